@@ -33,7 +33,7 @@ class Loaded(HTMLParser):
             self.links += [values.get("href") or ""]
 
 
-def test_there_is_a_page_for_each_page_of_the_repository_each_role_and_each_plugin() -> None:
+def test_every_markdown_page_role_and_plugin_has_a_page() -> None:
     written = {str(page.relative_to(SITE).with_suffix("")) for page in PAGES}
     wanted = {"index" if page == "README.md" else page.removesuffix(".md") for page in markdown_pages()}
     wanted |= {f"reference/{path.name}_role" for path in (CHECKOUT / "roles").iterdir()}
@@ -44,7 +44,7 @@ def test_there_is_a_page_for_each_page_of_the_repository_each_role_and_each_plug
 
 
 @pytest.mark.parametrize("pattern", ["*.css", "*.js"])
-def test_no_style_sheet_and_no_script_loads_from_elsewhere(pattern: str) -> None:
+def test_style_sheets_and_scripts_load_nothing_from_other_sites(pattern: str) -> None:
     files = sorted(SITE.rglob(pattern))
     assert files
     for file in files:
@@ -52,7 +52,7 @@ def test_no_style_sheet_and_no_script_loads_from_elsewhere(pattern: str) -> None
         assert re.findall(r"(?:url\(|@import|fetch\(|importScripts\()\s*[\"']?(?:https?:)?//[^\"')]*", text) == [], file
 
 
-def test_no_page_loads_from_elsewhere_and_each_link_within_the_site_leads_somewhere() -> None:
+def test_pages_load_nothing_from_other_sites_and_internal_links_work() -> None:
     assert len(PAGES) > 100
     for page in PAGES:
         found = Loaded(page)
@@ -63,6 +63,6 @@ def test_no_page_loads_from_elsewhere_and_each_link_within_the_site_leads_somewh
                 assert (page.parent / path).exists(), f"{page}: {target}"
 
 
-def test_the_theme_has_nothing_to_complain_of() -> None:
+def test_theme_reports_no_errors() -> None:
     for page in PAGES:
         assert "ERROR: Adding a table of contents" not in page.read_text(encoding="utf-8"), page

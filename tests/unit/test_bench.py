@@ -1,4 +1,4 @@
-"""The page of benchmarks: what is measured again takes the place of what stood there, and nothing else does."""
+"""The page of benchmarks: a new measurement replaces its own section and no other."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *words: str, said: str
     return bench.PAGE.read_text()
 
 
-def test_one_section_is_replaced_and_the_others_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rerun_replaces_its_section_and_keeps_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = bench.sections_of(page(tmp_path, monkeypatch, said="first"))
     assert list(first) == [one.title for one in bench.BENCHES.values()]
     assert "first --rounds 2\n" in first[bench.BENCHES["launchers"].title]
@@ -37,6 +37,6 @@ def test_one_section_is_replaced_and_the_others_stay(tmp_path: Path, monkeypatch
     assert second == {title: text for title, text in first.items() if title in second}
 
 
-def test_the_page_of_this_checkout_is_one_of_ours() -> None:
+def test_benchmarks_page_has_only_known_sections() -> None:
     titles = [one.title for one in bench.BENCHES.values()]
     assert [title for title in bench.sections_of(bench.PAGE.read_text()) if title not in titles] == []

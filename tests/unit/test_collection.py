@@ -1,4 +1,4 @@
-"""What holds for the collection as a whole: versions, documentation that runs, roles whose manual is true."""
+"""Promises of the collection as a whole: versions, examples that work, roles that match their documentation."""
 
 from __future__ import annotations
 
@@ -125,14 +125,14 @@ def trusted(value: Any) -> Any:
 # --- Versions ---------------------------------------------------------------------------------------------------------
 
 
-def test_the_version_is_the_changelogs_newest() -> None:
+def test_version_is_the_newest_in_the_changelog() -> None:
     version = load(CHECKOUT / "galaxy.yml")["version"]
     releases = load(CHECKOUT / "changelogs" / "changelog.yaml")["releases"]
     assert version == max(releases, key=lambda release: [int(part) for part in release.split(".")])
     assert f"\nv{version}\n" in (CHECKOUT / "CHANGELOG.rst").read_text()
 
 
-def test_the_supported_ansible_core_is_what_is_installed_and_tested() -> None:
+def test_supported_ansible_core_matches_installed_and_tested_versions() -> None:
     supported = SpecifierSet(load(CHECKOUT / "meta" / "runtime.yml")["requires_ansible"])
     assert ansible_core_version in supported
     pins = []
@@ -155,8 +155,8 @@ def test_the_supported_ansible_core_is_what_is_installed_and_tested() -> None:
         for path in sorted((CHECKOUT / "plugins" / room).rglob("*.py"))
     ],
 )
-def test_code_of_nodes_needs_the_standard_library_of_python_3_8_only(path: Path) -> None:
-    """But in _torch, which runs with the interpreter of an environment that has these."""
+def test_node_code_needs_only_the_python_3_8_standard_library(path: Path) -> None:
+    """Except _torch, which runs with the interpreter of an environment that has these packages."""
     tree = ast.parse(path.read_text(), feature_version=(3, 8))
     imported = set()
     for node in ast.walk(tree):
@@ -174,7 +174,7 @@ def test_code_of_nodes_needs_the_standard_library_of_python_3_8_only(path: Path)
     assert not foreign
 
 
-def test_each_role_has_its_documentation(tmp_path: Path) -> None:
+def test_each_role_has_ansible_doc_documentation(tmp_path: Path) -> None:
     give_collection(tmp_path)
     roles = sorted(path.name for path in (CHECKOUT / "roles").iterdir())
     names = [f"{COLLECTION}.{name}" for name in roles]
@@ -218,13 +218,13 @@ MODULES_OF_LAUNCH = sorted(
 )
 
 
-def test_a_launch_needs_no_collection_but_this_one() -> None:
+def test_launch_needs_no_other_collection() -> None:
     assert "muster.training.launch_plan" in MODULES_OF_LAUNCH
     assert [name for name in MODULES_OF_LAUNCH if not name.startswith(("ansible.builtin.", f"{COLLECTION}."))] == []
 
 
-def test_an_action_of_a_launch_imports_little(tmp_path: Path) -> None:
-    """Some run on each node at each launch, in a process that knows what Ansible has imported; none needs a package."""
+def test_launch_actions_add_no_imports_beyond_stdlib_and_own_code(tmp_path: Path) -> None:
+    """Some run for each node at each launch, in a process that already has Ansible's imports; none needs a package."""
     give_collection(tmp_path)
     ours = f"ansible_collections.{COLLECTION}."
     names = [name.rpartition(".")[2] for name in MODULES_OF_LAUNCH if COLLECTION in name]
@@ -252,7 +252,7 @@ def test_an_action_of_a_launch_imports_little(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", plugins("modules"))
-def test_examples_of_modules_are_accepted_by_the_module(name: str) -> None:
+def test_module_examples_match_module_options(name: str) -> None:
     _docs, examples = documentation("modules", name)
     tasks = list(tasks_of(yaml.safe_load(examples)))
     assert name in [module for module, _arguments in tasks], "no example uses the module itself"
@@ -262,7 +262,7 @@ def test_examples_of_modules_are_accepted_by_the_module(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", plugins("inventory"))
-def test_examples_of_inventories_are_accepted_by_the_plugin(name: str) -> None:
+def test_inventory_examples_match_plugin_options(name: str) -> None:
     docs, examples = documentation("inventory", name)
     documents = [document for document in yaml.safe_load_all(examples) if document]
     assert documents
@@ -282,7 +282,7 @@ def account() -> Iterator[None]:
 
 
 @pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind in ("filter", "lookup") for name in plugins(kind)])
-def test_examples_of_filters_and_lookups_render(kind: str, name: str, tmp_path: Path, account: None) -> None:
+def test_filter_and_lookup_examples_render(kind: str, name: str, tmp_path: Path, account: None) -> None:
     (tmp_path / "nodes.yml").write_text(
         yaml.safe_dump(
             {
@@ -332,7 +332,7 @@ def without_job(value: Any) -> Any:
 
 
 @pytest.mark.parametrize("role", ROLES)
-def test_the_defaults_of_a_role_are_its_argument_specs(role: str) -> None:
+def test_role_defaults_match_argument_specs(role: str) -> None:
     defaults_file = CHECKOUT / "roles" / role / "defaults" / "main.yml"
     defaults = (load(defaults_file) or {}) if defaults_file.exists() else {}
     specs = load(CHECKOUT / "roles" / role / "meta" / "argument_specs.yml")["argument_specs"]
@@ -357,7 +357,7 @@ def test_the_defaults_of_a_role_are_its_argument_specs(role: str) -> None:
 
 
 @pytest.mark.parametrize("role", ROLES)
-def test_each_default_of_a_role_is_explained(role: str) -> None:
+def test_each_role_default_has_a_comment(role: str) -> None:
     defaults_file = CHECKOUT / "roles" / role / "defaults" / "main.yml"
     if not defaults_file.exists():
         return
@@ -373,7 +373,7 @@ def test_each_default_of_a_role_is_explained(role: str) -> None:
 
 
 @pytest.mark.parametrize("role", ROLES)
-def test_a_role_that_is_off_costs_no_process_per_node(role: str) -> None:
+def test_disabled_role_forks_no_process_per_node(role: str) -> None:
     """Ansible evaluates meta tasks itself, and forks for all others, skipped ones included."""
     defaults = CHECKOUT / "roles" / role / "defaults" / "main.yml"
     tasks = load(CHECKOUT / "roles" / role / "tasks" / "main.yml")
@@ -394,8 +394,8 @@ def ended(role: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("role", [role for role in ROLES if role != "init"])  # which runs on this machine alone
-def test_no_text_is_rendered_by_the_lookup_template(role: str) -> None:
-    """It copies all variables, for each text and node: 20 of the 60 ms that a task costs the controller."""
+def test_roles_do_not_use_the_template_lookup(role: str) -> None:
+    """The lookup copies all variables for each text and node: 20 of the 60 ms that a task costs the controller."""
     lookup = re.compile(r"lookup\('(ansible\.builtin\.)?template'")
     assert [str(path) for path in (CHECKOUT / "roles" / role).glob("*/*.yml") if lookup.search(path.read_text())] == []
 
@@ -412,16 +412,16 @@ def imported_tasks(role: str, name: str = "main.yml") -> Iterator[dict[str, Any]
 @pytest.mark.parametrize(
     ("role", "most"), [("base_packages", 0), ("nvidia_driver", 7), ("hosts_file", 0), ("firewall", 0), ("ssh_mesh", 5)]
 )
-def test_a_role_that_is_on_starts_few_processes_per_node_where_nothing_is_to_be_changed(role: str, most: int) -> None:
-    """One of the controller for each task, skipped or not: what goes together is included together, or not at all."""
+def test_enabled_role_starts_few_processes_per_node_when_nothing_changes(role: str, most: int) -> None:
+    """Each task, even if skipped, costs a controller process: related tasks are included together or not at all."""
     until_end = itertools.takewhile(lambda task: "nothing is left to do" not in task["name"], imported_tasks(role))
     tasks = [task for task in until_end if not task.get("run_once") and "ansible.builtin.meta" not in task]
     assert len(tasks) <= most, [task["name"] for task in tasks]
 
 
 @pytest.mark.parametrize("role", ROLES)
-def test_no_role_is_imported_into_one_that_can_end(role: str) -> None:
-    """What ends a role would end the imported one only; an included one is not there yet."""
+def test_roles_that_can_end_early_import_no_role(role: str) -> None:
+    """Ending would end the imported role only; an included role is not loaded yet."""
     imported = [task["name"] for task in imported_tasks(role) if "ansible.builtin.import_role" in str(task)]
     assert not imported or f"{role}_enabled" not in load(CHECKOUT / "roles" / role / "defaults" / "main.yml")
 
@@ -429,7 +429,7 @@ def test_no_role_is_imported_into_one_that_can_end(role: str) -> None:
 # --- The package ------------------------------------------------------------------------------------------------------
 
 
-def test_the_package_holds_the_collection_and_no_build_product(tmp_path: Path) -> None:
+def test_package_holds_the_collection_and_no_build_products(tmp_path: Path) -> None:
     galaxy = str(Path(sys.executable).with_name("ansible-galaxy"))
     command = [galaxy, "collection", "build", "--output-path", str(tmp_path), str(CHECKOUT)]
     subprocess.run(command, check=True, capture_output=True, stdin=subprocess.DEVNULL)
@@ -446,7 +446,7 @@ def test_the_package_holds_the_collection_and_no_build_product(tmp_path: Path) -
     assert names - set(listed) == {"MANIFEST.json", "FILES.json"}
 
 
-def test_the_map_of_the_house_names_what_is_there() -> None:
+def test_architecture_page_names_existing_files() -> None:
     text = (CHECKOUT / "docs" / "architecture.md").read_text(encoding="utf-8")
     named = set(re.findall(r"`((?:inventories|playbooks|plugins|roles|tests)(?:/[\w.*]+)*)`", text))
     supervisor = {f"plugins/module_utils/_supervisor/{name}" for name in re.findall(r"`(\w+\.py)`[^|\n]*\| ", text)}

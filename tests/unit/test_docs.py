@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the pages name is there: links, variables, playbooks, words. Each command says whether it is run."""
+"""Links, variables, playbooks and short words on the pages exist. Each command is marked as run or not run."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def words_of_muster(command: str) -> list[list[str]]:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_each_link_leads_to_what_is_there(page: str) -> None:
+def test_links_lead_to_existing_files_and_headings(page: str) -> None:
     wrong = []
     for target in links(page):
         if target.startswith("#"):
@@ -94,19 +94,19 @@ def test_each_link_leads_to_what_is_there(page: str) -> None:
     assert wrong == []
 
 
-def test_each_guide_can_be_reached_from_the_first_page() -> None:
+def test_readme_links_to_each_guide() -> None:
     named = {str((CHECKOUT / target.partition("#")[0]).relative_to(CHECKOUT)) for target in links("README.md")}
     assert {page for page in GUIDES if page != "README.md"} - named == set()
 
 
-def test_the_first_page_is_short_and_so_is_the_way_from_nothing_to_a_run() -> None:
+def test_readme_and_its_quick_start_are_short() -> None:
     assert len(text_of("README.md").splitlines()) <= 150
     (fence,) = [fence for fence in fences("README.md") if "muster.training.init" in fence.body]
     lines = fence.body.splitlines()
     assert len(lines) < 10 and lines[-1].startswith("./muster launch ") and "{" not in fence.body
 
 
-def test_the_site_lists_each_guide_once() -> None:
+def test_site_contents_list_each_guide_once() -> None:
     listed = re.findall(r"^(docs/\w+)$", text_of("docs/site/contents.md"), re.M)
     assert sorted(f"{page}.md" for page in listed) == sorted(page for page in GUIDES if page != "README.md")
 
@@ -115,8 +115,8 @@ def test_the_site_lists_each_guide_once() -> None:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_each_variable_of_a_role_is_one(page: str) -> None:
-    """A name in code that begins as a role does is a variable of it, a plugin, a file or a unit that is there."""
+def test_role_variables_named_on_pages_exist(page: str) -> None:
+    """A name in code that begins with a role's name is a variable of that role, or an existing plugin, file or unit."""
     code = [*(fence.body for fence in fences(page) if fence.language in ("sh", "yaml")), *spans(page)]
     beginnings = "|".join(sorted(ROLES, key=len, reverse=True))
     named = {name for text in code for name in re.findall(rf"(?<![\w./-])(?:{beginnings})_[a-z]\w*(?![\w/.(-])", text)}
@@ -124,7 +124,7 @@ def test_each_variable_of_a_role_is_one(page: str) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_each_playbook_and_each_variable_of_a_command_is_there(page: str) -> None:
+def test_playbooks_and_variables_in_commands_exist(page: str) -> None:
     for command in commands(page):
         for name in re.findall(r"ansible-playbook (?:playbooks/)?(\w+)\.yml", command):
             assert name in PLAYBOOKS, command
@@ -138,7 +138,7 @@ def test_each_playbook_and_each_variable_of_a_command_is_there(page: str) -> Non
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_each_short_word_is_one_and_takes_what_is_behind_it(page: str) -> None:
+def test_muster_commands_on_pages_are_valid(page: str) -> None:
     for command in commands(page):
         for word, *rest in words_of_muster(command):
             if word == "help":
@@ -148,15 +148,15 @@ def test_each_short_word_is_one_and_takes_what_is_behind_it(page: str) -> None:
 
 
 @pytest.mark.parametrize("page", GUIDES)
-def test_a_guide_types_the_short_word_where_there_is_one(page: str) -> None:
-    """One notation for one command: neither `ansible-playbook X.yml` nor `X.yml -e ...`, but in what is printed."""
+def test_guides_use_the_muster_command_where_one_exists(page: str) -> None:
+    """One notation per command: `ansible-playbook X.yml` and `X.yml -e ...` are only in printed output."""
     form = re.compile(r"ansible-playbook (?:\S*/)?(\w+)\.yml|^(\w+)\.yml(?= -|$)")
     found = [match for command in commands(page) for match in form.finditer(command)]
     in_full = [match[0] for match in found if (match[1] or match[2]) in SHORT]
     assert in_full == IN_FULL.get(page, []), f"write ./muster WORD on this page: {SHORT}"
 
 
-def test_the_words_about_a_run_that_is_left_are_those_that_are_printed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_documented_hint_about_a_detached_run_matches_the_output(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(context, "CLIARGS", {})  # of no command: the playbooks are named as in a project
     (shown,) = [fence.body for fence in fences("docs/running.md") if "keeps running on its nodes" in fence.body]
     run_id = shown.split()[1]
@@ -172,7 +172,7 @@ READ_ONLY = {
 }
 
 
-def test_the_page_on_undoing_names_each_role_and_each_file_that_roles_write() -> None:
+def test_undo_page_names_each_role_and_each_file_roles_write() -> None:
     page = text_of("docs/undo.md")
     named = {role for cell in re.findall(r"^\| (`[^|]*) \|", page, re.M) for role in re.findall(r"`(\w+)`", cell)}
     assert set(ROLES) - named == set()
@@ -185,7 +185,7 @@ def test_the_page_on_undoing_names_each_role_and_each_file_that_roles_write() ->
 
 
 @pytest.mark.parametrize("page", ["docs/undo.md", "roles/launch/README.md"])
-def test_what_a_launch_changes_beyond_its_run_is_told_with_how_long_and_how_to_undo_it(page: str) -> None:
+def test_pages_explain_lasting_logind_change_of_a_launch_and_its_undo(page: str) -> None:
     (place,) = (" ".join(part.split()) for part in re.split(r"\n(?=[|-] )", text_of(page)) if f"`{LOGIND}`" in part)
     assert all(words in place for words in ("RemoveIPC=no", "until the next boot", f"rm {LOGIND} && ")), place
 
@@ -194,7 +194,7 @@ def test_what_a_launch_changes_beyond_its_run_is_told_with_how_long_and_how_to_u
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_each_fence_has_a_language_and_each_command_says_whether_it_is_run(page: str) -> None:
+def test_fences_have_a_language_and_shell_fences_a_run_mark(page: str) -> None:
     assert len(fences(page)) * 2 == len(re.findall(r"^```", text_of(page), re.M)), "a fence that is not understood"
     for fence in fences(page):
         place = f"{page}:{fence.line}"

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The commands of the pages, as a reader types them: in an empty folder, in order, on nodes of this machine."""
+"""The commands on the pages, as a reader types them: in an empty folder, in order, on nodes on this machine."""
 
 from __future__ import annotations
 
@@ -61,13 +61,13 @@ def script_of(fence: Fence, settings: str) -> str:
     return f"{fence.body}{done}{settings}"
 
 
-def test_marks_stand_on_pages_that_are_run() -> None:
+def test_run_marks_are_only_on_pages_that_are_run() -> None:
     assert {fence.page for page in GUIDES for fence in fences(page) if fence.mark.startswith("run: ")} == set(IN_ORDER)
     assert not [fence for page in GUIDES if page not in IN_ORDER for fence in fences(page) if fence.mark == "shows"]
 
 
-def test_the_pages_do_what_they_say(tmp_path: Path) -> None:
-    """In one shell, as a reader would: `cd` lasts. What is shown stands in what was printed up to there."""
+def test_commands_on_pages_print_what_the_pages_show(tmp_path: Path) -> None:
+    """In one shell, as a reader would: `cd` lasts. What a page shows is in the output of the command before it."""
     give_collection(tmp_path)
     (folder := tmp_path / "folder").mkdir()
     text = SETTINGS.format(master_port=free_port(), lifeline_port=free_port(), directory=tmp_path / "runs")
@@ -130,8 +130,8 @@ def of_the_guide(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("command", STEPS)
-def test_each_step_of_a_guide_has_a_command_that_goes_to_the_machines(of_the_guide: Path, command: str) -> None:
-    """All of it is read, and nothing is missing here: it ends where the first machine does not answer."""
+def test_each_guide_step_command_reaches_the_machines(of_the_guide: Path, command: str) -> None:
+    """Nothing is missing on the controller: the command ends when the first machine does not answer."""
     done = typed(of_the_guide, shlex.split(command))
     said = " ".join(done.stdout.split())
     assert done.returncode != 0 and "Connection refused" in said, done.stdout

@@ -1,4 +1,4 @@
-"""The door before moto's EC2 has what moto lacks, seen by boto3 over HTTP."""
+"""The wrapper around moto's EC2 adds what moto lacks, as boto3 sees it over HTTP."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def code(caught: pytest.ExceptionInfo[ClientError]) -> str:
     return str(caught.value.response["Error"]["Code"])
 
 
-def test_one_client_token_makes_one_set(server: EC2Server, ec2: Any) -> None:
+def test_client_token_makes_one_set_of_instances(server: EC2Server, ec2: Any) -> None:
     first = launch(ec2, 2, ClientToken="bert")
     assert launch(ec2, 2, ClientToken="bert") == first
     with pytest.raises(ClientError) as caught:
@@ -58,7 +58,7 @@ def test_one_client_token_makes_one_set(server: EC2Server, ec2: Any) -> None:
     assert sorted(states(ec2)) == sorted(first)
 
 
-def test_a_lost_answer_is_found_again_by_its_token(server: EC2Server, ec2: Any) -> None:
+def test_client_token_finds_instances_after_lost_answer(server: EC2Server, ec2: Any) -> None:
     server.faults = [Fault(carried_out=True)]
     with pytest.raises((ConnectionClosedError, HTTPClientError)):
         launch(ec2, ClientToken="bert")
@@ -66,7 +66,7 @@ def test_a_lost_answer_is_found_again_by_its_token(server: EC2Server, ec2: Any) 
 
 
 @pytest.mark.parametrize("carried_out", [True, False])
-def test_a_client_that_is_broken_off(server: EC2Server, ec2: Any, carried_out: bool) -> None:
+def test_after_cut_connection_only_first_launch_may_take_effect(server: EC2Server, ec2: Any, carried_out: bool) -> None:
     zone = subnet(ec2)
     server.faults = broken_off(1, carried_out=carried_out)
     assert states(ec2) == {}
@@ -77,7 +77,7 @@ def test_a_client_that_is_broken_off(server: EC2Server, ec2: Any, carried_out: b
     assert len(states(ec2)) == int(carried_out)
 
 
-def test_refusals_go_by_zone_market_and_type(server: EC2Server, ec2: Any) -> None:
+def test_faults_apply_by_zone_market_and_type(server: EC2Server, ec2: Any) -> None:
     server.faults = [
         Fault("InsufficientInstanceCapacity", zone="us-east-1a", market="spot", times=None),
         Fault("VcpuLimitExceeded", instance_type="g5.xlarge"),
@@ -95,7 +95,7 @@ def test_refusals_go_by_zone_market_and_type(server: EC2Server, ec2: Any) -> Non
     assert launch(ec2, InstanceType="g5.xlarge")
 
 
-def test_what_is_no_launch_is_refused(ec2: Any) -> None:
+def test_invalid_launch_is_refused(ec2: Any) -> None:
     with pytest.raises(ClientError, match="InvalidParameterValue.*g99.xlarge"):
         launch(ec2, InstanceType="g99.xlarge")
     with pytest.raises(ClientError, match="MinCount is greater"):
@@ -104,7 +104,7 @@ def test_what_is_no_launch_is_refused(ec2: Any) -> None:
         launch(ec2, Placement={"GroupName": "muster-bert"})
 
 
-def test_a_placement_group_is_there_until_its_instances_are_gone(ec2: Any) -> None:
+def test_placement_group_cannot_be_deleted_before_its_instances(ec2: Any) -> None:
     tags = [{"ResourceType": "placement-group", "Tags": [{"Key": "muster:cluster", "Value": "bert"}]}]
     ec2.create_placement_group(GroupName="muster-bert", Strategy="cluster", TagSpecifications=tags)
     with pytest.raises(ClientError, match="InvalidPlacementGroup.Duplicate"):
@@ -123,7 +123,7 @@ def test_a_placement_group_is_there_until_its_instances_are_gone(ec2: Any) -> No
         ec2.describe_placement_groups(GroupNames=["muster-bert"])
 
 
-def test_what_was_made_shows_only_some_lists_later(server: EC2Server, ec2: Any) -> None:
+def test_new_instance_appears_only_after_some_lists(server: EC2Server, ec2: Any) -> None:
     server.hidden = 2
     (instance,) = launch(ec2)
     assert states(ec2) == {}
@@ -132,7 +132,7 @@ def test_what_was_made_shows_only_some_lists_later(server: EC2Server, ec2: Any) 
     assert list(states(ec2)) == [instance]
 
 
-def test_a_network_shows_later_and_is_there_until_nothing_needs_it(server: EC2Server, ec2: Any) -> None:
+def test_new_network_appears_later_and_is_kept_while_in_use(server: EC2Server, ec2: Any) -> None:
     server.hidden = 1
     vpc = ec2.create_vpc(CidrBlock="10.1.0.0/16")["Vpc"]["VpcId"]
     gateway = ec2.create_internet_gateway()["InternetGateway"]["InternetGatewayId"]
@@ -160,7 +160,7 @@ def test_a_network_shows_later_and_is_there_until_nothing_needs_it(server: EC2Se
     assert server.left_over() == []
 
 
-def test_states_last(server: EC2Server, ec2: Any) -> None:
+def test_instance_states_last_for_the_set_number_of_lists(server: EC2Server, ec2: Any) -> None:
     server.pending, server.shutting_down = 1, 2
     (instance,) = launch(ec2)
     assert [states(ec2)[instance] for _turn in range(2)] == ["pending", "running"]
@@ -173,7 +173,7 @@ def test_states_last(server: EC2Server, ec2: Any) -> None:
     assert states(ec2)[instance] == "terminated"
 
 
-def test_what_is_needed_is_not_deleted(ec2: Any) -> None:
+def test_resources_in_use_are_not_deleted(ec2: Any) -> None:
     (network,) = ec2.describe_vpcs()["Vpcs"]
     group = ec2.create_security_group(GroupName="muster-bert", Description="d", VpcId=network["VpcId"])["GroupId"]
     other = ec2.create_security_group(GroupName="other", Description="d", VpcId=network["VpcId"])["GroupId"]
@@ -194,7 +194,7 @@ def test_what_is_needed_is_not_deleted(ec2: Any) -> None:
     ec2.delete_security_group(GroupId=group)
 
 
-def test_a_group_that_another_one_names_is_not_deleted(ec2: Any) -> None:
+def test_security_group_named_by_another_is_not_deleted(ec2: Any) -> None:
     (network,) = ec2.describe_vpcs()["Vpcs"]
     first, second = (
         ec2.create_security_group(GroupName=name, Description="d", VpcId=network["VpcId"])["GroupId"] for name in "ab"
@@ -205,7 +205,7 @@ def test_a_group_that_another_one_names_is_not_deleted(ec2: Any) -> None:
         ec2.delete_security_group(GroupId=first)
 
 
-def test_the_meter_and_other_peoples_things(server: EC2Server, ec2: Any) -> None:
+def test_meter_ignores_foreign_resources_and_changes_to_them_are_seen(server: EC2Server, ec2: Any) -> None:
     name = [{"Key": "Name", "Value": "bert-2"}]
     strangers = launch(ec2, TagSpecifications=[{"ResourceType": "instance", "Tags": name}])
     server.mark_foreign()
@@ -227,7 +227,7 @@ def test_the_meter_and_other_peoples_things(server: EC2Server, ec2: Any) -> None
     assert server.foreign_bytes() != before
 
 
-def test_the_service_takes_a_spot_instance_back(server: EC2Server, ec2: Any) -> None:
+def test_interrupted_spot_instance_is_terminated(server: EC2Server, ec2: Any) -> None:
     (instance,) = launch(ec2, InstanceMarketOptions={"MarketType": "spot"})
     server.interrupt(instance)
     told = ec2.describe_instances()["Reservations"][0]["Instances"][0]
@@ -235,7 +235,7 @@ def test_the_service_takes_a_spot_instance_back(server: EC2Server, ec2: Any) -> 
     assert states(ec2)[instance] == "terminated"
 
 
-def test_a_guest_that_powers_off_is_stopped_or_gone(server: EC2Server, ec2: Any) -> None:
+def test_powered_off_guest_is_stopped_or_terminated(server: EC2Server, ec2: Any) -> None:
     (stopped,) = launch(ec2)
     (gone,) = launch(ec2, InstanceInitiatedShutdownBehavior="terminate")
     for instance in (stopped, gone):
@@ -243,7 +243,7 @@ def test_a_guest_that_powers_off_is_stopped_or_gone(server: EC2Server, ec2: Any)
     assert states(ec2) == {stopped: "stopped", gone: "shutting-down"}
 
 
-def test_instances_are_the_test_hosts_that_are_given(server: EC2Server, ec2: Any) -> None:
+def test_new_instances_are_the_given_test_hosts(server: EC2Server, ec2: Any) -> None:
     hosts = [Host("10.9.0.11", "198.51.100.11"), Host("10.9.0.12", "198.51.100.12")]
     server.reset(hosts)
     made = ec2.run_instances(
@@ -261,7 +261,7 @@ def test_instances_are_the_test_hosts_that_are_given(server: EC2Server, ec2: Any
     assert launch(ec2)
 
 
-def test_prices_quotas_and_parameters(server: EC2Server) -> None:
+def test_server_answers_prices_quotas_and_parameters(server: EC2Server) -> None:
     server.quotas = {"L-DB2E81BA": 8.0}
     pricing = server.client("pricing")
     wanted = [{"Type": "TERM_MATCH", "Field": "instanceType", "Value": "g4dn.xlarge"}]
@@ -277,7 +277,7 @@ def test_prices_quotas_and_parameters(server: EC2Server) -> None:
     assert server.client("ssm").get_parameter(Name=name)["Parameter"]["Value"] == "ami-0dee90000000000a2"
 
 
-def test_a_trial_changes_nothing(server: EC2Server, ec2: Any) -> None:
+def test_dry_run_launches_nothing(server: EC2Server, ec2: Any) -> None:
     with pytest.raises(ClientError, match="DryRunOperation"):
         launch(ec2, DryRun=True)
     assert server.left_over() == []

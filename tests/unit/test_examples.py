@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Each example is a project of its own: a job, its script, and what that requires."""
+"""Each example is a complete project: a job, its script and its requirements."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ PACKAGES = {"sklearn": "scikit-learn"}
 """Where a package is not called as what is imported of it."""
 
 
-def test_there_is_one_of_each_kind() -> None:
+def test_there_is_one_example_of_each_kind() -> None:
     assert [path.name for path in EXAMPLES] == ["ddp", "hugging_face_deepspeed", "lightning", "strategies"]
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
-def test_the_job_is_one_that_can_be_launched_from_its_directory(example: Path) -> None:
+def test_job_file_has_known_keys_and_existing_files(example: Path) -> None:
     job = yaml.safe_load((example / "job.yml").read_text())["job"]
     assert unknown_keys(job, job_keys(CHECKOUT / "roles")) == []
     assert job["code"] == "." and job.get("launcher", "torchrun") in LAUNCHERS
@@ -42,7 +42,7 @@ def test_the_job_is_one_that_can_be_launched_from_its_directory(example: Path) -
             assert json.loads((example / word).read_text())
 
 
-def test_the_sweep_has_each_strategy_of_its_script_on_one_node_and_on_two() -> None:
+def test_sweep_has_each_strategy_on_one_and_two_nodes() -> None:
     example = CHECKOUT / "examples" / "strategies"
     known = yaml.safe_load((example / "variants.yml").read_text())
     compared = {(one["nnodes"], one["args"].removeprefix("--strategy ")) for one in known["sweep_variants"]}
@@ -56,7 +56,7 @@ def test_the_sweep_has_each_strategy_of_its_script_on_one_node_and_on_two() -> N
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
-def test_what_the_script_imports_is_required(example: Path) -> None:
+def test_script_imports_are_in_requirements(example: Path) -> None:
     (script,) = example.glob("*.py")
     tree = ast.parse(script.read_text())
     compile(tree, str(script), "exec")

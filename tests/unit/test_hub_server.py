@@ -1,4 +1,4 @@
-"""The stand-in for the hub of models, judged by the hub's own client."""
+"""The fake model hub, tested with the hub's own client."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def one_file(hub: HubServer, cache: Path, name: str = "config.json") -> bytes:
     return Path(path).read_bytes()
 
 
-def test_a_snapshot_has_all_files_and_the_second_one_asks_little(hub: HubServer, tmp_path: Path) -> None:
+def test_snapshot_has_all_files_and_is_not_downloaded_again(hub: HubServer, tmp_path: Path) -> None:
     directory = snapshot(hub, tmp_path)
     assert held(directory) == FILES
     assert directory.name == hub.repositories["model", NAME].refs["main"]
@@ -68,21 +68,21 @@ def test_a_snapshot_has_all_files_and_the_second_one_asks_little(hub: HubServer,
     assert not [one for one in hub.requests if "/resolve/" in one.path]
 
 
-def test_a_data_set_and_a_branch_with_a_slash(hub: HubServer, tmp_path: Path) -> None:
+def test_dataset_and_revision_with_slash_are_downloaded(hub: HubServer, tmp_path: Path) -> None:
     data = hub.add("dataset", NAME, {"train.csv": b"1,2"})
     data.commit({"train.csv": b"3,4"}, ref="refs/pr/1")
     assert held(snapshot(hub, tmp_path, repo_type="dataset")) == {"train.csv": b"1,2"}
     assert held(snapshot(hub, tmp_path, repo_type="dataset", revision="refs/pr/1")) == {"train.csv": b"3,4"}
 
 
-def test_more_files_than_a_page_has(hub: HubServer, tmp_path: Path) -> None:
+def test_file_list_spans_several_pages(hub: HubServer, tmp_path: Path) -> None:
     files = {f"{number:03}.txt": b"%d" % number for number in range(60)}
     hub.add("model", "org/many", files)
     found = huggingface_hub.HfApi(endpoint=hub.url, token=False).list_repo_tree("org/many", recursive=True)
     assert [one.path for one in found] == list(files)
 
 
-def test_sizes_and_hashes_are_told_in_one_request(hub: HubServer) -> None:
+def test_sizes_and_hashes_come_in_one_request(hub: HubServer) -> None:
     info = huggingface_hub.HfApi(endpoint=hub.url, token=False).model_info(NAME, files_metadata=True)
     assert info.siblings
     told = {one.rfilename: (one.size, one.lfs.sha256 if one.lfs else None) for one in info.siblings}
@@ -95,7 +95,7 @@ def test_sizes_and_hashes_are_told_in_one_request(hub: HubServer) -> None:
 
 
 @pytest.mark.parametrize("reset", [False, True])
-def test_what_is_cut_off_is_asked_for_from_there_on(
+def test_download_that_is_cut_off_resumes(
     hub: HubServer, tmp_path: Path, reset: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(huggingface_hub.constants, "DOWNLOAD_CHUNK_SIZE", 10000)  # what it has of a chunk is lost
@@ -107,7 +107,7 @@ def test_what_is_cut_off_is_asked_for_from_there_on(
     assert [one for one in hub.ranges if one.startswith("bytes=")] == ([] if reset else ["bytes=70000-"])
 
 
-def test_too_many_requests_are_told_with_the_time_to_wait(hub: HubServer, tmp_path: Path) -> None:
+def test_too_many_requests_error_has_retry_after(hub: HubServer, tmp_path: Path) -> None:
     hub.faults = [too_many(0, method="HEAD", times=1)]
     assert one_file(hub, tmp_path) == FILES["config.json"]
     hub.faults = [too_many(77, path="/api/")]
@@ -120,7 +120,7 @@ def gated(hub: HubServer) -> Repository:
     return hub.add("model", "org/gated", FILES, gated=True)
 
 
-def test_a_gated_one_is_for_who_has_accepted(hub: HubServer, tmp_path: Path) -> None:
+def test_gated_model_needs_a_token_with_access(hub: HubServer, tmp_path: Path) -> None:
     gated(hub)
     with pytest.raises(GatedRepoError, match="Please log in") as unknown:
         snapshot(hub, tmp_path, "org/gated")
@@ -131,7 +131,7 @@ def test_a_gated_one_is_for_who_has_accepted(hub: HubServer, tmp_path: Path) -> 
     assert held(snapshot(hub, tmp_path, "org/gated", token=TOKEN)) == FILES
 
 
-def test_refusals_are_those_that_the_client_knows(hub: HubServer, tmp_path: Path) -> None:
+def test_client_raises_its_own_errors_for_refusals(hub: HubServer, tmp_path: Path) -> None:
     with pytest.raises(RepositoryNotFoundError) as missing:
         snapshot(hub, tmp_path, "org/none")
     assert missing.value.response.status_code == 401, "without a token it could be a private one"

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""From an installed collection to a running job, as a person types it: nothing here is read from the checkout."""
+"""From an installed collection to a running job, as a user types it: nothing is read from the checkout."""
 
 from __future__ import annotations
 
@@ -129,10 +129,8 @@ def install(directory: Path) -> None:
     assert installed.code == 0, installed.output
 
 
-def test_the_installation_of_the_readme_works_also_where_a_checkout_is_linked(
-    collections: Path, tmp_path: Path
-) -> None:
-    """As after `make demo` in an active .venv, where Ansible finds a collection of the same version."""
+def test_readme_installation_works_beside_a_linked_checkout(collections: Path, tmp_path: Path) -> None:
+    """As after `make demo` in an active .venv, where Ansible already finds the same version of the collection."""
     (archive,) = collections.glob("muster-training-*.tar.gz")
     line = next(
         line for line in (CHECKOUT / "README.md").read_text().splitlines() if "install" in line and "./training" in line
@@ -181,7 +179,7 @@ def paperspace() -> Iterator[PaperspaceServer]:
         ("local", "{home}/my-project", "../home/my-project"),
     ],
 )
-def test_a_project_is_written_whole(shell: Shell, source: str, directory: str, where: str) -> None:
+def test_project_is_written_completely(shell: Shell, source: str, directory: str, where: str) -> None:
     option = f" -e directory={directory.format(home=shell.home)}" if directory else ""
     run = shell(f"ansible-playbook muster.training.init -e source={source}{option}")
     assert run.code == 0, run.output
@@ -210,7 +208,7 @@ def test_a_project_is_written_whole(shell: Shell, source: str, directory: str, w
         ("-e source=hostfile -e hostfile=hosts.txt", ["gpu1.invalid", "node0"]),
     ],
 )
-def test_machines_that_are_given_are_the_inventory(shell: Shell, given: str, hosts: list[str]) -> None:
+def test_given_machines_become_the_inventory(shell: Shell, given: str, hosts: list[str]) -> None:
     (shell.directory / "hosts.txt").write_text("gpu1.invalid slots=2\n10.0.0.5 slots=2\n")
     run = shell(f"ansible-playbook muster.training.init {given} -e directory=there")
     assert run.code == 0 and "reserved" not in run.output, run.output
@@ -221,7 +219,7 @@ def test_machines_that_are_given_are_the_inventory(shell: Shell, given: str, hos
 
 
 @pytest.mark.one_core
-def test_a_file_that_is_there_is_left_alone_and_named(shell: Shell) -> None:
+def test_existing_files_are_kept_and_named(shell: Shell) -> None:
     (shell.directory / "site.yml").write_text("mine")
     (shell.directory / ".gitignore").write_text("")
     first = shell("ansible-playbook muster.training.init -e source=static")
@@ -237,7 +235,7 @@ def test_a_file_that_is_there_is_left_alone_and_named(shell: Shell) -> None:
 
 
 @pytest.mark.one_core
-def test_check_mode_says_what_would_be_written_and_writes_nothing(shell: Shell) -> None:
+def test_check_mode_lists_files_and_writes_nothing(shell: Shell) -> None:
     run = shell("ansible-playbook muster.training.init -e source=local -e directory=a/b --check --diff")
     assert run.code == 0, run.output
     assert f"Written to {shell.directory}/a/b: .gitignore, ansible.cfg" in run.output
@@ -262,7 +260,7 @@ def test_check_mode_says_what_would_be_written_and_writes_nothing(shell: Shell) 
     ],
 )
 @pytest.mark.one_core
-def test_what_cannot_be_is_said_and_nothing_is_written(shell: Shell, arguments: str, text: str) -> None:
+def test_invalid_arguments_are_refused_and_nothing_is_written(shell: Shell, arguments: str, text: str) -> None:
     (shell.directory / "file").touch()
     (shell.directory / "open").mkdir()
     (shell.directory / "open").chmod(0o777)
@@ -273,7 +271,7 @@ def test_what_cannot_be_is_said_and_nothing_is_written(shell: Shell, arguments: 
 
 
 @pytest.mark.one_core
-def test_the_settings_are_those_of_the_checkout_and_some_more(paperspace_project: Path) -> None:
+def test_ansible_cfg_has_checkout_settings_and_the_inventory(paperspace_project: Path) -> None:
 
     def settings(path: Path) -> dict[tuple[str, str], str]:
         parser = configparser.ConfigParser(interpolation=None)
@@ -287,7 +285,7 @@ def test_the_settings_are_those_of_the_checkout_and_some_more(paperspace_project
 
 
 @pytest.mark.one_core
-def test_every_setting_in_group_vars_is_one_of_a_role(paperspace_project: Path) -> None:
+def test_group_vars_hold_only_role_variables(paperspace_project: Path) -> None:
     text = (paperspace_project / "group_vars" / "training.yml").read_text()
     # All that is commented out and looks like a setting, together with what is not.
     lines = [line.removeprefix("# ") for line in text.splitlines()]
@@ -306,8 +304,8 @@ def test_every_setting_in_group_vars_is_one_of_a_role(paperspace_project: Path) 
     }
 
 
-def test_every_playbook_of_the_collection_is_there() -> None:
-    """But init itself."""
+def test_project_has_every_playbook_of_the_collection() -> None:
+    """Except init itself."""
     assert {path.name for path in (CHECKOUT / "playbooks").glob("*.yml")} - {"init.yml"} <= set(OTHER_FILES)
 
 
@@ -324,7 +322,7 @@ def test_secrets_stay_out_of_git(paperspace_project: Path, shell: Shell) -> None
 # --- What it is good for
 
 
-def test_the_inventory_of_a_paperspace_project_is_read(
+def test_paperspace_inventory_lists_the_machines(
     shell: Shell, paperspace_project: Path, paperspace: PaperspaceServer
 ) -> None:
     shutil.copytree(paperspace_project, shell.directory, dirs_exist_ok=True)
@@ -332,7 +330,7 @@ def test_the_inventory_of_a_paperspace_project_is_read(
     assert json.loads(run.output)["training"]["hosts"] == ["node-0", "node-1", "node-2", "node-3"]
 
 
-def test_a_source_that_fails_ends_every_command(
+def test_failing_inventory_source_stops_every_command(
     shell: Shell, paperspace_project: Path, paperspace: PaperspaceServer
 ) -> None:
     shutil.copytree(paperspace_project, shell.directory, dirs_exist_ok=True)
@@ -354,8 +352,10 @@ print("train.py runs on node", os.environ["NODE_RANK"], flush=True)
 """
 
 
-def test_from_a_key_to_a_running_job(shell: Shell, paperspace_project: Path, paperspace: PaperspaceServer) -> None:
-    """`ansible-playbook launch.yml -e nnodes=4`, over machines that the API tells of."""
+def test_paperspace_project_launches_a_job(
+    shell: Shell, paperspace_project: Path, paperspace: PaperspaceServer
+) -> None:
+    """`ansible-playbook launch.yml -e nnodes=4`, on machines that the API lists."""
     shutil.copytree(paperspace_project, shell.directory, dirs_exist_ok=True)
     (shell.home / "train.py").write_text(SCRIPT)
     with (shell.directory / "group_vars" / "training.yml").open("a") as settings:

@@ -1,4 +1,4 @@
-"""The pure parts of the test hosts; scenario `default` tests the rest on real ones."""
+"""The parts of the lab that need no test host; scenario `default` tests the rest on real ones."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ cgroup2 /sys/fs/cgroup/unified cgroup2 rw 0 0
 """
 
 
-def test_cgroup_tree_is_what_is_mounted_last() -> None:
+def test_last_mount_determines_the_filesystem() -> None:
     assert machine.filesystem_at(HYBRID, "/sys/fs/cgroup") == "tmpfs"
     assert machine.filesystem_at(f"{HYBRID}cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n", "/sys/fs/cgroup") == "cgroup2"
     assert machine.filesystem_at(HYBRID, "/run/namespace") is None
 
 
 @pytest.mark.parametrize("name", ["", "Lab", "a/b", "../lab", "-lab", "lab-", "a" * 21, "lab name"])
-def test_bad_name_is_refused(name: str) -> None:
+def test_bad_lab_name_is_refused(name: str) -> None:
     with pytest.raises(LabError, match="Lab name"):
         files.directory(name)
 
@@ -44,12 +44,12 @@ def test_a_lab_has_1_to_64_nodes(nodes: int, refused: bool, monkeypatch: pytest.
         Lab.up(nodes)
 
 
-def test_labs_of_two_names_have_two_directories() -> None:
+def test_labs_with_different_names_have_different_directories() -> None:
     assert files.directory("lab").name == "lab"
     assert files.directory("other").name == "lab-other"
 
 
-def test_inventory_has_the_contract_and_checks_host_keys() -> None:
+def test_inventory_has_node_variables_and_checks_host_keys() -> None:
     nodes = [Node("node1", "10.0.0.11", 2), Node("node2", "10.0.0.12")]
     training = yaml.safe_load(files.inventory("lab", nodes, Path("/venv/bin/python")))["training"]
     assert list(training["hosts"]) == ["node1", "node2"]
@@ -59,7 +59,7 @@ def test_inventory_has_the_contract_and_checks_host_keys() -> None:
     assert "launch_python" not in yaml.safe_load(files.inventory("lab", nodes, None))["training"]["vars"]
 
 
-def test_up_tells_a_command_that_starts_a_job() -> None:
+def test_up_prints_a_command_that_starts_a_job() -> None:
     nodes = [Node("node1", "10.0.0.11", 2), Node("node2", "10.0.0.12"), Node("node3", "10.0.0.13")]
     inventory = files.directory("other") / "inventory.yml"
     script = files.CHECKOUT / "examples" / "ddp" / "train_ddp.py"

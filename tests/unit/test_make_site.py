@@ -1,4 +1,4 @@
-"""The tree that the documentation site is made of, without Sphinx: links, the reference, Ansible's own names."""
+"""The source tree of the documentation site, without Sphinx: links, the reference, names of Ansible's manual."""
 
 from __future__ import annotations
 
@@ -43,18 +43,18 @@ Synopsis
         ("README.md", "https://example.org/README.md", "https://example.org/README.md"),
     ],
 )
-def test_a_link_leads_to_the_same_on_the_site(page: str, target: str, there: str) -> None:
+def test_links_are_rewritten_for_the_site(page: str, target: str, there: str) -> None:
     assert in_the_tree(page, target) == there
 
 
-def test_the_reference_says_nothing_that_is_not_so() -> None:
-    """There is no such collection on Galaxy, and the theme shows the contents itself."""
+def test_reference_leaves_out_galaxy_and_contents() -> None:
+    """The collection is not on Galaxy, and the theme shows the contents itself."""
     text = as_reference(NOTE)
     assert "galaxy" not in text and ".. contents::" not in text
     assert "In playbooks and templates: :code:`muster.training.rank_table`\n\nSynopsis\n" in text
 
 
-def test_names_of_ansibles_manual_are_in_the_form_that_sphinx_reads() -> None:
+def test_inventory_of_ansible_names_is_in_sphinx_format() -> None:
     data = inventory_of_ansible()
     head, packed = data.split(b"zlib.\n")
     assert head.startswith(b"# Sphinx inventory version 2\n") and head.count(b"\n") == 3
@@ -62,7 +62,7 @@ def test_names_of_ansibles_manual_are_in_the_form_that_sphinx_reads() -> None:
         assert re.fullmatch(r"\S+ std:(label|envvar) -1 \S+\.html\S* .+", row), row
 
 
-def test_the_tree_has_all_pages_and_what_they_show(tmp_path: Path) -> None:
+def test_tree_has_all_pages_pictures_and_reference_lists(tmp_path: Path) -> None:
     (tmp_path / "reference").mkdir()
     for name in ("launch_role", "node_facts_module", "ranks_inventory", "index"):
         (tmp_path / "reference" / f"{name}.rst").write_text(NOTE)

@@ -1,4 +1,4 @@
-"""Who has no fitting Python is told what to install, before anything is made."""
+"""Without a suitable Python, a message says what to install before anything is created."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def make_venv(tmp_path: Path, *arguments: str, path: str = "/usr/bin:/bin") -> s
     )
 
 
-def test_an_old_interpreter_that_was_named_is_refused(tmp_path: Path) -> None:
+def test_named_interpreter_that_is_too_old_is_refused(tmp_path: Path) -> None:
     old = interpreter(tmp_path / "python3", 'if [ "$1" = --version ]; then echo "Python 3.8.18"; else exit 1; fi')
     run = make_venv(tmp_path, str(old))
     assert run.returncode == 1
@@ -34,7 +34,7 @@ def test_an_old_interpreter_that_was_named_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "venv").exists()
 
 
-def test_where_there_is_no_new_python_the_message_says_what_to_install(tmp_path: Path) -> None:
+def test_message_says_what_to_install_when_no_new_python_is_found(tmp_path: Path) -> None:
     tools = tmp_path / "bin"
     tools.mkdir()
     for tool in ("bash", "dirname", "realpath", "tail"):
@@ -46,7 +46,7 @@ def test_where_there_is_no_new_python_the_message_says_what_to_install(tmp_path:
     assert "apt install python3 python3-venv" in run.stderr
 
 
-def test_a_python_without_ensurepip_names_the_package(tmp_path: Path) -> None:
+def test_missing_ensurepip_names_the_package_to_install(tmp_path: Path) -> None:
     # As Debian's python3 is without the package python3-venv.
     script = f'case "$2" in *ensurepip*) exit 1;; esac\nexec {sys.executable} "$@"'
     bare = interpreter(tmp_path / "python3", script)
@@ -56,7 +56,7 @@ def test_a_python_without_ensurepip_names_the_package(tmp_path: Path) -> None:
     assert not (tmp_path / "venv").exists()
 
 
-def test_the_checkout_is_the_collection_in_the_environment(tmp_path: Path) -> None:
+def test_checkout_is_linked_into_the_environment(tmp_path: Path) -> None:
     run = make_venv(tmp_path, sys.executable)
     assert run.returncode == 0, run.stderr
     links = list((tmp_path / "venv").glob("lib/python*/site-packages/ansible_collections/muster/training"))

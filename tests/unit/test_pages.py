@@ -1,4 +1,4 @@
-"""Pages that are made of the code say what it says."""
+"""Pages generated from the code match the code."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from tests.make_pages import DOCS, PAGES, code, prose
 
 @pytest.mark.one_core
 @pytest.mark.parametrize("name", PAGES)
-def test_a_page_is_what_the_code_makes_of_it(name: str) -> None:
+def test_generated_page_is_up_to_date(name: str) -> None:
     assert (DOCS / name).read_text(encoding="utf-8") == PAGES[name](), "make pages writes it again"
 
 
 @pytest.mark.one_core
-def test_the_page_holds_each_entry_and_each_id_once() -> None:
+def test_page_lists_each_entry_and_each_id_once() -> None:
     page = (DOCS / "what_went_wrong.md").read_text(encoding="utf-8")
     assert re.findall(r"^- `([\w-]+)`", page, re.MULTILINE) == [entry.id for entry in CATALOGUE]
     assert re.findall(r"^\| `([\w-]+)`", page, re.MULTILINE) == sorted(IDS)
@@ -27,7 +27,7 @@ def test_the_page_holds_each_entry_and_each_id_once() -> None:
 
 
 @pytest.mark.one_core
-def test_words_of_an_entry_are_no_markup_and_commands_are_code() -> None:
+def test_entry_text_is_escaped_and_commands_become_code() -> None:
     assert code("a `b`") == "`` a `b` ``"
     assert prose("NCCL_* <N/A> [x] `a*b`") == "NCCL_\\* \\<N/A> \\[x] `a*b`"
     assert prose('ansible-playbook site.yml --tags a,b -e x=1.2, or -e \'{"a": "*"}\'.') == (
@@ -37,7 +37,7 @@ def test_words_of_an_entry_are_no_markup_and_commands_are_code() -> None:
 
 @pytest.mark.one_core
 @pytest.mark.parametrize("step", ["`nvidia-smi > log.txt`", "a log book of", "`tensorboard dev upload", "`scp -r "])
-def test_a_step_of_the_guides_leads_to_the_place_that_replaces_it(step: str) -> None:
+def test_guide_step_links_to_the_section_that_replaces_it(step: str) -> None:
     (row,) = [
         line for line in (DOCS / "coming_from_guides.md").read_text().splitlines() if line.startswith(f"| {step}")
     ]

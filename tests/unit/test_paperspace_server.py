@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The stand-in for Paperspace's API keeps its own rules, seen by our client over HTTP, and is held to the document."""
+"""The fake Paperspace API follows the service's rules, as our client sees it over HTTP, and its API document."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def looked_at(client: Client, change: MachineChange) -> Machine:
     return api.get_machine(client, change.machine["id"])
 
 
-def test_every_route_but_one_is_in_the_document() -> None:
+def test_every_route_but_one_is_in_the_api_document() -> None:
     if not DOCUMENT.exists():
         pytest.skip("the official API document is not beside the checkout")
     document = Document()
@@ -76,7 +76,7 @@ def test_every_route_but_one_is_in_the_document() -> None:
     assert unknown == ["/billing/account-standing"]
 
 
-def test_an_event_goes_on_when_its_machine_is_seen_in_a_list(client: Client) -> None:
+def test_event_advances_each_time_its_machine_is_listed(client: Client) -> None:
     create(client)
     assert [api.list_machines(client)[0]["state"] for _turn in range(3)] == ["provisioning", "ready", "ready"]
     create(client, "bert-1", start=False)
@@ -84,7 +84,7 @@ def test_an_event_goes_on_when_its_machine_is_seen_in_a_list(client: Client) -> 
     assert states == ["provisioning", "off"]
 
 
-def test_a_dynamic_address_is_another_one_after_each_start_and_none_while_off(client: Client) -> None:
+def test_dynamic_address_changes_at_each_start_and_is_absent_while_off(client: Client) -> None:
     change = create(client)
     assert change.machine["publicIp"] is None
     first = looked_at(client, change)
@@ -95,7 +95,7 @@ def test_a_dynamic_address_is_another_one_after_each_start_and_none_while_off(cl
     assert first["privateIp"] == off["privateIp"] == again["privateIp"]
 
 
-def test_a_static_address_stays_and_costs_when_its_machine_is_gone(account: Account, client: Client) -> None:
+def test_static_address_outlives_its_machine_and_costs(account: Account, client: Client) -> None:
     change = create(client, public_ip_type="static")
     one = looked_at(client, change)
     assert change.machine["publicIp"] == one["publicIp"]
@@ -106,7 +106,7 @@ def test_a_static_address_stays_and_costs_when_its_machine_is_gone(account: Acco
     assert [(cost.kind, cost.key) for cost in costs(account)] == [("address", one["publicIp"])]
 
 
-def test_the_meter_counts_what_costs(account: Account, client: Client) -> None:
+def test_meter_counts_machines_disks_drives_and_snapshots(account: Account, client: Client) -> None:
     assert account.usd_per_hour() == 0
     network = api.create_network(client, name="muster-bert", region="ny2")
     assert account.usd_per_hour() == 0
@@ -123,7 +123,7 @@ def test_the_meter_counts_what_costs(account: Account, client: Client) -> None:
     assert all(cost.usd > 0 for cost in costs(account))
 
 
-def test_snapshots_go_with_their_machine(account: Account, client: Client) -> None:
+def test_snapshots_are_deleted_with_their_machine(account: Account, client: Client) -> None:
     one = made(client)
     change = client.change("POST", "/snapshots", {"name": "before", "machineId": one["id"]})
     assert change.event is not None
@@ -137,7 +137,7 @@ def test_snapshots_go_with_their_machine(account: Account, client: Client) -> No
     assert api.list_snapshots(client) == []
 
 
-def test_a_team_has_no_more_machines_than_it_may(account: Account, client: Client) -> None:
+def test_machines_above_the_team_limit_are_refused(account: Account, client: Client) -> None:
     account.max_machines = 2
     create(client)
     create(client, "bert-1", start=False)
@@ -145,7 +145,7 @@ def test_a_team_has_no_more_machines_than_it_may(account: Account, client: Clien
         create(client, "bert-2")
 
 
-def test_without_capacity_the_event_is_done_and_the_machine_off(account: Account, client: Client) -> None:
+def test_lack_of_capacity_leaves_machine_off_with_event_done(account: Account, client: Client) -> None:
     account.capacity = {"A4000": 1}
     made(client)
     assert api.is_available(client, "A4000", "ny2")
@@ -159,7 +159,7 @@ def test_without_capacity_the_event_is_done_and_the_machine_off(account: Account
     assert looked_at(client, api.start_machine(client, second["id"]))["state"] == "ready"
 
 
-def test_a_machine_may_be_stuck_or_end_as_an_error_without_a_text(account: Account, client: Client) -> None:
+def test_machine_can_be_stuck_or_end_in_error_with_or_without_text(account: Account, client: Client) -> None:
     account.outcomes = {
         "create bert-1": Outcome(stuck=True),
         "create bert-2": Outcome(state="error", machine_state="ready"),
@@ -183,13 +183,13 @@ def test_a_machine_may_be_stuck_or_end_as_an_error_without_a_text(account: Accou
         ({"disk_gb": 20}, "needs a disk of 50 GB"),
     ],
 )
-def test_a_machine_that_cannot_be_made(account: Account, client: Client, changes: dict[str, Any], message: str) -> None:
+def test_impossible_machine_is_refused(account: Account, client: Client, changes: dict[str, Any], message: str) -> None:
     with pytest.raises(PaperspaceError, match=message):
         create(client, **changes)
     assert account.machines == []
 
 
-def test_names_may_repeat_and_a_name_is_found_within_others(client: Client) -> None:
+def test_names_can_repeat_and_are_matched_as_substrings(client: Client) -> None:
     for name in ("bert", "bert", "bertha"):
         create(client, name)
         api.create_network(client, name=f"muster-{name}", region="ny2")
@@ -197,7 +197,7 @@ def test_names_may_repeat_and_a_name_is_found_within_others(client: Client) -> N
     assert len(client.list_all("/machines", {"name": "bert"})) == 3
 
 
-def test_a_machine_does_one_thing_at_a_time(account: Account, client: Client) -> None:
+def test_machine_refuses_actions_while_one_is_in_progress(account: Account, client: Client) -> None:
     one = create(client).machine
     for change in (api.stop_machine, api.start_machine, api.delete_machine):
         with pytest.raises(RequestError, match="HTTP 409 CONFLICT: This machine is currently provisioning"):
@@ -216,7 +216,7 @@ def test_a_machine_does_one_thing_at_a_time(account: Account, client: Client) ->
             api.get_machine(client, one["id"])
 
 
-def test_what_was_made_shows_only_some_lists_later(account: Account, client: Client) -> None:
+def test_new_resources_appear_only_after_some_lists(account: Account, client: Client) -> None:
     account.hidden_lists = 2
     create(client)
     api.create_network(client, name="muster-bert", region="ny2")
@@ -224,7 +224,7 @@ def test_what_was_made_shows_only_some_lists_later(account: Account, client: Cli
     assert [len(api.list_networks(client)) for _turn in range(3)] == [0, 0, 1]
 
 
-def test_a_network_that_takes_everybodys_machines(client: Client) -> None:
+def test_network_with_migrate_machines_takes_all_machines_of_the_region(client: Client) -> None:
     mine, other_region = create(client).machine, create(client, region="ca1").machine
     taken = client.change("POST", "/private-networks", {"name": "n", "region": "ny2", "migrateMachines": True}).data
     assert api.get_machine(client, mine["id"])["networkId"] == taken["id"]
@@ -232,7 +232,7 @@ def test_a_network_that_takes_everybodys_machines(client: Client) -> None:
 
 
 @pytest.mark.parametrize("carried_out", [True, False])
-def test_a_client_that_is_broken_off(
+def test_after_cut_connection_only_first_machine_may_be_created(
     account: Account, client: Client, server: PaperspaceServer, carried_out: bool
 ) -> None:
     server.faults = broken_off(1, carried_out=carried_out)
@@ -247,7 +247,7 @@ def test_a_client_that_is_broken_off(
     assert len(account.machines) == int(carried_out)
 
 
-def test_other_peoples_things_are_compared_byte_by_byte(account: Account, client: Client) -> None:
+def test_any_change_to_foreign_resources_is_detected(account: Account, client: Client) -> None:
     sprinkle(account, "bert")
     before = foreign_bytes(account)
     assert all(items for items, _other in account.lists())
@@ -271,7 +271,7 @@ def test_other_peoples_things_are_compared_byte_by_byte(account: Account, client
         assert foreign_bytes(account) != before
 
 
-def test_new_machines_are_the_test_hosts_that_are_given(account: Account, client: Client) -> None:
+def test_new_machines_are_the_given_test_hosts(account: Account, client: Client) -> None:
     hosts = [Host("10.9.0.11", "198.51.100.11"), Host("10.9.0.12", "198.51.100.12")]
     account.hosts = hosts
     account.share = Share(r"\\10.9.0.2\share", "me", "secret")
@@ -290,7 +290,7 @@ def test_new_machines_are_the_test_hosts_that_are_given(account: Account, client
     assert made(client, "bert-4", network_id=network["id"])["privateIp"] == "10.9.0.11"
 
 
-def test_the_text_of_a_startup_script_is_kept_for_the_test_alone(account: Account, client: Client) -> None:
+def test_startup_script_text_is_kept_for_the_test(account: Account, client: Client) -> None:
     script = api.create_startup_script(client, name="bert-first-boot", script="#!/bin/sh\n", run_once=False)
     assert account.script_texts == {script["id"]: "#!/bin/sh\n"}
     one = create(client, startup_script_id=script["id"]).machine
@@ -311,7 +311,7 @@ def test_a_machine_changes_type_and_disk_only_while_off(account: Account, client
     assert (changed["cpus"], changed["usageRate"], changed["storageTotal"]) == (8, 0.76, 500 * 1024**3)
 
 
-def test_the_standing_of_the_account(account: Account, client: Client) -> None:
+def test_account_standing_is_returned_or_missing(account: Account, client: Client) -> None:
     assert client.request("GET", "/billing/account-standing")["isInGoodStanding"] is True
     account.standing = None
     with pytest.raises(NotFoundError):

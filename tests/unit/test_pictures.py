@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The pictures show what is printed today, and load nothing."""
+"""The pictures show the current output, and load nothing."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ def recording(name: str) -> str:
 
 
 @pytest.mark.parametrize("name", PLAYS)
-def test_a_picture_is_what_is_drawn_of_its_recording(name: str) -> None:
+def test_picture_matches_its_recording(name: str) -> None:
     assert (PICTURES / f"{name}.svg").read_text(encoding="utf-8") == drawn(name, recording(name)), "make pictures"
 
 
-def test_there_is_no_other_picture() -> None:
+def test_every_picture_belongs_to_a_play() -> None:
     assert sorted(path.stem for path in PICTURES.iterdir()) == sorted(PLAYS)
 
 
 @pytest.mark.parametrize("name", PLAYS)
-def test_a_picture_loads_nothing_and_holds_its_words_as_text(name: str) -> None:
+def test_picture_loads_nothing_and_keeps_text_as_text(name: str) -> None:
     svg = (PICTURES / f"{name}.svg").read_text(encoding="utf-8")
     assert re.findall(r"@import|@font-face|<(?:image|script|a|foreignObject)\b|url\((?!#)", svg) == []
     assert set(re.findall(r"https?://[^\"'\s]+", svg)) == {"http://www.w3.org/2000/svg"}
@@ -39,8 +39,8 @@ def test_a_picture_loads_nothing_and_holds_its_words_as_text(name: str) -> None:
         assert word in words
 
 
-def test_the_recordings_have_the_words_of_a_play_of_today(tmp_path: Path) -> None:
-    """All but that of site.yml, which needs root and a minute. Nodes answer in any order."""
+def test_recordings_match_current_output(tmp_path: Path) -> None:
+    """All except that of site.yml, which needs root and a minute. Nodes answer in any order."""
     place = project(tmp_path)
     for name in PLAYS:
         if name != "site":

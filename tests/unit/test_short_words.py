@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""./muster: which command each short word stands for, and what is said of words that mean nothing."""
+"""./muster: which command each short word stands for, and how invalid arguments are refused."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ muster = load()
         ("bucket-move --from a --to b", "bucket_move.yml -e source=a -e target=b"),
     ],
 )  # fmt: skip
-def test_what_is_typed_and_what_runs(typed: str, meant: str) -> None:
+def test_short_words_translate_to_ansible_playbook_commands(typed: str, meant: str) -> None:
     word, *rest = shlex.split(typed)
     assert muster.translate(word, rest) == ["ansible-playbook", *shlex.split(meant)]
 
@@ -142,7 +142,7 @@ def test_what_is_typed_and_what_runs(typed: str, meant: str) -> None:
         ("launch -e '{a: \x01}'", "-e cannot be read: unacceptable character #x0001: "),
     ],
 )
-def test_what_means_nothing_is_said(
+def test_invalid_arguments_are_refused_with_a_message(
     typed: str, said: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -159,7 +159,9 @@ def test_what_means_nothing_is_said(
         '{"a": !unsafe "{{ b }}", "c": !vault x}',
     ],
 )
-def test_what_ansible_reads_behind_e_is_left_to_it(value: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_values_of_e_that_ansible_reads_are_not_refused(
+    value: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in ("here/here.yml", "project/there.yml", "home/of-mine.yml"):
         (tmp_path / name).parent.mkdir()
         (tmp_path / name).touch()
@@ -174,7 +176,7 @@ def test_what_ansible_reads_behind_e_is_left_to_it(value: str, tmp_path: Path, m
         muster.refuse_unread(["-e", '{"a": 1', "-e", "@nojob.yml"])
 
 
-def test_every_playbook_has_its_word_and_every_option_is_a_variable() -> None:
+def test_every_playbook_has_a_word_and_every_option_a_variable() -> None:
     assert {playbook for playbook, *_more in muster.WORDS.values()} == {
         path.stem for path in (CHECKOUT / "playbooks").glob("*.yml")
     } - {"init"}
@@ -190,13 +192,13 @@ def test_every_playbook_has_its_word_and_every_option_is_a_variable() -> None:
 
 
 @pytest.mark.parametrize("typed", [["help", "launch"], ["launch", "--help"], ["launch", "-h"]])
-def test_help_is_there_in_each_way_of_asking(typed: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_is_printed_for_each_spelling(typed: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert muster.main(typed) == 0
     assert capsys.readouterr().out.startswith(f"./muster launch: {muster.WORDS['launch'][2]}")
 
 
-def test_the_command_is_printed_and_run_there(tmp_path: Path) -> None:
-    """With what it is given, to the letter, whatever the directory in which it is called."""
+def test_command_is_printed_and_run_in_the_project(tmp_path: Path) -> None:
+    """Arguments are passed on literally, whatever directory it is called in."""
     (tmp_path / "muster").write_text("#!/usr/bin/env python3\n" + PROGRAM.read_text())
     (tmp_path / "muster").chmod(0o755)
     stand_in = tmp_path / "bin/ansible-playbook"
@@ -225,8 +227,8 @@ def test_the_command_is_printed_and_run_there(tmp_path: Path) -> None:
     assert shlex.split(printed.removeprefix("+ ")) == ["ansible-playbook", *arguments]
 
 
-def test_a_shell_where_a_rank_would_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As the playbook says, which knows templates and the image of a job, too."""
+def test_shell_starts_in_the_environment_of_a_rank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the playbook determines it, including templates and the image of a job."""
     (tmp_path / "my project").mkdir()
     here = {"ansible_connection": "local", "node_address": "127.0.4.1", "launch_working_directory": "{{ place }}"}
     inventory: dict[str, Any] = {"training": {"hosts": {"here": {**here, "place": f"{tmp_path}/my project"}}}}

@@ -1,4 +1,4 @@
-"""Who lacks system packages is told which, and how to install them."""
+"""Missing system packages are named, with the command that installs them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def anybody() -> int | None:
     return NOBODY if os.geteuid() == 0 else None
 
 
-def test_without_root_the_message_has_the_command_that_installs_what_is_missing(anybody: int | None) -> None:
+def test_message_without_root_has_the_install_command(anybody: int | None) -> None:
     run = system_packages(SOME_MISSING, anybody)
     assert run.returncode == 1
     assert run.stderr.splitlines() == [
@@ -47,20 +47,20 @@ def test_without_root_the_message_has_the_command_that_installs_what_is_missing(
     ]
 
 
-def test_where_dpkg_is_not_at_home_the_message_says_what_is_needed_and_what_is_not(anybody: int | None) -> None:
+def test_message_without_dpkg_names_packages_and_targets_that_need_none(anybody: int | None) -> None:
     run = system_packages(None, anybody)
     assert run.returncode == 1
     assert "only Debian and Ubuntu are known here by package name: podman crun " in run.stderr
     assert "'make demo', 'make lint' and 'make unit' need none of them" in run.stderr
 
 
-def test_where_nothing_is_missing_nothing_is_said(anybody: int | None) -> None:
+def test_prints_nothing_when_nothing_is_missing(anybody: int | None) -> None:
     run = system_packages(ALL_THERE, anybody)
     assert (run.returncode, run.stdout, run.stderr) == (0, "", "")
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can install packages")
-def test_root_installs_what_is_missing_and_nothing_else() -> None:
+def test_root_installs_only_missing_packages() -> None:
     run = system_packages(SOME_MISSING, None)
     assert (run.returncode, run.stdout) == (0, "Installing system packages: podman samba pdsh\n")
     assert run.stderr.splitlines() == [

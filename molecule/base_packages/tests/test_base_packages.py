@@ -50,14 +50,14 @@ def fresh_login(lab: Lab, node: str, command: str) -> str:
 
 
 @pytest.mark.parametrize("node", NODES)
-def test_package_management_is_whole(lab: Lab, node: str) -> None:
+def test_package_database_is_consistent(lab: Lab, node: str) -> None:
     assert root(lab, node, "dpkg --audit") == ""
     root(lab, node, "apt-get update 2>&1 && apt-get check")
     # Reads the lists of files of all packages, and complains of each that it cannot read.
     root(lab, node, "dpkg-query --listfiles $(dpkg-query --show --showformat='${binary:Package} ') > /dev/null")
 
 
-def test_damaged_lists_are_whole_again(lab: Lab) -> None:
+def test_damaged_file_lists_are_repaired(lab: Lab) -> None:
     assert "/usr/bin/seahorse" in root(lab, "node2", "dpkg-query --listfiles seahorse").splitlines()
     assert "/usr/bin/which.debianutils" in root(lab, "node2", "dpkg-query --listfiles debianutils").splitlines()
 
@@ -66,12 +66,12 @@ def test_interrupted_installation_is_finished(lab: Lab) -> None:
     assert root(lab, "node2", "dpkg-query --show --showformat='${db:Status-Status}' halfway") == "installed"
 
 
-def test_broken_source_is_switched_off_and_kept(lab: Lab) -> None:
+def test_broken_package_source_is_disabled_but_kept(lab: Lab) -> None:
     assert root(lab, "node2", "ls /etc/apt/sources.list.d") == "paperspace.list.disabled"
 
 
 @pytest.mark.parametrize("node", NODES)
-def test_packages_work(lab: Lab, node: str) -> None:
+def test_installed_packages_work(lab: Lab, node: str) -> None:
     for command in ("netstat -i", "rsync --version", "git --version", "tmux -V", "curl --version", "tree --version"):
         root(lab, node, command)
     program = "int main() { return 7; }"
@@ -79,7 +79,7 @@ def test_packages_work(lab: Lab, node: str) -> None:
 
 
 @pytest.mark.parametrize("node", NODES)
-def test_clock_is_set_by_the_network(lab: Lab, node: str) -> None:
+def test_clock_synchronization_is_enabled(lab: Lab, node: str) -> None:
     assert root(lab, node, "systemctl is-enabled systemd-timesyncd") == "enabled"
     # In a container systemd does not start it; that it was asked to is seen.
     assert root(lab, node, "systemctl show --property=ConditionTimestampMonotonic --value systemd-timesyncd") != "0"
@@ -96,7 +96,7 @@ def test_limits_hold_for_new_logins_and_new_services(lab: Lab, node: str) -> Non
     assert root(lab, node, unit).split() == [str(most_files), str(most_memory)]
 
 
-def test_what_an_interrupted_run_left_undone_is_done_by_the_next(lab: Lab) -> None:
+def test_next_run_completes_an_interrupted_one(lab: Lab) -> None:
     """The limits of services were written, and systemd has not read them."""
     path = "/etc/systemd/system.conf.d/90-muster.conf"
     asked = "systemctl show --property=DefaultLimitNOFILE"
@@ -109,7 +109,7 @@ def test_what_an_interrupted_run_left_undone_is_done_by_the_next(lab: Lab) -> No
 
 
 @pytest.mark.parametrize("node", NODES)
-def test_kernel_settings_and_shared_memory(lab: Lab, node: str) -> None:
+def test_kernel_settings_and_shared_memory_size_are_applied(lab: Lab, node: str) -> None:
     assert root(lab, node, "cat /proc/sys/net/core/somaxconn") == "5000"
     assert root(lab, node, "cat /etc/sysctl.d/90-muster.conf") == "net.core.somaxconn=5000"
     assert root(lab, node, "cat /proc/sys/vm/max_map_count") == Path("/proc/sys/vm/max_map_count").read_text().strip()
@@ -146,7 +146,7 @@ def first_boot(lab: Lab) -> Iterator[str]:
     root(lab, "node1", f"systemctl stop {units}; apt-get purge --yes slow hello cloud-init; rm -rf /var/lib/cloud")
 
 
-def test_waits_for_cloud_init_and_for_others_who_install(lab: Lab, first_boot: str) -> None:
+def test_waits_for_cloud_init_and_other_package_installations(lab: Lab, first_boot: str) -> None:
     options = ("--limit", first_boot)
     hurried = drive.run(CONVERGE, lab.inventory, options=options, base_packages_wait=1)
     assert hurried.rc == 2
@@ -162,7 +162,7 @@ def test_waits_for_cloud_init_and_for_others_who_install(lab: Lab, first_boot: s
     assert root(lab, first_boot, "hello") == "Hello, world!"
 
 
-def test_who_holds_the_lock_is_named(lab: Lab) -> None:
+def test_process_holding_the_package_lock_is_named(lab: Lab) -> None:
     lock = "import fcntl, time; f = open('/var/lib/dpkg/lock-frontend', 'w'); fcntl.lockf(f, fcntl.LOCK_EX"
     root(lab, "node2", f'systemd-run --quiet --unit=holder python3 -c "{lock}); time.sleep(300)"')
     try:

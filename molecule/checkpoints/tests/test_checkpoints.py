@@ -101,7 +101,7 @@ chown -R daemon:daemon /opt/planted /opt/adopted
 
 
 @pytest.mark.parametrize("directory", ["/opt/planted/s3", "/opt/adopted"])
-def test_root_runs_nothing_that_a_user_has_planted(lab: Lab, s3: S3Server, directory: str) -> None:
+def test_root_runs_no_program_planted_by_a_user(lab: Lab, s3: S3Server, directory: str) -> None:
     shell(lab, "node1", PLANTED)
     done = play(lab, s3, "checkpoints.yml", options=("--limit", "node1"), s3_client_directory=directory)
     said = " ".join(done.output.split())
@@ -139,7 +139,7 @@ def ended(service: Lab, s3: S3Server) -> Lab:
     return lab
 
 
-def test_what_a_run_saves_is_copied(ended: Lab, s3: S3Server) -> None:
+def test_checkpoints_of_a_run_are_copied_to_s3(ended: Lab, s3: S3Server) -> None:
     done = play(ended, s3, "checkpoints.yml", checkpoints_state="copied", run_id="first")
     assert done.rc == 0, done.output[-3000:]
     found = manifest(s3, "first")
@@ -149,7 +149,7 @@ def test_what_a_run_saves_is_copied(ended: Lab, s3: S3Server) -> None:
     assert manifest(s3, "first", 1) == {}, "the other nodes copy nothing"
 
 
-def test_an_upload_survives_its_server_and_its_own_death(ended: Lab, s3: S3Server) -> None:
+def test_upload_resumes_after_service_is_killed_and_s3_goes_down(ended: Lab, s3: S3Server) -> None:
     folder = f"{RUNS}/first/node0/checkpoints"
     shell(ended, "node1", f"head -c {150 * MIB} /dev/urandom > {folder}/big.pt; chown muster {folder}/big.pt")
     s3.requests.clear()
@@ -168,7 +168,7 @@ def test_an_upload_survives_its_server_and_its_own_death(ended: Lab, s3: S3Serve
     drive.eventually("that is told", lambda: "copied to S3 again" in shell(ended, "node1", journal), 120)
 
 
-def test_one_that_is_overwritten_keeps_two_versions(ended: Lab, s3: S3Server) -> None:
+def test_overwritten_checkpoint_keeps_two_versions(ended: Lab, s3: S3Server) -> None:
     path = f"{RUNS}/first/node0/checkpoints/last.pt"
     for text in ("once more", "and again"):
         shell(ended, "node1", f"echo {text} > {path}")
@@ -179,7 +179,7 @@ def test_one_that_is_overwritten_keeps_two_versions(ended: Lab, s3: S3Server) ->
     drive.eventually("the oldest is removed", lambda: s3.client().list_objects_v2(**words)["KeyCount"] == 2, 120)
 
 
-def test_a_checkpoint_comes_back_to_all_nodes(ended: Lab, s3: S3Server) -> None:
+def test_checkpoint_is_restored_to_all_nodes(ended: Lab, s3: S3Server) -> None:
     words: dict[str, Any] = {"checkpoints_state": "restored", "run_id": "first", "checkpoints_name": "big.pt"}
     s3.requests.clear()
     done = play(ended, s3, "checkpoints.yml", **words)
@@ -191,7 +191,7 @@ def test_a_checkpoint_comes_back_to_all_nodes(ended: Lab, s3: S3Server) -> None:
     assert len(gets) == 3, "three pieces, each once"
 
 
-def test_a_corrupt_checkpoint_is_noticed(ended: Lab, s3: S3Server) -> None:
+def test_corrupt_checkpoint_is_not_restored(ended: Lab, s3: S3Server) -> None:
     file = manifest(s3, "first")["step-2"]["files"][0]
     body = s3.client().get_object(Bucket="saved", Key=file["key"])["Body"].read()
     s3.client().put_object(Bucket="saved", Key=file["key"], Body=body[:-1] + b"?")
@@ -229,7 +229,7 @@ def told(output: str) -> str:
     return " ".join(output.split())
 
 
-def test_data_come_from_s3_once_for_all_nodes(service: Lab, s3: S3Server, data: dict[str, str]) -> None:
+def test_data_is_downloaded_from_s3_once_for_all_nodes(service: Lab, s3: S3Server, data: dict[str, str]) -> None:
     words: dict[str, Any] = {
         "stage_data_bucket": "data",
         "stage_data_prefix": "train/",
@@ -251,7 +251,7 @@ def test_data_come_from_s3_once_for_all_nodes(service: Lab, s3: S3Server, data: 
     assert 211 < total < 216, total
 
 
-def test_a_full_disk_is_told_before_anything_is_brought(service: Lab, s3: S3Server, data: dict[str, str]) -> None:
+def test_staging_is_refused_without_enough_disk_space(service: Lab, s3: S3Server, data: dict[str, str]) -> None:
     shell(service, "node3", "mkdir -p /srv/small && mount -t tmpfs -o size=50m none /srv/small")
     words: dict[str, Any] = {
         "stage_data_bucket": "data",
@@ -266,7 +266,7 @@ def test_a_full_disk_is_told_before_anything_is_brought(service: Lab, s3: S3Serv
     )
 
 
-def test_wrong_credentials_are_told_and_rotated(ended: Lab, s3: S3Server) -> None:
+def test_rejected_credentials_are_reported_and_can_be_rotated(ended: Lab, s3: S3Server) -> None:
     keys, s3.keys = s3.keys, {"AKIAROTATED": "rotated/secret"}
     folder = f"{RUNS}/first/node0/checkpoints"
     shell(ended, "node1", f"echo new > {folder}/best-2.pt; chown muster {folder}/best-2.pt")
@@ -282,8 +282,8 @@ def test_wrong_credentials_are_told_and_rotated(ended: Lab, s3: S3Server) -> Non
         s3.access_key, s3.secret_key = access, keys[access]
 
 
-def test_the_secret_is_nowhere(ended: Lab, s3: S3Server) -> None:
-    """But in one file, which holds the one that counts."""
+def test_secret_key_is_only_in_the_credentials_file(ended: Lab, s3: S3Server) -> None:
+    """That file holds only the key that is valid now."""
     counts = s3.keys.get("AKIAROTATED", s3.secret_key)
     # -xdev: not what the hosts see of this machine
     places = "/etc /opt /srv /tmp /usr/local /var /home /run"
@@ -300,7 +300,7 @@ def test_the_secret_is_nowhere(ended: Lab, s3: S3Server) -> None:
         assert shell(ended, name, f"stat -c '%a %U' {CREDENTIALS}").strip() == "600 muster"
 
 
-def test_the_service_is_ended(ended: Lab, s3: S3Server) -> None:
+def test_absent_stops_service_and_removes_credentials(ended: Lab, s3: S3Server) -> None:
     done = play(ended, s3, "checkpoints.yml", checkpoints_state="absent")
     assert done.rc == 0, done.output[-2000:]
     for name in NODES:

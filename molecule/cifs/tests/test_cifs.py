@@ -112,7 +112,7 @@ def changes(play: drive.Play) -> int:
 
 
 @pytest.mark.thorough  # buckets are mounted by the same task files; in molecule/data they are shown in check mode
-def test_nothing_is_done_in_check_mode(bench: Bench) -> None:
+def test_check_mode_changes_nothing(bench: Bench) -> None:
     play = bench.site("--check", "--diff")
     assert play.rc == 0 and f"What={bench.share('training-data')}" in play.output, play.output
     assert bench.mounted() == ""
@@ -120,7 +120,7 @@ def test_nothing_is_done_in_check_mode(bench: Bench) -> None:
     assert (there.returncode, there.stdout) == (2, "/\n"), there
 
 
-def test_mounted_proved_and_then_left_alone(bench: Bench) -> None:
+def test_share_is_mounted_and_probed_and_second_run_changes_nothing(bench: Bench) -> None:
     (bench.server.shares["training-data"] / "first").write_text("1\n")
     play = bench.site("--diff", "-vvv")
     assert play.rc == 0, play.output
@@ -133,14 +133,14 @@ def test_mounted_proved_and_then_left_alone(bench: Bench) -> None:
     assert again.rc == 0 and changes(again) == 0, again.output
 
 
-def test_the_password_lies_in_one_file_of_root(bench: Bench) -> None:
+def test_password_is_stored_only_in_a_root_owned_file(bench: Bench) -> None:
     found = bench.machine.sh(f"grep -rlsF {NEEDLES[0]} /etc /run /var /tmp /home /root /dev/shm | xargs -r ls -l")
     assert re.fullmatch(r"-rw------- 1 root root .* /etc/muster/mounts/mnt-training-data-\w+\.credentials\n", found)
     for command in ("journalctl --no-pager --all", "ps -eww", "cat /proc/mounts", "systemctl show '*.mount'", "dmesg"):
         assert not seen_in(bench.machine.sh(command)), command
 
 
-def test_another_password_is_written_and_the_drive_mounted_anew(bench: Bench) -> None:
+def test_changed_password_is_stored_and_share_remounted(bench: Bench) -> None:
     bench.password = "Jd4Vt2 = 'u'"  # this kernel logs in again by itself with ASCII alone
     bench.server.set_password("trainer", bench.password)
     play = bench.mount()
@@ -160,7 +160,7 @@ def test_a_mount_in_use_is_left_alone(bench: Bench) -> None:
     bench.write_and_read("encrypted")
 
 
-def test_refusals_that_name_their_cause(bench: Bench) -> None:
+def test_refusal_names_wrong_password_or_read_only_share(bench: Bench) -> None:
     right, bench.password = bench.password, "wrong, of course"
     bench.refused("it cannot be mounted", "does not know this user with this password", "correct username and password")
     bench.password = right
@@ -170,7 +170,7 @@ def test_refusals_that_name_their_cause(bench: Bench) -> None:
 
 
 @pytest.mark.thorough  # the words of all are in tests/unit/plugins/module_utils/test_mounts.py
-def test_more_refusals_that_name_their_cause(bench: Bench) -> None:
+def test_refusal_names_wrong_share_port_or_option(bench: Bench) -> None:
     bench.refused("has no share of this name", "correct the source", share="nosuch")
     bench.refused("nothing listens at its port", "set the option port", drive_options={"port": 9})
     bench.refused("does not know the option nonsense", "remove nonsense", drive_options={"nonsense": 1})
@@ -180,7 +180,7 @@ def test_more_refusals_that_name_their_cause(bench: Bench) -> None:
 
 
 @pytest.mark.thorough
-def test_the_share_is_renamed_under_the_mount(bench: Bench) -> None:
+def test_renamed_share_is_refused_until_source_is_corrected(bench: Bench) -> None:
     bench.server.rename_share("training-data", "training-2")
     bench.refused("has no share of this name", "correct the source")
     bench.mount(share="training-2")
@@ -190,7 +190,7 @@ def test_the_share_is_renamed_under_the_mount(bench: Bench) -> None:
 
 
 @pytest.mark.thorough  # a server that falls silent takes away more, and comes back as well
-def test_the_server_restarts_under_the_mount(bench: Bench) -> None:
+def test_mount_recovers_after_server_restart(bench: Bench) -> None:
     bench.server.stop()
     started = time.monotonic()
     seen = bench.machine.run(f"cat {PATH}/written")
@@ -202,8 +202,8 @@ def test_the_server_restarts_under_the_mount(bench: Bench) -> None:
     assert changes(bench.mount()) == 0
 
 
-def test_the_server_falls_silent(bench: Bench) -> None:
-    """Who mounts is told, however long the kernel lets who reads wait. Also: what is seen of a mount while it waits."""
+def test_silent_server_is_reported_and_readers_recover(bench: Bench) -> None:
+    """Mounting fails with a message while readers wait in the kernel; meanwhile no process list shows a password."""
     processes: list[str] = []
     read: list[int] = []
     done = threading.Event()
@@ -234,7 +234,7 @@ def test_the_server_falls_silent(bench: Bench) -> None:
 
 
 @pytest.mark.thorough
-def test_a_machine_starts_while_its_drive_is_gone_and_the_next_run_mounts_it(bench: Bench) -> None:
+def test_machine_boots_without_its_share_and_next_run_mounts_it(bench: Bench) -> None:
     bench.server.stop()
     bench.machine.restart()
     assert bench.mounted() == ""
@@ -246,14 +246,14 @@ def test_a_machine_starts_while_its_drive_is_gone_and_the_next_run_mounts_it(ben
 
 
 @pytest.mark.thorough  # buckets are, by the same unit, in molecule/data
-def test_it_is_mounted_after_a_restart(bench: Bench) -> None:
+def test_share_is_mounted_again_after_reboot(bench: Bench) -> None:
     bench.machine.restart()
     drive.eventually("it is mounted", lambda: bench.mounted() != "", 120)
     bench.write_and_read("after-a-restart")
     assert changes(bench.mount()) == 0
 
 
-def test_unmounted_then_absent(bench: Bench) -> None:
+def test_unmounted_keeps_configuration_and_absent_removes_it(bench: Bench) -> None:
     files = f"'/etc/systemd/system/{UNIT}' /etc/muster/mounts/*"
     for state, left in (("unmounted", 2), ("absent", 0)):
         for change in (1, 0):
@@ -268,7 +268,7 @@ def test_unmounted_then_absent(bench: Bench) -> None:
 
 
 @pytest.mark.thorough
-def test_a_kernel_without_cifs(bench: Bench) -> None:
+def test_kernel_without_cifs_is_refused(bench: Bench) -> None:
     drive.eventually("CIFS is gone", lambda: bench.machine.run("modprobe --remove cifs").returncode == 0, 120)
     bench.machine.sh("echo 'install cifs /bin/false' > /etc/modprobe.d/no-cifs.conf")
     play = bench.module()

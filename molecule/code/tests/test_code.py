@@ -67,7 +67,7 @@ def words(play: drive.Play) -> str:
     return " ".join(play.output.split())
 
 
-def test_each_node_has_the_tree_of_the_source(lab: Lab) -> None:
+def test_every_node_has_the_source_tree(lab: Lab) -> None:
     expected = source_tree()
     assert len(expected) == 6
     for node in NODES:
@@ -75,7 +75,7 @@ def test_each_node_has_the_tree_of_the_source(lab: Lab) -> None:
         assert root(lab, node, f"find {PLACE} ! -user muster") == ""
 
 
-def test_the_slow_link_carries_it_once(lab: Lab) -> None:
+def test_controller_sends_code_only_to_the_first_node(lab: Lab) -> None:
     size = 8 << 20
     (SOURCE / "data" / "big.bin").write_bytes(os.urandom(size))
     here = lab.nodes[0].address.rpartition(".")[0] + ".1"
@@ -100,7 +100,7 @@ def test_the_slow_link_carries_it_once(lab: Lab) -> None:
     root(lab, "node1", f"rm {PLACE}/data/big.bin")
 
 
-def test_what_is_there_already_stays_if_asked_and_is_named(lab: Lab) -> None:
+def test_ignore_existing_keeps_and_reports_differing_files(lab: Lab) -> None:
     user(lab, "node2", f"echo mine > {PLACE}/train.py")
     play = drive.run(CONVERGE, lab.inventory, options=TWO, code_ignore_existing=True)
     assert play.rc == 2
@@ -113,7 +113,7 @@ def test_what_is_there_already_stays_if_asked_and_is_named(lab: Lab) -> None:
     assert tree(lab, "node2") == source_tree()
 
 
-def test_what_a_job_has_written_stays_on_its_node(lab: Lab) -> None:
+def test_files_written_by_a_job_stay_on_their_node(lab: Lab) -> None:
     """A checkpoint of each node's own beside the sources, and one of the first node alone; then the source changes."""
     (SOURCE / "old.py").write_text("old\n")
     three = ("--limit", ",".join(NODES[:3]))
@@ -140,7 +140,7 @@ def test_what_a_job_has_written_stays_on_its_node(lab: Lab) -> None:
         assert tree(lab, node) == source_tree()
 
 
-def test_a_node_that_joins_copies_from_the_first(lab: Lab) -> None:
+def test_joining_node_copies_code_from_the_first_node(lab: Lab) -> None:
     root(lab, "node4", f"rm -r {PLACE}")
     before = tree(lab, "node1")
     play = drive.run(CONVERGE, lab.inventory, options=("--limit", "node4"))
@@ -148,7 +148,7 @@ def test_a_node_that_joins_copies_from_the_first(lab: Lab) -> None:
     assert tree(lab, "node4") == before
 
 
-def test_for_a_user_who_is_not_the_one_who_logs_in(lab: Lab) -> None:
+def test_code_can_be_copied_for_another_user(lab: Lab) -> None:
     play = drive.run(CONVERGE, lab.inventory, options=TWO, code_user="trainer", code_directory="")
     assert play.rc == 0, play.output
     for node in PAIR:
@@ -156,7 +156,7 @@ def test_for_a_user_who_is_not_the_one_who_logs_in(lab: Lab) -> None:
         assert root(lab, node, "find /home/trainer/project ! -user trainer") == ""
 
 
-def test_a_node_that_does_not_get_to_the_first_is_named(lab: Lab) -> None:
+def test_node_that_cannot_log_in_to_the_first_is_named(lab: Lab) -> None:
     root(lab, "node2", "mv /home/muster/.ssh/id_ed25519 /home/muster/.ssh/away")
     try:
         play = drive.run(CONVERGE, lab.inventory, options=("--limit", "node2"))
@@ -167,7 +167,7 @@ def test_a_node_that_does_not_get_to_the_first_is_named(lab: Lab) -> None:
     assert "Permission denied" in words(play)
 
 
-def test_the_same_commit_of_a_repository(lab: Lab) -> None:
+def test_all_nodes_check_out_the_same_commit(lab: Lab) -> None:
     commands = """
         set -e
         rm -rf repository.git seed && git init --quiet --bare --initial-branch=main repository.git
@@ -214,8 +214,8 @@ def test_the_same_commit_of_a_repository(lab: Lab) -> None:
 
 
 @pytest.mark.thorough  # on nodes of this machine in tests/unit/playbooks/test_code_here.py
-def test_a_launch_runs_the_code_as_it_is_here_now(lab: Lab) -> None:
-    """On nodes of which the first one of the group is none, and beside what a job has written."""
+def test_launch_brings_current_code_unless_told_as_is(lab: Lab) -> None:
+    """On nodes that do not include the first of the group; files that a job has written stay."""
     nodes = NODES[1:3]
     job: dict[str, Any] = {
         **{"code_source": str(SOURCE), "code_directory": "work/project", "launch_script": "train.py"},
@@ -250,7 +250,7 @@ def test_a_launch_runs_the_code_as_it_is_here_now(lab: Lab) -> None:
             root(lab, node, "rm -rf /home/muster/.muster")
 
 
-def test_nothing_to_copy_is_told(lab: Lab) -> None:
+def test_missing_source_and_unknown_user_are_refused(lab: Lab) -> None:
     play = drive.run(CONVERGE, lab.inventory, code_source="/nonexistent/project")
     assert play.rc == 2
     assert "code_source is '/nonexistent/project'" in words(play)

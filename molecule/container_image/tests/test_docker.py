@@ -23,7 +23,7 @@ rm -r /var/tmp/layers
 LAYERS: dict[str, Any] = {"container_image_name": "team/layers:1"}
 
 
-def test_all_have_the_same_with_what_the_job_requires(docker: ImageHosts) -> None:
+def test_all_nodes_have_same_image_with_job_requirements(docker: ImageHosts) -> None:
     assert len(docker.ids()) == 1
     for name in docker.names:
         said = docker.root(name, f"docker run --rm --pull=never {IMAGE} python3 -c 'import probe; print(probe.answer)'")
@@ -40,12 +40,12 @@ def test_all_have_the_same_with_what_the_job_requires(docker: ImageHosts) -> Non
 @pytest.mark.parametrize(
     "launcher", ["torchrun", "deepspeed", "deepspeed-pdsh", "deepspeed-openmpi", "accelerate", "mpirun", "env"]
 )
-def test_a_job_runs_in_it_and_reads_the_model_offline(docker: ImageHosts, launcher: str) -> None:
+def test_job_runs_in_image_and_reads_model_offline(docker: ImageHosts, launcher: str) -> None:
     assert docker.job_reads_the_model(f"docker-{launcher}", launcher) == [f"model.safetensors': {len(WEIGHTS)}"] * 3
     assert docker.containers() == [0, 0, 0]
 
 
-def test_another_image_of_the_name_is_told_and_replaced(docker: ImageHosts) -> None:
+def test_differing_or_missing_image_is_refused_and_replaced(docker: ImageHosts) -> None:
     docker.root("node3", f"tar -C / -c --no-recursion etc | docker import - {IMAGE}")
     play = docker.launch("skewed", "steps.py").wait()
     said = " ".join(play.output.split())
@@ -58,7 +58,7 @@ def test_another_image_of_the_name_is_told_and_replaced(docker: ImageHosts) -> N
     assert play.rc == 0 and len(docker.ids()) == 1, play.output
 
 
-def test_a_node_that_dies_while_it_is_handed_over_gets_it_the_next_time(docker: ImageHosts) -> None:
+def test_node_that_dies_during_transfer_gets_image_on_next_run(docker: ImageHosts) -> None:
     for name in docker.names[1:]:
         docker.root(name, f"docker rmi --force {IMAGE}")
     play = docker.start_image()
@@ -86,8 +86,8 @@ def small_disk(docker: ImageHosts) -> Iterator[ImageHosts]:
     docker.mend()
 
 
-def test_a_disk_of_the_engine_that_is_full_is_told_with_its_remedy(small_disk: ImageHosts) -> None:
-    """Before anything is fetched where that can be known; after it where the engine takes more than is known."""
+def test_full_engine_disk_is_reported_with_remedy(small_disk: ImageHosts) -> None:
+    """Before anything is fetched if that can be known; afterwards if the engine turns out to need more."""
     hosts = small_disk
     remedy = "--tags docker_data_root -e docker_data_root_path=/that/disk/docker"
     hosts.root("node2", "head -c 60000000 /dev/zero > /var/lib/docker/somebodys")

@@ -12,7 +12,7 @@ from tests.image_hosts import IMAGE, WEIGHTS, ImageHosts
 from tests.recap import unchanged
 
 
-def test_podman_without_root(podman: ImageHosts) -> None:
+def test_rootless_podman_has_image_and_second_run_changes_nothing(podman: ImageHosts) -> None:
     assert len(podman.ids()) == 1
     for name in podman.names:
         assert json.loads(podman.root(name, "podman images --format json")) == [], "the images are the user's"
@@ -21,13 +21,13 @@ def test_podman_without_root(podman: ImageHosts) -> None:
 
 
 @pytest.mark.parametrize("launcher", ["torchrun", "deepspeed"])
-def test_a_job_runs_by_podman_and_reads_the_model_offline(podman: ImageHosts, launcher: str) -> None:
+def test_job_runs_in_podman_and_reads_model_offline(podman: ImageHosts, launcher: str) -> None:
     assert podman.job_reads_the_model(f"podman-{launcher}", launcher) == [f"model.safetensors': {len(WEIGHTS)}"] * 3
     assert podman.containers() == [0, 0, 0]
 
 
 @pytest.mark.parametrize("how", ["stop", "supervisor"])
-def test_containers_of_podman_end_with_the_run(podman: ImageHosts, how: str) -> None:
+def test_podman_containers_end_with_the_run(podman: ImageHosts, how: str) -> None:
     lab = podman.lab
     play = podman.launch(f"podman-{how}", "steps.py", "--stubborn")
     play.wait_for(r"step 3 ", timeout=150)
@@ -41,8 +41,8 @@ def test_containers_of_podman_end_with_the_run(podman: ImageHosts, how: str) -> 
     assert play.wait().rc == 2, play.output
 
 
-def test_a_limit_of_memory_that_would_not_hold_is_told(podman: ImageHosts) -> None:
-    """There is no dbus-user-session: podman takes the limit and runs without one."""
+def test_unenforceable_memory_limit_is_reported(podman: ImageHosts) -> None:
+    """Without dbus-user-session podman accepts the limit and does not enforce it."""
     options = ["--memory=64m"]
     words = ["run", "--rm", "--pull=never", "--network=host", *options, IMAGE]
     said = podman.ask("node1", *words, "python3", "-c", "print(len(' ' * 10**8))")
@@ -55,7 +55,7 @@ def test_a_limit_of_memory_that_would_not_hold_is_told(podman: ImageHosts) -> No
     assert "image-memory-limit" in play.output, play.output
 
 
-def test_another_image_of_podmans_is_told_and_replaced(podman: ImageHosts) -> None:
+def test_differing_podman_image_is_refused_and_replaced(podman: ImageHosts) -> None:
     etc = "tar -C / -c --no-recursion etc 2>/dev/null"
     podman.root("node3", f"{etc} > /var/tmp/etc.tar && chmod 644 /var/tmp/etc.tar")
     podman.ask("node3", "import", "/var/tmp/etc.tar", IMAGE)
@@ -67,10 +67,8 @@ def test_another_image_of_podmans_is_told_and_replaced(podman: ImageHosts) -> No
     assert play.rc == 0 and len(podman.ids()) == 1, play.output
 
 
-def test_an_archive_of_dockers_has_the_digest_that_it_has_there(
-    podman: ImageHosts, dockers_archive: tuple[Path, str]
-) -> None:
-    """It lies on this machine, and no node gets it twice."""
+def test_docker_archive_keeps_its_digest_in_podman(podman: ImageHosts, dockers_archive: tuple[Path, str]) -> None:
+    """The archive is on this machine, and no node gets it twice."""
     path, digest = dockers_archive
     play = podman.image(container_image_name="team/of-docker:1", container_image_archive=str(path))
     assert play.rc == 0, play.output

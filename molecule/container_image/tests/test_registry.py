@@ -100,7 +100,7 @@ def registry(docker: ImageHosts) -> Iterator[Registry]:
         docker.root(node, f"docker rmi --force {name}")
 
 
-def test_what_a_registry_refuses_is_told(registry: Registry) -> None:
+def test_registry_refusals_are_reported_with_remedy(registry: Registry) -> None:
     """With its own words, the node that has asked it, and what to do."""
     pulls = f"node1: {registry.name} from node1 to docker: "
 
@@ -121,7 +121,7 @@ def test_what_a_registry_refuses_is_told(registry: Registry) -> None:
     assert "node2: " in said and "node1, from which the image comes, has failed" in said
 
 
-def test_it_is_pulled_once_and_the_password_is_left_nowhere(registry: Registry) -> None:
+def test_image_is_pulled_once_and_password_is_not_left_behind(registry: Registry) -> None:
     hosts = registry.hosts
     registry.log()
     for node in hosts.names:

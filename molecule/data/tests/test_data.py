@@ -41,7 +41,7 @@ def mounted(data: Data, package: Repository) -> drive.Play:
 
 
 @pytest.mark.thorough
-def test_check_mode_shows_and_changes_nothing(data: Data, package: Repository) -> None:
+def test_check_mode_shows_mounts_and_changes_nothing(data: Data, package: Repository) -> None:
     play = data.site("--check", "--diff", **settings(data, package))
     assert play.rc == 0, play.output[-4000:]
     assert f"+Where={PATH}" in play.output and "+Type=mount-s3" in play.output
@@ -51,7 +51,7 @@ def test_check_mode_shows_and_changes_nothing(data: Data, package: Repository) -
         ) == len(("muster", "data", "s3fs", "mnt-"))
 
 
-def test_a_package_that_is_not_signed_by_a_known_key_is_refused(data: Data, package: Repository) -> None:
+def test_package_signed_by_unknown_key_is_refused(data: Data, package: Repository) -> None:
     play = data.site(
         "--limit", "node1", **{**settings(data, package), "s3fs_mounts": [], "mount_s3_fingerprints": ["0" * 40]}
     )
@@ -60,7 +60,7 @@ def test_a_package_that_is_not_signed_by_a_known_key_is_refused(data: Data, pack
     assert data.lab.exec("node1", ["test", "-e", "/usr/bin/mount-s3"]).returncode != 0
 
 
-def test_site_mounts_on_all_nodes(data: Data, mounted: drive.Play) -> None:
+def test_site_mounts_buckets_on_all_nodes(data: Data, mounted: drive.Play) -> None:
     held = data.s3.client().get_object(Bucket="data", Key="1.csv")["Body"].read().decode()
     assert held.startswith("0.1,0.2\n")
     for name in NODES:
@@ -83,7 +83,7 @@ def test_a_second_run_changes_nothing(data: Data, mounted: drive.Play, package: 
 
 
 @pytest.mark.parametrize("secret", ["secret key", "access key"])
-def test_secrets_are_kept(data: Data, mounted: drive.Play, secret: str) -> None:
+def test_secrets_are_only_in_root_owned_files(data: Data, mounted: drive.Play, secret: str) -> None:
     value = SECRET if secret == "secret key" else data.s3.access_key
     # as it is, and as files and programs quote it
     forms = {value, value.replace("\\", "\\\\").replace('"', '\\"').replace("$", "\\$"), repr(value)[1:-1]}
@@ -102,8 +102,8 @@ def test_secrets_are_kept(data: Data, mounted: drive.Play, secret: str) -> None:
         assert data.sh(name, f"stat -c '%U %a' {own}").strip() == "root 700"
 
 
-def test_preflight_knows_the_mounts(data: Data, mounted: drive.Play) -> None:
-    """All in one: what cannot be renamed, what differs, and a program that was killed."""
+def test_preflight_reports_mount_faults(data: Data, mounted: drive.Play) -> None:
+    """All in one: a mount on which nothing can be renamed, mounts that differ, and a program that was killed."""
     data.fault("node2", "pkill -KILL --full '^s3fs data /mnt/data '", "true")
     arguments = ["--output_dir", f"{AMAZON}/out", "--data", f"{AMAZON}"]
     extra: dict[str, Any] = {"preflight_args": arguments, "preflight_names": False}
@@ -117,7 +117,7 @@ def test_preflight_knows_the_mounts(data: Data, mounted: drive.Play) -> None:
     data.undo.clear()
 
 
-def test_the_next_run_brings_a_killed_program_back(data: Data, mounted: drive.Play, package: Repository) -> None:
+def test_next_run_remounts_after_mount_program_is_killed(data: Data, mounted: drive.Play, package: Repository) -> None:
     play = data.site(**settings(data, package))
     assert play.rc == 0, play.output[-3000:]
     changed = dict(re.findall(r"(node\d) +: ok=\d+ +changed=(\d+)", data.words(play)))
@@ -125,7 +125,7 @@ def test_the_next_run_brings_a_killed_program_back(data: Data, mounted: drive.Pl
     assert data.read("node2", f"{PATH}/1.csv")
 
 
-def test_a_run_trains_from_the_mounts(data: Data, mounted: drive.Play) -> None:
+def test_run_trains_from_mounted_data(data: Data, mounted: drive.Play) -> None:
     for run_id, path in (("s3fs", PATH), ("mount-s3", AMAZON)):
         play = drive.launch(data.lab, "read_data.py", path, run_id=run_id, nproc_per_node=1).wait()
         assert play.rc == 0, play.output
@@ -133,7 +133,7 @@ def test_a_run_trains_from_the_mounts(data: Data, mounted: drive.Play) -> None:
     assert "rank 0 on node1 epoch 2: 60 points, slope 2.000" in play.output
 
 
-def test_a_server_that_falls_silent_under_a_run_is_told_while_nobody_reads(data: Data, mounted: drive.Play) -> None:
+def test_silent_server_is_reported_while_the_job_reads_nothing(data: Data, mounted: drive.Play) -> None:
     # who reads hears of it in its own time, by an error that ends the run
     play = drive.launch(data.lab, "ticks.py", launch_launcher="env", run_id="silent")
     play.wait_for("step 2 of rank 0")
@@ -147,7 +147,7 @@ def test_a_server_that_falls_silent_under_a_run_is_told_while_nobody_reads(data:
     drive.nothing_left(data.lab, NODES, within=30)
 
 
-def test_a_mount_that_dies_under_a_run_shows_in_its_verdict(data: Data, mounted: drive.Play) -> None:
+def test_mount_that_dies_during_a_run_is_in_the_verdict(data: Data, mounted: drive.Play) -> None:
     play = drive.launch(data.lab, "read_data.py", PATH, "--epochs", "1000", run_id="dies", nproc_per_node=1)
     play.wait_for("epoch 2: 60 points")
     data.sh("node2", "pkill -KILL --full '^s3fs data /mnt/data '")
@@ -158,7 +158,7 @@ def test_a_mount_that_dies_under_a_run_shows_in_its_verdict(data: Data, mounted:
     drive.nothing_left(data.lab, NODES, within=30)
 
 
-def test_all_is_mounted_again_after_a_restart_and_a_server_that_is_gone_locks_nobody_out(
+def test_mounts_return_after_reboot_and_dead_server_does_not_block_login(
     data: Data, mounted: drive.Play, package: Repository
 ) -> None:
     lab = data.lab
@@ -184,7 +184,7 @@ def test_all_is_mounted_again_after_a_restart_and_a_server_that_is_gone_locks_no
     assert data.read("node1", f"{PATH}/1.csv") and data.read("node1", f"{AMAZON}/1.csv")
 
 
-def test_nodes_that_do_not_see_the_same_are_told(data: Data, mounted: drive.Play, package: Repository) -> None:
+def test_nodes_that_see_different_contents_are_named(data: Data, mounted: drive.Play, package: Repository) -> None:
     other = "data{{ ':/large' if inventory_hostname == 'node2' else '' }}"
     asked = {"bucket": other, "path": "/mnt/differs", "endpoint": data.s3.url, "read_only": True}
     play = data.site("--tags", "s3fs", s3fs_mounts=[asked])
@@ -194,7 +194,7 @@ def test_nodes_that_do_not_see_the_same_are_told(data: Data, mounted: drive.Play
     assert play.rc == 0 and not any(data.is_mounted(name, "/mnt/differs") for name in NODES)
 
 
-def test_all_is_taken_down_and_the_data_stay(data: Data, mounted: drive.Play, package: Repository) -> None:
+def test_absent_removes_all_mounts_and_keeps_the_data(data: Data, mounted: drive.Play, package: Repository) -> None:
     given = settings(data, package)
     absent = {
         name: [{**mount, "state": "absent"} for mount in given[name]] for name in ("s3fs_mounts", "mount_s3_mounts")

@@ -115,7 +115,7 @@ FAULTS: dict[str, tuple[Callable[[Data], dict[str, Any]], tuple[str, ...]]] = {
 @pytest.mark.parametrize(
     "fault", [one if one in FEW else pytest.param(one, marks=pytest.mark.thorough) for one in FAULTS]
 )
-def test_a_fault_has_its_message_and_the_next_call_repairs(node: Data, fault: str) -> None:
+def test_fault_is_reported_and_next_call_repairs_mount(node: Data, fault: str) -> None:
     make, said = FAULTS[fault]
     refused(node, *said, **make(node))
     node.heal()
@@ -148,7 +148,7 @@ def wrong(node: Data) -> dict[str, tuple[dict[str, Any], tuple[str, ...]]]:
     }
 
 
-def test_what_is_wrong_with_the_request_has_its_message_and_the_next_call_repairs(node: Data) -> None:
+def test_wrong_argument_is_reported_and_next_call_repairs_mount(node: Data) -> None:
     """In one play: each fault on a mount that is well, what it leaves, and the call that repairs."""
     tasks: list[dict[str, Any]] = []
     faults = wrong(node)
@@ -174,7 +174,7 @@ def test_what_is_wrong_with_the_request_has_its_message_and_the_next_call_repair
     assert node.read("node1", f"{PATH}/1.csv")
 
 
-def test_new_keys_are_taken_and_mounted_with(node: Data) -> None:
+def test_mount_uses_rotated_secret_key(node: Data) -> None:
     repaired(node)
     before = node.s3.keys[node.s3.access_key]
     node.undo.append(lambda: node.s3.keys.__setitem__(node.s3.access_key, before))
@@ -202,7 +202,7 @@ def test_a_mount_in_use_is_not_changed(node: Data) -> None:
     assert "ro" in node.sh("node1", f"grep ' {PATH} ' /proc/mounts").split()[3].split(",")
 
 
-def test_mounts_of_others_are_left_alone_and_orphans_of_theirs_replaced(node: Data) -> None:
+def test_foreign_mount_is_left_alone_and_replaced_once_dead(node: Data) -> None:
     assert node.mount(state="absent").rc == 0
     options = f"passwd_file=/root/keys,url={node.s3.url},use_path_request_style,allow_other"
     node.s3.keys["AKIAPLAIN"] = "plain"
@@ -220,7 +220,7 @@ def test_mounts_of_others_are_left_alone_and_orphans_of_theirs_replaced(node: Da
     repaired(node)
 
 
-def test_an_endpoint_that_dies_under_load_gives_errors_and_comes_back_by_itself(node: Data) -> None:
+def test_dead_endpoint_gives_read_errors_and_mount_recovers_by_itself(node: Data) -> None:
     repaired(node)
 
     def load() -> None:
@@ -241,7 +241,7 @@ def test_an_endpoint_that_dies_under_load_gives_errors_and_comes_back_by_itself(
     repaired(node)
 
 
-def test_a_mount_that_hangs_is_taken_down_and_brought_back(node: Data) -> None:
+def test_hanging_mount_is_removed_and_mounted_again(node: Data) -> None:
     repaired(node)
     node.s3.hangs = True
     node.lab.exec("node1", ["bash", "-c", f"setsid -f cat {PATH}/large/20M > /dev/null 2>&1"])
@@ -250,7 +250,7 @@ def test_a_mount_that_hangs_is_taken_down_and_brought_back(node: Data) -> None:
     repaired(node)
 
 
-def test_a_cache_whose_disk_fills_up_still_reads(node: Data) -> None:
+def test_mount_still_reads_when_cache_disk_fills_up(node: Data) -> None:
     assert node.mount(state="unmounted").rc == 0
     node.fault("node1", "mkdir -p /srv/tiny; mount -t tmpfs -o size=200m tmpfs /srv/tiny", "umount -l /srv/tiny")
     play = node.mount(options={"use_cache": "/srv/tiny/cache", "ensure_diskfree": 50}, read_only=True)

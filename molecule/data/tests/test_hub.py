@@ -45,14 +45,14 @@ def site(data: Data, hub: HubServer) -> drive.Play:
 
 
 @pytest.mark.thorough  # the refusals of a hub are in tests/unit/roles/test_hugging_face.py
-def test_a_gated_model_is_named_as_such(data: Data, hub: HubServer) -> None:
+def test_gated_model_without_access_is_reported(data: Data, hub: HubServer) -> None:
     hub.tokens[TOKEN].discard("org/tiny")
     play = site(data, hub)
     assert play.rc == 2
     assert "model org/tiny is gated, and the token's account has not been granted access" in data.words(play)
 
 
-def test_a_gated_model_comes_to_all_nodes_once(data: Data, hub: HubServer) -> None:
+def test_gated_model_is_downloaded_once_for_all_nodes(data: Data, hub: HubServer) -> None:
     hub.tokens[TOKEN].add("org/tiny")
     hub.storage_faults = [Fault(cut=20000000, times=1)]
     play = site(data, hub)
@@ -70,7 +70,7 @@ def test_a_gated_model_comes_to_all_nodes_once(data: Data, hub: HubServer) -> No
     assert len(hub.requests) == 1
 
 
-def test_a_directory_comes_to_all_nodes(data: Data, tmp_path: Path) -> None:
+def test_directory_of_first_node_is_copied_to_all_nodes(data: Data, tmp_path: Path) -> None:
     destination = {"stage_data_destination": "/srv/weights"}
     data.sh("node1", "mkdir -p /srv/first/sub && head -c 20000000 /dev/urandom > '/srv/first/sub/a b'")
     data.sh("node1", "ln -s 'sub/a b' /srv/first/link && chown -R muster /srv/first")

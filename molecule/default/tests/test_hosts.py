@@ -18,7 +18,7 @@ from tests.lab.machine import eventually
 testinfra_hosts = ["ansible://training"]
 
 
-def test_own_name_is_loopback_and_peers_have_none(host: Host, lab: Lab) -> None:
+def test_own_name_is_loopback_and_peer_names_do_not_resolve(host: Host, lab: Lab) -> None:
     own = host.check_output("hostname")
     assert host.check_output(f"getent ahosts {own}").split()[0] == "127.0.1.1"
     peers = [node.name for node in lab.nodes if node.name != own]
@@ -37,7 +37,7 @@ def test_systemd_is_healthy_and_runs_transient_units(host: Host) -> None:
     assert host.run("systemctl status lab-test").rc == 4
 
 
-def test_sshd_is_as_shipped(host: Host) -> None:
+def test_sshd_has_default_connection_limits(host: Host) -> None:
     settings = host.check_output("sudo sshd -T").splitlines()
     assert "maxstartups 10:30:100" in settings
     assert "maxsessions 10" in settings
@@ -107,7 +107,7 @@ def _python(lab: Lab, node: str, program: str) -> Iterator[IO[str]]:
 
 
 @pytest.mark.parametrize("event", ["cut_off", "power_off"])
-def test_peers_hear_nothing_of_a_node_that_is_lost(breakable: Lab, event: str) -> None:
+def test_connection_to_lost_node_goes_silent(breakable: Lab, event: str) -> None:
     lost, peer = breakable.nodes[0], breakable.nodes[1]
     with _python(breakable, peer.name, SERVER) as heard, _python(
         breakable, lost.name, CLIENT.format(address=peer.address)
@@ -117,7 +117,7 @@ def test_peers_hear_nothing_of_a_node_that_is_lost(breakable: Lab, event: str) -
         assert heard.readline() == "silence\n"
 
 
-def test_cut_off_node_is_reached_from_the_machine_only(breakable: Lab) -> None:
+def test_cut_off_node_is_reachable_only_from_this_machine(breakable: Lab) -> None:
     lost, peer = breakable.nodes[0], breakable.nodes[1]
     breakable.cut_off(lost.name)
     assert _answers(breakable, lost)
@@ -129,7 +129,7 @@ def test_cut_off_node_is_reached_from_the_machine_only(breakable: Lab) -> None:
     assert _answers(breakable, lost, through=peer)
 
 
-def test_node_comes_back_by_itself_after_a_reboot_only(breakable: Lab) -> None:
+def test_node_returns_after_reboot_but_not_after_power_off(breakable: Lab) -> None:
     node = breakable.nodes[0]
     before = _boot(breakable, node)
     subprocess.run(breakable.ssh(node.name, "sudo systemctl reboot"), check=False)
@@ -141,7 +141,7 @@ def test_node_comes_back_by_itself_after_a_reboot_only(breakable: Lab) -> None:
     assert _answers(breakable, node)
 
 
-def test_a_node_has_no_more_of_the_cores_than_it_is_given(breakable: Lab) -> None:
+def test_node_gets_no_more_cpu_than_its_limit(breakable: Lab) -> None:
     node = breakable.nodes[0]
     breakable.limit_cpu(node.name, 0.1)
     program = "import time; t = time.monotonic()\nwhile time.monotonic() < t + 2: pass\nprint(time.process_time())"
@@ -149,7 +149,7 @@ def test_a_node_has_no_more_of_the_cores_than_it_is_given(breakable: Lab) -> Non
         assert float(printed.read()) < 0.4
 
 
-def test_processes_of_a_node_are_its_own(lab: Lab) -> None:
+def test_process_list_shows_only_the_nodes_own_processes(lab: Lab) -> None:
     with _python(lab, lab.nodes[0].name, "import time; time.sleep(30)"):
         eventually("The process is listed", lambda: "time.sleep(30)" in _commands(lab, 0), timeout=120)
         assert "time.sleep(30)" not in _commands(lab, 1)
@@ -158,7 +158,7 @@ def test_processes_of_a_node_are_its_own(lab: Lab) -> None:
     assert (first.pid, first.user) == (1, "root") and first.command.split()[0] in ("/sbin/init", "/lib/systemd/systemd")
 
 
-def test_a_command_goes_on_that_a_node_stops_for_a_moment(lab: Lab) -> None:
+def test_command_resumes_after_sigstop(lab: Lab) -> None:
     # as systemd does with all processes when a node shuts down: nsenter stops with its child, and nobody wakes it
     done = lab.exec(lab.nodes[0].name, ["sh", "-c", "kill -STOP $$; echo goes on"], timeout=20)
     assert done.stdout == "goes on\n"

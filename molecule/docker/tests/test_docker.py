@@ -107,12 +107,12 @@ def containers(lab: Lab) -> str:
     return found
 
 
-def test_settings_were_merged(engine: Lab) -> None:
+def test_engine_uses_the_configured_storage_driver(engine: Lab) -> None:
     for name in NODES:
         assert engine.exec(name, ["docker", "info", "--format", "{{.Driver}}"]).stdout.strip() == "vfs"
 
 
-def test_a_job_in_an_image(image: Lab) -> None:
+def test_job_runs_in_a_container_with_its_environment(image: Lab) -> None:
     value = "a b\n$HOME 'q' \"d\""
     play = launch(
         image, "in-image", "--steps", "3", "--show", "VALUE", "NCCL_SOCKET_IFNAME", launch_environment={"VALUE": value}
@@ -150,7 +150,7 @@ def test_containers_end_with_the_run(image: Lab, how: str) -> None:
         assert "node2" in play.last_lines() and "ValueError: boom at step 5" in play.last_lines()
 
 
-def test_settings_that_docker_does_not_know_are_rolled_back(engine: Lab, tmp_path: Path) -> None:
+def test_unknown_docker_settings_are_rolled_back(engine: Lab, tmp_path: Path) -> None:
     lab = engine
     settings = {**SETTINGS, "nonsense": 1}
     play = role(lab, tmp_path, "docker_engine", docker_engine_enabled=True, docker_engine_settings=settings)
@@ -159,14 +159,14 @@ def test_settings_that_docker_does_not_know_are_rolled_back(engine: Lab, tmp_pat
     assert lab.exec("node1", ["docker", "info"]).returncode == 0
 
 
-def test_an_engine_of_another_package_stays(engine: Lab, tmp_path: Path) -> None:
+def test_engine_from_another_package_is_kept(engine: Lab, tmp_path: Path) -> None:
     """As docker-ce would: here it is docker.io that is not among what is wanted."""
     play = role(engine, tmp_path, "docker_engine", docker_engine_enabled=True, docker_engine_packages=["other-engine"])
     said = " ".join(play.output.split())
     assert play.rc == 0 and "Docker is there already, from docker.io, and stays: other-engine would" in said, said
 
 
-def test_a_directory_of_a_user_is_no_place_for_an_archive_of_root(engine: Lab, tmp_path: Path) -> None:
+def test_image_directory_owned_by_a_user_is_refused(engine: Lab, tmp_path: Path) -> None:
     there = "/home/muster/images"
     play = role(engine, tmp_path, "container_image", container_image_name="team/a:1", container_image_directory=there)
     said = " ".join(play.output.split())
@@ -174,7 +174,7 @@ def test_a_directory_of_a_user_is_no_place_for_an_archive_of_root(engine: Lab, t
     assert engine.exec("node1", ["test", "-e", there]).returncode != 0
 
 
-def test_a_key_that_is_not_nvidias_is_refused(engine: Lab, tmp_path: Path) -> None:
+def test_package_key_that_is_not_nvidias_is_refused(engine: Lab, tmp_path: Path) -> None:
     lab = engine
     key = "/usr/share/keyrings/debian-archive-keyring.gpg"
     settings = {"docker_engine_enabled": True, "docker_engine_nvidia": True, "docker_engine_nvidia_key": key}
@@ -195,7 +195,7 @@ def role(lab: Lab, tmp_path: Path, name: str, **variables: Any) -> drive.Play:
 
 
 @pytest.mark.thorough  # with a stand-in for the engine in tests/unit/plugins/module_utils/test_docker_data_root.py
-def test_data_move_to_another_directory_and_back_where_it_fails(image: Lab, tmp_path: Path) -> None:
+def test_data_root_moves_and_is_restored_when_the_move_fails(image: Lab, tmp_path: Path) -> None:
     for words in (["volume", "create", "kept"], ["create", "--name", "stopped", "--volume", "kept:/kept", IMAGE, "sh"]):
         done = image.exec("node1", ["docker", *words])
         assert done.returncode == 0, done.stderr
@@ -270,7 +270,7 @@ def guide(image: Lab, tmp_path: Path) -> Project:
 
 
 @pytest.mark.thorough  # that each command is accepted is seen in tests/unit/test_docs_run.py
-def test_the_steps_of_a_guide_in_their_order(image: Lab, guide: Project) -> None:
+def test_container_guide_works_step_by_step(image: Lab, guide: Project) -> None:
     """From no image of the job on any node to its checkpoint, by what the page says and nothing else."""
     said = {}
     for command in section(*CONTAINERS)[1]:

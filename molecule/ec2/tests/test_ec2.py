@@ -56,7 +56,7 @@ def inventory(text: str, user: str) -> str:
     return text
 
 
-def test_from_nothing_to_a_run_and_back_to_nothing(lab: Lab, server: EC2Server, tmp_path: Path) -> None:
+def test_cluster_is_provisioned_runs_a_job_and_is_torn_down(lab: Lab, server: EC2Server, tmp_path: Path) -> None:
     access = {
         "AWS_ENDPOINT_URL": server.url,
         "AWS_ACCESS_KEY_ID": server.access_key,

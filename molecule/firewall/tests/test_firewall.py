@@ -101,7 +101,7 @@ def boot(lab: Lab, *nodes: str) -> None:
         drive.eventually(f"{node} is back", partial(is_back, node), 120)
 
 
-def test_nodes_accept_all_from_each_other_and_what_is_open_from_others(lab: Lab) -> None:
+def test_peers_reach_all_ports_and_others_only_open_ones(lab: Lab) -> None:
     with listening(lab, OPEN, EPHEMERAL):
         assert reached_by_peers(lab, EPHEMERAL) == {node: list(NODES) for node in NODES}
         assert reached_from_here(lab, EPHEMERAL) == []
@@ -120,7 +120,7 @@ def test_ping_gets_through(lab: Lab) -> None:
             assert one.recv(100)[20] == 0  # an echo reply, behind the header of IP
 
 
-def test_rules_are_in_force_again_after_a_boot(breakable: Lab) -> None:
+def test_rules_are_restored_after_reboot(breakable: Lab) -> None:
     lab = breakable
     before = {node: rules(lab, node) for node in ("node2", "node3")}
     assert all("accept" in text for text in before.values())
@@ -132,7 +132,7 @@ def test_rules_are_in_force_again_after_a_boot(breakable: Lab) -> None:
         )
 
 
-def test_rules_are_in_force_again_after_nftables_has_loaded_its_own(lab: Lab) -> None:
+def test_rules_are_restored_after_nftables_reload(lab: Lab) -> None:
     before = rules(lab, "node4")
     assert before.count("muster") == 1
     for verb in ("reload", "restart"):
@@ -140,7 +140,7 @@ def test_rules_are_in_force_again_after_nftables_has_loaded_its_own(lab: Lab) ->
         drive.eventually("the rules are there", lambda: rules(lab, "node4") == before, 10, lambda: rules(lab, "node4"))
 
 
-def test_what_would_lock_this_machine_out_is_put_back(lab: Lab) -> None:
+def test_rules_that_lock_out_the_controller_are_rolled_back(lab: Lab) -> None:
     """SSH from a network that is not ours: no new connection gets in, until the node takes the rules back by itself."""
     root(lab, "node3", "ufw delete allow 22/tcp")  # now SSH is open there by our rules only
     before = {node: rules(lab, node) for node in NODES}
@@ -173,7 +173,7 @@ def test_what_would_lock_this_machine_out_is_put_back(lab: Lab) -> None:
         assert reached_from_here(lab, EPHEMERAL) == []
 
 
-def test_what_was_never_confirmed_is_not_there_after_a_boot(breakable: Lab) -> None:
+def test_unconfirmed_rules_are_gone_after_reboot(breakable: Lab) -> None:
     lab = breakable
     nodes = ("node1", "node3")
     before = {node: rules(lab, node) for node in nodes}
@@ -191,7 +191,7 @@ def test_what_was_never_confirmed_is_not_there_after_a_boot(breakable: Lab) -> N
         assert now == files[node]
 
 
-def test_a_node_that_joins_is_let_in_and_one_that_left_is_not(lab: Lab, tmp_path: Path) -> None:
+def test_joining_node_is_admitted_and_removed_node_is_blocked(lab: Lab, tmp_path: Path) -> None:
     inventory = tmp_path / "three.yml"
     lines = lab.inventory.read_text().splitlines(keepends=True)
     place = next(number for number, line in enumerate(lines) if line.strip() == "node2:")
@@ -205,7 +205,7 @@ def test_a_node_that_joins_is_let_in_and_one_that_left_is_not(lab: Lab, tmp_path
         assert reached_by_peers(lab, EPHEMERAL) == {node: list(NODES) for node in NODES}
 
 
-def test_a_firewall_that_is_neither_is_named(lab: Lab) -> None:
+def test_firewall_managed_by_iptables_is_refused_and_unchanged(lab: Lab) -> None:
     rules_of_iptables = "iptables -A INPUT -p tcp --dport 22 -j ACCEPT; iptables -A INPUT -j REJECT"
     root(lab, "node3", f"ufw --force disable; nft flush ruleset; {rules_of_iptables}")
     before = rules(lab, "node3")

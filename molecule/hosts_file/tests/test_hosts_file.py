@@ -16,7 +16,7 @@ print(json.dumps({name: [
 """
 
 
-def test_all_nodes_agree_on_all_names(lab: Lab) -> None:
+def test_every_node_resolves_every_name_to_its_node_address(lab: Lab) -> None:
     addresses = {node.name: node.address for node in lab.nodes}
     expected = {name: [address, [address], name] for name, address in addresses.items()}
     for node in lab.nodes:
@@ -25,7 +25,7 @@ def test_all_nodes_agree_on_all_names(lab: Lab) -> None:
         assert json.loads(done.stdout) == expected, node.name
 
 
-def test_what_a_machine_calls_itself_leads_to_itself_and_is_no_name_of_the_cluster(lab: Lab) -> None:
+def test_own_hostname_resolves_locally_and_is_not_given_to_other_nodes(lab: Lab) -> None:
     own = ["psucgene3", "psucgene3.example.com"]
     address = lab.node("node3").address
     done = lab.exec("node3", ["python3", "-c", PROGRAM, *own])
@@ -35,14 +35,14 @@ def test_what_a_machine_calls_itself_leads_to_itself_and_is_no_name_of_the_clust
         assert "psucgene3" not in lab.exec(node, ["cat", "/etc/hosts"]).stdout
 
 
-def test_a_machine_finds_itself_without_a_name(lab: Lab) -> None:
+def test_fqdn_of_a_node_resolves_to_its_address(lab: Lab) -> None:
     """getfqdn() without a name is what torchrun publishes as the address of the first node."""
     for node in lab.nodes:
         done = lab.exec(node.name, ["python3", "-c", "import socket; print(socket.gethostbyname(socket.getfqdn()))"])
         assert done.stdout.strip() == node.address, done.stderr
 
 
-def test_one_block_and_foreign_lines_kept(lab: Lab) -> None:
+def test_file_has_one_block_and_keeps_foreign_lines(lab: Lab) -> None:
     for node in lab.nodes:
         text = lab.exec(node.name, ["cat", "/etc/hosts"]).stdout
         assert text.count("# BEGIN muster") == text.count("# END muster") == 1
@@ -55,7 +55,7 @@ def test_one_block_and_foreign_lines_kept(lab: Lab) -> None:
     assert mode == "644 root\n"
 
 
-def test_cloud_init_leaves_it_alone_at_the_next_boot(lab: Lab) -> None:
+def test_cloud_init_leaves_hosts_file_alone_at_next_boot(lab: Lab) -> None:
     before = lab.exec("node4", ["cat", "/etc/hosts"]).stdout
     for command in ("cloud-init init --local", "cloud-init init"):
         done = lab.exec("node4", ["sh", "-c", f"rm -rf /var/lib/cloud/instance* && {command}"])

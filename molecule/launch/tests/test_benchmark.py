@@ -16,7 +16,7 @@ LIMIT = "tc qdisc replace dev eth0 root tbf rate {rate}mbit burst 128kb latency 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("slow", ["node2", ""])
-def test_the_host_with_the_slow_network_is_named_and_no_other(lab: Lab, nodes: list[str], slow: str) -> None:
+def test_only_the_host_with_a_slow_network_is_named(lab: Lab, nodes: list[str], slow: str) -> None:
     run_id = f"benchmark-{slow or 'well'}"
     settings: dict[str, Any] = {
         "benchmark_seconds": 24,

@@ -1,4 +1,4 @@
-"""What keeps real machines from being reached: each trouble by its name, and that of many machines once."""
+"""What keeps machines from being reached: each problem is named, and one shared by many machines is reported once."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def written(lab: Lab, directory: Path, hosts: dict[str, dict[str, Any]], **more:
 
 
 @pytest.mark.thorough
-def test_a_wrong_user_of_64_machines_is_said_once(lab: Lab, tmp_path: Path) -> None:
+def test_wrong_user_on_64_machines_is_reported_once(lab: Lab, tmp_path: Path) -> None:
     there = [node.address for node in lab.nodes]
     hosts = {
         f"machine{n}": {"ansible_host": there[n % len(there)], "node_address": f"10.0.0.{n}"} for n in range(1, 65)
@@ -40,7 +40,7 @@ def test_a_wrong_user_of_64_machines_is_said_once(lab: Lab, tmp_path: Path) -> N
     assert len(play.output.splitlines()) < 25, play.output
 
 
-def test_each_trouble_by_its_name(lab: Lab, tmp_path: Path) -> None:
+def test_each_connection_problem_is_named_with_remedy(lab: Lab, tmp_path: Path) -> None:
     key = tmp_path / "another"
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True)
     first, second = lab.node("node1").address, lab.node("node2").address

@@ -33,7 +33,7 @@ def ticking(lab: Lab, run_id: str, *args: str, **extra: object) -> drive.Play:
     return play
 
 
-def test_normal_end(lab: Lab, nodes: list[str]) -> None:
+def test_successful_run_leaves_a_record_and_no_secrets(lab: Lab, nodes: list[str]) -> None:
     shown: dict[str, Any] = {"roll": True, "launch_report": True, "launch_skip": ["own-name-loopback"]}
     play = drive.launch(lab, "loop.py", "--steps", "5", run_id="normal", nnodes=4, **shown).wait()
     assert play.rc == 0, play.output
@@ -50,7 +50,7 @@ def test_normal_end(lab: Lab, nodes: list[str]) -> None:
         assert lab.exec(name, ["find", "/run/muster", "-mindepth", "2"]).stdout == ""
 
 
-def test_a_rank_raises(lab: Lab, nodes: list[str]) -> None:
+def test_exception_in_a_rank_ends_run_and_is_reported(lab: Lab, nodes: list[str]) -> None:
     play = drive.launch(lab, "loop.py", "--raise-on", "2", run_id="raises", nnodes=3)
     play.wait_for(r"step 5 ")
     drive.nothing_left(lab, nodes, within=10)
@@ -73,7 +73,7 @@ def test_a_rank_raises(lab: Lab, nodes: list[str]) -> None:
         pytest.param("supervisor", OTHER, marks=pytest.mark.thorough),
     ],
 )
-def test_kill_9(lab: Lab, nodes: list[str], node: str, victim: str) -> None:
+def test_killed_rank_launcher_or_supervisor_ends_the_run(lab: Lab, nodes: list[str], node: str, victim: str) -> None:
     run_id = f"kill-{victim}-{node}"
     if victim == "launcher":
         nodes = ["node2", OTHER]
@@ -104,7 +104,7 @@ def test_kill_9(lab: Lab, nodes: list[str], node: str, victim: str) -> None:
         assert failure["rank"] == number
 
 
-def test_a_supervisor_hangs(lab: Lab, nodes: list[str]) -> None:
+def test_hanging_supervisor_ends_the_run(lab: Lab, nodes: list[str]) -> None:
     """As on a file system that does not answer: its own node ends it, and the job with it."""
     play = ticking(lab, "hangs")
     lab.exec(OTHER, ["kill", "-STOP", str(drive.pid_of(lab, OTHER, "supervisor.py"))])
@@ -116,7 +116,7 @@ def test_a_supervisor_hangs(lab: Lab, nodes: list[str]) -> None:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("node", [MASTER, OTHER])
-def test_power_off(lab: Lab, nodes: list[str], node: str) -> None:
+def test_powered_off_node_ends_the_run(lab: Lab, nodes: list[str], node: str) -> None:
     play = ticking(lab, f"off-{node}") if node == MASTER else running(lab, f"off-{node}", *nodes)
     lab.power_off(node)
     drive.nothing_left(lab, [name for name in nodes if name != node], within=20)
@@ -136,7 +136,7 @@ def test_power_off(lab: Lab, nodes: list[str], node: str) -> None:
         (OTHER, True),
     ],
 )
-def test_cut_off(lab: Lab, nodes: list[str], node: str, from_machine: bool) -> None:
+def test_cut_off_node_ends_the_run(lab: Lab, nodes: list[str], node: str, from_machine: bool) -> None:
     run_id = f"cut-{node}-{from_machine}"
     play = ticking(lab, run_id)
     lab.cut_off(node, from_machine=from_machine)
@@ -147,7 +147,7 @@ def test_cut_off(lab: Lab, nodes: list[str], node: str, from_machine: bool) -> N
         assert drive.record(lab, run_id)["first_failure"]["node"] == node
 
 
-def test_a_mount_goes_away(lab: Lab, nodes: list[str]) -> None:
+def test_mount_lost_during_a_run_is_reported(lab: Lab, nodes: list[str]) -> None:
     made = lab.exec(OTHER, ["sh", "-c", "mkdir -p /data && mount -t tmpfs data /data"])
     assert made.returncode == 0, made.stderr
     try:
@@ -162,7 +162,7 @@ def test_a_mount_goes_away(lab: Lab, nodes: list[str]) -> None:
     assert f"on {OTHER} the mount /data died during the run" in play.last_lines(), play.output
 
 
-def test_what_a_run_shares_by_name_stays_when_nobody_is_logged_in(lab: Lab, nodes: list[str]) -> None:
+def test_named_shared_memory_survives_the_last_logout(lab: Lab, nodes: list[str]) -> None:
     play = drive.launch(lab, "named_memory.py", run_id="shares", nnodes=1, launch_launcher="env", detach=True).wait()
     assert play.rc == 0, play.output
     log = "/home/muster/.muster/runs/shares/node0/launcher.log"
@@ -206,7 +206,7 @@ def gpus(lab: Lab, nodes: list[str]) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("gpus")
-def test_terminal_closed(lab: Lab, nodes: list[str]) -> None:
+def test_run_continues_after_terminal_is_closed(lab: Lab, nodes: list[str]) -> None:
     job = {"launch_script": str(drive.JOBS / "ticks.py"), "launch_launcher": "env"}
     variables = json.dumps({"run_id": "closed", "nnodes": 4, **job})
     command = [
@@ -276,7 +276,7 @@ def leave_alone(lab: Lab, runs: dict[str, list[str]]) -> None:
 
 
 @pytest.mark.thorough
-def test_nobody_watches(lab: Lab, nodes: list[str]) -> None:
+def test_status_reports_failures_of_unwatched_runs(lab: Lab, nodes: list[str]) -> None:
     """Of two runs that were left alone one has an exception in a rank, the other loses its first node's supervisor."""
     runs = {"alone": nodes[:2], "orphan": nodes[2:]}
     leave_alone(lab, runs)
@@ -291,7 +291,7 @@ def test_nobody_watches(lab: Lab, nodes: list[str]) -> None:
     assert " died  " in asked["orphan"].output, asked["orphan"].output
 
 
-def test_nobody_watches_and_a_node_is_lost(lab: Lab, nodes: list[str]) -> None:
+def test_status_reports_lost_nodes_of_unwatched_runs(lab: Lab, nodes: list[str]) -> None:
     """Of two runs that were left alone one has a node cut off, the other one its first node powered off."""
     runs = {"cut": nodes[:2], "off": nodes[2:]}
     leave_alone(lab, runs)
@@ -342,7 +342,7 @@ def spoken_with(lab: Lab) -> set[str]:
     return {node.name for node in lab.nodes if any(node.address in line for line in words)}
 
 
-def test_watch_and_stop(lab: Lab, nodes: list[str]) -> None:
+def test_watching_needs_only_the_first_node_and_stop_ends_everything(lab: Lab, nodes: list[str]) -> None:
     """Watching takes one connection, to the first node; stopping ends what ignores SIGTERM or has detached itself."""
     play = ticking(lab, "stubborn", "--stubborn", "--detach")
     assert any("4322" in one.command for one in drive.of_run(lab, OTHER))
@@ -377,7 +377,7 @@ def test_watch_and_stop(lab: Lab, nodes: list[str]) -> None:
     assert unchanged(again), again.output
 
 
-def test_elastic(lab: Lab, nodes: list[str]) -> None:
+def test_elastic_run_continues_without_a_lost_node(lab: Lab, nodes: list[str]) -> None:
     three = f"{MASTER},node2,{OTHER}"
     play = drive.launch(lab, "loop.py", "--steps", "50", run_id="elastic", nodes=three, nnodes="2:3")
     play.wait_for(r"step 3 sum 3 world 3")
@@ -392,7 +392,7 @@ def test_elastic(lab: Lab, nodes: list[str]) -> None:
 
 
 @pytest.mark.thorough
-def test_an_elastic_run_loses_the_host_of_its_store(lab: Lab, nodes: list[str]) -> None:
+def test_elastic_run_fails_when_its_store_host_is_lost(lab: Lab, nodes: list[str]) -> None:
     play = drive.launch(lab, "loop.py", run_id="storeless", nodes=f"{MASTER},node2,node4", nnodes="1:3")
     play.wait_for(r"step 3 sum 3 world 3")
     lab.power_off(MASTER)
@@ -401,7 +401,7 @@ def test_an_elastic_run_loses_the_host_of_its_store(lab: Lab, nodes: list[str]) 
     assert play.rc == 2 and f"node {MASTER}" in play.last_lines(), play.output
 
 
-def test_two_runs(lab: Lab, nodes: list[str]) -> None:
+def test_failed_run_does_not_affect_another_run(lab: Lab, nodes: list[str]) -> None:
     first = drive.launch(lab, "ticks.py", run_id="left", nodes="node1,node2", launch_launcher="env")
     second = drive.launch(lab, "ticks.py", run_id="right", nodes="node3,node4", launch_launcher="env")
     for play in (first, second):

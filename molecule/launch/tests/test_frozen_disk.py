@@ -29,7 +29,7 @@ def disks(lab: Lab, nodes: list[str]) -> Iterator[str]:
             lab.exec(name, ["umount", DISK])
 
 
-def test_the_disk_is_frozen(lab: Lab, nodes: list[str], disks: str) -> None:
+def test_frozen_disk_ends_the_run(lab: Lab, nodes: list[str], disks: str) -> None:
     """What waits for the disk cannot be ended, not even by SIGKILL; all else is, on both nodes."""
     both = nodes[:2]
     settings = {"launch_launcher": "env", "launch_node_directory": disks, "launch_skip": "disk-full"}

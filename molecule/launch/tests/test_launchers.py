@@ -15,7 +15,7 @@ from tests.lab import Lab
 TOLD = re.compile(r"I am rank (\d+) of (\d+) local (\d+) on (\S+)")
 
 
-def test_the_trap_is_there(lab: Lab, nodes: list[str]) -> None:
+def test_own_name_is_loopback_and_peer_names_do_not_resolve(lab: Lab, nodes: list[str]) -> None:
     for name in nodes:
         own = lab.exec(name, ["getent", "hosts", name]).stdout
         assert own.startswith("127.0.1.1"), own
@@ -32,7 +32,7 @@ def places(lab: Lab, run_id: str) -> list[tuple[int, int, int, str]]:
 
 
 @pytest.mark.parametrize("backend", [pytest.param("static", marks=pytest.mark.thorough), "c10d"])
-def test_torchrun_with_unequal_slots(lab: Lab, nodes: list[str], backend: str, tmp_path: Path) -> None:
+def test_torchrun_starts_ranks_of_unequal_slots(lab: Lab, nodes: list[str], backend: str, tmp_path: Path) -> None:
     more = tmp_path / "slots.yml"
     more.write_text("training: {hosts: {node1: {node_slots: 2}, node2: {node_slots: 1}, node3: {node_slots: 1}}}\n")
     options = ("-i", str(more))
@@ -48,7 +48,7 @@ def test_torchrun_with_unequal_slots(lab: Lab, nodes: list[str], backend: str, t
     assert second.rc == 0 and shown == [("1", "1")], second.output
 
 
-def test_env(lab: Lab, nodes: list[str]) -> None:
+def test_env_launcher_sets_environment_of_each_node(lab: Lab, nodes: list[str]) -> None:
     play = drive.launch(lab, "first_node.py", run_id="env", launch_launcher="env", nnodes=3, nproc_per_node=2).wait()
     assert play.rc == 0, play.output
     assert drive.run("logs.yml", lab.inventory, run_id="env", fetch=True).rc == 0
@@ -62,7 +62,7 @@ def test_env(lab: Lab, nodes: list[str]) -> None:
         assert "set although they must not be: []" in text
 
 
-def test_what_the_role_wandb_was_told_is_in_the_environment(lab: Lab, nodes: list[str]) -> None:
+def test_wandb_settings_are_in_the_jobs_environment(lab: Lab, nodes: list[str]) -> None:
     told: dict[str, Any] = {"wandb_project": "demo", "wandb_entity": "us", "launch_environment": {"WANDB_ENTITY": "me"}}
     play = drive.run(
         "launch.yml",
@@ -86,21 +86,21 @@ def test_env_refuses_unequal_slots(lab: Lab, nodes: list[str], tmp_path: Path) -
 
 
 @pytest.mark.thorough
-def test_lightning_under_torchrun(lab: Lab, nodes: list[str]) -> None:
+def test_lightning_runs_under_torchrun(lab: Lab, nodes: list[str]) -> None:
     """Under env it is seen with its loss: the scenario `launchers`."""
     play = drive.launch(lab, "with_lightning.py", "2", "2", run_id="lightning", nnodes=2, nproc_per_node=2).wait()
     assert play.rc == 0, play.output
     assert places(lab, "lightning") == [(0, 4, 0, "node1"), (1, 4, 1, "node1"), (2, 4, 0, "node2"), (3, 4, 1, "node2")]
 
 
-def test_module(lab: Lab, nodes: list[str]) -> None:
+def test_module_is_launched(lab: Lab, nodes: list[str]) -> None:
     play = drive.start(
         "launch.yml", lab.inventory, launch_module="platform", launch_launcher="env", nnodes=2, run_id="module"
     ).wait()
     assert play.rc == 0 and "Linux" in play.output, play.output
 
 
-def test_check_mode(lab: Lab, nodes: list[str]) -> None:
+def test_check_mode_shows_plan_and_writes_nothing(lab: Lab, nodes: list[str]) -> None:
     play = drive.launch(
         lab,
         "loop.py",
@@ -120,7 +120,7 @@ def test_check_mode(lab: Lab, nodes: list[str]) -> None:
     assert "API_KEY" in play.output and "hunter2" not in play.output
 
 
-def test_the_plan_as_data(lab: Lab, nodes: list[str]) -> None:
+def test_plan_is_recorded_as_json(lab: Lab, nodes: list[str]) -> None:
     play = drive.launch(lab, "first_node.py", run_id="data", nnodes=2, launch_launcher="env").wait()
     assert play.rc == 0, play.output
     plan = json.loads((lab.inventory.parent / "runs/data/plan.json").read_text())

@@ -8,7 +8,7 @@ from tests import drive
 from tests.lab import Lab
 
 
-def test_own_playbook(lab: Lab, nodes: list[str]) -> None:
+def test_modules_work_in_a_users_own_playbook(lab: Lab, nodes: list[str]) -> None:
     playbook = str(Path(__file__).with_name("own_playbook.yml"))
     play = drive.run(playbook, lab.inventory, own_script=str(drive.JOBS / "ticks.py"))
     assert play.rc == 0, play.output

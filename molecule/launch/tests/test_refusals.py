@@ -46,7 +46,7 @@ def pretender(lab: Lab) -> Iterator[str]:
     lab.exec("node1", ["systemctl", "stop", "pretender"])
 
 
-def test_busy_then_replaced(lab: Lab, nodes: list[str], pretender: str) -> None:
+def test_busy_nodes_are_refused_unless_run_is_replaced(lab: Lab, nodes: list[str], pretender: str) -> None:
     first = drive.launch(lab, "ticks.py", run_id="first", nnodes=2, detach=True, launch_launcher="env").wait()
     assert first.rc == 0 and "step" not in first.output, first.output
     at_work = ["grep", "-q", "^step 3 ", "/home/muster/.muster/runs/first/node1/launcher.log"]
@@ -64,7 +64,7 @@ def test_busy_then_replaced(lab: Lab, nodes: list[str], pretender: str) -> None:
     ("port", "what"),
     [(29500, "the rendezvous port"), pytest.param(29499, "the lifeline's port", marks=pytest.mark.thorough)],
 )
-def test_port_in_use(lab: Lab, nodes: list[str], port: int, what: str) -> None:
+def test_port_in_use_is_refused(lab: Lab, nodes: list[str], port: int, what: str) -> None:
     command = (
         f"systemd-run --unit=squatter --uid=muster python3 -m http.server {port} --bind {lab.node('node1').address}"
     )
@@ -77,7 +77,7 @@ def test_port_in_use(lab: Lab, nodes: list[str], port: int, what: str) -> None:
         lab.exec("node1", ["systemctl", "stop", "squatter"])
 
 
-def test_script_missing(lab: Lab, nodes: list[str]) -> None:
+def test_missing_script_is_refused(lab: Lab, nodes: list[str]) -> None:
     for name in ("node1", "node4"):
         lab.exec(name, ["sh", "-c", "echo 'print(1)' > /home/muster/only_here.py"])
     play = drive.start("launch.yml", lab.inventory, launch_script="only_here.py", nnodes=4).wait()
@@ -88,7 +88,7 @@ def test_script_missing(lab: Lab, nodes: list[str]) -> None:
 
 
 @pytest.mark.thorough  # molecule/preflight has it, and a launch makes the same checks
-def test_interpreter_missing(lab: Lab, nodes: list[str]) -> None:
+def test_missing_interpreter_is_refused(lab: Lab, nodes: list[str]) -> None:
     refused(
         lab,
         nodes,
@@ -99,7 +99,7 @@ def test_interpreter_missing(lab: Lab, nodes: list[str]) -> None:
 
 
 @pytest.mark.thorough  # molecule/preflight has it, and a launch makes the same checks
-def test_working_directory_missing(lab: Lab, nodes: list[str]) -> None:
+def test_missing_working_directory_is_refused(lab: Lab, nodes: list[str]) -> None:
     refused(
         lab,
         nodes,
@@ -112,7 +112,7 @@ def test_working_directory_missing(lab: Lab, nodes: list[str]) -> None:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("node", ["node1", "node3"])
-def test_unreachable(lab: Lab, nodes: list[str], node: str) -> None:
+def test_unreachable_node_is_refused(lab: Lab, nodes: list[str], node: str) -> None:
     lab.exec(node, ["systemctl", "stop", "ssh"])
     lab.exec(node, ["pkill", "-f", "sshd: muster"])  # connections that are kept open
     try:
@@ -121,25 +121,25 @@ def test_unreachable(lab: Lab, nodes: list[str], node: str) -> None:
         lab.exec(node, ["systemctl", "start", "ssh"])
 
 
-def test_run_id(lab: Lab, nodes: list[str]) -> None:
+def test_taken_or_unsafe_run_id_is_refused(lab: Lab, nodes: list[str]) -> None:
     assert drive.launch(lab, "first_node.py", run_id="taken", nnodes=1, launch_launcher="env").wait().rc == 0
     refused(lab, nodes, "run-id-taken on node1", "run taken already exists", run_id="taken", nnodes=1)
     refused(lab, nodes, "is not a safe name", run_id="../up", nnodes=1)
 
 
 @pytest.mark.thorough
-def test_wrong_address(lab: Lab, nodes: list[str], tmp_path: Path) -> None:
+def test_wrong_node_address_is_refused(lab: Lab, nodes: list[str], tmp_path: Path) -> None:
     more = tmp_path / "address.yml"
     more.write_text("training: {hosts: {node2: {node_address: 203.0.113.9}}}\n")
     words = ("address-not-here on node2", "203.0.113.9", lab.node("node2").address)
     refused(lab, nodes, *words, nnodes=2, options=("-i", str(more)))
 
 
-def test_too_many_nodes(lab: Lab, nodes: list[str]) -> None:
+def test_too_many_nodes_are_refused(lab: Lab, nodes: list[str]) -> None:
     refused(lab, nodes, "nnodes is 40", nnodes=40)
 
 
-def test_limit(lab: Lab, nodes: list[str]) -> None:
+def test_limit_must_name_exactly_the_nodes_of_the_run(lab: Lab, nodes: list[str]) -> None:
     """It names the nodes of a run, as people who know Ansible expect, if it names exactly them."""
     refused(lab, nodes, "--limit node1 leaves node1: name exactly", nnodes=2, options=("--limit", "node1"))
     limit = "node2,node3,node4"
@@ -149,8 +149,8 @@ def test_limit(lab: Lab, nodes: list[str]) -> None:
     assert re.search(r"node 0  node2 .*\n +node 1  node3 ", play.output), play.output
 
 
-def test_start_fails_on_one_node(lab: Lab, nodes: list[str]) -> None:
-    """All or none: what was started on the others is taken away again, and the name of the run with it."""
+def test_failed_start_on_one_node_removes_the_run_everywhere(lab: Lab, nodes: list[str]) -> None:
+    """All or none: what was started on the others is removed, and the run's name can be used again."""
     theirs = "/home/muster/.muster/runs/halfway"
     runs = Path(theirs).parent
     made = f"install -d -o muster -m 700 {runs.parent} {runs} && install -d -o root -m 755 {theirs}"
@@ -164,8 +164,8 @@ def test_start_fails_on_one_node(lab: Lab, nodes: list[str]) -> None:
     assert again.rc == 0, again.output
 
 
-def test_a_run_directory_of_another_account(lab: Lab, nodes: list[str]) -> None:
-    """Whoever has made it could exchange what is to run there as the job's user."""
+def test_run_directory_of_another_account_is_refused(lab: Lab, nodes: list[str]) -> None:
+    """Its owner could replace what is to run there as the job's user."""
     theirs = "/scratch/runs/race9"
     for name in nodes[:2]:
         assert lab.exec(name, ["install", "-d", "-m", "1777", str(Path(theirs).parent)]).returncode == 0
@@ -179,7 +179,7 @@ def test_a_run_directory_of_another_account(lab: Lab, nodes: list[str]) -> None:
             lab.exec(name, ["rm", "-rf", "/scratch"])
 
 
-def test_the_number_of_nodes_in_the_inventory(lab: Lab, nodes: list[str], tmp_path: Path) -> None:
+def test_inventory_can_set_the_number_of_nodes(lab: Lab, nodes: list[str], tmp_path: Path) -> None:
     """The play is on those nodes only, and -e nnodes that would have no effect is refused."""
     inventory = yaml.safe_load(lab.inventory.read_text())
     inventory["training"]["vars"].update(launch_nnodes=2, launch_runs_directory=str(tmp_path / "runs"))

@@ -8,7 +8,7 @@ from tests.lab import Lab
 RUNS = "/home/muster/.muster/runs"
 
 
-def test_old_runs_are_removed_and_one_that_is_alive_stays(lab: Lab, nodes: list[str]) -> None:
+def test_old_runs_are_removed_but_running_ones_are_kept(lab: Lab, nodes: list[str]) -> None:
     over = drive.launch(lab, "ticks.py", run_id="ended", nnodes=2, launch_launcher="env", detach=True).wait()
     assert over.rc == 0, over.output
     assert drive.run("stop.yml", lab.inventory, run_id="ended").rc == 0

@@ -33,7 +33,7 @@ def planted(lab: Lab, node: str, *words: str) -> Iterator[None]:
         root(lab, node, "rm", PLANTED)
 
 
-def test_secrets(lab: Lab, nodes: list[str]) -> None:
+def test_secrets_reach_the_job_and_are_visible_nowhere_else(lab: Lab, nodes: list[str]) -> None:
     play = drive.launch(
         lab,
         "loop.py",

@@ -31,7 +31,7 @@ def of_user(lab: Lab, node: str) -> list[str]:
     return [one.command for one in lab.processes(node) if one.user == USER]
 
 
-def test_launch_user(lab: Lab, nodes: list[str], user: str) -> None:
+def test_run_belongs_to_launch_user(lab: Lab, nodes: list[str], user: str) -> None:
     settings: dict[str, Any] = {"run_id": "theirs", "launch_user": user}
     play = drive.launch(lab, "ticks.py", launch_launcher="env", nnodes=2, **settings)
     play.wait_for(r"step 3 of rank 0")

@@ -35,7 +35,7 @@ def running(lab: Lab, launcher: str, run_id: str, *args: str) -> drive.Play:
 @pytest.mark.parametrize(
     "launcher", [one if one in FEW else pytest.param(one, marks=pytest.mark.thorough) for one in LAUNCHERS]
 )
-def test_a_rank_raises(lab: Lab, nodes: list[str], launcher: str) -> None:
+def test_exception_in_a_rank_ends_run_and_is_reported(lab: Lab, nodes: list[str], launcher: str) -> None:
     last = 2 if launcher == "accelerate" else 3
     play = drive.launch(
         lab, "steps.py", "--raise-on", str(last), "--stubborn", run_id=f"raises-{launcher}", **LAUNCHERS[launcher]
@@ -52,8 +52,8 @@ def test_a_rank_raises(lab: Lab, nodes: list[str], launcher: str) -> None:
 
 
 @pytest.mark.parametrize("rank", [0, pytest.param(1, marks=pytest.mark.thorough)])
-def test_a_rank_raises_beside_one_that_does_not_end(lab: Lab, nodes: list[str], rank: int) -> None:
-    """torchrun by itself would wait 30 s for it."""
+def test_exception_in_a_rank_ends_a_rank_that_ignores_sigterm(lab: Lab, nodes: list[str], rank: int) -> None:
+    """torchrun by itself would wait 30 s for the other rank."""
     run_id = f"raises-torchrun-{rank}"
     play = drive.launch(lab, "steps.py", "--raise-on", str(rank), "--stubborn", run_id=run_id)
     play.wait_for(r"step 3 ")
@@ -66,7 +66,7 @@ def test_a_rank_raises_beside_one_that_does_not_end(lab: Lab, nodes: list[str], 
 
 @pytest.mark.thorough  # the row about secrets ends with a stop, of pdsh
 @pytest.mark.parametrize("launcher", ["mpirun", "pdsh"])
-def test_stop(lab: Lab, nodes: list[str], launcher: str) -> None:
+def test_stop_ends_run_on_all_nodes(lab: Lab, nodes: list[str], launcher: str) -> None:
     play = running(lab, launcher, f"stop-{launcher}", "--stubborn", "--detach")
     stop = drive.run("stop.yml", lab.inventory, run_id=f"stop-{launcher}")
     assert stop.rc == 0, stop.output
@@ -77,7 +77,7 @@ def test_stop(lab: Lab, nodes: list[str], launcher: str) -> None:
 
 
 @pytest.mark.parametrize("launcher", ["mpirun", pytest.param("pdsh", marks=pytest.mark.thorough)])
-def test_power_off(lab: Lab, nodes: list[str], launcher: str) -> None:
+def test_powered_off_node_ends_the_run(lab: Lab, nodes: list[str], launcher: str) -> None:
     play = running(lab, launcher, f"off-{launcher}")
     lab.power_off("node3")
     drive.nothing_left(lab, ["node1", "node2"], within=20)
@@ -104,7 +104,9 @@ def test_power_off(lab: Lab, nodes: list[str], launcher: str) -> None:
         ),
     ],
 )
-def test_kill_9(lab: Lab, nodes: list[str], launcher: str, node: str, word: str, said: str) -> None:
+def test_killed_launcher_or_supervisor_ends_the_run(
+    lab: Lab, nodes: list[str], launcher: str, node: str, word: str, said: str
+) -> None:
     run_id = f"kill-{launcher}-{node}-{len(word)}"  # the word itself would be in the supervisor's command line
     play = running(lab, launcher, run_id)
     lab.exec(node, ["kill", "-9", str(drive.pid_of(lab, node, word))])

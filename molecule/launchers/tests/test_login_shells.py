@@ -1,4 +1,4 @@
-"""What no login shell may change: each playbook, from the first look at the machines to the end of a run."""
+"""Each playbook works with any login shell, from the first look at the machines to the end of a run."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.lab import Lab
 
 
 @pytest.mark.parametrize("shell", ["", "/bin/dash", "/bin/bash"])
-def test_machines_answer(lab: Lab, nodes: list[str], shell: str) -> None:
+def test_machines_answer_with_any_login_shell(lab: Lab, nodes: list[str], shell: str) -> None:
     before = drive.said(lab, "node3", "getent", "passwd", "muster").strip().rpartition(":")[2]
     try:
         drive.said(lab, "node3", "usermod", "--shell", shell or before, "muster")
@@ -19,7 +19,7 @@ def test_machines_answer(lab: Lab, nodes: list[str], shell: str) -> None:
     assert ping.rc == 0 and "3 of 3 machines answer" in ping.output, ping.output
 
 
-def test_a_run_from_preflight_to_its_logs(lab: Lab, nodes: list[str]) -> None:
+def test_playbooks_work_from_preflight_to_logs(lab: Lab, nodes: list[str]) -> None:
     preflight = drive.run("preflight.yml", lab.inventory, preflight_skip=["own-name-loopback", "name-unknown"])
     assert preflight.rc == 0, preflight.output
     one_each = {"launch_launcher": "env", "nproc_per_node": 1}

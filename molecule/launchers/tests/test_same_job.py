@@ -44,7 +44,7 @@ THOROUGH = ("torchrun", "pdsh", "openmpi", "lightning", "accelerate")
 @pytest.mark.parametrize(
     "way", [pytest.param(one, marks=pytest.mark.thorough) if one in THOROUGH else one for one in WAYS]
 )
-def test_each_way(lab: Lab, nodes: list[str], way: str) -> None:
+def test_each_launcher_starts_same_ranks_with_same_losses(lab: Lab, nodes: list[str], way: str) -> None:
     kind, settings = WAYS[way]
     arguments = [kind, "--steps", "4", *(["--nodes", "2", "--devices", "2"] if kind == "lightning" else [])]
     play = drive.launch(lab, "same_job.py", *arguments, run_id=way, **settings).wait()
@@ -65,7 +65,7 @@ def test_accelerate_refuses_unequal_slots(lab: Lab, nodes: list[str]) -> None:
     assert play.rc == 2 and "node1 2, node2 1, node3 1" in play.output, play.output
 
 
-def test_batch_sizes_are_judged_before_the_start(lab: Lab, nodes: list[str]) -> None:
+def test_batch_sizes_are_checked_before_the_start(lab: Lab, nodes: list[str]) -> None:
     config = '{"train_batch_size": 64, "train_micro_batch_size_per_gpu": 5, "fp16": {"enabled": true}}'
     for name in nodes:
         lab.exec(name, ["sh", "-c", f"echo '{config}' > /home/muster/ds.json"])
@@ -81,7 +81,7 @@ def test_batch_sizes_are_judged_before_the_start(lab: Lab, nodes: list[str]) -> 
         assert words in " ".join(play.output.split()), play.output
 
 
-def test_a_compiled_program_and_hostile_arguments(lab: Lab, nodes: list[str]) -> None:
+def test_mpirun_passes_hostile_arguments_to_a_compiled_program(lab: Lab, nodes: list[str]) -> None:
     """What mpirun starts need not be Python, and nothing on the way reads the arguments or the environment."""
     hostile = ["a b", "$HOME", "$(id)", "`id`", "'", '"', "\\", "%h", "*", "line\nbreak", "--help", "-x"]
     play = drive.start(

@@ -41,7 +41,7 @@ def said(play: drive.Play) -> str:
 
 
 @pytest.mark.parametrize("node", VERSIONS)
-def test_the_driver_works_in_one_version(lab: Lab, node: str) -> None:
+def test_driver_and_module_have_the_expected_version(lab: Lab, node: str) -> None:
     assert version(lab, node) == VERSIONS[node]
     assert root(lab, node, "cat /sys/module/nvidia/version") == VERSIONS[node]
     branch = VERSIONS[node].partition(".")[0]
@@ -62,7 +62,7 @@ def test_a_machine_without_a_gpu_is_left_alone(lab: Lab) -> None:
     root(lab, "node4", "test ! -e /etc/apt/apt.conf.d/52muster-nvidia-driver")
 
 
-def test_others_are_kept_from_changing_the_driver(lab: Lab) -> None:
+def test_driver_packages_are_held_against_upgrades(lab: Lab) -> None:
     held = root(lab, "node1", "apt-mark showhold").split()
     assert held == ["libnvidia-compute-535", "nvidia-dkms-535", "nvidia-driver-535", "nvidia-utils-535"]
     root(lab, "node1", "! apt-get install --yes nvidia-driver-570")
@@ -70,7 +70,7 @@ def test_others_are_kept_from_changing_the_driver(lab: Lab) -> None:
     assert '"libnvidia-"' in shown and '"linux-image"' in shown
 
 
-def test_a_branch_that_is_not_there_is_refused_before_anything_is_changed(lab: Lab) -> None:
+def test_unknown_driver_branch_is_refused_without_changes(lab: Lab) -> None:
     play = run(lab, "node1", nvidia_driver_branch="999")
     assert play.rc == 2
     assert (
@@ -81,7 +81,7 @@ def test_a_branch_that_is_not_there_is_refused_before_anything_is_changed(lab: L
     assert version(lab, "node1") == "535.183.01"
 
 
-def test_a_package_that_would_go_along_is_named_and_nothing_is_changed(lab: Lab) -> None:
+def test_purge_that_would_remove_another_package_is_refused(lab: Lab) -> None:
     control = (
         "Package: my-research-tool\\nVersion: 1\\nArchitecture: all\\nMaintainer: nobody\\nDescription: stand-in\\n"
     )
@@ -101,7 +101,7 @@ def test_a_package_that_would_go_along_is_named_and_nothing_is_changed(lab: Lab)
     root(lab, "node1", "dpkg --purge my-research-tool")
 
 
-def test_a_node_on_which_a_run_is_on_is_left_alone(lab: Lab) -> None:
+def test_node_with_active_run_is_left_alone(lab: Lab) -> None:
     root(lab, "node1", "mkdir -p /srv/run && echo 'import time; time.sleep(300)' > /srv/run/supervisor.py")
     words = "python3 /srv/run/supervisor.py /srv/run/bert-1/node0 bert-1 10.0.0.1"
     root(lab, "node1", f"systemd-run --quiet --unit=run {words}")
@@ -117,7 +117,7 @@ def test_a_node_on_which_a_run_is_on_is_left_alone(lab: Lab) -> None:
 
 
 @pytest.mark.thorough  # node3 comes to the scenario with an interrupted purge, and its driver is another branch then
-def test_an_older_branch_after_an_interruption_in_the_purge(lab: Lab) -> None:
+def test_downgrade_completes_after_interrupted_purge(lab: Lab) -> None:
     play = drive.start(CONVERGE, lab.inventory, options=("--limit", "node3"), nvidia_driver_branch="535")
     drive.eventually("the driver is purged", lambda: "nvidia-driver-570" not in packages(lab, "node3"), timeout=120)
     play.stop.set()
@@ -130,7 +130,7 @@ def test_an_older_branch_after_an_interruption_in_the_purge(lab: Lab) -> None:
     assert root(lab, "node3", "wc -l < /srv/boots") == "1"
 
 
-def test_a_reboot_that_is_not_allowed_is_asked_for_and_taken_later(lab: Lab) -> None:
+def test_needed_reboot_is_reported_and_done_once_allowed(lab: Lab) -> None:
     root(lab, "node1", "touch /srv/sys/in_use")
     play = run(lab, "node1", nvidia_driver_branch="570", nvidia_driver_reboot="never")
     assert play.rc == 2

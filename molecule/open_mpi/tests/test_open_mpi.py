@@ -10,7 +10,7 @@ from tests.lab import Lab
 RUNS = "/home/muster/.muster/runs"
 
 
-def test_each_rank_has_said_hello_where_it_belongs(lab: Lab) -> None:
+def test_each_rank_ran_on_its_node(lab: Lab) -> None:
     for number, name in enumerate(("node1", "node2", "node3")):
         said = lab.exec(name, ["sh", "-c", f"cat {RUNS}/hello_mpi-*/node{number}/ranks/0/stdout.log"]).stdout
         assert f"Hello from rank {number} of 3 on {name}, the sum of all ranks is 3\n" in said
@@ -24,7 +24,7 @@ def test_only_the_first_node_can_compile(lab: Lab) -> None:
     assert lab.exec("node3", ["which", "gcc"]).returncode != 0
 
 
-def test_a_program_of_mpi4py(lab: Lab) -> None:
+def test_mpi4py_program_runs_on_all_nodes(lab: Lab) -> None:
     # of an earlier run of this test
     shutil.rmtree(lab.inventory.parent / "runs" / "mpi4py", ignore_errors=True)
     for name in ("node1", "node2", "node3"):

@@ -43,7 +43,7 @@ def server(lab: Lab) -> Iterator[PaperspaceServer]:
         yield running
 
 
-def test_from_nothing_to_a_run_and_back_to_nothing(lab: Lab, server: PaperspaceServer, tmp_path: Path) -> None:
+def test_cluster_is_provisioned_runs_a_job_and_is_torn_down(lab: Lab, server: PaperspaceServer, tmp_path: Path) -> None:
     project = Project(tmp_path, "paperspace", {"PAPERSPACE_API_KEY": server.key, "PAPERSPACE_API_URL": server.url})
     project.set_up(lab, SETTINGS, lambda text, user: f"{text}\nuser: {user}\ncluster: bert\n")
     (tmp_path / "group_vars" / "all.yml").write_text(yaml.safe_dump(CLUSTER))

@@ -46,7 +46,7 @@ def project(lab: Lab, server: PaperspaceServer, tmp_path: Path) -> Project:
     return project
 
 
-def test_from_rented_machines_to_a_job(lab: Lab, project: Project) -> None:
+def test_site_and_launch_work_on_rented_machines(lab: Lab, project: Project) -> None:
     """The two commands, as they stand in the manual."""
     project.run("ansible-playbook site.yml -i paperspace.yml")
     names = [node.name for node in lab.nodes]

@@ -490,7 +490,7 @@ def test_each_fault_is_named_on_its_node(
 @pytest.mark.parametrize(
     "user", ["muster", *(pytest.param(one, marks=pytest.mark.thorough) for one in ("nobody", "root"))]
 )
-def test_who_holds_a_port_is_named_whoever_it_is(cluster: Cluster, tmp_path: Path, user: str) -> None:
+def test_process_holding_a_port_is_named_for_any_user(cluster: Cluster, tmp_path: Path, user: str) -> None:
     cluster.fault("node1", SQUATTER.format(user=user, node1=cluster.address("node1")), "systemctl stop squatter")
     pid = cluster.sh("node1", "systemctl show --property=MainPID --value squatter").strip()
     play, found = preflight(cluster, tmp_path)
@@ -501,7 +501,7 @@ def test_who_holds_a_port_is_named_whoever_it_is(cluster: Cluster, tmp_path: Pat
 # --- the run's own settings ------------------------------------------------------------------------------------------
 
 
-def test_an_address_that_the_node_does_not_have(cluster: Cluster, tmp_path: Path) -> None:
+def test_wrong_node_address_is_reported(cluster: Cluster, tmp_path: Path) -> None:
     wrong = tmp_path / "wrong.yml"
     other = cluster.address("node2").rpartition(".")[0] + ".99"
     wrong.write_text(f"training: {{hosts: {{node2: {{node_address: {other}}}}}}}\n")
@@ -509,15 +509,15 @@ def test_an_address_that_the_node_does_not_have(cluster: Cluster, tmp_path: Path
     assert found == [("error", "address-not-here", ["node2"])], play.output
 
 
-def test_nothing_says_how_many_processes_to_start(cluster: Cluster, tmp_path: Path) -> None:
+def test_node_without_slots_or_gpus_gets_a_warning(cluster: Cluster, tmp_path: Path) -> None:
     unsaid = tmp_path / "unsaid.yml"
     unsaid.write_text("training: {hosts: {node2: {node_slots: ''}}}\n")
     play, found = preflight(cluster, tmp_path, options=("-i", str(unsaid)))
     assert found == [("warning", "no-gpu", ["node2"])], play.output
 
 
-def test_another_kernel(cluster: Cluster, tmp_path: Path) -> None:
-    """All test hosts have this machine's kernel; one that calls itself 2.6 to the programs that ask is to be had."""
+def test_different_kernel_is_reported(cluster: Cluster, tmp_path: Path) -> None:
+    """All test hosts have this machine's kernel; setarch makes it call itself 2.6 on one of them."""
     wrapper = "printf '#!/bin/sh\\nexec setarch --uname-2.6 /usr/bin/python3 \"$@\"\\n'"
     cluster.fault("node3", f"{wrapper} > /opt/python; chmod 755 /opt/python", "rm /opt/python")
     other = tmp_path / "other.yml"
@@ -527,7 +527,7 @@ def test_another_kernel(cluster: Cluster, tmp_path: Path) -> None:
     assert "2.6." in play.output
 
 
-def test_unequal_slots_that_the_launcher_refuses(cluster: Cluster, tmp_path: Path) -> None:
+def test_unequal_slots_are_reported_for_launcher_that_refuses_them(cluster: Cluster, tmp_path: Path) -> None:
     unequal = tmp_path / "unequal.yml"
     unequal.write_text("training: {hosts: {node2: {node_slots: 3}}}\n")
     play, found = preflight(cluster, tmp_path, options=("-i", str(unequal)), launch_launcher="env")
@@ -535,12 +535,12 @@ def test_unequal_slots_that_the_launcher_refuses(cluster: Cluster, tmp_path: Pat
 
 
 @pytest.mark.thorough
-def test_a_mount_that_the_job_needs(cluster: Cluster, tmp_path: Path) -> None:
+def test_missing_mount_that_the_job_needs_is_reported(cluster: Cluster, tmp_path: Path) -> None:
     play, found = preflight(cluster, tmp_path, preflight_mounts=["/mnt/data"])
     assert found == [("error", "mount-missing", cluster.names)], play.output
 
 
-def test_a_mount_of_somebody_else_refuses_nothing(cluster: Cluster, tmp_path: Path) -> None:
+def test_unreadable_mount_matters_only_if_the_job_uses_it(cluster: Cluster, tmp_path: Path) -> None:
     fuse("node3", "private")(cluster)
     play, found = preflight(cluster, tmp_path)
     assert (play.rc, found) == (0, []), play.output
@@ -548,7 +548,7 @@ def test_a_mount_of_somebody_else_refuses_nothing(cluster: Cluster, tmp_path: Pa
     assert found == [("error", "mount-unreadable", ["node3"])], play.output
 
 
-def test_a_job_below_a_mount_that_hangs(cluster: Cluster, tmp_path: Path) -> None:
+def test_job_on_a_hanging_mount_is_reported(cluster: Cluster, tmp_path: Path) -> None:
     fuse("node2", "hangs")(cluster)
     for name in ("node1", "node3", "node4"):
         cluster.fault(name, "mkdir -p /mnt/data/job; cp /opt/job/train.py /mnt/data/job/", "rm -r /mnt/data")
@@ -556,7 +556,7 @@ def test_a_job_below_a_mount_that_hangs(cluster: Cluster, tmp_path: Path) -> Non
     assert found == [("error", "mount-stale", ["node2"])], play.output
 
 
-def test_torch_is_not_there(cluster: Cluster, tmp_path: Path) -> None:
+def test_missing_torch_is_reported(cluster: Cluster, tmp_path: Path) -> None:
     for name in cluster.names:
         cluster.fault(
             name, "mv /opt/site/torch-2.7.1.dist-info /opt/away", "mv /opt/away /opt/site/torch-2.7.1.dist-info"
@@ -568,7 +568,7 @@ def test_torch_is_not_there(cluster: Cluster, tmp_path: Path) -> None:
 # --- ssh -------------------------------------------------------------------------------------------------------------
 
 
-def test_ssh_between_the_nodes(cluster: Cluster, tmp_path: Path) -> None:
+def test_ssh_problems_between_nodes_are_reported(cluster: Cluster, tmp_path: Path) -> None:
     key = tmp_path / "key"
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True)
     known = "\n".join(
@@ -652,7 +652,7 @@ def with_gpus(cluster: Cluster, **stubs: str) -> dict[str, Any]:
     return {**PYTHON, "nproc_per_node": 2}
 
 
-def test_healthy_gpus(cluster: Cluster, tmp_path: Path) -> None:
+def test_healthy_gpus_have_no_finding(cluster: Cluster, tmp_path: Path) -> None:
     play, found = preflight(cluster, tmp_path, **with_gpus(cluster))
     assert found == [], play.output
 
@@ -712,7 +712,7 @@ def test_healthy_gpus(cluster: Cluster, tmp_path: Path) -> None:
         ),
     ],
 )
-def test_each_fault_of_gpus_is_named_on_its_node(
+def test_each_gpu_fault_is_named_on_its_node(
     cluster: Cluster, tmp_path: Path, stubs: dict[str, str], expected: list[tuple[str, str, list[str]]]
 ) -> None:
     play, found = preflight(cluster, tmp_path, **with_gpus(cluster, **stubs))
@@ -720,13 +720,13 @@ def test_each_fault_of_gpus_is_named_on_its_node(
 
 
 @pytest.mark.thorough
-def test_a_driver_that_is_too_old_for_torch(cluster: Cluster, tmp_path: Path) -> None:
+def test_driver_too_old_for_torch_is_reported(cluster: Cluster, tmp_path: Path) -> None:
     old = smi([gpu(0, driver="515.105.01"), gpu(1, driver="515.105.01")])
     play, found = preflight(cluster, tmp_path, **with_gpus(cluster, **dict.fromkeys(cluster.names, old)))
     assert found == [("error", "driver-too-old", cluster.names)], play.output
 
 
-def test_a_driver_that_comes_with_the_next_boot(cluster: Cluster, tmp_path: Path) -> None:
+def test_driver_waiting_for_a_reboot_is_reported(cluster: Cluster, tmp_path: Path) -> None:
     extra = with_gpus(cluster)
     cluster.fault(
         "node2",
@@ -739,7 +739,7 @@ def test_a_driver_that_comes_with_the_next_boot(cluster: Cluster, tmp_path: Path
 
 
 @pytest.mark.thorough
-def test_torch_for_the_cpu_beside_gpus(cluster: Cluster, tmp_path: Path) -> None:
+def test_cpu_build_of_torch_on_gpu_nodes_is_reported(cluster: Cluster, tmp_path: Path) -> None:
     for name in cluster.names:
         cluster.fault(
             name,
@@ -750,8 +750,8 @@ def test_torch_for_the_cpu_beside_gpus(cluster: Cluster, tmp_path: Path) -> None
     assert found == [("warning", "torch-without-cuda", cluster.names)], play.output
 
 
-def test_a_process_that_was_left_and_holds_a_gpu(cluster: Cluster, tmp_path: Path) -> None:
-    """Its device file alone tells of it, where nvidia-smi does not list it any more."""
+def test_leftover_process_holding_a_gpu_is_reported(cluster: Cluster, tmp_path: Path) -> None:
+    """It is found by its open device file, although nvidia-smi no longer lists it."""
     extra = with_gpus(cluster)
     cluster.fault(
         "node2",

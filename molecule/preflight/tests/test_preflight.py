@@ -16,7 +16,7 @@ LOOPBACK = "sed -i '$a 127.0.1.1 node2' /etc/hosts"
 RIGHT = "sed -i '/127.0.1.1/d' /etc/hosts"
 
 
-def test_all_findings_come_at_once_worst_first(cluster: Cluster, tmp_path: Path) -> None:
+def test_all_findings_are_reported_worst_first(cluster: Cluster, tmp_path: Path) -> None:
     cluster.fault("node2", LOOPBACK, RIGHT)
     cluster.fault("node3", "mount -o remount,size=64m /dev/shm", "mount -o remount,size=2g /dev/shm")
     cluster.fault("node4", "ip link set eth0 mtu 1400", "ip link set eth0 mtu 1500")
@@ -33,7 +33,7 @@ def test_all_findings_come_at_once_worst_first(cluster: Cluster, tmp_path: Path)
     assert places == sorted(places)
 
 
-def test_warnings_end_with_1_where_they_count_and_single_checks_can_be_skipped(cluster: Cluster) -> None:
+def test_strict_exits_1_on_warnings_and_checks_can_be_skipped(cluster: Cluster) -> None:
     cluster.fault("node3", "mount -o remount,size=64m /dev/shm", "mount -o remount,size=2g /dev/shm")
     lax = drive.run("preflight.yml", cluster.lab.inventory)
     assert lax.rc == 0 and "shm-small" in lax.output, lax.output
@@ -53,12 +53,12 @@ def test_warnings_end_with_1_where_they_count_and_single_checks_can_be_skipped(c
     ("skip", "said"),
     [("shm-smal", "did you mean shm-small"), ("all", "there is no check 'all'"), ("unreachable", "cannot be skipped")],
 )
-def test_what_cannot_be_skipped_is_refused(cluster: Cluster, skip: str, said: str) -> None:
+def test_unknown_or_mandatory_check_cannot_be_skipped(cluster: Cluster, skip: str, said: str) -> None:
     play = drive.run("preflight.yml", cluster.lab.inventory, preflight_skip=[skip])
     assert play.rc == 2 and said in play.output, play.output
 
 
-def test_no_process_is_no_job(cluster: Cluster) -> None:
+def test_nproc_per_node_below_1_is_refused(cluster: Cluster) -> None:
     for option in ("nproc_per_node=0", '{"nproc_per_node": 0}', "nproc_per_node=-1"):
         play = drive.run("preflight.yml", cluster.lab.inventory, options=("-e", option))
         assert play.rc == 2 and "; give 1 or more" in play.output, play.output
@@ -69,7 +69,7 @@ def test_misspelt_variables_are_refused(cluster: Cluster) -> None:
     assert play.rc == 2 and "preflight_strict" in play.output, play.output
 
 
-def test_a_part_of_the_cluster_can_be_asked(cluster: Cluster) -> None:
+def test_preflight_can_check_part_of_the_cluster(cluster: Cluster) -> None:
     cluster.fault("node4", "ip link set eth0 mtu 1400", "ip link set eth0 mtu 1500")
     first = drive.run("preflight.yml", cluster.lab.inventory, nnodes=2, preflight_strict=True)
     assert first.rc == 0 and "preflight of 2 nodes: no errors, no warnings" in first.output, first.output
@@ -77,7 +77,7 @@ def test_a_part_of_the_cluster_can_be_asked(cluster: Cluster) -> None:
     assert named.rc == 1 and "mtu-mismatch" in named.output, named.output
 
 
-def test_nothing_is_changed_and_nothing_is_left(cluster: Cluster) -> None:
+def test_preflight_changes_nothing_and_leaves_nothing_behind(cluster: Cluster) -> None:
     drive.nothing_left(cluster.lab, cluster.names, within=40)  # an earlier preflight may still await a peer
     play = drive.run("preflight.yml", cluster.lab.inventory, options=("--diff",))
     assert unchanged(play), play.output
@@ -86,7 +86,7 @@ def test_nothing_is_changed_and_nothing_is_left(cluster: Cluster) -> None:
     assert checked.rc == 0 and "no errors, no warnings" in checked.output, checked.output
 
 
-def test_nodes_that_are_asked_in_turns_meet_all_the_same(cluster: Cluster) -> None:
+def test_network_check_works_with_one_fork(cluster: Cluster) -> None:
     play = drive.run("preflight.yml", cluster.lab.inventory, options=("--forks", "1"))
     assert play.rc == 0 and "no errors, no warnings" in play.output, play.output
     drive.nothing_left(cluster.lab, cluster.names, within=15)
@@ -123,7 +123,7 @@ def test_a_launch_can_skip_single_checks(cluster: Cluster) -> None:
     drive.nothing_left(cluster.lab, cluster.names, within=40)
 
 
-def test_ping_shows_who_is_there_and_with_what(cluster: Cluster) -> None:
+def test_ping_shows_which_machines_answer_and_their_gpus(cluster: Cluster) -> None:
     line = "0, GPU-0, NVIDIA L40S, 550.127.05, 46068 MiB, 1 MiB, Default"
     head = "index, uuid, name, driver_version, memory.total [MiB], memory.used [MiB], compute_mode"
     stub = f"#!/bin/sh\necho '{head}'\necho '{line}'"

@@ -88,7 +88,7 @@ def tasks(play: drive.Play) -> list[str]:
     return [task for task, _again in groupby(told)]
 
 
-def test_a_host_key_is_accepted_at_first_sight_and_refused_when_it_has_changed(lab: Lab, tmp_path: Path) -> None:
+def test_new_host_key_is_accepted_and_changed_one_refused(lab: Lab, tmp_path: Path) -> None:
     """By the checkout's ansible.cfg; what an inventory says comes before it."""
     machines = yaml.safe_load(lab.inventory.read_text())
     hosts = machines["training"]["vars"]
@@ -136,7 +136,7 @@ def test_a_misspelt_variable_is_refused(lab: Lab, project: Path, wrong: str, sai
     assert not any(changes(play).values())
 
 
-def test_a_node_that_cannot_be_worked_on_is_named_before_anything_is_changed(lab: Lab, project: Path) -> None:
+def test_unusable_node_is_named_before_anything_changes(lab: Lab, project: Path) -> None:
     rule = "/etc/sudoers.d/90-muster"
     root(lab, "node2", f"sed -i s/NOPASSWD:// {rule}")
     play = site(lab, project)
@@ -156,7 +156,7 @@ def test_a_node_that_cannot_be_worked_on_is_named_before_anything_is_changed(lab
 
 
 @pytest.mark.thorough
-def test_check_mode_on_untouched_hosts_shows_and_changes_nothing(lab: Lab, project: Path) -> None:
+def test_check_mode_on_untouched_hosts_changes_nothing(lab: Lab, project: Path) -> None:
     assert "127.0.1.1" in root(lab, "node2", "getent hosts node2"), "these hosts were touched before"
     before = states(lab)
     play = site(lab, project, "--check", "--diff", roll=True)
@@ -169,7 +169,7 @@ def test_check_mode_on_untouched_hosts_shows_and_changes_nothing(lab: Lab, proje
     assert not (lab.inventory.parent / "ssh_mesh").exists()
 
 
-def test_one_run_makes_them_a_cluster(lab: Lab, project: Path) -> None:
+def test_one_run_sets_up_the_cluster(lab: Lab, project: Path) -> None:
     play = site(lab, project, roll=True)
     assert play.rc == 0, play.output
     lines = drive.plain_lines(play)
@@ -206,7 +206,7 @@ def test_a_second_run_changes_nothing(lab: Lab, project: Path) -> None:
     assert tasks(few) == tasks(play), "the number of tasks does not grow with the number of nodes"
 
 
-def test_switches_and_tags(lab: Lab, project: Path) -> None:
+def test_roles_can_be_switched_off_and_selected_by_tag(lab: Lab, project: Path) -> None:
     """As typed: what comes with -e is a text."""
     play = site(lab, project, *(word for role in ROLES for word in ("-e", f"{role}_enabled=no")))
     assert play.rc == 0, play.output
@@ -218,7 +218,7 @@ def test_switches_and_tags(lab: Lab, project: Path) -> None:
     assert {task.partition(" : ")[0] for task in ran} == {"muster.training.hosts_file"}
 
 
-def test_a_job_runs_on_the_cluster_and_not_on_a_spoilt_one(lab: Lab, project: Path) -> None:
+def test_job_runs_on_the_cluster_and_is_refused_on_a_broken_one(lab: Lab, project: Path) -> None:
     well = launch(lab, run_id="first")
     assert well.rc == 0, well.output
     assert "rank 1 sees node1 node2" in root(lab, "node2", "cat $(find /home/muster/.muster/runs/first -name '*.log')")

@@ -73,7 +73,7 @@ def debian_11() -> Iterator[Lab]:
 
 
 @pytest.mark.thorough  # 3.8 lacks more, and an image of another release takes a minute
-def test_debian_11(debian_11: Lab, tmp_path: Path) -> None:
+def test_software_and_runs_work_on_debian_11(debian_11: Lab, tmp_path: Path) -> None:
     inventory = of_one_node(debian_11, "node1", tmp_path / "machines.yml", "/usr/bin/python3")
     chosen = (
         "Python 3.9: python3 of the nodes",
@@ -101,7 +101,7 @@ def python_3_8(lab: Lab) -> Iterator[str]:
     root(lab, "node3", f"rm -r {path} {PYTHON_3_8}; chmod {mode} /{home}")
 
 
-def test_python_3_8(lab: Lab, python_3_8: str, tmp_path: Path) -> None:
+def test_software_and_runs_work_with_python_3_8(lab: Lab, python_3_8: str, tmp_path: Path) -> None:
     assert root(lab, "node3", f"{python_3_8} --version").startswith("Python 3.8.")
     inventory = of_one_node(lab, "node3", tmp_path / "machines.yml", python_3_8)
     chosen = (

@@ -67,16 +67,16 @@ def test_only_the_first_node_keeps_archives_and_compilers(lab: Lab) -> None:
     assert "torch-2.13.0" in root(lab, "node1", "ls /opt/muster/store")
 
 
-def test_ops_that_were_built_on_the_first_node_are_on_all(lab: Lab) -> None:
+def test_ops_built_on_the_first_node_are_on_all_nodes(lab: Lab) -> None:
     question = "import deepspeed.git_version_info as info; print(info.installed_ops['deepspeed_shm_comm'])"
     assert on_all(lab, f'DS_ACCELERATOR=cpu /opt/muster/env/bin/python -c "{question}" 2>/dev/null | tail -1') == {"1"}
 
 
-def test_nothing_is_given_away_any_more(lab: Lab) -> None:
+def test_package_server_on_the_first_node_has_ended(lab: Lab) -> None:
     assert "exec(sys.stdin.buffer.readline())" not in root(lab, "node1", "ps -ww -eo args")
 
 
-def test_secrets_are_their_users_alone(lab: Lab) -> None:
+def test_secret_files_are_readable_only_by_their_user(lab: Lab) -> None:
     for node in NODES:
         assert login(
             lab, node, "stat --format=%a ~/.netrc ~/.cache/huggingface/token ~/.config/wandb/settings"
@@ -86,7 +86,7 @@ def test_secrets_are_their_users_alone(lab: Lab) -> None:
         assert "project = demo" in login(lab, node, "cat ~/.config/wandb/settings")
 
 
-def test_secrets_are_shown_to_nobody(lab: Lab) -> None:
+def test_secrets_are_not_shown_in_verbose_output(lab: Lab) -> None:
     root(lab, "node2", "rm /home/muster/.netrc /home/muster/.cache/huggingface/token")
     play = drive.run(
         STAND_INS,
@@ -108,7 +108,7 @@ def typed(lab: Lab, *options: str) -> list[str]:
     return [program, STAND_INS, "-i", str(lab.inventory), "--limit", "node2", "-e", "part=typed", *options]
 
 
-def test_secrets_that_are_typed_are_not_shown(lab: Lab) -> None:
+def test_typed_secrets_are_stored_and_not_echoed(lab: Lab) -> None:
     root(lab, "node2", "rm -f /home/muster/.netrc /home/muster/.cache/huggingface/token")
     process, terminal = drive.terminal(typed(lab, "-vvv"), NO_SECRETS)
     answers = {"Key of Weights and Biases (it is not shown)": KEY, "Token of Hugging Face (it is not shown)": TOKEN}
@@ -131,7 +131,7 @@ def test_secrets_that_are_typed_are_not_shown(lab: Lab) -> None:
     assert login(lab, "node2", "cat ~/.cache/huggingface/token") == TOKEN
 
 
-def test_where_nobody_can_be_asked_it_is_said_what_to_do(lab: Lab) -> None:
+def test_missing_secret_without_a_terminal_is_reported_with_remedy(lab: Lab) -> None:
     words, env = typed(lab), {**os.environ, **NO_SECRETS, "ANSIBLE_FORCE_COLOR": "0"}
     done = subprocess.run(
         words,
@@ -147,7 +147,7 @@ def test_where_nobody_can_be_asked_it_is_said_what_to_do(lab: Lab) -> None:
     assert "no key of Weights and Biases is given. Needed: " in " ".join(done.stdout.split()), done.stdout
 
 
-def test_a_job_trains_there_without_a_word_about_interpreters(lab: Lab, tmp_path: Path) -> None:
+def test_job_uses_the_environment_without_launch_python(lab: Lab, tmp_path: Path) -> None:
     inventory = tmp_path / "inventory.yml"
     lines = lab.inventory.read_text().splitlines()
     inventory.write_text("\n".join(line for line in lines if "launch_python" not in line))
@@ -158,7 +158,7 @@ def test_a_job_trains_there_without_a_word_about_interpreters(lab: Lab, tmp_path
     assert plan["command"][0] == "/opt/muster/env/bin/python"
 
 
-def test_a_pair_of_torch_and_cuda_that_does_not_exist_is_refused_before_anything_is_fetched(lab: Lab) -> None:
+def test_nonexistent_torch_and_cuda_pair_is_refused_before_download(lab: Lab) -> None:
     play = drive.run(STAND_INS, lab.inventory, part="torch", pytorch_version="2.8.0", pytorch_cuda="12.4")
     assert play.rc == 2
     assert "there is no torch 2.8.0 for CUDA 12.4. torch 2.8.0 is there for CUDA 12.6, 12.8, 12.9" in said(play)
@@ -179,7 +179,7 @@ def pascals(lab: Lab) -> Iterator[None]:
         root(lab, node, f"rm -f {path}")
 
 
-def test_the_choice_is_shown_with_its_reasons_before_anything_is_changed(lab: Lab, pascals: None) -> None:
+def test_torch_choice_is_shown_with_reasons_before_any_change(lab: Lab, pascals: None) -> None:
     options = ("--check", "--limit", "node1,node2")
     asked: dict[str, Any] = {"part": "torch", "python_env_directory": "/opt/chosen"}
     play = drive.run(STAND_INS, lab.inventory, options=options, **asked)
@@ -201,7 +201,7 @@ def stand_in(lab: Lab, part: str, **more: Any) -> drive.Play:
     return drive.run(STAND_INS, lab.inventory, options=("--limit", "node1,node2"), timeout=300, part=part, **more)
 
 
-def test_venv_without_ensurepip_and_a_source_tree_with_extras(lab: Lab) -> None:
+def test_venv_without_ensurepip_installs_source_tree_with_extras(lab: Lab) -> None:
     for node in NODES:
         root(lab, node, "! python3 -m ensurepip --version")
     play = stand_in(lab, "venv", python_env_requirements=["six"])
@@ -220,7 +220,7 @@ def test_venv_without_ensurepip_and_a_source_tree_with_extras(lab: Lab) -> None:
 
 
 @pytest.mark.thorough  # of uv's environment this is seen by Molecule's second run, and by the words of the role's tests
-def test_a_venv_is_left_alone_by_the_next_run_and_files_that_are_missing_are_named(lab: Lab) -> None:
+def test_second_run_keeps_venv_and_missing_requirements_file_is_named(lab: Lab) -> None:
     again = stand_in(lab, "venv")
     assert unchanged(again), again.output
 
@@ -229,7 +229,7 @@ def test_a_venv_is_left_alone_by_the_next_run_and_files_that_are_missing_are_nam
     assert "there is no file /srv/none.txt. Needed: the requirements file on this node" in said(refused)
 
 
-def test_a_failed_installation_is_shown_in_its_own_words_and_kept_without_the_token_of_the_index(lab: Lab) -> None:
+def test_failed_installation_is_shown_and_logged_without_index_token(lab: Lab) -> None:
     words: dict[str, Any] = {
         "python_env_manager": "venv",
         "python_env_directory": "/opt/venv",
@@ -260,7 +260,7 @@ def test_conda_is_not_installed_without_consent_and_a_hash(lab: Lab) -> None:
     assert "Needed: its sha256 in python_env_conda_installer_sha256" in said(refused)
 
 
-def test_conda_asks_its_channels_once(lab: Lab) -> None:
+def test_conda_channels_are_asked_by_the_first_node_only(lab: Lab) -> None:
     stand_in(lab, "made")
     digest = root(lab, "node1", "sha256sum /srv/conda/installer.sh")[:64]
     play = stand_in(lab, "conda", python_env_conda_installer_sha256=digest)
@@ -276,7 +276,7 @@ def test_conda_asks_its_channels_once(lab: Lab) -> None:
 
 
 @pytest.mark.thorough
-def test_an_environment_of_conda_is_left_alone_by_the_next_run(lab: Lab) -> None:
+def test_second_run_leaves_conda_environment_alone(lab: Lab) -> None:
     digest = root(lab, "node1", "sha256sum /srv/conda/installer.sh")[:64]
     again = stand_in(lab, "conda", python_env_conda_installer_sha256=digest)
     assert unchanged(again), again.output
@@ -298,7 +298,7 @@ def gpus(lab: Lab) -> Iterator[None]:
 
 # Which wheel: tests/unit/plugins/module_utils/test_flash_attention.py. It is installed as all others are.
 @pytest.mark.thorough
-def test_flash_attention_by_the_wheel_that_fits(lab: Lab, gpus: None) -> None:
+def test_flash_attention_is_installed_from_a_matching_wheel(lab: Lab, gpus: None) -> None:
     play = stand_in(lab, "flash")
     assert play.rc == 0, play.output
     for node in NODES:
@@ -311,7 +311,7 @@ def test_flash_attention_by_the_wheel_that_fits(lab: Lab, gpus: None) -> None:
 
 
 @pytest.mark.thorough  # the refusals are in tests/unit/plugins/module_utils/test_flash_attention.py
-def test_flash_attention_is_left_alone_by_the_next_run_and_refused_where_nothing_fits(lab: Lab, gpus: None) -> None:
+def test_second_run_keeps_flash_attention_and_mismatch_is_refused(lab: Lab, gpus: None) -> None:
     again = stand_in(lab, "flash")
     assert unchanged(again), again.output
 

@@ -1,4 +1,4 @@
-"""Every node logs in at every node, and only as it should; what was there is as it was."""
+"""Every node can log in to every node, and only as it should; what was there before is unchanged."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ def logins(lab: Lab, node: str, targets: Sequence[str]) -> dict[str, str]:
     return dict(line.split(" ", 1) for line in as_user(lab, node, command)[1].splitlines())
 
 
-def test_each_node_logs_in_at_each_node_by_name_and_address(lab: Lab) -> None:
+def test_every_node_logs_in_to_every_node_by_name_and_address(lab: Lab) -> None:
     targets = {node.name: node.name for node in lab.nodes} | {node.address: node.name for node in lab.nodes}
     for node in lab.nodes:
         assert logins(lab, node.name, list(targets)) == targets, node.name
 
 
-def test_client_configuration_as_ssh_reads_it(lab: Lab) -> None:
+def test_ssh_client_configuration_applies_to_peers_only(lab: Lab) -> None:
     for node in lab.nodes:
         for peer in lab.nodes:
             settings = as_user(lab, node.name, f"ssh -G {peer.name}")[1].splitlines()
@@ -54,7 +54,7 @@ def test_client_configuration_as_ssh_reads_it(lab: Lab) -> None:
     assert {"hostname github.com", "port 22", "stricthostkeychecking ask"} <= set(outside)
 
 
-def test_a_host_that_is_another_one_is_refused(lab: Lab) -> None:
+def test_host_with_another_identity_is_refused(lab: Lab) -> None:
     # node2 answers with its certificate, which is not good for the name node3.
     code, said = as_user(lab, "node1", "ssh -o BatchMode=yes -o HostKeyAlias=node3 node2 true")
     assert code == 255
@@ -62,13 +62,13 @@ def test_a_host_that_is_another_one_is_refused(lab: Lab) -> None:
     assert "not a listed principal" in said or "No ED25519 host key is known" in said
 
 
-def test_another_user_does_not_get_in(lab: Lab) -> None:
+def test_login_as_another_user_is_refused(lab: Lab) -> None:
     code, said = as_user(lab, "node1", "ssh -o BatchMode=yes root@node2 true")
     assert code == 255
     assert "Permission denied" in said
 
 
-def test_server_listens_on_its_own_port_besides_and_nothing_else_changed(lab: Lab) -> None:
+def test_sshd_also_listens_on_mesh_port_and_is_otherwise_unchanged(lab: Lab) -> None:
     for node in lab.nodes:
         before = set(lab.exec(node.name, ["cat", "/var/tmp/sshd-before"]).stdout.splitlines())
         after = set(lab.exec(node.name, ["sshd", "-T"]).stdout.splitlines())
@@ -84,7 +84,7 @@ def test_server_listens_on_its_own_port_besides_and_nothing_else_changed(lab: La
         assert {"0.0.0.0:22", "0.0.0.0:2222"} <= set(re.findall(r"0\.0\.0\.0:\d+", listening))
 
 
-def test_permissions(lab: Lab) -> None:
+def test_ssh_files_have_safe_permissions(lab: Lab) -> None:
     wanted = {
         "/home/muster/.ssh": "700 muster",
         "/home/muster/.ssh/id_ed25519": "600 muster",
@@ -120,11 +120,11 @@ def test_private_keys_stay_where_they_were_made(lab: Lab) -> None:
         assert (found.returncode, found.stdout.split()) == (0, ["/var/tmp/planted"]), found.stdout + found.stderr
 
 
-def test_a_key_that_was_there_is_kept(lab: Lab) -> None:
+def test_existing_key_is_kept(lab: Lab) -> None:
     assert lab.exec("node3", ["cat", "/home/muster/.ssh/id_ed25519.pub"]).stdout.rstrip().endswith(" mine")
 
 
-def test_pdsh_rsync_and_mpirun_as_they_stand(lab: Lab) -> None:
+def test_pdsh_rsync_and_mpirun_work_over_the_mesh(lab: Lab) -> None:
     code, said = as_user(lab, "node1", "PDSH_RCMD_TYPE=ssh pdsh -w node1,node2,node3 hostname")
     assert code == 0, said
     assert sorted(said.splitlines()) == [f"node{i}: node{i}" for i in (1, 2, 3)]
@@ -170,7 +170,7 @@ def _validity(lab: Lab, node: str) -> float:
     return (int(end) - int(now)) / 86400
 
 
-def test_what_an_interrupted_run_left_undone_is_done_by_the_next(lab: Lab) -> None:
+def test_next_run_completes_an_interrupted_one(lab: Lab) -> None:
     """The files of sshd were written, and it has not read them."""
     path = "/etc/ssh/sshd_config.d/10-muster-ssh-mesh.conf"
     assert lab.exec("node2", ["bash", "-c", f"mv {path} /root/kept && systemctl reload ssh"]).returncode == 0
@@ -185,7 +185,7 @@ def test_what_an_interrupted_run_left_undone_is_done_by_the_next(lab: Lab) -> No
     assert unchanged(again), again.output
 
 
-def test_a_node_joins_alone_leaves_and_comes_back(lab: Lab, tmp_path: Path) -> None:
+def test_node_can_join_leave_and_return(lab: Lab, tmp_path: Path) -> None:
     """With an authority of its own, whose certificates end in a few hours: node4 is a stranger to it at first."""
     two = _with_nodes(lab, tmp_path / "two.yml", ["node1", "node2"])
     three = _with_nodes(lab, tmp_path / "three.yml", ["node1", "node2", "node4"])
@@ -227,7 +227,7 @@ def test_a_node_joins_alone_leaves_and_comes_back(lab: Lab, tmp_path: Path) -> N
     assert secret not in play.output
 
 
-def test_a_machine_that_takes_another_name_gets_no_certificate_for_it(lab: Lab, tmp_path: Path) -> None:
+def test_machine_gets_no_certificate_for_a_name_it_gives_itself(lab: Lab, tmp_path: Path) -> None:
     """node3 calls itself github.com; and an earlier certificate that says so is revoked."""
     authority = tmp_path / "ca"
     pair = _with_nodes(lab, tmp_path / "pair.yml", ["node1", "node3"])
@@ -262,8 +262,8 @@ def test_a_machine_that_takes_another_name_gets_no_certificate_for_it(lab: Lab, 
         _mesh(lab.inventory, lab.inventory.parent / "ssh_mesh")
 
 
-def test_what_keeps_a_node_out_is_named(lab: Lab, tmp_path: Path) -> None:
-    """Each fault is really made, is told with the node's name, and nothing is changed before."""
+def test_faults_that_keep_a_node_out_are_named_before_any_change(lab: Lab, tmp_path: Path) -> None:
+    """Each fault is really made, and reported with the node's name before anything is changed."""
     playbook = str(CHECKOUT / "molecule" / "ssh_mesh" / "converge.yml")
     before = _files(lab, "node2")
     set_up = "/etc/ssh/sshd_config"
@@ -286,7 +286,7 @@ def test_what_keeps_a_node_out_is_named(lab: Lab, tmp_path: Path) -> None:
     assert _files(lab, "node2") == before
 
 
-def test_a_key_with_a_passphrase_is_named(lab: Lab, tmp_path: Path) -> None:
+def test_key_with_a_passphrase_is_refused(lab: Lab, tmp_path: Path) -> None:
     playbook = str(CHECKOUT / "molecule" / "ssh_mesh" / "converge.yml")
     make = f"ssh-keygen -q -t ed25519 -N {shlex.quote('a phrase')} -f .ssh/locked"
     assert as_user(lab, "node3", make)[0] == 0

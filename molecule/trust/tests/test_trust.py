@@ -51,7 +51,7 @@ def roles_with_a_user() -> set[str]:
     return found
 
 
-def test_each_role_with_a_user_has_its_row() -> None:
+def test_each_role_with_a_user_has_a_row() -> None:
     of_rows = {row.role or name for name, row in ROWS.items()}
     assert roles_with_a_user() - {"data_mounts"} == of_rows, "that of data_mounts are the roles that call it"
 
@@ -160,7 +160,7 @@ def ended(hosts: Cluster, source: Path, tmp_path_factory: pytest.TempPathFactory
 
 
 @pytest.mark.parametrize("name", ROWS)
-def test_a_role_does_its_work_or_says_what_is_in_its_way(name: str, ended: dict[str, dict[str, str]]) -> None:
+def test_role_works_or_reports_the_planted_obstacle(name: str, ended: dict[str, dict[str, str]]) -> None:
     for host, expected in zip(HOSTS, ROWS[name].ends, strict=True):
         said = ended[host].get(name, ended[host]["output"][-3000:])
         if expected:
@@ -171,7 +171,7 @@ def test_a_role_does_its_work_or_says_what_is_in_its_way(name: str, ended: dict[
 
 @pytest.mark.usefixtures("ended")
 @pytest.mark.parametrize("host", HOSTS)
-def test_nothing_of_roots_has_changed(host: str, hosts: Cluster, ended: dict[str, dict[str, str]]) -> None:
+def test_root_owned_files_are_unchanged(host: str, hosts: Cluster, ended: dict[str, dict[str, str]]) -> None:
     after = hosts.sh(host, f"{CANARIES}\n{OWNED}").splitlines()
     before = ended[host]["before"].splitlines()
     assert len(before) > len(ROWS)
@@ -181,7 +181,7 @@ def test_nothing_of_roots_has_changed(host: str, hosts: Cluster, ended: dict[str
 
 @pytest.mark.usefixtures("ended")
 @pytest.mark.parametrize("host", HOSTS)
-def test_nothing_of_the_users_ran_as_root(host: str, hosts: Cluster) -> None:
+def test_no_program_of_the_user_ran_as_root(host: str, hosts: Cluster) -> None:
     mine = hosts.sh(host, f"id --user {USER}").strip()
     hosts.sh(host, f"runuser -u {USER} -- {HOME}/bin/python3 || true; {HOME}/.local/bin/sh || true")
     told = hosts.sh(host, f"cat {TOLD}").split()

@@ -123,7 +123,7 @@ def test_running_gpu_instances_are_the_cluster(cloud: Cloud, list_hosts: Any) ->
     assert [hosts[name]["node_rank"] for name in sorted(hosts)] == [0, 1, 2]
 
 
-def test_an_instance_without_a_public_address(cloud: Cloud, list_hosts: Any) -> None:
+def test_instance_without_public_address_uses_its_private_one(cloud: Cloud, list_hosts: Any) -> None:
     client = cloud.client()
     subnet = client.describe_subnets()["Subnets"][0]["SubnetId"]
     interface = {"DeviceIndex": 0, "SubnetId": subnet, "AssociatePublicIpAddress": False}
@@ -132,7 +132,7 @@ def test_an_instance_without_a_public_address(cloud: Cloud, list_hosts: Any) -> 
     assert list_hosts()[private["InstanceId"]]["ansible_host"] == private["PrivateIpAddress"]
 
 
-def test_the_filters_in_comments_work(cloud: Cloud, list_hosts: Any) -> None:
+def test_commented_out_filters_work(cloud: Cloud, list_hosts: Any) -> None:
     def tagged(**tags: str) -> dict[str, Any]:
         pairs = [{"Key": key, "Value": value} for key, value in tags.items()]
         return {"TagSpecifications": [{"ResourceType": "instance", "Tags": pairs}]}
@@ -172,7 +172,7 @@ def only_spot(text: str) -> str:
     return "\n".join(lines)
 
 
-def test_the_table_of_gpus_agrees_with_aws() -> None:
+def test_gpu_table_agrees_with_aws() -> None:
     """moto carries AWS's own descriptions of its instance types."""
     expression = yaml.safe_load(SAMPLE.read_text())["compose"]["node_slots"]
     table = ast.literal_eval(expression.removesuffix("[aws_instance_type]"))

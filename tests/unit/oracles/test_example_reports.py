@@ -58,7 +58,7 @@ EXAMPLES = {
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_an_example_has_its_report(tmp_path: Path, name: str) -> None:
+def test_example_trains_and_leaves_its_report(tmp_path: Path, name: str) -> None:
     libraries: list[str] = []
     if name == "hugging_face_deepspeed" and importlib.util.find_spec("transformers") is None:
         if not HUGGING_FACE:

@@ -127,7 +127,7 @@ def read_by_us(text: str) -> list[tuple[str, int]]:
 @needs_deepspeed
 @settings(max_examples=300, deadline=None)
 @given(hosts=clusters(six=False), use=uses)
-def test_deepspeed_reads_the_table(deepspeed: DeepSpeed, hosts: list[Host], use: str) -> None:
+def test_deepspeed_reads_hosts_and_slots_of_the_rank_table(deepspeed: DeepSpeed, hosts: list[Host], use: str) -> None:
     table = build_rank_table(hosts, order="name")
     listed = [(getattr(node, use), node.slots) for node in table.nodes]
     assert deepspeed.read(render_deepspeed(table, use)) == listed
@@ -136,7 +136,7 @@ def test_deepspeed_reads_the_table(deepspeed: DeepSpeed, hosts: list[Host], use:
 @needs_deepspeed
 @settings(max_examples=300, deadline=None)
 @given(text=hostfile_like)
-def test_deepspeed_reads_alike_what_our_parser_takes(deepspeed: DeepSpeed, text: str) -> None:
+def test_deepspeed_agrees_with_our_parser(deepspeed: DeepSpeed, text: str) -> None:
     hosts = read_by_us(text)
     assert deepspeed.read(text) == hosts
 
@@ -154,7 +154,7 @@ def test_open_mpi_maps_the_ranks_as_the_table_does(open_mpi: OpenMpi, hosts: lis
 @needs_orterun
 @settings(max_examples=100, deadline=None)
 @given(text=hostfile_like)
-def test_open_mpi_reads_alike_what_our_parser_takes(open_mpi: OpenMpi, text: str) -> None:
+def test_open_mpi_agrees_with_our_parser(open_mpi: OpenMpi, text: str) -> None:
     hosts = read_by_us(text)
     assume({"localhost", HERE}.isdisjoint(dict(hosts)))  # Open MPI puts this machine first
     mapped = open_mpi.map(text)
@@ -193,7 +193,7 @@ def test_open_mpi_reads_alike_what_our_parser_takes(open_mpi: OpenMpi, text: str
         ("node0:4\n", None, None),
     ],
 )
-def test_what_our_parser_refuses(
+def test_launchers_still_read_refused_hostfiles_as_recorded(
     deepspeed: DeepSpeed,
     open_mpi: OpenMpi,
     text: str,

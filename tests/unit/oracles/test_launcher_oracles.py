@@ -198,7 +198,7 @@ def as_planned(job: Job, table: RankTable, rank: int) -> dict[str, Any]:
 @needs_torch
 @many
 @given(job=jobs("static"), hosts=clusters())
-def test_torchrun_reads_a_static_run_as_it_was_planned(torchrun: Reader, job: Job, hosts: list[Host]) -> None:
+def test_torchrun_reads_static_run_as_planned(torchrun: Reader, job: Job, hosts: list[Host]) -> None:
     table, found = commands(job, hosts)
     for rank, words in enumerate(found):
         assert torchrun.ask(["read", words]) == {
@@ -214,9 +214,7 @@ def test_torchrun_reads_a_static_run_as_it_was_planned(torchrun: Reader, job: Jo
 @needs_torch
 @many
 @given(job=jobs("c10d"), hosts=clusters(), data=st.data())
-def test_torchrun_reads_a_c10d_run_as_it_was_planned(
-    torchrun: Reader, job: Job, hosts: list[Host], data: st.DataObject
-) -> None:
+def test_torchrun_reads_c10d_run_as_planned(torchrun: Reader, job: Job, hosts: list[Host], data: st.DataObject) -> None:
     least = data.draw(st.none() | st.integers(1, len(hosts)))
     table, found = commands(replace(job, min_nnodes=least), hosts)
     for rank, words in enumerate(found):
@@ -233,21 +231,21 @@ def test_torchrun_reads_a_c10d_run_as_it_was_planned(
 @needs_torch
 @many
 @given(job=jobs("c10d"), hosts=clusters())
-def test_c10d_numbers_the_nodes_as_the_table_says(torchrun: Reader, job: Job, hosts: list[Host]) -> None:
+def test_c10d_orders_nodes_as_the_rank_table_does(torchrun: Reader, job: Job, hosts: list[Host]) -> None:
     table, _found = commands(job, hosts)
     addresses = [node.address for node in table.nodes]
     assert torchrun.ask(["order", addresses]) == addresses
 
 
 @needs_torch
-def test_a_difference_would_be_seen(torchrun: Reader) -> None:
+def test_torch_reader_detects_wrong_options_and_order(torchrun: Reader) -> None:
     assert torchrun.ask(["read", ["--nnodes=4:2", "train.py"]]).startswith("AssertionError: ")
     assert torchrun.ask(["read", ["--no-such-option=4", "train.py"]]).startswith("SystemExit: 2")
     assert torchrun.ask(["order", ["10.0.0.9", "10.0.0.10"]]) == ["10.0.0.10", "10.0.0.9"]
 
 
 @needs_lightning
-def test_lightning_takes_the_environment_of_one_process_a_node(lightning: Reader) -> None:
+def test_lightning_reads_the_env_launchers_environment(lightning: Reader) -> None:
     job = make_job(launcher="env", master_port=29511)
     for address in ("10.0.0.%d", "fd00::%d"):
         table = build_rank_table([Host("b", address % 9, 4), Host("a", address % 10, 4)])

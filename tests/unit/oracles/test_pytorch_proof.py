@@ -27,7 +27,7 @@ def asked(tmp_path: Path, **more: Any) -> dict[str, Any]:
     }
 
 
-def test_it_is_proved_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_torch_is_proved_only_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given = asked(tmp_path)
     shown = proof.verify(given)["shown"]
     assert shown.startswith(given["version"]) and shown.endswith("sum of two ranks by gloo")
@@ -35,13 +35,13 @@ def test_it_is_proved_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert proof.verify(asked(tmp_path))["shown"] == "as proved before"
 
 
-def test_another_build_is_refused_and_not_taken_for_proved(tmp_path: Path) -> None:
+def test_wrong_build_is_refused_and_not_marked_as_proved(tmp_path: Path) -> None:
     with pytest.raises(Fault, match=r"Needed: 2\.5\.1 for CUDA 12\.4"):
         proof.verify(asked(tmp_path, version="2.5.1", cuda="12.4"))
     assert not (tmp_path / "proved").exists()
 
 
-def test_a_product_or_a_sum_that_is_wrong_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_wrong_product_or_sum_is_detected(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     import torch
 
     monkeypatch.setattr(proof, "RANK", proof.RANK.replace("rank + 1)", "rank + 2)"))

@@ -257,9 +257,7 @@ def test_deepspeed_with_pdsh_starts_the_ranks_of_the_table(deepspeed: Reader, ru
         st.from_regex(r"X_[A-Z0-9_]{0,8}", fullmatch=True), st.text("aZ09_@+=:,./-$\"'` \\%^\n", max_size=8), max_size=4
     )
 )
-def test_deepspeed_reads_a_deepspeed_env_as_it_was_meant(
-    deepspeed: Reader, runs: Path, variables: dict[str, str]
-) -> None:
+def test_deepspeed_env_variables_arrive_unchanged(deepspeed: Reader, runs: Path, variables: dict[str, str]) -> None:
     """What our filter writes arrives under pdsh, through a shell, and under Open MPI, through none."""
     try:
         text = deepspeed_env(variables)
@@ -287,7 +285,9 @@ def test_deepspeed_reads_a_deepspeed_env_as_it_was_meant(
 @needs_orterun
 @settings(max_examples=100, deadline=None)
 @given(hosts=clusters(six=False))
-def test_deepspeed_with_open_mpi_says_what_mpirun_is_told(deepspeed: Reader, runs: Path, hosts: list[Host]) -> None:
+def test_deepspeed_with_open_mpi_uses_same_options_as_mpirun_launcher(
+    deepspeed: Reader, runs: Path, hosts: list[Host]
+) -> None:
     assume(len(hosts) > 1)
     table, plans = planned(runs, job_of("deepspeed", deepspeed_launcher="openmpi"), hosts)
     _table, own = planned(runs / "mpirun", job_of("mpirun"), hosts)
@@ -302,7 +302,7 @@ def test_deepspeed_with_open_mpi_says_what_mpirun_is_told(deepspeed: Reader, run
 @needs_orterun
 @settings(max_examples=60, deadline=None)
 @given(hosts=clusters(six=False))
-def test_open_mpi_maps_the_whole_command_as_the_table_says(runs: Path, hosts: list[Host]) -> None:
+def test_open_mpi_maps_mpirun_command_as_the_rank_table_does(runs: Path, hosts: list[Host]) -> None:
     table, plans = planned(runs / "map", job_of("mpirun"), hosts)
     assume(HERE not in (node.address for node in table.nodes))
     command = plans[0]["command"]
@@ -338,7 +338,7 @@ def test_accelerate_starts_the_ranks_of_the_table(
 
 
 @needs("torch", "accelerate")
-def test_accelerate_starts_a_single_rank_as_any_other_launcher_does(tmp_path: Path) -> None:
+def test_accelerate_starts_a_single_rank_like_any_other_launcher(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text("import os\nprint(*map(os.environ.get, ['RANK', 'LOCAL_RANK', 'WORLD_SIZE', 'MASTER_PORT']))\n")
     job = dataclasses.replace(job_of("accelerate"), script=str(script))
@@ -385,7 +385,7 @@ def test_deepspeed_judges_batch_sizes_as_we_do(
 
 
 @given(hosts=clusters(six=False))
-def test_one_network_holds_all_addresses_and_no_smaller_one_does(hosts: list[Host]) -> None:
+def test_common_network_is_the_smallest_holding_all_addresses(hosts: list[Host]) -> None:
     addresses = [host.address for host in hosts if host.address]
     network = ipaddress.ip_network(common_network(addresses))
     assert all(ipaddress.ip_address(address) in network for address in addresses)

@@ -160,7 +160,7 @@ def lines_of(spec: dict[str, Any]) -> list[str]:
     return re.findall(r'"type": "line", "strokeWidth": [0-9.]+, "color": "(#[0-9A-F]{6})"', text)
 
 
-def test_pages_are_seen_and_heard_as_they_are_meant(tmp_path: Path) -> None:
+def test_pages_are_accessible_and_show_plots_and_numbers_of_the_report(tmp_path: Path) -> None:
     """One browser looks at all of them: it takes a second to start."""
     runs, book = tmp_path / "runs", tmp_path / "logbook"
     rich, other, hostile = rich_record(runs, "rich"), rich_record(runs, "other"), hostile_record(runs)

@@ -36,7 +36,7 @@ def result_of(lines: list[str]) -> dict[str, Any]:
     return result
 
 
-def test_it_learns_and_resumes_with_another_number_of_ranks(tmp_path: Path) -> None:
+def test_example_learns_and_resumes_with_a_different_number_of_ranks(tmp_path: Path) -> None:
     lines = torchrun(tmp_path, 2)
     first = result_of(lines)
     assert first["accuracy"] > 0.95
@@ -86,7 +86,7 @@ print("gone" if seen[0]() is None or left == [0] else "held")
         ),
     ],
 )
-def test_the_group_is_gone_before_the_interpreter_ends(tmp_path: Path, words: list[str]) -> None:
+def test_process_group_is_gone_before_the_interpreter_ends(tmp_path: Path, words: list[str]) -> None:
     """A thread of gloo that wants the interpreter while it ends aborts the process, on a busy machine often."""
     place = {"RANK": "0", "LOCAL_RANK": "0", "LOCAL_SIZE": "1", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1"}
     done = subprocess.run(

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""benchmark.yml as it is typed, on two nodes of this machine, one of which is slow for real; killed in the middle."""
+"""benchmark.yml as a user types it, on two nodes on this machine, one of them really slow; killed halfway."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def measured(directory: Path, run_id: str) -> set[str]:
     return set(json.loads(path.read_text())["seconds"]) if path.exists() else set()
 
 
-def test_the_slow_node_is_looked_at_again_and_named_and_no_other(directory: Path) -> None:
+def test_killed_benchmark_resumes_and_names_only_the_slow_node(directory: Path) -> None:
     more = ["-e", "run_id=now", "-e", "baseline=before", "-e", "benchmark_fail_on_slow=true"]
     process = begun(directory, words(*more))
     try:
@@ -104,7 +104,7 @@ def test_the_slow_node_is_looked_at_again_and_named_and_no_other(directory: Path
     assert code == 2 and "now is a finished benchmark: choose another name" in " ".join(output.split()), output
 
 
-def test_nodes_on_which_a_job_runs_are_not_measured(directory: Path) -> None:
+def test_benchmark_is_refused_on_busy_nodes(directory: Path) -> None:
     (directory / "job.py").write_text("import time\ntime.sleep(600)\n")
     job = {"launch_script": f"{directory}/job.py", "launch_launcher": "env", "detach": True, "run_id": "job"}
     command = ["ansible-playbook", "muster.training.launch", "-i", "machines.yml", "-e", json.dumps(job)]
@@ -132,7 +132,9 @@ def test_nodes_on_which_a_job_runs_are_not_measured(directory: Path) -> None:
         ('{"benchmark_collectives": ["all_recude"]}', "all_recude"),
     ],
 )
-def test_what_cannot_be_is_refused_before_anything_starts(directory: Path, typed_words: str, said: str) -> None:
+def test_wrong_baseline_or_run_id_is_refused_before_anything_starts(
+    directory: Path, typed_words: str, said: str
+) -> None:
     code, output = run(directory, "-e", typed_words)
     assert code == 2 and said in " ".join(output.split()), output
     assert not (directory / "nodes").exists() and not (directory / "program").exists()

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A launch runs the code that is here: what differs on the node is brought first, and what a job has written stays."""
+"""A launch runs the controller's code: files that differ on the node are synced first, job outputs are kept."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def launch(directory: Path, *more: str) -> str:
     return done.stdout
 
 
-def test_an_edited_script_is_what_runs(tmp_path: Path) -> None:
+def test_launch_runs_the_edited_script(tmp_path: Path) -> None:
     give_collection(tmp_path)
     settings = {
         "ansible_connection": "local",

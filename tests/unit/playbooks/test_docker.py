@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""docker.yml: who calls it wants an engine, and nothing that was typed is left out silently."""
+"""docker.yml always enables the engine, and ignores no argument silently."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def said(directory: Path, *words: str) -> str:
     return " ".join(typed(directory, command).stdout.split())
 
 
-def test_the_engine_is_wanted_and_the_switch_of_site_is_not_asked_for() -> None:
+def test_playbook_always_enables_docker_engine() -> None:
     play = yaml.safe_load((CHECKOUT / "playbooks" / "docker.yml").read_text())[1]
     assert {one["role"]: one.get("vars") for one in play["roles"]} == {
         "muster.training.docker_engine": {"docker_engine_enabled": True},
@@ -36,7 +36,7 @@ def test_the_engine_is_wanted_and_the_switch_of_site_is_not_asked_for() -> None:
 
 
 @pytest.mark.parametrize("words", ["", "--limit a"])
-def test_former_data_are_not_deleted_where_their_place_is_not_known(directory: Path, words: str) -> None:
+def test_delete_old_without_data_root_path_is_refused(directory: Path, words: str) -> None:
     output = said(directory, "-e", "docker_data_root_delete_old=true", *words.split())
     assert "docker_data_root_delete_old is true, and docker_data_root_path is not set, for a." in output, output
     assert "Add -e docker_data_root_path=DIRECTORY" in output and "Connection refused" not in output
@@ -45,7 +45,7 @@ def test_former_data_are_not_deleted_where_their_place_is_not_known(directory: P
 
 
 @pytest.mark.parametrize("words", ["", "--limit a"])
-def test_what_has_no_effect_is_refused_with_a_limit_too(directory: Path, words: str) -> None:
+def test_tags_and_variables_without_effect_are_refused_with_limit_too(directory: Path, words: str) -> None:
     output = said(directory, "--tags", "docker_engine", "-e", "container_image_name=b", *words.split())
     assert "--tags docker_engine: this playbook has no tags; remove the option" in output, output
     assert "only the role container_image reads it, which this playbook does not run" in output, output

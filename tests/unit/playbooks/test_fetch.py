@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""fetch.yml on a run of two nodes that are this machine: what the job wrote comes home, once, and not unasked."""
+"""fetch.yml on a run of two nodes on this machine: outputs are fetched once, large ones only after confirmation."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ HOME = {
 }
 
 
-def test_what_a_job_wrote_comes_home_once_and_again_only_where_it_is_new(directory: Path) -> None:
+def test_outputs_are_fetched_once_and_then_only_new_files(directory: Path) -> None:
     code, output, files = fetch(directory, "muster.training.fetch")
     assert code == 0, output
     assert files == HOME
@@ -79,7 +79,7 @@ def test_what_a_job_wrote_comes_home_once_and_again_only_where_it_is_new(directo
     assert "already here: 3 files" in output and "to fetch: 1 file," in output
 
 
-def test_much_is_not_brought_without_a_yes(directory: Path) -> None:
+def test_large_outputs_are_not_fetched_without_confirmation(directory: Path) -> None:
     large = directory / "nodes" / "first" / "node0" / "checkpoints" / "large.pt"
     with large.open("wb") as stream:
         stream.truncate(LARGE)
@@ -89,6 +89,6 @@ def test_much_is_not_brought_without_a_yes(directory: Path) -> None:
     large.unlink()
 
 
-def test_a_run_that_is_not_there(directory: Path) -> None:
+def test_unknown_run_is_refused(directory: Path) -> None:
     code, output, files = fetch(directory, "muster.training.fetch", "-e", "run_id=other")
     assert code == 2 and files == {} and "there is no record" in output, output

@@ -54,7 +54,7 @@ def launched(directory: Path, script: str, *more: str) -> tuple[int, str]:
     return done.returncode, " ".join(done.stdout.split())
 
 
-def test_the_limit_of_a_rank_that_runs_out_of_memory_is_found_also_where_it_was_cut_off(directory: Path) -> None:
+def test_interrupted_search_resumes_and_finds_the_memory_limit(directory: Path) -> None:
     (directory / "wait").touch()
     command = words(directory, "-e", "fit_start=8", "-e", "fit_max=12")
     process = begun(directory, command)
@@ -108,20 +108,20 @@ def test_the_limit_of_a_rank_that_runs_out_of_memory_is_found_also_where_it_was_
         ("fit_start=9000", "fit_start is 9000, but must be 1 to fit_max, which is 4096"),
     ],
 )
-def test_what_cannot_be_is_refused_before_anything_starts(directory: Path, more: str, said: str) -> None:
+def test_invalid_arguments_are_refused_before_anything_starts(directory: Path, more: str, said: str) -> None:
     done = typed(directory, words(directory, "-e", more))
     assert done.returncode == 2 and said in " ".join(done.stdout.split()), done.stdout
     assert not (directory / "runs").exists() and not (directory / "nodes").exists()
 
 
-def test_one_of_two_playbooks_on_a_line_is_refused(directory: Path) -> None:
+def test_two_playbooks_in_one_command_are_refused(directory: Path) -> None:
     first, *rest = words(directory)
     done = typed(directory, [first, "muster.training.fit", *rest])
     assert done.returncode == 2 and "2 playbooks were called at once" in " ".join(done.stdout.split()), done.stdout
     assert not (directory / "runs").exists()
 
 
-def test_a_mistake_in_the_script_ends_the_search_at_its_first_launch(directory: Path) -> None:
+def test_script_error_ends_the_search_at_the_first_launch(directory: Path) -> None:
     (directory / "job.py").write_text("print(modle)\n")
     done = typed(directory, words(directory))
     assert done.returncode == 2 and "fit-b8 failed, and not for lack of memory: NameError" in done.stdout, done.stdout

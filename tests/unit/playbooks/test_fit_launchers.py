@@ -87,7 +87,7 @@ def searched(directory: Path, launcher: str, how: str) -> str:
         ),
     ],
 )
-def test_a_rank_that_has_run_out_of_memory_is_understood(directory: Path, launcher: str, how: str, said: str) -> None:
+def test_out_of_memory_is_recognized_under_each_launcher(directory: Path, launcher: str, how: str, said: str) -> None:
     output = searched(directory, launcher, how)
     assert said in output.partition("[fit] batch 1 does not fit: ")[2], output
     assert "fit: not even a batch size of 1 fits" in output, output
@@ -95,6 +95,6 @@ def test_a_rank_that_has_run_out_of_memory_is_understood(directory: Path, launch
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("launcher", LAUNCHERS)
-def test_any_other_failure_is_none_of_memory(directory: Path, launcher: str) -> None:
+def test_other_failures_are_not_taken_for_lack_of_memory(directory: Path, launcher: str) -> None:
     output = searched(directory, launcher, "wrong")
     assert "fit-b1 failed, and not for lack of memory: " in output and "ValueError: no such strategy" in output, output

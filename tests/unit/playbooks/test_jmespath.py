@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Questions in JMESPath to what status.yml, runs.yml and preflight.yml say, as they are typed."""
+"""JMESPath queries on the output of status.yml, runs.yml and preflight.yml, as a user types them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def directory(tmp_path: Path) -> Path:
         ("preflight", "nodes[].{name:name,rank:node_rank}|[1]", {"name": "b", "rank": 1}),
     ],
 )
-def test_the_answer_takes_the_place_of_the_table(directory: Path, playbook: str, question: str, answer: object) -> None:
+def test_query_result_replaces_the_table(directory: Path, playbook: str, question: str, answer: object) -> None:
     file = directory / "answer.json"
     words = ["-e", f"jmespath={question}", "-e", f"{'preflight_json' if playbook == 'preflight' else 'json'}={file}"]
     done = typed(directory, ["ansible-playbook", f"muster.training.{playbook}", "-i", "machines.yml", *words])
@@ -47,7 +47,7 @@ def test_the_answer_takes_the_place_of_the_table(directory: Path, playbook: str,
     assert playbook == "runs" or json.loads(file.read_text()) == answer
 
 
-def test_a_bad_question_is_one_line(directory: Path) -> None:
+def test_invalid_query_is_refused_with_its_position(directory: Path) -> None:
     words = ["-e", "jmespath=nodes[?state=]"]
     done = typed(directory, ["ansible-playbook", "muster.training.status", "-i", "machines.yml", *words])
     assert done.returncode == 2

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A job in a file of its own: what stands there is what runs, and what is typed besides counts before it."""
+"""A job in a file of its own runs as written, and the command line overrides it."""
 
 from __future__ import annotations
 
@@ -57,14 +57,14 @@ def run(directory: Path, playbook: str, *more: str) -> tuple[int, str]:
     return done.returncode, done.stdout
 
 
-def test_what_stands_there_runs_as_it_was_written(directory: Path) -> None:
+def test_job_file_runs_with_literal_arguments(directory: Path) -> None:
     code, output = run(directory, "launch")
     assert code == 0, output
     assert 'told ["--lr", "1e-3", "007", "a b", "{{ x }}", "7"]' in output
     assert "2 nodes, world size 2, env" in output
 
 
-def test_what_is_typed_counts_before_it(directory: Path) -> None:
+def test_command_line_overrides_job_file(directory: Path) -> None:
     code, output = run(directory, "launch", "-e", "nnodes=1", "-e", "launch_args='--epochs 3'", "--check")
     assert code == 0, output
     assert "1 node, world size 1, env" in output and "show.py --epochs 3" in output
@@ -79,7 +79,7 @@ def test_what_is_typed_counts_before_it(directory: Path) -> None:
         ((), ""),
     ],
 )
-def test_the_job_starts_where_its_code_is_copied_to(directory: Path, given: tuple[str, ...], found: str) -> None:
+def test_job_starts_in_the_directory_its_code_is_copied_to(directory: Path, given: tuple[str, ...], found: str) -> None:
     path = directory / "job.yml"
     lines = path.read_text().splitlines(keepends=True)
     path.write_text("".join(line for line in lines if "working_directory" not in line))
@@ -99,7 +99,7 @@ def test_the_job_starts_where_its_code_is_copied_to(directory: Path, given: tupl
     assert f"directory    {pwd.getpwuid(os.getuid()).pw_dir}{found}\n" in done.stdout, done.stdout
 
 
-def test_what_it_cannot_have_is_said_before_anything_starts(directory: Path) -> None:
+def test_unknown_key_in_job_file_is_refused_before_anything_starts(directory: Path) -> None:
     path = directory / "job.yml"
     path.write_text(path.read_text().replace("launcher:", "lancher:"))
     for playbook in ("launch", "preflight", "site"):
@@ -108,7 +108,7 @@ def test_what_it_cannot_have_is_said_before_anything_starts(directory: Path) -> 
     assert not (directory / "runs").exists()
 
 
-def test_preflight_judges_the_job(directory: Path) -> None:
+def test_preflight_checks_the_script_of_the_job_file(directory: Path) -> None:
     (directory / "show.py").unlink()
     code, output = run(directory, "preflight")
     assert code == 2 and f"there is no readable file {directory}/show.py" in " ".join(output.split()), output

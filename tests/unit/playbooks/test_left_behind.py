@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Ctrl-C, a detached launch and fetched logs end with what goes on, and with the next command as it is typed."""
+"""Ctrl-C, a detached launch and fetched logs end by saying what keeps running, and which command to type next."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def commands(printed: str, run: str) -> dict[str, str]:
 
 
 @pytest.mark.one_core
-def test_the_words_at_the_end_lead_on(directory: Path) -> None:
+def test_closing_hints_are_commands_that_work(directory: Path) -> None:
     environment = {
         **{"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "HOME": str(directory), "LC_ALL": "C.UTF-8"},
         **{"ANSIBLE_COLLECTIONS_PATH": str(directory / "collections"), "ANSIBLE_NOCOLOR": "1", **ROLL},

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""logs.yml on a run of three nodes, of which the inventory has lost the last: nothing is skipped in silence."""
+"""logs.yml on a run of three nodes, the last of which is missing in the inventory: nothing is skipped silently."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def directory(tmp_path: Path) -> Path:
         ("-e rank=abc", 2, NO_RANK.format("abc")),
     ],
 )
-def test_a_rank_is_found_or_said_to_be_missing(directory: Path, arguments: str, code: int, text: str) -> None:
+def test_logs_of_a_rank_are_found_or_reported_missing(directory: Path, arguments: str, code: int, text: str) -> None:
     command = "ansible-playbook muster.training.logs -i machines.yml -e run_id=first"
     done = typed(directory, [*command.split(), *arguments.split()])
     assert done.returncode == code, done.stdout

@@ -115,7 +115,7 @@ def directory(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_scripted_curves_are_reported_as_they_are(directory: Path) -> None:
+def test_report_matches_scripted_gpu_curves(directory: Path) -> None:
     command = "ansible-playbook muster.training.launch -i machines.yml -e run_id=measured"
     done = typed(directory, command.split())
     assert done.returncode == 0, done.stdout

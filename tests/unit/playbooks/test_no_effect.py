@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Variables and tags of which nothing comes are refused by every playbook, before a node is asked."""
+"""Every playbook refuses variables and tags without effect before it contacts a node."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def each_once(playbooks: Iterable[str]) -> list[Any]:
 
 
 @pytest.mark.parametrize("playbook", each_once(OTHERS))
-def test_what_has_no_effect_is_refused(directory: Path, playbook: str) -> None:
+def test_tags_and_variables_without_effect_are_refused(directory: Path, playbook: str) -> None:
     words = ["-e", "warmup_steps=3 mount_s3_mounts=b _own=1", "--tags", "nothing,all", "--skip-tags", "much"]
     printed = said(directory, f"muster.training.{playbook}", *words)
     assert "--tags nothing: this playbook has no tags; remove the option" in printed, printed
@@ -70,7 +70,7 @@ def test_what_has_no_effect_is_refused(directory: Path, playbook: str) -> None:
     assert "_own is set" not in printed
 
 
-def test_a_name_that_is_nearly_right_is_told(directory: Path) -> None:
+def test_misspelt_variable_gets_a_suggestion(directory: Path) -> None:
     printed = said(directory, "launch.yml", "-e", "nnodse=3", "--tags", "nothing", ANSIBLE_SKIP_TAGS="slow")
     assert "nnodse is set (with -e), but nothing reads it; did you mean nnodes?" in printed
     assert "--tags nothing: this playbook has no tags" in printed, "it is the collection's, by the project's own file"
@@ -78,7 +78,7 @@ def test_a_name_that_is_nearly_right_is_told(directory: Path) -> None:
 
 
 @pytest.mark.parametrize("playbook", each_once(READ))
-def test_what_is_read_is_taken(directory: Path, playbook: str) -> None:
+def test_variables_the_playbook_reads_are_accepted(directory: Path, playbook: str) -> None:
     words = [word for pair in READ[playbook].split() for word in ("-e", pair.replace("~", " "))]
     printed = said(directory, f"muster.training.{playbook}", *words, "-e", "@settings.yml", "-e", "warmupsteps=1")
     assert "warmupsteps is set (with -e), but nothing reads it" in printed, printed
@@ -92,7 +92,7 @@ def test_what_is_read_is_taken(directory: Path, playbook: str) -> None:
         ("stop", "run=first", ["run", "run_id"]),
     ],
 )
-def test_a_word_that_is_no_variable_is_told_with_the_one_that_is_meant(
+def test_near_miss_gets_the_intended_variable_as_suggestion(
     directory: Path, playbook: str, typed_words: str, hints: list[str]
 ) -> None:
     printed = said(directory, f"muster.training.{playbook}", "-e", typed_words)
@@ -101,7 +101,7 @@ def test_a_word_that_is_no_variable_is_told_with_the_one_that_is_meant(
 
 
 @pytest.mark.parametrize("playbook", ["mine.yml", "tagged.yml"])
-def test_a_playbook_of_ones_own_has_tags_and_variables_of_its_own(directory: Path, playbook: str) -> None:
+def test_tags_and_variables_of_users_own_playbooks_are_accepted(directory: Path, playbook: str) -> None:
     printed = said(directory, playbook, "-e", "own=1 warmup_steps=3", "--tags", "own")
     assert "this playbook has no tags" not in printed and "nothing reads it" not in printed
 
@@ -109,8 +109,10 @@ def test_a_playbook_of_ones_own_has_tags_and_variables_of_its_own(directory: Pat
 @pytest.mark.parametrize(
     ("playbook", "variable"), [("launch", "code_source"), ("stage_data", "stage_data_here"), ("stop", "")]
 )
-def test_what_copies_from_here_asks_for_its_collection_first(directory: Path, playbook: str, variable: str) -> None:
-    """Where Ansible finds ansible.posix, its package is hidden behind an empty one of the same name."""
+def test_missing_ansible_posix_is_reported_only_when_files_are_copied(
+    directory: Path, playbook: str, variable: str
+) -> None:
+    """An empty package of the same name hides ansible.posix where Ansible would find it."""
     hidden = directory / "collections" / "ansible_collections" / "ansible"
     hidden.mkdir()
     words = ["-e", f"{variable}=."] if variable else ["-e", "code_source=."]

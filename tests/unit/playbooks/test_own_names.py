@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Names of one's own for the run, the group and the records' directory mean the same to every playbook of a run."""
+"""Custom names of the run, the group and the records directory mean the same to every playbook."""
 
 from __future__ import annotations
 
@@ -41,7 +41,9 @@ def directory(tmp_path: Path) -> Path:
     ],
 )
 @pytest.mark.parametrize("name", ["run_id", "launch_run_id"])
-def test_a_run_is_found_from_anywhere(directory: Path, playbook: str, words: str, name: str) -> None:
+def test_playbooks_accept_run_name_and_group_from_any_directory(
+    directory: Path, playbook: str, words: str, name: str
+) -> None:
     command = (
         f"ansible-playbook muster.training.{playbook} -i ../machines.yml -e launch_group=mine -e {name}=of-own-names"
     )
@@ -49,7 +51,7 @@ def test_a_run_is_found_from_anywhere(directory: Path, playbook: str, words: str
     assert words in " ".join(done.stdout.split()), done.stdout
 
 
-def test_the_role_says_its_group_wherever_it_touches_a_record() -> None:
+def test_launch_role_passes_its_group_to_each_record_task() -> None:
     for path in sorted((CHECKOUT / "roles" / "launch" / "tasks").glob("*.yml")):
         text = path.read_text()
         touching = sum(text.count(f"muster.training.{one}:") for one in ("run_record", "run_report", "fit"))

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""provision.yml, cost.yml and teardown.yml as they are typed; what they do is tested beside the action."""
+"""provision.yml, cost.yml and teardown.yml as a user types them; what they do is tested with the action plugin."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def play(server: PaperspaceServer, directory: Path, name: str, *words: str, key:
     return done.returncode, done.stdout + done.stderr
 
 
-def test_a_plan_with_its_price_and_its_difference(server: PaperspaceServer, tmp_path: Path) -> None:
+def test_check_mode_shows_plan_price_and_diff(server: PaperspaceServer, tmp_path: Path) -> None:
     (tmp_path / "group_vars").mkdir()  # what is typed counts, and not what is usual
     (tmp_path / "group_vars" / "all.yml").write_text("{provision_cluster: other, provision_nnodes: 9}\n")
     code, said = play(server, tmp_path, "provision", "-e", "cluster=bert", *NODES, "--check", "--diff")
@@ -101,7 +101,7 @@ def test_a_plan_with_its_price_and_its_difference(server: PaperspaceServer, tmp_
         ),
     ],
 )
-def test_what_is_typed_wrongly_is_one_line(
+def test_wrong_arguments_are_refused_with_a_message(
     server: PaperspaceServer, tmp_path: Path, words: tuple[str, ...], message: str
 ) -> None:
     code, said = play(server, tmp_path, "provision", *words)
@@ -112,14 +112,12 @@ def test_what_is_typed_wrongly_is_one_line(
     ("key", "message"),
     [("", "no API key: the option api_key, PAPERSPACE_API_KEY, "), ("wrong", "The API key is wrong or was deleted")],
 )
-def test_without_the_right_key_nothing_is_made(
-    server: PaperspaceServer, tmp_path: Path, key: str, message: str
-) -> None:
+def test_missing_or_wrong_api_key_is_refused(server: PaperspaceServer, tmp_path: Path, key: str, message: str) -> None:
     code, said = play(server, tmp_path, "provision", "-e", "cluster=bert", *NODES, "-e", "max_usd_per_hour=20", key=key)
     assert (code, message in said) == (2, True), said
 
 
-def test_a_template_is_planned_and_no_machine_is_imaged_that_was_not_cleaned(
+def test_template_is_planned_in_check_mode_but_refused_for_uncleaned_machine(
     server: PaperspaceServer, tmp_path: Path
 ) -> None:
     words = ["-e", "cluster=bert", "-e", "template=golden"]
@@ -131,7 +129,7 @@ def test_a_template_is_planned_and_no_machine_is_imaged_that_was_not_cleaned(
     assert "bert-0 was not cleaned, so no template was made from it" in said
 
 
-def test_what_all_clusters_cost(server: PaperspaceServer, tmp_path: Path) -> None:
+def test_cost_lists_clusters_and_other_machines(server: PaperspaceServer, tmp_path: Path) -> None:
     code, said = play(server, tmp_path, "cost")
     assert code == 0, said
     row = next(line for line in said.splitlines() if line.startswith("bert "))
@@ -139,7 +137,7 @@ def test_what_all_clusters_cost(server: PaperspaceServer, tmp_path: Path) -> Non
     assert "besides: 1 machines outside any cluster, 1 of them on, 3.78 USD an hour" in said
 
 
-def test_a_question_to_the_costs(server: PaperspaceServer, tmp_path: Path) -> None:
+def test_cost_answers_jmespath_query(server: PaperspaceServer, tmp_path: Path) -> None:
     code, said = play(server, tmp_path, "cost", "-e", "jmespath=clusters[].[cluster,per_hour]")
     assert code == 0, said
     assert json.loads(said[said.index("[\n") :]) == [["bert", 3.78]]
@@ -148,7 +146,7 @@ def test_a_question_to_the_costs(server: PaperspaceServer, tmp_path: Path) -> No
     assert "is wrong at its end, where something is missing" in said
 
 
-def test_a_cluster_that_is_too_old_is_named(server: PaperspaceServer, tmp_path: Path) -> None:
+def test_cluster_older_than_its_ttl_is_named(server: PaperspaceServer, tmp_path: Path) -> None:
     code, said = play(server, tmp_path, "cost", "-e", "idle_watch_ttl=2d")
     assert code == 0, said
     assert "more than its ttl of 48:00:00" in said
@@ -156,20 +154,20 @@ def test_a_cluster_that_is_too_old_is_named(server: PaperspaceServer, tmp_path: 
     assert "ttl" not in play(server, tmp_path, "cost", "-e", "idle_watch_ttl=off")[1]
 
 
-def test_what_is_provisioned_is_watched(server: PaperspaceServer, tmp_path: Path) -> None:
+def test_provision_applies_idle_watch(server: PaperspaceServer, tmp_path: Path) -> None:
     code, said = play(server, tmp_path, "provision", "--list-tasks")
     assert code == 0, said
     assert "idle_watch : Apply idle_watch_state" in said
 
 
-def test_a_teardown_lists_and_wants_the_name(server: PaperspaceServer, tmp_path: Path) -> None:
+def test_teardown_lists_machines_and_asks_for_the_cluster_name(server: PaperspaceServer, tmp_path: Path) -> None:
     code, said = play(server, tmp_path, "teardown", "-e", "cluster=bert")
     assert code == 2
     assert "to remove: machine bert-1 (ps000002)" in said
     assert "nothing was touched: the name bert was not typed" in said
 
 
-def test_a_cluster_that_may_be_at_work_is_left(server: PaperspaceServer, tmp_path: Path) -> None:
+def test_teardown_is_refused_while_a_run_may_be_active(server: PaperspaceServer, tmp_path: Path) -> None:
     record = tmp_path / "runs" / "first"
     record.mkdir(parents=True)
     (record / "token").write_text("secret")
@@ -181,13 +179,13 @@ def test_a_cluster_that_may_be_at_work_is_left(server: PaperspaceServer, tmp_pat
     assert f". Check with `ansible-playbook playbooks/status.yml -i {tmp_path}" in said
 
 
-def test_a_teardown_of_a_part_is_refused(server: PaperspaceServer, tmp_path: Path) -> None:
+def test_teardown_with_limit_is_refused(server: PaperspaceServer, tmp_path: Path) -> None:
     code, said = play(server, tmp_path, "teardown", "-e", "cluster=bert", "-e", "confirm=bert", "--limit", "localhost")
     assert code == 2
     assert "leave out --limit" in said
 
 
-def test_of_what_is_not_there_nothing_is_left(server: PaperspaceServer, tmp_path: Path) -> None:
+def test_teardown_of_unknown_cluster_reports_nothing_left(server: PaperspaceServer, tmp_path: Path) -> None:
     code, said = play(server, tmp_path, "teardown", "-e", "cluster=gpt")
     assert code == 0, said
     assert "nothing of gpt is left, 0 USD an hour" in said

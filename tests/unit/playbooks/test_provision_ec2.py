@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""provision.yml, cost.yml and teardown.yml as they are typed, with the inventory of EC2."""
+"""provision.yml, cost.yml and teardown.yml as a user types them, with the EC2 inventory."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def play(server: EC2Server, directory: Path, name: str, *words: str) -> tuple[in
     return done.returncode, done.stdout + done.stderr
 
 
-def test_plan_cost_and_teardown(server: EC2Server, directory: Path) -> None:
+def test_plan_cost_and_teardown_use_the_ec2_inventory(server: EC2Server, directory: Path) -> None:
     server.requests.clear()
     code, said = play(server, directory, "provision", *NODES, *KEYS, "--check", "--diff")
     assert code == 0, said
@@ -128,7 +128,7 @@ def test_plan_cost_and_teardown(server: EC2Server, directory: Path) -> None:
         ),
     ],
 )
-def test_what_is_typed_wrongly_is_one_line(
+def test_wrong_arguments_are_refused_with_a_message(
     server: EC2Server, tmp_path: Path, words: tuple[str, ...], message: str
 ) -> None:
     (tmp_path / "aws_ec2.yml").write_text("plugin: amazon.aws.aws_ec2\nregions: [us-east-1]\n")
@@ -138,6 +138,6 @@ def test_what_is_typed_wrongly_is_one_line(
     assert {action for action, _given in server.requests} <= {"DescribeInstances"}, "the inventory's own"
 
 
-def test_an_address_that_cannot_be_read_is_asked_for(server: EC2Server) -> None:
+def test_unreadable_own_address_asks_for_ssh_from(server: EC2Server) -> None:
     with pytest.raises(PlanRefused, match=r"Say where to allow SSH from: -e provision_ssh_from=203.0.113.7"):
         own_address(server.url)

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What is left of a run in its record, of two nodes that are this machine and have GPUs as they say."""
+"""What the record of a run holds, on two nodes on this machine with simulated GPUs."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def read(path: Path) -> Any:
     return json.loads(path.read_text(encoding="utf-8"))
 
 
-def test_a_run_that_failed_leaves_all_that_tells_how_it_went(directory: Path) -> None:
+def test_failed_run_leaves_a_complete_record(directory: Path) -> None:
     code, output = run(directory, "launch", "-e", "run_id=first", "-e", "launch_args=fail")
     assert code == 2, output
     assert output.count("run first failed\n") + output.count('run first failed"') == 1, output
@@ -122,7 +122,7 @@ def test_a_run_that_failed_leaves_all_that_tells_how_it_went(directory: Path) ->
     assert (record / "logs" / "node0" / "events.jsonl").exists()
 
 
-def test_a_run_that_nobody_watched_tells_what_it_reached(directory: Path) -> None:
+def test_status_records_the_result_of_a_detached_run(directory: Path) -> None:
     code, output = run(directory, "launch", "-e", "run_id=first", "-e", "detach=true")
     assert code == 0, output
     node = directory / "nodes" / "first" / "node0"
@@ -134,7 +134,7 @@ def test_a_run_that_nobody_watched_tells_what_it_reached(directory: Path) -> Non
     assert (record / "logs" / "node1" / "measured" / "loss1.csv").exists()
 
 
-def test_a_price_that_is_none_is_refused(directory: Path) -> None:
+def test_price_that_is_not_a_number_is_refused(directory: Path) -> None:
     code, output = run(directory, "launch", "-e", "node_price_per_hour=cheap")
     assert code == 2 and "node_price_per_hour of b is 'cheap'; give a number, such as 2.49" in output, output
     assert not (directory / "runs").exists()

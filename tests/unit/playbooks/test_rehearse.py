@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""rehearse.yml as it is typed, on two nodes of this machine: a job that resumes, and one that only says so; killed."""
+"""rehearse.yml as a user types it, on two nodes on this machine: a job that resumes, one that does not; killed."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def words(directory: Path, *more: str) -> list[str]:
     return ["ansible-playbook", "muster.training.rehearse", "-i", "machines.yml", "-e", json.dumps(job), *more]
 
 
-def test_a_job_that_resumes_may_go_also_where_the_rehearsal_was_killed(directory: Path) -> None:
+def test_killed_rehearsal_resumes_and_approves_a_job_that_resumes(directory: Path) -> None:
     (directory / "wait").touch()
     status = directory / "nodes" / "rehearsal-resumed" / "node1" / "status.json"
     process = begun(directory, words(directory))
@@ -84,7 +84,7 @@ def test_a_job_that_resumes_may_go_also_where_the_rehearsal_was_killed(directory
     assert done.returncode == 2 and "rehearsal is a rehearsal that is over: choose another name" in done.stdout
 
 
-def test_a_job_that_does_not_resume_may_not(directory: Path) -> None:
+def test_job_that_does_not_resume_is_rejected(directory: Path) -> None:
     (directory / "broken").touch()
     done = typed(directory, words(directory))
     assert done.returncode == 2, done.stdout
@@ -92,7 +92,7 @@ def test_a_job_that_does_not_resume_may_not(directory: Path) -> None:
     assert "rehearsal rehearsal: not yet" in done.stdout
 
 
-def test_a_job_without_a_limit_of_steps_is_refused_before_anything_starts(directory: Path) -> None:
+def test_missing_steps_placeholder_is_refused_before_anything_starts(directory: Path) -> None:
     done = typed(directory, words(directory, "-e", '{"rehearse_args": ["3"]}'))
     assert done.returncode == 2 and "rehearse_args has no {steps}" in done.stdout, done.stdout
     assert not (directory / "runs").exists() and not (directory / "nodes").exists()

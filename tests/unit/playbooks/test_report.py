@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""report.yml as it is typed, and the report that a run has at its end without anybody asking for it."""
+"""report.yml as a user types it, and the report that every run writes at its end."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def directory(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.one_core  # it needs the library of the pictures
-def test_a_report_is_made_of_the_latest_run_and_a_comparison_of_some(directory: Path) -> None:
+def test_report_covers_latest_run_or_compares_several(directory: Path) -> None:
     runs = directory / "runs"
     for name in ("first", "second"):
         write_record(runs, name, nodes=2)
@@ -53,7 +53,7 @@ def test_a_report_is_made_of_the_latest_run_and_a_comparison_of_some(directory: 
 
 
 @pytest.mark.one_core
-def test_a_run_that_fails_ends_with_its_report_and_fails_all_the_same(directory: Path) -> None:
+def test_failed_run_writes_its_report_and_still_fails(directory: Path) -> None:
     job = ["-e", "run_id=failing", "-e", f"launch_script={directory}/bad.py"]
     done = typed(directory, [*PLAYBOOK.format("launch").split(), *job])
     page = directory / "runs" / "failing" / "report.html"
@@ -70,7 +70,7 @@ def test_a_run_that_fails_ends_with_its_report_and_fails_all_the_same(directory:
     assert "the report of failing-again could not be created" in " ".join(done.stdout.split())
 
 
-def test_a_run_that_nobody_has_watched_has_its_report_from_status(directory: Path) -> None:
+def test_status_writes_the_report_of_a_detached_run_once(directory: Path) -> None:
     job = ["-e", "run_id=detached", "-e", "detach=true", "-e", f"launch_script={directory}/good.py"]
     done = typed(directory, [*PLAYBOOK.format("launch").split(), *job])
     assert done.returncode == 0 and "\nreport: " not in done.stdout, done.stdout

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What is wrong stands on the screen once, with the command that this user types."""
+"""Each problem is printed once, with the command that this user would type."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def directory(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("result_format", ["json", "yaml"])
 @pytest.mark.parametrize("playbook", ["launch", "preflight"])
-def test_a_finding(directory: Path, playbook: str, result_format: str) -> None:
+def test_finding_is_printed_once(directory: Path, playbook: str, result_format: str) -> None:
     done = typed(
         directory,
         ["ansible-playbook", f"muster.training.{playbook}", "-i", "machines.yml"],
@@ -49,7 +49,7 @@ def test_a_finding(directory: Path, playbook: str, result_format: str) -> None:
     assert output.count(CODE) == 1, done.stdout
 
 
-def test_a_variable_that_is_not_exported(directory: Path) -> None:
+def test_variable_that_is_not_exported_is_reported_once(directory: Path) -> None:
     given = ["-i", "machines.yml", "-e", "launch_pass_environment=HF_TOKEN,PATH"]
     done = typed(directory, ["ansible-playbook", "muster.training.launch", *given])
     output = " ".join(done.stdout.split())
@@ -58,7 +58,7 @@ def test_a_variable_that_is_not_exported(directory: Path) -> None:
     assert output.count(said) == 1, done.stdout
 
 
-def test_a_run_that_is_refused_says_so_without_our_playbook(directory: Path) -> None:
+def test_refused_run_is_reported_without_playbook_source(directory: Path) -> None:
     done = typed(directory, ["ansible-playbook", "muster.training.launch", "-i", "machines.yml"])
     # torch may be missing too: in the environment of the newest ansible-core
     assert len(re.findall(r"nothing was started: script-missing(, torch-missing)? on a", done.stdout)) == 1, done.stdout

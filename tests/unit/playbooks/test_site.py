@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""site.yml: each role with its tag, its switch and its group; what has no effect is refused before any change."""
+"""site.yml: each role has a tag, a switch and a group; arguments without effect are refused before any change."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ OTHERS = {
 }
 
 
-def test_each_role_that_makes_nodes_ready_is_there() -> None:
+def test_site_includes_each_role_that_prepares_nodes() -> None:
     assert set(ROLES) == {path.name for path in (CHECKOUT / "roles").iterdir()} - OTHERS
 
 
@@ -45,12 +45,12 @@ def test_each_role_that_makes_nodes_ready_is_there() -> None:
         ("code", "python_env"),  # whose requirements files may lie there
     ],
 )
-def test_a_role_comes_after_what_it_needs(first: str, second: str) -> None:
+def test_role_comes_after_the_roles_it_needs(first: str, second: str) -> None:
     assert ROLES.index(first) < ROLES.index(second)
 
 
 @pytest.mark.parametrize("role", ROLES)
-def test_a_role_has_its_tag_its_switch_and_its_group(role: str) -> None:
+def test_each_role_has_a_tag_a_switch_and_a_group(role: str) -> None:
     assert all(role in ([tags] if isinstance(tags, str) else tags) for one, tags in ENTRIES if one == role)
     defaults = yaml.safe_load((CHECKOUT / "roles" / role / "defaults" / "main.yml").read_text())
     assert f"{role}_enabled" in defaults
@@ -58,7 +58,7 @@ def test_a_role_has_its_tag_its_switch_and_its_group(role: str) -> None:
     assert (group in defaults) == (group in PLAY["vars"]), "all roles see the same group"
 
 
-def test_arguments_are_checked_by_one_process_and_not_by_one_of_each_role_and_node() -> None:
+def test_roles_are_imported_without_argument_validation_per_node() -> None:
     assert [role for role, _tags in IMPORTS if role["rolespec_validate"] is not False] == []
 
 
@@ -80,7 +80,7 @@ def texts(node: ast.AST) -> Iterator[str]:
 @pytest.mark.parametrize(
     "path", sorted((CHECKOUT / "plugins" / "module_utils" / "_checks").glob("*.py")), ids=lambda p: p.name
 )
-def test_a_remedy_that_a_role_has_names_a_command_that_works(path: Path) -> None:
+def test_remedies_name_roles_by_a_working_command(path: Path) -> None:
     text = "\n".join(texts(ast.parse(path.read_text())))
     bare = [
         name for name, command in re.findall(r"\brole +(\w*)(.*)", text) if not command.startswith(f"{TYPED}{name}")
@@ -153,7 +153,9 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("arguments", "said"), REFUSED)
-def test_what_has_no_effect_is_refused_before_a_node_is_asked(directory: Path, arguments: str, said: list[str]) -> None:
+def test_arguments_without_effect_are_refused_before_nodes_are_contacted(
+    directory: Path, arguments: str, said: list[str]
+) -> None:
     done = typed(directory, ["ansible-playbook", "site.yml", "-i", "machines.yml", *arguments.split()])
     output = " ".join(done.stdout.split())
     assert done.returncode == 2, output
@@ -162,7 +164,7 @@ def test_what_has_no_effect_is_refused_before_a_node_is_asked(directory: Path, a
     assert FIRST_LOOK not in output
 
 
-def test_wrong_values_of_all_roles_and_nodes_are_refused_before_a_node_is_asked(directory: Path) -> None:
+def test_wrong_values_of_all_roles_are_refused_before_nodes_are_contacted(directory: Path) -> None:
     done = typed(directory, ["ansible-playbook", "site.yml", "-i", "wrong.yml", "-e", "firewall_close=maybe"])
     said = [line.strip() for line in done.stdout.replace("\\n", "\n").splitlines()]
     found = [line for line in said if " refuses a value" in line]
@@ -184,21 +186,21 @@ def test_wrong_values_of_all_roles_and_nodes_are_refused_before_a_node_is_asked(
 
 
 @pytest.mark.one_core  # whose environment has ansible.posix
-def test_what_has_an_effect_is_accepted(directory: Path) -> None:
-    """And what a file says, which may serve other playbooks too."""
+def test_arguments_with_an_effect_are_accepted(directory: Path) -> None:
+    """Unknown variables in a file are accepted too: it may serve other playbooks."""
     arguments = "-e site_group=training -e of_b=127.0.4.3 -e ansible_port=1 -e @settings.yml"
     done = typed(directory, ["ansible-playbook", "muster.training.site", "-i", "machines.yml", *arguments.split()])
     assert f"TASK [{FIRST_LOOK}" in done.stdout, done.stdout
 
 
-def test_tags_and_variables_of_plays_beside_it_are_left_alone(directory: Path) -> None:
+def test_tags_and_variables_of_other_plays_are_accepted(directory: Path) -> None:
     command = "ansible-playbook mine.yml -i machines.yml --tags own,hosts_file -e own=1"
     done = typed(directory, command.split())
     assert f"TASK [{FIRST_LOOK}" in done.stdout, done.stdout
 
 
 @pytest.mark.parametrize(("arguments", "refused"), [("", True), ("--tags hosts_file", False)])
-def test_a_collection_that_is_missing_is_named_first(directory: Path, arguments: str, refused: bool) -> None:
+def test_missing_collection_is_named_before_nodes_are_contacted(directory: Path, arguments: str, refused: bool) -> None:
     command = ["ansible-playbook", "site.yml", "-i", "machines.yml", *arguments.split()]
     done = typed(directory, command, ANSIBLE_COLLECTIONS_SCAN_SYS_PATH="false")
     output = " ".join(done.stdout.split())

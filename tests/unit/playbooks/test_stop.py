@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""stop.yml where nodes do not answer: what was not stopped is not called stopped."""
+"""stop.yml when nodes do not answer: it does not claim to have stopped what it could not reach."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ON_THEIR_OWN = "its supervisor ends the run by itself 15 s after losing contact 
         (HERE, ON_THEIR_OWN, "No node of the run does"),
     ],
 )
-def test_who_gives_no_answer_is_named_with_what_that_means(tmp_path: Path, other: str, said: str, unsaid: str) -> None:
+def test_unanswering_node_is_named_with_the_consequences(tmp_path: Path, other: str, said: str, unsaid: str) -> None:
     give_collection(tmp_path)
     (tmp_path / "machines.yml").write_text(
         f"training: {{hosts: {{a: {CLOSED}, b: {other}}}, vars: {{launch_node_directory: {tmp_path}/node, "

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The example of strategies, as sweep.yml runs it on two nodes of this machine: its two tables, and one loss in all."""
+"""The strategies example, as sweep.yml runs it on two nodes on this machine: two tables, and the same loss in all."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def losses(directory: Path) -> list[float]:
 
 
 @pytest.mark.thorough  # oracles/test_train_ddp.py trains with this example, by FSDP
-def test_strategies_do_the_same_work(directory: Path) -> None:
+def test_strategies_reach_the_same_loss(directory: Path) -> None:
     found = swept(directory, "ddp-1", "fsdp-2")
     (table,) = found["tables"]
     assert {(row["variant"], row["ranks"], row["global_batch_size"]) for row in table["rows"]} == {
@@ -67,7 +67,7 @@ def test_strategies_do_the_same_work(directory: Path) -> None:
 
 
 @pytest.mark.thorough
-def test_the_largest_batch_of_each_is_another_table(directory: Path) -> None:
+def test_largest_batch_results_go_into_a_second_table(directory: Path) -> None:
     found = swept(directory, "ddp-2", sweep_fit=True, fit_start=8, fit_max=8, fit_margin=0)
     rows = {table["batch"]: [(row["variant"], row["batch_size"]) for row in table["rows"]] for table in found["tables"]}
     assert rows == {"same": [("ddp-2", 4)], "largest": [("ddp-2", 8)]}
@@ -75,7 +75,7 @@ def test_the_largest_batch_of_each_is_another_table(directory: Path) -> None:
     assert page.count("| variant | nodes | ranks |") == 2
 
 
-def test_the_table_on_the_page_is_of_this_form() -> None:
+def test_table_in_docs_has_header_and_variants_of_the_example() -> None:
     page = (CHECKOUT / "docs" / "experiments.md").read_text()
     (header,) = re.findall(r"^\| (variant \| .*) \|$", page, re.MULTILINE)
     assert header.split(" | ") == HEADER[: HEADER.index("cost")]

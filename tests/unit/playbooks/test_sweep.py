@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""sweep.yml as it is typed, on two nodes of this machine: one variant fails, another is killed; what cannot be."""
+"""sweep.yml as a user types it, on two nodes on this machine: one fails, one is killed, invalid ones are refused."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def words(directory: Path, variants: Any, *more: str) -> list[str]:
     return ["ansible-playbook", "muster.training.sweep", "-i", "machines.yml", *job, *more]
 
 
-def test_a_failure_is_passed_over_and_after_a_kill_it_goes_on(directory: Path) -> None:
+def test_sweep_skips_failed_variant_and_resumes_after_kill(directory: Path) -> None:
     (directory / "wait").touch()
     process = begun(directory, words(directory, VARIANTS))
     status = directory / "nodes" / "sweep-large" / "node1" / "status.json"
@@ -80,7 +80,7 @@ def test_a_failure_is_passed_over_and_after_a_kill_it_goes_on(directory: Path) -
     assert "variant" in done.stdout and "0.50 GiB" in done.stdout
 
 
-def test_what_cannot_be_is_refused_before_anything_starts(directory: Path) -> None:
+def test_invalid_variants_are_refused_before_anything_starts(directory: Path) -> None:
     done = typed(directory, words(directory, []))
     assert done.returncode == 2 and "there are no variants: list what to compare, as in" in done.stdout
     wrong = [

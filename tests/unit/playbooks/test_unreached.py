@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What is said of nodes that cannot be reached: once, however many there are."""
+"""What is printed about unreachable nodes: once, however many there are."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def inventory(directory: Path, hosts: dict[str, str]) -> None:
         *(pytest.param(one, marks=pytest.mark.one_core) for one in ("ping", "preflight", "site", "docker", "status")),
     ],
 )
-def test_one_trouble_of_64_nodes_is_said_once(tmp_path: Path, playbook: str) -> None:
+def test_same_problem_on_64_nodes_is_printed_once(tmp_path: Path, playbook: str) -> None:
     inventory(tmp_path, {f"node{n}": CLOSED % n for n in range(1, 65)})
     done = typed(tmp_path, ["ansible-playbook", f"muster.training.{playbook}", "-i", "machines.yml"])
     assert done.returncode == 2, done.stdout
@@ -45,7 +45,7 @@ def test_one_trouble_of_64_nodes_is_said_once(tmp_path: Path, playbook: str) -> 
 @pytest.mark.parametrize(
     "playbook", ["preflight", *(pytest.param(one, marks=pytest.mark.one_core) for one in ("ping", "launch"))]
 )
-def test_where_others_answer_the_same_stands_in_one_finding(tmp_path: Path, playbook: str) -> None:
+def test_unreachable_nodes_share_one_finding_when_others_answer(tmp_path: Path, playbook: str) -> None:
     here = f"{{ansible_connection: local, node_address: 10.0.0.9, launch_node_directory: {tmp_path}/node}}"
     inventory(tmp_path, {"a": here, "b": CLOSED % 2, "c": CLOSED % 3})
     words = ["ansible-playbook", f"muster.training.{playbook}", "-i", "machines.yml"]
@@ -56,7 +56,7 @@ def test_where_others_answer_the_same_stands_in_one_finding(tmp_path: Path, play
     assert "unreachable on b, c" in said or "unreachable b, c" in said, done.stdout
 
 
-def test_the_group_in_which_the_machines_are_is_named(tmp_path: Path) -> None:
+def test_empty_group_error_names_the_group_with_machines(tmp_path: Path) -> None:
     give_collection(tmp_path)
     (tmp_path / "machines.yml").write_text(f"gpus: {{hosts: {{a: {CLOSED % 1}}}}}\n")
     words = ["ansible-playbook", "muster.training.ping", "-i", "machines.yml"]
@@ -77,7 +77,7 @@ exit 255
 
 
 @pytest.mark.parametrize("playbook", ["launch", pytest.param("ping", marks=pytest.mark.one_core)])
-def test_the_words_of_an_ssh_that_ends_at_once_are_heard(tmp_path: Path, playbook: str) -> None:
+def test_error_of_ssh_that_exits_at_once_is_shown(tmp_path: Path, playbook: str) -> None:
     (tmp_path / "ssh").write_text(DEAF)
     (tmp_path / "ssh").chmod(0o755)
     here = f"{{ansible_connection: local, node_address: 10.0.0.9, launch_node_directory: {tmp_path}/node}}"

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""No half cluster and no silent success, also for a person without our ansible.cfg: launch.yml, as it is typed."""
+"""An incomplete inventory is refused, also without our ansible.cfg: playbooks as a user types them."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ OTHERS = [(["other.yml"], EMPTY), (["good.yml", "paperspace.yml"], UNREAD)]
         ),
     ],
 )
-def test_nothing_starts_on_less_than_the_whole_inventory(
+def test_playbooks_refuse_an_incomplete_inventory(
     directory: Path, playbook: str, sources: list[str], text: str
 ) -> None:
     given = [part for source in sources for part in ("-i", source)]

@@ -67,7 +67,7 @@ def run(directory: Path, seconds: dict[str, float], *before: str, processes: int
     return found
 
 
-def test_all_is_measured_and_a_wrong_sum_is_named(tmp_path: Path) -> None:
+def test_everything_is_measured_and_a_wrong_sum_is_reported(tmp_path: Path) -> None:
     (tmp_path / "wrong.py").write_text(WRONG)
     seconds = {"matmul": 5.0, "copies": 0.1, "node": 5.0, "all": 60.0, "pairs": 0.0}  # which have what the others leave
     found = run(tmp_path, seconds, str(tmp_path / "wrong.py"))
@@ -81,7 +81,7 @@ def test_all_is_measured_and_a_wrong_sum_is_named(tmp_path: Path) -> None:
     assert [one["found"] for one in wrong] == ["all_reduce gives wrong results on b, with 8 bytes and 2 other sizes"]
 
 
-def test_what_there_is_no_time_for_is_told(tmp_path: Path) -> None:
+def test_measurements_without_time_left_are_listed(tmp_path: Path) -> None:
     found = run(tmp_path, {"all": 0.0, "pairs": 0.0})
     assert found["complete"] and found["collectives"] == [] and found["pairs"] == []
     assert found["left_out"] == [

@@ -115,7 +115,7 @@ def test_files_and_directories_are_copied(
     assert not [path for method, path in s3.requests if method != "GET"], "nothing is copied twice"
 
 
-def test_an_interrupted_upload_goes_on_with_its_parts(
+def test_interrupted_upload_resumes_with_missing_parts(
     program: ModuleType, settings: dict[str, Any], s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = make_run(tmp_path / "runs") / "checkpoints"
@@ -141,7 +141,7 @@ def test_an_interrupted_upload_goes_on_with_its_parts(
     assert sum(method == "PUT" and "big.pt" in path for method, path in s3.requests) == 3, "two of five were there"
 
 
-def test_one_that_changes_while_it_is_copied_is_not_entered(
+def test_checkpoint_changed_during_copy_is_not_recorded(
     program: ModuleType, settings: dict[str, Any], s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = make_run(tmp_path / "runs") / "checkpoints"
@@ -161,7 +161,7 @@ def test_one_that_changes_while_it_is_copied_is_not_entered(
     assert copied(s3) == {"last.pt": b"after that"}
 
 
-def test_versions_and_local_files_are_removed_as_told(
+def test_old_versions_and_local_files_are_removed_as_configured(
     program: ModuleType, settings: dict[str, Any], s3: S3Server, tmp_path: Path
 ) -> None:
     folder = make_run(tmp_path / "runs") / "checkpoints"
@@ -181,7 +181,7 @@ def test_versions_and_local_files_are_removed_as_told(
 @pytest.mark.parametrize(
     "refused", ["PUT .*partNumber=3", "PUT .*latest.json", "GET .*list-type=2"], ids=["data", "manifest", "sweep"]
 )
-def test_what_an_end_left_half_is_removed_with_the_next_version(
+def test_leftovers_of_interrupted_upload_are_removed_with_next_version(
     program: ModuleType, settings: dict[str, Any], s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     refused: str,
 ) -> None:  # fmt: skip
@@ -220,7 +220,7 @@ def two_checkpoints(program: ModuleType, settings: dict[str, Any], tmp_path: Pat
     return service, folder
 
 
-def test_what_was_added_or_replaced_with_an_older_time_is_copied_before_anything_is_removed(
+def test_change_with_an_older_mtime_is_copied_before_local_removal(
     program: ModuleType, settings: dict[str, Any], s3: S3Server, tmp_path: Path
 ) -> None:
     service, folder = two_checkpoints(program, settings, tmp_path)
@@ -240,7 +240,7 @@ def test_what_was_added_or_replaced_with_an_older_time_is_copied_before_anything
     assert [path.name for path in folder.iterdir()] == ["newer"]
 
 
-def test_the_version_that_was_copied_last_counts_though_its_files_are_older(
+def test_version_copied_last_is_kept_even_if_its_files_are_older(
     program: ModuleType, settings: dict[str, Any], s3: S3Server, tmp_path: Path
 ) -> None:
     last = make_run(tmp_path / "runs") / "checkpoints" / "last.pt"
@@ -253,7 +253,7 @@ def test_the_version_that_was_copied_last_counts_though_its_files_are_older(
 
 
 @pytest.mark.parametrize("lost", [None, b"cut"], ids=["gone", "shorter"])
-def test_what_s3_has_lost_is_not_removed_here_but_copied_again(
+def test_checkpoint_lost_in_s3_is_kept_locally_and_copied_again(
     program: ModuleType, settings: dict[str, Any], s3: S3Server, tmp_path: Path, capsys: pytest.CaptureFixture[str],
     lost: bytes | None,
 ) -> None:  # fmt: skip
@@ -273,7 +273,7 @@ def test_what_s3_has_lost_is_not_removed_here_but_copied_again(
     assert [path.name for path in folder.iterdir()] == ["newer"]
 
 
-def test_what_appears_while_it_is_removed_stays(
+def test_file_added_during_local_removal_is_kept(
     program: ModuleType, settings: dict[str, Any], s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     service, folder = two_checkpoints(program, settings, tmp_path)
@@ -289,7 +289,7 @@ def test_what_appears_while_it_is_removed_stays(
 
 
 @pytest.mark.parametrize("name", ["step", "last.pt"])
-def test_what_cannot_be_removed_here_is_told_once(
+def test_failed_local_removal_is_reported_once(
     program: ModuleType, settings: dict[str, Any], s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str], name: str,
 ) -> None:  # fmt: skip
@@ -318,7 +318,7 @@ def test_what_cannot_be_removed_here_is_told_once(
     assert [path.name for path in folder.iterdir()] == [other.name]
 
 
-def test_what_cannot_be_read_is_not_taken_for_the_whole(
+def test_unreadable_checkpoint_is_not_copied_in_part(
     program: ModuleType, settings: dict[str, Any], s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = make_run(tmp_path / "runs") / "checkpoints"
@@ -353,7 +353,9 @@ def test_what_cannot_be_read_is_not_taken_for_the_whole(
     assert program.checkpoints_in(str(folder / "step" / "shard"), settings) == []
 
 
-def test_when_a_checkpoint_is_whole(program: ModuleType, settings: dict[str, Any], tmp_path: Path) -> None:
+def test_checkpoint_is_complete_once_stable_or_marked(
+    program: ModuleType, settings: dict[str, Any], tmp_path: Path
+) -> None:
     (tmp_path / "step").mkdir()
     (tmp_path / "step" / "shard").write_bytes(b"1")
     (tmp_path / "one.pt").write_bytes(b"1")
@@ -371,14 +373,14 @@ def test_when_a_checkpoint_is_whole(program: ModuleType, settings: dict[str, Any
     assert whole(marker="done") == [True, True]
 
 
-def test_a_path_that_does_not_name_its_run_is_the_newest_ones(program: ModuleType, settings: dict[str, Any]) -> None:
+def test_absolute_directory_without_run_id_does_not_name_its_run(program: ModuleType, settings: dict[str, Any]) -> None:
     assert program.names_its_run(settings)
     assert program.names_its_run({**settings, "directory": "/srv/{run_id}"})
     assert not program.names_its_run({**settings, "directory": "/srv/out"})
     assert not program.names_its_run({**settings, "directory": "~/out"})
 
 
-def test_a_full_disk_and_a_refusal_are_told_once(
+def test_low_disk_space_is_reported_once(
     program: ModuleType, settings: dict[str, Any], s3: S3Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = make_run(tmp_path / "runs", state="running") / "checkpoints"
@@ -390,7 +392,7 @@ def test_a_full_disk_and_a_refusal_are_told_once(
     assert capsys.readouterr().out.count("WARNING") == 1
 
 
-def test_a_run_in_trouble_is_told_once_and_holds_up_no_other(
+def test_run_with_a_problem_is_reported_once_and_blocks_no_other(
     program: ModuleType, settings: dict[str, Any], s3: S3Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for run_id in ("first", "second"):
@@ -417,7 +419,7 @@ def test_a_run_in_trouble_is_told_once_and_holds_up_no_other(
     assert attend() == ""
 
 
-def test_attempts_are_made_less_and_less_often(
+def test_retries_back_off_up_to_two_minutes(
     program: ModuleType, settings: dict[str, Any], s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_run(tmp_path / "runs")
@@ -437,7 +439,7 @@ def test_attempts_are_made_less_and_less_often(
     assert [later - earlier for earlier, later in zip(tries, tries[1:], strict=False)] == [10, 20, 40, 80, 120, 120]
 
 
-def test_waiting_ends_when_all_is_copied_or_says_what_is_missing(
+def test_wait_ends_when_all_is_copied_or_time_is_up(
     program: ModuleType, settings: dict[str, Any], s3: S3Server, tmp_path: Path
 ) -> None:
     folder = make_run(tmp_path / "runs") / "checkpoints"

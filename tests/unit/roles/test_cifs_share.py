@@ -39,7 +39,7 @@ def rendered(expression: str, mount: str, **variables: Any) -> Any:
         ("{share: //a/b, path: /mnt/a, seal: false, options: {vers: 3.1.1}}", ["vers=3.1.1"]),
     ],
 )
-def test_options(mount: str, words: list[str]) -> None:
+def test_mount_options_come_from_share_settings(mount: str, words: list[str]) -> None:
     share = rendered("{{ cifs_share_mounts[0].share }}", mount)
     wanted = Wanted("/mnt/a", share, rendered("{{ __cifs_share_options }}", mount))
     keep.refuse(KINDS["cifs"], wanted)
@@ -51,7 +51,7 @@ def test_options(mount: str, words: list[str]) -> None:
         assert [word for word in parts.options if word.partition("=")[0] == name] == given
 
 
-def test_credentials_come_from_the_environment_and_are_no_template(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_credentials_come_from_environment_and_are_not_templated(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CIFS_USERNAME", "me")
     monkeypatch.setenv("CIFS_PASSWORD", "{{ 1 + 1 }}, 'a' \"b\"#")
     monkeypatch.delenv("CIFS_DOMAIN", raising=False)

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A source that cannot be copied is told by the role itself too, which other plays may use, before a node is asked."""
+"""The role itself, which other plays may use, refuses a source that cannot be copied, before it contacts a node."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ CASES: list[tuple[dict[str, str], str]] = [
 ]
 
 
-def test_a_source_that_cannot_be_copied_is_told(tmp_path: Path) -> None:
+def test_source_that_cannot_be_copied_is_refused(tmp_path: Path) -> None:
     give_collection(tmp_path)
     (tmp_path / "train.py").touch()
     role = {"ansible.builtin.include_role": {"name": "muster.training.code"}}

@@ -145,7 +145,7 @@ def cluster(tmp_path: Path) -> Cluster:
 
 
 @pytest.mark.parametrize("name", ["docker", "podman"])
-def test_it_is_pulled_once_and_handed_on(tmp_path: Path, name: str) -> None:
+def test_image_is_pulled_once_and_passed_on_to_all_nodes(tmp_path: Path, name: str) -> None:
     cluster = Cluster(tmp_path, name)
     answers = cluster.bring()
     assert [answer.get("id") for answer in answers] == [digest(PULLED)] * 3, answers
@@ -158,7 +158,7 @@ def test_it_is_pulled_once_and_handed_on(tmp_path: Path, name: str) -> None:
     assert [len(one) for one in cluster.calls("save")] == [1, 0, 0], "a second call writes no archive"
 
 
-def test_who_has_it_gets_nothing_and_another_one_is_replaced(cluster: Cluster) -> None:
+def test_node_with_the_image_gets_nothing_and_older_one_is_replaced(cluster: Cluster) -> None:
     cluster.have(0, PULLED)
     cluster.have(1, PULLED, "another/name")
     cluster.have(2, b"an older one")
@@ -169,8 +169,8 @@ def test_who_has_it_gets_nothing_and_another_one_is_replaced(cluster: Cluster) -
     assert cluster.calls("pull") == [[], [], []] and cluster.calls("load")[1] == []
 
 
-def test_an_archive_of_several_pieces(cluster: Cluster, tmp_path: Path) -> None:
-    """It is handed on as it is, while the first node loads it: that one ends here after the others."""
+def test_archive_of_several_pieces_is_passed_on_as_it_is(cluster: Cluster, tmp_path: Path) -> None:
+    """The others get it while the first node still loads it, which ends last here."""
     body = os.urandom(MIB) * 70
     (tmp_path / "image.tar").write_bytes(archive_of(body))
     (cluster.places[0] / "store" / "first").write_text(str(cluster.places[2] / "store" / f"image-{digest(body)}"))
@@ -186,7 +186,7 @@ def test_an_archive_of_several_pieces(cluster: Cluster, tmp_path: Path) -> None:
     assert [len(one) for one in cluster.calls("load")] == [1, 1, 1]
 
 
-def test_an_archive_that_does_not_tell_its_size_is_written_by_the_engine(cluster: Cluster, tmp_path: Path) -> None:
+def test_archive_of_unknown_size_is_saved_by_the_engine(cluster: Cluster, tmp_path: Path) -> None:
     body = b"\x28\xb5\x2f\xfd" + os.urandom(MIB)
     (tmp_path / "image.tar").write_bytes(archive_of(body))
     answers = cluster.bring(archive=str(tmp_path / "image.tar"), archive_ids=[digest(body)])
@@ -194,7 +194,7 @@ def test_an_archive_that_does_not_tell_its_size_is_written_by_the_engine(cluster
     assert [len(one) for one in cluster.calls("save")] == [1, 0, 0]
 
 
-def test_who_cannot_load_an_archive_says_so_and_the_others_hear_of_it(cluster: Cluster, tmp_path: Path) -> None:
+def test_failed_load_is_reported_and_next_call_completes(cluster: Cluster, tmp_path: Path) -> None:
     body = os.urandom(MIB)
     (tmp_path / "image.tar").write_bytes(archive_of(body))
     (cluster.places[0] / "store" / "full").touch()
@@ -217,7 +217,7 @@ def test_who_cannot_load_an_archive_says_so_and_the_others_hear_of_it(cluster: C
     ],
     ids=["plain", "gzip", "gzip of two parts", "zstd", "empty"],
 )
-def test_how_large_an_image_is_without_its_archive_unpacked(
+def test_unpacked_size_is_found_without_unpacking_the_archive(
     engine: ModuleType, tmp_path: Path, layer: bytes, size: int, whole: bool
 ) -> None:
     """By what gzip writes at its end; where that does not tell, 0. A layer of no bytes has a manifest beside it."""
@@ -234,12 +234,14 @@ def test_how_large_an_image_is_without_its_archive_unpacked(
         (b"", "cannot be read: "),
     ],
 )
-def test_what_is_no_archive_of_an_image_is_refused(cluster: Cluster, tmp_path: Path, content: bytes, said: str) -> None:
+def test_file_that_is_not_an_image_archive_is_refused(
+    cluster: Cluster, tmp_path: Path, content: bytes, said: str
+) -> None:
     (tmp_path / "image.tar").write_bytes(content)
     assert said in cluster.look(0, archive=str(tmp_path / "image.tar"))["fault"]
 
 
-def test_an_archive_is_read_where_the_engine_is_still_to_be_installed(
+def test_archive_is_read_before_the_engine_is_installed(
     engine: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As in check mode, where a role before has only said that it would install it."""
@@ -250,7 +252,7 @@ def test_an_archive_is_read_where_the_engine_is_still_to_be_installed(
     assert told["fault"] == "there is no docker" and told["archive"] == [digest(b"body")]
 
 
-def test_requirements_are_one_layer_and_built_anew_only_when_they_change(cluster: Cluster) -> None:
+def test_requirements_are_one_layer_rebuilt_only_when_they_change(cluster: Cluster) -> None:
     words = {"base": "torch:2", "requirements": "einops==0.8\n", "label": "first"}
     (first, *_others) = cluster.bring(**words)
     built = "FROM localhost/muster-"
@@ -264,7 +266,7 @@ def test_requirements_are_one_layer_and_built_anew_only_when_they_change(cluster
     assert [len(one) for one in cluster.calls("build")] == [2, 0, 0]
 
 
-def test_a_login_is_in_no_command_line_and_is_forgotten(cluster: Cluster) -> None:
+def test_registry_password_is_in_no_command_line_and_not_kept(cluster: Cluster) -> None:
     (cluster.places[0] / "store" / "refuse").write_text("me s3cr3t")
     denied = cluster.bring(registry_user="me", registry_password="wrong")
     assert "pull access denied" in denied[0]["fault"]
@@ -280,7 +282,7 @@ def test_a_login_is_in_no_command_line_and_is_forgotten(cluster: Cluster) -> Non
     assert [path for path in kept if path.name != "refuse" and b"s3cr3t" in path.read_bytes()] == []
 
 
-def test_a_disk_without_room_is_told_with_the_remedy_and_the_next_call_goes_on(cluster: Cluster) -> None:
+def test_full_disk_is_reported_with_remedy_and_next_call_resumes(cluster: Cluster) -> None:
     short = cluster.bring(reserve_gib=10.0**6)
     assert "has" in short[0]["fault"] and "Needed:" in short[0]["fault"], short
     full = cluster.places[2] / "store" / "full"
@@ -296,7 +298,7 @@ def test_a_disk_without_room_is_told_with_the_remedy_and_the_next_call_goes_on(c
     assert again[2]["from_peers"] == 0, "what has arrived is not brought again"
 
 
-def test_room_is_looked_for_on_each_disk_that_an_engine_fills(cluster: Cluster) -> None:
+def test_needed_space_is_computed_for_each_disk(cluster: Cluster) -> None:
     program = """import json; from image import room_needed
 print(json.dumps([room_needed(100, 90, *disks) for disks in ((1, 1, 1), (1, 1, 2), (1, 2, 1), (1, 2, 3))]))"""
     assert json.loads(cluster.python(0, "-c", program)) == [
@@ -314,7 +316,7 @@ def disk(free): shutil.disk_usage = lambda path: types.SimpleNamespace(free=free
 """
 
 
-def test_an_archive_that_was_not_written_to_its_end_takes_no_room(cluster: Cluster) -> None:
+def test_incomplete_archive_is_removed_before_space_is_checked(cluster: Cluster) -> None:
     cluster.have(0, PULLED)
     given = {**cluster.given, "destination": str(cluster.places[0]), "me": 0, "ids": cluster.ids()}
     left = cluster.places[0] / "image.tar.new"
@@ -326,7 +328,7 @@ print(json.dumps(one.save(one.engine.find(one.name))))"""
 
 
 @pytest.mark.parametrize("there", ["", "half", "whole"])
-def test_room_is_asked_for_what_is_still_to_come(cluster: Cluster, there: str) -> None:
+def test_space_is_required_only_for_missing_parts(cluster: Cluster, there: str) -> None:
     """The disk has room for the image, and for half of its archive."""
     given = {**cluster.given, "destination": str(cluster.places[1]), "me": 1, "ids": ["", "", ""]}
     program = f"""{IMAGE}
@@ -349,8 +351,8 @@ except Fault as fault:
 
 
 @pytest.mark.parametrize(("came", "right"), [(2, True), (1, False)])
-def test_what_came_piece_by_piece_with_a_proof_is_not_read_again(cluster: Cluster, came: int, right: bool) -> None:
-    """Its digest is wrong here, which only who reads it finds."""
+def test_archive_received_in_verified_pieces_is_not_hashed_again(cluster: Cluster, came: int, right: bool) -> None:
+    """Its digest is wrong here, which shows only if it is read."""
     given = {**cluster.given, "destination": str(cluster.places[1]), "me": 1, "ids": ["", "", ""]}
     program = f"""{IMAGE}
 import wanted
@@ -364,8 +366,8 @@ print(json.dumps(one.is_right(0, one.part_path(0))))"""
     assert json.loads(cluster.python(1, "-c", program, json.dumps(given), str(came))) is right
 
 
-def test_a_node_that_is_gone_is_done_without(cluster: Cluster) -> None:
-    """And gets it the next time."""
+def test_node_that_was_absent_gets_the_image_next_time(cluster: Cluster) -> None:
+    """The others do without it at first."""
     given = {"names": ["node0", "node1"], "addresses": cluster.given["addresses"][:2]}
     places, cluster.places = cluster.places, cluster.places[:2]
     assert [answer.get("id") for answer in cluster.bring(**given)] == [digest(PULLED)] * 2
@@ -384,10 +386,10 @@ def engine() -> Iterator[ModuleType]:
 
 
 @pytest.mark.parametrize("name", ["docker", "podman"])
-def test_what_each_engine_says_is_read(
+def test_output_of_docker_and_podman_is_understood(
     engine: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    """And a login lies where that engine looks for it, while it pulls."""
+    """While it pulls, the login is where that engine looks for it."""
     monkeypatch.setenv("ENGINE_STORE", str(tmp_path))
     monkeypatch.setenv("PATH", f"{make_engine(tmp_path / 'bin', name)}:{os.environ['PATH']}")
     (tmp_path / "refuse").write_text("me s3cr3t")
@@ -407,7 +409,7 @@ def test_what_each_engine_says_is_read(
 @pytest.mark.parametrize(
     ("uid", "file", "runroot"), [(0, "/etc/containers/", True), (1000, "~/.config/containers/", False)]
 )
-def test_podmans_other_disk_is_set_as_its_user_may(
+def test_podman_remedy_names_the_right_storage_conf(
     engine: ModuleType, monkeypatch: pytest.MonkeyPatch, uid: int, file: str, runroot: bool
 ) -> None:
     """With all that podman needs in that file: with graphroot alone root's does not start."""
@@ -424,7 +426,7 @@ def test_podmans_other_disk_is_set_as_its_user_may(
         ("podman", 1000, ["--cgroup-manager=cgroupfs", "build"]),
     ],
 )
-def test_a_users_podman_builds_without_the_users_systemd(
+def test_rootless_podman_builds_with_cgroupfs(
     engine: ModuleType, monkeypatch: pytest.MonkeyPatch, name: str, uid: int, words: list[str]
 ) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: uid)
@@ -442,7 +444,9 @@ def test_a_users_podman_builds_without_the_users_systemd(
         ("localhost/a", "localhost", "localhost/a"),
     ],
 )
-def test_the_registry_of_a_name(engine: ModuleType, name: str, registry: str, whole: str) -> None:
+def test_registry_and_full_name_are_derived_from_image_name(
+    engine: ModuleType, name: str, registry: str, whole: str
+) -> None:
     assert (engine.registry_of(name), engine.whole_name(name)) == (registry, whole)
 
 
@@ -473,7 +477,7 @@ def test_the_registry_of_a_name(engine: ModuleType, name: str, registry: str, wh
         ("x509: certificate has expired or is not yet valid", "", ""),
     ],
 )
-def test_what_a_registry_says_has_a_remedy(engine: ModuleType, said: str, user: str, todo: str) -> None:
+def test_known_registry_errors_get_a_remedy(engine: ModuleType, said: str, user: str, todo: str) -> None:
     fault = engine.Engine("docker").registry_fault(
         "a cannot be pulled", "host:5000", subprocess.CompletedProcess([], 1, "", said), user
     )
@@ -481,7 +485,7 @@ def test_what_a_registry_says_has_a_remedy(engine: ModuleType, said: str, user: 
     assert todo or str(fault).endswith(f"{said}.")
 
 
-def test_docker_looks_for_no_certificate_of_its_own_registry(engine: ModuleType) -> None:
+def test_certificate_remedy_for_docker_hub_is_system_wide(engine: ModuleType) -> None:
     said = engine.registry_remedy("x509: certificate signed by unknown authority", "docker.io", "")
     assert "/usr/local/share/ca-certificates/NAME.crt" in said and "certs.d" not in said
 
@@ -506,16 +510,14 @@ def test_docker_looks_for_no_certificate_of_its_own_registry(engine: ModuleType)
         ("write /layer.tar: no space left on device", "", "--tags docker_data_root"),
     ],
 )
-def test_a_registry_that_refuses_the_image_of_a_from_has_a_remedy(
-    engine: ModuleType, said: str, user: str, todo: str
-) -> None:
+def test_refused_base_image_of_a_build_gets_a_remedy(engine: ModuleType, said: str, user: str, todo: str) -> None:
     done = subprocess.CompletedProcess([], 1, "", said)
     told = str(engine.Engine("docker").build_fault("a:1 cannot be built", done, user))
     assert told.startswith(f"a:1 cannot be built: {said}") and todo in told
     assert ("container_image_registry_user" in told) == bool(todo and "docker_data_root" not in todo)
 
 
-def test_a_context_is_known_by_what_it_holds(engine: ModuleType, tmp_path: Path) -> None:
+def test_context_hash_depends_on_contents_but_not_on_git(engine: ModuleType, tmp_path: Path) -> None:
     (tmp_path / "Dockerfile").write_text("FROM a\n")
     (tmp_path / ".git").mkdir()
     before = engine.context_hash(str(tmp_path))
@@ -525,7 +527,7 @@ def test_a_context_is_known_by_what_it_holds(engine: ModuleType, tmp_path: Path)
     assert engine.context_hash(str(tmp_path)) != before
 
 
-def test_a_context_is_read_bit_by_bit(engine: ModuleType, tmp_path: Path) -> None:
+def test_context_is_hashed_without_loading_whole_files(engine: ModuleType, tmp_path: Path) -> None:
     with (tmp_path / "weights").open("wb") as stream:
         stream.truncate(16 * MIB)
     tracemalloc.start()
@@ -537,7 +539,7 @@ def test_a_context_is_read_bit_by_bit(engine: ModuleType, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("link", [False, True])
-def test_what_cannot_be_read_to_an_end_is_refused_in_a_context(
+def test_socket_or_pipe_in_a_context_is_refused(
     engine: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, link: bool
 ) -> None:
     monkeypatch.chdir(tmp_path)  # the name of a socket is short
@@ -570,10 +572,10 @@ def test_what_cannot_be_read_to_an_end_is_refused_in_a_context(
         (f"{'a' * 64}.json", [5], [], "5"),
     ],
 )
-def test_an_archive_names_its_image_by_digests(
+def test_archive_must_name_its_image_by_digests(
     engine: ModuleType, tmp_path: Path, config: str, digests: list[object], known: list[str], wrong: str
 ) -> None:
-    """Which an engine is asked for: a word such as --help is not."""
+    """An engine is asked for them, and must never be given a word such as --help."""
     (tmp_path / "manifest.json").write_text(json.dumps([{"Config": config}]))
     (tmp_path / "index.json").write_text(json.dumps({"manifests": [{"digest": one} for one in digests]}))
     path = tmp_path / "image.tar"
@@ -615,7 +617,7 @@ def test_podman_is_installed_only_where_a_part_is_missing(tmp_path: Path, there:
     assert value_of(installs["when"], __container_image_podman=told, ansible_check_mode=False) is missing
 
 
-def test_services_are_kept_without_a_login_only_where_there_is_systemd() -> None:
+def test_lingering_is_enabled_only_where_systemd_runs() -> None:
     given = tasks_of("install.yml")["Ensure the user's services run without a login"]["ansible.builtin.command"]
     assert given["argv"][:2] == ["loginctl", "enable-linger"] and given["removes"] == "/run/systemd/system"
 
@@ -629,14 +631,14 @@ def test_services_are_kept_without_a_login_only_where_there_is_systemd() -> None
         ({"job": {"user": "alice"}, "launch_user": "bob"}, "bob"),
     ],
 )
-def test_the_image_is_that_of_the_user_who_runs_the_job(given: dict[str, Any], user: str) -> None:
+def test_image_belongs_to_the_user_who_runs_the_job(given: dict[str, Any], user: str) -> None:
     path = str(ROLES / "container_image" / "defaults" / "main.yml")
     defaults = DataLoader().load_from_file(path, trusted_as_template=True)
     assert Templar(DataLoader(), variables=given).template(defaults["container_image_user"]) == user
 
 
-def test_the_user_can_exchange_nothing_where_root_writes(tmp_path: Path) -> None:
-    """Of the context all directories are root's; the user gets the files alone, when all of them are there."""
+def test_user_cannot_replace_build_context_while_root_writes_it(tmp_path: Path) -> None:
+    """All directories of the context stay root's; the user gets only the files, once all of them are there."""
     tasks = tasks_of("configure.yml")
     names = list(tasks)
     copies = "Copy the build context to the first node"

@@ -1,4 +1,4 @@
-"""What nodes see is compared by kind of mount: a listing of another role's mounts says nothing of these."""
+"""Listings of nodes are compared by kind of mount: those of another role's mounts do not count."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ def differences(*listings: dict[str, Any]) -> tuple[bool, str]:
     ],
     ids=["the same", "another role's", "none", "of several roles"],
 )
-def test_what_is_the_same_or_not_of_this_kind_is_no_difference(listings: list[dict[str, Any]]) -> None:
+def test_equal_or_unrelated_listings_are_no_difference(listings: list[dict[str, Any]]) -> None:
     assert differences(*listings)[0]
 
 
-def test_a_difference_is_told_with_the_variable_of_the_role_that_calls() -> None:
+def test_difference_names_the_calling_roles_variable() -> None:
     passed, said = differences({"mount-s3": SEEN}, {"mount-s3": OTHER})
     assert not passed
     assert "nodes see different contents in /mnt/a" in said

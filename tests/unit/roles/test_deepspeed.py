@@ -36,7 +36,9 @@ ROLE = Path(__file__).resolve().parents[3] / "roles" / "deepspeed"
     ],
     ids=["no build", "as many jobs as processors", "jobs", "the user's own variables win"],
 )
-def test_the_environment_of_a_build(given: dict[str, object], environment: dict[str, str], tmp_path: Path) -> None:
+def test_build_environment_is_made_from_role_variables(
+    given: dict[str, object], environment: dict[str, str], tmp_path: Path
+) -> None:
     play = {
         "hosts": "localhost",
         "connection": "local",

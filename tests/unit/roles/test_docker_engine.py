@@ -20,7 +20,7 @@ ROLE = Path(__file__).resolve().parents[3] / "roles" / "docker_engine"
         ({"a": 1}, [], "docker.service is active", "cannot be listed: docker.service is active. Needed: "),
     ],
 )
-def test_new_settings_wait_until_nothing_runs(
+def test_new_settings_are_refused_while_containers_run(
     wanted: dict[str, int], running: list[str], unheard: str, said: str
 ) -> None:
     variables = {

@@ -48,7 +48,7 @@ def rule(handle: int, expr: list[dict[str, Any]], comment: str = "", **more: Any
     return {"rule": {**entry, **({"comment": comment} if comment else {})}}
 
 
-def test_table_refuses_all_but_nodes_ssh_and_what_is_open(firewall: Any) -> None:
+def test_table_accepts_only_nodes_ssh_and_open_ports(firewall: Any) -> None:
     text = firewall.own_table(RULES)
     assert "policy drop;" in text
     assert "ip saddr { 10.0.0.10, 10.0.0.11 } accept" in text
@@ -60,7 +60,7 @@ def test_table_refuses_all_but_nodes_ssh_and_what_is_open(firewall: Any) -> None
     assert firewall.own_table({**RULES, "close": False}) == ""
 
 
-def test_lines_for_ufw_are_of_one_family(firewall: Any) -> None:
+def test_ufw_lines_hold_only_their_address_family(firewall: Any) -> None:
     four, six = (firewall.iptables_lines(RULES, version) for version in (4, 6))
     assert "-A ufw-before-input -s 10.0.0.10 -j ACCEPT" in four
     assert "-A ufw-before-input -s 203.0.113.0/24 -p tcp --dport 22 -j ACCEPT" in four
@@ -69,7 +69,7 @@ def test_lines_for_ufw_are_of_one_family(firewall: Any) -> None:
     assert six[0] == "-A ufw6-before-input -s 2001:db8::/32 -p tcp --dport 22 -j ACCEPT"
 
 
-def test_block_stands_at_the_end_of_the_table_filter(firewall: Any) -> None:
+def test_ufw_block_is_at_the_end_of_the_filter_table(firewall: Any) -> None:
     once = firewall.with_block(UFW, ["-A one", "-A two"])
     assert once.index("-i lo") < once.index("-A one") < once.index("-A two") < once.index("COMMIT\n*nat")
     assert firewall.with_block(once, ["-A one", "-A two"]) == once
@@ -78,13 +78,13 @@ def test_block_stands_at_the_end_of_the_table_filter(firewall: Any) -> None:
         firewall.with_block("*nat\nCOMMIT\n", ["-A one"])
 
 
-def test_rule_goes_in_front_of_others_chains(firewall: Any) -> None:
+def test_accept_rule_is_inserted_at_the_start_of_foreign_chains(firewall: Any) -> None:
     commands = firewall.transaction([chain(), rule(5, [{"accept": None}])], {**RULES, "close": False})
     assert commands.startswith("insert rule inet site incoming ip saddr { 10.0.0.10, 10.0.0.11 } accept")
     assert "handle 5" not in commands
 
 
-def test_nothing_is_to_be_done_where_the_rules_are_in_force(firewall: Any) -> None:
+def test_rules_already_in_force_need_no_change(firewall: Any) -> None:
     rules = {**RULES, "close": False}
     mark = f"muster {firewall.digest(rules)}"
     ruleset = [chain(), rule(7, [], mark)]
@@ -98,7 +98,9 @@ def test_nothing_is_to_be_done_where_the_rules_are_in_force(firewall: Any) -> No
     assert "delete table inet muster" in firewall.transaction(table, rules)
 
 
-def test_without_kept_rules_all_of_ours_go(firewall: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_all_our_rules_are_removed_when_none_are_kept(
+    firewall: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setattr(firewall, "KEPT", tmp_path / "none.json")
     table = [{"table": {"family": "inet", "name": "muster"}}, chain(), rule(7, [], "muster 0123456789ab")]
     commands = firewall.transaction(table, firewall.kept())
@@ -117,7 +119,9 @@ def test_without_kept_rules_all_of_ours_go(firewall: Any, monkeypatch: pytest.Mo
         ("accept", [{"jump": {"target": "f2b-sshd"}}], False),
     ],
 )
-def test_iptables_alone_is_refused_where_it_refuses(firewall: Any, policy: str, expr: list[Any], refuses: bool) -> None:
+def test_plain_iptables_is_refused_only_if_it_blocks_traffic(
+    firewall: Any, policy: str, expr: list[Any], refuses: bool
+) -> None:
     place = {"family": "ip", "table": "filter", "name": "INPUT"}
     ruleset = [chain(**place, policy=policy), rule(1, expr, family="ip", table="filter", chain="INPUT")]
     if refuses:
@@ -187,13 +191,13 @@ def try_rules(firewall: Any, monkeypatch: pytest.MonkeyPatch, rules: dict[str, A
     assert firewall.main(["try", "60"]) == 0
 
 
-def test_what_undoes_a_try_outlives_a_boot(firewall: Any) -> None:
+def test_rollback_state_survives_reboot(firewall: Any) -> None:
     for path in (firewall.STATE, firewall.TRIED, firewall.SAVED):
         assert path.parts[:3] == ("/", "var", "lib")
 
 
 @pytest.mark.parametrize("is_first", [True, False])
-def test_a_boot_within_a_try_puts_back_all_files_of_ufw(
+def test_reboot_during_a_try_restores_all_ufw_files(
     firewall: Any, machine: Machine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], is_first: bool
 ) -> None:
     if not is_first:
@@ -214,7 +218,7 @@ def test_a_boot_within_a_try_puts_back_all_files_of_ufw(
     assert machine.texts() == before
 
 
-def test_a_try_that_goes_on_is_not_rolled_back_when_rules_are_loaded_anew(
+def test_reload_during_a_try_does_not_roll_it_back(
     firewall: Any, machine: Machine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     try_rules(firewall, monkeypatch, RULES)
@@ -228,7 +232,7 @@ def test_a_try_that_goes_on_is_not_rolled_back_when_rules_are_loaded_anew(
 
 
 @pytest.mark.parametrize("at_boot", [False, True])
-def test_a_try_tells_whether_the_rules_come_back_at_each_boot(
+def test_try_reports_whether_rules_return_at_boot(
     firewall: Any, machine: Machine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], at_boot: bool
 ) -> None:
     """So that a second run need not ask."""
@@ -241,10 +245,10 @@ def test_a_try_tells_whether_the_rules_come_back_at_each_boot(
     assert capsys.readouterr().out.splitlines() == ["unchanged", *more]
 
 
-def test_its_state_is_that_of_the_kept_rules_now_and_at_boot(
+def test_state_reports_kept_rules_and_whether_they_are_in_force(
     firewall: Any, machine: Machine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """By which the role knows that it has nothing to do: not where one that nobody has confirmed is being tried."""
+    """By this the role knows that it has nothing to do, which is not so while unconfirmed rules are being tried."""
 
     def state() -> Any:
         return json.loads(call(firewall, capsys, "state"))
@@ -265,7 +269,7 @@ def test_its_state_is_that_of_the_kept_rules_now_and_at_boot(
     assert not state()["in_force"]
 
 
-def test_a_second_try_within_the_first_goes_back_to_what_was_before_both(
+def test_rollback_of_nested_tries_restores_the_state_before_both(
     firewall: Any, machine: Machine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = machine.texts()
@@ -276,14 +280,14 @@ def test_a_second_try_within_the_first_goes_back_to_what_was_before_both(
     assert machine.texts() == before
 
 
-def test_a_node_on_which_nothing_was_ever_confirmed_is_left_alone_at_boot(
+def test_node_without_confirmed_rules_is_left_alone_at_boot(
     firewall: Any, machine: Machine, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert call(firewall, capsys, "apply") == "applied"
     assert machine.commands == []
 
 
-def test_the_way_back_that_the_page_on_undoing_tells_takes_all_of_ours_away(firewall: Any) -> None:
+def test_documented_undo_removes_all_our_rules(firewall: Any) -> None:
     page = (SCRIPT.parents[3] / "docs" / "undo.md").read_text()
     (told,) = (line.split("'")[1] for line in page.splitlines() if line.startswith("echo '{"))
     none = json.loads(told)

@@ -113,7 +113,7 @@ def nodes(hub: HubServer, tmp_path: Path) -> Nodes:
     return Nodes(hub, tmp_path)
 
 
-def test_all_nodes_find_offline_what_the_first_one_fetched_once(hub: HubServer, nodes: Nodes) -> None:
+def test_files_fetched_once_are_found_offline_on_all_nodes(hub: HubServer, nodes: Nodes) -> None:
     assert nodes.fetch()["fetched"] == 5
     assert os.stat(nodes.homes[0] / ".muster-hub").st_mode & 0o077 == 0
     answers = nodes.bring()
@@ -127,7 +127,7 @@ def test_all_nodes_find_offline_what_the_first_one_fetched_once(hub: HubServer, 
     assert blob.read_bytes() == WEIGHTS and not blob.is_symlink()
 
 
-def test_a_second_run_asks_once_for_each_and_changes_nothing(hub: HubServer, nodes: Nodes) -> None:
+def test_second_run_asks_hub_once_per_repository_and_changes_nothing(hub: HubServer, nodes: Nodes) -> None:
     nodes.fetch()
     hub.requests.clear()
     assert nodes.fetch()["changed"] is False
@@ -143,7 +143,7 @@ def test_a_second_run_asks_once_for_each_and_changes_nothing(hub: HubServer, nod
     assert hub.requests == [], "a commit cannot change"
 
 
-def test_what_is_new_at_the_hub_comes_and_the_rest_stays(hub: HubServer, nodes: Nodes) -> None:
+def test_only_files_changed_on_the_hub_are_fetched(hub: HubServer, nodes: Nodes) -> None:
     nodes.fetch()
     hub.repositories["model", "org/tiny"].commit({**FILES, "config.json": b"{}"})
     hub.storage_requests.clear()
@@ -153,7 +153,7 @@ def test_what_is_new_at_the_hub_comes_and_the_rest_stays(hub: HubServer, nodes: 
     assert hub.storage_requests == []
 
 
-def test_the_token_is_that_of_the_home(hub: HubServer, nodes: Nodes) -> None:
+def test_token_is_read_from_the_hugging_face_home(hub: HubServer, nodes: Nodes) -> None:
     hub.add("model", "org/gated", FILES, gated=True)
     nodes.wanted = [wanted("model", "org/gated")]
     said = nodes.fault()
@@ -178,14 +178,14 @@ def test_the_token_is_that_of_the_home(hub: HubServer, nodes: Nodes) -> None:
         ("", wanted("model", "org/tiny", allow=["*.gguf"]), "no file that the patterns allow"),
     ],
 )
-def test_what_the_hub_refuses_is_told_in_one_line(nodes: Nodes, token: str, one: dict[str, Any], said: str) -> None:
+def test_refusal_of_the_hub_is_reported_in_one_line(nodes: Nodes, token: str, one: dict[str, Any], said: str) -> None:
     if token:
         (nodes.homes[0] / "token").write_text(token)
     nodes.wanted = [one]
     assert re.search(said, nodes.fault())
 
 
-def test_a_hub_that_asks_to_wait_is_waited_for(hub: HubServer, nodes: Nodes) -> None:
+def test_short_rate_limit_is_waited_for_and_long_one_reported(hub: HubServer, nodes: Nodes) -> None:
     hub.faults = [too_many(1, path="/api/", times=1), too_many(1, path="/resolve/", method="HEAD", times=1)]
     answer = nodes.fetch()
     assert answer["fetched"] == 5
@@ -197,19 +197,19 @@ def test_a_hub_that_asks_to_wait_is_waited_for(hub: HubServer, nodes: Nodes) -> 
     assert nodes.fetch()["changed"] is False
 
 
-def test_a_hub_that_cannot_be_reached_is_told(nodes: Nodes) -> None:
+def test_unreachable_hub_is_reported(nodes: Nodes) -> None:
     said = nodes.fault(endpoint="http://127.0.0.1:1", patience=0.5)
     assert re.search("http://127.0.0.1:1 does not answer: .*refused.* correct hugging_face_endpoint", said)
 
 
-def test_a_connection_that_is_cut_is_gone_on_with(hub: HubServer, nodes: Nodes) -> None:
+def test_fetch_survives_cut_connections(hub: HubServer, nodes: Nodes) -> None:
     hub.faults = [Fault(path="config.json", method="HEAD", times=2, cut=0, reset=True)]
     hub.storage_faults = [Fault(cut=700000, times=1), Fault(cut=700000, times=1, reset=True)]
     assert nodes.fetch()["fetched"] == 5
     assert next(nodes.places[0].rglob("model.safetensors")).read_bytes() == WEIGHTS
 
 
-def test_a_hub_that_fails_is_told_and_the_next_run_completes(hub: HubServer, nodes: Nodes) -> None:
+def test_failing_hub_is_reported_and_next_run_completes(hub: HubServer, nodes: Nodes) -> None:
     hub.storage_faults = [Fault(status=503)]
     assert "answered 503" in nodes.fault(patience=0.5)
     hub.storage_faults = []
@@ -218,7 +218,7 @@ def test_a_hub_that_fails_is_told_and_the_next_run_completes(hub: HubServer, nod
     assert nodes.offline(1, "model", "org/tiny") == WANTED
 
 
-def test_a_content_that_the_hub_does_not_tell_is_never_handed_on(hub: HubServer, nodes: Nodes) -> None:
+def test_corrupt_download_is_fetched_again_and_never_kept(hub: HubServer, nodes: Nodes) -> None:
     hub.storage_faults = [Fault(spoil=True, times=1)]
     assert "fault" not in nodes.fetch(), "it is brought again"
     large = next(nodes.places[0].rglob("model.safetensors"))
@@ -231,7 +231,7 @@ def test_a_content_that_the_hub_does_not_tell_is_never_handed_on(hub: HubServer,
     assert large.read_bytes() == WEIGHTS
 
 
-def test_a_file_that_is_wrong_on_another_node_is_brought_from_a_peer(hub: HubServer, nodes: Nodes) -> None:
+def test_corrupt_file_on_a_node_is_fetched_from_a_peer(hub: HubServer, nodes: Nodes) -> None:
     nodes.fetch()
     nodes.bring()
     next(nodes.places[1].rglob("model.safetensors")).write_bytes(WEIGHTS[:-1] + b"?")
@@ -241,7 +241,7 @@ def test_a_file_that_is_wrong_on_another_node_is_brought_from_a_peer(hub: HubSer
     assert hub.requests == []
 
 
-def test_no_room_is_told_before_anything_is_fetched(hub: HubServer, nodes: Nodes) -> None:
+def test_lack_of_disk_space_is_reported_before_anything_is_fetched(hub: HubServer, nodes: Nodes) -> None:
     assert nodes.step("ask")["sizes"] == {"models--org--tiny": len(WEIGHTS) + 8, "datasets--org--rows": 4000}
     assert re.search("free. Needed: 1.0 MB and a reserve of 1e.09 GiB", nodes.fault(reserve_gib=1e9))
     assert hub.storage_requests == []
@@ -252,7 +252,7 @@ def test_no_room_is_told_before_anything_is_fetched(hub: HubServer, nodes: Nodes
     assert subprocess.run(words, input='{"x": 5}', capture_output=True, text=True, check=False).returncode == 0
 
 
-def test_a_full_disk_is_told_and_the_next_run_completes(hub: HubServer, nodes: Nodes) -> None:
+def test_full_disk_is_reported_and_next_run_completes(hub: HubServer, nodes: Nodes) -> None:
     place = nodes.homes[0] / "hub"
     place.mkdir()
     made = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "none", str(place)], check=False)
@@ -268,7 +268,7 @@ def test_a_full_disk_is_told_and_the_next_run_completes(hub: HubServer, nodes: N
         subprocess.run(["umount", "-l", str(place)], check=True)
 
 
-def test_names_of_the_hub_that_lead_elsewhere_are_refused(hub: HubServer, nodes: Nodes) -> None:
+def test_path_traversal_in_hub_file_names_is_refused(hub: HubServer, nodes: Nodes) -> None:
     hub.repositories["model", "org/tiny"].commit({"../../../evil": b"1"})
     assert "names '../../../evil' in org/tiny, which is invalid" in nodes.fault()
     assert not list(nodes.root.rglob("evil"))

@@ -70,7 +70,7 @@ def machine(tmp_path: Path) -> Machine:
     return Machine(tmp_path)
 
 
-def test_a_machine_that_nobody_uses_is_powered_off_after_one_warning(machine: Machine) -> None:
+def test_unused_machine_is_powered_off_after_one_warning(machine: Machine) -> None:
     machine.looks(BOOTED + 30 * MINUTE, NOTHING)
     assert machine.is_off
     assert machine.now == BOOTED + 30 * MINUTE
@@ -80,7 +80,7 @@ def test_a_machine_that_nobody_uses_is_powered_off_after_one_warning(machine: Ma
     assert [argv[0] for argv, _other in machine.commands] == ["wall", "systemctl"]
 
 
-def test_use_in_between_counts_from_the_beginning_and_warns_again(machine: Machine) -> None:
+def test_use_restarts_the_idle_time_and_the_warning(machine: Machine) -> None:
     machine.looks(BOOTED + 20 * MINUTE, NOTHING)
     assert len(machine.warnings) == 1
     machine.looks(BOOTED + 25 * MINUTE, SSH)
@@ -96,14 +96,14 @@ def test_a_machine_in_use_stays_on(machine: Machine, seen: Any) -> None:
     assert machine.commands == []
 
 
-def test_the_ttl_ends_what_only_people_hold(machine: Machine) -> None:
+def test_ttl_powers_off_machine_used_only_by_people(machine: Machine) -> None:
     machine.looks(30 * HOUR, SSH)
     assert machine.now == 24 * HOUR
     (warning,) = machine.warnings
     assert "in 15 min: it has been on for 24 h" in warning
 
 
-def test_nothing_ends_a_run_and_after_it_comes_a_warning_first(machine: Machine) -> None:
+def test_ttl_never_ends_a_run_and_warns_after_it(machine: Machine) -> None:
     machine.looks(30 * HOUR, RUN)
     assert machine.commands == []
     machine.looks(40 * HOUR, SSH)
@@ -123,7 +123,7 @@ def test_both_limits_may_be_off(tmp_path: Path) -> None:
     assert machine.commands == []
 
 
-def test_somebody_may_keep_it_for_longer(machine: Machine) -> None:
+def test_stay_keeps_the_machine_on_for_longer(machine: Machine) -> None:
     machine.looks(BOOTED + 20 * MINUTE, NOTHING)
     idle_watch.write_state(str(machine.state), idle_watch.State(stay_until=machine.now + 8 * HOUR))
     machine.looks(BOOTED + 8 * HOUR, NOTHING)
@@ -137,7 +137,7 @@ def test_somebody_may_keep_it_for_longer(machine: Machine) -> None:
 @pytest.mark.parametrize(
     "content", ["", "[]", "{}", '{"idle_since": "x"}', '{"idle_since": 1e9, "warned_at": 1e9, "stay_until": null}']
 )
-def test_what_is_remembered_of_another_boot_or_broken_powers_nothing_off(machine: Machine, content: str) -> None:
+def test_stale_or_broken_state_does_not_power_off(machine: Machine, content: str) -> None:
     machine.state.write_text(content)
     machine.now = 2 * HOUR
     machine.looks(2 * HOUR + 5 * MINUTE, NOTHING)
@@ -149,7 +149,7 @@ def test_what_is_remembered_of_another_boot_or_broken_powers_nothing_off(machine
     st.one_of(st.none(), st.floats(900, 7200)),
     st.one_of(st.none(), st.floats(900, 50000)),
 )
-def test_it_is_never_powered_off_during_a_run_nor_without_a_warning_in_time(
+def test_machine_is_never_powered_off_during_a_run_or_without_warning(
     looks: list[tuple[float, Any]], after: float | None, ttl: float | None
 ) -> None:
     settings, state, now, warned = idle_watch.Settings(after, ttl), idle_watch.State(), 0.0, None
@@ -193,7 +193,7 @@ def process(comm: str, cmdline: str = "", environ: str = "") -> dict[str, bytes]
         (process("bash", "bash", "NOT_MUSTER_RUN_DIRECTORY=x\0"), False, False),
     ],
 )  # fmt: skip
-def test_what_processes_say(one: dict[str, bytes], work: bool, people: bool) -> None:
+def test_processes_are_classified_as_work_or_people(one: dict[str, bytes], work: bool, people: bool) -> None:
     seen = idle_watch.process_signs([process("systemd"), one])
     assert (bool(seen.work), bool(seen.people)) == (work, people)
 
@@ -209,7 +209,7 @@ def test_what_processes_say(one: dict[str, bytes], work: bool, people: bool) -> 
         ("0\n", "No running processes found\n", False),
     ],
 )
-def test_what_the_gpus_say(utilization: str, processes: str, work: bool) -> None:
+def test_busy_gpus_count_as_work(utilization: str, processes: str, work: bool) -> None:
     assert bool(idle_watch.gpu_signs(utilization, processes)) is work
 
 
@@ -222,7 +222,7 @@ def test_what_the_gpus_say(utilization: str, processes: str, work: bool) -> None
         ("muster_firewall.service loaded active exited Rules\n", False),
     ],
 )
-def test_what_systemd_says(listed: str, work: bool) -> None:
+def test_run_units_count_as_work(listed: str, work: bool) -> None:
     assert bool(idle_watch.unit_signs(listed)) is work
 
 
@@ -256,7 +256,7 @@ class Programs:
         ({"systemctl": subprocess.CalledProcessError(1, "systemctl")}, False, True),
     ],
 )
-def test_each_sign_alone_is_use(answers: dict[str, Any], work: bool, people: bool, tmp_path: Path) -> None:
+def test_each_sign_of_use_counts_on_its_own(answers: dict[str, Any], work: bool, people: bool, tmp_path: Path) -> None:
     seen = idle_watch.look(Programs(**answers), str(tmp_path))
     assert (bool(seen.work), bool(seen.people)) == (work, people)
 
@@ -272,17 +272,17 @@ def test_the_processes_of_this_machine_can_be_read() -> None:
 @pytest.mark.parametrize(
     ("text", "value"), [("30m", 1800), ("24h", 86400), ("1.5h", 5400), ("2d", 172800), ("off", None), (False, None)]
 )
-def test_durations(text: object, value: float | None) -> None:
+def test_durations_are_parsed(text: object, value: float | None) -> None:
     assert idle_watch.seconds(text) == value
 
 
 @pytest.mark.parametrize("text", ["", "30", "m", "-1h", "1 h 5", "soon"])
-def test_what_is_no_duration_is_said(text: str) -> None:
+def test_invalid_duration_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is not a duration. Needed: a number and its unit, such as 30m"):
         idle_watch.seconds(text)
 
 
-def test_the_defaults_of_the_role_are_settings_of_the_program(tmp_path: Path) -> None:
+def test_role_defaults_are_valid_settings(tmp_path: Path) -> None:
     defaults = yaml.safe_load((ROLE / "defaults" / "main.yml").read_text())
     (tmp_path / "settings.json").write_text(
         json.dumps({"after": defaults["idle_watch_after"], "ttl": defaults["idle_watch_ttl"]})
@@ -290,7 +290,7 @@ def test_the_defaults_of_the_role_are_settings_of_the_program(tmp_path: Path) ->
     assert idle_watch.read_settings(str(tmp_path / "settings.json")) == SETTINGS
 
 
-def test_what_is_told_of_a_machine() -> None:
+def test_status_line_says_when_and_why_machine_powers_off() -> None:
     def said(state: Any, seen: Any, now: float) -> str:
         text: str = idle_watch.line(idle_watch.decide(SETTINGS, state, seen, now), now)
         return text
@@ -301,7 +301,7 @@ def test_what_is_told_of_a_machine() -> None:
     assert said(idle_watch.State(), NOTHING, HOUR) == "powers off in 30 min, as things stand: nobody uses it"
 
 
-def test_an_unknown_command_does_nothing() -> None:
+def test_unknown_command_is_refused() -> None:
     for arguments in ([], ["poweroff"], ["stay"], ["stay", "long"]):
         with pytest.raises(ValueError, match=r"usage: idle_watch.py check|is not a duration"):
             idle_watch.main(arguments)

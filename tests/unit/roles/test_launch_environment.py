@@ -1,4 +1,4 @@
-"""What roles that were told of a service have the job find in its environment."""
+"""Settings of roles for services, such as Hugging Face, become variables of the job's environment."""
 
 from __future__ import annotations
 
@@ -34,5 +34,5 @@ def environment(**given: Any) -> dict[str, str]:
         ({"wandb_entity": "us", "hugging_face_models": ["a"]}, {"WANDB_ENTITY": "us"} | HOME | OFFLINE),
     ],
 )
-def test_a_job_finds_the_models_and_asks_nobody(given: dict[str, Any], wanted: dict[str, str]) -> None:
+def test_job_environment_has_settings_of_hugging_face_and_wandb(given: dict[str, Any], wanted: dict[str, str]) -> None:
     assert environment(**given) == wanted

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Account of processes, which root has the driver keep, once."""
+"""Process accounting, which root enables in the driver once."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ esac
 """
 
 
-def test_account_is_kept_from_the_first_time_on_and_not_where_a_gpu_knows_none(tmp_path: Path) -> None:
+def test_process_accounting_is_enabled_once_where_supported(tmp_path: Path) -> None:
     give_collection(tmp_path)
     program, mode = tmp_path / "nvidia-smi", tmp_path / "nvidia-smi.mode"
     program.write_text(SMI)

@@ -25,7 +25,7 @@ def defaults(role: str) -> dict[str, Any]:
     return read
 
 
-def test_all_that_the_check_takes_is_handed_to_it() -> None:
+def test_role_passes_every_option_to_check_cluster() -> None:
     tasks = yaml.safe_load((ROLES / "preflight" / "tasks" / "main.yml").read_text())
     (given,) = [task["muster.training.check_cluster"] for task in tasks if "muster.training.check_cluster" in task]
     assert set(given) == set(check_cluster.ARGUMENT_SPEC) - {"facts"}  # which facts_from stands for
@@ -35,7 +35,7 @@ def test_all_that_the_check_takes_is_handed_to_it() -> None:
 OTHERS = {"preflight_mounts", "preflight_skip", "preflight_thresholds", "preflight_nnodes"}
 
 
-def test_what_is_set_for_a_launch_is_what_preflight_takes() -> None:
+def test_preflight_defaults_come_from_launch_settings() -> None:
     launch = defaults("launch")
     for name, value in defaults("preflight").items():
         same = f"launch_{name.removeprefix('preflight_')}"
@@ -66,7 +66,7 @@ def preflight(directory: Path, **variables: Any) -> dict[str, Any]:
     return {finding["id"]: finding for finding in json.loads(target.read_text())["findings"]}
 
 
-def test_the_interpreter_of_an_image_is_not_looked_for_on_the_nodes(directory: Path) -> None:
+def test_interpreter_of_an_image_is_not_checked_on_the_nodes(directory: Path) -> None:
     in_image = {"launch_image": "torch:1", "launch_python": "/opt/conda/envs/none/bin/python"}
     software = {"interpreter-missing", "interpreter-broken", "torch-missing", "program-missing", "loopback-address"}
     assert not software & set(preflight(directory, **in_image))

@@ -37,7 +37,7 @@ def rendered(name: str, **variables: Any) -> str:
         ("/usr/bin/python3.9", "/opt/muster/env/bin/python:/usr/bin/python3.9:python/usr/bin/python3.9"),
     ],
 )
-def test_the_interpreter_of_an_environment_that_is_there_counts_first(python: str, expected: str) -> None:
+def test_interpreter_of_existing_environment_comes_first(python: str, expected: str) -> None:
     assert rendered("__python_env_interpreters", python_env_python=python) == expected
 
 
@@ -51,11 +51,11 @@ def test_the_interpreter_of_an_environment_that_is_there_counts_first(python: st
         ({"__pytorch_choice": {"directory": "/opt/muster", "python": "3.12"}, "python_env_python": "3.9"}, "3.9"),
     ],
 )
-def test_what_an_environment_is_made_with(variables: dict[str, Any], expected: str) -> None:
+def test_environment_is_made_with_the_chosen_python(variables: dict[str, Any], expected: str) -> None:
     assert rendered("__python_env_python", **variables).strip() == expected
 
 
-def test_the_default_installer_of_conda_has_a_hash_and_a_fixed_version() -> None:
+def test_default_conda_installer_has_hash_and_fixed_version() -> None:
     defaults = yaml.safe_load((ROLES / "python_env" / "defaults" / "main.yml").read_text())
     assert re.fullmatch("[0-9a-f]{64}", defaults["python_env_conda_installer_sha256"])
     assert "latest" not in defaults["python_env_conda_installer_url"]
@@ -64,8 +64,8 @@ def test_the_default_installer_of_conda_has_a_hash_and_a_fixed_version() -> None
 # --- What is required no more -----------------------------------------------------------------------------------------
 
 
-def test_no_role_gives_a_node_a_program_or_what_it_is_asked_in_an_argument() -> None:
-    """Anybody on the node could read it, and 128 KiB are the most."""
+def test_no_role_passes_programs_or_requests_as_arguments() -> None:
+    """Anybody on the node could read them, and an argument can hold no more than 128 KiB."""
     texts = {path: path.read_text() for path in ROLES.glob("*/*/*.yml")}
     assert len(texts) > 100
     programs = re.compile(
@@ -88,7 +88,9 @@ def test_no_role_gives_a_node_a_program_or_what_it_is_asked_in_an_argument() -> 
         ({"python_env_editable": ["~/project"]}, True),
     ],
 )
-def test_auto_is_what_the_code_here_requires(variables: dict[str, Any], required: bool, tmp_path: Path) -> None:
+def test_auto_takes_requirements_from_the_code_source(
+    variables: dict[str, Any], required: bool, tmp_path: Path
+) -> None:
     (tmp_path / "requirements.txt").write_text("six\n")
     given = {"code_source": str(tmp_path), **variables}
     assert rendered("__python_env_required", **given).strip() == str(required)

@@ -36,7 +36,7 @@ def test_a_checkpoint_is_read_as_the_user_of_the_job(of_node: Any, said: dict[st
     assert len(reading) == 2
 
 
-def test_a_job_that_has_told_of_no_checkpoint_is_judged_all_the_same(tmp_path: Path) -> None:
+def test_job_without_a_checkpoint_is_still_judged(tmp_path: Path) -> None:
     give_collection(tmp_path)
     (tmp_path / "machines.yml").write_text("training: {hosts: {gpu0: {node_address: 127.0.4.1}}}\n")
     job = '{"launch_script": "train.py", "rehearse_args": ["{steps}"]}'

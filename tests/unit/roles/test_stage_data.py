@@ -129,7 +129,7 @@ def gets(s3: S3Server) -> list[str]:
     return [path for method, path in s3.requests if method == "GET" and path.startswith("/data/train/")]
 
 
-def test_each_object_comes_from_s3_once(s3: S3Server, tmp_path: Path) -> None:
+def test_each_object_is_fetched_from_s3_once(s3: S3Server, tmp_path: Path) -> None:
     cluster = Cluster(s3, tmp_path)
     s3.requests.clear()
     answers = cluster.bring()
@@ -142,7 +142,7 @@ def test_each_object_comes_from_s3_once(s3: S3Server, tmp_path: Path) -> None:
     assert gets(s3) == []
 
 
-def test_a_file_that_was_changed_here_is_brought_again(s3: S3Server, tmp_path: Path) -> None:
+def test_changed_local_file_is_fetched_again(s3: S3Server, tmp_path: Path) -> None:
     cluster = Cluster(s3, tmp_path, nodes=1)
     cluster.bring()
     path = cluster.places[0] / "a b" / "8"
@@ -151,7 +151,7 @@ def test_a_file_that_was_changed_here_is_brought_again(s3: S3Server, tmp_path: P
     assert cluster.files(0) == WANTED
 
 
-def test_what_was_killed_is_gone_on_with(s3: S3Server, tmp_path: Path) -> None:
+def test_killed_transfer_resumes(s3: S3Server, tmp_path: Path) -> None:
     cluster = Cluster(s3, tmp_path)
     cluster.hurry()
     cluster.start(bandwidth=2.0)  # the large one takes its node ten seconds
@@ -168,7 +168,7 @@ def test_what_was_killed_is_gone_on_with(s3: S3Server, tmp_path: Path) -> None:
     assert not list(own.glob("*.part"))
 
 
-def test_an_endpoint_that_goes_and_comes_back(s3: S3Server, tmp_path: Path) -> None:
+def test_staging_completes_after_endpoint_was_unavailable(s3: S3Server, tmp_path: Path) -> None:
     cluster = Cluster(s3, tmp_path, nodes=2)
     s3.refuse = "SlowDown"
     cluster.start()
@@ -192,7 +192,7 @@ def manifest(s3: S3Server, **sha256: str) -> None:
     client.put_object(Bucket="data", Key="saved/run/node0/latest.json", Body=json.dumps(value).encode())
 
 
-def test_a_checkpoint_is_brought_by_its_manifest(s3: S3Server, tmp_path: Path) -> None:
+def test_checkpoint_is_fetched_by_its_manifest(s3: S3Server, tmp_path: Path) -> None:
     manifest(s3)
     cluster = Cluster(s3, tmp_path)
     answers = cluster.bring(manifests="saved/run")
@@ -200,7 +200,7 @@ def test_a_checkpoint_is_brought_by_its_manifest(s3: S3Server, tmp_path: Path) -
     assert cluster.files(2) == {"step/model": b"model" * 1000, "step/optimizer": b"optimizer" * 1000}
 
 
-def test_a_corrupt_object_is_noticed_and_not_put_in_place(s3: S3Server, tmp_path: Path) -> None:
+def test_corrupt_object_is_reported_and_not_put_in_place(s3: S3Server, tmp_path: Path) -> None:
     manifest(s3, model="0" * 64)
     cluster = Cluster(s3, tmp_path, nodes=1)
     fault = cluster.bring(manifests="saved/run")[0]["fault"]
@@ -219,14 +219,16 @@ def test_a_corrupt_object_is_noticed_and_not_put_in_place(s3: S3Server, tmp_path
         ({"addresses": ["192.0.2.1"]}, "cannot listen on 192.0.2.1"),
     ],
 )
-def test_what_cannot_be_is_told_in_one_line(s3: S3Server, tmp_path: Path, more: dict[str, Any], said: str) -> None:
+def test_impossible_request_is_reported_in_one_line(
+    s3: S3Server, tmp_path: Path, more: dict[str, Any], said: str
+) -> None:
     manifest(s3)
     fault = Cluster(s3, tmp_path, nodes=1).bring(**more)[0]["fault"]
     assert re.search(said, fault)
     assert "\n" not in fault
 
 
-def test_names_that_lead_elsewhere_are_refused(s3: S3Server, tmp_path: Path) -> None:
+def test_path_traversal_in_object_names_is_refused(s3: S3Server, tmp_path: Path) -> None:
     s3.client().put_object(Bucket="data", Key="train/../../evil", Body=b"1")
     assert "is no path of a file" in Cluster(s3, tmp_path, nodes=1).bring()[0]["fault"]
     assert not (tmp_path.parent / "evil").exists()
@@ -274,7 +276,7 @@ def ask(url: str, headers: dict[str, str]) -> Reply:
 
 
 @pytest.mark.parametrize("shows", [{}, {"Muster-Proof": "0" * 64}, {"Muster-Proof": "\xe9"}])
-def test_who_answers_without_the_token_is_not_believed(s3: S3Server, tmp_path: Path, shows: dict[str, str]) -> None:
+def test_peer_without_the_token_is_not_trusted(s3: S3Server, tmp_path: Path, shows: dict[str, str]) -> None:
     cluster = Cluster(s3, tmp_path, nodes=2)
     key = b"ssh-ed25519 AAAA somebody\n"
     digest = hashlib.sha256(key).hexdigest()
@@ -296,7 +298,7 @@ def test_who_answers_without_the_token_is_not_believed(s3: S3Server, tmp_path: P
     assert "127.0.0.11 port" in (cluster.places[0] / ".muster-stage" / "log").read_text()
 
 
-def test_a_stranger_who_never_comes_to_an_end_holds_nobody_up(
+def test_endless_answer_of_a_stranger_is_given_up(
     s3: S3Server, tmp_path: Path, stage: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster = Cluster(s3, tmp_path, nodes=2)
@@ -324,7 +326,7 @@ def test_a_stranger_who_never_comes_to_an_end_holds_nobody_up(
 
 
 @pytest.mark.parametrize("changed", ["/plan", "/piece"])
-def test_what_is_changed_between_two_nodes_is_discarded(s3: S3Server, tmp_path: Path, changed: str) -> None:
+def test_data_altered_in_transit_is_discarded(s3: S3Server, tmp_path: Path, changed: str) -> None:
     cluster = Cluster(s3, tmp_path, nodes=2)
     port, places = cluster.given["port"], cluster.places
 
@@ -348,7 +350,7 @@ def test_what_is_changed_between_two_nodes_is_discarded(s3: S3Server, tmp_path: 
     assert "was changed on the way" in (places[1] / ".muster-stage" / "log").read_text()
 
 
-def test_only_a_node_that_holds_the_token_is_answered_and_once(s3: S3Server, tmp_path: Path, stage: ModuleType) -> None:
+def test_request_needs_a_fresh_proof_of_the_token(s3: S3Server, tmp_path: Path, stage: ModuleType) -> None:
     cluster = Cluster(s3, tmp_path, nodes=2)
     one = stage.Stage({**cluster.given, "destination": str(tmp_path), "me": 0})
     one.plan = b"[]"
@@ -379,10 +381,10 @@ def test_only_a_node_that_holds_the_token_is_answered_and_once(s3: S3Server, tmp
 
 
 @pytest.mark.parametrize("fault", ["", "shorter", "longer", "cut off", "disk full"])
-def test_a_piece_is_put_on_the_disk_as_it_comes(
+def test_received_piece_counts_only_if_complete(
     tmp_path: Path, stage: ModuleType, monkeypatch: pytest.MonkeyPatch, fault: str
 ) -> None:
-    """All of it or nothing counts; a disk that is full is no peer that is gone."""
+    """It is written as it arrives; a full disk does not count as a lost peer."""
     cluster = Cluster(None, tmp_path, nodes=2)
     peers = sys.modules[stage.Peers.__module__]
     body = os.urandom(3 * peers.CHUNK + 7)
@@ -418,19 +420,19 @@ def test_a_piece_is_put_on_the_disk_as_it_comes(
 
 
 @pytest.mark.parametrize("path", ["../x", "a/../../x", "/etc/x", "a//x", "./x", "", ".muster-stage/x", "a\0b"])
-def test_no_path_of_the_first_node_leads_elsewhere(stage: ModuleType, path: str) -> None:
+def test_path_outside_the_directory_is_refused(stage: ModuleType, path: str) -> None:
     with pytest.raises(stage.Fault, match="no path below the directory"):
         stage.read_plan(json.dumps([["a", "key", 1, "", ""], [path, "key", 1, "", ""]]).encode())
 
 
 @pytest.mark.parametrize("told", [b"", b"\xff", b"{}x", b"[1]", b'[["a"]]', b"[[1, 2, 3, 4, 5]]"])
-def test_what_is_no_list_of_files_is_told(stage: ModuleType, told: bytes) -> None:
+def test_invalid_file_list_is_refused(stage: ModuleType, told: bytes) -> None:
     with pytest.raises(stage.Fault, match="cannot be read"):
         stage.read_plan(told)
 
 
 @given(st.lists(st.integers(0, 300 * MIB), max_size=40), st.integers(1, 16))
-def test_the_shares_cover_all_and_are_equal(stage: ModuleType, sizes: list[int], nodes: int) -> None:
+def test_pieces_cover_all_files_and_are_shared_equally(stage: ModuleType, sizes: list[int], nodes: int) -> None:
     wanted = sys.modules["wanted"]
     entries = [stage.Entry(str(number), str(number), size, "", "") for number, size in enumerate(sizes)]
     pieces = wanted.cut(entries, nodes)

@@ -67,7 +67,7 @@ def test_all_nodes_get_the_directory_and_its_links(cluster: Cluster, source: Pat
     assert [answer["changed"] for answer in cluster.bring()] == [False] * 3
 
 
-def test_the_directory_itself_is_the_first_nodes_copy_where_it_is_the_destination(cluster: Cluster) -> None:
+def test_first_node_copies_nothing_if_source_is_the_destination(cluster: Cluster) -> None:
     first = Path(cluster.given["path"])
     (first / "a b").mkdir()
     (first / "a b" / "c").write_bytes(b"2")
@@ -77,14 +77,14 @@ def test_the_directory_itself_is_the_first_nodes_copy_where_it_is_the_destinatio
     assert cluster.files(2) == cluster.files(0) == {**WANTED, "a b/c": b"2"}
 
 
-def test_a_list_says_which(cluster: Cluster, tmp_path: Path) -> None:
+def test_list_selects_the_files_to_copy(cluster: Cluster, tmp_path: Path) -> None:
     named = tmp_path / "names.json"
     named.write_text(json.dumps(["blobs/ü 1", "snapshots/1/config.json"]))
     cluster.bring(list=str(named))
     assert sorted(cluster.files(1)) == ["blobs/ü 1", "snapshots/1/config.json"]
 
 
-def test_a_link_to_elsewhere_comes_as_its_file(cluster: Cluster, source: Path, tmp_path: Path) -> None:
+def test_link_out_of_the_directory_is_copied_as_a_file(cluster: Cluster, source: Path, tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere" / "x").write_bytes(b"x")
     (source / "out").symlink_to(tmp_path / "elsewhere" / "x")
@@ -95,7 +95,7 @@ def test_a_link_to_elsewhere_comes_as_its_file(cluster: Cluster, source: Path, t
     assert not (cluster.places[1] / "out").is_symlink()
 
 
-def test_a_file_that_was_changed_on_a_node_is_brought_again(cluster: Cluster) -> None:
+def test_file_changed_on_a_node_is_fetched_again(cluster: Cluster) -> None:
     cluster.bring()
     (cluster.places[2] / "blobs" / "large").write_bytes(BODY[:-1] + b"?")
     (cluster.places[1] / "snapshots" / "1" / "config.json").unlink()
@@ -103,7 +103,7 @@ def test_a_file_that_was_changed_on_a_node_is_brought_again(cluster: Cluster) ->
     assert cluster.files(2) == cluster.files(1) == WANTED
 
 
-def test_without_the_first_node_nothing_is_brought_and_the_next_run_is_whole(impatient: Cluster) -> None:
+def test_missing_first_node_is_reported_and_next_run_completes(impatient: Cluster) -> None:
     places, impatient.places = impatient.places, impatient.places[1:2]
     impatient.start(me=1)
     assert "the first node, which has the files, has failed or does not answer" in impatient.call("follow", 0)["fault"]
@@ -112,7 +112,7 @@ def test_without_the_first_node_nothing_is_brought_and_the_next_run_is_whole(imp
     assert impatient.files(1) == WANTED
 
 
-def test_a_peer_that_is_lost_is_done_without(impatient: Cluster) -> None:
+def test_lost_peer_does_not_block_the_others(impatient: Cluster) -> None:
     impatient.given["addresses"].append("127.0.0.99")
     answers = impatient.bring()
     assert [answer["files"] for answer in answers] == [4] * 3, answers
@@ -127,7 +127,7 @@ def test_a_peer_that_is_lost_is_done_without(impatient: Cluster) -> None:
         ({"reserve_gib": 1e9}, "[GT]B free. Needed: "),
     ],
 )
-def test_what_cannot_be_is_told_in_one_line(cluster: Cluster, more: dict[str, Any], said: str) -> None:
+def test_impossible_request_is_reported_in_one_line(cluster: Cluster, more: dict[str, Any], said: str) -> None:
     cluster.places = cluster.places[:1]
     cluster.given["addresses"] = cluster.given["addresses"][:1]
     fault = cluster.bring(**more)[0]["fault"]
@@ -135,7 +135,7 @@ def test_what_cannot_be_is_told_in_one_line(cluster: Cluster, more: dict[str, An
     assert "\n" not in fault
 
 
-def test_a_fault_of_the_first_node_is_told_by_the_others(cluster: Cluster) -> None:
+def test_failure_of_the_first_node_is_reported_by_the_others(cluster: Cluster) -> None:
     faults = [answer["fault"] for answer in cluster.bring(path="/nowhere")]
     assert "there is no /nowhere" in faults[0]
     assert all("the first node, which has the files, has failed or does not answer" in fault for fault in faults[1:])
@@ -155,13 +155,13 @@ FILE = ["a/file", "key", 1, "", "0" * 64]
         ["../l", "", 0, "", "", "a/file"],
     ],
 )
-def test_no_link_leads_elsewhere(wanted: ModuleType, entry: list[Any]) -> None:
+def test_link_must_lead_to_a_listed_file(wanted: ModuleType, entry: list[Any]) -> None:
     assert wanted.read_plan(json.dumps([FILE, ["b/l", "", 0, "", "", "../a/file"]]).encode())[1].linked == "a/file"
     with pytest.raises(wanted.Fault, match="no path below the directory"):
         wanted.read_plan(json.dumps([FILE, entry]).encode())
 
 
-def test_nothing_lies_behind_a_link(wanted: ModuleType) -> None:
+def test_path_through_a_link_is_refused(wanted: ModuleType) -> None:
     told = [FILE, ["d", "", 0, "", "", "a/file"], ["d/x", "key", 1, "", ""]]
     with pytest.raises(wanted.Fault, match="'d/x', which is no path below the directory"):
         wanted.read_plan(json.dumps(told).encode())
@@ -171,7 +171,7 @@ PARTS = st.lists(st.sampled_from(["a", "b", ".", "..", "", ".muster-stage"]), mi
 
 
 @given(st.lists(st.tuples(PARTS, PARTS | st.just("")), max_size=5))
-def test_what_is_taken_stays_below_the_directory(wanted: ModuleType, given: list[tuple[str, str]]) -> None:
+def test_accepted_paths_and_links_stay_below_the_directory(wanted: ModuleType, given: list[tuple[str, str]]) -> None:
     entries = [wanted.Entry(path, "", 0, "", "", link) for path, link in given]
     if not wanted.leads_elsewhere(entries):
         files = {path for path, link in given if not link}

@@ -1,4 +1,4 @@
-"""A bucket is moved on a real server of S3: whole, with all that belongs to it, after an interruption, not blindly."""
+"""A bucket is moved on a real S3 server: completely, with metadata and tags, after an interruption, and verified."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def copies(s3: S3Server) -> int:
     return sum(method in ("PUT", "POST") for method, _path in s3.requests)
 
 
-def test_a_bucket_is_moved_with_all_that_belongs_to_its_objects(s3: S3Server) -> None:
+def test_objects_are_moved_with_content_type_metadata_and_tags(s3: S3Server) -> None:
     client = s3.client()
     before = content(client, "source")
     answer = move(s3)
@@ -106,7 +106,7 @@ def test_a_second_move_copies_nothing(s3: S3Server) -> None:
     assert copies(s3) == 0
 
 
-def test_a_dry_run_tells_size_and_price_and_makes_nothing(s3: S3Server, capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_mode_shows_size_and_price_and_creates_nothing(s3: S3Server, capsys: pytest.CaptureFixture[str]) -> None:
     s3.requests.clear()
     answer = move(s3, check=True, price_per_gb=1000.0)
     size = len(BIG) + sum(range(20))
@@ -117,14 +117,14 @@ def test_a_dry_run_tells_size_and_price_and_makes_nothing(s3: S3Server, capsys: 
     assert [bucket["Name"] for bucket in s3.client().list_buckets()["Buckets"]] == ["source"]
 
 
-def test_a_move_to_another_region_pays_for_each_byte() -> None:
+def test_price_includes_transfer_to_another_region() -> None:
     found = _bucket_move.Survey(objects=2, size=10**9, missing=2, missing_size=10**9, requests=5)
     args = {"source": "a", "target": "b", "region": "us-east-1", "price_per_gb": 0.02, "price_per_1000_requests": 5.0}
     assert "about 0.04 USD" in bucket_move.plan_words(found, args, "eu-central-1", free=False)
     assert "about 0.03 USD" in bucket_move.plan_words(found, args, "us-east-1", free=True)
 
 
-def test_an_interrupted_move_goes_on_where_it_was(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupted_move_resumes(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
     client = s3.client()
     judge, parts_seen = s3._judge, []
 
@@ -147,7 +147,7 @@ def test_an_interrupted_move_goes_on_where_it_was(s3: S3Server, monkeypatch: pyt
     assert content(client, "target") == content(client, "source")
 
 
-def test_a_changed_byte_is_noticed_and_replaced_only_on_demand(s3: S3Server) -> None:
+def test_differing_object_is_replaced_only_with_replace_true(s3: S3Server) -> None:
     client = s3.client()
     move(s3)
     client.put_object(Bucket="target", Key="few/09", Body=b"x" * 8 + b"y")
@@ -158,7 +158,7 @@ def test_a_changed_byte_is_noticed_and_replaced_only_on_demand(s3: S3Server) -> 
     assert content(client, "target") == content(client, "source")
 
 
-def test_what_is_changed_while_it_is_copied_is_noticed(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_object_changed_during_copy_is_detected(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
     def copy_and_change(*words: Any) -> None:
         _bucket_move.copy_missing(*words)
         s3.client().put_object(Bucket="target", Key="few/10", Body=b"y" * 10)
@@ -168,7 +168,7 @@ def test_what_is_changed_while_it_is_copied_is_noticed(s3: S3Server, monkeypatch
         move(s3)
 
 
-def test_archived_objects_are_named_before_anything_is_copied(s3: S3Server) -> None:
+def test_archived_objects_are_refused_before_copying(s3: S3Server) -> None:
     s3.client().put_object(Bucket="source", Key="old", Body=b"1", StorageClass="GLACIER")
     with pytest.raises(MoveError, match="1 objects of source are archived and cannot be read: old"):
         move(s3)
@@ -185,7 +185,7 @@ def test_archived_objects_are_named_before_anything_is_copied(s3: S3Server) -> N
         ({"target": "source"}, "source and target are both source"),
     ],
 )
-def test_errors_say_in_one_line_what_to_do(s3: S3Server, more: dict[str, Any], said: str) -> None:
+def test_errors_are_explained_in_one_line_without_secrets(s3: S3Server, more: dict[str, Any], said: str) -> None:
     with pytest.raises(Exception) as caught:  # noqa: PT011 - boto3 makes its exceptions when it runs
         move(s3, **more)
     text = explain(caught.value, more.get("source", "source"))
@@ -200,7 +200,7 @@ def test_a_target_in_another_region_is_refused(s3: S3Server) -> None:
         move(s3, target="target2", region="eu-central-1")
 
 
-def test_the_playbook_names_what_is_not_given(tmp_path: Path) -> None:
+def test_playbook_names_missing_variables(tmp_path: Path) -> None:
     give_collection(tmp_path)
     done = typed(tmp_path, ["ansible-playbook", "muster.training.bucket_move", "-e", "source=a"])
     assert done.returncode == 2
@@ -208,7 +208,7 @@ def test_the_playbook_names_what_is_not_given(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("missing", ["boto3", "botocore"])  # other programs bring botocore alone
-def test_without_boto3_its_installation_is_told(tmp_path: Path, missing: str) -> None:
+def test_missing_boto3_is_reported_with_install_command(tmp_path: Path, missing: str) -> None:
     give_collection(tmp_path)
     (tmp_path / "without").mkdir()
     (tmp_path / "without" / f"{missing}.py").write_text("raise ModuleNotFoundError('No module named so')\n")

@@ -1,4 +1,4 @@
-"""The nodes of a run, from the group of the inventory."""
+"""The nodes of a run are chosen from the inventory group."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ HOSTS = {"a": host(1), "b": host(2), "c": host(3)}
 GROUPS = {"training": ["a", "b", "c"], "all": ["a", "b", "c", "d"]}
 
 
-def test_the_secret_of_the_probe_is_in_a_file_and_not_in_the_result(tmp_path: Path) -> None:
+def test_probe_token_is_in_a_private_file_and_not_in_output(tmp_path: Path) -> None:
     give_collection(tmp_path)
     (tmp_path / "machines.yml").write_text("training: {hosts: {a: {node_address: 10.0.0.1}}}\n")
     (tmp_path / "play.yml").write_text(
@@ -55,7 +55,7 @@ def refusal(nnodes: object = None, chosen: list[str] | None = None, hosts: dict[
     ("nnodes", "expected"),
     [(None, "abc"), ("", "abc"), (1, "a"), ("2", "ab"), (3, "abc"), ("1:2", "ab"), ("3:3", "abc")],
 )
-def test_the_first_of_the_group(nnodes: object, expected: str) -> None:
+def test_first_nodes_of_group_are_chosen(nnodes: object, expected: str) -> None:
     assert names(nnodes) == list(expected)
 
 
@@ -70,7 +70,7 @@ def test_named_nodes_keep_the_order_of_the_group() -> None:
     assert names(1, ["c", "b"]) == ["b"]
 
 
-def test_each_node_comes_with_its_address_and_the_slots_of_the_inventory() -> None:
+def test_each_node_has_address_and_slots_from_inventory() -> None:
     hosts = {"a": host(1), "b": {"ansible_host": "10.0.0.2", "node_slots": "4"}, "c": {"node_address": "10.0.0.3"}}
     assert choose("training", GROUPS, hosts, None, []) == [
         {"name": "a", "address": "10.0.0.1", "slots": 8},
@@ -79,26 +79,26 @@ def test_each_node_comes_with_its_address_and_the_slots_of_the_inventory() -> No
     ]
 
 
-def test_the_order_is_told_where_the_inventory_prescribes_it() -> None:
+def test_node_rank_is_returned_only_when_inventory_sets_it() -> None:
     ranked = {"a": host(1, node_rank=2), "b": host(2, node_rank="0"), "c": host(3, node_rank=1)}
     nodes = choose("training", GROUPS, ranked, None, ["a", "c"])
     assert [(node["name"], node["node_rank"]) for node in nodes] == [("c", 0), ("a", 1)]
     assert all("node_rank" not in node for node in choose("training", GROUPS, HOSTS, None, []))
 
 
-def test_rank_0_is_the_first_or_of_c10d_the_one_whose_address_sorts_first() -> None:
+def test_rank_0_candidates_are_first_node_and_first_address_as_text() -> None:
     nodes = choose("training", GROUPS, {"a": host(9), "b": host(30), "c": host(4)}, None, [])
     assert masters(nodes) == {"a", "b"}  # as texts: 10.0.0.30 comes before 10.0.0.9
     assert masters(nodes[2:]) == {"c"}
 
 
 @pytest.mark.parametrize("nnodes", [0, "0", "two", -1, True, [], {"a": 1}])
-def test_numbers_of_nodes_that_make_no_sense(nnodes: object) -> None:
+def test_invalid_nnodes_is_refused(nnodes: object) -> None:
     assert "give a number of nodes, or least:most" in refusal(nnodes)
     assert refusal("4:2").endswith("the least, 4, is greater than the most, 2; give least:most, such as 2:4")
 
 
-def test_more_nodes_than_there_are() -> None:
+def test_more_nodes_than_available_is_refused() -> None:
     said = refusal(4)
     assert said.startswith("the group 'training' is not a valid cluster:\n")
     assert "4" in said and "3" in said
@@ -106,11 +106,11 @@ def test_more_nodes_than_there_are() -> None:
     assert "is not a valid cluster" in refusal(3, ["a", "b"])
 
 
-def test_a_name_that_the_group_does_not_hold() -> None:
+def test_nodes_outside_the_group_are_refused() -> None:
     assert refusal(None, ["a", "d", "x"]) == "nodes names d, x, which are not in the group 'training': a, b, c"
 
 
-def test_a_group_without_hosts() -> None:
+def test_group_without_hosts_is_refused() -> None:
     none: list[dict[str, list[str]]] = [{}, {"training": []}]
     for groups in none:
         with pytest.raises(AnsibleActionFail, match="the group 'training' has no hosts") as caught:
@@ -128,7 +128,7 @@ def test_a_group_without_hosts() -> None:
         ({"all": ["a"], "x": ["a"], "gpus": ["a"], "none": []}, "has the groups gpus, x: .* -e launch_group=NAME"),
     ],
 )
-def test_groups_of_other_names_are_named(groups: dict[str, list[str]], words: str) -> None:
+def test_empty_group_error_suggests_other_groups(groups: dict[str, list[str]], words: str) -> None:
     with pytest.raises(AnsibleActionFail, match=f"the group 'training' has no hosts.* The inventory {words}"):
         choose("training", groups, HOSTS, None, [])
 
@@ -145,17 +145,17 @@ def test_groups_of_other_names_are_named(groups: dict[str, list[str]], words: st
         ({"node_rank": 0}, "1 of 3 hosts have a node_rank"),
     ],
 )
-def test_what_is_wrong_with_the_group_is_named(change: dict[str, Any], words: str) -> None:
+def test_invalid_host_variables_are_named(change: dict[str, Any], words: str) -> None:
     said = refusal(hosts={**HOSTS, "b": {**host(2), **change}})
     assert words in said and "Needed:" in said
 
 
-def test_all_that_is_wrong_is_named_at_once() -> None:
+def test_all_invalid_hosts_are_reported_at_once() -> None:
     said = refusal(hosts={"a": host(1, node_slots=0), "b": host(1), "c": host(3, node_address="0.0.0.0")})
     assert len(said.splitlines()) == 4
 
 
 @given(st.integers(1, 3), st.permutations("abc"))
-def test_any_order_of_ranks(nnodes: int, order: list[str]) -> None:
+def test_any_permutation_of_node_ranks_is_followed(nnodes: int, order: list[str]) -> None:
     hosts = {name: host(number, node_rank=order.index(name)) for number, name in enumerate("abc", 1)}
     assert names(nnodes, hosts=hosts) == order[:nnodes]

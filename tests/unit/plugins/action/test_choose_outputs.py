@@ -1,4 +1,4 @@
-"""How much of what a job has written is about to be brought, and whether somebody is to be asked."""
+"""Which outputs of a job are fetched, how large they are, and whether to ask for confirmation."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def chosen(monkeypatch: pytest.MonkeyPatch, directory: Path, told: dict[str, Any
     return action.run(None, {})
 
 
-def test_what_nodes_have_alike_is_compared_and_comes_once(
+def test_identical_files_on_several_nodes_are_fetched_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     same = file("run/last.pt", 3_000_000)
@@ -43,7 +43,7 @@ def test_what_nodes_have_alike_is_compared_and_comes_once(
     )
 
 
-def test_somebody_is_asked_about_much(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_fetch_asks_for_confirmation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     told = {"a": {"files": [file("run/1", UNASKED)]}, "b": {"files": []}}
     assert not chosen(monkeypatch, tmp_path, told, compared={})["ask"]
     told["b"] = {"files": [file("run/2", 1)]}
@@ -59,7 +59,7 @@ def test_somebody_is_asked_about_much(tmp_path: Path, monkeypatch: pytest.Monkey
         ({"a": {"files": []}}, "b: not in this inventory"),
     ],
 )
-def test_what_is_not_brought_is_said(
+def test_files_that_are_not_fetched_are_reported(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -71,7 +71,7 @@ def test_what_is_not_brought_is_said(
     assert words in " ".join(capsys.readouterr().err.split())
 
 
-def test_answers_of_any_kind_are_survived(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_malformed_answers_are_tolerated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     told = {"a": None, "b": {"files": "x", "hashes": 1}}
     answer = chosen(monkeypatch, tmp_path, told, compared={"a": None, "b": {"hashes": []}})
     assert answer["count"] == 0

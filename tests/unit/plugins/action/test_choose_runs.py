@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Which runs are old: by number, by age, and never one that is alive, or may be."""
+"""Which runs are old, by number and by age: never one that is or may be alive."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def old(reads: dict[str, Any], keep: str = "", older_than: str = "") -> list[str
     return old_runs(merged(reads), keep, older_than, asked, NOW)
 
 
-def test_each_run_stands_once_the_newest_first() -> None:
+def test_each_run_is_listed_once_newest_first() -> None:
     runs = merged(BOTH)
     assert [(run["run_id"], run["state"], run["on"], run["size"]) for run in runs] == [
         ("new", "succeeded", ["a", "b"], 2_000_000),
@@ -71,22 +71,22 @@ def test_each_run_stands_once_the_newest_first() -> None:
         ("1", "8w", ["oldest"]),
     ],
 )
-def test_what_is_old_by_number_and_age_and_not_alive(keep: str, older_than: str, gone: list[str]) -> None:
+def test_old_runs_are_chosen_by_number_and_age_except_live_ones(keep: str, older_than: str, gone: list[str]) -> None:
     assert old(BOTH, keep, older_than) == gone
 
 
-def test_alive_on_any_node_is_alive() -> None:
+def test_run_alive_on_any_node_is_kept() -> None:
     assert old({"a": listed(("x", 9, "died")), "b": listed(("x", 9, "running"))}, keep="0") == []
 
 
 @pytest.mark.parametrize("silent", [None, {"unreachable": True, "msg": "timed out"}, {"failed": True}])
-def test_a_run_with_a_node_that_gave_no_answer_stays(silent: Any) -> None:
+def test_run_with_unanswering_node_is_kept(silent: Any) -> None:
     assert old({"a": RUNS, "b": silent}, keep="0") == []
     assert old({"a": RUNS}, keep="0") == []
 
 
-def test_a_node_makes_no_run_of_another_older_or_smaller() -> None:
-    """What keeps a run counts: its latest start, and each node that any of them names."""
+def test_node_cannot_make_a_run_older_or_drop_its_nodes() -> None:
+    """The latest start and every node named by any answer count."""
     lie = listed(("new", 900, "succeeded"))
     lie["runs"][0]["nodes"] = ["b"]
     assert old({"a": RUNS, "b": lie}, older_than="30d") == ["failed", "oldest"]
@@ -102,7 +102,7 @@ def test_a_node_makes_no_run_of_another_older_or_smaller() -> None:
         ("", "a month", "older_than is 'a month'"),
     ],
 )
-def test_what_is_no_number_and_no_age_is_refused(keep: str, older_than: str, text: str) -> None:
+def test_invalid_keep_or_older_than_is_refused(keep: str, older_than: str, text: str) -> None:
     with pytest.raises(AnsibleActionFail) as refused:
         old(BOTH, keep, older_than)
     assert text in str(refused.value)

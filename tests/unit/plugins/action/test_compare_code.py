@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""When code is brought before a launch, and when a node's copy is left alone."""
+"""When code is synced before a launch, and when a node's copy is left alone."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ BUSY: dict[str, Any] = {"runs": [{"run_id": "other", "address": "127.0.0.9"}]}
         (HERE, {"a": BUSY, "b": BUSY}, "synced", False, ""),
     ],
 )
-def test_code_is_brought_where_a_run_is_going_to_start(
+def test_code_is_synced_only_when_a_run_can_start(
     nodes: list[dict[str, Any]], answered: dict[str, Any], wanted: str, busy_is_right: bool, left: str
 ) -> None:
     assert why_left(nodes, answered, wanted, busy_is_right) == left
 
 
-def test_what_is_brought_is_said_in_few_lines_and_cannot_draw_on_the_terminal() -> None:
+def test_summary_of_synced_code_is_short_and_without_control_characters() -> None:
     def older(name: str) -> dict[str, Any]:
         return {"counts": {"older": 1}, "names": {"older": [name]}}
 

@@ -1,4 +1,4 @@
-"""The manual of a module whose work an action plugin does says what that plugin takes: no more, no less."""
+"""The documentation of a module that has an action plugin lists exactly the options of that plugin."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ def comparable(options: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
 
 
 @pytest.mark.parametrize("action", ACTIONS)
-def test_options_are_documented_as_they_are(action: str) -> None:
+def test_documented_options_match_argument_spec(action: str) -> None:
     assert comparable(documentation(action).get("options", {})) == comparable(specification(action))
 
 
 @pytest.mark.parametrize("action", ACTIONS)
-def test_each_option_and_each_value_returned_is_explained(action: str) -> None:
+def test_each_option_and_return_value_is_described(action: str) -> None:
     docs = documentation(action)
     assert all(option["description"] for option in docs.get("options", {}).values())
     assert docs["returns"] or action in ("check_site", "known_variables")  # which fail or say nothing
@@ -54,14 +54,14 @@ def test_each_option_and_each_value_returned_is_explained(action: str) -> None:
 
 
 @pytest.mark.parametrize("action", ACTIONS)
-def test_the_manual_says_whether_check_mode_and_connection_are_supported(action: str) -> None:
+def test_documented_check_mode_and_connection_support_match_plugin(action: str) -> None:
     plugin = importlib.import_module(f"ansible_collections.{COLLECTION}.plugins.action.{action}").ActionModule
     attributes = documentation(action)["attributes"]
     assert (attributes["check_mode"]["support"] != "none") == plugin._supports_check_mode
     assert (attributes["connection"]["support"] == "full") == plugin._requires_connection
 
 
-def test_a_difference_would_be_seen() -> None:
+def test_comparison_detects_changed_option() -> None:
     documented = comparable(documentation("training_run")["options"])
     changed = {**specification("training_run"), "user": {"type": "str", "default": "root"}}
     assert documented != comparable(changed)
@@ -74,7 +74,7 @@ def written(module: str) -> dict[str, Any]:
     return found
 
 
-def test_what_three_modules_say_alike_stands_in_a_fragment() -> None:
+def test_documentation_shared_by_three_modules_is_in_a_fragment() -> None:
     said: dict[str, list[str]] = {}
     for path in sorted((CHECKOUT / "plugins" / "modules").glob("*.py")):
         docs = written(path.stem)

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A cluster is made and removed at EC2 over HTTP: wholly, wherever it is broken off, and nobody else's is touched."""
+"""A cluster is created and removed at EC2 over HTTP: completely, after a break anywhere, touching nothing foreign."""
 
 from __future__ import annotations
 
@@ -264,7 +264,9 @@ class LostChange(Fault):
         pytest.param("answer lost", 3, {}, marks=pytest.mark.thorough),
     ],
 )
-def test_broken_off_at_any_request_and_run_again(bench: Bench, how: str, hidden: int, changes: dict[str, Any]) -> None:
+def test_provision_and_teardown_complete_after_break_at_any_request(
+    bench: Bench, how: str, hidden: int, changes: dict[str, Any]
+) -> None:
     """Exactly the nodes and one of each group; then nothing at all, and the meter at 0. Other people's are as before.
 
     hidden: so many lists do not show yet what was made.
@@ -300,7 +302,7 @@ def zones(bench: Bench) -> set[str]:
     return {one["Placement"]["AvailabilityZone"] for one in bench.own().values()}
 
 
-def test_the_nodes_are_as_they_are_wanted(bench: Bench) -> None:
+def test_nodes_are_created_as_requested(bench: Bench) -> None:
     done = bench.provide(machine_types=["g5.xlarge"], market="spot")
     assert done.changed
     assert [(one["name"], one["state"]) for one in done.now["nodes"]] == [("bert-0", "ready"), ("bert-1", "ready")]
@@ -337,7 +339,7 @@ def test_a_second_run_changes_nothing(bench: Bench) -> None:
     assert bench.changes() == []
 
 
-def test_an_interrupted_node_is_made_again_beside_the_others(bench: Bench) -> None:
+def test_interrupted_node_is_recreated_in_zone_of_the_others(bench: Bench) -> None:
     bench.provide(nnodes=3, zones=["us-east-1c"], market="spot")
     lost = bench.own()["bert-1"]["InstanceId"]
     bench.server.interrupt(lost)
@@ -352,7 +354,7 @@ def test_an_interrupted_node_is_made_again_beside_the_others(bench: Bench) -> No
     bench.nothing_left()
 
 
-def test_a_plan_sends_nothing_but_questions(bench: Bench) -> None:
+def test_check_mode_only_reads_and_shows_the_plan(bench: Bench) -> None:
     done = provide(bench.work(), ASK._replace(max_usd_per_hour=None), check=True)
     assert done.changed
     assert bench.changes() == []
@@ -427,7 +429,7 @@ def twice(server: EC2Server) -> None:
         ),
     ],
 )
-def test_what_cannot_be_had_is_one_line_and_nothing_made(
+def test_impossible_request_is_refused_in_one_line_and_creates_nothing(
     bench: Bench, prepare: Callable[[EC2Server], object] | None, changes: dict[str, Any], words: str
 ) -> None:
     if prepare:
@@ -454,7 +456,7 @@ def test_what_cannot_be_had_is_one_line_and_nothing_made(
         (Fault("UnauthorizedOperation", "DescribeInstances"), "this AWS user may not call describe_instances"),
     ],
 )
-def test_a_key_that_is_wrong_is_one_line(bench: Bench, fault: Fault, words: str) -> None:
+def test_access_errors_are_explained_and_change_nothing(bench: Bench, fault: Fault, words: str) -> None:
     bench.server.faults = [fault]
     with pytest.raises(Ec2Error) as refused:
         bench.provide()
@@ -462,7 +464,7 @@ def test_a_key_that_is_wrong_is_one_line(bench: Bench, fault: Fault, words: str)
     assert bench.changes() == []
 
 
-def test_what_is_there_is_never_retyped(bench: Bench) -> None:
+def test_existing_nodes_keep_their_type_and_disk_size(bench: Bench) -> None:
     bench.provide()
     bench.server.requests.clear()
     for changes, words in (
@@ -474,7 +476,7 @@ def test_what_is_there_is_never_retyped(bench: Bench) -> None:
     assert bench.changes() == []
 
 
-def test_ssh_is_open_from_where_one_is_now(bench: Bench) -> None:
+def test_ssh_rule_follows_current_address_and_keeps_foreign_rules(bench: Bench) -> None:
     bench.provide()
     group = next(given["GroupId"] for action, given in bench.server.requests if action.startswith("Authorize"))
     by_hand = {"IpProtocol": "tcp", "FromPort": 22, "ToPort": 22, "IpRanges": [{"CidrIp": "192.0.2.1/32"}]}
@@ -488,8 +490,8 @@ def test_ssh_is_open_from_where_one_is_now(bench: Bench) -> None:
 # --- A network of its own
 
 
-def test_a_network_of_its_own_leads_to_the_internet_and_overlaps_nothing(bench: Bench) -> None:
-    """A zone without capacity leaves a subnet, which costs nothing and goes with the others."""
+def test_own_network_reaches_the_internet_and_overlaps_no_other(bench: Bench) -> None:
+    """A zone without capacity leaves a subnet, which costs nothing and is removed with the others."""
     done = provide(bench.work(), ASK._replace(**OWN, max_usd_per_hour=None), check=True)
     assert (done.changed, bench.changes()) == (True, [])
     for line in (
@@ -523,8 +525,8 @@ def test_a_network_of_its_own_leads_to_the_internet_and_overlaps_nothing(bench: 
     bench.nothing_left()
 
 
-def test_of_two_networks_that_came_of_a_lost_answer_one_stays(bench: Bench) -> None:
-    """The list was behind for longer than EC2's ever is."""
+def test_duplicate_network_after_lost_answer_is_removed(bench: Bench) -> None:
+    """The list is outdated for longer than EC2's ever is."""
     sleep = bench.sleep
 
     def only_the_first(seconds: float) -> None:
@@ -546,8 +548,8 @@ def test_of_two_networks_that_came_of_a_lost_answer_one_stays(bench: Bench) -> N
     bench.nothing_left()
 
 
-def test_a_network_that_is_torn_down_halfway_is_mended(bench: Bench) -> None:
-    """The route leads to a gateway that is gone."""
+def test_half_removed_network_is_repaired(bench: Bench) -> None:
+    """The route leads to a gateway that was deleted."""
     bench.provide(**OWN)
     while "DeleteInternetGateway" not in bench.changes():
         broken_off(bench, "killed after a change", 1, bench.remove)
@@ -557,7 +559,7 @@ def test_a_network_that_is_torn_down_halfway_is_mended(bench: Bench) -> None:
     bench.nothing_left()
 
 
-def test_where_no_network_may_be_made_nothing_is_left(bench: Bench) -> None:
+def test_failed_network_creation_leaves_nothing(bench: Bench) -> None:
     for action in ("CreateVpc", "CreateInternetGateway", "CreateSubnet"):
         bench.server.faults = [Fault("LimitExceeded", action=action, times=None)]
         with pytest.raises(ClusterError, match="LimitExceeded"):
@@ -566,7 +568,7 @@ def test_where_no_network_may_be_made_nothing_is_left(bench: Bench) -> None:
         bench.nothing_left()
 
 
-def test_somebody_elses_machine_in_the_network_keeps_it(bench: Bench) -> None:
+def test_network_with_foreign_machine_is_kept(bench: Bench) -> None:
     bench.provide(**OWN)
     subnet = bench.own()["bert-0"]["SubnetId"]
     run = bench.server.client().run_instances
@@ -582,8 +584,8 @@ def test_somebody_elses_machine_in_the_network_keeps_it(bench: Bench) -> None:
     bench.nothing_left()
 
 
-def test_somebody_elses_database_in_the_network_keeps_its_way_to_the_internet(bench: Bench) -> None:
-    """It is seen by its network interface, which is of no machine."""
+def test_network_with_foreign_interface_keeps_its_gateway(bench: Bench) -> None:
+    """The database shows as a network interface that belongs to no machine."""
     bench.provide(**OWN)
     subnet = bench.own()["bert-0"]["SubnetId"]
     made = bench.server.client().create_network_interface(SubnetId=subnet)
@@ -596,7 +598,7 @@ def test_somebody_elses_database_in_the_network_keeps_its_way_to_the_internet(be
     bench.nothing_left()
 
 
-def test_a_cluster_is_not_moved(bench: Bench) -> None:
+def test_moving_a_cluster_to_another_network_is_refused(bench: Bench) -> None:
     bench.provide()
     bench.server.requests.clear()
     with pytest.raises(PlanRefused, match=r"bert is in vpc-\w+, which is not a network of its own"):
@@ -613,7 +615,7 @@ def test_a_cluster_is_not_moved(bench: Bench) -> None:
 # --- EFA
 
 
-def test_where_the_type_has_efa_its_interface_and_its_rules_are_made(bench: Bench) -> None:
+def test_efa_interface_and_rules_are_created_for_types_with_efa(bench: Bench) -> None:
     wanted = {"machine_types": ["g4dn.8xlarge"], "zones": ["us-east-1a"], "price_per_hour": 2.2}
     bench.provide(**wanted)
     (given,) = launches(bench)
@@ -632,7 +634,7 @@ def test_where_the_type_has_efa_its_interface_and_its_rules_are_made(bench: Benc
     bench.nothing_left()
 
 
-def test_efa_is_left_away_where_it_is_not_wanted_and_refused_where_the_type_has_none(bench: Bench) -> None:
+def test_efa_none_creates_no_interface_and_efa_required_needs_a_type_with_efa(bench: Bench) -> None:
     with pytest.raises(PlanRefused, match=r"g4dn.xlarge has no EFA, but provision_efa=required is set"):
         bench.provide(efa="required")
     bench.provide(machine_types=["g4dn.8xlarge"], efa="none", price_per_hour=2.2)
@@ -644,7 +646,7 @@ def test_efa_is_left_away_where_it_is_not_wanted_and_refused_where_the_type_has_
 # --- Shortage
 
 
-def test_zones_types_and_markets_in_order(bench: Bench) -> None:
+def test_types_and_zones_are_tried_in_order(bench: Bench) -> None:
     bench.server.faults = [
         Fault(SHORT, market="spot", instance_type="g5.xlarge", times=None),
         Fault(SHORT, market="spot", zone="us-east-1b", times=None),
@@ -660,13 +662,13 @@ def test_zones_types_and_markets_in_order(bench: Bench) -> None:
     assert len({given["ClientToken"] for given in launches(bench)}) == 4
 
 
-def test_without_a_spot_quota_one_request_tells_and_it_is_on_demand(bench: Bench) -> None:
+def test_missing_spot_quota_switches_to_on_demand_after_one_request(bench: Bench) -> None:
     bench.server.faults = [Fault("MaxSpotInstanceCountExceeded", market="spot", times=None)]
     bench.provide(market="spot-else-on-demand")
     assert [given.get("InstanceMarketOptions.MarketType") for given in launches(bench)] == ["spot", None]
 
 
-def test_where_no_way_has_capacity_nothing_is_left(bench: Bench) -> None:
+def test_lack_of_capacity_leaves_nothing(bench: Bench) -> None:
     bench.server.faults = [Fault(SHORT, times=None)]
     with pytest.raises(ClusterError) as failed:
         bench.provide(zones=["us-east-1a"])
@@ -678,7 +680,7 @@ def test_where_no_way_has_capacity_nothing_is_left(bench: Bench) -> None:
     assert sorted(bench.own()) == ["bert-0", "bert-1"]
 
 
-def test_a_refusal_that_is_our_fault_ends_it_and_leaves_nothing(bench: Bench) -> None:
+def test_permanent_refusal_is_not_retried_and_leaves_nothing(bench: Bench) -> None:
     bench.server.faults = [Fault("OptInRequired", times=None)]
     with pytest.raises(ClusterError, match="OptInRequired"):
         bench.provide()
@@ -686,8 +688,8 @@ def test_a_refusal_that_is_our_fault_ends_it_and_leaves_nothing(bench: Bench) ->
     bench.nothing_left()
 
 
-def test_a_node_that_goes_while_it_starts_takes_the_others_with_it(bench: Bench) -> None:
-    """All or nothing: then the next zone."""
+def test_node_lost_while_starting_moves_all_nodes_to_next_zone(bench: Bench) -> None:
+    """All nodes or none are in a zone: the next zone is tried."""
     bench.server.pending = 3
     sleep, first = bench.sleep, [True]
 
@@ -703,8 +705,8 @@ def test_a_node_that_goes_while_it_starts_takes_the_others_with_it(bench: Bench)
     assert sorted(bench.own()) == ["bert-0", "bert-1"]
 
 
-def test_a_token_that_was_used_with_other_words_finds_its_machines(bench: Bench) -> None:
-    """Killed after the request, and the record's minute is over: the price in the tags is another one by now."""
+def test_client_token_reused_with_other_parameters_finds_its_machines(bench: Bench) -> None:
+    """Killed after the request and run again more than a minute later, when the price in the tags has changed."""
     bench.server.hidden = 6
     assert broken_off(bench, "killed after a change", 4, bench.provide)
     bench.now += 100
@@ -713,8 +715,8 @@ def test_a_token_that_was_used_with_other_words_finds_its_machines(bench: Bench)
     assert sorted(bench.own()) == ["bert-0", "bert-1"]
 
 
-def test_another_cluster_of_the_same_name_has_other_tokens(bench: Bench) -> None:
-    """AWS remembers a token for a day, and would return what is gone."""
+def test_recreated_cluster_uses_new_client_tokens(bench: Bench) -> None:
+    """AWS remembers a token for a day, and would return the terminated machines."""
     bench.provide()
     bench.remove()
     bench.server.an_hour_passes()
@@ -726,8 +728,8 @@ def test_another_cluster_of_the_same_name_has_other_tokens(bench: Bench) -> None
 # --- Stop and teardown
 
 
-def test_a_machine_that_powers_itself_off_costs_nothing_any_longer(bench: Bench) -> None:
-    """Nor does it come back by itself."""
+def test_machine_that_powers_itself_off_is_terminated(bench: Bench) -> None:
+    """It costs nothing then, and does not come back by itself."""
     watch = watch_files("30m", "24h")
     bench.provide(first_boot=first_boot(KEY, watch))
     (given,) = launches(bench)
@@ -740,7 +742,7 @@ def test_a_machine_that_powers_itself_off_costs_nothing_any_longer(bench: Bench)
     bench.nothing_left()
 
 
-def test_stopped_and_started_again(bench: Bench) -> None:
+def test_stopped_cluster_is_started_again(bench: Bench) -> None:
     bench.provide()
     done = stop(bench.work())
     assert done.changed
@@ -752,7 +754,7 @@ def test_stopped_and_started_again(bench: Bench) -> None:
     assert {one["State"]["Name"] for one in bench.own().values()} == {"running"}
 
 
-def test_spot_machines_are_not_stopped(bench: Bench) -> None:
+def test_stopping_spot_machines_is_refused(bench: Bench) -> None:
     bench.provide(market="spot")
     bench.server.requests.clear()
     with pytest.raises(
@@ -762,7 +764,7 @@ def test_spot_machines_are_not_stopped(bench: Bench) -> None:
     assert bench.changes() == []
 
 
-def test_somebody_elses_machine_in_the_group_stays_and_is_named(bench: Bench) -> None:
+def test_foreign_machine_in_security_group_is_kept_and_named(bench: Bench) -> None:
     bench.provide()
     group = next(given["GroupId"] for action, given in bench.server.requests if action.startswith("Authorize"))
     face = {"DeviceIndex": 0, "SubnetId": bench.own()["bert-0"]["SubnetId"], "Groups": [group]}
@@ -778,7 +780,7 @@ def test_somebody_elses_machine_in_the_group_stays_and_is_named(bench: Bench) ->
     assert bench.server.foreign_bytes() == bench.foreign
 
 
-def test_a_protected_machine_is_named_and_the_others_go(bench: Bench) -> None:
+def test_protected_machine_is_named_and_the_others_are_removed(bench: Bench) -> None:
     bench.provide()
     kept = bench.own()["bert-1"]["InstanceId"]
     protect = bench.server.client().modify_instance_attribute
@@ -792,7 +794,7 @@ def test_a_protected_machine_is_named_and_the_others_go(bench: Bench) -> None:
     bench.nothing_left()
 
 
-def test_the_record_is_no_need_for_a_teardown(bench: Bench) -> None:
+def test_teardown_works_without_the_record(bench: Bench) -> None:
     bench.provide()
     (bench.directory / "bert.json").unlink()
     assert bench.remove().left == []
@@ -800,7 +802,7 @@ def test_the_record_is_no_need_for_a_teardown(bench: Bench) -> None:
     assert not bench.remove().changed
 
 
-def test_at_work_nothing_is_touched(bench: Bench) -> None:
+def test_stop_and_teardown_touch_nothing_while_nodes_are_at_work(bench: Bench) -> None:
     bench.provide()
     bench.server.requests.clear()
 

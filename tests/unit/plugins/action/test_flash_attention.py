@@ -1,4 +1,4 @@
-"""Each step is asked for what it needs, and no more: what was asked is how an answer is found again."""
+"""Each step gets only the options it needs, because a cached answer is found by these options."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def asked(**given: Any) -> dict[str, Any]:
     return request_of({**GIVEN, "directory": "/opt/muster", **given})
 
 
-def test_a_step_gets_what_it_needs() -> None:
+def test_each_step_gets_only_the_options_it_needs() -> None:
     assert asked(step="gpus") == {"step": "gpus"}
     proof = {"step": "prove", "key": "k", "marker": "/opt/muster/installed/flash_attention.proved"}
     assert asked(step="prove", key="k") == proof

@@ -40,11 +40,11 @@ SHORT = ("nnodes", "nproc_per_node", "run_id", "detach", "replace", "nodes")
         ("launch_qqqqqqq", ""),
     ],
 )
-def test_the_nearest_name(wrong: str, right: str) -> None:
+def test_nearest_variable_name_is_suggested(wrong: str, right: str) -> None:
     assert nearest(wrong, LAUNCH, "launch_") == right
 
 
-def test_only_the_prefix_is_looked_at_and_each_host_is_named() -> None:
+def test_only_prefixed_variables_are_checked_and_hosts_are_named() -> None:
     unknown = unknown_variables(
         "launch_",
         {"launch_script"},
@@ -56,14 +56,14 @@ def test_only_the_prefix_is_looked_at_and_each_host_is_named() -> None:
     assert unknown == {"launch_scrpt": ["node0", "node1"]}
 
 
-def test_values_are_judged_by_the_spec_of_the_role() -> None:
+def test_values_are_validated_against_role_argument_spec() -> None:
     values = {"launch_launcher": "torchrn", "launch_master_port": "29500", "launch_rank": "of another entry point"}
     assert wrong_values(CHECKOUT / "roles" / "launch", values.__getitem__, values) == [
         "value of launch_launcher must be one of: torchrun, env, deepspeed, mpirun, accelerate, got: torchrn"
     ]
 
 
-def test_text_where_names_have_values_is_refused_without_being_shown() -> None:
+def test_string_for_a_dict_variable_is_refused_without_showing_it() -> None:
     values = {"launch_environment": "TOKEN=s3cr3t", "launch_accelerate_config": {}}
     (said,) = wrong_values(CHECKOUT / "roles" / "launch", values.__getitem__, values)
     assert said.startswith("launch_environment is a string")
@@ -71,21 +71,21 @@ def test_text_where_names_have_values_is_refused_without_being_shown() -> None:
     assert "s3cr3t" not in said
 
 
-def test_what_ec2_says_of_a_machine_is_not_misspelt() -> None:
+def test_ec2_host_variable_launch_time_is_accepted() -> None:
     assert unknown_variables("launch_", LAUNCH, {"node0": ["launch_time", "launch_tine"]}) == {"launch_tine": ["node0"]}
 
 
 @pytest.mark.parametrize("name", ["nnode", "nnnodes", "runid", "run_di", "nprocs_per_node", "detatch", "repalce"])
-def test_an_extra_variable_that_is_almost_a_short_name_is_refused(name: str) -> None:
+def test_misspelt_short_name_is_refused(name: str) -> None:
     assert misspelt_short_names(SHORT, [name])[name] in SHORT
 
 
 @pytest.mark.parametrize("name", [*SHORT, "rank", "node_count", "epochs", "run", "ansible_user", "json"])
-def test_somebody_elses_extra_variable_is_left_alone(name: str) -> None:
+def test_unrelated_extra_variable_is_accepted(name: str) -> None:
     assert misspelt_short_names(SHORT, [name]) == {}
 
 
-def test_the_complaint_says_where_it_was_set() -> None:
+def test_complaint_says_where_variable_was_set() -> None:
     said = complaints(
         "launch_", {"launch_script"}, {"a": ["launch_scrip", "launch_x"]}, ["nnodes"], ["launch_x", "nnode"]
     )
@@ -117,13 +117,13 @@ def test_an_extra_variable_with_a_misspelt_prefix_is_refused(name: str) -> None:
         ("nodes", "a,b", "c", ""),  # the role has no such variable
     ],
 )
-def test_a_short_name_that_has_no_effect_is_refused(short: str, meant: str, counts: object, said: str) -> None:
+def test_short_name_without_effect_is_refused(short: str, meant: str, counts: object, said: str) -> None:
     found = contradictions(CHECKOUT / "roles" / "launch", SHORT, {short: meant, "other": "1"}, lambda _name: counts)
     assert bool(found) == bool(said) and all(said in one for one in found)
 
 
-def test_no_variable_of_a_role_passes_for_a_misspelt_one_of_another() -> None:
-    """Nor do the names that people give their own."""
+def test_variables_of_one_role_are_not_misspellings_of_another() -> None:
+    """Neither are names that users commonly give their own variables."""
     roles = {path.parents[1]: options_of(path.parents[1]) for path in CHECKOUT.glob("roles/*/meta/argument_specs.yml")}
     everything = set().union(*roles.values())
     own = [*SHORT, "script", "python", "user", "group", "port", "code_dir", "torch_home", "batch_size", "site_group"]
@@ -133,12 +133,12 @@ def test_no_variable_of_a_role_passes_for_a_misspelt_one_of_another() -> None:
 
 
 @given(st.sets(st.sampled_from(sorted(LAUNCH))))
-def test_what_is_documented_is_never_refused(names: set[str]) -> None:
+def test_documented_variables_are_never_refused(names: set[str]) -> None:
     assert complaints("launch_", LAUNCH, {"a": names}, SHORT, names) == []
 
 
 @pytest.mark.parametrize("role", sorted(path.parent.name for path in (CHECKOUT / "roles").glob("*/defaults")))
-def test_each_default_of_a_role_is_known(role: str) -> None:
+def test_each_role_default_is_in_its_argument_spec(role: str) -> None:
     defaults = yaml.safe_load((CHECKOUT / "roles" / role / "defaults" / "main.yml").read_text())
     assert set(defaults) <= options_of(CHECKOUT / "roles" / role)
 

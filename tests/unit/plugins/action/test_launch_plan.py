@@ -1,4 +1,4 @@
-"""The plan of a run: nodes, facts and a job in, what each node is to do out."""
+"""The plan of a run: made from nodes, facts and a job, it says what each node does."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def with_slots(read: dict[str, Any], *slots: object, **given: Any) -> dict[str, 
     return made
 
 
-def test_a_run_of_all_nodes() -> None:
+def test_run_takes_all_nodes_by_default() -> None:
     job, table, findings = make_plan(arguments(cluster(3)))
     assert findings == []
     assert (job.run_id, table.nnodes, table.world_size) == ("run", 3, 3)
@@ -29,24 +29,24 @@ def test_a_run_of_all_nodes() -> None:
 
 
 @pytest.mark.parametrize(("nnodes", "count"), [(2, 2), ("1", 1), ("1:3", 3), ("", 3)])
-def test_a_run_of_some_nodes(nnodes: object, count: int) -> None:
+def test_nnodes_limits_the_nodes_of_a_run(nnodes: object, count: int) -> None:
     _job, table, findings = make_plan(arguments(cluster(3), nnodes=nnodes))
     assert findings == []
     assert [node.name for node in table.nodes] == ["node1", "node2", "node3"][:count]
 
 
-def test_more_nodes_than_there_are() -> None:
+def test_more_nodes_than_available_is_refused() -> None:
     with pytest.raises(RankTableError, match="4"):
         make_plan(arguments(cluster(3), nnodes=4))
 
 
-def test_what_the_launcher_cannot_do_is_a_finding() -> None:
+def test_unequal_slots_with_env_launcher_are_a_finding() -> None:
     (finding,) = make_plan(with_slots(cluster(2), 2, 4, launcher="env"))[2]
     assert (finding.severity, finding.id) == ("error", "launcher")
     assert "node1 2, node2 4" in finding.found
 
 
-def test_nodes_without_an_answer_are_named() -> None:
+def test_nodes_without_answer_are_findings() -> None:
     made = arguments(cluster(3))
     made["facts"]["node2"] = {"unreachable": True, "msg": "timed out"}
     made["facts"]["node3"] = None
@@ -71,7 +71,7 @@ def in_order(*order: str, ranked: bool = True, **given: Any) -> tuple[list[str],
     return [node.name for node in table.nodes], findings
 
 
-def test_a_prescribed_order_that_torch_does_not_take_is_told() -> None:
+def test_warns_when_c10d_ignores_prescribed_rank_order() -> None:
     order, (finding,) = in_order("node2", "node1", "node3", rdzv_backend="c10d")
     assert order == ["node1", "node2", "node3"]
     assert (finding.severity, finding.id) == ("warning", "rank-order")
@@ -79,7 +79,7 @@ def test_a_prescribed_order_that_torch_does_not_take_is_told() -> None:
     assert finding.todo.startswith("set launch_rdzv_backend: static; ")
 
 
-def test_an_elastic_run_cannot_be_told_to_be_static() -> None:
+def test_rank_order_warning_does_not_suggest_static_for_elastic_run() -> None:
     order, (finding,) = in_order("node2", "node1", nnodes="1:2")
     assert order == ["node1", "node2"]
     assert finding.id == "rank-order"
@@ -96,9 +96,7 @@ def test_an_elastic_run_cannot_be_told_to_be_static() -> None:
         (("node3", "node2", "node1"), {"rdzv_backend": "c10d", "ranked": False}),  # nobody has asked for an order
     ],
 )
-def test_nothing_is_told_of_an_order_that_is_kept_or_not_prescribed(
-    order: tuple[str, ...], given: dict[str, Any]
-) -> None:
+def test_no_warning_when_rank_order_is_kept_or_not_prescribed(order: tuple[str, ...], given: dict[str, Any]) -> None:
     assert in_order(*order, **given)[1] == []
 
 
@@ -106,7 +104,7 @@ def test_nothing_is_told_of_an_order_that_is_kept_or_not_prescribed(
 
 
 @pytest.mark.parametrize("nothing", [None, ""])
-def test_slots_that_nobody_gives_are_the_gpus(nothing: object) -> None:
+def test_slots_default_to_gpu_count(nothing: object) -> None:
     _job, table, findings = make_plan(with_slots(cluster(2, gpu_count=8), nothing, nothing))
     assert [node.slots for node in table.nodes] == [8, 8]
     assert findings == []
@@ -121,12 +119,12 @@ def test_a_node_without_gpus_gets_one_process_and_a_warning() -> None:
 
 
 @pytest.mark.parametrize("processes", [0, -1])
-def test_no_process_is_refused(processes: int) -> None:
+def test_nproc_per_node_below_one_is_refused(processes: int) -> None:
     with pytest.raises(ValueError, match=f"nproc_per_node is {processes}; give 1 or more"):
         make_plan(with_slots(cluster(2), 2, 2, nproc_per_node=processes))
 
 
-def test_nproc_per_node_comes_before_all() -> None:
+def test_nproc_per_node_overrides_slots() -> None:
     _job, table, findings = make_plan(with_slots(cluster(2), None, 2, nproc_per_node=5))
     assert [node.slots for node in table.nodes] == [5, 5]
     assert findings == []
@@ -135,7 +133,7 @@ def test_nproc_per_node_comes_before_all() -> None:
 # --- For a person -----------------------------------------------------------------------------------------------------
 
 
-def test_the_plan_on_the_terminal() -> None:
+def test_plan_is_rendered_for_the_terminal() -> None:
     table = build_rank_table([Host("node9", "10.0.0.9", 2), Host("node10", "10.0.0.10", 1)])
     job = make_job(
         run_id="first",
@@ -154,7 +152,7 @@ def test_the_plan_on_the_terminal() -> None:
     )
 
 
-def test_what_nodes_cost_is_told_where_all_prices_are_known() -> None:
+def test_hourly_cost_is_shown_only_when_all_prices_are_known() -> None:
     table = build_rank_table([Host("a", "10.0.0.9", 2), Host("b", "10.0.0.10", 1), Host("c", "10.0.0.11", 1)], nnodes=2)
     cost = hourly_cost(table, {"a": 2.5, "b": 5.06, "c": None}, "EUR")
     assert cost == "7.56 EUR an hour"
@@ -163,7 +161,7 @@ def test_what_nodes_cost_is_told_where_all_prices_are_known() -> None:
     assert "costs" not in render_plan(make_job(), table, {})
 
 
-def test_the_plan_of_nodes_that_have_not_answered_has_what_was_asked_for() -> None:
+def test_plan_without_facts_shows_requested_values() -> None:
     table = build_rank_table([Host("a", "10.0.0.9", 1)])
     job = make_job(run_id="first", interpreter="/opt/env/bin/python:python3", image="torch:2", module="m", script="")
     assert render_plan(job, table, {}).splitlines()[0].startswith("run first: 1 node, world size 1, ")
@@ -174,7 +172,7 @@ def test_the_plan_of_nodes_that_have_not_answered_has_what_was_asked_for() -> No
     ]
 
 
-def test_the_plan_of_an_elastic_run_on_the_terminal() -> None:
+def test_plan_of_elastic_run_shows_node_range_and_rendezvous() -> None:
     job = make_job(run_id="first", launcher="torchrun", rdzv_backend="c10d", min_nnodes=1)
     table = launcher_of(job).order(build_rank_table([Host("a", "10.0.0.9", 1), Host("b", "10.0.0.10", 1)]))
     first = render_plan(job, table, {}).splitlines()[0]
@@ -183,7 +181,7 @@ def test_the_plan_of_an_elastic_run_on_the_terminal() -> None:
     )
 
 
-def test_a_large_cluster_does_not_fill_the_terminal() -> None:
+def test_plan_of_large_cluster_is_shortened() -> None:
     table = build_rank_table([Host(f"n{n}", f"10.0.{n // 250}.{n % 250 + 1}", 8) for n in range(1000)])
     lines = render_plan(make_job(), table, {}).splitlines()
     assert len(lines) == 19

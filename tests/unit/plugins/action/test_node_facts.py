@@ -1,4 +1,4 @@
-"""How long a node awaits its peers, which Ansible asks in turns where it has few forks."""
+"""How long a node waits for its peers, which Ansible contacts in batches when it has few forks."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from ansible_collections.muster.training.plugins.action.node_facts import lifeti
     ("nodes", "forks", "seconds"),
     [(2, 16, 30), (4, 16, 31), (4, 5, 31), (6, 5, 46), (4, 1, 76), (8, 5, 47), (64, 5, 226), (64, 64, 46), (1, 0, 30)],
 )
-def test_nodes_that_are_asked_in_turns_await_each_other_longer(nodes: int, forks: int, seconds: int) -> None:
+def test_node_waits_longer_for_peers_with_more_nodes_per_fork(nodes: int, forks: int, seconds: int) -> None:
     assert lifetime(nodes, forks) == seconds
 
 
 @pytest.mark.parametrize(("nodes", "forks"), [*itertools.product((2, 5, 6, 16, 64, 200), (1, 4, 5, 16, 50))])
-def test_the_first_node_is_there_still_when_the_last_one_comes(nodes: int, forks: int) -> None:
+def test_first_node_still_waits_when_last_node_starts(nodes: int, forks: int) -> None:
     """Each call takes 12 s: to log in, and for an nvidia-smi without persistence."""
     last = (nodes - 1) // forks * 12
     assert lifetime(nodes, forks) > last + 12

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A cluster is made and removed over real HTTP: wholly, wherever it is broken off, and nobody else's is touched."""
+"""A cluster is created and removed over real HTTP: completely, after a break anywhere, touching nothing foreign."""
 
 from __future__ import annotations
 
@@ -212,7 +212,9 @@ def broken_off(bench: Bench, how: str, at: int, command: Callable[[], object]) -
     ("how", "visible_after"),
     [("killed before", 0), ("killed after a change", 0), ("killed after a change", 3), ("answer lost", 3)],
 )
-def test_broken_off_at_any_request_and_run_again(bench: Bench, unjudged: None, how: str, visible_after: int) -> None:
+def test_provision_and_teardown_complete_after_break_at_any_request(
+    bench: Bench, unjudged: None, how: str, visible_after: int
+) -> None:
     """Exactly the nodes and one network; then nothing at all, and the meter at 0. Other people's things are as before.
 
     visible_after: so many lists do not show yet what was made.
@@ -232,14 +234,14 @@ def test_broken_off_at_any_request_and_run_again(bench: Bench, unjudged: None, h
     raise AssertionError("no command ends")
 
 
-def test_torn_down_right_after_a_provision_was_killed(bench: Bench) -> None:
+def test_teardown_right_after_killed_provision_leaves_nothing(bench: Bench) -> None:
     bench.account.hidden_lists = 10
     assert broken_off(bench, "killed after a change", 5, bench.provide)
     bench.remove()
     bench.nothing_left()
 
 
-def test_busy_at_each_call(bench: Bench) -> None:
+def test_rate_limited_requests_are_retried(bench: Bench) -> None:
     """429 to every second request, with and without the seconds to wait."""
     for retry_after in (None, 7):
         bench.fresh()
@@ -250,7 +252,7 @@ def test_busy_at_each_call(bench: Bench) -> None:
         bench.nothing_left()
 
 
-def test_each_post_is_answered_by_a_proxy_and_carried_out(bench: Bench) -> None:
+def test_post_carried_out_behind_proxy_error_is_not_repeated(bench: Bench) -> None:
     bench.server.faults.append(bad_gateway(times=None))
     bench.provide()
     assert (bench.nodes(), bench.networks()) == (["bert-0", "bert-1"], ["muster-bert"])
@@ -259,7 +261,7 @@ def test_each_post_is_answered_by_a_proxy_and_carried_out(bench: Bench) -> None:
     bench.nothing_left()
 
 
-def test_a_service_that_is_down_leaves_what_is_there_and_says_so(bench: Bench) -> None:
+def test_unavailable_service_leaves_machines_and_lists_them(bench: Bench) -> None:
     bench.server.faults.append(Fault("/machines", "POST", skip=1, status=503, carried_out=False))
     with pytest.raises(ClusterError, match=r"Recorded, and billed: bert-0 \(ps\w+\), bert-1 \(requested, no answer"):
         bench.provide()
@@ -271,7 +273,7 @@ def test_a_service_that_is_down_leaves_what_is_there_and_says_so(bench: Bench) -
 # --- Provision
 
 
-def test_the_nodes_are_as_they_are_wanted(bench: Bench) -> None:
+def test_nodes_are_created_as_requested(bench: Bench) -> None:
     done = bench.provide()
     assert done.changed
     assert [(one["name"], one["state"]) for one in done.now["nodes"]] == [("bert-0", "ready"), ("bert-1", "ready")]
@@ -295,7 +297,7 @@ def test_the_nodes_are_as_they_are_wanted(bench: Bench) -> None:
     assert of_networks[0]["migrateMachines"] is False, "everybody's machines of the account would be moved"
 
 
-def test_the_record_is_its_owners_alone_and_holds_no_secret(bench: Bench) -> None:
+def test_record_is_owner_only_and_holds_no_secret(bench: Bench) -> None:
     bench.provide()
     path = bench.directory / "bert.json"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
@@ -313,7 +315,7 @@ def test_a_second_run_changes_nothing(bench: Bench) -> None:
     assert bench.changes() == []
 
 
-def test_a_missing_node_is_filled_and_one_that_is_off_is_started(bench: Bench) -> None:
+def test_missing_node_is_created_and_stopped_node_is_started(bench: Bench) -> None:
     bench.provide(nnodes=3, max_usd_per_hour=12.0)
     own = bench.own()
     bench.account.guest_powers_off(own["bert-2"]["id"])
@@ -325,7 +327,7 @@ def test_a_missing_node_is_filled_and_one_that_is_off_is_started(bench: Bench) -
     assert own["bert-2"]["state"] == "ready"
 
 
-def test_a_plan_sends_nothing_but_questions(bench: Bench) -> None:
+def test_check_mode_only_reads_and_shows_the_plan(bench: Bench) -> None:
     done = provide(bench.work(), ASK._replace(max_usd_per_hour=None), check=True)
     assert done.changed
     assert bench.changes() == []
@@ -368,7 +370,7 @@ def foreign_template(bench: Bench) -> None:
         (lambda bench: bench.account.unavailable.add("A6000x2"), {}, "no A6000x2 is available in ny2 now"),
     ],
 )
-def test_what_cannot_be_had_is_one_line_and_nothing_made(
+def test_impossible_request_is_refused_in_one_line_and_creates_nothing(
     bench: Bench, prepare: Callable[[Bench], object] | None, changes: dict[str, Any], words: str
 ) -> None:
     if prepare:
@@ -381,22 +383,22 @@ def test_what_cannot_be_had_is_one_line_and_nothing_made(
 
 
 @pytest.mark.parametrize(("seconds", "words"), [(7200, "2:00:00 behind"), (-400, "0:06:40 ahead of")])
-def test_a_wrong_clock_is_one_line_and_nothing_made(bench: Bench, seconds: float, words: str) -> None:
-    """seconds: how much later it is at the API."""
+def test_wrong_clock_is_refused_and_creates_nothing(bench: Bench, seconds: float, words: str) -> None:
+    """seconds: how far the API's clock is ahead."""
     bench.account.now = lambda: datetime.datetime.fromtimestamp(bench.now + seconds, datetime.UTC)
     with pytest.raises(PlanRefused, match=f"this machine's clock is {words} the API's.*timedatectl set-ntp true"):
         bench.provide()
     assert bench.changes() == []
 
 
-def test_a_wrong_key_is_told_before_anything_else(bench: Bench) -> None:
+def test_wrong_api_key_is_reported_as_such(bench: Bench) -> None:
     work = bench.work()
     work.client = Client("wrong", bench.server.url, transport=bench.transport)
     with pytest.raises(AuthenticationError, match="The API key is wrong"):
         provide(work, ASK)
 
 
-def test_a_type_that_is_out_or_too_dear_is_passed_over(bench: Bench) -> None:
+def test_unavailable_or_too_expensive_type_is_skipped(bench: Bench) -> None:
     bench.account.unavailable.add("A6000x2")
     bench.provide(machine_types=["A100-80Gx8", "A6000x2", "A5000x2"], template="t0nspur5")
     kinds = {one["machineType"] for one in bench.own().values()}
@@ -406,7 +408,7 @@ def test_a_type_that_is_out_or_too_dear_is_passed_over(bench: Bench) -> None:
 # --- Shortage
 
 
-def test_three_of_four_are_removed_again_and_the_next_type_is_tried(bench: Bench) -> None:
+def test_partial_cluster_is_removed_and_next_type_is_tried(bench: Bench) -> None:
     bench.account.capacity["A6000x2"] = 3 + 2  # two are other people's
     bench.provide(nnodes=4, machine_types=["A6000x2", "A5000x2"], max_usd_per_hour=20.0)
     own = list(bench.own().values())
@@ -418,7 +420,7 @@ def test_three_of_four_are_removed_again_and_the_next_type_is_tried(bench: Bench
     bench.nothing_left()
 
 
-def test_without_another_type_nothing_is_left(bench: Bench) -> None:
+def test_lack_of_capacity_without_another_type_leaves_nothing(bench: Bench) -> None:
     bench.account.capacity["A6000x2"] = 3
     with pytest.raises(ClusterError) as failed:
         bench.provide(nnodes=4, max_usd_per_hour=20.0)
@@ -427,8 +429,8 @@ def test_without_another_type_nothing_is_left(bench: Bench) -> None:
     bench.nothing_left()
 
 
-def test_a_settled_cluster_is_not_rolled_back(bench: Bench) -> None:
-    """What stood whole before stays; one that was off, and was started, is off again."""
+def test_existing_nodes_survive_failed_extension(bench: Bench) -> None:
+    """A machine that was off and was started for the extension is stopped again."""
     bench.provide()
     own = bench.own()["bert-1"]
     bench.account.guest_powers_off(own["id"])
@@ -439,8 +441,8 @@ def test_a_settled_cluster_is_not_rolled_back(bench: Bench) -> None:
     assert own["state"] == "off"
 
 
-def test_a_rollback_takes_nothing_that_may_be_in_use(bench: Bench) -> None:
-    """What a command made that was killed before it ended goes with the next one's, but only within the hour."""
+def test_rollback_removes_only_machines_of_the_last_hour(bench: Bench) -> None:
+    """Machines of an earlier, killed command are rolled back with the next one's, but only within an hour."""
     for minutes, left in ((59, []), (61, ["bert-0", "bert-1"])):
         bench.fresh()
         assert broken_off(bench, "killed after a change", 5, bench.provide)
@@ -453,7 +455,7 @@ def test_a_rollback_takes_nothing_that_may_be_in_use(bench: Bench) -> None:
         assert len(bench.networks()) == bool(left)
 
 
-def test_a_rollback_that_is_refused_ends_everything(bench: Bench) -> None:
+def test_refused_rollback_names_machines_and_tries_no_further_type(bench: Bench) -> None:
     bench.account.capacity["A6000x2"] = 1 + 2
     body = '{"code": "BAD_REQUEST", "message": "no"}'
     bench.server.faults.append(Fault(r"/machines/\w+", "DELETE", status=400, body=body))
@@ -466,7 +468,7 @@ def test_a_rollback_that_is_refused_ends_everything(bench: Bench) -> None:
     assert not any("A5000x2" in str(one.body) for one in bench.server.requests), "no further type is tried"
 
 
-def test_capacity_that_comes_back_is_waited_for(bench: Bench) -> None:
+def test_missing_capacity_is_waited_for(bench: Bench) -> None:
     bench.account.capacity["A6000x2"] = 3
     until = bench.now + 600
 
@@ -483,7 +485,7 @@ def test_capacity_that_comes_back_is_waited_for(bench: Bench) -> None:
     assert len(posts) == 4, "none is made again"
 
 
-def test_capacity_that_does_not_come_back_is_given_up(bench: Bench, unjudged: None) -> None:
+def test_waiting_for_capacity_ends_after_wait_minutes(bench: Bench, unjudged: None) -> None:
     bench.account.capacity["A6000x2"] = 3
     began = bench.now
     with pytest.raises(ClusterError, match="found no capacity"):
@@ -492,14 +494,14 @@ def test_capacity_that_does_not_come_back_is_given_up(bench: Bench, unjudged: No
     bench.nothing_left()
 
 
-def test_a_machine_that_is_stuck_is_named_and_left(bench: Bench, unjudged: None) -> None:
+def test_stuck_machine_is_named_and_kept(bench: Bench, unjudged: None) -> None:
     bench.account.outcomes["create bert-1"] = Outcome(stuck=True)
     with pytest.raises(ClusterError, match=r"bert-1 \(ps\w+\) has been provisioning for .* support ticket"):
         bench.provide()
     assert bench.nodes() == ["bert-0", "bert-1"]
 
 
-def test_an_error_without_a_text_is_no_error(bench: Bench) -> None:
+def test_error_event_without_text_is_ignored(bench: Bench) -> None:
     bench.account.outcomes["create bert-1"] = Outcome("error", None, machine_state="ready")
     bench.provide()
 
@@ -507,7 +509,7 @@ def test_an_error_without_a_text_is_no_error(bench: Bench) -> None:
 # --- Stop, and teardown
 
 
-def test_stopped_machines_come_back(bench: Bench) -> None:
+def test_stopped_machines_are_started_again(bench: Bench) -> None:
     bench.provide()
     done = stop(bench.work())
     assert "2 machines are off; 0 USD an hour; its disks, on or off, 20.00 USD a month" in done.words
@@ -517,7 +519,7 @@ def test_stopped_machines_come_back(bench: Bench) -> None:
     assert {one["state"] for one in bench.own().values()} == {"ready"}
 
 
-def test_torn_down_twice(bench: Bench) -> None:
+def test_second_teardown_changes_nothing(bench: Bench) -> None:
     bench.provide()
     assert bench.remove().words == "nothing of bert is left, 0 USD an hour"
     assert not (bench.directory / "bert.json").exists()
@@ -527,21 +529,21 @@ def test_torn_down_twice(bench: Bench) -> None:
     assert bench.changes() == []
 
 
-def test_a_teardown_that_is_only_planned_sends_nothing_but_questions(bench: Bench) -> None:
+def test_teardown_in_check_mode_only_reads(bench: Bench) -> None:
     bench.provide()
     bench.server.requests.clear()
     assert remove(bench.work(), check=True).changed
     assert bench.changes() == []
 
 
-def test_without_the_record_all_is_found(bench: Bench) -> None:
+def test_teardown_works_without_the_record(bench: Bench) -> None:
     bench.provide()
     (bench.directory / "bert.json").unlink()
     bench.remove()
     bench.nothing_left()
 
 
-def test_addresses_of_machines_that_were_removed_in_the_console_are_given_back(bench: Bench) -> None:
+def test_addresses_of_machines_removed_in_console_are_released(bench: Bench) -> None:
     bench.provide()
     stop(bench.work())
     work = bench.work()
@@ -560,7 +562,7 @@ def test_machines_that_must_be_off_to_be_removed_are_stopped_first(bench: Bench)
     bench.nothing_left()
 
 
-def test_machines_on_their_way_up_are_removed(bench: Bench) -> None:
+def test_starting_machines_are_removed(bench: Bench) -> None:
     bench.provide()
     stop(bench.work())
     for one in bench.own().values():
@@ -569,7 +571,7 @@ def test_machines_on_their_way_up_are_removed(bench: Bench) -> None:
     bench.nothing_left()
 
 
-def test_a_drive_stays_with_its_network_unless_it_is_named(bench: Bench) -> None:
+def test_drive_and_its_network_are_kept_with_remove_drive_false(bench: Bench) -> None:
     bench.provide()
     done = bench.remove(remove_drive=False)
     assert (done.left, bench.nodes(), bench.networks()) == ([], [], ["muster-bert"])
@@ -579,7 +581,7 @@ def test_a_drive_stays_with_its_network_unless_it_is_named(bench: Bench) -> None
     bench.nothing_left()
 
 
-def test_one_machine_that_cannot_be_removed_is_told_and_the_others_go(bench: Bench) -> None:
+def test_machine_that_cannot_be_removed_is_named_and_the_others_are_removed(bench: Bench) -> None:
     bench.provide()
     kept = bench.own()["bert-0"]
     body = '{"code": "BAD_REQUEST", "message": "it is reserved"}'
@@ -594,7 +596,7 @@ def test_one_machine_that_cannot_be_removed_is_told_and_the_others_go(bench: Ben
     bench.nothing_left()
 
 
-def test_somebody_in_our_network_stays_and_so_does_the_network(bench: Bench) -> None:
+def test_network_with_foreign_machine_is_kept(bench: Bench) -> None:
     bench.provide()
     home = next(one["id"] for one in bench.account.networks if one["name"] == "muster-bert")
     bench.account.machines.append(machine(77, name="photos", networkId=home))
@@ -604,7 +606,7 @@ def test_somebody_in_our_network_stays_and_so_does_the_network(bench: Bench) -> 
     assert done.left == ["the network muster-bert stays: photos (ps00004d) in it are not part of this cluster"]
 
 
-def test_an_address_that_was_given_to_somebody_else_is_not_given_back(bench: Bench) -> None:
+def test_address_reassigned_to_foreign_machine_is_not_released(bench: Bench) -> None:
     bench.provide()
     own = bench.own()["bert-0"]
     ip = own["publicIp"]
@@ -626,7 +628,7 @@ def templates(bench: Bench) -> list[str]:
 @pytest.mark.parametrize(
     ("how", "visible_after"), [("killed before", 0), ("killed after a change", 3), ("answer lost", 0)]
 )
-def test_a_template_is_made_once_wherever_it_is_broken_off(
+def test_template_is_created_once_after_break_at_any_request(
     bench: Bench, unjudged: None, how: str, visible_after: int
 ) -> None:
     """One template, the node on again, machines from it; then nothing at all. Other people's things are as before."""
@@ -650,7 +652,7 @@ def test_a_template_is_made_once_wherever_it_is_broken_off(
     raise AssertionError("no command ends")
 
 
-def test_a_template_that_is_there_is_not_made_again(bench: Bench) -> None:
+def test_existing_template_is_not_created_again(bench: Bench) -> None:
     bench.provide()
     first = bench.image()
     assert (first.changed, bool(first.template_id)) == (True, True)
@@ -661,14 +663,14 @@ def test_a_template_that_is_there_is_not_made_again(bench: Bench) -> None:
     assert bench.changes() == []
 
 
-def test_a_template_that_is_only_planned_sends_nothing_but_questions(bench: Bench) -> None:
+def test_image_in_check_mode_only_reads(bench: Bench) -> None:
     bench.provide()
     bench.server.requests.clear()
     assert bench.image(check=True).changed
     assert bench.changes() == []
 
 
-def test_a_node_that_was_to_stay_off_stays_off(bench: Bench) -> None:
+def test_start_false_leaves_imaged_node_off(bench: Bench) -> None:
     bench.provide()
     bench.image(start=False)
     assert bench.own()["bert-0"]["state"] == "off"
@@ -681,7 +683,7 @@ def test_a_node_that_was_to_stay_off_stays_off(bench: Bench) -> None:
         ("bert-0", "muster-bert-2", "was made from another machine"),
     ],
 )
-def test_what_cannot_be_imaged_is_one_line_and_nothing_stopped(bench: Bench, node: str, name: str, words: str) -> None:
+def test_impossible_template_is_refused_and_stops_no_machine(bench: Bench, node: str, name: str, words: str) -> None:
     bench.provide()
     bench.server.requests.clear()
     with pytest.raises(PlanRefused, match=re.escape(words)):
@@ -689,7 +691,7 @@ def test_what_cannot_be_imaged_is_one_line_and_nothing_stopped(bench: Bench, nod
     assert bench.changes() == []
 
 
-def test_a_template_that_fails_is_told_in_the_words_of_the_service_and_may_be_asked_for_again(bench: Bench) -> None:
+def test_failed_template_shows_error_of_service_and_can_be_retried(bench: Bench) -> None:
     bench.provide()
     bench.account.outcomes["template-create"] = Outcome("error", "no space in the store")
     with pytest.raises(ClusterError, match="no template of bert-0 was made: template-create failed: no space in the"):
@@ -698,7 +700,7 @@ def test_a_template_that_fails_is_told_in_the_words_of_the_service_and_may_be_as
     assert templates(bench) == ["golden"]
 
 
-def test_a_template_outlives_the_cluster_and_that_is_said(bench: Bench) -> None:
+def test_teardown_can_keep_template_and_reports_it(bench: Bench) -> None:
     bench.provide()
     bench.image()
     done = bench.remove(remove_templates=False)
@@ -710,7 +712,7 @@ def test_a_template_outlives_the_cluster_and_that_is_said(bench: Bench) -> None:
     bench.nothing_left()
 
 
-def test_a_template_alone_is_removed(bench: Bench) -> None:
+def test_template_is_removed_by_itself(bench: Bench) -> None:
     bench.provide()
     bench.image()
     assert remove_image(bench.work(), "golden").changed

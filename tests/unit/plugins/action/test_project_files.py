@@ -1,4 +1,4 @@
-"""Files of a project: what is there is left alone, what is not is written whole, in one task."""
+"""Files of a project: existing ones are kept, missing ones are written completely, in one task."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FILES: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("options", [(), ("--check", "--diff")])
-def test_what_is_there_is_left_alone(tmp_path: Path, options: tuple[str, ...]) -> None:
+def test_existing_file_is_kept_and_missing_one_is_written(tmp_path: Path, options: tuple[str, ...]) -> None:
     project = tmp_path / "project"
     project.mkdir()
     (project / "program").write_text("mine")
@@ -42,12 +42,12 @@ def test_what_is_there_is_left_alone(tmp_path: Path, options: tuple[str, ...]) -
         assert (project / "settings/one.yml").stat().st_mode & 0o777 == 0o644
 
 
-def test_a_program_can_be_run(tmp_path: Path) -> None:
+def test_program_is_executable(tmp_path: Path) -> None:
     written(tmp_path, FILES[1:])
     assert (tmp_path / "project/program").stat().st_mode & 0o777 == 0o755
 
 
-def test_where_nothing_can_be_written_it_is_said(tmp_path: Path) -> None:
+def test_unwritable_directory_is_reported(tmp_path: Path) -> None:
     (tmp_path / "project").write_text("a file")
     said = written(tmp_path, FILES[1:])
     assert "project/program cannot be written: " in said and "Choose another directory" in said, said

@@ -1,4 +1,4 @@
-"""The steps of a layer as both sides know them, what an installation has changed, and what is shown of a failed one."""
+"""The steps of a layer on both sides, what an installation changed, and what a failed one shows."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ from tests.unit.plugins.plugin_utils.test_long_work import here
 LAYER = Path(__file__).resolve().parents[4] / "roles" / "python_env" / "tasks" / "layer.yml"
 
 
-def test_each_step_is_known_on_the_node() -> None:
+def test_action_and_module_know_the_same_steps() -> None:
     assert set(python_layer.WHAT) == set(STEPS)
     assert set(python_layer.READING) | set(python_layer.LONG) < set(STEPS)
     assert set(flash_attention.WHAT) == set(FLASH_STEPS)
 
 
-def test_an_installation_shows_what_it_has_changed() -> None:
+def test_diff_lists_installed_and_removed_packages() -> None:
     answer: dict[str, Any] = {"changed": True, "installed": ["numpy", "torch"], "removed": ["six"]}
     assert python_layer.difference(answer) == {"before": "six\n", "after": "numpy\ntorch\n"}
 
 
-def test_the_role_gives_each_option_once_for_all_steps() -> None:
-    """What a step alone needs aside; an option that is forgotten would be another lock on the node."""
+def test_role_sets_each_shared_option_in_module_defaults() -> None:
+    """Except for options of a single step; a forgotten option would mean a different lock on the node."""
     (block,) = (task for task in yaml.safe_load(LAYER.read_text()) if "module_defaults" in task)
     given = block["module_defaults"]["muster.training.python_layer"]
     assert {name: f"{{{{ __python_env_given.{name} }}}}" for name in given} == given
@@ -50,7 +50,7 @@ def test_the_role_gives_each_option_once_for_all_steps() -> None:
 @pytest.mark.parametrize(
     "name", ["index_url", "extra_index_urls", "find_links", "environment", "requirements", "token"]
 )
-def test_what_may_hold_a_secret_is_marked_so(name: str) -> None:
+def test_options_that_may_hold_a_secret_are_no_log(name: str) -> None:
     assert python_layer.ARGUMENT_SPEC[name]["no_log"] is True
 
 
@@ -117,7 +117,7 @@ def put_source(name: str) -> Callable[[dict[str, Any]], None]:
     ],
     ids=["uv", "conda", "flash_attention", "deepspeed"],
 )
-def test_a_program_that_fails_is_shown_in_its_own_last_words_with_the_place_of_all_of_them(
+def test_failed_program_shows_its_last_output_and_path_of_full_log(
     put: Callable[[dict[str, Any]], None], command: str, said: str, tmp_path: Path
 ) -> None:
     bundled = sysconfig.get_config_var("WHEEL_PKG_DIR") or Path(ensurepip.__file__).parent / "_bundled"

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""How many nodes a rehearsal takes for all."""
+"""How many nodes a rehearsal counts as all."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from ansible_collections.muster.training.plugins.action.rehearse import wanted_n
     ("nnodes", "nodes", "count"),
     [("", [], 8), ("", ["gpu1"], 1), ("2", ["gpu1", "gpu2", "gpu3"], 2), ("2:4", [], 4)],
 )
-def test_it_takes_those_that_were_said(nnodes: str, nodes: list[str], count: int) -> None:
+def test_rehearsal_takes_requested_number_of_nodes(nnodes: str, nodes: list[str], count: int) -> None:
     assert wanted_nodes(nnodes, nodes, 8) == count
 
 
-def test_what_is_no_number_is_said_to_be_none() -> None:
+def test_invalid_nnodes_is_refused() -> None:
     with pytest.raises(ValueError, match="nnodes is 'two'"):
         wanted_nodes("two", [], 8)

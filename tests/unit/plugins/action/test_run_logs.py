@@ -1,4 +1,4 @@
-"""What a node has packed is unpacked on the controller, and nothing else."""
+"""Logs packed by a node are unpacked safely on the controller."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def packed(*members: tuple[str, bytes, str]) -> io.BytesIO:
     return archive
 
 
-def test_files_and_directories_come_for_their_owner_alone(tmp_path: Path) -> None:
+def test_unpacked_logs_are_readable_by_owner_only(tmp_path: Path) -> None:
     unpack(
         packed(
             ("node0/ranks", tarfile.DIRTYPE, ""),
@@ -56,7 +56,7 @@ def test_files_and_directories_come_for_their_owner_alone(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("name", ["/etc/passwd", "../out.log", "node0/../../out.log"])
-def test_a_name_that_leads_out_is_refused(tmp_path: Path, name: str) -> None:
+def test_path_outside_target_is_refused(tmp_path: Path, name: str) -> None:
     target = tmp_path / "logs"
     target.mkdir()
     with pytest.raises(AnsibleActionFail, match="would be outside of"):
@@ -64,13 +64,13 @@ def test_a_name_that_leads_out_is_refused(tmp_path: Path, name: str) -> None:
     assert list(tmp_path.rglob("*")) == [target]
 
 
-def test_no_link_and_no_device_comes(tmp_path: Path) -> None:
+def test_links_and_devices_are_not_unpacked(tmp_path: Path) -> None:
     kinds = (tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE, tarfile.CHRTYPE)
     unpack(packed(*((f"node0/{kind.decode()}", kind, "/etc/passwd") for kind in kinds)), tmp_path)
     assert list(tmp_path.rglob("*")) == []
 
 
-def test_a_link_that_lies_there_is_not_followed(tmp_path: Path) -> None:
+def test_existing_symlink_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "mine").write_text("mine")
     (tmp_path / "0.log").symlink_to(tmp_path / "mine")
     with pytest.raises(OSError, match="0.log"):
@@ -83,7 +83,7 @@ def with_free(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda _path: types.SimpleNamespace(free=size))
 
 
-def test_a_small_archive_of_huge_files_does_not_fill_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_decompression_bomb_does_not_fill_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bomb = packed(("node0/1.log", tarfile.REGTYPE, "few"), ("node0/2.log", tarfile.REGTYPE, "\0" * 5_000_000))
     assert len(bomb.getvalue()) < 10_000
     with_free(monkeypatch, _disk_room.KEEP_FREE + 4_000_000)
@@ -94,7 +94,7 @@ def test_a_small_archive_of_huge_files_does_not_fill_the_disk(tmp_path: Path, mo
     assert [path.name for path in tmp_path.rglob("*.log")] == ["1.log"]
 
 
-def test_of_what_was_measured_no_more_than_can_be_is_unpacked(tmp_path: Path) -> None:
+def test_measurements_above_size_limit_are_not_unpacked(tmp_path: Path) -> None:
     members = [(f"node0/measured/{number}", tarfile.REGTYPE, "x" * 1000) for number in range(3)]
     unpack(packed(*members), tmp_path, most=3000)
     with pytest.raises(AnsibleActionFail, match="more than a run ever measures"):
@@ -102,9 +102,7 @@ def test_of_what_was_measured_no_more_than_can_be_is_unpacked(tmp_path: Path) ->
     assert not (tmp_path / "new" / "node0" / "gpus.csv").exists()
 
 
-def test_an_archive_of_too_many_files_is_not_unpacked_to_its_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unpacking_stops_at_too_many_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_logs, "MOST_FILES", 3)
     with pytest.raises(AnsibleActionFail, match="more than 3 files"):
         unpack(packed(*((f"{number}.log", tarfile.REGTYPE, "x") for number in range(9))), tmp_path)
@@ -135,7 +133,7 @@ def fetch(monkeypatch: pytest.MonkeyPatch, node: Any, directory: Path, **given: 
     return action.run(None, {"inventory_hostname": "node1"})
 
 
-def test_more_than_there_is_room_for_is_not_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fetch_stops_when_logs_exceed_free_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     node = Node(size=2_000_000_000, last=False)
     with_free(monkeypatch, _disk_room.KEEP_FREE + 1_900_000_000)
     with pytest.raises(
@@ -145,9 +143,7 @@ def test_more_than_there_is_room_for_is_not_asked_for(tmp_path: Path, monkeypatc
     assert node.sent == 1, "the first piece comes with the size"
 
 
-def test_a_node_that_sends_without_end_is_not_listened_to_for_ever(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_node_that_sends_endlessly_is_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     node = Node(size=1000, last=False)
     with pytest.raises(AnsibleActionFail, match="what node1 sent is not a complete archive of logs"):
         fetch(monkeypatch, node, tmp_path)
@@ -157,7 +153,7 @@ def test_a_node_that_sends_without_end_is_not_listened_to_for_ever(
 @pytest.mark.parametrize(
     "problem", [AnsibleConnectionFailure("no route"), AnsibleActionFail("no Python"), OSError(28, "No space left")]
 )
-def test_what_is_not_required_costs_a_warning_where_it_cannot_be_had(
+def test_optional_measurements_that_cannot_be_fetched_give_a_warning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, problem: Exception, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def refuse(*_arguments: object) -> None:
@@ -177,7 +173,7 @@ def test_what_is_not_required_costs_a_warning_where_it_cannot_be_had(
 LEFT = {"limit": 64 << 20, "files": [], "count": 0, "size": 0}
 
 
-def test_what_a_node_has_kept_is_told() -> None:
+def test_measurements_left_on_node_are_listed() -> None:
     kept = {"file": "measured/\x1b[2Jbig.csv", "size": 70_000_000, "kept": 0}
     shortened = {"file": "launcher.log", "size": 90_000_000, "kept": 8_000_000}
     assert left_out_in_words("gpu1", "first", LEFT) == ""

@@ -1,4 +1,4 @@
-"""What a job has written is brought here, whatever becomes of it on the way."""
+"""Outputs of a job are fetched, whatever happens on the way."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def here(target: Path) -> dict[str, bytes]:
     return {str(path.relative_to(target)): path.read_bytes() for path in target.rglob("*") if path.is_file()}
 
 
-def test_all_of_it_comes_with_its_time_and_not_again(
+def test_outputs_keep_their_mtime_and_are_fetched_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert fetch(monkeypatch, Node(), tmp_path)["failures"] == {}
@@ -73,10 +73,10 @@ def test_all_of_it_comes_with_its_time_and_not_again(
     assert not fetch(monkeypatch, node, tmp_path)["changed"] and node.asked == []
 
 
-def test_how_far_it_is_and_how_long_it_will_take_is_told(
+def test_progress_shows_amount_and_remaining_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Of 16 bytes a call brings 4, in 30 seconds."""
+    """Each call fetches 4 of 16 bytes, in 30 seconds."""
     clock = itertools.count(step=30)
     monkeypatch.setattr(run_outputs, "time", types.SimpleNamespace(monotonic=lambda: next(clock)))
     fetch(monkeypatch, Node(), tmp_path)
@@ -86,7 +86,7 @@ def test_how_far_it_is_and_how_long_it_will_take_is_told(
     assert told[0].startswith("[muster] gpu1: 0.0 of 0.0 GB, 0 MB/s, ")
 
 
-def test_what_was_interrupted_goes_on_where_it_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupted_fetch_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(AnsibleConnectionFailure):
         fetch(monkeypatch, Node(calls=2), tmp_path)
     assert list(here(tmp_path).values()) == [b"01234567"], "of which nothing has its name yet"
@@ -98,7 +98,7 @@ def test_what_was_interrupted_goes_on_where_it_stopped(tmp_path: Path, monkeypat
     assert here(tmp_path) == CONTENT
 
 
-def test_a_file_that_cannot_be_had_is_told_and_the_others_come(
+def test_file_that_cannot_be_read_is_reported_and_others_are_fetched(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     answer = fetch(monkeypatch, Node(problems={"run/deep/last.pt": "it has changed\x1b[2J since"}), tmp_path)
@@ -119,14 +119,12 @@ def test_a_file_that_cannot_be_had_is_told_and_the_others_come(
         {},
     ],
 )
-def test_a_node_that_answers_what_it_likes_leaves_no_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: Any
-) -> None:
+def test_malformed_answer_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: Any) -> None:
     failures = fetch(monkeypatch, lambda *_arguments: answer, tmp_path, FILES[:1])["failures"]
     assert set(failures) == {"run/deep/last.pt"} and here(tmp_path) == {}
 
 
-def test_a_link_that_lies_here_is_not_written_through(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_existing_symlink_is_replaced_not_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "mine").write_text("mine")
     (tmp_path / "out" / "run" / "deep").mkdir(parents=True)
     (tmp_path / "out" / "run" / "deep" / "last.pt").symlink_to(tmp_path / "mine")
@@ -135,16 +133,14 @@ def test_a_link_that_lies_here_is_not_written_through(tmp_path: Path, monkeypatc
     assert not (tmp_path / "out" / "run" / "deep" / "last.pt").is_symlink()
 
 
-def test_a_name_that_leads_out_is_refused_before_anything_comes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_path_outside_target_is_refused_before_any_transfer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     node = Node()
     with pytest.raises(AnsibleActionFail, match="gpu1 has files that cannot be fetched: 'run/../../x'"):
         fetch(monkeypatch, node, tmp_path, [*FILES, {"name": "run/../../x", "size": 1, "mtime": 1}])
     assert node.asked == [] and here(tmp_path) == {}
 
 
-def test_more_than_there_is_room_for_is_not_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_outputs_larger_than_free_space_are_not_requested(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     free = types.SimpleNamespace(free=_disk_room.KEEP_FREE + 10)
     monkeypatch.setattr(shutil, "disk_usage", lambda _path: free)
     node = Node()
@@ -157,6 +153,6 @@ def test_more_than_there_is_room_for_is_not_asked_for(tmp_path: Path, monkeypatc
     assert node.asked == []
 
 
-def test_check_mode_brings_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_check_mode_fetches_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert fetch(monkeypatch, Node(calls=0), tmp_path / "new", check_mode=True)["changed"]
     assert not (tmp_path / "new").exists()

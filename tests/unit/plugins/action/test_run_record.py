@@ -54,7 +54,7 @@ def opened(directory: Path, run_id: str = "first") -> Path:
     return Path(open_record(directory, run_id, {**PLAN, "run_id": run_id})["record"])
 
 
-def test_a_record_holds_the_plan_and_a_token_that_only_its_owner_reads(tmp_path: Path) -> None:
+def test_record_holds_plan_and_owner_only_token(tmp_path: Path) -> None:
     record = opened(tmp_path / "runs")
     assert record == tmp_path / "runs" / "first"
     assert json.loads((record / "plan.json").read_text()) == PLAN
@@ -64,14 +64,14 @@ def test_a_record_holds_the_plan_and_a_token_that_only_its_owner_reads(tmp_path:
     assert (opened(tmp_path, "second") / "token").read_text() != token
 
 
-def test_latest_names_the_run_that_was_opened_last(tmp_path: Path) -> None:
+def test_latest_points_to_run_opened_last(tmp_path: Path) -> None:
     for run_id in ("b", "a", "c"):
         opened(tmp_path, run_id)
         assert read_record(tmp_path, "", ["node0", "node1"])["run_id"] == run_id
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b", "c", "latest"]
 
 
-def test_a_name_is_used_once(tmp_path: Path) -> None:
+def test_run_id_with_a_record_is_refused(tmp_path: Path) -> None:
     token = (opened(tmp_path) / "token").read_text()
     with pytest.raises(AnsibleActionFail, match="run_id first is taken: its record is in .*first"):
         opened(tmp_path)
@@ -79,20 +79,20 @@ def test_a_name_is_used_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("before", [False, True])
-def test_the_name_of_the_link_is_no_name_of_a_run(tmp_path: Path, before: bool) -> None:
+def test_run_id_latest_is_refused(tmp_path: Path, before: bool) -> None:
     if before:
         opened(tmp_path)
     with pytest.raises(AnsibleActionFail, match="run_id latest is reserved"):
         opened(tmp_path, "latest")
 
 
-def test_a_directory_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+def test_error_names_unwritable_records_directory(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(AnsibleActionFail, match="cannot make the run's record .*launch_runs_directory"):
         opened(tmp_path / "file")
 
 
-def test_a_record_that_is_dropped_leaves_its_name_and_the_link_as_they_were(tmp_path: Path) -> None:
+def test_dropping_a_record_frees_its_name_and_restores_latest(tmp_path: Path) -> None:
     (tmp_path / "notes").mkdir()  # somebody's own
     for number, run_id in enumerate(("b", "a", "c")):
         os.utime(opened(tmp_path, run_id) / "plan.json", (number, number))
@@ -107,7 +107,7 @@ def test_a_record_that_is_dropped_leaves_its_name_and_the_link_as_they_were(tmp_
     assert [path.name for path in tmp_path.iterdir()] == ["notes"]
 
 
-def test_dropping_takes_nothing_that_others_have_put_there(tmp_path: Path) -> None:
+def test_dropping_a_record_keeps_foreign_files(tmp_path: Path) -> None:
     record = opened(tmp_path)
     (record / "notes.txt").write_text("mine")
     drop_record(tmp_path, "first")
@@ -117,14 +117,14 @@ def test_dropping_takes_nothing_that_others_have_put_there(tmp_path: Path) -> No
 # --- Reading ----------------------------------------------------------------------------------------------------------
 
 
-def test_reading_gives_the_plan_and_the_nodes_that_the_inventory_has(tmp_path: Path) -> None:
+def test_reading_returns_plan_and_nodes_in_inventory(tmp_path: Path) -> None:
     record = opened(tmp_path)
     read = read_record(tmp_path, "first", ["node7", "node1"])
     assert read == {"changed": False, "run_id": "first", "record": str(record), "plan": PLAN, "names": ["node1"]}
     assert read_record(tmp_path, "", ["node1"])["record"] == str(record), "the link is followed"
 
 
-def test_the_beginning_of_a_name_will_do_where_it_is_of_one_run(tmp_path: Path) -> None:
+def test_unique_prefix_of_run_id_finds_the_run(tmp_path: Path) -> None:
     for run_id in ("train-1", "train-10", "eval-1"):
         opened(tmp_path, run_id)
     for given, meant in (
@@ -139,13 +139,13 @@ def test_the_beginning_of_a_name_will_do_where_it_is_of_one_run(tmp_path: Path) 
         read_record(tmp_path, "train", ["node0"])
 
 
-def test_without_a_record_each_host_may_be_a_node(tmp_path: Path) -> None:
+def test_without_a_record_every_host_counts_as_node(tmp_path: Path) -> None:
     for run_id in ("", "first"):
         read = read_record(tmp_path, run_id, ["node0"])
         assert (read["plan"], read["names"], read["run_id"]) == (None, ["node0"], run_id)
 
 
-def test_another_inventory_is_noticed(tmp_path: Path) -> None:
+def test_inventory_without_nodes_of_the_run_is_refused(tmp_path: Path) -> None:
     opened(tmp_path)
     with pytest.raises(AnsibleActionFail, match="none of the nodes of run first is in this inventory: node0, node1"):
         read_record(tmp_path, "first", ["other"])
@@ -162,7 +162,9 @@ def test_another_inventory_is_noticed(tmp_path: Path) -> None:
         ("", {"launch_runs_directory": "../records", "inventory_dir": "/inventory"}, "/inventory/../records"),
     ],
 )
-def test_where_the_records_lie(given: str, host: dict[str, Any], expected: str) -> None:
+def test_records_directory_comes_from_option_variable_or_inventory(
+    given: str, host: dict[str, Any], expected: str
+) -> None:
     task_vars = {"groups": {"training": ["node0"]}, "hostvars": {"node0": host}, "playbook_dir": "/playbook"}
     assert records_directory(given, "training", task_vars) == Path(expected)
     if not given:
@@ -172,7 +174,7 @@ def test_where_the_records_lie(given: str, host: dict[str, Any], expected: str) 
 # --- Closing ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_run_that_went_well(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_successful_run_writes_result_and_removes_token(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     record = opened(tmp_path)
     result = closed(tmp_path, result=ended(), said={"accuracy": 0.97})
     assert "failed" not in result
@@ -184,9 +186,7 @@ def test_a_run_that_went_well(tmp_path: Path, capsys: pytest.CaptureFixture[str]
 
 
 @pytest.mark.parametrize("state", ["failed", "stopped"])
-def test_a_run_that_did_not_go_well_fails_the_task(
-    tmp_path: Path, state: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_failed_or_stopped_run_fails_the_task(tmp_path: Path, state: str, capsys: pytest.CaptureFixture[str]) -> None:
     record = opened(tmp_path)
     result = closed(tmp_path, result=ended(state, 1, reason="because"))
     assert result["failed"] and result["msg"] == f"run first {state}"
@@ -195,9 +195,7 @@ def test_a_run_that_did_not_go_well_fails_the_task(
     assert json.loads((record / "result.json").read_text())["state"] == state
 
 
-def test_what_comes_after_a_run_that_did_not_go_well_may_come_before_its_failure(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_failure_can_be_raised_after_the_record_is_closed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     opened(tmp_path)
     result = closed(tmp_path, result=ended("failed", 1), fail=False)
     assert result["verdict"]["state"] == "failed" and "run first failed" in capsys.readouterr().out
@@ -219,7 +217,7 @@ FAILED = {**RUNNING, "state": "failed", "message": "node0 is lost: no sign of li
 DIED = {**RUNNING, "state": "died"}
 
 
-def test_rank_0_is_lost_and_the_others_say_that_it_is_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_verdict_comes_from_other_nodes_when_rank_0_is_lost(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     record = opened(tmp_path)
     result = closed(tmp_path, reads={"node0": None, "node1": FAILED})
     assert result["failed"] and "node0 is lost: no sign of life" in capsys.readouterr().out
@@ -235,7 +233,7 @@ def test_rank_0_is_lost_and_the_others_say_that_it_is_over(tmp_path: Path, capsy
         ({}, "no node is reachable from here"),
     ],
 )
-def test_a_run_that_was_lost_sight_of_is_not_called_over(tmp_path: Path, reads: dict[str, Any], words: str) -> None:
+def test_run_that_may_still_be_active_gets_no_verdict(tmp_path: Path, reads: dict[str, Any], words: str) -> None:
     record = opened(tmp_path)
     result = closed(tmp_path, reads=reads)
     assert result["failed"] and words in result["msg"] and "status.yml -e run_id=first" in result["msg"]
@@ -258,7 +256,7 @@ def failed_with(error: str, last_lines: str = "") -> dict[str, Any]:
         ("ValueError: boom", ""),
     ],
 )
-def test_a_failure_that_is_known_is_shown_with_its_cause_and_what_to_do(
+def test_known_failure_is_shown_with_cause_and_remedy(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], error: str, known: str
 ) -> None:
     opened(tmp_path)
@@ -270,7 +268,7 @@ def test_a_failure_that_is_known_is_shown_with_its_cause_and_what_to_do(
         assert known in lines
 
 
-def test_the_last_lines_of_what_failed_are_shown_and_tell_what_the_error_does_not(
+def test_last_lines_of_failed_rank_are_shown_and_explain_the_error(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     record = opened(tmp_path)
@@ -292,9 +290,7 @@ def judged(directory: Path, reads: dict[str, Any], run_id: str = "first") -> dic
     return judge_record(directory, {"run_id": run_id, "reads": reads})
 
 
-def test_what_a_job_reported_while_nobody_watched_is_in_the_record(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_values_reported_by_unwatched_job_are_recorded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     record = opened(tmp_path)
     over = {**RUNNING, "state": "succeeded"}
     judged(tmp_path, {"node0": {**over, "result": ended(), "said": {"accuracy": 0.97}}, "node1": {**over, "said": {}}})
@@ -302,7 +298,7 @@ def test_what_a_job_reported_while_nobody_watched_is_in_the_record(
     assert "  accuracy: 0.97" in capsys.readouterr().out
 
 
-def test_what_was_reported_after_the_watch_had_lost_sight_is_added(tmp_path: Path) -> None:
+def test_values_reported_after_watch_lost_the_run_are_added(tmp_path: Path) -> None:
     record = opened(tmp_path)
     read = {**RUNNING, "state": "succeeded", "result": ended(), "said": {"accuracy": 0.97, "loss": 0.1}}
     closed(tmp_path, reads={"node0": read, "node1": RUNNING}, said={"loss": 0.1})
@@ -310,7 +306,7 @@ def test_what_was_reported_after_the_watch_had_lost_sight_is_added(tmp_path: Pat
 
 
 @pytest.mark.parametrize("run_id", ["first", ""])
-def test_who_asks_after_the_end_gets_the_verdict_and_writes_it(
+def test_verdict_is_written_when_asked_for_after_the_end(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], run_id: str
 ) -> None:
     record = opened(tmp_path)
@@ -324,7 +320,7 @@ def test_who_asks_after_the_end_gets_the_verdict_and_writes_it(
     assert not (record / "token").exists()
 
 
-def test_a_verdict_that_is_there_is_shown_and_left_as_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_existing_verdict_is_shown_and_not_rewritten(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     record = opened(tmp_path)
     closed(tmp_path, result=ended(), said={"accuracy": 0.97})
     before = (record / "result.json").read_bytes()
@@ -335,7 +331,7 @@ def test_a_verdict_that_is_there_is_shown_and_left_as_it_is(tmp_path: Path, caps
     assert (record / "result.json").read_bytes() == before
 
 
-def test_a_verdict_without_rank_0_s_word_is_mended_once_that_is_there(tmp_path: Path) -> None:
+def test_verdict_is_corrected_once_rank_0_answers(tmp_path: Path) -> None:
     opened(tmp_path)
     closed(tmp_path, reads={"node0": None, "node1": FAILED}, said={"accuracy": 0.97})
     again = judged(tmp_path, {"node0": None, "node1": FAILED})
@@ -346,7 +342,7 @@ def test_a_verdict_without_rank_0_s_word_is_mended_once_that_is_there(tmp_path: 
     assert json.loads((tmp_path / "first" / "result.json").read_text())["said"] == {"accuracy": 0.97}
 
 
-def test_rank_0_died_and_all_others_are_through(tmp_path: Path) -> None:
+def test_dead_supervisor_of_rank_0_is_first_failure(tmp_path: Path) -> None:
     opened(tmp_path)
     answer = judged(tmp_path, {"node0": DIED, "node1": FAILED})
     assert answer["verdict"]["first_failure"] == {
@@ -359,7 +355,7 @@ def test_rank_0_died_and_all_others_are_through(tmp_path: Path) -> None:
     }
 
 
-def test_rank_0_s_node_is_off_and_all_others_are_through(tmp_path: Path) -> None:
+def test_unreachable_rank_0_node_is_first_failure_until_it_answers(tmp_path: Path) -> None:
     opened(tmp_path)
     answer = judged(tmp_path, {"node0": None, "node1": FAILED})
     assert answer["verdict"]["first_failure"]["node"] == "node0"
@@ -380,13 +376,13 @@ def test_rank_0_s_node_is_off_and_all_others_are_through(tmp_path: Path) -> None
         {},
     ],
 )
-def test_no_verdict_on_a_run_that_goes_on_or_may_do_so(tmp_path: Path, reads: dict[str, Any]) -> None:
+def test_no_verdict_on_run_that_is_or_may_be_active(tmp_path: Path, reads: dict[str, Any]) -> None:
     record = opened(tmp_path)
     assert judged(tmp_path, reads) == {"changed": False, "record": "", "verdict": None}
     assert sorted(path.name for path in record.iterdir()) == ["plan.json", "token"]
 
 
-def test_what_a_run_that_goes_on_costs_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_cost_of_active_run_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     opened(tmp_path)
     plan = {**PLAN, "run_id": "first", "nodes": [{"name": f"node{n}", "price_per_hour": 1.8} for n in (0, 1)]}
     (tmp_path / "first" / "plan.json").write_text(json.dumps(plan))
@@ -395,17 +391,17 @@ def test_what_a_run_that_goes_on_costs_is_told(tmp_path: Path, capsys: pytest.Ca
     assert capsys.readouterr().out == "run first costs 3.60 USD an hour, 3.60 USD so far\n"
 
 
-def test_no_verdict_on_a_run_from_elsewhere(tmp_path: Path) -> None:
+def test_no_verdict_on_run_without_local_record(tmp_path: Path) -> None:
     assert judged(tmp_path / "none", {"node0": DIED})["verdict"] is None
 
 
-def test_the_newest_run_of_the_nodes_may_be_another_than_that_of_the_record(tmp_path: Path) -> None:
+def test_result_of_unrecorded_run_gives_no_verdict(tmp_path: Path) -> None:
     opened(tmp_path)
     other = {**RUNNING, "run_id": "second", "state": "succeeded", "result": ended()}
     assert judged(tmp_path, {"node0": other}, "")["verdict"] is None
 
 
-def test_a_record_that_only_others_may_write_is_shown(
+def test_verdict_is_shown_when_record_is_read_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     opened(tmp_path)
@@ -420,7 +416,7 @@ def test_a_record_that_only_others_may_write_is_shown(
     assert "run first succeeded" in capsys.readouterr().out
 
 
-def test_a_verdict_that_cannot_be_written_is_shown_all_the_same(
+def test_verdict_is_shown_when_the_disk_is_full(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     record = opened(tmp_path)
@@ -438,7 +434,7 @@ def test_a_verdict_that_cannot_be_written_is_shown_all_the_same(
     assert sorted(path.name for path in record.iterdir()) == ["plan.json", "token"], "half of it lies there"
 
 
-def test_rank_0_s_word_counts_also_where_it_came_late(tmp_path: Path) -> None:
+def test_late_result_of_rank_0_decides_the_verdict(tmp_path: Path) -> None:
     opened(tmp_path)
     over = {**RUNNING, "state": "succeeded", "result": ended()}
     answer = closed(tmp_path, reads={"node0": over, "node1": None})

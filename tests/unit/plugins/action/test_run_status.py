@@ -1,4 +1,4 @@
-"""Where a run stands, as a table."""
+"""The status of a run as a table."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def seen(name: str, rank: int, **more: Any) -> dict[str, Any]:
     return {"changed": False, "run": run}
 
 
-def test_the_table() -> None:
+def test_table_shows_state_of_each_node() -> None:
     nodes = [
         node_status("node9", seen("node9", 0)),
         node_status("node10", seen("node10", 1, ranks=[2], state="failed", message="node9 is lost: silent")),
@@ -70,7 +70,7 @@ def gpu(index: int, **more: float | None) -> dict[str, Any]:
     }
 
 
-def test_what_gpus_do_stands_in_the_table() -> None:
+def test_table_shows_gpu_utilization_and_memory() -> None:
     idle = gpu(1, utilization_percent=0.0, memory_used_mib=4.0)
     untold = gpu(0, utilization_percent=None, memory_used_mib=None)
     gpus = {
@@ -91,7 +91,7 @@ def test_what_gpus_do_stands_in_the_table() -> None:
     )
 
 
-def test_a_node_whose_clock_is_ahead_has_come_into_its_state_just_now() -> None:
+def test_node_with_clock_ahead_shows_zero_duration() -> None:
     assert render_status([node_status("a", seen("a", 0, since=8200.0))], 1000.0).splitlines()[1].split() == [
         *("a", "0-1", "running", "0:00:00", "step", "7")
     ]
@@ -100,7 +100,7 @@ def test_a_node_whose_clock_is_ahead_has_come_into_its_state_just_now() -> None:
 @pytest.mark.parametrize(
     ("name", "reason"), [("", "Is a directory"), ("gone/status.json", "No such file or directory")]
 )
-def test_a_file_that_cannot_be_written_is_named(tmp_path: Path, name: str, reason: str) -> None:
+def test_error_names_json_file_that_cannot_be_written(tmp_path: Path, name: str, reason: str) -> None:
     with pytest.raises(AnsibleActionFail) as caught:
         write_json(str(tmp_path / name), {"run_ids": [], "nodes": []})
     assert str(caught.value).startswith(
@@ -108,7 +108,7 @@ def test_a_file_that_cannot_be_written_is_named(tmp_path: Path, name: str, reaso
     )
 
 
-def test_a_job_that_has_stopped_to_write_shows() -> None:
+def test_table_shows_how_long_a_job_has_been_silent() -> None:
     table = render_status(
         [node_status("a", seen("a", 0, silence=59.9)), node_status("b", seen("b", 1, silence=250.0))], 2000.0
     )
@@ -119,7 +119,7 @@ def test_a_job_that_has_stopped_to_write_shows() -> None:
 
 
 @given(st.text())
-def test_any_line_is_one_line_of_the_table(text: str) -> None:
+def test_any_last_line_takes_one_printable_table_row(text: str) -> None:
     table = render_status([node_status("a", seen("a", 0, last_line=text))], 2000.0)
     assert len(table.split("\n")) == 2
     assert all(character.isprintable() or character == "\n" for character in table)

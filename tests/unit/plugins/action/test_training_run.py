@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What `--check` shows of a start."""
+"""What `--check` shows before a run starts."""
 
 from __future__ import annotations
 
@@ -54,13 +54,13 @@ each_launcher = pytest.mark.parametrize("launcher", LAUNCHERS, ids=lambda given:
 
 
 @each_launcher
-def test_each_file_that_the_plan_tells_of_is_shown(launcher: dict[str, Any]) -> None:
+def test_check_mode_shows_each_planned_file(launcher: dict[str, Any]) -> None:
     for node in planned(**launcher).values():
         assert sorted(header.split()[0] for header in shown(node["plan"], {})) == node["files"]
 
 
 @each_launcher
-def test_each_file_that_a_start_writes_is_shown(
+def test_check_mode_shows_each_file_a_start_writes(
     launcher: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(run_start, "spawn_detached", lambda *_arguments: None)
@@ -74,7 +74,7 @@ def test_each_file_that_a_start_writes_is_shown(
         assert set(shown(plan, {})) == there
 
 
-def test_a_file_is_shown_once_and_secrets_and_our_own_programs_are_not() -> None:
+def test_diff_hides_secrets_and_text_of_own_programs() -> None:
     plan = planned(launcher="mpirun")["node1"]["plan"]
     texts = shown(plan, {"API_KEY": "s3cr3t", "A": "1"})
     assert json.loads(texts["plan.json (0600)"]) == {**plan, "files": ["hostfile", "rank.json"]}

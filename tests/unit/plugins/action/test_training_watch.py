@@ -31,12 +31,12 @@ from ansible_collections.muster.training.plugins.plugin_utils._on_node import No
         ("  indented", "  indented"),
     ],
 )
-def test_a_line_as_a_terminal_leaves_it(line: str, shown: str) -> None:
+def test_line_with_carriage_returns_shows_what_a_terminal_would(line: str, shown: str) -> None:
     assert visible(line) == shown
 
 
 @given(st.text())
-def test_no_line_takes_another_back(line: str) -> None:
+def test_visible_line_has_no_carriage_return(line: str) -> None:
     assert "\r" not in visible(line)
 
 
@@ -60,7 +60,7 @@ def test_no_line_takes_another_back(line: str) -> None:
     ],
     ids=lambda value: str(value)[:40],
 )
-def test_what_a_job_says_of_itself(line: str, said: dict[str, Any] | None) -> None:
+def test_only_well_formed_result_lines_are_reported(line: str, said: dict[str, Any] | None) -> None:
     assert reported(line) == said
 
 
@@ -138,7 +138,7 @@ def shown(capsys: pytest.CaptureFixture[str]) -> list[str]:
     return capsys.readouterr().out.splitlines()
 
 
-def test_output_and_events_are_shown_as_they_come(watch: Watch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_output_and_events_are_shown_in_order(watch: Watch, capsys: pytest.CaptureFixture[str]) -> None:
     result, _script = watch(
         answer("step 1\nstep 2\n", "all 2 nodes have checked in"), answer("10%\r100%\n\n  x\n"), END
     )
@@ -146,31 +146,31 @@ def test_output_and_events_are_shown_as_they_come(watch: Watch, capsys: pytest.C
     assert (result["lost"], result["result"], result["changed"]) == (False, {"state": "succeeded"}, False)
 
 
-def test_a_progress_bar_is_the_last_line(watch: Watch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unfinished_progress_bar_counts_as_last_line(watch: Watch, capsys: pytest.CaptureFixture[str]) -> None:
     shown_last = "epoch 1:  40%|####      | 4/10"
     watch(answer("step 1\n"), answer(unfinished=shown_last), answer(), END, seconds=12.0, progress_interval=20)
     assert [line for line in shown(capsys) if "last line" in line] == [f"[muster] 0:00:00 last line: {shown_last}"]
 
 
-def test_what_the_job_reports_is_returned_and_not_shown(watch: Watch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_reported_values_are_returned_and_not_shown(watch: Watch, capsys: pytest.CaptureFixture[str]) -> None:
     first = answer('MUSTER_RESULT {"a": 1, "b": 1}\nstep\n')
     result, _script = watch(first, answer('MUSTER_RESULT {"b": 2}\n', active=False))
     assert result["said"] == {"a": 1, "b": 2}
     assert shown(capsys) == ["step"]
 
 
-def test_the_last_output_is_shown_before_the_end(watch: Watch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_last_output_is_shown_before_final_event(watch: Watch, capsys: pytest.CaptureFixture[str]) -> None:
     watch(answer("the end\n", "it is over", active=False))
     assert shown(capsys) == ["the end", "[muster] it is over"]
 
 
-def test_each_question_goes_on_where_the_last_answer_ended(watch: Watch) -> None:
+def test_each_request_continues_at_previous_cursor(watch: Watch) -> None:
     _result, script = watch(answer("x\n", cursors={"/l": 2}), answer("y\n", cursors={"/l": 4}), END)
     assert [request["cursors"] for request in script.requests] == [{}, {"/l": 2}, {"/l": 4}]
     assert {request["operation"] for request in script.requests} == {"watch"}
 
 
-def test_a_line_of_progress_comes_now_and_then(watch: Watch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_progress_line_is_shown_once_per_interval(watch: Watch, capsys: pytest.CaptureFixture[str]) -> None:
     nodes = [{"state": state} for state in ("running", "ended", "lost", "waiting")]
     begun = {"state": "running", "nodes": nodes, "started": 4000.0}  # by the node's clock, and before we looked
     running = [answer(status={**begun, "updated": 7600.0 + 5 * number}) for number in range(8)]
@@ -182,13 +182,15 @@ def test_a_line_of_progress_comes_now_and_then(watch: Watch, capsys: pytest.Capt
     ]
 
 
-def test_what_the_job_reports_is_no_last_line(watch: Watch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_report_line_is_not_shown_as_last_line(watch: Watch, capsys: pytest.CaptureFixture[str]) -> None:
     begun = answer(status={"state": "running", "started": 1000.0, "updated": 1060.0})  # of a node that is not the first
     watch(answer('step 7\n \nMUSTER_RESULT {"a": 1}\n'), begun, END, seconds=30.0)
     assert shown(capsys)[-1] == "[muster] 0:01:00 reported: a 1; last line: step 7"
 
 
-def test_of_a_job_that_only_reports_the_newest_is_shown(watch: Watch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_progress_line_shows_newest_report_of_job_without_output(
+    watch: Watch, capsys: pytest.CaptureFixture[str]
+) -> None:
     begun = {"state": "running", "started": 1000.0, "updated": 1060.0}
     reports = 'MUSTER_RESULT {"step": 9, "loss": 1}\nMUSTER_RESULT {"step": 10, "val_loss": 0.123456, "more": [1]}\n'
     watch(answer(status=begun), answer(reports, status=begun), answer("", status=begun), END, seconds=30.0)
@@ -199,7 +201,7 @@ def test_of_a_job_that_only_reports_the_newest_is_shown(watch: Watch, capsys: py
     ]
 
 
-def test_a_job_that_hangs_is_noticed(watch: Watch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_progress_line_tells_how_long_a_job_has_been_silent(watch: Watch, capsys: pytest.CaptureFixture[str]) -> None:
     begun = {"state": "running", "nodes": [{"state": "running"}], "started": 0.0, "updated": 400.0}
     hanging = [answer(status=begun, silence=silence) for silence in (59.0, 89.0, 3661.0)]
     watch(answer("warnings.warn(\n"), *hanging, END, seconds=30.0)
@@ -210,21 +212,21 @@ def test_a_job_that_hangs_is_noticed(watch: Watch, capsys: pytest.CaptureFixture
     ]
 
 
-def test_what_is_left_out_is_said(watch: Watch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_skipped_output_is_announced_with_path_of_full_log(watch: Watch, capsys: pytest.CaptureFixture[str]) -> None:
     late = answer('MUSTER_RESULT {"a": 1}\nstep 9\n', left_out={"/run/stdout.log": 198_400_000})
     result, _script = watch(late, END)
     assert shown(capsys) == ["[muster] 198 MB of output skipped; full log: node0:/run/stdout.log", "step 9"]
     assert result["said"] == {"a": 1}
 
 
-def test_a_report_that_is_not_to_be_trusted_ends_nothing(watch: Watch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_malformed_report_does_not_end_the_watch(watch: Watch, capsys: pytest.CaptureFixture[str]) -> None:
     line = "MUSTER_RESULT " + '{"a":' * 100_000
     result, _script = watch(answer(f"{line}\nstep 1\n"), END)
     assert (result["said"], result["result"]) == ({}, {"state": "succeeded"})
     assert shown(capsys) == [line, "step 1"]
 
 
-def test_a_node_that_falls_silent_for_a_while_is_waited_for(watch: Watch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_watch_resumes_after_node_was_silent_for_a_while(watch: Watch, capsys: pytest.CaptureFixture[str]) -> None:
     result, script = watch(
         answer("a\n", cursors={"/l": 2}), SILENT, SILENT, answer("b\n"), END, seconds=3.0, patience=30
     )
@@ -233,27 +235,27 @@ def test_a_node_that_falls_silent_for_a_while_is_waited_for(watch: Watch, capsys
     assert shown(capsys) == ["a", "b"]
 
 
-def test_a_node_that_stays_silent_is_lost(watch: Watch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_run_is_lost_when_node_stays_silent(watch: Watch, capsys: pytest.CaptureFixture[str]) -> None:
     result, _script = watch(answer('MUSTER_RESULT {"a": 1}\n'), SILENT, seconds=3.0, patience=10)
     assert result == {"changed": False, "lost": True, "result": None, "said": {"a": 1}}
     assert shown(capsys) == ["[muster] node0 has not answered for 11 s: timed out"]
 
 
-def test_it_ends_with_the_ansible_that_has_started_it(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As where a terminal is closed: a process that shows a run to nobody would be left here."""
+def test_watch_ends_when_parent_ansible_is_gone(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As when a terminal is closed: otherwise a process would stay here that shows the run to nobody."""
     parents = iter([7, 7, 7, 1])
     monkeypatch.setattr(os, "getppid", lambda: next(parents))
     result, script = watch(answer(), answer())
     assert result["lost"] and len(script.requests) == 2
 
 
-def test_patience_begins_anew_with_each_answer(watch: Watch) -> None:
+def test_patience_restarts_with_each_answer(watch: Watch) -> None:
     silences = [SILENT, SILENT, answer()] * 5
     result, _script = watch(*silences, END, seconds=3.0, patience=10)
     assert not result["lost"]
 
 
-def test_a_node_that_has_no_such_run_fails_at_once(watch: Watch) -> None:
+def test_unknown_run_fails_at_once(watch: Watch) -> None:
     result, script = watch(NodeRefusal("node0: there is no run first on this node"))
     assert result["failed"] and "there is no run first" in result["msg"]
     assert len(script.requests) == 1
@@ -267,7 +269,7 @@ TROUBLE = [
 
 
 @pytest.mark.parametrize("trouble", TROUBLE)
-def test_trouble_of_a_moment_is_waited_out(
+def test_watch_survives_temporary_connection_trouble(
     watch: Watch, capsys: pytest.CaptureFixture[str], trouble: Exception
 ) -> None:
     result, script = watch(answer("a\n"), trouble, trouble, answer("b\n"), END, seconds=3.0, patience=10)
@@ -276,7 +278,7 @@ def test_trouble_of_a_moment_is_waited_out(
 
 
 @pytest.mark.parametrize("trouble", TROUBLE)
-def test_trouble_that_stays_leaves_the_run_lost_not_failed(
+def test_lasting_connection_trouble_leaves_run_lost_not_failed(
     watch: Watch, capsys: pytest.CaptureFixture[str], trouble: Exception
 ) -> None:
     result, _script = watch(answer('MUSTER_RESULT {"a": 1}\n'), SILENT, trouble, seconds=3.0, patience=10)
@@ -285,19 +287,19 @@ def test_trouble_that_stays_leaves_the_run_lost_not_failed(
     assert line.startswith("[muster] node0 has not answered for 11 s: ") and line.endswith("Killed")
 
 
-def test_a_supervisor_that_died_leaves_the_run_lost(watch: Watch) -> None:
+def test_dead_supervisor_leaves_run_lost(watch: Watch) -> None:
     result, _script = watch(answer(active=False, result=None, status={"state": "died"}))
     assert result["lost"] and result["result"] is None
 
 
-def test_a_rank_0_that_could_not_write_its_result_leaves_the_run_lost(watch: Watch) -> None:
-    """Its disk is full; the others can be asked."""
+def test_run_is_lost_when_rank_0_could_not_write_its_result(watch: Watch) -> None:
+    """The disk of rank 0 is full; the other nodes can still be asked."""
     over = {"state": "failed", "nodes": [{"state": "ended"}]}
     result, _script = watch(answer(active=False, result=None, status=over))
     assert result["lost"] and result["result"] is None
 
 
-def test_another_node_than_rank_0_s_has_no_result_and_is_not_lost(watch: Watch) -> None:
+def test_node_other_than_rank_0_has_no_result_and_is_not_lost(watch: Watch) -> None:
     result, _script = watch(answer(active=False, result=None, status={"state": "failed"}))
     assert not result["lost"] and result["result"] is None
 
@@ -305,7 +307,7 @@ def test_another_node_than_rank_0_s_has_no_result_and_is_not_lost(watch: Watch) 
 # --- Questions to a node ----------------------------------------------------------------------------------------------
 
 
-def test_an_answer_that_does_not_come_counts_as_silence(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_answer_counts_as_silence(monkeypatch: pytest.MonkeyPatch) -> None:
     hanging = threading.Event()
     monkeypatch.setattr(training_watch, "call_node", lambda *_arguments: hanging.wait(60))
     with pytest.raises(AnsibleConnectionFailure, match="no answer within 0.1 s"):
@@ -313,7 +315,7 @@ def test_an_answer_that_does_not_come_counts_as_silence(monkeypatch: pytest.Monk
     hanging.set()
 
 
-def test_answers_and_errors_of_the_node_are_handed_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_answers_and_errors_of_node_are_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(training_watch, "call_node", lambda *_arguments: {"active": True})
     assert Answers(None, {}).ask({}, 10.0) == {"active": True}
 

@@ -144,7 +144,7 @@ def project(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_line_a_role_and_each_failure_once(project: Path) -> None:
+def test_output_has_one_line_per_role_and_each_failure_once(project: Path) -> None:
     done = play(project, "site.yml")
     took = r" +([\d.]+ s|\d+ min \d+ s)"
     lines = [line.rstrip() for line in done.stdout.splitlines()]
@@ -169,7 +169,7 @@ def test_a_line_a_role_and_each_failure_once(project: Path) -> None:
     assert "\x1b" not in done.stdout and "\r" not in done.stdout
 
 
-def test_v_gives_the_output_of_ansible(project: Path) -> None:
+def test_v_option_gives_the_output_of_ansible(project: Path) -> None:
     done = play(project, "site.yml", "-v")
     for words in (
         "TASK [off : End what is off]",
@@ -183,7 +183,7 @@ def test_v_gives_the_output_of_ansible(project: Path) -> None:
     assert done.stdout.count("TASK [off : End what is off]") == 1, "for each node"
 
 
-def test_what_check_mode_would_change(project: Path) -> None:
+def test_check_mode_shows_what_would_change(project: Path) -> None:
     (project / "site.yml").write_text("- {hosts: training, gather_facts: false, roles: [looks]}\n")
     done = play(project, "site.yml", "--check")
     assert "site: 3 nodes, dry run (--check): node1 node2 node3\n" in done.stdout
@@ -192,7 +192,7 @@ def test_what_check_mode_would_change(project: Path) -> None:
     assert not (project / "long").exists()
 
 
-def test_a_play_without_roles_says_what_its_tasks_say(tmp_path: Path) -> None:
+def test_play_without_roles_shows_the_messages_of_its_tasks(tmp_path: Path) -> None:
     (tmp_path / "tell.yml").write_text(
         "- hosts: training\n  gather_facts: false\n  tasks:\n"
         "    - ansible.builtin.debug: {msg: [the same of all, in two lines]}\n"
@@ -235,11 +235,11 @@ def test_a_play_without_roles_says_what_its_tasks_say(tmp_path: Path) -> None:
         ({"roles": [], "tasks": None}, False),
     ],
 )
-def test_a_play_that_is_a_list_of_roles(written: dict[str, Any], lists: bool) -> None:
+def test_play_lists_roles_if_it_has_roles_or_imports_several(written: dict[str, Any], lists: bool) -> None:
     assert roll.lists_roles(written) is lists
 
 
-def test_a_program_is_named_and_not_shown(tmp_path: Path) -> None:
+def test_program_in_a_diff_is_named_but_not_shown(tmp_path: Path) -> None:
     (tmp_path / "works.py").write_text("print(1)\nprint(2)\n")
     (tmp_path / "site.yml").write_text(
         "- hosts: node1\n  gather_facts: false\n  tasks:\n"
@@ -254,7 +254,7 @@ def test_a_program_is_named_and_not_shown(tmp_path: Path) -> None:
     assert "print" not in done.stdout and "echo" not in done.stdout
 
 
-def test_what_root_is_warned_of_on_a_new_machine_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_remote_tmp_warning_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     heard: list[str] = []
     monkeypatch.setattr(Default, "_handle_warnings", lambda _self, res: heard.extend(res.get("warnings", [])))
     callback = roll.CallbackModule()
@@ -265,7 +265,7 @@ def test_what_root_is_warned_of_on_a_new_machine_is_left_out(monkeypatch: pytest
     assert heard == ["mind this"]
 
 
-def test_a_task_that_lasts_is_named_while_it_does(tmp_path: Path) -> None:
+def test_long_task_is_named_while_it_runs(tmp_path: Path) -> None:
     (tmp_path / "wait.yml").write_text(
         "- hosts: training\n  gather_facts: false\n"
         "  tasks:\n    - {name: Wait here, ansible.builtin.command: sleep 1}\n"
@@ -274,7 +274,7 @@ def test_a_task_that_lasts_is_named_while_it_does(tmp_path: Path) -> None:
     assert done.returncode == 0 and re.findall(r"^  wait +Wait here \.\.\.$", done.stdout, re.MULTILINE), done.stdout
 
 
-def test_nodes_that_give_no_answer_stand_in_one_block(tmp_path: Path) -> None:
+def test_unreachable_nodes_are_reported_in_one_block(tmp_path: Path) -> None:
     (tmp_path / "ask.yml").write_text(
         "- hosts: training\n  gather_facts: false\n"
         "  vars: {ansible_connection: ssh, ansible_host: 127.0.0.1, ansible_port: 9}\n"
@@ -290,8 +290,8 @@ def test_nodes_that_give_no_answer_stand_in_one_block(tmp_path: Path) -> None:
     ], done.stdout
 
 
-def test_no_event_is_left_to_the_banners_of_ansible() -> None:
-    """One that this ansible-core has and we do not answer would print them."""
+def test_every_event_of_the_default_callback_is_overridden() -> None:
+    """An event of this ansible-core that we do not handle would print Ansible's banners."""
     ours = {name for name in vars(roll.CallbackModule) if name.startswith("v2_")}
     theirs = {name for name in vars(Default) if name.startswith("v2_")}
     known = {name for name in vars(CallbackBase) if name.startswith("v2_")}
@@ -302,7 +302,7 @@ def test_no_event_is_left_to_the_banners_of_ansible() -> None:
     ("nodes", "shown"),
     [([], ""), (["a", "b", "a"], "a b"), ([f"n{n}" for n in range(64)], "n0 n1 n2 n3 n4 n5 n6 and 57 more")],
 )
-def test_names_are_few(nodes: list[str], shown: str) -> None:
+def test_long_list_of_node_names_is_shortened(nodes: list[str], shown: str) -> None:
     assert roll.names(nodes) == shown
 
 
@@ -310,7 +310,7 @@ def test_names_are_few(nodes: list[str], shown: str) -> None:
     ("seconds", "said"),
     [(0.04, "0.0 s"), (59.94, "59.9 s"), (60, "1 min 00 s"), (271.6, "4 min 32 s"), (3720, "1 h 02 min")],
 )
-def test_durations(seconds: float, said: str) -> None:
+def test_duration_is_shown_in_suitable_units(seconds: float, said: str) -> None:
     assert roll.duration(seconds) == said
 
 
@@ -329,11 +329,11 @@ def test_durations(seconds: float, said: str) -> None:
         ({"msg": "\x1b]0;mine\x07a\x1b[2J\x9b1mb\tc\r\n"}, "]0;minea[2J1mb\tc"),
     ],
 )
-def test_the_reason_of_a_failure(result: dict[str, Any], said: str) -> None:
+def test_failure_reason_is_taken_from_the_result(result: dict[str, Any], said: str) -> None:
     assert roll.reason(result) == said
 
 
-def test_a_run_is_kept_in_mind_until_it_was_seen_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_is_mentioned_until_it_was_watched_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
     callback = roll.CallbackModule()
     said: list[str] = []
     monkeypatch.setattr(callback, "say", said.append)

@@ -25,7 +25,7 @@ print([name for name in {large!r} if name in sys.modules])
 """
 
 
-def test_none_brings_what_only_its_use_needs() -> None:
+def test_loading_the_filters_imports_no_large_modules() -> None:
     names = [f"{COLLECTION}.filter.{path.stem}" for path in sorted(Path(filters.__path__[0]).glob("[a-z]*.py"))]
     assert len(names) > 5
     program = LOAD.format(path=sys.path, names=names, large=LARGE)

@@ -1,4 +1,4 @@
-"""Variables on their way to DeepSpeed's own file."""
+"""Variables as written to DeepSpeed's own file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def render(template: str, **variables: Any) -> Any:
     return Templar(loader=DataLoader(), variables=variables).template(trust_as_template(template))
 
 
-def test_a_deepspeed_env() -> None:
+def test_variables_are_written_one_per_line() -> None:
     variables = {"NCCL_DEBUG": "INFO", "N": 4, "P": "/a:/b", "EMPTY": ""}
     text = render("{{ variables | muster.training.deepspeed_env }}", variables=variables)
     assert text == "NCCL_DEBUG=INFO\nN=4\nP=/a:/b\nEMPTY=\n"
@@ -35,7 +35,7 @@ def test_a_deepspeed_env() -> None:
         ({"A": None}, "A is NoneType: write text"),
     ],
 )
-def test_what_deepspeed_would_change_is_refused(variables: dict[str, Any], said: str) -> None:
+def test_values_that_deepspeed_would_change_are_refused(variables: dict[str, Any], said: str) -> None:
     with pytest.raises(AnsibleError) as caught:
         render("{{ variables | muster.training.deepspeed_env }}", variables={**variables, "GOOD": "1"})
     assert said in str(caught.value) and "GOOD" not in str(caught.value)

@@ -1,4 +1,4 @@
-"""The filter tells faults in words; what it renders is tested with module_utils/_etc_hosts."""
+"""The filter explains faults in words; what it renders is tested with module_utils/_etc_hosts."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ NODES: list[dict[str, Any]] = [
 ]
 
 
-def test_slots_play_no_part() -> None:
+def test_slots_are_ignored() -> None:
     assert "10.0.0.11 node1\n" in etc_hosts("", NODES)
 
 
-def test_faults_are_told() -> None:
+def test_invalid_name_or_address_is_refused() -> None:
     with pytest.raises(AnsibleFilterError, match="node0: its own name is 'localhost'"):
         etc_hosts("", NODES, own="node0", hostname="localhost")
     with pytest.raises(AnsibleFilterError, match="node0: .*address"):

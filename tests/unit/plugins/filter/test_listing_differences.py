@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Mounts in which nodes do not see the same."""
+"""Mounts in which nodes see different files."""
 
 from __future__ import annotations
 
@@ -26,5 +26,5 @@ A, B, NONE = {"count": 2, "digest": "a"}, {"count": 2, "digest": "b"}, {"count":
         ({"n0": {"/d": A, "/e": A}, "n1": {"/d": A, "/e": B}}, ["/e: 2 names on n0, 2 other names on n1"]),
     ],
 )
-def test_differences(listings: dict[str, Any], said: list[str]) -> None:
+def test_mounts_that_differ_are_reported_with_their_nodes(listings: dict[str, Any], said: list[str]) -> None:
     assert listing_differences(listings) == said

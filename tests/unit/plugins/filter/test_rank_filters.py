@@ -51,14 +51,14 @@ def cluster(tmp_path: Path) -> dict[str, Any]:
     return {"groups": inventory.get_groups_dict(), "hostvars": HostVars(inventory, variables, loader)}
 
 
-def test_rank_table_of_hosts() -> None:
+def test_rank_table_is_built_from_a_list_of_hosts() -> None:
     assert render("{{ hosts | muster.training.rank_table(rank0='node1', nnodes=2) }}", hosts=HOSTS) == [
         {"name": "node1", "address": "10.0.0.11", "slots": 4, "node_rank": 0, "first_rank": 0},
         {"name": "node0.example.com", "address": "10.0.0.10", "slots": 2, "node_rank": 1, "first_rank": 4},
     ]
 
 
-def test_rank_table_of_a_group(cluster: dict[str, Any]) -> None:
+def test_rank_table_is_built_from_a_group(cluster: dict[str, Any]) -> None:
     template = "{{ groups['training'] | muster.training.rank_table(hostvars, default_slots=1, order='name') }}"
     nodes = render(template, **cluster)
     assert [(node["name"], node["slots"], node["first_rank"]) for node in nodes] == [
@@ -68,18 +68,18 @@ def test_rank_table_of_a_group(cluster: dict[str, Any]) -> None:
     ]
 
 
-def test_rank_table_of_a_group_without_slots(cluster: dict[str, Any]) -> None:
+def test_group_member_without_slots_is_refused(cluster: dict[str, Any]) -> None:
     found = error_of("{{ groups['training'] | muster.training.rank_table(hostvars) }}", **cluster)
     assert "node11: the host has no slots" in found
     assert "node9" not in found
 
 
-def test_rank_table_of_a_host_that_is_not_in_the_inventory(cluster: dict[str, Any]) -> None:
+def test_host_missing_from_the_inventory_is_refused(cluster: dict[str, Any]) -> None:
     found = error_of("{{ ['node9', 'node99'] | muster.training.rank_table(hostvars) }}", **cluster)
     assert "hostvars know no host named 'node99'" in found
 
 
-def test_rank_table_says_all_that_is_wrong() -> None:
+def test_rank_table_reports_all_faults() -> None:
     hosts = [HOSTS[0] | {"slots": 0}, HOSTS[1] | {"address": "10.0.0.10"}]
     found = error_of("{{ hosts | muster.training.rank_table(nnodes=3) }}", hosts=hosts)
     assert "These hosts do not form a valid cluster." in found
@@ -99,23 +99,23 @@ def test_rank_table_says_all_that_is_wrong() -> None:
         ("hostfile('etc_hosts')", "10.0.0.10 node0.example.com node0\n10.0.0.11 node1\n"),
     ],
 )
-def test_renderings_of_hosts_and_of_a_rank_table(expression: str, text: str) -> None:
+def test_hostfile_is_rendered_from_hosts_or_a_rank_table(expression: str, text: str) -> None:
     assert render(f"{{{{ hosts | muster.training.{expression} }}}}", hosts=HOSTS) == text
     assert render(f"{{{{ hosts | muster.training.rank_table | muster.training.{expression} }}}}", hosts=HOSTS) == text
 
 
-def test_renderings_follow_the_ranks_and_not_the_order_of_the_list() -> None:
+def test_hostfile_follows_ranks_rather_than_list_order() -> None:
     hosts = [host | {"rank": rank} for host, rank in zip(HOSTS, (1, 0), strict=True)]
     assert render("{{ hosts | muster.training.hostfile }}", hosts=hosts).startswith("node1 slots=4\n")
 
 
-def test_hosts_entries_need_no_slots() -> None:
+def test_etc_hosts_entries_need_no_slots() -> None:
     hosts = [{key: host[key] for key in ("name", "address")} for host in HOSTS]
     assert "10.0.0.11 node1\n" in render("{{ hosts | muster.training.hostfile('etc_hosts') }}", hosts=hosts)
 
 
 @pytest.mark.parametrize("form", ["deepspeed", "openmpi", "mpich", "etc_hosts"])
-def test_renderings_refuse_what_makes_no_cluster(form: str) -> None:
+def test_hostfile_of_an_invalid_cluster_is_refused(form: str) -> None:
     hosts = [HOSTS[0], HOSTS[1] | {"address": "127.0.1.1"}]
     assert "node1: its address 127.0.1.1 is a loopback address" in error_of(
         f"{{{{ hosts | muster.training.hostfile('{form}') }}}}", hosts=hosts
@@ -130,7 +130,7 @@ def test_an_unknown_format_is_refused() -> None:
     )
 
 
-def test_from_hostfile() -> None:
+def test_from_hostfile_reads_hosts_and_refuses_bad_lines() -> None:
     assert render("{{ text | muster.training.from_hostfile }}", text="node0 slots=2\nnode1 slots=1\n") == [
         {"name": "node0", "slots": 2},
         {"name": "node1", "slots": 1},
@@ -139,7 +139,7 @@ def test_from_hostfile() -> None:
     assert "line 2: 'node1 slots=4abc': more after the slots" in found
 
 
-def test_what_an_api_said_stays_data() -> None:
+def test_names_from_an_api_are_never_templated() -> None:
     hostile = "{{ lookup('ansible.builtin.pipe', 'touch /tmp/muster-was-here') }}"
     found = error_of("{{ hosts | muster.training.rank_table }}", hosts=[HOSTS[0] | {"name": hostile}])
     assert "{{ lookup(" in found

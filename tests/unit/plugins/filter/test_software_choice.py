@@ -21,7 +21,7 @@ def facts(capability: list[int] | None = None, interpreter: str = "/usr/bin/pyth
     return read
 
 
-def test_a_choice_with_its_requirements() -> None:
+def test_choice_includes_requirements_and_reasons() -> None:
     choice = software_choice(facts([6, 1]), packages=["torchvision"])
     assert {name: value for name, value in choice.items() if name != "reasons"} == {
         "refusal": "",
@@ -36,14 +36,14 @@ def test_a_choice_with_its_requirements() -> None:
     assert software_choice(facts(), "2.5.1")["build"] == "cpu"
 
 
-def test_the_python_of_an_environment_that_is_there_is_kept() -> None:
+def test_python_of_an_existing_environment_is_kept() -> None:
     ours = facts(interpreter="/data/muster/env/bin/python", python="3.9.2")
     assert software_choice(ours, directory="/data/muster")["version"] == "2.8.0"
     assert software_choice(ours, directory="/data/muster/")["version"] == "2.8.0"
     assert software_choice(ours, directory="/opt/muster")["python"] == "3.12"
 
 
-def test_a_node_without_an_interpreter() -> None:
+def test_missing_python_is_brought_except_with_venv() -> None:
     read = facts()
     for one in read.values():
         one["interpreter"] = ""
@@ -52,6 +52,6 @@ def test_a_node_without_an_interpreter() -> None:
     assert "python3 is missing on node1, node2" in software_choice(read, manager="venv")["refusal"]
 
 
-def test_a_refusal_is_told() -> None:
+def test_refusal_is_returned_alone() -> None:
     assert list(software_choice(facts(), "2.8.0", "12.4")) == ["refusal"]
     assert software_choice(facts(), "2.8.0", "12.4")["refusal"].startswith("there is no torch 2.8.0 for CUDA 12.4")

@@ -1,4 +1,4 @@
-"""Files in which working trees differ, named in as few words as tell it."""
+"""Files in which working trees differ, reported in as few words as possible."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ def test_each_kind_of_difference_names_the_odd_nodes() -> None:
     assert found == ["model.py: missing on node2", "new.py: only on node1", "train.py: other content on node3"]
 
 
-def test_a_file_can_be_missing_here_and_other_there() -> None:
+def test_file_can_be_missing_on_one_node_and_differ_on_another() -> None:
     assert tree_differences(trees(node1={"train.py": None}, node2={"train.py": "2"})) == [
         "train.py: missing on node1, other content on node2"
     ]
 
 
-def test_among_equals_the_first_node_is_right() -> None:
+def test_first_node_is_right_in_a_tie() -> None:
     assert tree_differences(trees(node1={"train.py": "2"}, node3={"train.py": "2"})) == [
         "train.py: other content on node1, node3"
     ]
     assert tree_differences(trees(node0={"new.py": "1"}, node1={"new.py": "1"})) == ["new.py: missing on node2, node3"]
 
 
-def test_what_is_too_much_is_counted() -> None:
+def test_differences_beyond_the_limit_are_counted() -> None:
     many = trees(node1={f"{number:03}.py": "1" for number in range(100)})
     found = tree_differences(many, most=3)
     assert found == ["000.py: only on node1", "001.py: only on node1", "and 98 more"]

@@ -195,7 +195,7 @@ def test_all_pages_are_read(project: Project, server: PaperspaceServer) -> None:
 
 
 @pytest.mark.one_core
-def test_options_choose_and_say_what_they_left_out(project: Project, server: PaperspaceServer) -> None:
+def test_options_select_machines_and_report_those_left_out(project: Project, server: PaperspaceServer) -> None:
     server.account.networks.append(network(2, name="mine"))
     server.account.machines += [
         machine(2, name="a-0", networkId="nw0000002"),
@@ -216,7 +216,7 @@ def test_options_choose_and_say_what_they_left_out(project: Project, server: Pap
 
 
 @pytest.mark.one_core
-def test_a_question_chooses(project: Project, server: PaperspaceServer) -> None:
+def test_query_selects_machines(project: Project, server: PaperspaceServer) -> None:
     server.account.machines.append(machine(2, usageRate=1.89))
     options = {"query": "[?usageRate < `3` || name == 'node-0'].id"}
     assert project.inventory(options).group("training") == ["node-0", "node-2"]
@@ -228,18 +228,18 @@ def test_a_question_chooses(project: Project, server: PaperspaceServer) -> None:
     ("query", "words"),
     [("[?usageRate <]", "is wrong at character 14, at ']'"), ("length(@)", "yields no list of machines")],
 )
-def test_a_question_that_chooses_nothing_is_an_error(project: Project, query: str, words: str) -> None:
+def test_invalid_query_is_an_error(project: Project, query: str, words: str) -> None:
     assert words in failed(project.inventory({"query": query}))
 
 
 @pytest.mark.one_core
-def test_connecting_over_private_addresses_with_ids_for_names(project: Project) -> None:
+def test_hosts_can_use_private_addresses_and_ids_as_names(project: Project) -> None:
     run = project.inventory({"connect_with": "private", "hostnames": ["id"], "user": "ubuntu"})
     assert run.hosts["ps000000"]["ansible_host"] == "10.64.0.10"
     assert run.hosts["ps000000"]["ansible_user"] == "ubuntu"
 
 
-def test_constructed_variables_and_groups(project: Project, server: PaperspaceServer) -> None:
+def test_compose_groups_and_keyed_groups_are_applied(project: Project, server: PaperspaceServer) -> None:
     server.account.machines.append(machine(2, machineType="A100-80G", accelerators=None))
     run = project.inventory(
         {
@@ -257,7 +257,7 @@ def test_constructed_variables_and_groups(project: Project, server: PaperspaceSe
 
 
 @pytest.mark.one_core
-def test_nothing_to_do_is_a_warning_that_says_why(project: Project, server: PaperspaceServer) -> None:
+def test_empty_inventory_gives_a_warning_with_the_reason(project: Project, server: PaperspaceServer) -> None:
     run = project.inventory({"region": "ca1"})
     assert (run.code, run.hosts) == (0, {})
     assert "no host: of 2 machines region left out 2 (2 x ny2)." in run.message
@@ -280,7 +280,7 @@ def cluster(server: PaperspaceServer) -> dict[str, Any]:
     return server.account.drives[1]
 
 
-def test_the_drive_of_the_cluster_is_what_cifs_share_mounts(project: Project, cluster: dict[str, Any]) -> None:
+def test_cluster_drive_becomes_a_cifs_share_mount(project: Project, cluster: dict[str, Any]) -> None:
     """Its password is asked for when it is needed, is no template, and is in no listing."""
     run = project.inventory({"cluster": "bert"})
     assert (run.code, run.stderr) == (0, "")
@@ -296,7 +296,7 @@ def test_the_drive_of_the_cluster_is_what_cifs_share_mounts(project: Project, cl
     assert f"username={cluster['username']} password={{{{ 1 + 1 }}}}" in said.stdout
 
 
-def test_what_the_group_says_comes_before_the_drive(project: Project, cluster: dict[str, Any]) -> None:
+def test_group_vars_override_the_drive(project: Project, cluster: dict[str, Any]) -> None:
     (project.directory / "group_vars").mkdir()
     (project.directory / "group_vars" / "all.yml").write_text("cifs_share_mounts: []\n")
     assert project.inventory({"cluster": "bert"}).hosts["bert-0"]["cifs_share_mounts"] == []
@@ -304,7 +304,7 @@ def test_what_the_group_says_comes_before_the_drive(project: Project, cluster: d
 
 @pytest.mark.one_core
 @pytest.mark.parametrize("options", [{"cluster": "bert", "drive_path": ""}, {"private_network": "muster-bert"}])
-def test_a_drive_that_is_not_wanted_is_not_asked_for(
+def test_unwanted_drive_is_not_requested(
     project: Project, server: PaperspaceServer, cluster: dict[str, Any], options: dict[str, str]
 ) -> None:
     assert "cifs_share_mounts" not in project.inventory(options).hosts["bert-0"]
@@ -336,14 +336,14 @@ LIVE_401 = "GET /machines: HTTP 401 UNAUTHORIZED: You must be logged in to acces
 
 
 @pytest.mark.one_core
-def test_no_key(project: Project) -> None:
+def test_missing_api_key_is_an_error(project: Project) -> None:
     message = failed(project.inventory(PAPERSPACE_API_KEY=""))
     assert "no API key: the option api_key, PAPERSPACE_API_KEY, ~/.paperspace/credentials.toml and" in message
     assert "Create a key at https://console.paperspace.com/settings/apikeys" in message
 
 
 @pytest.mark.one_core
-def test_a_wrong_key(project: Project) -> None:
+def test_wrong_api_key_is_an_error(project: Project) -> None:
     message = failed(project.inventory(PAPERSPACE_API_KEY="wrong"))
     assert message == (
         f"{LIVE_401} The API key is wrong or was deleted. Check PAPERSPACE_API_KEY (or the option api_key); "
@@ -400,7 +400,7 @@ def body(code: str, message: str) -> str:
     ],
 )
 @pytest.mark.one_core
-def test_answers_that_are_errors(
+def test_error_answers_are_explained(
     project: Project, server: PaperspaceServer, monkeypatch: pytest.MonkeyPatch, fault: Fault, texts: list[str]
 ) -> None:
     server.faults = [fault]
@@ -426,7 +426,7 @@ def test_answers_that_are_errors(
     ],
 )
 @pytest.mark.one_core
-def test_failures_that_pass_without_a_new_try(
+def test_temporary_failures_are_explained_when_retries_are_off(
     project: Project, server: PaperspaceServer, monkeypatch: pytest.MonkeyPatch, fault: Fault, text: str
 ) -> None:
     server.faults = [fault]
@@ -437,7 +437,7 @@ def test_failures_that_pass_without_a_new_try(
 
 
 @pytest.mark.one_core
-def test_a_busy_server_is_asked_again_and_the_waiting_is_shown(project: Project, server: PaperspaceServer) -> None:
+def test_busy_server_is_retried_and_the_wait_is_shown(project: Project, server: PaperspaceServer) -> None:
     server.faults = [
         Fault(status=429, times=1, headers={"Retry-After": "1"}, body=body("TOO_MANY_REQUESTS", "Slow down.")),
         Fault(status=502, times=1, headers={"Retry-After": "0"}, body="<html>"),
@@ -456,7 +456,7 @@ def test_a_busy_server_is_asked_again_and_the_waiting_is_shown(project: Project,
 
 
 @pytest.mark.one_core
-def test_the_last_of_several_pages_fails(project: Project, server: PaperspaceServer) -> None:
+def test_failure_of_the_last_page_fails_the_whole_inventory(project: Project, server: PaperspaceServer) -> None:
     server.account.machines = [machine(number) for number in range(250)]
     server.faults = [Fault(path="/machines", skip=2, status=500, body=body("INTERNAL_SERVER_ERROR", "Oops."))]
     run = project.inventory({"retries": 0})
@@ -466,7 +466,7 @@ def test_the_last_of_several_pages_fails(project: Project, server: PaperspaceSer
 
 
 @pytest.mark.one_core
-def test_no_server_at_the_address(project: Project) -> None:
+def test_unusable_api_url_is_explained(project: Project) -> None:
     with PaperspaceServer() as gone:
         url = gone.url
     message = failed(project.inventory({"retries": 0}, PAPERSPACE_API_URL=url))
@@ -478,7 +478,7 @@ def test_no_server_at_the_address(project: Project) -> None:
 
 
 @pytest.mark.one_core
-def test_a_server_that_does_not_speak_tls(project: Project, server: PaperspaceServer) -> None:
+def test_failed_tls_connection_is_explained(project: Project, server: PaperspaceServer) -> None:
     message = failed(project.inventory({"retries": 0, "api_url": server.url.replace("http:", "https:")}))
     assert "the TLS connection failed: " in message
     assert "Check this machine's clock and whether a proxy opens TLS connections" in message
@@ -500,7 +500,7 @@ def test_a_server_that_does_not_speak_tls(project: Project, server: PaperspaceSe
     ],
 )
 @pytest.mark.one_core
-def test_machines_that_are_no_cluster(
+def test_machines_that_cannot_form_a_cluster_are_refused(
     project: Project, server: PaperspaceServer, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], text: str
 ) -> None:
     server.account.machines.append(machine(2, name="odd", **changes))
@@ -508,7 +508,7 @@ def test_machines_that_are_no_cluster(
 
 
 @pytest.mark.one_core
-def test_a_network_that_is_not_there(project: Project) -> None:
+def test_unknown_network_is_refused(project: Project) -> None:
     message = failed(project.inventory({"private_network": "mine"}))
     assert message.startswith("private_network: no network has the name or id 'mine'; there are: net-1 (nw0000001).")
 
@@ -525,13 +525,13 @@ def test_a_network_that_is_not_there(project: Project) -> None:
         ),
     ],
 )
-def test_options_that_are_wrong(project: Project, options: dict[str, Any], text: str) -> None:
+def test_invalid_options_are_reported(project: Project, options: dict[str, Any], text: str) -> None:
     run = project.inventory(options)
     assert run.hosts == {}
     assert text in run.stderr
 
 
-def test_a_file_of_another_name_is_not_for_this_plugin(project: Project) -> None:
+def test_file_with_another_name_is_not_read_by_the_plugin(project: Project) -> None:
     project.inventory()
     project.file.rename(project.directory / "cloud.yml")
     run = project.run("ansible-inventory", "-i", "cloud.yml", "--list")
@@ -543,19 +543,19 @@ def test_a_file_of_another_name_is_not_for_this_plugin(project: Project) -> None
 
 
 @pytest.mark.one_core
-def test_the_key_from_the_official_command_line_tool(project: Project) -> None:
+def test_key_is_read_from_credentials_of_the_official_cli(project: Project) -> None:
     directory = project.directory / "home" / ".paperspace"
     directory.mkdir()
     (directory / "credentials.toml").write_text(f'version = 1\n[keys]\nmy-team = "{KEY}"\n')
     assert len(project.inventory(PAPERSPACE_API_KEY="").hosts) == 2
 
 
-def test_the_key_from_a_template(project: Project) -> None:
+def test_key_can_come_from_a_template(project: Project) -> None:
     options = {"api_key": "{{ lookup('ansible.builtin.env', 'TEAM_KEY') }}"}
     assert len(project.inventory(options, TEAM_KEY=KEY, PAPERSPACE_API_KEY="wrong").hosts) == 2
 
 
-def test_the_key_is_nowhere(project: Project, server: PaperspaceServer) -> None:
+def test_key_never_appears_in_output_logs_or_files(project: Project, server: PaperspaceServer) -> None:
     options = {"cache": True, "cache_plugin": "ansible.builtin.jsonfile", "cache_connection": "cache", "retries": 0}
     for fault in (Fault(times=0), Fault(status=500, body="you sent {authorization}"), Fault(drop=True)):
         server.faults = [fault]
@@ -576,7 +576,7 @@ CACHE = {"cache": True, "cache_plugin": "ansible.builtin.jsonfile", "cache_conne
 
 
 @pytest.mark.one_core
-def test_the_cache_holds_the_raw_answer_so_that_options_count_at_once(
+def test_cache_holds_the_raw_answer_so_changed_options_apply_at_once(
     project: Project, server: PaperspaceServer
 ) -> None:
     server.account.machines.append(machine(2, state="off"))
@@ -599,15 +599,15 @@ def test_flush_cache_asks_again_and_keeps_the_new_answer(project: Project, serve
 
 
 @pytest.mark.one_core
-def test_a_wrong_key_is_not_hidden_by_an_old_answer(project: Project) -> None:
+def test_wrong_key_is_not_hidden_by_a_cached_answer(project: Project) -> None:
     project.inventory(CACHE)
     run = project.inventory(CACHE, "--flush-cache", PAPERSPACE_API_KEY="wrong")
     assert LIVE_401 in failed(run)
 
 
 @pytest.mark.one_core
-def test_a_cache_file_of_another_form_is_not_trusted(project: Project) -> None:
-    """Asked again, it writes a good one; so each of them is put in the place of that."""
+def test_malformed_cache_file_is_not_trusted(project: Project) -> None:
+    """Each new request writes a good file again, so each malformed content replaces that one in turn."""
     project.inventory(CACHE)
     (file,) = (project.directory / "cache").iterdir()
     good = file.read_text()
@@ -624,7 +624,7 @@ def test_a_cache_file_of_another_form_is_not_trusted(project: Project) -> None:
 EVIL = "{{ lookup('ansible.builtin.pipe', 'touch evil') }}"
 
 
-def test_what_the_api_says_is_data_and_never_code(project: Project, server: PaperspaceServer) -> None:
+def test_api_answers_are_data_and_never_code(project: Project, server: PaperspaceServer) -> None:
     texts = {"name": EVIL, "os": EVIL, "machineType": EVIL, "agentType": EVIL, "region": EVIL}
     server.account.machines = [machine(0, **texts), machine(1, **texts | {"name": f"a\n\x1b]0;x\x07{EVIL}"})]
     server.account.networks[0]["name"] = EVIL
@@ -662,7 +662,7 @@ def test_texts_of_absurd_length_are_shortened(project: Project, server: Paperspa
 
 
 @pytest.mark.one_core
-def test_names_that_are_not_unique(project: Project, server: PaperspaceServer) -> None:
+def test_duplicate_and_reserved_names_get_the_machine_id(project: Project, server: PaperspaceServer) -> None:
     server.account.machines = [machine(0, name="gpu"), machine(1, name="gpu"), machine(2, name="localhost")]
     assert project.inventory().group("training") == ["gpu-ps000000", "gpu-ps000001", "localhost-ps000002"]
 
@@ -670,7 +670,7 @@ def test_names_that_are_not_unique(project: Project, server: PaperspaceServer) -
 # --- The manual and its examples
 
 
-def test_the_manual_shows_in_ansible_doc(project: Project) -> None:
+def test_ansible_doc_shows_the_manual(project: Project) -> None:
     run = project.run("ansible-doc", "-t", "inventory", "muster.training.paperspace")
     assert run.code == 0, run.stderr
     for text in ("Asks the Paperspace API", "PAPERSPACE_API_KEY", "PAPERSPACE_API_URL", "private_network"):
@@ -698,7 +698,7 @@ def test_the_sample_file_works_as_it_stands(project: Project) -> None:
 
 
 @pytest.mark.one_core
-def test_the_server_runs_by_hand(project: Project) -> None:
+def test_paperspace_server_can_be_started_by_hand(project: Project) -> None:
     (project.directory / "machines.json").write_text('[{"name": "lab-0", "publicIp": "192.0.2.7"}]')
     command = [sys.executable, "-m", "tests.paperspace_server", "--port", "0", "--typing", "observed"]
     command += ["--machines-file", str(project.directory / "machines.json"), "--fault", '{"status": 503, "times": 1}']

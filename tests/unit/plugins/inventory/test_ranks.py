@@ -84,7 +84,7 @@ def error_of(before: list[str], path: str) -> str:
 # --- What is set ------------------------------------------------------------------------------------------------------
 
 
-def test_defaults(sources: Sources) -> None:
+def test_defaults_set_rank_address_and_slots(sources: Sources) -> None:
     found = hosts_of(sources.write("hosts.yml", STATIC), sources.ranks())
     assert found == {
         "node10": {"node_rank": 0, "node_address": "10.0.0.10", "node_slots": 4},
@@ -99,7 +99,7 @@ def test_a_host_named_by_its_address_needs_nothing_else(sources: Sources) -> Non
     assert found["10.0.0.1"] == {"node_rank": 1, "node_address": "10.0.0.1"}
 
 
-def test_expressions(sources: Sources) -> None:
+def test_expressions_set_rank_address_and_slots(sources: Sources) -> None:
     ranks = sources.ranks(
         address="private", slots="2 * (node_slots | int) if node_slots is defined else 1", rank="label"
     )
@@ -125,12 +125,12 @@ def test_variables_that_are_templates_are_rendered(sources: Sources) -> None:
         ({"rank": "nothing.of_that_name"}, ["node10", "node9", "node8"]),
     ],
 )
-def test_order(sources: Sources, options: dict[str, str], expected: list[str]) -> None:
+def test_options_set_the_order_of_ranks(sources: Sources, options: dict[str, str], expected: list[str]) -> None:
     ranks = ranks_of(sources.write("hosts.yml", STATIC), sources.ranks(**options))
     assert sorted(ranks, key=ranks.__getitem__) == expected
 
 
-def test_ranks_by_hand_are_kept(sources: Sources) -> None:
+def test_manually_set_ranks_are_kept(sources: Sources) -> None:
     text = "training: {hosts: {a: {ansible_host: 10.0.0.1, node_rank: 1}, b: {ansible_host: 10.0.0.2, node_rank: 0}}}"
     hosts = sources.write("hosts.yml", text)
     assert ranks_of(hosts, sources.ranks()) == {"a": 1, "b": 0}
@@ -144,7 +144,7 @@ def test_hosts_of_child_groups_belong_to_the_group(sources: Sources) -> None:
     assert ranks_of(hosts, sources.ranks(group="gpu")) == {"b": 0}
 
 
-def test_group_vars_and_host_vars_count_and_the_nearer_ones_win(sources: Sources) -> None:
+def test_group_vars_and_host_vars_are_read_with_the_usual_precedence(sources: Sources) -> None:
     hosts = sources.write("hosts.yml", "training: {hosts: {a: {}, b: {node_slots: 2}, c: {}}}")
     sources.write("group_vars/all.yml", "node_slots: 9\nprefix: 10.9.9\n")
     sources.write("group_vars/training.yml", "node_slots: 4\nprefix: 10.7.0\n")
@@ -168,7 +168,7 @@ groups:
 """
 
 
-def test_after_constructed(sources: Sources) -> None:
+def test_ranks_are_set_in_a_group_made_by_constructed(sources: Sources) -> None:
     hosts = sources.write(
         "hosts.yml",
         "all: {hosts: {a: {ansible_host: 10.0.0.1, gpus: 0}, b: {ansible_host: 10.0.0.2, gpus: 2}, "
@@ -180,13 +180,13 @@ def test_after_constructed(sources: Sources) -> None:
     assert "node_rank" not in found["a"]
 
 
-def test_a_directory_is_read_in_the_order_of_the_names(sources: Sources) -> None:
+def test_directory_is_read_in_order_of_file_names(sources: Sources) -> None:
     sources.write("10_hosts.yml", STATIC)
     sources.ranks("99_ranks.yml", order="name")
     assert ranks_of(str(sources.directory)) == {"node8": 0, "node9": 1, "node10": 2}
 
 
-def test_what_an_api_said_is_data(sources: Sources, tmp_path: Path) -> None:
+def test_api_values_are_never_rendered_as_templates(sources: Sources, tmp_path: Path) -> None:
     """Values that a cloud's inventory plugin sets are untrusted; a template among them must not be rendered."""
     trace = tmp_path / "trace"
     loader = DataLoader()
@@ -208,31 +208,31 @@ def test_what_an_api_said_is_data(sources: Sources, tmp_path: Path) -> None:
 # --- What is refused --------------------------------------------------------------------------------------------------
 
 
-def test_a_group_that_is_not_there(sources: Sources) -> None:
+def test_unknown_group_is_refused(sources: Sources) -> None:
     found = error_of([sources.write("hosts.yml", STATIC)], sources.ranks(group="trainning"))
     assert "the group 'trainning' does not exist" in found
     assert "Give this file after the others" in found
 
 
-def test_a_group_without_hosts(sources: Sources) -> None:
+def test_empty_group_is_refused(sources: Sources) -> None:
     found = error_of([sources.write("hosts.yml", "training: {}")], sources.ranks())
     assert "the group 'training' is empty" in found
 
 
-def test_before_a_cloud_has_any_machine_there_is_nothing_to_put_in_order(sources: Sources) -> None:
-    """Else nothing could be made: provision.yml reads the whole inventory."""
+def test_cloud_inventory_without_machines_is_accepted(sources: Sources) -> None:
+    """Otherwise nothing could be provisioned: provision.yml reads the whole inventory."""
     manager = InventoryManager(loader=DataLoader(), sources=[sources.write("aws_ec2.yml", "all: {}"), sources.ranks()])
     assert manager.list_hosts() == []
 
 
-def test_the_plugin_before_its_hosts_in_a_directory(sources: Sources, capfd: pytest.CaptureFixture[str]) -> None:
+def test_ranks_file_before_its_hosts_in_a_directory_fails(sources: Sources, capfd: pytest.CaptureFixture[str]) -> None:
     sources.ranks("10_ranks.yml")
     sources.write("hosts.yml", STATIC)
     with pytest.raises(AnsibleError, match="Completely failed to parse inventory source .*10_ranks.yml"):
         hosts_of(str(sources.directory))
 
 
-def test_a_cluster_that_is_none(sources: Sources) -> None:
+def test_invalid_cluster_is_refused_with_all_faults(sources: Sources) -> None:
     hosts = sources.write(
         "hosts.yml",
         """
@@ -272,14 +272,14 @@ def test_a_cluster_that_is_none(sources: Sources) -> None:
         ({"rank": "label ~ 'th'"}, "node9: its node_rank is '0th'"),
     ],
 )
-def test_an_expression_that_fails_names_each_host(sources: Sources, options: dict[str, Any], found: str) -> None:
+def test_error_of_a_failing_expression_names_each_host(sources: Sources, options: dict[str, Any], found: str) -> None:
     message = error_of([sources.write("hosts.yml", STATIC)], sources.ranks(**options))
     assert found in message
     assert "node8: " in message
     assert "node10: " in message
 
 
-def test_options_that_are_none(sources: Sources) -> None:
+def test_unknown_options_and_values_are_refused(sources: Sources) -> None:
     found = error_of([sources.write("hosts.yml", STATIC)], sources.ranks(rank_0="node9", sluts=4))
     assert (
         "there is no option rank_0, sluts. Needed: address, group, order, plugin, rank, rank0, slots, strict" in found
@@ -289,7 +289,7 @@ def test_options_that_are_none(sources: Sources) -> None:
 
 
 @pytest.mark.parametrize("name", ["order.yml", "ranks.json", "ranks.yml.bak"])
-def test_files_of_other_names_are_left_alone(sources: Sources, name: str) -> None:
+def test_files_with_other_names_are_ignored(sources: Sources, name: str) -> None:
     assert not inventory_loader.get("muster.training.ranks").verify_file(sources.ranks(name))
 
 
@@ -306,7 +306,7 @@ def ansible_inventory(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, env=environment, capture_output=True, text=True, cwd=CHECKOUT, check=False)
 
 
-def test_the_command_shows_the_example_inventories() -> None:
+def test_ansible_inventory_reads_the_example_inventories() -> None:
     sources = ["-i", "inventories/static.yml", "-i", "inventories/ranks.yml"]
     result = ansible_inventory(*sources, "--host", "node1")
     assert result.returncode == 0, result.stderr
@@ -315,7 +315,7 @@ def test_the_command_shows_the_example_inventories() -> None:
     assert result.stderr == ""
 
 
-def test_the_command_fails_in_words(sources: Sources) -> None:
+def test_ansible_inventory_fails_without_a_traceback(sources: Sources) -> None:
     hosts = sources.write("hosts.yml", "training: {hosts: {a: {ansible_host: 10.0.0.1}, b: {ansible_host: 10.0.0.1}}}")
     result = ansible_inventory("-i", hosts, "-i", sources.ranks(), "--host", "a")
     assert result.returncode != 0
@@ -323,7 +323,7 @@ def test_the_command_fails_in_words(sources: Sources) -> None:
     assert "Traceback" not in result.stderr
 
 
-def test_the_commented_options_of_the_example_are_options(sources: Sources) -> None:
+def test_commented_options_of_the_example_are_valid(sources: Sources) -> None:
     text = (CHECKOUT / "inventories" / "ranks.yml").read_text()
     options = [line.removeprefix("# ") for line in text.splitlines() if line.startswith("# ") and ": " in line]
     options = [line for line in options if line.split(":")[0].isidentifier() or line.startswith("rank0")]

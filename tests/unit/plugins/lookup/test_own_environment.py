@@ -1,4 +1,4 @@
-"""Variables on their way to a job, from this machine by name and pattern."""
+"""Variables of this machine that are passed to a job, by name and pattern."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def render(template: str, **variables: Any) -> Any:
     return Templar(loader=DataLoader(), variables=variables).template(trust_as_template(template))
 
 
-def test_variables_by_name_and_pattern(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_variables_are_selected_by_name_and_pattern(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {"WANDB_API_KEY": "k", "WANDB_MODE": "{{ 1 + 1 }}", "HF_TOKEN": "t", "OTHER": "o"}.items():
         monkeypatch.setenv(name, value)
     own = render(
@@ -29,7 +29,7 @@ def test_variables_by_name_and_pattern(monkeypatch: pytest.MonkeyPatch) -> None:
     }
 
 
-def test_a_name_that_is_not_set_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unset_variable_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("HF_TOKEN", raising=False)
     with pytest.raises(AnsibleError, match="not set in the environment of ansible-playbook: HF_TOKEN"):
         render("{{ lookup('muster.training.own_environment', 'HF_TOKEN') }}")

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The password of a network drive, asked for over real HTTP."""
+"""The password of a network drive, requested over real HTTP."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ def render(template: str) -> Any:
     return Templar(loader=DataLoader(), variables={}).template(trust_as_template(template))
 
 
-def test_it_is_what_the_api_says_and_no_template(server: PaperspaceServer) -> None:
+def test_password_from_the_api_is_not_templated(server: PaperspaceServer) -> None:
     template = password_template(drive_of(server.account.drives[0]), server.url)
     assert "1 + 1" not in template
     assert render(template) == "{{ 1 + 1 }}"
 
 
-def test_an_id_that_is_no_id_makes_no_template() -> None:
+def test_invalid_drive_id_gives_no_template() -> None:
     assert password_template(drive_of(drive(1, id="x') }}{{ lookup('pipe', 'id")), "http://localhost") == ""
 
 
-def test_a_drive_that_is_gone_and_a_key_that_is_missing_are_one_line(
+def test_missing_drive_and_missing_key_give_one_line_errors(
     server: PaperspaceServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     template = password_template(drive_of(server.account.drives[0]), server.url)

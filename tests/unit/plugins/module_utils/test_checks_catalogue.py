@@ -17,14 +17,14 @@ CHECKOUT = Path(__file__).resolve().parents[4]
 SOURCES = [*(CHECKOUT / "plugins/module_utils/_checks").glob("*.py"), CHECKOUT / "plugins/plugin_utils/_case.py"]
 
 
-def test_the_catalogue_holds_each_id_that_a_check_gives_and_no_other() -> None:
+def test_catalogue_holds_exactly_the_ids_that_checks_report() -> None:
     texts = [path.read_text(encoding="utf-8") for path in SOURCES]
     given = {found for text in texts for found in re.findall(r"\b(?:error|warning|make)\(\s*\"([a-z-]+)\"", text)}
     given |= {identity for identity, *_others in EQUAL} | {UNREACHABLE}
     assert given == set(IDS)
 
 
-def test_nothing_is_found_on_a_healthy_cluster_of_any_kind() -> None:
+def test_healthy_cluster_has_no_findings() -> None:
     for count in (1, 2, 9):
         for gpu_count in (0, 8):
             assert findings(cluster(count, gpu_count)) == []
@@ -32,7 +32,7 @@ def test_nothing_is_found_on_a_healthy_cluster_of_any_kind() -> None:
             assert findings(cluster(count, gpu_count), rdzv_backend="c10d") == []
 
 
-def test_one_finding_names_all_nodes_that_have_it() -> None:
+def test_same_finding_on_several_nodes_is_merged() -> None:
     one = error("x", ["a"], "found", "needed", "do")
     assert merge([one, warning("y", ["b"], "f", "n", "d"), error("x", ["b", "a"], "found", "needed", "do")]) == [
         error("x", ["a", "b"], "found", "needed", "do"),
@@ -40,7 +40,7 @@ def test_one_finding_names_all_nodes_that_have_it() -> None:
     ]
 
 
-def test_single_checks_can_be_skipped() -> None:
+def test_individual_checks_can_be_skipped() -> None:
     def spoil(facts: dict[str, Facts]) -> None:
         facts["node2"]["kernel"] = "5.15.0"
         facts["node3"]["hostname"] = "node2"
@@ -59,21 +59,21 @@ def test_single_checks_can_be_skipped() -> None:
         ("unreachable", "the check unreachable cannot be skipped: the node does not answer"),
     ],
 )
-def test_what_cannot_be_skipped_is_refused_with_the_nearest_name(skip: str, said: str) -> None:
+def test_skipping_an_unknown_or_required_check_is_refused(skip: str, said: str) -> None:
     assert said in skip_problems([skip])
     with pytest.raises(ValueError, match=re.escape(said)):
         findings(cluster(2), skip=[skip])
     assert skip_problems(set(IDS) - set(NEEDED)) == ""
 
 
-def test_unequal_slots_are_refused_where_the_launcher_cannot_have_them() -> None:
+def test_unequal_slots_are_refused_if_the_launcher_does_not_support_them() -> None:
     facts = cluster(2)
     nodes = [{"name": name, "address": f"10.0.0.{number}", "slots": number} for number, name in enumerate(facts, 11)]
     assert [finding.id for finding in findings(facts, nodes=nodes, launcher="env")] == ["launcher"]
     assert findings(facts, nodes=nodes) == []
 
 
-def test_the_table_keeps_its_columns_and_leaves_the_terminal_alone() -> None:
+def test_table_keeps_its_columns_and_strips_escape_sequences() -> None:
     rows = [
         warning("slow", ["b"], "it is \x1b[2Jslow", "a fast one " * 20, "buy one"),
         error("very-busy", ["a", "b"], "it is busy", "a free one", "wait"),

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Code that differs is a finding, with why it was left; what a launch is going to bring is taken to be there."""
+"""Differing code is a finding that says why it was left; files that a launch will copy count as present."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def found(parts: dict[str, Facts], spoil: Any = None, code: Any = None, **given:
     return findings(read, code={**HERE, **(code or {})}, **given)
 
 
-def test_nothing_is_said_where_all_have_it() -> None:
+def test_same_code_on_all_nodes_gives_no_finding() -> None:
     assert found({"node1": part(), "node2": part()}) == []
     assert found({}) == []
 
@@ -47,7 +47,7 @@ def test_nothing_is_said_where_all_have_it() -> None:
         ("", "and still does after copying", "code_ignore_existing"),
     ],
 )
-def test_what_differs_is_told_once_for_all_nodes(left: str, why: str, todo: str) -> None:
+def test_differing_code_is_one_finding_for_all_nodes(left: str, why: str, todo: str) -> None:
     (finding,) = found({"node1": OLDER, "node2": part(), "node3": OLDER}, code_left=left)
     assert (finding.severity, finding.id, finding.nodes) == ("warning", "code-older", ("node1", "node3"))
     assert finding.found == (
@@ -66,22 +66,22 @@ def missing(read: dict[str, Facts]) -> None:
 
 
 @pytest.mark.parametrize("left", ["later", "refused"])
-def test_what_a_launch_brings_is_not_missed_before(left: str) -> None:
+def test_files_that_the_launch_will_copy_are_not_reported_missing(left: str) -> None:
     every = {f"node{number}": part(same=False) for number in (1, 2, 3)}
     assert [one.id for one in found(every, missing, code_left=left)] == ["code-older"]
 
 
-def test_what_the_code_here_lacks_too_is_missed() -> None:
+def test_script_missing_from_the_source_too_is_reported() -> None:
     every = {f"node{number}": part(same=False, script=False) for number in (1, 2, 3)}
     assert [one.id for one in found(every, missing, code_left="later")] == ["script-missing", "code-older"]
 
 
-def test_with_code_as_is_the_script_is_missed() -> None:
+def test_missing_working_directory_is_reported_with_code_as_is() -> None:
     every = {f"node{number}": part(same=False) for number in (1, 2, 3)}
     assert "working-directory-missing" in [one.id for one in found(every, missing, code_left="as_is")]
 
 
-def test_code_that_cannot_be_read_stops_a_launch_that_wants_it() -> None:
+def test_unreadable_code_source_is_an_error_unless_code_is_as_is() -> None:
     problem = {"problem": "code_source is /me/project, which is not on this machine"}
     (finding,) = found({}, code=problem, code_left="later")
     assert (finding.severity, finding.id, finding.found) == ("error", "code-unread", problem["problem"])
@@ -89,7 +89,7 @@ def test_code_that_cannot_be_read_stops_a_launch_that_wants_it() -> None:
     assert found({}, code=problem, code_left="as_is") == []
 
 
-def test_requirements_that_have_changed_since_are_told() -> None:
+def test_requirements_changed_or_never_installed_are_reported() -> None:
     parts = {"node1": part(required="old"), "node2": part(required=""), "node3": part(required="new")}
     told = {finding.nodes: finding for finding in found(parts)}
     assert {nodes: finding.found for nodes, finding in told.items()} == {
@@ -101,7 +101,7 @@ def test_requirements_that_have_changed_since_are_told() -> None:
         assert finding.todo == "ansible-playbook site.yml --tags python_env"
 
 
-def test_requirements_are_no_matter_of_another_environment_or_an_image() -> None:
+def test_requirements_are_ignored_for_other_environments_and_images() -> None:
     assert found({"node1": part(required=None)}) == []
     assert "requirements-changed" not in {one.id for one in found({"node1": part(required="old")}, image="img")}
     assert found({"node1": part(required="old")}, code={"required": "", "requirements": ""}) == []

@@ -77,11 +77,11 @@ def own_run(facts: dict[str, Facts], name: str) -> None:
         (lambda f: own_run(f, "node2"), [("error", "busy", ("node2",))]),
     ],
 )
-def test_what_is_wrong_with_gpus_is_named_on_their_node(spoil: Any, found: Any) -> None:
+def test_gpu_problem_is_reported_for_its_node(spoil: Any, found: Any) -> None:
     assert spoilt(spoil, gpu_count=2) == found
 
 
-def test_what_follows_from_a_broken_driver_is_not_told_again() -> None:
+def test_broken_driver_is_not_also_reported_as_gpu_count() -> None:
     def spoil(facts: dict[str, Facts]) -> None:
         smi(facts, "node2", "hangs")
         facts["node2"]["gpus"].update(count=0)
@@ -89,7 +89,7 @@ def test_what_follows_from_a_broken_driver_is_not_told_again() -> None:
     assert ("error", "gpu-count", ("node2",)) not in spoilt(spoil, gpu_count=2)
 
 
-def test_a_left_over_process_is_told_from_one_at_work() -> None:
+def test_orphaned_gpu_process_is_reported_as_left_over() -> None:
     facts = cluster(2, gpu_count=1)
     holder(facts, "node2", orphan=True, run="old-run")
     [finding] = findings(facts)
@@ -107,13 +107,13 @@ def test_a_command_is_shown_on_one_line_and_shortened() -> None:
     assert finding.found == f"GPUs are in use by process 4711 of ada ({words}, 31330 MiB)"
 
 
-def test_one_process_a_node_that_uses_all_gpus_is_not_too_few() -> None:
+def test_env_launcher_with_one_process_per_node_leaves_no_gpu_idle() -> None:
     facts = cluster(2, gpu_count=2)
     assert findings(facts, launcher="env", nproc_per_node=1) == []
     assert [finding.id for finding in findings(facts, nproc_per_node=1)] == ["gpu-idle"]
 
 
-def test_a_gpu_without_driver_is_seen_on_the_bus() -> None:
+def test_gpu_without_driver_is_found_on_the_pci_bus() -> None:
     def spoil(facts: dict[str, Facts]) -> None:
         for one in facts.values():
             one["gpus"].update(pci=8, nouveau=True)
@@ -123,7 +123,7 @@ def test_a_gpu_without_driver_is_seen_on_the_bus() -> None:
 
 
 @pytest.mark.parametrize(("pci", "found"), [(0, []), (1, ["gpu-broken"]), (8, ["gpu-broken"])])
-def test_gpus_on_the_bus_that_the_driver_does_not_find_are_broken(pci: int, found: list[str]) -> None:
+def test_gpus_on_the_bus_that_the_driver_misses_are_broken(pci: int, found: list[str]) -> None:
     facts = cluster(2)
     smi(facts, "node2", "no-gpu", "No devices were found", loaded="570.124.06")
     facts["node2"]["gpus"].update(pci=pci)
@@ -134,7 +134,7 @@ def test_gpus_on_the_bus_that_the_driver_does_not_find_are_broken(pci: int, foun
         assert "No devices were found" in finding.found and "dmesg" in finding.todo
 
 
-def test_slots_are_counted_on_the_nodes_that_say_none() -> None:
+def test_unset_slots_are_counted_from_the_gpus() -> None:
     facts = cluster(2, gpu_count=2)
     nodes = [{"name": name, "address": f"10.0.0.{10 + number}", "slots": None} for number, name in enumerate(facts, 1)]
     assert findings(facts, nodes=nodes) == []

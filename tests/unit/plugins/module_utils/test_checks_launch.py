@@ -56,7 +56,7 @@ def the_finding(changes: dict[str, dict[str, Any]], **options: Any) -> Finding:
     return finding
 
 
-def test_nothing_is_said_of_healthy_nodes() -> None:
+def test_healthy_nodes_have_no_findings() -> None:
     assert found({}) == []
     assert found({}, job=ENV) == []
     assert found({}, table=HERE) == []
@@ -65,7 +65,7 @@ def test_nothing_is_said_of_healthy_nodes() -> None:
 # --- Not there --------------------------------------------------------------------------------------------------------
 
 
-def test_nodes_that_give_no_answer_are_named_each_with_its_reason() -> None:
+def test_unreachable_nodes_are_reported_with_their_reasons() -> None:
     findings = check_reached(["a", "b", "c"], {"c": " out of memory\n", "b": ""})
     assert [(finding.id, finding.nodes) for finding in findings] == [("unreachable", ("b",)), ("unreachable", ("c",))]
     assert findings[0].found == "the node does not answer: no reason given"
@@ -87,14 +87,14 @@ def test_a_node_with_another_run_is_busy() -> None:
     assert "stop.yml -e run_id=second" in finding.todo and "-e replace=true" in finding.todo
 
 
-def test_the_ports_of_the_run_that_lives_there_are_no_finding_of_their_own() -> None:
+def test_port_in_use_is_not_reported_on_a_busy_node() -> None:
     taken = {"binds": {"29500": "Address already in use"}}
     assert the_finding({"a": taken}).id == "port-in-use"
     assert the_finding({"a": {**alive("second"), **taken}}).id == "busy"
     assert found({"a": {**alive("second"), **taken}}, replace=True) == []
 
 
-def test_each_run_of_a_node_is_named_once() -> None:
+def test_each_run_on_a_node_is_reported_once() -> None:
     runs = [*alive("third")["runs"], *alive("second")["runs"], *alive("second")["runs"]]  # guard and supervisor
     assert [finding.found for finding in found({"b": {"runs": runs}})] == [
         "run second is running there",
@@ -102,16 +102,16 @@ def test_each_run_of_a_node_is_named_once() -> None:
     ]
 
 
-def test_a_run_under_another_address_of_the_machine_counts_too() -> None:
+def test_run_on_another_address_of_the_machine_makes_the_node_busy() -> None:
     assert the_finding({"b": alive("second", "192.168.0.1")}).id == "busy"
 
 
-def test_nodes_of_one_machine_are_told_apart_by_their_addresses() -> None:
+def test_nodes_on_one_machine_are_distinguished_by_address() -> None:
     assert found({"a": alive("second", "127.0.0.2")}, table=HERE) == []
     assert the_finding({"a": alive("second", "127.0.0.1")}, table=HERE).nodes == ("a",)
 
 
-def test_what_is_to_be_replaced_and_the_run_itself_are_no_reason() -> None:
+def test_run_to_be_replaced_or_run_itself_does_not_make_a_node_busy() -> None:
     assert found({"b": alive("second")}, replace=True) == []
     assert found({"b": alive("first")}) == []
 
@@ -119,7 +119,7 @@ def test_what_is_to_be_replaced_and_the_run_itself_are_no_reason() -> None:
 # --- Addresses and ports ----------------------------------------------------------------------------------------------
 
 
-def test_an_address_that_the_node_does_not_have() -> None:
+def test_address_missing_from_the_node_is_reported() -> None:
     finding = the_finding({"b": {"interface": None}})
     assert (finding.id, finding.nodes) == ("address-not-here", ("b",))
     assert finding.found == "node_address 10.0.0.10 is on none of its interfaces; they have 10.0.0.10, 127.0.0.1"
@@ -139,30 +139,30 @@ IN_USE = {"29500": "Address already in use", "29499": ""}
         ({"ports": HOLDER}, "process 4711 (python3 serve.py)"),  # on another address: torch's store wants them all
     ],
 )
-def test_the_rendezvous_port_in_use(facts: dict[str, Any], by: str) -> None:
+def test_rendezvous_port_in_use_is_reported(facts: dict[str, Any], by: str) -> None:
     finding = the_finding({"a": facts})
     assert (finding.id, finding.nodes) == ("port-in-use", ("a",))
     assert finding.found == f"the rendezvous port 29500 is taken by {by}"
     assert "launch_master_port" in finding.todo
 
 
-def test_the_lifelines_port_in_use() -> None:
+def test_lifeline_port_in_use_is_reported() -> None:
     held = {"29499": {"pid": 12, "command": "nc -l"}}
     finding = the_finding({"a": {"ports": held, "binds": {"29499": "Address already in use", "29500": ""}}})
     assert finding.found == "the lifeline's port 29499 is taken by process 12 (nc -l)"
     assert "launch_lifeline_port" in finding.todo
 
 
-def test_a_listener_elsewhere_does_not_matter_to_who_binds_one_address() -> None:
+def test_listener_on_another_address_does_not_block_env_or_lifeline() -> None:
     assert found({"a": {"ports": HOLDER}}, job=ENV) == []
     assert found({"a": {"ports": {"29499": {"pid": 12, "command": "nc"}}}}) == []
 
 
-def test_ports_matter_on_the_first_node_only() -> None:
+def test_ports_are_checked_on_the_first_node_only() -> None:
     assert found({"b": {"ports": HOLDER, "binds": IN_USE}}) == []
 
 
-def test_both_ports_are_named_at_once() -> None:
+def test_both_ports_in_use_are_reported_at_once() -> None:
     taken = {"29499": "Address already in use", "29500": "Address already in use"}
     assert [finding.id for finding in found({"a": {"binds": taken}})] == ["port-in-use", "port-in-use"]
 
@@ -188,7 +188,9 @@ def test_both_ports_are_named_at_once() -> None:
         ({"run_taken": "/runs/first/node0"}, "run-id-taken", "run first already exists, in /runs/first/node0"),
     ],
 )
-def test_what_is_missing_is_named_once_with_all_nodes(change: dict[str, Any], identity: str, words: str) -> None:
+def test_missing_files_and_taken_run_id_are_reported_once_for_all_nodes(
+    change: dict[str, Any], identity: str, words: str
+) -> None:
     finding = the_finding({"a": change, "c": change})
     assert (finding.id, finding.nodes) == (identity, ("a", "c"))
     assert words in finding.found
@@ -203,7 +205,7 @@ def test_what_is_missing_is_named_once_with_all_nodes(change: dict[str, Any], id
         ({"script": "train.py", "working_directory": "/srv/project"}, False),
     ],
 )
-def test_where_a_relative_script_begins_is_told(given: dict[str, Any], at_home: bool) -> None:
+def test_missing_relative_script_says_where_its_path_starts(given: dict[str, Any], at_home: bool) -> None:
     finding = the_finding({"a": {"script": path("/home/u/train.py", is_file=False)}}, job=replace(STATIC, **given))
     assert ("launch_working_directory is not set, so a relative path starts in" in finding.found) == at_home
     assert ("set launch_working_directory, or correct launch_script" in finding.todo) == at_home
@@ -214,7 +216,7 @@ def test_a_module_needs_no_script() -> None:
     assert found({"a": {"script": None}, "b": {"script": None}, "c": {"script": None}}) == []
 
 
-def test_all_that_is_wrong_is_said_at_once() -> None:
+def test_all_problems_of_a_node_are_reported_at_once() -> None:
     wrong = {**alive("second"), "interface": None, "interpreter": "", "run_taken": "/runs/first/node1"}
     wrong.update(script=path("/x.py", is_file=False))
     assert {finding.id for finding in found({"b": wrong})} == {
@@ -227,6 +229,6 @@ def test_all_that_is_wrong_is_said_at_once() -> None:
 
 
 @given(st.sets(st.sampled_from("abc")))
-def test_exactly_the_nodes_that_have_it_are_named(names: set[str]) -> None:
+def test_finding_names_exactly_the_affected_nodes(names: set[str]) -> None:
     findings = found({name: {"interpreter": ""} for name in names})
     assert [set(finding.nodes) for finding in findings] == ([names] if names else [])

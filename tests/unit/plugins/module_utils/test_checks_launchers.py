@@ -79,7 +79,9 @@ def programs(**nodes: list[str]) -> Spoil:
         ({"launcher": "accelerate"}, with_packages(accelerate="1.15.0"), []),
     ],
 )
-def test_what_a_launcher_needs(given: dict[str, Any], spoil: Spoil, found: list[tuple[str, tuple[str, ...]]]) -> None:
+def test_missing_or_old_software_of_a_launcher_is_reported(
+    given: dict[str, Any], spoil: Spoil, found: list[tuple[str, tuple[str, ...]]]
+) -> None:
     assert [(identity, nodes) for _severity, identity, nodes in spoilt(spoil, count=2, **given)] == found
 
 
@@ -93,14 +95,14 @@ def test_what_a_launcher_needs(given: dict[str, Any], spoil: Spoil, found: list[
         ),
     ],
 )
-def test_a_package_that_is_missing_is_named_with_who_wants_it_and_where_it_comes_from(launcher: str, todo: str) -> None:
+def test_missing_package_is_reported_with_reason_and_install_command(launcher: str, todo: str) -> None:
     (found,) = findings(cluster(2), launcher=launcher, interpreter="/opt/job/bin/python")
     assert found.found == f"/opt/job/bin/python has no {launcher}, and launch_launcher is {launcher}"
     assert found.needed == f"{launcher} in the environment of the job's interpreter"
     assert found.todo.startswith(todo)
 
 
-def test_pdsh_wants_one_path_of_the_interpreter() -> None:
+def test_pdsh_needs_the_same_interpreter_path_on_all_nodes() -> None:
     def spoil(facts: dict[str, Facts]) -> None:
         both(programs(node1=["pdsh"]), with_packages(deepspeed="0.19.8"))(facts)
         facts["node3"]["interpreter"] = "/opt/venv/bin/python"
@@ -110,7 +112,7 @@ def test_pdsh_wants_one_path_of_the_interpreter() -> None:
     assert spoilt(spoil, launcher="deepspeed") == []
 
 
-def test_a_program_of_its_own_must_be_executable() -> None:
+def test_program_without_python_must_be_executable() -> None:
     def spoil(facts: dict[str, Facts]) -> None:
         for name, one in facts.items():
             one["script"]["executable"] = name != "node2"
@@ -119,14 +121,14 @@ def test_a_program_of_its_own_must_be_executable() -> None:
     assert spoilt(spoil) == []
 
 
-def test_batch_sizes_are_counted_before_the_start() -> None:
+def test_deepspeed_batch_sizes_are_checked_before_the_start() -> None:
     assert spoilt(with_config({"train_batch_size": 64, "train_micro_batch_size_per_gpu": 8}), 4, 2, **DEEPSPEED) == []
     short = with_config({"train_batch_size": 64, "train_micro_batch_size_per_gpu": 16})
     assert spoilt(short, 4, 2, **DEEPSPEED) == [("error", "deepspeed-batch", ())]
     assert spoilt(short, 4, 2, launcher="torchrun") == [("error", "deepspeed-batch", ())]  # also in torchrun's jobs
 
 
-def test_with_tensor_parallelism_other_numbers_may_be_meant() -> None:
+def test_batch_mismatch_with_tensor_parallelism_is_only_a_warning() -> None:
     config = {"train_batch_size": 64, "train_micro_batch_size_per_gpu": 16, "tensor_parallel": {"autotp_size": 2}}
     assert spoilt(with_config(config), 4, 2, **DEEPSPEED) == [("warning", "deepspeed-batch", ())]
 
@@ -136,7 +138,7 @@ BF16 = {"train_micro_batch_size_per_gpu": 1, "bf16": {"enabled": True}}
 GTX, RTX = ("GeForce GTX 1080", [6, 1]), ("GeForce RTX 3070", [8, 6])
 
 
-def test_fp16_on_gpus_that_do_not_have_it_names_the_nodes() -> None:
+def test_fp16_on_gpus_without_support_names_the_nodes() -> None:
     mixed = able({"node1": RTX, "node2": GTX, "node3": RTX, "node4": GTX})
     spoil = both(with_config(FP16), mixed)
     assert ("error", "deepspeed-precision", ("node2", "node4")) in spoilt(spoil, 4, 1, **DEEPSPEED)
@@ -149,7 +151,7 @@ def test_fp16_on_gpus_that_do_not_have_it_names_the_nodes() -> None:
     assert not [one for one in findings(facts, **allowed) if one.id == "deepspeed-precision"]
 
 
-def test_fp16_on_nodes_without_a_gpu_that_works() -> None:
+def test_fp16_on_a_node_without_a_working_gpu_is_an_error() -> None:
     def spoil(facts: dict[str, Facts]) -> None:
         both(with_config(FP16), able({"node1": RTX}))(facts)
         facts["node2"]["gpus"].update(devices=[])
@@ -168,7 +170,9 @@ def test_fp16_on_nodes_without_a_gpu_that_works() -> None:
         ({"train_micro_batch_size_per_gpu": 1}, {"node1": GTX, "node2": GTX}, []),
     ],
 )
-def test_precisions(config: dict[str, Any], gpus: dict[str, Any], severities: list[str]) -> None:
+def test_precision_is_checked_against_the_gpus(
+    config: dict[str, Any], gpus: dict[str, Any], severities: list[str]
+) -> None:
     found = spoilt(both(with_config(config), able(gpus)), 2, 1, **DEEPSPEED)
     assert [severity for severity, identity, _nodes in found if identity == "deepspeed-precision"] == severities
 
@@ -180,14 +184,14 @@ def test_precisions(config: dict[str, Any], gpus: dict[str, Any], severities: li
         (lambda facts: facts["node3"]["deepspeed_config"]["config"].update(steps_per_print=7), ("node3",)),
     ],
 )
-def test_configurations_that_are_missing_or_differ(
+def test_missing_or_differing_deepspeed_config_is_an_error(
     spoil: Callable[[dict[str, Facts]], None], nodes: tuple[str, ...]
 ) -> None:
     made = both(with_config({"train_micro_batch_size_per_gpu": 1}), spoil)
     assert spoilt(made, **DEEPSPEED) == [("error", "deepspeed-config", nodes)]
 
 
-def test_what_a_newer_deepspeed_removed() -> None:
+def test_setting_removed_in_a_newer_deepspeed_is_an_error() -> None:
     config = {"train_micro_batch_size_per_gpu": 1, "elasticity": {"enabled": True}}
     assert spoilt(with_config(config), 2, **DEEPSPEED) == []
     newer = with_config(config, deepspeed="0.19.8")

@@ -1,4 +1,4 @@
-"""Names that mean something else than the node they name."""
+"""Names that resolve to something other than the node they name."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ EVERYONE = ("node1", "node2", "node3", "node4")
         (lambda f: f["node4"].update(hostname="NODE2"), [("error", "duplicate-hostname", ("node2", "node4"))]),
     ],
 )
-def test_what_is_wrong_with_a_name_is_named_on_its_node(spoil: Any, found: Any) -> None:
+def test_name_problem_is_reported_for_its_node(spoil: Any, found: Any) -> None:
     assert spoilt(spoil) == found
 
 
@@ -93,14 +93,14 @@ def everybody_takes(name: str, wrong: str) -> Any:
     return spoil
 
 
-def test_an_address_that_all_agree_on_is_told_of_the_node_that_has_it() -> None:
+def test_name_that_all_nodes_resolve_elsewhere_is_reported_for_its_node() -> None:
     assert spoilt(everybody_takes("node3", "203.0.113.3")) == [("error", "name-elsewhere", ("node3",))]
     assert spoilt(everybody_takes("node3", "203.0.113.3"), names_needed=False) == [
         ("warning", "name-elsewhere", ("node3",))
     ]
 
 
-def test_all_agreeing_on_another_node_is_an_error_of_all() -> None:
+def test_name_that_all_nodes_resolve_to_another_node_is_an_error() -> None:
     found = spoilt(everybody_takes("node3", address("node1")), names_needed=False)
     assert {(severity, identity) for severity, identity, _nodes in found} == {("error", "name-differs")}
     assert sorted(name for _severity, _id, nodes in found for name in nodes) == list(EVERYONE)
@@ -129,11 +129,11 @@ def without_resolver(spoil: Any) -> Any:
         (lambda f: forget_peers(f, "node2"), []),
     ],
 )
-def test_a_launch_that_goes_by_addresses_minds_wrong_names_only(spoil: Any, found: Any) -> None:
+def test_launch_by_addresses_reports_wrong_names_but_not_unknown_ones(spoil: Any, found: Any) -> None:
     assert spoilt(without_resolver(spoil), names_needed=False) == found
 
 
-def test_names_that_are_addresses_mean_themselves() -> None:
+def test_names_that_are_addresses_give_no_findings() -> None:
     facts = cluster(2)
     named = {address(name): one for name, one in facts.items()}
     for one in named.values():
@@ -143,7 +143,7 @@ def test_names_that_are_addresses_mean_themselves() -> None:
     assert [finding.id for finding in found if "name" in finding.id] == []
 
 
-def test_one_machine_has_no_names_to_mind() -> None:
+def test_nodes_on_one_machine_give_no_name_findings() -> None:
     facts = cluster(2)
     loopback_everywhere(facts)
     for one in facts.values():

@@ -1,4 +1,4 @@
-"""Addresses, interfaces, routes and MTU, and what was really tried between the nodes."""
+"""Addresses, interfaces, routes and MTU, and the connections tried between the nodes."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def on_docker(facts: dict[str, Facts]) -> None:
         (lambda f: f["node4"].update(interface=None), [("error", "address-not-here", ("node4",))]),
     ],
 )
-def test_what_is_wrong_with_the_network_is_named_on_its_node(spoil: Any, found: Any) -> None:
+def test_network_problem_is_reported_for_its_node(spoil: Any, found: Any) -> None:
     assert spoilt(spoil) == found
 
 
@@ -94,7 +94,7 @@ ELSEWHERE = "3c1f07aa net:[4026531840]"
         ({"node1": ELSEWHERE}, []),
     ],
 )
-def test_loopback_addresses_are_for_nodes_of_one_machine(machines: dict[str, str], found: Any) -> None:
+def test_loopback_addresses_are_allowed_only_on_one_machine(machines: dict[str, str], found: Any) -> None:
     assert on_loopback(len(machines), machines) == found
 
 
@@ -190,11 +190,11 @@ def no_ssh(facts: dict[str, Facts], name: str) -> None:
         (lambda f: f["node2"].pop("connections"), []),
     ],
 )
-def test_what_does_not_connect_is_named_on_the_node_that_all_failures_have_in_common(spoil: Any, found: Any) -> None:
+def test_failed_connections_are_blamed_on_the_node_they_have_in_common(spoil: Any, found: Any) -> None:
     assert spoilt(spoil) == found
 
 
-def test_the_reason_and_the_port_stand_in_the_finding() -> None:
+def test_blocked_peer_is_reported_with_reason_and_port() -> None:
     facts = cluster()
     isolate(facts, "node3")
     [finding] = findings(facts)
@@ -209,7 +209,7 @@ def asked(facts: dict[str, Facts], name: str, seconds: float) -> None:
     facts[name]["clock"] = {moment: value + seconds for moment, value in facts[name]["clock"].items()}
 
 
-def test_nodes_that_come_too_late_to_meet_are_not_taken_for_blocked() -> None:
+def test_nodes_queried_too_late_to_meet_are_reported_as_unmet() -> None:
     facts = cluster(3)
     for peer in ("node1", "node2"):
         came_first(facts, peer, "node3")
@@ -226,20 +226,20 @@ def test_nodes_that_come_too_late_to_meet_are_not_taken_for_blocked() -> None:
     assert {one.id for one in findings(facts)} == {"peers-blocked", "peers-unmet"}
 
 
-def test_two_nodes_that_fail_with_each_other_share_the_blame() -> None:
+def test_two_nodes_that_cannot_connect_share_the_blame() -> None:
     assert spoilt(lambda f: isolate(f, "node2"), count=2) == [("error", "peers-blocked", ("node1", "node2"))]
     assert spoilt(lambda f: isolate(f, "node2", outward=False), count=2) == [
         ("error", "peers-blocked", ("node2", "node1"))
     ]
 
 
-def test_failures_are_traced_to_few_nodes() -> None:
+def test_failures_are_grouped_by_common_node() -> None:
     both = [("a", "x"), ("b", "x"), ("c", "x"), ("x", "a"), ("y", "a"), ("y", "b"), ("y", "c")]
     assert [nodes for nodes, _failures in blame(both)] == [["x"], ["y"]]
     assert blame([]) == []
 
 
-def test_an_address_that_two_have_is_not_told_again_as_blocked() -> None:
+def test_duplicate_address_is_not_also_reported_as_blocked() -> None:
     facts = cluster()
     add_interface(facts, "node3", "lo2", f"{address('node2')}/32")
     block(facts, "node3", "node2")
@@ -247,7 +247,7 @@ def test_an_address_that_two_have_is_not_told_again_as_blocked() -> None:
     assert [finding.id for finding in findings(facts)] == ["duplicate-address"]
 
 
-def test_nodes_that_gave_no_answer_are_unreachable_and_nothing_else() -> None:
+def test_unreachable_node_has_no_other_findings() -> None:
     facts = cluster()
     isolate(facts, "node2")
     answers: dict[str, dict[str, Any]] = {name: {"facts": one} for name, one in facts.items()}

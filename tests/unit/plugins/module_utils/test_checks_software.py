@@ -53,11 +53,11 @@ def everywhere(facts: dict[str, Facts], name: str, version: str) -> None:
         (lambda f: package(f, "torch", None, *f), [("error", "torch-missing", EVERYONE)]),
     ],
 )
-def test_the_odd_node_is_named(spoil: Any, found: Any) -> None:
+def test_software_problem_is_reported_for_its_node(spoil: Any, found: Any) -> None:
     assert spoilt(spoil) == found
 
 
-def test_each_has_it_from_the_first_where_there_is_no_majority() -> None:
+def test_first_node_is_the_reference_if_there_is_no_majority() -> None:
     assert spoilt(lambda f: package(f, "torch", "2.6.0", "node2"), count=2) == [("error", "skew-torch", ("node2",))]
     facts = cluster(2)
     package(facts, "torch", "2.6.0", "node2")
@@ -106,7 +106,7 @@ def cuda(facts: dict[str, Facts], version: str | None) -> None:
         (lambda f: cuda(f, None), [("warning", "torch-without-cuda", EVERYONE)]),
     ],
 )
-def test_drivers_and_torch_must_fit(spoil: Any, found: Any) -> None:
+def test_drivers_must_match_and_be_new_enough_for_torch(spoil: Any, found: Any) -> None:
     assert spoilt(spoil, gpu_count=2) == found
 
 
@@ -126,7 +126,9 @@ def test_drivers_and_torch_must_fit(spoil: Any, found: Any) -> None:
         ([], [], [(8, 0)]),
     ],
 )
-def test_what_runs_on_a_gpu(archs: list[str], runs: list[tuple[int, int]], not_runs: list[tuple[int, int]]) -> None:
+def test_has_kernels_matches_architectures_to_gpus(
+    archs: list[str], runs: list[tuple[int, int]], not_runs: list[tuple[int, int]]
+) -> None:
     assert [one for one in [*runs, *not_runs] if has_kernels(archs, one)] == runs
 
 
@@ -168,7 +170,7 @@ def test_torch_must_be_built_for_the_gpus(spoil: Any, found: Any) -> None:
     assert sorted(spoilt(spoil, gpu_count=2)) == found
 
 
-def test_what_torch_lacks_is_told_in_full() -> None:
+def test_missing_kernels_are_reported_with_gpu_and_architectures() -> None:
     facts = cluster(2, gpu_count=1)
     built_for(facts, "sm_75 sm_80")
     gpu(facts, "Quadro P4000", [6, 1], "node1")

@@ -69,9 +69,7 @@ def s3_mount(facts: dict[str, Facts], *names: str, **more: Any) -> None:
         ([], {"working_directory": {"path": "/mnt/s3/project"}}, "launch_working_directory is /mnt/s3/project"),
     ],
 )
-def test_nothing_is_written_where_nothing_can_be_renamed(
-    arguments: list[str], change: dict[str, Any], said: str
-) -> None:
+def test_output_on_a_mount_without_rename_is_reported(arguments: list[str], change: dict[str, Any], said: str) -> None:
     facts = cluster(2)
     s3_mount(facts, "node1", "node2")
     for node in facts.values():
@@ -95,7 +93,7 @@ def test_nothing_is_written_where_nothing_can_be_renamed(
         ("hangs", "boot", "error"),
     ],
 )
-def test_a_mount_that_is_not_the_jobs_refuses_no_launch(state: str, needed: str, severity: str) -> None:
+def test_mount_severity_depends_on_state_and_need(state: str, needed: str, severity: str) -> None:
     found = spoilt(lambda f: mount(f, "node2", state, "permission denied", needed))
     assert [(one, nodes) for one, _id, nodes in found] == ([(severity, ("node2",))] if severity else [])
 
@@ -111,7 +109,7 @@ def test_a_mount_that_is_not_the_jobs_refuses_no_launch(state: str, needed: str,
         {"interpreter": "/data/venv/bin/python"},
     ],
 )
-def test_a_mount_that_the_job_names_is_the_jobs(job: dict[str, Any]) -> None:
+def test_unreadable_mount_that_the_job_uses_is_an_error(job: dict[str, Any]) -> None:
     facts = cluster(2)
     mount(facts, "node2", "unreadable", "permission denied", needed="")
     for name, value in job.items():
@@ -122,7 +120,7 @@ def test_a_mount_that_the_job_names_is_the_jobs(job: dict[str, Any]) -> None:
     assert (found.severity, found.id, found.nodes) == ("error", "mount-unreadable", ("node2",))
 
 
-def test_mounts_that_do_not_show_the_same_are_told() -> None:
+def test_mounts_with_different_contents_are_reported() -> None:
     facts = cluster(3)
     s3_mount(facts, "node1", "node2", listing={"count": 2, "digest": "a"})
     s3_mount(facts, "node3", listing={"count": 0, "digest": "b"})
@@ -171,16 +169,16 @@ def test_mounts_that_do_not_show_the_same_are_told() -> None:
         (lambda f: left(f, "node2", "NCCL_SOCKET_IFNAME", "ens"), []),
     ],
 )
-def test_what_is_wrong_with_a_machine_is_named_on_it(spoil: Any, found: Any) -> None:
+def test_system_problem_is_reported_for_its_node(spoil: Any, found: Any) -> None:
     assert spoilt(spoil) == found
 
 
-def test_of_two_clocks_the_one_that_differs_from_ours_is_wrong() -> None:
+def test_with_two_nodes_the_clock_off_from_the_controllers_is_wrong() -> None:
     assert spoilt(lambda f: clock(f, 90.0, "node1"), count=2) == [("error", "clock-skew", ("node1",))]
     assert spoilt(lambda f: clock(f, 90.0, "node2"), count=2) == [("error", "clock-skew", ("node2",))]
 
 
-def test_a_slow_call_makes_no_skew() -> None:
+def test_slow_answer_is_not_taken_for_clock_skew() -> None:
     """A node whose answer took 20 s may have read its clock anywhere within."""
 
     def spoil(facts: dict[str, Facts]) -> None:
@@ -219,5 +217,5 @@ def test_thresholds_can_be_set() -> None:
         ("TP_SOCKET_IFNAME", "^lo", False),
     ],
 )
-def test_interfaces_are_named_as_each_library_reads_them(variable: str, value: str, named: bool) -> None:
+def test_interface_variables_are_matched_as_each_library_reads_them(variable: str, value: str, named: bool) -> None:
     assert names_interface(variable, value, {"lo", "ens5"}) is named

@@ -1,4 +1,4 @@
-"""A tree is brought from a source to the first node and from there to others: what the source has, and nothing else."""
+"""A tree is copied from a source to the first node and from there to others: the source's files and nothing else."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def names(directory: Path) -> set[str]:
 WANTED = {"train.py", "old.py", "package", "package/a.py", "empty", "a name with ä", "link"}
 
 
-def test_nodes_get_what_the_source_has(source: Path, tmp_path: Path) -> None:
+def test_nodes_get_exactly_the_files_of_the_source(source: Path, tmp_path: Path) -> None:
     first, peer = tmp_path / "first", tmp_path / "peer"
     bring(source, first, peer)
     assert names(first) == names(peer) == WANTED
@@ -70,7 +70,7 @@ def test_nodes_get_what_the_source_has(source: Path, tmp_path: Path) -> None:
     assert bring(source, first, peer) == [[], []], "a second time changes nothing"
 
 
-def test_what_a_job_has_written_stays_where_it_is(source: Path, tmp_path: Path) -> None:
+def test_files_written_by_a_job_are_kept(source: Path, tmp_path: Path) -> None:
     first, peer = tmp_path / "first", tmp_path / "peer"
     bring(source, first, peer)
     (first / "ckpt.pt").write_text("step 20")
@@ -87,7 +87,7 @@ def test_what_a_job_has_written_stays_where_it_is(source: Path, tmp_path: Path) 
     assert "ckpt.pt" not in hashed(first)
 
 
-def test_what_was_changed_on_a_node_is_not_removed(source: Path, tmp_path: Path) -> None:
+def test_files_changed_on_a_node_are_not_removed(source: Path, tmp_path: Path) -> None:
     first, peer = tmp_path / "first", tmp_path / "peer"
     bring(source, first, peer)
     (peer / "old.py").write_text("changed by a job")
@@ -101,7 +101,7 @@ def test_what_was_changed_on_a_node_is_not_removed(source: Path, tmp_path: Path)
     assert set(told[0]) == {"removed package/a.py", "removed package/", "removed old.py"}
 
 
-def test_a_directory_takes_the_place_of_a_file_and_the_other_way_round(source: Path, tmp_path: Path) -> None:
+def test_directory_replaces_file_and_file_replaces_directory(source: Path, tmp_path: Path) -> None:
     first, peer = tmp_path / "first", tmp_path / "peer"
     bring(source, first, peer)
     (source / "old.py").unlink()
@@ -114,7 +114,7 @@ def test_a_directory_takes_the_place_of_a_file_and_the_other_way_round(source: P
     assert names(first) == names(peer) == WANTED - {"package/a.py"} | {"old.py/inner"}
 
 
-def test_all_that_the_source_has_not_goes_if_asked(source: Path, tmp_path: Path) -> None:
+def test_delete_removes_extra_files_but_keeps_excluded_ones(source: Path, tmp_path: Path) -> None:
     first, peer = tmp_path / "first", tmp_path / "peer"
     bring(source, first, peer)
     for node in (first, peer):
@@ -126,7 +126,7 @@ def test_all_that_the_source_has_not_goes_if_asked(source: Path, tmp_path: Path)
     assert names(first) == names(peer) == WANTED | {"outputs", "outputs/step.pt"}
 
 
-def test_a_list_leads_nowhere_but_below_the_tree(source: Path, tmp_path: Path) -> None:
+def test_forged_list_removes_nothing_outside_the_tree(source: Path, tmp_path: Path) -> None:
     first, peer, outside = tmp_path / "first", tmp_path / "peer", tmp_path / "outside"
     bring(source, first, peer)
     outside.write_text("mine")
@@ -145,14 +145,14 @@ def test_a_list_leads_nowhere_but_below_the_tree(source: Path, tmp_path: Path) -
     assert names(peer) == WANTED | {"way"}
 
 
-def test_a_first_node_to_which_nothing_was_brought_is_told(tmp_path: Path) -> None:
+def test_copying_from_a_first_node_without_code_is_refused(tmp_path: Path) -> None:
     for name in ("first", "peer"):
         (tmp_path / name).mkdir()
     with pytest.raises(TreeError, match="nothing was brought there yet. Run this once without --limit"):
         brought(tmp_path / "first", tmp_path / "peer")
 
 
-def test_of_a_repository_what_git_has_is_compared(tmp_path: Path) -> None:
+def test_only_tracked_files_of_a_repository_are_hashed(tmp_path: Path) -> None:
     words = ["git", "-C", str(tmp_path), "-c", "user.name=n", "-c", "user.email=n@example.com"]
     subprocess.run(["git", "init", "--quiet", str(tmp_path)], check=True)
     (tmp_path / "train.py").write_text("1")
@@ -162,7 +162,7 @@ def test_of_a_repository_what_git_has_is_compared(tmp_path: Path) -> None:
     assert list(hashed(tmp_path, git=True)) == ["train.py"]
 
 
-def test_check_mode_tells_what_would_go(source: Path, tmp_path: Path) -> None:
+def test_check_mode_lists_removals_and_removes_nothing(source: Path, tmp_path: Path) -> None:
     first = tmp_path / "first"
     assert prepared(source, first, check=True) == [] and not first.exists(), "a node to which nothing was brought"
     bring(source, first)
@@ -173,7 +173,7 @@ def test_check_mode_tells_what_would_go(source: Path, tmp_path: Path) -> None:
     assert names(first) == WANTED - {"old.py"}
 
 
-def test_names_that_are_no_text_are_brought(source: Path, tmp_path: Path) -> None:
+def test_file_names_that_are_not_utf8_are_copied(source: Path, tmp_path: Path) -> None:
     Path(os.fsdecode(os.fsencode(source) + b"/\xff")).write_text("bytes")
     first, peer = tmp_path / "first", tmp_path / "peer"
     bring(source, first, peer)

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What ssh and sudo say of a node that cannot be used, told apart and said once. The words are OpenSSH 9.2's."""
+"""Messages of ssh and sudo about an unusable node, told apart and reported once. The wording is OpenSSH 9.2's."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ WRAPPED = (
 
 @pytest.mark.parametrize("before", WRAPPED)
 @pytest.mark.parametrize(("words", "found", "todo"), WORDS)
-def test_each_trouble_is_told_apart_with_what_to_do(words: str, found: str, todo: str, before: str) -> None:
+def test_each_connection_problem_has_its_own_finding_and_remedy(words: str, found: str, todo: str, before: str) -> None:
     (finding,) = connection_findings({"node1": before + words})
     assert found in finding.found and todo in finding.todo, finding
     assert "{" not in finding.found + finding.needed + finding.todo
@@ -91,14 +91,14 @@ def test_each_trouble_is_told_apart_with_what_to_do(words: str, found: str, todo
     assert len({kind[1] for kind in first}) == 1, "two kinds have the same words"
 
 
-def test_the_same_trouble_of_many_nodes_is_one_finding() -> None:
+def test_same_problem_on_many_nodes_is_one_finding() -> None:
     unreached = {f"node{n}": f"me@10.0.0.{n}: Permission denied (publickey)." for n in range(64)}
     (finding,) = connection_findings(unreached)
     assert finding.nodes == tuple(unreached)
     assert finding.todo.endswith("ssh -i KEY_FILE me@10.0.0.0")
 
 
-def test_other_words_are_shown_and_merged_without_the_name_of_the_node() -> None:
+def test_unknown_messages_are_shown_and_merged_without_node_names() -> None:
     said = "there is no Python to run on this node (not found); install python3 there"
     (finding,) = connection_findings({name: f"{name}: {said}" for name in ("a", "b")})
     assert finding.nodes == ("a", "b") and said in finding.found

@@ -1,4 +1,4 @@
-"""A node's command in a container: its words, and that it ends with the run (by a stand-in for the engine)."""
+"""A node's command in a container: its command line, and that it ends with the run (with a stand-in for the engine)."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def words(facts: dict[str, Any] | None = None, **given: Any) -> list[str]:
     return container_words(job, TABLE.nodes[1], {**FACTS, **(facts or {})}, "/run/dir", "/tmp/muster-x", ["B", "A"])
 
 
-def test_docker_run() -> None:
+def test_docker_run_command_line() -> None:
     assert words(container_ulimits=("memlock=-1",), container_mounts=("/data:/data:ro",)) == [
         *("docker", "run", "--rm", "--pull=never", "--name=muster-first-node1", "--network=host", "--ipc=host"),
         "--ulimit=memlock=-1",
@@ -57,18 +57,18 @@ def test_docker_run() -> None:
     ]
 
 
-def test_gpus_are_asked_for_only_where_there_are_some() -> None:
+def test_gpus_are_requested_only_on_nodes_with_gpus() -> None:
     assert "--gpus=all" in words({"gpu_count": 8})
     assert not [word for word in words() if "gpu" in word]
     assert "--device=nvidia.com/gpu=all" in words({"gpu_count": 1}, container_engine="podman")
 
 
-def test_podmans_own_root_is_the_user() -> None:
+def test_podman_keeps_the_user_id() -> None:
     assert "--userns=keep-id" in words(container_engine="podman")
     assert "--user=0:0" in words({"uid": 0, "gid": 0}, container_engine="podman")
 
 
-def test_the_image_knows_the_user_by_name() -> None:
+def test_user_has_a_name_in_the_container() -> None:
     """pdsh, ssh and pwd refuse to work for a user without a name; the file is one that the job cannot change."""
     mount = "--volume=/etc/passwd:/etc/passwd:ro"
     assert mount in words()
@@ -78,7 +78,7 @@ def test_the_image_knows_the_user_by_name() -> None:
     assert mount not in words(container_options=("--volume=/srv/passwd:/etc/passwd",))
 
 
-def test_shared_memory_of_its_own() -> None:
+def test_shm_size_replaces_host_ipc() -> None:
     assert "--shm-size=16g" in words(container_shm_size="16g") and "--ipc=host" not in words(container_shm_size="16g")
 
 
@@ -90,7 +90,7 @@ def test_shared_memory_of_its_own() -> None:
         ("/", "/opt/train.py", []),
     ],
 )
-def test_what_the_container_sees(work: str, script: str, more: list[str]) -> None:
+def test_working_directory_and_script_are_mounted(work: str, script: str, more: list[str]) -> None:
     job = make_job(image="x")
     found = mounts(job, {"working_directory": {"path": work}, "script": {"path": script}}, "/r", "/t")
     assert found == ["/r:/r", "/t:/t", *([f"{work}:{work}"] if work != "/" else []), *more]
@@ -108,7 +108,7 @@ def test_every_launcher_runs_in_the_image(launcher: str) -> None:
     assert plan["path_prefix"] == "/usr/bin"
 
 
-def test_software_of_the_node_does_not_matter_in_an_image() -> None:
+def test_software_of_the_node_is_not_checked_for_an_image() -> None:
     def spoil(facts: dict[str, Facts]) -> None:
         for name, one in facts.items():
             one["interpreter"] = ""
@@ -119,7 +119,7 @@ def test_software_of_the_node_does_not_matter_in_an_image() -> None:
     assert spoilt(spoil, 2, image="torch:1", launcher="deepspeed") == [("error", "program-missing", ("node2",))]
 
 
-def test_what_is_the_nodes_own_matters_in_an_image_too() -> None:
+def test_script_gpus_and_kernel_are_checked_for_an_image_too() -> None:
     def spoil(facts: dict[str, Facts]) -> None:
         for one in facts.values():
             one["programs"] = {"docker": "/usr/bin/docker"}
@@ -162,7 +162,9 @@ IMAGE = {
     ],
 )
 @pytest.mark.parametrize("engine", ["docker", "podman"])
-def test_the_image_is_looked_for(engine: str, node: str, spoilt_by: dict[str, Any], found: list[Any]) -> None:
+def test_image_problem_is_reported_for_its_node(
+    engine: str, node: str, spoilt_by: dict[str, Any], found: list[Any]
+) -> None:
     def spoil(facts: dict[str, Facts]) -> None:
         for one in facts.values():
             one["programs"] = {engine: f"/usr/bin/{engine}"}
@@ -171,7 +173,7 @@ def test_the_image_is_looked_for(engine: str, node: str, spoilt_by: dict[str, An
     assert spoilt(spoil, 3, 1, image="torch:1", container_engine=engine) == found
 
 
-def test_the_odd_image_is_named_with_both_digests_and_the_remedy_by_its_command() -> None:
+def test_differing_image_is_reported_with_both_digests_and_a_command() -> None:
     job, facts = make_job(image="torch:1"), cluster(3)
     for one in facts.values():
         one["image"] = IMAGE
@@ -194,12 +196,12 @@ def test_the_odd_image_is_named_with_both_digests_and_the_remedy_by_its_command(
         (None, "", ("", None, "it does not answer")),
     ],
 )
-def test_what_an_engine_says_of_an_image(code: int | None, said: str, answer: tuple[Any, ...]) -> None:
+def test_engine_answer_about_an_image_is_parsed(code: int | None, said: str, answer: tuple[Any, ...]) -> None:
     assert _node_image.parse_image(Output(code, said, hangs=code is None)) == answer
 
 
 @pytest.mark.parametrize("engine", ["docker", "podman"])
-def test_what_is_there_of_an_image(engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_image_facts_are_read_from_the_engine(engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stand_in = tmp_path / engine
     stand_in.write_text(f"#!/bin/sh\ncase $1 in image) echo {'ab' * 32} 12;; info) echo {tmp_path}/not/ours;; esac\n")
     stand_in.chmod(0o755)
@@ -231,8 +233,8 @@ WARNS = 'time="x" level=warning msg="The cgroupv2 manager is set to systemd but 
         ("podman", True, "/data|cgroupfs []", False),
     ],
 )
-def test_whether_a_limit_of_memory_holds_is_read(engine: str, root: bool, said: str, limit: bool) -> None:
-    """And where images lie, whatever warnings stand before it."""
+def test_memory_limit_support_is_read_from_engine_info(engine: str, root: bool, said: str, limit: bool) -> None:
+    """And where images are stored, whatever warnings precede it."""
     assert _node_image.parse_info(engine, said + "\n", root) == ("/data", limit)
     assert _node_image.parse_info(engine, "Cannot connect\n", root) == ("", None)
 
@@ -249,7 +251,7 @@ def test_whether_a_limit_of_memory_holds_is_read(engine: str, root: bool, said: 
         (["--memory-swappiness=0", "--cap-add=SYS_PTRACE"], False, False),
     ],
 )
-def test_a_limit_of_memory_that_would_not_hold_is_told(
+def test_memory_limit_that_cannot_be_enforced_is_reported(
     engine: str, options: list[str], holds: bool | None, told: bool
 ) -> None:
     job, facts = make_job(image="torch:1", container_engine=engine, container_options=tuple(options)), cluster(3)
@@ -264,7 +266,7 @@ def test_a_limit_of_memory_that_would_not_hold_is_told(
         assert "apt-get install dbus-user-session" in found[0].todo and "the user's own systemd" in found[0].needed
 
 
-def test_root_s_podman_needs_no_systemd_of_a_user_for_a_limit_of_memory() -> None:
+def test_podman_as_root_needs_no_user_systemd_for_a_memory_limit() -> None:
     job, facts = make_job(image="torch:1", container_engine="podman", container_options=("-m8g",)), cluster(2)
     for one in facts.values():
         one.update(image={**IMAGE, "memory_limit": False}, user="root")
@@ -273,7 +275,7 @@ def test_root_s_podman_needs_no_systemd_of_a_user_for_a_limit_of_memory() -> Non
     assert "cgroup_enable=memory" in found.todo and "dbus" not in found.todo + found.needed
 
 
-def test_a_group_that_the_user_was_given_after_the_login_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_docker_group_granted_after_login_is_entered_with_sg(monkeypatch: pytest.MonkeyPatch) -> None:
     user, words = pwd.getpwuid(os.geteuid()).pw_name, ["docker", "info", "a b"]
     assert _node_image.in_group("no-such-group", words) == words
     for members, groups, late in (([user], [], True), ([user], [77], False), (["bob"], [], False)):

@@ -34,7 +34,7 @@ T, M, G = "train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumu
         (["--lr", "--deepspeedy", "x"], ""),
     ],
 )
-def test_the_configuration_that_arguments_name(arguments: list[str], path: str) -> None:
+def test_config_path_is_found_in_the_arguments(arguments: list[str], path: str) -> None:
     assert config_path(arguments) == path
 
 
@@ -42,7 +42,7 @@ def test_the_configuration_that_arguments_name(arguments: list[str], path: str) 
     ("content", "error"),
     [(b"{", "it is no JSON: "), (b"[1]", "it is JSON, but no object"), (b"\xff", "it is no JSON: ")],
 )
-def test_what_is_no_configuration_is_said(tmp_path: Path, content: bytes, error: str) -> None:
+def test_invalid_or_missing_config_is_reported(tmp_path: Path, content: bytes, error: str) -> None:
     (tmp_path / "ds.json").write_bytes(content)
     read = read_config(str(tmp_path / "ds.json"))
     assert read["config"] is None and read["error"].startswith(error)
@@ -68,7 +68,7 @@ def test_a_configuration_is_read(tmp_path: Path) -> None:
         ({M: "auto", G: "auto"}, 5),
     ],
 )
-def test_sizes_that_fit(config: dict[str, Any], world: int) -> None:
+def test_batch_sizes_that_fit_have_no_problem(config: dict[str, Any], world: int) -> None:
     assert batch_problem(config, [], world) is None
 
 
@@ -101,13 +101,15 @@ def test_sizes_that_fit(config: dict[str, Any], world: int) -> None:
         ({T: True}, 8, "train_batch_size is true", "correct"),
     ],
 )
-def test_sizes_that_do_not_fit_and_what_would(config: dict[str, Any], world: int, found: str, todo: str) -> None:
+def test_batch_sizes_that_do_not_fit_are_reported_with_a_remedy(
+    config: dict[str, Any], world: int, found: str, todo: str
+) -> None:
     problem = batch_problem(config, [], world)
     assert problem is not None
     assert found in problem[0] and todo in problem[2]
 
 
-def test_auto_is_what_the_trainer_fills_in() -> None:
+def test_auto_takes_the_values_of_the_trainer() -> None:
     config = {T: 64, M: "auto", G: "auto"}
     arguments = ["--per_device_train_batch_size", "4", "--gradient_accumulation_steps=2"]
     assert batch_problem(config, arguments, 8) is None
@@ -120,7 +122,7 @@ sizes = st.integers(1, 64)
 
 
 @given(sizes, sizes, sizes, st.integers(1, 40))
-def test_what_is_proposed_does_fit(batch: int, micro: int, steps: int, world: int) -> None:
+def test_proposed_batch_sizes_fit(batch: int, micro: int, steps: int, world: int) -> None:
     config = {T: batch, M: micro, G: steps}
     if batch_problem(config, [], world) is None:
         return
@@ -146,5 +148,7 @@ def test_what_is_proposed_does_fit(batch: int, micro: int, steps: int, world: in
         ({"fp16": {"enabled": "auto"}}, ["--bf16", "true"], False),
     ],
 )
-def test_whether_fp16_is_wanted(config: dict[str, Any], arguments: list[str], wanted: bool) -> None:
+def test_fp16_is_read_from_config_and_trainer_arguments(
+    config: dict[str, Any], arguments: list[str], wanted: bool
+) -> None:
     assert wants(config, arguments, "fp16") is wanted

@@ -1,4 +1,4 @@
-"""Moving Docker's data: whatever step fails, what was before is there again. The engine is a stand-in here."""
+"""Moving Docker's data: whichever step fails, the previous state is restored. The engine is a stand-in here."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def machine(tmp_path: Path) -> Machine:
     return Machine(tmp_path)
 
 
-def test_the_data_move_with_all_attributes(machine: Machine) -> None:
+def test_move_preserves_file_attributes_and_keeps_old_data(machine: Machine) -> None:
     assert machine.move() == {"changed": True, "error": ""}
     new = machine.home / "disk/docker"
     assert machine.settings == {"log-driver": "journald", "data-root": str(new)}
@@ -122,7 +122,7 @@ def test_the_data_move_with_all_attributes(machine: Machine) -> None:
     assert machine.move() == {"changed": False, "error": ""}
 
 
-def test_the_former_data_go_only_when_told(machine: Machine) -> None:
+def test_old_data_are_deleted_only_on_request(machine: Machine) -> None:
     machine.move()
     assert machine.move(delete_old=True) == {"changed": True, "error": ""}
     assert not (machine.home / "old").exists()
@@ -134,7 +134,9 @@ def test_check_mode_changes_nothing(machine: Machine) -> None:
     machine.assert_as_before()
 
 
-def test_a_failure_at_any_step_leaves_what_was(machine: Machine, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_failure_at_any_step_restores_the_previous_state(
+    machine: Machine, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     machine.move()
     whole = machine.calls
     assert whole >= 9
@@ -150,7 +152,7 @@ def test_a_failure_at_any_step_leaves_what_was(machine: Machine, tmp_path_factor
     assert harmless <= 2
 
 
-def test_an_engine_that_does_not_come_back_is_said(machine: Machine) -> None:
+def test_engine_that_does_not_restart_is_reported(machine: Machine) -> None:
     machine.move()
     start = next(
         number
@@ -164,7 +166,7 @@ def test_an_engine_that_does_not_come_back_is_said(machine: Machine) -> None:
     assert (other.home / "disk/docker").exists(), "nothing is deleted while the engine is down"
 
 
-def test_a_copy_that_the_engine_uses_is_not_deleted(machine: Machine) -> None:
+def test_copy_in_use_by_the_engine_is_not_deleted(machine: Machine) -> None:
     machine.move()
     calls = (machine.home / "calls").read_text().splitlines()
     last = max(number for number, line in enumerate(calls, 1) if line.startswith("docker image"))
@@ -177,7 +179,7 @@ def test_a_copy_that_the_engine_uses_is_not_deleted(machine: Machine) -> None:
     assert "the copy was removed" not in answer["error"]
 
 
-def test_the_note_of_an_earlier_move_stays(machine: Machine) -> None:
+def test_failed_move_keeps_the_record_of_an_earlier_one(machine: Machine) -> None:
     machine.move()
     calls = (machine.home / "calls").read_text().splitlines()
     copying = next(number for number, line in enumerate(calls, 1) if line.startswith("cp "))
@@ -199,7 +201,7 @@ def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 @pytest.mark.parametrize("existed", [False, True])
-def test_a_copy_that_cannot_be_removed_is_said(
+def test_copy_that_cannot_be_removed_is_reported(
     program: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, existed: bool
 ) -> None:
     def busy(path: str, **_more: Any) -> None:
@@ -220,7 +222,7 @@ def test_a_copy_that_cannot_be_removed_is_said(
 
 
 @pytest.mark.parametrize(("former", "needed"), [("old", "daemon.json.before-data-root in "), (None, "Needed: no ")])
-def test_settings_that_do_not_come_back_are_said(
+def test_settings_that_cannot_be_restored_are_reported(
     program: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, former: str | None, needed: str
 ) -> None:
     def full(*_words: Any, **_more: Any) -> None:
@@ -235,7 +237,7 @@ def test_settings_that_do_not_come_back_are_said(
     assert (tmp_path / "copy").exists()
 
 
-def test_settings_that_were_not_changed_need_not_be_written(
+def test_undo_does_not_rewrite_unchanged_settings(
     program: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(program, "write_text", lambda *_words: pytest.fail("on a disk that is perhaps full"))
@@ -252,12 +254,12 @@ def test_settings_that_were_not_changed_need_not_be_written(
         ({"spare_gib": 10**6}, "GiB are free where"),
     ],
 )
-def test_a_target_that_will_not_do(machine: Machine, request_: dict[str, Any], words: str) -> None:
+def test_invalid_path_or_too_little_space_is_refused(machine: Machine, request_: dict[str, Any], words: str) -> None:
     assert words in machine.move(**request_)["error"]
     machine.assert_as_before()
 
 
-def test_targets_that_are_in_the_way(machine: Machine) -> None:
+def test_target_that_overlaps_or_is_not_empty_is_refused(machine: Machine) -> None:
     assert "overlaps the current data" in machine.move(path=str(machine.home / "old/new"))["error"]
     assert "overlaps the current data" in machine.move(path=str(machine.home))["error"]
     (machine.home / "full").mkdir()
@@ -266,7 +268,7 @@ def test_targets_that_are_in_the_way(machine: Machine) -> None:
     machine.assert_as_before()
 
 
-def test_running_containers_and_broken_settings_are_named(machine: Machine) -> None:
+def test_move_is_refused_while_containers_are_running(machine: Machine) -> None:
     (machine.home / "running").write_text("train\nserve\n")
     assert "these containers are running: train, serve" in machine.move()["error"]
     (machine.home / "running").write_text("")
@@ -275,19 +277,19 @@ def test_running_containers_and_broken_settings_are_named(machine: Machine) -> N
 
 
 @pytest.mark.parametrize("lost", ["volumes/data", "containers/c1", "images/b", "volumes/data/file", "hard-link"])
-def test_a_copy_that_lacks_anything_is_not_used(machine: Machine, lost: str) -> None:
+def test_incomplete_copy_is_not_used(machine: Machine, lost: str) -> None:
     (machine.home / "lost").write_text(lost)
     assert f"{machine.home}/old/{lost} is missing or differs in the copy" in machine.move(delete_old=True)["error"]
     machine.assert_as_before()
 
 
-def test_a_file_that_is_shorter_in_the_copy_is_noticed(machine: Machine) -> None:
+def test_truncated_file_in_the_copy_is_noticed(machine: Machine) -> None:
     (machine.home / "cut").write_text("volumes/data/file")
     assert "volumes/data/file is missing or differs" in machine.move(delete_old=True)["error"]
     machine.assert_as_before()
 
 
-def test_what_the_engine_does_not_find_in_the_copy_is_named(program: Any) -> None:
+def test_images_containers_and_volumes_missing_after_the_move_are_named(program: Any) -> None:
     before = {"images": ["a", "b"], "containers": ["c1 train"], "volumes": ["local data", "local x"]}
     assert program.missing(before, {**before, "images": ["a", "b", "new"]}) == ""
     assert program.missing(before, {**before, "containers": []}) == "1 of 1 containers (such as c1 train)"
@@ -295,7 +297,7 @@ def test_what_the_engine_does_not_find_in_the_copy_is_named(program: Any) -> Non
     assert program.missing(before, after) == "1 of 2 images (such as a) and 1 of 2 volumes (such as local data)"
 
 
-def test_images_in_the_store_of_containerd_are_not_moved(machine: Machine) -> None:
+def test_move_is_refused_if_images_are_in_containerds_store(machine: Machine) -> None:
     (machine.home / "driver").write_text('[["driver-type","io.containerd.snapshotter.v1"]]')
     assert "containerd's store, which does not move with data-root" in machine.move(check=True)["error"]
     assert "containerd's store, which does not move with data-root" in machine.move(delete_old=True)["error"]

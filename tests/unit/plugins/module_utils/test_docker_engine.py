@@ -1,4 +1,4 @@
-"""What is said of containers where the engine does not tell them. The engine and systemd are stand-ins here."""
+"""What is reported about containers if the engine does not answer. The engine and systemd are stand-ins here."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., N
     return put
 
 
-def test_containers_are_named(stand_in: Callable[..., None]) -> None:
+def test_running_containers_are_listed(stand_in: Callable[..., None]) -> None:
     stand_in(docker="echo train; echo serve")
     assert state.running() == (["train", "serve"], "")
     stand_in(docker="")
     assert state.running() == ([], "")
 
 
-def test_without_an_engine_nothing_runs(stand_in: Callable[..., None]) -> None:
+def test_no_containers_run_without_an_engine(stand_in: Callable[..., None]) -> None:
     assert state.running() == ([], ""), "there is no docker"
     for unit in ("inactive", "failed"):
         stand_in(docker=DOWN, systemctl=f"echo {unit}")
         assert state.running() == ([], "")
 
 
-def test_an_engine_that_does_not_tell_is_a_fault(
+def test_engine_that_cannot_be_queried_is_a_fault(
     stand_in: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stand_in(docker=DOWN, systemctl="echo active")
@@ -75,7 +75,7 @@ def test_containers_that_outlived_their_engine_are_a_fault(
     assert state.running()[1].endswith("is failed, and containers are alive (containerd-shim, process 12, 34)")
 
 
-def test_processes_that_hold_containers_are_found() -> None:
+def test_only_dockers_containerd_shims_are_found() -> None:
     words = ["-c", "input()", "-namespace"]
     others = [["/usr/bin/containerd-shim-runc-v2", *words, "k8s.io"], ["python3", *words, "moby"]]
     shim = ["/usr/bin/containerd-shim-runc-v2", *words, "moby"]

@@ -1,4 +1,4 @@
-"""What a resolver that reads /etc/hosts from the top makes of our text."""
+"""How a resolver that reads /etc/hosts from the top understands the text we write."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ TEXTS = st.lists(LINES, max_size=8).map(lambda lines: "".join(f"{line}\n" for li
 
 
 @given(TEXTS)
-def test_each_name_leads_to_the_node_address_only(before: str) -> None:
+def test_each_name_resolves_only_to_its_node_address(before: str) -> None:
     after = merge_etc_hosts(before, TABLE, *OWN)
     for address, names in NAMES.items():
         assert canonical(after, address) == names[0]
@@ -55,14 +55,14 @@ def test_each_name_leads_to_the_node_address_only(before: str) -> None:
 
 
 @given(TEXTS)
-def test_a_second_time_changes_nothing(before: str) -> None:
+def test_merging_again_changes_nothing(before: str) -> None:
     once = merge_etc_hosts(before, TABLE, *OWN)
     assert merge_etc_hosts(once, TABLE, *OWN) == once
     assert once.count(BEGIN) == once.count(END) == 1
 
 
 @given(TEXTS)
-def test_other_names_and_comments_stay(before: str) -> None:
+def test_other_names_and_comments_are_kept(before: str) -> None:
     after = merge_etc_hosts(before, TABLE, *OWN)
     outside = re.sub(rf"{BEGIN}\n.*?{END}\n", "", before, flags=re.DOTALL)
     for name in ("localhost", "nas", "node20", "my-node2"):
@@ -79,12 +79,12 @@ def test_other_names_and_comments_stay(before: str) -> None:
         ("127.0.1.1 node0", ""),
     ],
 )
-def test_lines_outside_the_block(before: str, after: str) -> None:
+def test_node_names_are_removed_from_lines_outside_the_block(before: str, after: str) -> None:
     text = merge_etc_hosts(before, TABLE, *OWN)
     assert text.partition(f"{END}\n")[2] == after
 
 
-def test_what_a_machine_calls_itself_stands_in_its_own_file_only() -> None:
+def test_own_hostname_is_written_only_to_the_nodes_own_file() -> None:
     text = merge_etc_hosts("", TABLE, "node2", "github.com")
     assert addresses(text, "github.com") == ["10.0.0.12"]
     assert canonical(text, "10.0.0.12") == "node2", "the others know it by the inventory's name"
@@ -92,7 +92,7 @@ def test_what_a_machine_calls_itself_stands_in_its_own_file_only() -> None:
         assert merge_etc_hosts(text, TABLE, own, own) == merge_etc_hosts("", TABLE), "nor is one of before kept"
 
 
-def test_a_node_that_left_is_not_kept() -> None:
+def test_node_that_left_is_removed() -> None:
     smaller = build_rank_table([{"name": "node1", "address": "10.0.0.11", "slots": 1}])
     text = merge_etc_hosts(merge_etc_hosts("", TABLE, *OWN), smaller)
     assert text == f"{BEGIN}\n10.0.0.11 node1\n{END}\n"
@@ -108,14 +108,14 @@ def test_a_node_that_left_is_not_kept() -> None:
         ("node2", "10.0.0.12", "node2: its own name is the address 10.0.0.12"),
     ],
 )
-def test_a_machine_without_a_name_of_its_own_is_named(own: str, hostname: str, found: str) -> None:
+def test_unusable_hostname_is_refused(own: str, hostname: str, found: str) -> None:
     with pytest.raises(RankTableError) as caught:
         merge_etc_hosts("", TABLE, own, hostname)
     assert found in str(caught.value)
     assert "hostnamectl set-hostname" in str(caught.value)
 
 
-def test_a_node_named_by_its_address_has_the_name_of_its_machine_only() -> None:
+def test_node_named_by_its_address_gets_only_its_hostname() -> None:
     table = build_rank_table([{"name": "10.0.0.10", "address": "10.0.0.10", "slots": 1}])
     assert merge_etc_hosts("", table, "10.0.0.10", "gpu") == f"{BEGIN}\n10.0.0.10 gpu\n{END}\n"
     assert merge_etc_hosts("", table) == f"{BEGIN}\n{END}\n"

@@ -14,11 +14,11 @@ BUSY = error("busy", ["a", "b"], "it is busy", "a free one", "wait")
 TORN = error("torn", [], "the plan is torn", "a whole one", "mend it")
 
 
-def test_errors_come_first_each_kind_in_its_order() -> None:
+def test_errors_come_first_and_order_is_kept_within_a_severity() -> None:
     assert worst_first([SLOW, TORN, SLOW, BUSY]) == [TORN, BUSY, SLOW, SLOW]
 
 
-def test_three_lines_each_for_a_terminal() -> None:
+def test_each_finding_is_rendered_on_three_lines() -> None:
     assert render_findings([SLOW, BUSY, TORN]) == (
         "ERROR busy on a, b: it is busy\n"
         "    needed: a free one\n"
@@ -33,7 +33,7 @@ def test_three_lines_each_for_a_terminal() -> None:
     assert render_findings([]) == ""
 
 
-def test_plain_data_for_programs() -> None:
+def test_finding_as_dict_is_plain_data() -> None:
     assert BUSY.as_dict() == {
         "severity": "error",
         "id": "busy",

@@ -1,4 +1,4 @@
-"""Names of wheels as the project's own releases have them, and what is said where there is none."""
+"""Wheel names as in flash-attention's own releases, and what is reported if there is no wheel."""
 
 from __future__ import annotations
 
@@ -92,18 +92,20 @@ HERE = {"torch": "2.13.0", "cuda": "12.6", "abi": True, "python": "3.11", "machi
         ),
     ],
 )
-def test_names_of_wheels(release: str, torch: str, cuda: str, abi: bool, python: str, machine: str, name: str) -> None:
+def test_wheel_names_match_the_published_ones(
+    release: str, torch: str, cuda: str, abi: bool, python: str, machine: str, name: str
+) -> None:
     assert flash.wheel_name(release, torch, cuda, abi, python, machine) == name
 
 
-def test_a_plus_sign_in_an_address_is_written_so_that_all_servers_read_it() -> None:
+def test_plus_sign_is_escaped_in_wheel_url() -> None:
     pattern = "https://github.com/Dao-AILab/flash-attention/releases/download/vVERSION"
     assert flash.wheel_url(pattern, "2.8.3", "flash_attn-2.8.3+cu12.whl") == (
         "https://github.com/Dao-AILab/flash-attention/releases/download/v2.8.3/flash_attn-2.8.3%2Bcu12.whl"
     )
 
 
-def test_the_nearest_torch_comes_first() -> None:
+def test_nearest_torch_is_suggested_first() -> None:
     assert flash.neighbours("2.8.3", "2.13.0", "12.6")[:2] == [("2.8.3", "2.8", "12"), ("2.8.3", "2.7", "12")]
     assert flash.neighbours("2.7.4.post1", "2.8.0", "12.6")[:2] == [("2.8.3", "2.8", "12"), ("2.8.3", "2.7", "12")]
     assert flash.neighbours("2.8.3", "2.5.1", "12.1")[0] == ("2.7.4.post1", "2.5", "12")
@@ -112,12 +114,12 @@ def test_the_nearest_torch_comes_first() -> None:
     assert flash.neighbours("2.8.3", "2.13.0", "13.0")[:2] == [("2.8.3", "2.8", "12"), ("2.8.3", "2.7", "12")]
 
 
-def test_an_old_release_has_no_wheels_for_a_cuda_that_came_later() -> None:
+def test_old_release_has_no_wheels_for_a_newer_cuda() -> None:
     assert flash.wheel_name("2.6.3", "2.4.1", "13.0", True, "3.10", "x86_64") == ""
     assert flash.wheel_name("2.5.8", "2.3.1", "13.0", True, "3.10", "x86_64") == ""
 
 
-def test_the_releases_are_those_by_which_torch_is_chosen() -> None:
+def test_releases_match_the_table_used_to_choose_torch() -> None:
     told = {
         release: (
             tuple(".".join(map(str, torch)) for torch in one.torches),
@@ -171,7 +173,7 @@ def put(directory: Path, release: str, **more: Any) -> str:
     return name
 
 
-def test_a_wheel_that_exists_is_taken(
+def test_existing_wheel_is_chosen_and_remembered(
     server: tuple[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(flash, "environment", lambda: HERE)
@@ -183,7 +185,7 @@ def test_a_wheel_that_exists_is_taken(
     assert flash.choose(asked)["requirements"] == [f"flash-attn @ {url}#sha256=ab"]
 
 
-def test_where_there_is_none_the_nearest_that_exist_are_named(
+def test_missing_wheel_is_reported_with_the_nearest_existing_ones(
     server: tuple[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(flash, "environment", lambda: HERE)
@@ -202,7 +204,7 @@ def test_where_there_is_none_the_nearest_that_exist_are_named(
     assert not (tmp_path / "choice").exists()
 
 
-def test_for_a_newer_cuda_the_nearest_are_those_for_an_older_one(
+def test_wheels_for_an_older_cuda_are_nearest_for_a_newer_one(
     server: tuple[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(flash, "environment", lambda: {**HERE, "cuda": "13.0"})
@@ -212,7 +214,7 @@ def test_for_a_newer_cuda_the_nearest_are_those_for_an_older_one(
         flash.choose(ask(server[0], tmp_path))
 
 
-def test_the_newest_release_that_has_a_wheel_and_loads_is_taken(
+def test_newest_release_with_a_loadable_wheel_is_chosen(
     server: tuple[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(flash, "environment", lambda: {**HERE, "torch": "2.6.0"})
@@ -228,7 +230,9 @@ def test_the_newest_release_that_has_a_wheel_and_loads_is_taken(
         flash.choose_anew(ask(server[0], tmp_path, version="auto"))
 
 
-def test_a_server_that_cannot_be_asked_is_no_reason_to_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreachable_server_is_a_fault_even_if_building_is_allowed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(flash, "environment", lambda: HERE)
     with pytest.raises(Fault, match="cannot be reached from the first node"):
         flash.choose(ask("http://127.0.0.1:9/vVERSION", tmp_path, build=True))
@@ -241,7 +245,9 @@ def program(path: Path, text: str) -> Path:
     return path
 
 
-def test_a_build_that_is_allowed(server: tuple[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_allowed_build_sets_compiler_jobs_and_architectures(
+    server: tuple[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(flash, "environment", lambda: HERE)
     monkeypatch.setattr(flash, "free_memory", lambda: 50 * 10**9)
     monkeypatch.setattr(os, "cpu_count", lambda: 64)
@@ -259,14 +265,14 @@ def test_a_build_that_is_allowed(server: tuple[str, Path], tmp_path: Path, monke
     assert flash.choose({**asked, "max_jobs": 7, "version": "auto"})["environment"]["MAX_JOBS"] == "7"
 
 
-def test_a_compiler_of_another_cuda_is_refused(tmp_path: Path) -> None:
+def test_compiler_for_another_cuda_is_refused(tmp_path: Path) -> None:
     program(tmp_path / "bin" / "nvcc", "echo 'Cuda compilation tools, release 11.8, V11.8.89'")
     with pytest.raises(Fault, match=r"no nvcc of CUDA 12 on the first node \(found: 11\.8 in "):
         flash.find_compiler("12.6", str(tmp_path))
 
 
 @pytest.mark.parametrize("memory, processors, jobs", [(10, 64, 1), (64, 64, 3), (500, 8, 4), (2000, 128, 64)])
-def test_jobs_by_memory(memory: int, processors: int, jobs: int) -> None:
+def test_build_jobs_are_limited_by_memory_and_processors(memory: int, processors: int, jobs: int) -> None:
     assert flash.jobs(memory * 10**9, processors) == jobs
 
 
@@ -280,7 +286,7 @@ def test_gpus_that_are_too_old_are_refused(tmp_path: Path, monkeypatch: pytest.M
         flash.capabilities({})
 
 
-def test_gpus_that_are_not_told_are_no_absent_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failing_nvidia_smi_is_not_taken_for_absent_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
     smi = tmp_path / "bin" / "nvidia-smi"
     program(smi, "echo 'Failed to initialize NVML: Driver/library version mismatch'; exit 18")
@@ -300,7 +306,9 @@ def test_gpus_that_are_not_told_are_no_absent_ones(tmp_path: Path, monkeypatch: 
         flash.capabilities({})
 
 
-def test_a_driver_that_does_not_know_the_field(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_torch_is_queried_if_the_driver_cannot_tell_capabilities(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     program(tmp_path / "bin" / "nvidia-smi", "echo 'Field \"compute_cap\" is not a valid field to query.'; exit 2")
     torch = MagicMock()
@@ -317,7 +325,7 @@ def test_a_driver_that_does_not_know_the_field(tmp_path: Path, monkeypatch: pyte
         flash.capabilities({})
 
 
-def test_an_import_without_a_gpu_is_no_proof(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_import_without_a_gpu_is_not_proof_once_a_gpu_exists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     torch, flash_attn = MagicMock(), MagicMock(__version__="2.8.3")
     for name, module in (("torch", torch), ("flash_attn", flash_attn), ("flash_attn_2_cuda", MagicMock())):
         monkeypatch.setitem(sys.modules, name, module)
@@ -336,7 +344,9 @@ def test_an_import_without_a_gpu_is_no_proof(tmp_path: Path, monkeypatch: pytest
     assert "imported" in flash.verify({**given, "key": "another"})["shown"]
 
 
-def test_a_step_is_called_by_its_name(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_main_runs_the_named_step_and_reports_its_fault(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     def refuse(given: dict[str, Any]) -> dict[str, Any]:
         raise Fault(f"asked for {given}")
 

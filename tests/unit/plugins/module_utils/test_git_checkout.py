@@ -40,7 +40,7 @@ def checkout(tmp_path: Path) -> Path:
     return project
 
 
-def test_a_checkout_is_known_from_any_directory_in_it(checkout: Path) -> None:
+def test_checkout_is_found_from_any_directory_in_it(checkout: Path) -> None:
     expected = {"commit": git(checkout, "rev-parse", "HEAD"), "dirty": False}
     assert CheckoutQuestion(str(checkout)).answer() == expected
     (checkout / "notes.txt").write_text("git does not know it")
@@ -49,9 +49,7 @@ def test_a_checkout_is_known_from_any_directory_in_it(checkout: Path) -> None:
     assert CheckoutQuestion(str(checkout.parent / "link")).answer() == expected
 
 
-def test_what_was_changed_since_is_told_by_git_where_it_is_there(
-    checkout: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_uncommitted_changes_are_reported_if_git_is_installed(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = (checkout / ".git" / "index").read_bytes()
     (checkout / "train.py").write_text("raise SystemExit\n")
     answer = CheckoutQuestion(str(checkout / "deep")).answer()
@@ -64,7 +62,7 @@ def test_what_was_changed_since_is_told_by_git_where_it_is_there(
     assert CheckoutQuestion(str(checkout)).answer() == {**answer, "dirty": None}
 
 
-def test_a_git_that_hangs_or_refuses_is_not_waited_for(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_git_that_hangs_or_refuses_leaves_dirty_unknown(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = checkout.parent / "git"
     monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
     monkeypatch.setattr(_git_checkout, "GIT_TIMEOUT", 0.0)
@@ -75,7 +73,7 @@ def test_a_git_that_hangs_or_refuses_is_not_waited_for(checkout: Path, monkeypat
         assert answer is not None and answer["dirty"] is None and len(answer["commit"]) == 40
 
 
-def test_packed_references_detached_heads_and_worktrees(checkout: Path) -> None:
+def test_commit_is_read_from_packed_refs_detached_heads_and_worktrees(checkout: Path) -> None:
     first = git(checkout, "rev-parse", "HEAD")
     git(checkout, "pack-refs", "--all")
     assert not (checkout / ".git" / "refs" / "heads" / "main").exists()
@@ -104,7 +102,7 @@ def test_packed_references_detached_heads_and_worktrees(checkout: Path) -> None:
         "A" * 40,
     ],
 )
-def test_what_cannot_be_read_is_no_commit_and_nothing_else_is_read(tmp_path: Path, head: str) -> None:
+def test_invalid_head_gives_no_commit_and_reads_no_other_file(tmp_path: Path, head: str) -> None:
     (tmp_path / "secret").write_text(OTHER)
     git_files = tmp_path / "project" / ".git"
     (git_files / "refs" / "heads").mkdir(parents=True)
@@ -113,7 +111,7 @@ def test_what_cannot_be_read_is_no_commit_and_nothing_else_is_read(tmp_path: Pat
     assert CheckoutQuestion(str(git_files.parent)).answer() is None
 
 
-def test_no_checkout(tmp_path: Path) -> None:
+def test_directory_without_checkout_gives_no_answer(tmp_path: Path) -> None:
     assert git_directory(str(tmp_path)) == "" and CheckoutQuestion(str(tmp_path)).answer() is None
     os.mkfifo(tmp_path / ".git")
     assert CheckoutQuestion(str(tmp_path)).answer() is None

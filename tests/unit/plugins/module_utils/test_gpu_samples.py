@@ -40,14 +40,14 @@ def test_the_last_sample_of_each_gpu_counts() -> None:
     ]
 
 
-def test_a_file_of_a_former_version_is_read_too() -> None:
-    """It has no column for the limit, which one that was begun by it and goes on by this version may have."""
+def test_file_of_an_older_version_is_read() -> None:
+    """It has no column for the limit; a file begun by it and continued by this version has both kinds of line."""
     former = IDLE.replace(", 700.00", "")
     assert last_sample(former) == (last_sample(IDLE)[0], [{**SECOND, "power_limit_watts": None}])
     assert last_sample(former + IDLE) == last_sample(IDLE)
 
 
-def test_what_the_driver_does_not_tell_is_none() -> None:
+def test_values_that_the_driver_does_not_report_are_none() -> None:
     taken, (first, second) = last_sample(BUSY + IDLE + UNTOLD)
     assert taken - last_sample(BUSY + IDLE)[0] == pytest.approx(14.998)
     assert second == SECOND
@@ -60,9 +60,9 @@ def test_what_the_driver_does_not_tell_is_none() -> None:
     ["", HEADER, BUSY[:-1], BUSY[30:], BUSY.replace("2026/", ""), LOST],
     ids=["nothing", "no sample yet", "half a line", "the tail of a line", "no time", "a GPU is lost"],
 )
-def test_what_is_no_sample(text: str) -> None:
+def test_text_without_a_complete_sample_gives_none(text: str) -> None:
     assert last_sample(text) == (0.0, [])
 
 
-def test_a_failure_does_not_make_an_old_sample_new() -> None:
+def test_failure_does_not_refresh_the_last_sample() -> None:
     assert last_sample(BUSY + LOST) == last_sample(BUSY)

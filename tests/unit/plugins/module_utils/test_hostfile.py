@@ -34,18 +34,18 @@ SIX = build_rank_table([Host("node0", "fd00::1", 3), Host("node1", "fd00::2", 1)
 # --- Writing ----------------------------------------------------------------------------------------------------------
 
 
-def test_deepspeed_and_openmpi() -> None:
+def test_deepspeed_and_openmpi_list_hosts_with_slots() -> None:
     assert render_deepspeed(TABLE) == "node0.example.com slots=3\nnode1 slots=1\n10.0.0.8 slots=2\n"
     assert render_openmpi(TABLE) == render_deepspeed(TABLE)
     assert render_deepspeed(TABLE, "address") == "10.0.0.10 slots=3\n10.0.0.9 slots=1\n10.0.0.8 slots=2\n"
 
 
-def test_mpich() -> None:
+def test_mpich_lists_hosts_with_counts() -> None:
     assert render_mpich(TABLE) == "node0.example.com:3\nnode1:1\n10.0.0.8:2\n"
     assert render_mpich(TABLE, "address") == "10.0.0.10:3\n10.0.0.9:1\n10.0.0.8:2\n"
 
 
-def test_hosts_entries() -> None:
+def test_hosts_entries_hold_full_and_short_names() -> None:
     assert render_hosts_entries(TABLE) == "10.0.0.10 node0.example.com node0\n10.0.0.9 node1\n"
     assert render_hosts_entries(SIX) == "fd00::1 node0\nfd00::2 node1\n"
 
@@ -58,7 +58,7 @@ def test_ipv6_hosts_are_listed_by_name_only(render: Any) -> None:
 
 
 @pytest.mark.parametrize("render", [render_deepspeed, render_openmpi, render_mpich])
-def test_anything_else_to_list_by_is_refused(render: Any) -> None:
+def test_use_other_than_name_or_address_is_refused(render: Any) -> None:
     with pytest.raises(RankTableError, match="use is 'ip'. Needed: 'name' or 'address'"):
         render(TABLE, "ip")
 
@@ -66,7 +66,7 @@ def test_anything_else_to_list_by_is_refused(render: Any) -> None:
 # --- Reading ----------------------------------------------------------------------------------------------------------
 
 
-def test_what_is_read() -> None:
+def test_hostfile_may_hold_comments_and_blanks() -> None:
     text = "\n# Büro\n \t\nnode0.example.com slots=3\n\tnode1 \t slots=65535\t# the other room\n10.0.0.8 slots=2"
     assert parse_hostfile(text) == [("node0.example.com", 3), ("node1", MAX_SLOTS), ("10.0.0.8", 2)]
     assert parse_hostfile("localhost slots=2\n") == [("localhost", 2)]
@@ -133,7 +133,7 @@ def test_what_is_read() -> None:
         (b"node0 slots=1\n", "the hostfile is b'node0 slots=1"),
     ],
 )
-def test_what_is_refused(text: Any, found: str) -> None:
+def test_invalid_hostfile_is_refused(text: Any, found: str) -> None:
     with pytest.raises(HostfileError) as caught:
         parse_hostfile(text)
     line = str(caught.value)
@@ -143,7 +143,7 @@ def test_what_is_refused(text: Any, found: str) -> None:
     assert "Needed: " in line
 
 
-def test_all_lines_at_fault_come_at_once() -> None:
+def test_all_invalid_lines_are_reported_at_once() -> None:
     with pytest.raises(HostfileError) as caught:
         parse_hostfile("node0 slots=0\nnode1 slots=1\nnode2\nnode1 slots=1\n")
     assert [str(problem).partition(":")[0] for problem in caught.value.problems] == ["line 1", "line 3", "line 4"]
@@ -153,7 +153,7 @@ def test_all_lines_at_fault_come_at_once() -> None:
 
 
 @given(clusters(six=False), st.sampled_from(["name", "address"]))
-def test_what_is_written_is_read_back(hosts: list[Host], use: str) -> None:
+def test_rendered_hostfiles_hold_the_same_hosts_and_slots(hosts: list[Host], use: str) -> None:
     table = build_rank_table(hosts)
     listed = [(getattr(node, use), node.slots) for node in table.nodes]
     assert parse_hostfile(render_deepspeed(table, use)) == listed
@@ -177,7 +177,7 @@ def test_each_name_has_one_address_in_the_hosts_entries(hosts: list[Host]) -> No
 
 
 @given(st.text() | hostfile_like)
-def test_any_text_is_read_or_refused_in_words(text: str) -> None:
+def test_any_text_is_parsed_or_refused_with_a_printable_message(text: str) -> None:
     try:
         hosts = parse_hostfile(text)
     except HostfileError as exc:

@@ -1,4 +1,4 @@
-"""The block of the cluster in a hosts file, and what the resolver says otherwise."""
+"""The cluster's block in a hosts file, and where the resolver disagrees with it."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from ansible_collections.muster.training.plugins.module_utils._rank_table import
 TABLE = build_rank_table([{"name": f"node{n}", "address": f"10.0.0.{n}", "slots": 1} for n in (1, 2)])
 
 
-def test_the_block_is_what_was_merged_and_nothing_else() -> None:
+def test_block_of_returns_exactly_the_merged_lines() -> None:
     text = merge_etc_hosts("127.0.0.1 localhost\n", TABLE, "node1", "machine")
     assert _hosts_file.block_of(text) == "10.0.0.1 node1\n10.0.0.2 node2\n10.0.0.1 machine\n"
     assert _hosts_file.block_of("127.0.0.1 localhost\n") == ""
 
 
-def test_each_answer_that_differs_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_resolver_answers_that_differ_from_the_block_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     said = {
         "node1": [("gethostbyname", ["10.0.0.1"]), ("getaddrinfo", ["10.0.0.1"]), ("getfqdn", ["node1"])],
         "node2": [("gethostbyname", ["127.0.1.1"]), ("getaddrinfo", ["10.0.0.2"]), ("getfqdn", ["localhost"])],
@@ -35,13 +35,13 @@ def test_each_answer_that_differs_is_told(monkeypatch: pytest.MonkeyPatch) -> No
     ]
 
 
-def test_a_name_that_leads_nowhere_is_an_answer_too() -> None:
+def test_unresolvable_name_is_reported_as_an_answer() -> None:
     (question, found), *_others = _hosts_file.answers("no-such-name.invalid")
     assert question == "gethostbyname"
     assert found[0].startswith("nothing (")
 
 
-def test_a_file_that_others_can_write_is_not_sound(tmp_path: Path) -> None:
+def test_file_writable_by_others_is_not_sound(tmp_path: Path) -> None:
     path = tmp_path / "hosts"
     assert not _hosts_file.is_sound(str(path))
     path.write_text("")
@@ -51,7 +51,7 @@ def test_a_file_that_others_can_write_is_not_sound(tmp_path: Path) -> None:
     assert not _hosts_file.is_sound(str(path))
 
 
-def test_user_data_that_have_the_file_written_are_found_and_what_cannot_be_read_is_no_answer(
+def test_cloud_init_that_manages_hosts_is_found_and_unreadable_data_raise(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At a boot the directory comes and goes; a file that is there and cannot be read may say anything."""
@@ -74,9 +74,7 @@ def test_user_data_that_have_the_file_written_are_found_and_what_cannot_be_read_
         _hosts_file.cloud_init()
 
 
-def test_a_comment_in_another_encoding_goes_through_json_as_it_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_comment_in_another_encoding_survives_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     content = b"127.0.0.1 localhost\r\n# B\xfcro\n"
     (tmp_path / "hosts").write_bytes(content)
     monkeypatch.setattr(_hosts_file, "HOSTS", str(tmp_path / "hosts"))

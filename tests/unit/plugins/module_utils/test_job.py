@@ -1,4 +1,4 @@
-"""A job: numbers of nodes, names of runs, environments that a person gives."""
+"""A job: numbers of nodes, run IDs, and environments given by a user."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ def test_nnodes_is_a_number_or_a_range(given_text: object, meant: tuple[int, int
 @pytest.mark.parametrize(
     "text", [0, "0", "0:2", "", None, "two", "2:", ":2", "2:3:4", "-1", "1.5", " 2", "2\n", True, "٢", "1" * 7]
 )
-def test_anything_else_is_refused_with_what_was_found(text: object) -> None:
+def test_invalid_nnodes_is_refused_and_quoted(text: object) -> None:
     with pytest.raises(ValueError, match="nnodes is .*; give a number of nodes") as caught:
         parse_nnodes(text)
     assert ascii(text)[:60] in str(caught.value)
 
 
 @pytest.mark.parametrize(("text", "right"), [("2:1", "1:2"), ("4:2", "2:4"), ("3:0", "1:3")])
-def test_a_range_whose_least_is_greater_than_its_most_is_refused_so(text: str, right: str) -> None:
+def test_reversed_range_is_refused_with_a_correction(text: str, right: str) -> None:
     least, most = text.split(":")
     words = (
         f"nnodes is '{text}': the least, {least}, is greater than the most, {most}; give least:most, such as {right}"
@@ -69,19 +69,19 @@ def test_a_range_is_read_as_written(least: int, more: int) -> None:
 
 
 @pytest.mark.parametrize("name", ["a", "A1", "7", "train-20261121", "a.b_c-d", "x" * 63])
-def test_safe_names_of_runs(name: str) -> None:
+def test_safe_run_ids_are_accepted(name: str) -> None:
     assert SAFE_RUN_ID.match(name)
 
 
 @pytest.mark.parametrize(
     "name", ["", "-a", ".a", "..", "_a", "a/b", "a b", "a\n", "a\0", "é", "x" * 64, "$(id)", "a;b", "a%b", "a@b", "a'b"]
 )
-def test_unsafe_names_of_runs(name: str) -> None:
+def test_unsafe_run_ids_are_refused(name: str) -> None:
     assert not SAFE_RUN_ID.match(name)
 
 
 @given(st.text(max_size=80))
-def test_a_safe_name_is_safe_as_a_path_a_unit_and_a_word(name: str) -> None:
+def test_safe_run_id_is_safe_as_path_unit_and_shell_word(name: str) -> None:
     if SAFE_RUN_ID.match(name):
         assert name.isascii() and name.isprintable() and len(name) <= 63
         assert not set(name) & set(" /\\'\"$`;&|<>*?[]{}()!~#%@:,=")
@@ -110,23 +110,23 @@ def test_a_safe_name_is_safe_as_a_path_a_unit_and_a_word(name: str) -> None:
         ({"A": "x\0y"}, "A has a NUL character"),
     ],
 )
-def test_what_no_environment_can_hold_is_named(environment: dict[str, object], words: str) -> None:
+def test_invalid_environment_variables_are_reported(environment: dict[str, object], words: str) -> None:
     (problem,) = environment_problems(environment)
     assert words in problem
 
 
-def test_an_ordinary_environment_is_taken() -> None:
+def test_ordinary_environment_has_no_problems() -> None:
     assert (
         environment_problems({"NCCL_DEBUG": "INFO", "_X": "a b\nc", "EMPTY": "", "N": 4, "F": 0.5, "RANKS": "x"}) == []
     )
 
 
 @given(st.dictionaries(st.text(max_size=5), st.text(min_size=9, max_size=20).map("s3cr3t".__add__), max_size=4))
-def test_values_are_never_shown(environment: dict[str, Any]) -> None:
+def test_environment_values_are_never_shown(environment: dict[str, Any]) -> None:
     assert not any("s3cr3t" in problem for problem in environment_problems(environment))
 
 
-def test_the_target_is_a_script_or_a_module_with_its_arguments() -> None:
+def test_program_is_a_script_module_or_executable() -> None:
     assert JOB.program_words("python") == ["python", "-u", "train.py"]
     fields = {name: getattr(JOB, name) for name in JOB.__dataclass_fields__}
     assert Job(**{**fields, "script": "", "module": "a.b"}).program_words("python") == ["python", "-u", "-m", "a.b"]

@@ -135,7 +135,7 @@ def test_a_node_that_does_not_check_in_ends_the_run(make: RunMaker) -> None:
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-def test_logs_beyond_their_limit_lose_their_middle_and_the_job_goes_on(make: RunMaker, rank: int) -> None:
+def test_logs_over_the_limit_lose_their_middle_and_the_job_continues(make: RunMaker, rank: int) -> None:
     write = f'echo first; head -c 6000000 /dev/zero | tr "\\0" "x"; echo; echo last; {UNTIL_TOLD[2]}; echo after'
     commands = [UNTIL_TOLD, UNTIL_TOLD]
     commands[rank] = ["/bin/sh", "-c", write]
@@ -161,7 +161,7 @@ def test_logs_beyond_their_limit_lose_their_middle_and_the_job_goes_on(make: Run
     assert f"  {told}" in render_verdict(from_hub(run.plans[0], run.result()), "record", {}).splitlines()
 
 
-def test_two_runs_side_by_side_do_not_touch_each_other(make: RunMaker) -> None:
+def test_concurrent_runs_do_not_affect_each_other(make: RunMaker) -> None:
     one = make(FOREVER, FOREVER)
     other = make(UNTIL_TOLD, UNTIL_TOLD, first_address=101)
     one.start()
@@ -175,7 +175,7 @@ def test_two_runs_side_by_side_do_not_touch_each_other(make: RunMaker) -> None:
     other.wait_for("succeeded")
 
 
-def test_the_last_words_of_rank_0_count_when_it_hangs_up_behind_them(make: RunMaker) -> None:
+def test_end_message_of_rank_0_counts_even_if_it_hangs_up_right_after(make: RunMaker) -> None:
     run = make(FOREVER, ["/bin/true"])
     with socket.create_server(run.lifeline) as listener:
         listener.settimeout(120.0)
@@ -248,7 +248,7 @@ def test_a_peer_with_another_token_is_refused(make: RunMaker) -> None:
     run.wait_until_gone()
 
 
-def test_a_peer_does_not_take_orders_from_one_without_the_token(make: RunMaker) -> None:
+def test_peer_takes_no_orders_from_a_server_without_the_token(make: RunMaker) -> None:
     """Somebody else sits on rank 0's port: the peer shows its proof, gets none, and starts nothing."""
     run = make(FOREVER, FOREVER, timeouts={"start": 5.0})
     with socket.create_server(run.lifeline) as listener:
@@ -326,7 +326,7 @@ class Relay:
     ],
     ids=["start", "stop", "end", "once more", "report", "peer's stop", "peer's once more"],
 )
-def test_who_passes_the_lifeline_on_can_add_nothing_to_it(make: RunMaker, side: str, line: bytes) -> None:
+def test_relay_cannot_inject_or_replay_lifeline_messages(make: RunMaker, side: str, line: bytes) -> None:
     run = make(UNTIL_TOLD, UNTIL_TOLD)
     run.set_patience("RECONNECT_PATIENCE", 120.0)  # the peer comes back on a new connection, and the run goes on
     for plan in run.plans:
@@ -353,7 +353,7 @@ def test_who_passes_the_lifeline_on_can_add_nothing_to_it(make: RunMaker, side: 
         relay.close()
 
 
-def test_many_silent_connections_keep_no_peer_out(make: RunMaker) -> None:
+def test_many_silent_connections_do_not_keep_a_peer_out(make: RunMaker) -> None:
     run = make(UNTIL_TOLD, UNTIL_TOLD)
     run.set_patience("STRANGER_PATIENCE", 3600.0)  # that they are sent away in their time does not help the peer
     run.start(0)
@@ -375,7 +375,7 @@ def test_many_silent_connections_keep_no_peer_out(make: RunMaker) -> None:
         stranger.close()
 
 
-def test_a_flood_does_not_fill_the_memory(make: RunMaker) -> None:
+def test_flood_of_data_does_not_exhaust_memory(make: RunMaker) -> None:
     run = make(UNTIL_TOLD, UNTIL_TOLD)
     run.start()
     run.wait_for("running")
@@ -404,7 +404,7 @@ def test_rank_0_listens_on_its_node_address_only(make: RunMaker) -> None:
     assert is_refused(("127.0.0.1", port))
 
 
-def test_the_newest_connection_with_the_token_is_the_nodes(make: RunMaker) -> None:
+def test_newest_connection_with_the_token_replaces_the_old_one(make: RunMaker) -> None:
     """A node whose connection broke half comes back on a new one; the old one goes, and the run with it goes on."""
     run = make(UNTIL_TOLD, UNTIL_TOLD)
     run.start()
@@ -418,7 +418,7 @@ def test_the_newest_connection_with_the_token_is_the_nodes(make: RunMaker) -> No
     run.wait_for("succeeded")
 
 
-def test_a_command_that_was_on_a_broken_connection_comes_again(make: RunMaker) -> None:
+def test_start_command_is_sent_again_after_a_reconnect(make: RunMaker) -> None:
     """A launcher on rank 0 starts what runs on the others."""
     run = make(UNTIL_TOLD, UNTIL_TOLD)
     run.set_patience("RECONNECT_PATIENCE", 120.0)  # we may be slow to come back
@@ -452,7 +452,7 @@ def gone_within(run: Run, seconds: float, *but: int) -> None:
     eventually(gone, seconds)
 
 
-def test_a_stopped_peer_counts_as_lost_and_ends_itself_when_it_wakes(make: RunMaker) -> None:
+def test_frozen_peer_counts_as_lost_and_ends_itself_when_it_resumes(make: RunMaker) -> None:
     run = make(FOREVER, FOREVER, FOREVER, timeouts={"silence": 5.0})
     run.set_patience("HANG_MARGIN", 600.0)  # its own guard would end it meanwhile
     run.start()
@@ -466,7 +466,7 @@ def test_a_stopped_peer_counts_as_lost_and_ends_itself_when_it_wakes(make: RunMa
     gone_within(run, 10.0)
 
 
-def test_a_stopped_rank_0_is_noticed_by_each_peer(make: RunMaker) -> None:
+def test_every_peer_notices_a_frozen_rank_0(make: RunMaker) -> None:
     run = make(FOREVER, FOREVER, FOREVER, timeouts={"silence": 5.0})
     run.set_patience("HANG_MARGIN", 600.0)  # its own guard would end it meanwhile
     run.start()
@@ -480,7 +480,7 @@ def test_a_stopped_rank_0_is_noticed_by_each_peer(make: RunMaker) -> None:
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-def test_a_supervisor_that_hangs_is_ended_with_its_job_on_its_own_node(make: RunMaker, rank: int) -> None:
+def test_hung_supervisor_is_ended_with_its_job_on_its_own_node(make: RunMaker, rank: int) -> None:
     commands = [FOREVER, FOREVER]
     commands[rank] = [sys.executable, "-c", DETACHES_ITSELF]
     run = make(*commands, timeouts={"silence": 3.0})
@@ -494,7 +494,7 @@ def test_a_supervisor_that_hangs_is_ended_with_its_job_on_its_own_node(make: Run
     assert not os.path.exists(run.plans[rank]["temporary_directory"])
 
 
-def test_a_supervisor_that_lives_is_not_taken_for_one_that_hangs(make: RunMaker) -> None:
+def test_slow_supervisor_is_not_mistaken_for_a_hung_one(make: RunMaker) -> None:
     """However long it waits for something, and however much there is to remove at its end."""
     fill = 'mkdir "$TMPDIR/d"; cd "$TMPDIR/d"; i=0; while [ $i -lt 3000 ]; do : > $i; i=$((i + 1)); done'
     run = make(["/bin/sh", "-c", f"{fill}; sleep 4"], timeouts={"silence": 1.0})
@@ -560,7 +560,7 @@ def test_a_command_that_cannot_be_started_ends_the_run(make: RunMaker, command: 
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-def test_a_mount_that_goes_away_under_a_run_is_told_and_stands_in_the_verdict(make: RunMaker, rank: int) -> None:
+def test_mount_that_dies_during_a_run_is_reported_in_events_and_result(make: RunMaker, rank: int) -> None:
     run = make(UNTIL_TOLD, UNTIL_TOLD)
     run.plans[rank]["command"] = ["/bin/sh", "-c", "while [ ! -e go ]; do sleep 0.05; done; exit 3"]
     run.plans[rank]["mounts"] = ["/proc", "/nothing is here"]
@@ -584,8 +584,8 @@ echo "$(date '+%Y/%m/%d %T.%3N'), 0, 97, 72914, 81559, 64, 641.27, 700.00"
 """
 
 
-def test_what_gpus_do_is_written_down_while_the_job_runs_and_holds_nothing_up(make: RunMaker) -> None:
-    """Also where nvidia-smi does not answer any more, and does not let itself be ended."""
+def test_gpu_samples_are_recorded_without_holding_up_the_job(make: RunMaker) -> None:
+    """Also if nvidia-smi stops answering and ignores SIGTERM."""
     run = make(UNTIL_TOLD)
     smi = run.directory / "nvidia-smi"
     smi.write_text(SMI)
@@ -613,8 +613,8 @@ FAILS = f"{UNTIL_TOLD[2]}; echo 'Traceback (most recent call last):'; echo 'OSEr
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-def test_who_had_to_be_killed_is_not_called_the_cause(make: RunMaker, rank: int) -> None:
-    """Not even where the cause looks like what the end of others does to a rank."""
+def test_rank_killed_by_its_supervisor_is_not_reported_as_the_cause(make: RunMaker, rank: int) -> None:
+    """Not even if the real cause looks like a consequence of other ranks ending."""
     commands = [HEEDLESS, HEEDLESS]
     commands[rank] = ["/bin/sh", "-c", FAILS]
     run = make(*commands)
@@ -653,7 +653,7 @@ def show_gpus(run: Run, rank: int) -> None:
     ("fault", "error"), [("lost", LOST), ("missing", "nvidia-smi no longer shows GPU 1")], ids=["lost", "missing"]
 )
 @pytest.mark.parametrize("rank", [0, 1])
-def test_gpus_that_fail_under_a_run_are_told_and_stand_in_the_verdict(
+def test_gpus_that_fail_during_a_run_are_reported_in_events_and_result(
     make: RunMaker, rank: int, fault: str, error: str
 ) -> None:
     run = make(UNTIL_TOLD, UNTIL_TOLD)
@@ -674,8 +674,8 @@ def test_gpus_that_fail_under_a_run_are_told_and_stand_in_the_verdict(
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-def test_a_gpu_that_is_lost_and_ends_the_job_at_once_stands_in_the_verdict(make: RunMaker, rank: int) -> None:
-    """It does so long before the next sample."""
+def test_gpu_loss_that_ends_the_job_at_once_is_reported(make: RunMaker, rank: int) -> None:
+    """The job ends long before the next sample."""
     commands = [FOREVER, FOREVER]
     commands[rank] = ["/bin/sh", "-c", f"{UNTIL_TOLD[2]}; touch lost; echo RuntimeError: CUDA error; exit 1"]
     run = make(*commands, timeouts={"sample": 600.0})
@@ -693,7 +693,7 @@ def test_a_gpu_that_is_lost_and_ends_the_job_at_once_stands_in_the_verdict(make:
     assert f"the GPUs on node{rank} are failing: {LOST}" in run.events()
 
 
-def test_a_failed_job_does_not_wait_long_for_gpus_that_give_no_answer(make: RunMaker) -> None:
+def test_failed_job_does_not_wait_long_for_a_hung_nvidia_smi(make: RunMaker) -> None:
     run = make(["/bin/sh", "-c", f"{UNTIL_TOLD[2]}; touch silent; exit 1"], timeouts={"sample": 600.0})
     smi = run.directory / "nvidia-smi"
     smi.write_text(SMI)
@@ -709,7 +709,7 @@ def test_a_failed_job_does_not_wait_long_for_gpus_that_give_no_answer(make: RunM
     assert (report["gpus"], report["stuck"]) == ("", [])
 
 
-def test_a_run_whose_directory_was_removed_is_told_with_what_ends_it(make: RunMaker) -> None:
+def test_removed_run_directory_is_reported_with_a_kill_command(make: RunMaker) -> None:
     run = make(UNTIL_TOLD)
     run.start()
     run.wait_for("running")
@@ -723,13 +723,13 @@ def test_a_run_whose_directory_was_removed_is_told_with_what_ends_it(make: RunMa
     eventually(lambda: run.run_id not in [one["run_id"] for one in run_alive.supervisors()])
 
 
-def test_what_does_not_answer_is_told_by_its_error() -> None:
+def test_mount_probe_exits_with_the_errno() -> None:
     """A mount that answers, and one that cannot be looked into."""
     for path, code in (("/proc", 0), ("/etc/passwd", errno.ENOTDIR)):
         assert subprocess.run([sys.executable, "-I", "-S", "-c", LOOK, path], check=False).returncode == code
 
 
-def test_an_elastic_run_goes_on_while_enough_nodes_live(make: RunMaker) -> None:
+def test_elastic_run_continues_while_enough_nodes_live(make: RunMaker) -> None:
     run = make(UNTIL_TOLD, UNTIL_TOLD, FOREVER, min_nnodes=2)
     run.start()
     run.wait_for("running")
@@ -741,7 +741,7 @@ def test_an_elastic_run_goes_on_while_enough_nodes_live(make: RunMaker) -> None:
     gone_within(run, 10.0)
 
 
-def test_an_elastic_run_goes_on_without_a_node_that_is_shut_down(make: RunMaker) -> None:
+def test_elastic_run_continues_without_a_node_that_is_shut_down(make: RunMaker) -> None:
     """As systemd tells it, when its machine is taken back or rebooted."""
     run = make(UNTIL_TOLD, UNTIL_TOLD, FOREVER, min_nnodes=2)
     run.start()
@@ -765,7 +765,7 @@ def test_stopping_an_elastic_run_on_one_node_ends_it_on_all(make: RunMaker) -> N
 
 
 @pytest.mark.parametrize(("rank", "min_nnodes"), [(2, 3), (0, 1)], ids=["below its minimum", "without rank 0"])
-def test_an_elastic_run_ends_everywhere_once_it_cannot_go_on(make: RunMaker, rank: int, min_nnodes: int) -> None:
+def test_elastic_run_ends_everywhere_once_it_cannot_continue(make: RunMaker, rank: int, min_nnodes: int) -> None:
     run = make(FOREVER, FOREVER, FOREVER, min_nnodes=min_nnodes)
     run.start()
     run.wait_for("running")
@@ -807,7 +807,7 @@ os.wait()
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-def test_stop_ends_what_ignores_it_and_what_has_detached_itself(make: RunMaker, rank: int) -> None:
+def test_stop_ends_processes_that_ignore_sigterm_or_detach(make: RunMaker, rank: int) -> None:
     run = make([sys.executable, "-c", IGNORES_SIGTERM], [sys.executable, "-c", DETACHES_ITSELF])
     run.start()
     eventually(lambda: (run.directory / "ready0").exists() and (run.directory / "ready1").exists())
@@ -838,7 +838,7 @@ os._exit(int(sys.argv[1]))
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-def test_the_others_do_not_wait_for_what_a_failed_node_has_left(make: RunMaker, rank: int) -> None:
+def test_other_nodes_do_not_wait_for_leftovers_of_a_failed_node(make: RunMaker, rank: int) -> None:
     commands = [FOREVER, FOREVER]
     commands[rank] = [sys.executable, "-c", LEAVES_A_STUBBORN_CHILD]
     run = make(*commands)
@@ -853,7 +853,7 @@ def test_the_others_do_not_wait_for_what_a_failed_node_has_left(make: RunMaker, 
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-def test_a_rank_beside_one_that_failed_gets_our_grace_and_not_torchruns(make: RunMaker, rank: int) -> None:
+def test_stop_grace_overrides_torchruns_timeout_after_a_rank_fails(make: RunMaker, rank: int) -> None:
     commands = [FOREVER, FOREVER]
     commands[rank] = [sys.executable, "-c", ENDS_ITS_RANKS, "1"]
     run = make(*commands, timeouts={"grace": 4.0})
@@ -869,7 +869,7 @@ def test_a_rank_beside_one_that_failed_gets_our_grace_and_not_torchruns(make: Ru
     gone_within(run, 10.0)
 
 
-def test_torchrun_starts_again_once_the_rank_that_does_not_end_is_gone(make: RunMaker) -> None:
+def test_torchrun_restarts_after_the_supervisor_kills_a_stubborn_rank(make: RunMaker) -> None:
     run = make([sys.executable, "-c", ENDS_ITS_RANKS, "0"])
     run.plans[0].update(rank_logs="torchrun", max_restarts=1)
     run.start()
@@ -877,7 +877,7 @@ def test_torchrun_starts_again_once_the_rank_that_does_not_end_is_gone(make: Run
     assert run.events() == ["the node is ready"]
 
 
-def test_what_a_job_leaves_behind_is_ended_with_it(make: RunMaker) -> None:
+def test_processes_left_behind_by_a_job_are_ended(make: RunMaker) -> None:
     run = make([sys.executable, "-c", LEAVES_CHILDREN_BEHIND], ["/bin/true"])
     run.start()
     run.wait_for("succeeded")
@@ -896,7 +896,7 @@ def test_killing_a_supervisor_leaves_no_detached_child(make: RunMaker, rank: int
     assert not os.path.exists(run.plans[rank]["temporary_directory"])
 
 
-def test_a_start_that_replaces_ends_what_runs_there_first(make: RunMaker) -> None:
+def test_replacing_start_stops_the_old_run_first(make: RunMaker) -> None:
     old, new = make(FOREVER, FOREVER), make(FOREVER)
     old.start()
     old.wait_for("running")
@@ -914,7 +914,7 @@ def test_stopping_nothing_changes_nothing(make: RunMaker) -> None:
     assert run.stop() == {"changed": False, "stopped": []}
 
 
-def test_a_port_in_use_is_named(make: RunMaker) -> None:
+def test_lifeline_port_in_use_is_reported(make: RunMaker) -> None:
     run = make(FOREVER, FOREVER, timeouts={"start": 2.0})
     with socket.create_server(run.lifeline):
         run.start(0)

@@ -1,4 +1,4 @@
-"""Who logs in is told by the owners of the processes above."""
+"""The login user is found from the owners of the parent processes."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ def processes(proc: Path, *lines: tuple[int, int, int]) -> str:
     return str(proc)
 
 
-def test_below_sudo_it_is_who_called_sudo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_login_user_under_sudo_is_the_caller_of_sudo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """sshd (root), its process for the user, the user's shell, sudo, python."""
     monkeypatch.setattr(pwd, "getpwuid", lambda uid: ME if uid == 1000 else pwd.struct_passwd(["root", *ME[1:]]))
     proc = processes(tmp_path, (10, 1, 0), (20, 10, 1000), (30, 20, 1000), (40, 30, 0), (50, 40, 0))
     assert _login.login_user(50, proc) == ME.pw_name
 
 
-def test_where_root_logs_in_it_is_root(tmp_path: Path) -> None:
+def test_login_user_is_root_if_root_logged_in(tmp_path: Path) -> None:
     proc = processes(tmp_path, (10, 1, 0), (20, 10, 0), (50, 20, 0))
     assert _login.login_user(50, proc) == pwd.getpwuid(0).pw_name
 
 
-def test_a_process_above_that_is_gone_ends_the_search(tmp_path: Path) -> None:
+def test_missing_parent_process_ends_the_search(tmp_path: Path) -> None:
     proc = processes(tmp_path, (50, 40, 0))
     assert _login.login_user(50, proc) == pwd.getpwuid(0).pw_name
 
 
-def test_this_process_is_of_who_runs_it() -> None:
+def test_login_user_of_this_process_is_known() -> None:
     if os.geteuid():
         assert _login.login_user() == ME.pw_name
     else:

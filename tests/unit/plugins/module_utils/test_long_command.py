@@ -1,4 +1,4 @@
-"""Commands that outlive who started them, with real processes."""
+"""Commands that outlive the process that started them, with real processes."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ def ask(*argv: str, start: bool = True, patience: float = 120, **more: str) -> d
     return long_command.main({**request_for(*argv, **more), "start": start, "patience": patience})
 
 
-def test_output_and_exit_code_of_a_command(directory: Path, logs: Path) -> None:
+def test_command_returns_output_and_exit_code_and_leaves_no_files(directory: Path, logs: Path) -> None:
     answer = ask("sh", "-c", "echo out $WORD; echo err >&2", WORD="and")
     assert answer == {"ended": True, "rc": 0, "output": "out and\nerr\n", "lost": False, "log": ""}
     assert list(directory.iterdir()) == [] and not logs.exists(), "nothing is left behind"
 
 
-def test_all_that_a_failed_command_has_printed_stays_on_the_node(directory: Path, logs: Path) -> None:
+def test_full_output_of_a_failed_command_stays_on_the_node(directory: Path, logs: Path) -> None:
     text = "x" * 2 * long_command.MOST_OUTPUT
     answer = ask("sh", "-c", "cat; echo https://me:se%21cret@host/simple; exit 3", stdin=text, what="job: building it")
     assert (answer["rc"], list(directory.iterdir())) == (3, [])
@@ -54,7 +54,7 @@ def test_all_that_a_failed_command_has_printed_stays_on_the_node(directory: Path
     assert (log.stat().st_mode & 0o777, logs.stat().st_mode & 0o777) == (0o600, 0o700)
 
 
-def test_what_is_shown_of_a_command_has_no_credentials(logs: Path) -> None:
+def test_credentials_appear_neither_in_answer_nor_in_log(logs: Path) -> None:
     print_and_fail = "echo https://me:SECRET@host/simple; echo 'MUSTER-RESULT {}'; exit 1"
     answer = ask("sh", "-c", print_and_fail)
     assert answer["output"] == "https://****@host/simple\nMUSTER-RESULT {}\n"
@@ -83,13 +83,13 @@ def test_only_the_newest_logs_are_kept(logs: Path, monkeypatch: pytest.MonkeyPat
     assert (logs / "notes.txt").exists()
 
 
-def test_where_no_log_can_be_kept_the_answer_is_the_same(logs: Path) -> None:
+def test_answer_is_the_same_if_no_log_can_be_written(logs: Path) -> None:
     logs.write_text("a file in its place")
     answer = ask("sh", "-c", "echo x; exit 1")
     assert (answer["rc"], answer["output"], answer["log"]) == (1, "x\n", "")
 
 
-def test_the_place_of_logs_is_the_users_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_log_directory_is_the_users_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     monkeypatch.setattr("os.geteuid", lambda: 0)
     assert long_command.logs_of_this_user() == "/var/log/muster"
@@ -97,7 +97,7 @@ def test_the_place_of_logs_is_the_users_own(monkeypatch: pytest.MonkeyPatch) -> 
     assert long_command.logs_of_this_user() == f"{pwd.getpwnam('nobody').pw_dir}/.muster/logs"
 
 
-def test_standard_input_may_be_large_and_is_in_no_argument() -> None:
+def test_large_stdin_is_not_passed_as_an_argument() -> None:
     secret = json.dumps({"wheels": ["w" * 1000] * 500, "token": "s3cr3t"})  # one argument has 128 KiB at most
     argv = (sys.executable, "-c", "import sys; print(len(sys.stdin.read()), open('/proc/self/cmdline').read())")
     answer = ask(*argv, stdin=secret)
@@ -106,7 +106,7 @@ def test_standard_input_may_be_large_and_is_in_no_argument() -> None:
     assert with_it != without, "what is given is part of what is asked"
 
 
-def test_an_answer_is_whole_however_much_is_printed() -> None:
+def test_result_line_is_complete_however_much_is_printed() -> None:
     most = long_command.MOST_OUTPUT
     text = f"print('x' * {3 * most}); print('MUSTER-RESULT ' + '[' + '1,' * {most} + '1]'); print('done')"
     lines = ask(sys.executable, "-c", text)["output"].splitlines()
@@ -114,7 +114,7 @@ def test_an_answer_is_whole_however_much_is_printed() -> None:
     assert lines[1] == "done" and len(json.loads(lines[2].partition(" ")[2])) == most + 1
 
 
-def test_each_run_of_a_command_that_is_not_to_be_followed_is_its_own() -> None:
+def test_each_run_of_a_command_has_its_own_directory() -> None:
     paths = {long_command.directory_of(request_for("true", run=run)) for run in ("", "1", "2")}
     assert len(paths) == 3
 
@@ -129,16 +129,16 @@ def test_each_run_of_a_command_that_is_not_to_be_followed_is_its_own() -> None:
         ("see https://host/a@b and me@host", "see https://host/a@b and me@host"),
     ],
 )
-def test_credentials_of_addresses_are_masked(text: str, shown: str) -> None:
+def test_credentials_in_urls_are_masked(text: str, shown: str) -> None:
     assert long_command.without_credentials(text) == shown
 
 
-def test_a_command_that_is_not_there() -> None:
+def test_missing_command_gives_exit_code_127() -> None:
     answer = ask("/no/such/command")
     assert (answer["rc"], answer["output"]) == (127, "/no/such/command: No such file or directory\n")
 
 
-def test_a_command_that_runs_is_followed_and_not_started_again(tmp_path: Path) -> None:
+def test_running_command_is_followed_and_not_started_again(tmp_path: Path) -> None:
     fifo, count = tmp_path / "go", tmp_path / "count"
     os.mkfifo(fifo)
     argv = ("sh", "-c", f"echo x >> {count}; printf 'one\\ntwo\\r three \\n'; read line < {fifo}; echo $line")
@@ -150,7 +150,7 @@ def test_a_command_that_runs_is_followed_and_not_started_again(tmp_path: Path) -
     assert count.read_text() == "x\n"
 
 
-def test_a_command_whose_keeper_is_killed_is_lost_and_can_be_started_anew(directory: Path) -> None:
+def test_command_with_a_killed_keeper_is_lost_and_can_be_restarted(directory: Path) -> None:
     argv = ("sleep", "600")
     assert not ask(*argv, patience=0.1)["ended"]
     keeper = int(next(directory.glob("*/keeper")).read_text().split()[0])
@@ -163,7 +163,7 @@ def test_a_command_whose_keeper_is_killed_is_lost_and_can_be_started_anew(direct
     os.waitpid(keeper, 0)
 
 
-def test_the_state_is_this_users_alone(directory: Path) -> None:
+def test_state_directory_belongs_to_this_user_only(directory: Path) -> None:
     request = request_for("true")
     path = Path(long_command.directory_of(request))
     assert path.stat().st_mode & 0o777 == 0o700

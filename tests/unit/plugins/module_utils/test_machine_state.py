@@ -8,7 +8,7 @@ from ansible_collections.muster.training.plugins.module_utils import _machine_st
 from ansible_collections.muster.training.plugins.module_utils._machine_state import Fault
 
 
-def test_only_a_plain_name_that_dpkg_has_is_not_missing() -> None:
+def test_package_is_missing_unless_dpkg_has_it_under_a_plain_name() -> None:
     """By the real dpkg of this machine, whose own package is there under its name and with its architecture."""
     architecture = _machine_state.output("dpkg", "--print-architecture").strip()
     there = ["dpkg", f"dpkg:{architecture}"]
@@ -28,7 +28,7 @@ def test_only_a_plain_name_that_dpkg_has_is_not_missing() -> None:
         ("", "the system is unknown."),
     ],
 )
-def test_what_has_no_packages_of_debian_is_refused(release: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_system_without_debian_packages_is_refused(release: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_machine_state, "read", {"/etc/os-release": release}.__getitem__)
     if not name:
         _machine_state.require_debian()

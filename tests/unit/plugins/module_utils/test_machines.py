@@ -1,4 +1,4 @@
-"""What plan.json keeps of the machines of a run."""
+"""What plan.json records about the machines of a run."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from ansible_collections.muster.training.plugins.module_utils._machines import h
 from tests.unit import healthy
 
 
-def test_the_gpus_of_a_node() -> None:
+def test_hardware_of_a_node_summarises_its_gpus() -> None:
     gpus = healthy.gpus(8)
     assert hardware_of({"gpus": gpus}) == {
         "gpu": "H100 80GB HBM3",
@@ -22,7 +22,7 @@ def test_the_gpus_of_a_node() -> None:
     assert hardware_of({}) is None
 
 
-def test_the_software_of_a_node() -> None:
+def test_software_of_a_node_gives_versions_or_none() -> None:
     facts = healthy.node("node1", ["node1"])
     assert software_of(facts) == {"python": "3.11.9", "torch": "2.7.1", "cuda": "12.8"}
     facts["software"] |= {"python": None, "packages": {}, "cuda": None, "error": "it does not answer"}
@@ -30,7 +30,7 @@ def test_the_software_of_a_node() -> None:
     assert software_of({}) is None
 
 
-def test_all_of_a_run() -> None:
+def test_machines_of_a_run_hold_prices_code_and_software() -> None:
     facts = healthy.cluster(2, gpu_count=1)
     facts["node2"]["checkout"] = {"commit": "a" * 40, "dirty": True}
     machines = machines_of(facts, {"node1": 2.5, "node2": None}, "node1", "EUR", image=True)

@@ -1,4 +1,4 @@
-"""Mount units, credential files and what failures mean; systemd's own tools are the judges of names and units."""
+"""Mount units, credential files and what failures mean; systemd's own tools check names and units."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_units_are_named_as_systemd_names_them(path: str) -> None:
 
 @by_systemd
 @given(st.lists(st.text(st.characters(exclude_characters="/\0", exclude_categories=["Cs"]), min_size=1), min_size=1))
-def test_any_path_has_the_name_that_systemd_gives_it(parts: list[str]) -> None:
+def test_unit_name_of_any_path_matches_systemd(parts: list[str]) -> None:
     path = "/" + "/".join(part for part in parts if part not in (".", ".."))
     if path == "/" or len(path.encode()) > 60:
         return
@@ -75,7 +75,7 @@ def test_any_path_has_the_name_that_systemd_gives_it(parts: list[str]) -> None:
 @by_systemd
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_systemd_finds_nothing_wrong_with_a_unit(name: str, path: str, tmp_path: Path) -> None:
+def test_systemd_accepts_the_generated_units(name: str, path: str, tmp_path: Path) -> None:
     example = EXAMPLES[name]
     files = keep.wanted_files(KINDS[name], Wanted(path, example.source, example.options, example.credentials))
     unit = tmp_path / files.unit
@@ -93,8 +93,8 @@ def test_systemd_finds_nothing_wrong_with_a_unit(name: str, path: str, tmp_path:
 
 
 @by_systemd
-def test_systemd_would_find_a_unit_of_another_name(tmp_path: Path) -> None:
-    """The judge of the test above does judge."""
+def test_systemd_rejects_a_unit_with_the_wrong_name(tmp_path: Path) -> None:
+    """The check in the test above can fail."""
     unit = tmp_path / "mnt-other.mount"
     unit.write_text(mount_unit("/mnt/data", "x", "fuse", ["nofail"], 30))
     done = subprocess.run(["systemd-analyze", "verify", "--man=no", unit], capture_output=True, text=True, check=False)
@@ -102,7 +102,7 @@ def test_systemd_would_find_a_unit_of_another_name(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_no_boot_waits_for_a_unit(name: str) -> None:
+def test_boot_does_not_wait_for_a_mount_unit(name: str) -> None:
     lines = keep.wanted_files(KINDS[name], EXAMPLES[name]).unit_text.splitlines()
     options = next(line for line in lines if line.startswith("Options=")).partition("=")[2].split(",")
     assert {"nofail", "_netdev"} <= set(options)
@@ -112,7 +112,7 @@ def test_no_boot_waits_for_a_unit(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_no_secret_stands_in_a_unit(name: str) -> None:
+def test_units_contain_no_secrets(name: str) -> None:
     files = keep.wanted_files(KINDS[name], EXAMPLES[name])
     assert not any(secret in files.unit_text for secret in (*KEYS.values(), LOGIN["username"], LOGIN["password"]))
     assert files.credentials_file in files.unit_text
@@ -120,21 +120,21 @@ def test_no_secret_stands_in_a_unit(name: str) -> None:
     assert without.credentials_text == "" and without.credentials_file not in without.unit_text
 
 
-def test_credentials_lie_in_files_whose_names_need_no_escapes() -> None:
+def test_credential_file_names_need_no_escaping() -> None:
     names = [credentials_path(path) for path in PATHS]
     assert len(set(names)) == len(PATHS)
     assert all(re.fullmatch(r"/etc/muster/mounts/[A-Za-z0-9-]+\.credentials", name) for name in names)
 
 
-def test_variables_are_quoted() -> None:
+def test_environment_file_values_are_quoted() -> None:
     assert environment_text({"A": 'a b"c$d`e\\f#g'}) == 'A="a b\\"c\\$d\\`e\\\\f#g"\n'
 
 
-def test_options_as_words() -> None:
+def test_options_become_words_and_unset_ones_are_dropped() -> None:
     assert option_words({"a": True, "b": False, "c": None, "d": 1, "e": "x"}) == ["a", "d=1", "e=x"]
 
 
-def test_s3fs() -> None:
+def test_s3fs_source_and_options() -> None:
     kind = KINDS["s3fs"]
     parts = kind.parts(EXAMPLES["s3fs"], "/c")
     assert (parts.what, parts.fs_type, parts.environment_file) == ("bucket:/a/b", "fuse.s3fs", "/c")
@@ -149,7 +149,7 @@ def test_s3fs() -> None:
     assert kind.may_probe(Wanted("/m", "b")) and not kind.may_probe(Wanted("/m", "b", read_only=True))
 
 
-def test_cifs() -> None:
+def test_cifs_source_and_options() -> None:
     kind = KINDS["cifs"]
     parts = kind.parts(EXAMPLES["cifs"], "/c")
     assert (parts.what, parts.fs_type, parts.environment_file) == ("//10.64.92.2/training data", "cifs", "")
@@ -164,7 +164,7 @@ def test_cifs() -> None:
     assert {"ro", "guest", "uid=7", "file_mode=0640"} <= set(guest) and "seal" not in guest and "rw" not in guest
 
 
-def test_a_password_is_all_that_stands_on_its_line() -> None:
+def test_password_is_written_verbatim_on_its_line() -> None:
     text = KINDS["cifs"].credential_text(LOGIN)
     assert text == f"username=trainer\npassword={LOGIN['password']}\ndomain=LAB\n"
 
@@ -178,12 +178,12 @@ def test_a_password_is_all_that_stands_on_its_line() -> None:
         (" //nas.lab/a b/sub/ ", "//nas.lab/a b/sub"),
     ],
 )
-def test_shares_as_they_are_written(given: str, share: str) -> None:
+def test_share_notations_are_normalised(given: str, share: str) -> None:
     assert share_of(given) == share
     keep.refuse(KINDS["cifs"], Wanted("/mnt/data", given))
 
 
-def test_mount_s3() -> None:
+def test_mount_s3_source_and_options() -> None:
     kind = KINDS["mount-s3"]
     parts = kind.parts(EXAMPLES["mount-s3"], "/c")
     assert (parts.what, parts.fs_type) == ("s3://bucket/a/b/", "mount-s3")
@@ -231,7 +231,7 @@ def test_mount_s3() -> None:
         ("cifs", {"options": {"seal": True, "vers": 2.1}}, "seal encrypts from SMB 3 on"),
     ],
 )
-def test_refused(name: str, change: dict[str, Any], said: str) -> None:
+def test_invalid_mount_is_refused_without_showing_secrets(name: str, change: dict[str, Any], said: str) -> None:
     example = EXAMPLES[name]
     given: dict[str, Any] = {"path": "/mnt/data", "source": "bucket", "credentials": KEYS}
     if name == "cifs":
@@ -242,7 +242,7 @@ def test_refused(name: str, change: dict[str, Any], said: str) -> None:
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_a_mount_point_that_others_can_exchange_is_refused(name: str, tmp_path: Path) -> None:
+def test_mount_point_that_others_can_replace_is_refused(name: str, tmp_path: Path) -> None:
     (tmp_path / "open").mkdir()
     (tmp_path / "open").chmod(0o777)
     (tmp_path / "link").symlink_to("/mnt")
@@ -252,7 +252,7 @@ def test_a_mount_point_that_others_can_exchange_is_refused(name: str, tmp_path: 
             keep.refuse(KINDS[name], Wanted(str(path), example.source, example.options, example.credentials))
 
 
-def test_what_is_right_is_not_refused() -> None:
+def test_valid_mounts_are_accepted() -> None:
     for name, wanted in EXAMPLES.items():
         keep.refuse(KINDS[name], wanted)
 
@@ -355,14 +355,14 @@ mnt-data.mount: Mount process exited, code=exited, status=32/n/a
         ),
     ],
 )
-def test_failures_are_explained(name: str, log: str, cause: str, remedy: str) -> None:
+def test_known_failures_are_explained_with_a_remedy(name: str, log: str, cause: str, remedy: str) -> None:
     found = KINDS[name].diagnose(log)
     assert found is not None
     assert cause in found[0] and remedy in found[1]
     assert "{" not in found[0] + found[1]
 
 
-def test_a_cause_that_a_busy_journal_takes_in_late_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cause_that_reaches_the_journal_late_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     heard = iter(["Mounting mnt-data.mount\n", "Mounting mnt-data.mount\n"])
     late = "Mounting mnt-data.mount\ns3fs: no enough disk space for s3fs.\n"
     monkeypatch.setattr(node, "call", lambda *_words, **_more: Output(1, "Job for mnt-data.mount failed."))
@@ -372,20 +372,20 @@ def test_a_cause_that_a_busy_journal_takes_in_late_is_told(monkeypatch: pytest.M
         keep.bring_up(KINDS["s3fs"], Wanted("/mnt/data", "bucket"), "mnt-data.mount")
 
 
-def test_who_says_nothing_known_is_not_waited_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unknown_journal_message_is_not_waited_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(keep, "LATEST_WORDS", 0.0)
     monkeypatch.setattr(node, "journal", lambda *_words: "something new")
     assert keep.last_words(KINDS["s3fs"], "mnt-data.mount", 0.0) == "something new"
 
 
-def test_what_is_not_known_is_quoted() -> None:
+def test_unknown_failure_is_quoted() -> None:
     wanted = Wanted("/mnt/data", "bucket")
     assert KINDS["s3fs"].diagnose("something new") is None
     said = keep.explain(KINDS["s3fs"], wanted, "it cannot be mounted", "one\n\nsomething new\n")
     assert "one / something new" in said and "journalctl -u 'mnt-data.mount'" in said
 
 
-def test_the_listing_is_the_same_in_any_order_and_without_probes(tmp_path: Path) -> None:
+def test_listing_ignores_order_and_probe_files(tmp_path: Path) -> None:
     names = ["b", "a", "ü", "c d"]
     assert listing_of(names) == listing_of([*reversed(names), f"{PROBE}other-1"])
     assert listing_of(names) != listing_of(names[1:])
@@ -397,7 +397,7 @@ def test_the_listing_is_the_same_in_any_order_and_without_probes(tmp_path: Path)
     assert sorted(os.listdir(tmp_path)) == sorted(names)
 
 
-def test_a_proof_that_fails_says_where(tmp_path: Path) -> None:
+def test_failed_proof_names_the_step(tmp_path: Path) -> None:
     missing = proof.prove(str(tmp_path / "none"), os.getuid(), os.getgid(), "", 10)
     assert (missing["step"], missing["errno"]) == ("stat", errno.ENOENT)
     assert not proof.is_broken(missing)
@@ -405,7 +405,7 @@ def test_a_proof_that_fails_says_where(tmp_path: Path) -> None:
     assert proof.prove(str(tmp_path / "file"), os.getuid(), os.getgid(), "", 10)["step"] == "list"
 
 
-def test_a_place_that_does_not_answer_is_left_after_its_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unresponsive_mount_is_given_up_after_the_timeout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
     monkeypatch.setattr(os, "stat", lambda _path: open(fifo).close())  # nobody ever writes there
@@ -413,7 +413,7 @@ def test_a_place_that_does_not_answer_is_left_after_its_time(tmp_path: Path, mon
     assert found["hangs"] and proof.is_broken(found)
 
 
-def test_a_mount_that_does_not_come_down_keeps_its_unit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mount_that_cannot_be_unmounted_keeps_its_unit(monkeypatch: pytest.MonkeyPatch) -> None:
     left = [{"source": "bucket", "type": "fuse.s3fs", "options": "rw"}]
     done: list[str] = []
     monkeypatch.setattr(proof, "mounted_at", lambda _path: left[0] if left else None)
@@ -433,7 +433,7 @@ def test_a_mount_that_does_not_come_down_keeps_its_unit(monkeypatch: pytest.Monk
     assert done[2:] == ["mnt-data.mount", f"{UNITS}/mnt-data.mount", "daemon-reload", "mnt-data.mount"]
 
 
-def test_kinds_are_whole() -> None:
+def test_kinds_are_complete() -> None:
     for name, kind in KINDS.items():
         assert isinstance(kind, Kind) and kind.name == name
         assert kind.program and kind.role and kind.filesystem

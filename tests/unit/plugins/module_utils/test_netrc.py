@@ -34,7 +34,7 @@ ENTRY = f"machine api.wandb.ai\n  login user\n  password {'k' * 40}\n"
         (ENTRY, ENTRY),
     ],
 )
-def test_the_entry_is_there_and_all_else_stays(before: str, after: str, tmp_path: Path) -> None:
+def test_entry_is_written_and_other_entries_are_kept(before: str, after: str, tmp_path: Path) -> None:
     found = _netrc.with_entry(before, *OURS)
     assert found == after
     path = tmp_path / "netrc"

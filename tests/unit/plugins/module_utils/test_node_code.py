@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A node compares its copy of the code with the one here: what the source has counts, and nothing beside it."""
+"""A node compares its copy of the code with the controller's: files that a job wrote beside it do not count."""
 
 from __future__ import annotations
 
@@ -58,13 +58,13 @@ def compared(source: Path, node: Path, script: str = "train.py") -> dict[str, An
     return dict(read_code(str(node), here, str(node / script), ""))
 
 
-def test_a_copy_is_the_same_whatever_a_job_has_written_beside_it(source: Path, node: Path) -> None:
+def test_files_written_by_a_job_do_not_make_the_copy_differ(source: Path, node: Path) -> None:
     found = compared(source, node)
     assert found["same"] and found["script"] and found["counts"] == found["names"] == {}
     assert found["path"] == str(node)
 
 
-def test_each_way_to_differ_is_named(source: Path, node: Path) -> None:
+def test_differing_files_are_listed_by_kind_of_difference(source: Path, node: Path) -> None:
     (source / "train.py").write_text("edited")
     (source / "new.py").write_text("new")
     (node / "package" / "a.py").write_text("edited there")
@@ -83,26 +83,26 @@ def test_each_way_to_differ_is_named(source: Path, node: Path) -> None:
     }
 
 
-def test_a_node_without_the_code_lacks_all_of_it(source: Path, tmp_path: Path) -> None:
+def test_node_without_the_code_reports_all_of_it_missing(source: Path, tmp_path: Path) -> None:
     found = compared(source, tmp_path / "nothing")
     assert found["counts"] == {"missing": 7} and len(found["names"]["missing"]) == 3
     assert found["script"] and not compared(source, tmp_path / "nothing", "other.py")["script"]
 
 
-def test_another_time_alone_is_no_difference(source: Path, node: Path) -> None:
+def test_different_mtime_alone_is_not_a_difference(source: Path, node: Path) -> None:
     """As after `git checkout` there and back, or in a fresh clone."""
     os.utime(source / "train.py", (NOW + 50, NOW + 50))
     assert compared(source, node)["same"]
 
 
-def test_what_was_brought_and_changed_there_since_is_no_longer_ours(source: Path, node: Path) -> None:
+def test_copied_file_that_a_job_changed_is_not_reported_as_extra(source: Path, node: Path) -> None:
     (source / "old.py").unlink()
     (node / "old.py").write_text("a job's own")
     assert compared(source, node)["same"]
 
 
 @pytest.mark.parametrize("name", ["train.py", "link", "empty"])
-def test_a_path_of_another_kind_differs(name: str, source: Path, node: Path) -> None:
+def test_path_of_a_different_file_type_differs(name: str, source: Path, node: Path) -> None:
     path = node / name
     path.rmdir() if path.is_dir() else path.unlink()
     path.write_text("x") if name != "train.py" else path.mkdir()
@@ -110,7 +110,7 @@ def test_a_path_of_another_kind_differs(name: str, source: Path, node: Path) -> 
     assert found["names"] == {"other": ["empty/" if name == "empty" else name]}
 
 
-def test_of_a_large_tree_one_hash_tells(source: Path, node: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_tree_is_compared_by_a_single_hash(source: Path, node: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_code_here, "MOST_SENT", 10)
     assert compared(source, node)["same"]
     (source / "new.py").write_text("new")
@@ -122,20 +122,20 @@ def test_of_a_large_tree_one_hash_tells(source: Path, node: Path, monkeypatch: p
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", '{"../../x": [1, 2], "/etc/passwd": [1, 2]}'])
-def test_a_list_that_somebody_else_has_written_leads_nowhere(text: str, source: Path, node: Path) -> None:
+def test_invalid_or_hostile_record_of_copied_files_is_ignored(text: str, source: Path, node: Path) -> None:
     (node / ".muster-code.json").write_text(text)
     assert compared(source, node)["same"]
     assert _node_code.brought_to(str(node)) == {}
 
 
 @pytest.mark.parametrize("make", [lambda path: None, lambda path: path.write_text("x")])
-def test_why_the_code_here_is_not_known(make: Any, tmp_path: Path) -> None:
+def test_code_source_that_is_not_a_directory_is_reported(make: Any, tmp_path: Path) -> None:
     make(tmp_path / "project")
     problem = read_code_here(str(tmp_path / "project"), [], "project", "")["problem"]
     assert problem.startswith(f"code_source is {tmp_path}/project, which is ")
 
 
-def test_what_was_installed_is_read_beside_the_interpreter(tmp_path: Path) -> None:
+def test_installed_requirements_are_read_next_to_the_interpreter(tmp_path: Path) -> None:
     python = tmp_path / "env" / "bin" / "python"
     assert required_in(str(python)) is None and required_in("") is None
     (tmp_path / "env").mkdir()

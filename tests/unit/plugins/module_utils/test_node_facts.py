@@ -1,4 +1,4 @@
-"""What is read on a node: by this machine itself, and by what drivers, kernels and installers print."""
+"""Facts read on a node: tested on this machine itself, and with what drivers, kernels and installers print."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def recorded(name: str) -> str:
         ("gb10_580.csv", 1, "GB10", "580.95.05", None, None, ""),
     ],
 )
-def test_each_generation_of_drivers_is_read(
+def test_nvidia_smi_output_of_each_driver_generation_is_parsed(
     name: str, count: int, model: str, driver: str, memory: int | None, ecc: int | None, fault: str
 ) -> None:
     gpus = _node_gpus.parse_gpus(recorded(name))
@@ -80,7 +80,7 @@ def test_each_generation_of_drivers_is_read(
     assert last["fault"] == fault
 
 
-def test_used_memory_modes_and_retired_pages_are_read() -> None:
+def test_memory_use_compute_mode_and_retired_pages_are_parsed() -> None:
     assert [gpu["memory_used_mib"] for gpu in _node_gpus.parse_gpus(recorded("h100_535.csv"))][2:5] == [7, 74210, 7]
     assert {gpu["compute_mode"] for gpu in _node_gpus.parse_gpus(recorded("l40s_550.csv"))} == {"Exclusive_Process"}
     first, second = _node_gpus.parse_gpus(recorded("unknown_error_450.csv"))
@@ -103,7 +103,7 @@ def test_used_memory_modes_and_retired_pages_are_read() -> None:
         ("unknown_field.txt", 2, "failed"),
     ],
 )
-def test_what_nvidia_smi_says_instead_of_gpus_is_understood(name: str, code: int, state: str) -> None:
+def test_nvidia_smi_failures_are_classified(name: str, code: int, state: str) -> None:
     text = recorded(name)
     assert _node_gpus.diagnose(_node_commands.Output(code, text))[0] == state
     if state != "ok":
@@ -111,7 +111,7 @@ def test_what_nvidia_smi_says_instead_of_gpus_is_understood(name: str, code: int
         assert _node_gpus.diagnose(_node_commands.Output(code, text))[1] in " ".join(text.split())
 
 
-def test_processes_are_read_whatever_their_names() -> None:
+def test_gpu_processes_are_parsed_whatever_their_names() -> None:
     assert _node_gpus.parse_processes(recorded("apps_535.csv")) == [
         {
             "gpu": "GPU-c7d2f5a1-1e8b-49c6-a4d3-0b9e6f18d203",
@@ -157,7 +157,7 @@ def test_nvidia_smi_is_asked_for_gpus_and_processes(smi: Path) -> None:
     }
 
 
-def test_gpus_that_the_driver_does_not_find_are_counted_on_the_bus_alone(
+def test_gpus_unknown_to_the_driver_are_still_counted_on_the_pci_bus(
     smi: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_stub(smi, f"cat {FIXTURES / 'no_gpu.txt'}; exit 6")
@@ -167,7 +167,9 @@ def test_gpus_that_the_driver_does_not_find_are_counted_on_the_bus_alone(
     assert (facts["smi"]["state"], facts["count"], facts["pci"]) == ("no-gpu", 0, 8)
 
 
-def test_gpus_of_virtual_machines_are_not_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gpus_passed_through_to_virtual_machines_are_not_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for number, (vendor, kind, driver) in enumerate(
         [
             ("0x10de", "0x030200", ""),
@@ -204,13 +206,15 @@ def test_gpus_of_virtual_machines_are_not_counted(tmp_path: Path, monkeypatch: p
         ("", True),
     ],
 )
-def test_who_only_looks_at_a_gpu_does_not_keep_it(command: str, keeps: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_monitoring_programs_do_not_count_as_using_a_gpu(
+    command: str, keeps: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(_node_gpus, "describe", lambda pid: {"pid": pid, "command": command})
     app = {"gpu": "GPU-1", "pid": 4711, "command": command, "memory_mib": 3}
     assert ([one["pid"] for one in _node_gpus.holders([app])] == [4711]) is keeps
 
 
-def test_a_driver_that_dropped_a_field_is_asked_again_without_it(smi: Path) -> None:
+def test_query_is_repeated_without_fields_the_driver_does_not_know(smi: Path) -> None:
     l40s = "index, uuid, name, driver_version, memory.total [MiB], memory.used [MiB], compute_mode"
     write_stub(
         smi,
@@ -222,7 +226,7 @@ def test_a_driver_that_dropped_a_field_is_asked_again_without_it(smi: Path) -> N
     assert [(gpu["name"], gpu["ecc_uncorrected"]) for gpu in facts["devices"]] == [("L40S", None)]
 
 
-def test_nvidia_smi_that_hangs_is_a_fact_and_is_ended(smi: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hanging_nvidia_smi_is_reported_and_killed(smi: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_node_gpus, "SMI_TIMEOUT", 0.5)
     write_stub(smi, f"echo $$ >> {smi}/pids; exec sleep 1000")
     start = time.monotonic()
@@ -239,7 +243,7 @@ def test_nvidia_smi_that_hangs_is_a_fact_and_is_ended(smi: Path, monkeypatch: py
 # --- commands and calls that hang ------------------------------------------------------------------------------------
 
 
-def test_commands_run_side_by_side_and_say_how_they_ended(tmp_path: Path) -> None:
+def test_commands_run_in_parallel_and_report_how_they_ended(tmp_path: Path) -> None:
     """Each waits until all are there: one after the other they would never end."""
     there = "touch $0; until [ -e 0 ] && [ -e 1 ] && [ -e 2 ] && [ -e 3 ]; do sleep 0.05; done"
     script = f"{there}; echo said; echo erred >&2; exit 3"
@@ -250,7 +254,7 @@ def test_commands_run_side_by_side_and_say_how_they_ended(tmp_path: Path) -> Non
     assert (missing.code, missing.text) == (None, "/nowhere/at/all: No such file or directory")
 
 
-def test_calls_that_do_not_return_leave_the_others_their_answers() -> None:
+def test_call_that_hangs_or_raises_does_not_lose_other_answers() -> None:
     start = time.monotonic()
     answers = _node_commands.call_apart(
         {"quick": lambda: {"state": "ok"}, "stuck": lambda: time.sleep(1000), "broken": lambda: 1 / 0}, 4.0
@@ -263,8 +267,8 @@ def test_calls_that_do_not_return_leave_the_others_their_answers() -> None:
 # --- network ---------------------------------------------------------------------------------------------------------
 
 
-def test_interfaces_and_routes_are_those_of_the_kernel() -> None:
-    """Against iproute2, where this machine has it; on any machine there is the loopback."""
+def test_interfaces_and_routes_match_the_kernel() -> None:
+    """Compared with iproute2, where this machine has it; every machine has the loopback."""
     with _node_network.open_netlink() as channel:
         interfaces = _node_network.read_interfaces(channel)
         loopback = _node_network.read_route(channel, "127.0.0.9")
@@ -291,7 +295,7 @@ def test_interfaces_and_routes_are_those_of_the_kernel() -> None:
             assert default["gateway"] == expected.get("gateway")
 
 
-def test_addresses_lead_to_their_interface() -> None:
+def test_address_is_mapped_to_its_interface() -> None:
     addresses = {"10.0.0.4": "ens5", "fd00::1": "ens6"}
     assert _node_network.interface_of("10.0.0.4", addresses) == "ens5"
     assert _node_network.interface_of("fd00:0::1", addresses) == "ens6"
@@ -299,7 +303,7 @@ def test_addresses_lead_to_their_interface() -> None:
     assert _node_network.interface_of("10.0.0.5", addresses) is None
 
 
-def test_hosts_files_are_read_as_the_resolver_reads_them() -> None:
+def test_hosts_file_is_parsed_as_the_resolver_does() -> None:
     text = "127.0.0.1 localhost\n127.0.1.1\tNode1 node1.example # trap\n10.0.0.11 node1 # again\n\n# 10.0.0.12 node2\n"
     hosts = _node_network.parse_hosts(text)
     assert hosts["node1"] == ["127.0.1.1", "10.0.0.11"]
@@ -307,7 +311,7 @@ def test_hosts_files_are_read_as_the_resolver_reads_them() -> None:
     assert "node2" not in hosts
 
 
-def test_names_are_resolved_and_a_slow_resolver_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_are_resolved_and_a_slow_resolver_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
     quick = _node_network.read_names(["localhost", "no.such.host.invalid"], ask_resolver=True)
     assert quick["hostname"] == socket.gethostname()
     assert quick["resolver"]["localhost"][0] in ("127.0.0.1", "::1")
@@ -327,7 +331,7 @@ def test_names_are_resolved_and_a_slow_resolver_is_given_up(monkeypatch: pytest.
     assert names["resolver"] == {}
 
 
-def test_who_listens_on_a_port_is_found() -> None:
+def test_process_listening_on_a_port_is_found() -> None:
     with socket.socket() as listener:
         port = free_port()
         listener.bind(("127.0.0.1", port))
@@ -341,10 +345,10 @@ def test_who_listens_on_a_port_is_found() -> None:
     assert _node_network.listeners({port}) == {}
 
 
-def test_the_holder_of_a_port_whom_only_root_sees_is_asked_for_by_sudo(
+def test_port_owner_visible_only_to_root_is_looked_up_with_sudo(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The interpreter sees nothing, as a user does who may not look at others' processes; by sudo it sees all."""
+    """The interpreter sees no processes, like a user who may not see those of others; with sudo it sees all."""
     blind, sudo = tmp_path / "blind", tmp_path / "sudo"
     blind.write_text("#!/bin/sh\n")
     sudo.write_text(
@@ -372,7 +376,7 @@ def test_the_holder_of_a_port_whom_only_root_sees_is_asked_for_by_sudo(
         assert _node_network.listeners({port}) == {str(port): {"pid": None, "command": ""}}
 
 
-def test_nodes_of_one_machine_know_it_by_its_kernel_and_network() -> None:
+def test_machine_is_identified_by_boot_id_and_network_namespace() -> None:
     here = _node_network.machine()
     assert Path("/proc/sys/kernel/random/boot_id").read_text().strip() in here
     assert _node_commands.call_apart({"other process": _node_network.machine}, 120) == {"other process": here}
@@ -394,7 +398,7 @@ def installed(distribution: str) -> str | None:
         return None
 
 
-def test_versions_are_read_from_the_interpreter_that_has_them() -> None:
+def test_package_versions_are_read_from_the_given_interpreter() -> None:
     facts = _node_software.SoftwareQuestion(sys.executable, "/").answer()
     assert facts["error"] == ""
     assert facts["python"] == "{}.{}.{}".format(*sys.version_info[:3])
@@ -423,7 +427,7 @@ TORCH_2_8 = b"td::string ipc_hsm_70 sm_75 sm_80 sm_86 sm_90 sm_100 sm_120\0\0\0/
         (b"", []),
     ],
 )
-def test_the_gpus_that_torch_was_built_for_are_read(library: bytes, archs: list[str], tmp_path: Path) -> None:
+def test_gpu_architectures_that_torch_was_built_for_are_read(library: bytes, archs: list[str], tmp_path: Path) -> None:
     assert _node_software.parse_archs(library) == archs
     place = tmp_path / "site" / "torch" / "lib"
     place.mkdir(parents=True)
@@ -431,7 +435,7 @@ def test_the_gpus_that_torch_was_built_for_are_read(library: bytes, archs: list[
     assert _node_software.torch_archs([str(tmp_path / "none"), str(tmp_path / "site")]) == archs
 
 
-def test_a_torch_for_the_cpu_and_a_node_without_gpus_are_not_asked(tmp_path: Path) -> None:
+def test_gpu_architectures_are_not_read_for_cpu_torch_or_without_gpus(tmp_path: Path) -> None:
     assert _node_software.torch_archs([str(tmp_path)]) == []
     version = tmp_path / "torch" / "version.py"
     (tmp_path / "torch" / "lib").mkdir(parents=True)
@@ -445,12 +449,12 @@ def test_a_torch_for_the_cpu_and_a_node_without_gpus_are_not_asked(tmp_path: Pat
         assert len(facts["archs"]) == count, facts
 
 
-def test_the_c_library_is_told() -> None:
+def test_glibc_version_is_reported() -> None:
     told = subprocess.run(["getconf", "GNU_LIBC_VERSION"], capture_output=True, text=True, check=True).stdout
     assert _node_facts.glibc_version() == told.split()[1]
 
 
-def test_the_first_interpreter_that_is_there_is_taken(tmp_path: Path) -> None:
+def test_first_existing_interpreter_is_used(tmp_path: Path) -> None:
     ours = tmp_path / "env" / "bin" / "python"
     names = f"{ours}:sh"
     assert _node_facts.find_interpreter(names) == shutil.which("sh")
@@ -460,7 +464,7 @@ def test_the_first_interpreter_that_is_there_is_taken(tmp_path: Path) -> None:
     assert _node_facts.find_interpreter("/none/python:none-such") == ""
 
 
-def test_an_interpreter_that_does_not_start_says_why(tmp_path: Path) -> None:
+def test_interpreter_that_fails_to_start_is_reported_with_its_error(tmp_path: Path) -> None:
     broken = tmp_path / "python"
     broken.write_text("#!/bin/sh\necho 'No module named encodings' >&2\nexit 1\n")
     broken.chmod(0o755)
@@ -469,7 +473,7 @@ def test_an_interpreter_that_does_not_start_says_why(tmp_path: Path) -> None:
     assert facts["packages"] == {}
 
 
-def test_packages_are_known_by_the_names_of_their_metadata(tmp_path: Path) -> None:
+def test_packages_are_found_by_their_metadata_directories(tmp_path: Path) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
     for place, names in (
         (first, ["torch-2.7.1+cu128.dist-info", "nvidia_nccl_cu12-2.26.2.dist-info", "flash_attn-2.8.3.dist-info"]),
@@ -496,7 +500,7 @@ def test_packages_are_known_by_the_names_of_their_metadata(tmp_path: Path) -> No
         ("cuda: Optional[str] = None\nhip: Optional[str] = None\n", None, None),
     ],
 )
-def test_the_cuda_that_torch_was_built_for_is_read(text: str, cuda: str | None, hip: str | None) -> None:
+def test_cuda_or_hip_version_of_torch_is_read(text: str, cuda: str | None, hip: str | None) -> None:
     assert _node_software.parse_torch_version(text) == {"cuda": cuda, "hip": hip}
 
 
@@ -519,14 +523,14 @@ UUID=1234 / ext4 defaults 0 1
 """
 
 
-def test_mounts_are_read_as_the_kernel_lists_them() -> None:
+def test_mountinfo_and_fstab_are_parsed() -> None:
     mounts = _node_storage.parse_mountinfo(MOUNTINFO)
     assert mounts["/mnt/my data"] == {"type": "nfs4", "source": "10.0.0.5:/data", "options": "rw,relatime"}
     assert mounts["/mnt/bucket"]["type"] == "ext4"
     assert set(_node_storage.parse_fstab(FSTAB)) == {"/", "/mnt/my share", "/mnt/my data", "/scratch"}
 
 
-def test_what_a_mount_is_needed_for_is_told_by_who_wants_it() -> None:
+def test_mounts_are_classed_as_needed_at_boot_optional_or_wanted() -> None:
     at_boot = _node_storage.parse_fstab(FSTAB)
     assert _node_storage.needs([], ["/mnt/ours"], at_boot) == {
         "/": "boot",
@@ -538,7 +542,7 @@ def test_what_a_mount_is_needed_for_is_told_by_who_wants_it() -> None:
     assert _node_storage.needs(["/scratch"], [], at_boot)["/scratch"] == "wanted"
 
 
-def test_a_path_below_a_mount_that_does_not_answer_is_known() -> None:
+def test_path_below_a_dead_mount_is_detected() -> None:
     mounts: list[dict[str, Any]] = [{"point": "/mnt/data", "state": "hangs"}, {"point": "/mnt/ok", "state": "ok"}]
     assert _node_storage.dead_mount("/mnt/data/project/train.py", mounts) == "/mnt/data"
     assert _node_storage.dead_mount("/mnt/data", mounts) == "/mnt/data"
@@ -548,9 +552,7 @@ def test_a_path_below_a_mount_that_does_not_answer_is_known() -> None:
     assert _node_storage.dead_mount("python3", [{"point": os.getcwd(), "state": "stale"}]) == ""
 
 
-def test_a_link_into_a_mount_that_does_not_answer_is_not_followed_by_us(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_link_into_a_dead_mount_is_detected_without_hanging(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     project = tmp_path / "project"
     project.symlink_to(tmp_path / "data")
     dead = [{"point": str(tmp_path / "data"), "state": "hangs"}]
@@ -561,7 +563,7 @@ def test_a_link_into_a_mount_that_does_not_answer_is_not_followed_by_us(
     assert _node_storage.dead_mount(f"{project}/train.py", dead) == dead[0]["point"]
 
 
-def test_mounts_of_our_units_are_known_by_what_mounts_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_our_mount_units_are_read_with_type_and_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     wanted = Wanted(str(tmp_path / "a %b"), "bucket:/x")
     files = keep.wanted_files(KINDS["mount-s3"], wanted)
     wants = tmp_path / "remote-fs.target.wants"
@@ -575,13 +577,13 @@ def test_mounts_of_our_units_are_known_by_what_mounts_them(tmp_path: Path, monke
     assert (found["type"], found["state"]) == ("mount-s3", "missing")
 
 
-def test_a_mount_of_ours_that_answers_is_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_working_mount_of_our_unit_is_ok_and_has_a_listing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_node_storage, "read_units", lambda: {"/proc": {"type": "s3fs", "source": "bucket"}})
     (found,) = [mount for mount in _node_storage.read_mounts([]) if mount["point"] == "/proc"]
     assert (found["type"], found["state"]) == ("s3fs", "ok") and found["listing"]["count"] > 10
 
 
-def test_a_wanted_mount_that_is_not_there_is_missing(tmp_path: Path) -> None:
+def test_wanted_mount_that_is_not_mounted_is_missing(tmp_path: Path) -> None:
     wanted = str(tmp_path)
     found = {mount["point"]: mount["state"] for mount in _node_storage.read_mounts([wanted, "/"])}
     assert found[wanted] == "missing"
@@ -589,19 +591,19 @@ def test_a_wanted_mount_that_is_not_there_is_missing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("wanted", ["/proc/", "//proc", "/usr/..//proc/.", "~/../proc"])
-def test_a_wanted_mount_may_be_written_in_other_ways(wanted: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_path_of_a_wanted_mount_is_normalised(wanted: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/root")
     (found,) = [mount for mount in _node_storage.read_mounts([wanted]) if mount["needed"] == "wanted"]
     assert (found["point"], found["type"], found["state"]) == ("/proc", "proc", "ok")
 
 
-def test_a_wanted_mount_may_be_a_link_to_one(tmp_path: Path) -> None:
+def test_wanted_mount_may_be_a_link_to_a_mount_point(tmp_path: Path) -> None:
     (tmp_path / "data").symlink_to("/proc")
     (found,) = [mount for mount in _node_storage.read_mounts([f"{tmp_path}/data/"]) if mount["needed"] == "wanted"]
     assert (found["point"], found["state"]) == ("/proc", "ok")
 
 
-def test_a_mount_that_cannot_be_read_says_so(tmp_path: Path) -> None:
+def test_mount_without_read_permission_is_unreadable(tmp_path: Path) -> None:
     tmp_path.chmod(0)
 
     def look() -> dict[str, str]:
@@ -615,7 +617,7 @@ def test_a_mount_that_cannot_be_read_says_so(tmp_path: Path) -> None:
         tmp_path.chmod(stat.S_IRWXU)
 
 
-def test_room_is_told_of_the_nearest_directory_that_exists(tmp_path: Path) -> None:
+def test_disk_space_is_read_at_the_nearest_existing_directory(tmp_path: Path) -> None:
     disks = _node_storage.read_disks({"runs": str(tmp_path / "not" / "yet")}, [])
     usage = shutil.disk_usage(tmp_path)
     assert disks["runs"]["path"] == str(tmp_path)
@@ -626,7 +628,9 @@ def test_room_is_told_of_the_nearest_directory_that_exists(tmp_path: Path) -> No
 # --- system ----------------------------------------------------------------------------------------------------------
 
 
-def test_variables_that_were_left_are_found_where_they_stand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_leftover_variables_are_reported_with_where_they_are_set(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in os.environ:
         if name.endswith(("RANK", "WORLD_SIZE")) or name.startswith(("MASTER_", "PET_", "NCCL_SOCKET")):
             monkeypatch.delenv(name)
@@ -646,7 +650,7 @@ def test_variables_that_were_left_are_found_where_they_stand(tmp_path: Path, mon
     ]
 
 
-def test_memory_and_limits_are_those_of_this_machine() -> None:
+def test_memory_and_limits_match_this_machine() -> None:
     import resource
 
     memory = _node_system.read_memory()
@@ -684,7 +688,7 @@ def request(tmp_path: Path, **given: Any) -> dict[str, Any]:
     }
 
 
-def test_one_answer_holds_all_that_was_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_answer_holds_all_requested_parts_and_no_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "job.py").write_text("pass\n")
     monkeypatch.setenv("MUSTER_CLOCK_SHIFT", "90")
     facts = _node_facts.main(request(tmp_path))["facts"]
@@ -704,7 +708,7 @@ def test_one_answer_holds_all_that_was_asked_for(tmp_path: Path, monkeypatch: py
 
 
 @pytest.mark.parametrize("parts", [[], ["storage"]])
-def test_who_tries_no_connections_finds_the_ports_free_of_an_earlier_probe(tmp_path: Path, parts: list[str]) -> None:
+def test_earlier_probe_does_not_make_ports_look_taken(tmp_path: Path, parts: list[str]) -> None:
     address = f"127.11.{os.getpid() % 250}.7"
     port = free_port()
     probe = {"token": "of this test", "candidates": [], "lifetime": 120}
@@ -716,7 +720,9 @@ def test_who_tries_no_connections_finds_the_ports_free_of_an_earlier_probe(tmp_p
     assert facts["binds"] == {str(port): ""}
 
 
-def test_programs_are_the_nodes_with_an_interpreter_or_without(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_programs_are_found_on_the_node_whatever_the_interpreter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """With launch_image the interpreter is one of the image, and what must be here is the engine."""
     engine = tmp_path / "bin" / "docker"
     engine.parent.mkdir()
@@ -753,6 +759,6 @@ def test_nothing_below_a_dead_mount_is_touched(tmp_path: Path, monkeypatch: pyte
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as another user")
 @pytest.mark.parametrize("parts", [[], ["storage"]])
-def test_a_user_that_is_not_there_is_named(tmp_path: Path, parts: list[str]) -> None:
+def test_missing_user_is_reported_by_name(tmp_path: Path, parts: list[str]) -> None:
     answer = _node_facts.main(request(tmp_path, user="nobody-here", parts=parts))
     assert answer["error"].startswith("there is no user 'nobody-here' on this node: create it, or set launch_user")

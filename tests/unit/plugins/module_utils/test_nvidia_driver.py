@@ -1,4 +1,4 @@
-"""The table of states of a driver: for each what is decided, and what is said. States as machines show them."""
+"""A table of driver states as machines show them: the decision for each, and the reason that is given."""
 
 from __future__ import annotations
 
@@ -308,14 +308,14 @@ TABLE: list[tuple[str, dict[str, Any], Wanted, str, str]] = [
 
 
 @pytest.mark.parametrize("given, wanted, action, reason", [row[1:] for row in TABLE], ids=[row[0] for row in TABLE])
-def test_each_state_has_its_decision_and_its_reason(
+def test_each_driver_state_gets_its_decision_and_reason(
     given: dict[str, Any], wanted: Wanted, action: str, reason: str
 ) -> None:
     found = decide(facts(**given), wanted)
     assert (found.action, reason in found.reason) == (action, True), found
 
 
-def test_the_table_has_every_decision() -> None:
+def test_table_covers_every_decision() -> None:
     every = {"nothing", "load", "reload", "rebuild", "reinstall", "install", "purge", "reboot", "refuse"}
     assert {row[3] for row in TABLE} == every
 
@@ -331,17 +331,17 @@ def test_the_table_has_every_decision() -> None:
         (Wanted(package="nvidia-driver-BRANCH-open"), "nvidia-driver-570-open"),
     ],
 )
-def test_the_package_of_a_branch(wanted: Wanted, package: str) -> None:
+def test_package_is_chosen_by_branch_and_variant(wanted: Wanted, package: str) -> None:
     assert decide(facts(**NO_DRIVER), wanted) == Decision("install", "no driver is installed", [package])
 
 
-def test_debians_package_has_no_branch_in_its_name() -> None:
+def test_debian_package_without_a_branch_in_its_name_is_matched_by_version() -> None:
     given = facts(**NO_DRIVER, system="debian", available={"nvidia-driver": "535.183.01-1~deb12u1"})
     assert decide(given, Wanted(branch="535")).packages == ["nvidia-driver"]
     assert decide(given, Wanted(branch="570")).action == "refuse"
 
 
-def test_a_purge_removes_all_of_the_driver_and_nothing_else() -> None:
+def test_purge_removes_all_driver_packages_and_nothing_else() -> None:
     kernel = {
         "name": f"linux-image-{KERNEL}",
         "version": "5.15.0-91.101",
@@ -356,12 +356,12 @@ def test_a_purge_removes_all_of_the_driver_and_nothing_else() -> None:
 @pytest.mark.parametrize(
     "name", ["libxnvctrl0", "nvidia-container-toolkit", "libnvidia-container1", "nvidia-cuda-toolkit", "libnccl2"]
 )
-def test_packages_that_are_not_of_a_driver_are_left_alone(name: str) -> None:
+def test_packages_that_are_not_part_of_a_driver_are_left_alone(name: str) -> None:
     """libxnvctrl0 comes with Open MPI, by hwloc: to purge it would take both away."""
     assert not node_driver.DRIVER_PACKAGE.match(name)
 
 
-def test_a_rebuild_asks_for_the_headers_of_the_kernels_that_lack_the_module() -> None:
+def test_rebuild_needs_headers_of_the_kernels_that_lack_the_module() -> None:
     found = decide(facts(loaded=None, module="", said="no_driver.txt", newest=NEWER), Wanted())
     assert found.kernels == [KERNEL, NEWER]
     assert found.packages == [f"linux-headers-{KERNEL}", f"linux-headers-{NEWER}"]
@@ -377,11 +377,11 @@ def test_a_rebuild_asks_for_the_headers_of_the_kernels_that_lack_the_module() ->
         ("", "", ""),
     ],
 )
-def test_what_cuda_needs(cuda: str, least: str, needed: str) -> None:
+def test_minimum_driver_version_follows_from_cuda(cuda: str, least: str, needed: str) -> None:
     assert least_for(cuda, least) == needed
 
 
-def test_the_guard_is_for_installed_packages() -> None:
+def test_only_installed_packages_are_held() -> None:
     kernel = {"name": f"linux-image-{KERNEL}", "version": "1", "wanted": "hold", "status": "installed", "flag": "ok"}
     driver = facts(has=[*packages()[:1], *packages(V570, status="config-files"), kernel])["driver"]
     assert to_hold(driver, kernel=False) == ["libnvidia-compute-535"]
@@ -392,7 +392,7 @@ def test_the_guard_is_for_installed_packages() -> None:
 # --- What the tools print ---------------------------------------------------------------------------------------------
 
 
-def test_packages_of_dpkg() -> None:
+def test_dpkg_output_is_parsed_for_driver_and_kernel_packages() -> None:
     text = (
         "cuda-toolkit-12-4\t12.4.1-1\tinstall\tinstalled\tok\n"
         "libnvidia-container1\t1.16.2-1\tinstall\tinstalled\tok\n"
@@ -432,11 +432,11 @@ def test_packages_of_dpkg() -> None:
         ("nvidia/570.211: added", {"version": "570.211", "kernel": "", "state": "added"}),
     ],
 )
-def test_dkms(line: str, found: dict[str, str]) -> None:
+def test_dkms_status_is_parsed(line: str, found: dict[str, str]) -> None:
     assert node_driver.parse_dkms(f"zfs/2.1.5, 5.15.0-91-generic, x86_64: installed\n{line}\n") == [found]
 
 
-def test_what_could_be_installed() -> None:
+def test_available_driver_packages_are_parsed() -> None:
     search = (
         "nvidia-driver-535 - NVIDIA driver metapackage\nnvidia-driver-535-open - open kernel modules\n"
         "nvidia-driver-binary - NVIDIA metapackage\n"
@@ -454,7 +454,7 @@ def test_what_could_be_installed() -> None:
     assert node_driver.parse_policy(policy) == {"nvidia-driver-535": "535.183.01-0ubuntu0.22.04.1"}
 
 
-def test_the_kernel_of_the_next_boot() -> None:
+def test_newest_installed_kernel_is_found() -> None:
     images = [f"/boot/vmlinuz-{one}" for one in (KERNEL, NEWER, "5.4.0-200-generic")]
     assert node_driver.newest_kernel(KERNEL, images) == NEWER
     assert node_driver.newest_kernel(KERNEL, []) == KERNEL
@@ -467,11 +467,11 @@ def test_the_kernel_of_the_next_boot() -> None:
     "version, branch",
     [("535.183.01", 535), ("1:570.211-0ubuntu1", 570), ("580-1", None), ("12.4.1-1", None), ("510.47.03+x", 510)],
 )
-def test_branches(version: str, branch: int | None) -> None:
+def test_branch_is_read_from_the_package_version(version: str, branch: int | None) -> None:
     assert node_driver.branch_of(version) == branch
 
 
-def test_what_goes_along_with_the_driver_is_named() -> None:
+def test_other_packages_removed_along_with_the_driver_are_listed() -> None:
     simulated = """NOTE: This is only a simulation!
 Reading package lists...
 The following packages will be REMOVED:

@@ -1,4 +1,4 @@
-"""What the job of a run has written on this node: told of, compared, handed out."""
+"""Files that the job of a run has written on this node: listed, compared and sent."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def told(run: Run, *more: str) -> list[str]:
     return [file["name"] for file in answer["files"]]
 
 
-def test_what_the_job_wrote_into_its_run_directory_and_nothing_of_ours(tmp_path: Path) -> None:
+def test_job_files_in_the_run_directory_are_listed_without_ours(tmp_path: Path) -> None:
     ours: tuple[str, ...] = (
         "launcher.log",
         "nccl.a.1.log",
@@ -50,7 +50,7 @@ def test_what_the_job_wrote_into_its_run_directory_and_nothing_of_ours(tmp_path:
     assert told(run) == ["run/model.bin", "run/checkpoints/last.pt", "run/deep/launcher.log", "run/measured/a.json"]
 
 
-def test_what_is_told_of_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_declared_and_requested_outputs_elsewhere_are_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     scratch = tmp_path / "home" / "scratch"
     scratch.mkdir(parents=True)
@@ -66,20 +66,20 @@ def test_what_is_told_of_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert told(run, str(run.node(0)), str(tmp_path)).count("root" + str(run.node(0) / "plan.json")) == 0
 
 
-def test_a_node_without_the_run_has_nothing(tmp_path: Path) -> None:
+def test_node_without_the_run_lists_no_files(tmp_path: Path) -> None:
     run = make_run(tmp_path, [["/bin/true"]])
     answer = run_outputs.main(run.request(0, operation="tell", outputs=[]))
     assert (answer["node_rank"], answer["files"]) == (None, [])
 
 
-def test_names_that_are_no_text_are_not_told_and_that_is_said(tmp_path: Path) -> None:
+def test_undecodable_file_names_are_left_out_and_flagged(tmp_path: Path) -> None:
     run = written(tmp_path, "good")
     Path(os.fsdecode(os.fsencode(run.node(0)) + b"/bad\xff")).write_text("x")
     answer = run_outputs.main(run.request(0, operation="tell", outputs=[]))
     assert [file["name"] for file in answer["files"]] == ["run/good"] and answer["more"]
 
 
-def test_more_files_than_an_answer_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_listing_is_cut_at_the_limit_and_flagged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_outputs, "MOST_FILES", 3)
     answer = run_outputs.main(written(tmp_path, *"abcde").request(0, operation="tell", outputs=[]))
     assert len(answer["files"]) == 3 and answer["more"]
@@ -98,7 +98,7 @@ def part(file: dict[str, Any], offset: int, length: int) -> dict[str, Any]:
     return {**file, "offset": offset, "length": length}
 
 
-def test_parts_of_files_are_handed_out_and_none_of_a_file_that_was_changed(tmp_path: Path) -> None:
+def test_file_parts_are_sent_unless_the_file_is_gone_or_changed(tmp_path: Path) -> None:
     run = written(tmp_path, "0123456789", "empty")
     (run.node(0) / "empty").write_text("")
     answer = run_outputs.main(run.request(0, operation="tell", outputs=[]))

@@ -1,4 +1,4 @@
-"""Which keys of a package source are taken: real keys, and what is no such thing."""
+"""Which keys of a package source are accepted: tested with real keys, and with files that are not keys."""
 
 from __future__ import annotations
 
@@ -57,7 +57,9 @@ def signs(home: Path, keyring: Path) -> bool:
 
 
 @pytest.mark.parametrize("is_armored", [True, False])
-def test_the_known_key_is_taken_and_signs(tmp_path: Path, homes: dict[str, Path], is_armored: bool) -> None:
+def test_known_key_is_accepted_and_verifies_signatures(
+    tmp_path: Path, homes: dict[str, Path], is_armored: bool
+) -> None:
     (fingerprint, home), _others = homes.items()
     if is_armored:
         (tmp_path / "key.asc").write_text(armored(home))
@@ -71,7 +73,7 @@ def test_the_known_key_is_taken_and_signs(tmp_path: Path, homes: dict[str, Path]
     assert signs(home, keyring)
 
 
-def test_another_key_is_refused_and_named(tmp_path: Path, homes: dict[str, Path]) -> None:
+def test_unknown_key_is_refused_and_its_fingerprint_reported(tmp_path: Path, homes: dict[str, Path]) -> None:
     (fingerprint, home), (other, others) = homes.items()
     (tmp_path / "key.asc").write_text(armored(others))
     assert take(tmp_path, fingerprint) == (1, f"its fingerprint is {other}")
@@ -83,7 +85,7 @@ def test_another_key_is_refused_and_named(tmp_path: Path, homes: dict[str, Path]
     assert signs(home, tmp_path / "keyrings/key.gpg"), "the one before stays"
 
 
-def test_a_key_beside_the_known_one_does_not_sign(tmp_path: Path, homes: dict[str, Path]) -> None:
+def test_extra_key_in_the_file_is_not_trusted(tmp_path: Path, homes: dict[str, Path]) -> None:
     (fingerprint, home), (_other, others) = homes.items()
     for text in (armored(others) + armored(home), armored(home) + armored(others)):
         (tmp_path / "key.asc").write_text(text)
@@ -101,7 +103,7 @@ def test_a_key_beside_the_known_one_does_not_sign(tmp_path: Path, homes: dict[st
         ("x" * (2**20 + 1), "has more than 1048576 bytes"),
     ],
 )
-def test_what_is_no_key_is_told(tmp_path: Path, text: str, said: str) -> None:
+def test_file_that_is_not_a_key_or_cannot_be_fetched_is_refused(tmp_path: Path, text: str, said: str) -> None:
     (tmp_path / "key.asc").write_text(text)
     code, told = take(tmp_path, "A" * 40)
     assert (code, said in told) == (1, True), told
@@ -109,7 +111,7 @@ def test_what_is_no_key_is_told(tmp_path: Path, text: str, said: str) -> None:
     assert "it cannot be fetched" in take(tmp_path, "A" * 40)[1]
 
 
-def test_check_mode_fetches_nothing_and_the_diff_names_keys(tmp_path: Path, homes: dict[str, Path]) -> None:
+def test_check_mode_fetches_nothing_and_diff_shows_fingerprints(tmp_path: Path, homes: dict[str, Path]) -> None:
     (fingerprint, home), (other, others) = homes.items()
     assert ask(tmp_path, fingerprint, check=True) == {"changed": True}
     assert not (tmp_path / "keyrings").exists()
@@ -123,6 +125,6 @@ def test_check_mode_fetches_nothing_and_the_diff_names_keys(tmp_path: Path, home
 
 
 @given(st.binary(max_size=300))
-def test_no_bytes_are_taken_for_a_known_key(data: bytes) -> None:
+def test_arbitrary_bytes_are_never_accepted_as_a_known_key(data: bytes) -> None:
     with pytest.raises(_package_key.Problem):
         _package_key.chosen(data, {"A" * 40})

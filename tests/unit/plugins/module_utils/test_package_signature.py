@@ -1,4 +1,4 @@
-"""Which packages of mount-s3 are taken: real signatures by real keys, and what is no such thing."""
+"""Which packages of mount-s3 are accepted: tested with real signatures by real keys, and with invalid ones."""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ def verify(folder: Path, *fingerprints: str) -> tuple[bool, str]:
     return verdict(package, signature, keys, {plain(one) for one in fingerprints})
 
 
-def test_a_package_signed_by_a_known_key_is_taken(signed: Path, keys: tuple[Path, str, Path, str]) -> None:
+def test_package_signed_by_a_known_key_is_accepted(signed: Path, keys: tuple[Path, str, Path, str]) -> None:
     fingerprint = keys[1]
     spaced = " ".join(fingerprint[at : at + 4] for at in range(0, 40, 4)).lower()
     assert verify(signed, "0" * 40, fingerprint) == (True, f"signed by {fingerprint}")
     assert verify(signed, spaced)[0]
 
 
-def test_what_is_not_signed_by_a_known_key_is_refused(signed: Path, keys: tuple[Path, str, Path, str]) -> None:
+def test_package_not_signed_by_a_known_key_is_refused(signed: Path, keys: tuple[Path, str, Path, str]) -> None:
     ours, fingerprint, others, other = keys
     sign(signed, others)
     assert verify(signed, fingerprint) == (False, f"it is signed by {other}, a key that does not count")
@@ -65,7 +65,9 @@ def test_what_is_not_signed_by_a_known_key_is_refused(signed: Path, keys: tuple[
     assert verify(signed, fingerprint) == (False, "it is signed by a key that is not among those fetched")
 
 
-def test_what_was_changed_or_is_no_signature_is_refused(signed: Path, keys: tuple[Path, str, Path, str]) -> None:
+def test_changed_package_or_invalid_signature_or_keys_are_refused(
+    signed: Path, keys: tuple[Path, str, Path, str]
+) -> None:
     fingerprint = keys[1]
     (signed / "mount-s3.deb").write_bytes(b"another package")
     assert verify(signed, fingerprint) == (False, "the signature is not of this package")

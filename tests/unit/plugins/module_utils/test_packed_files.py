@@ -58,7 +58,7 @@ OURS = (("gpus.csv", "a, b\n"), ("events.jsonl", "{}\n"), ("nvidia-smi.txt", "sm
 
 
 @pytest.mark.parametrize("what", ["logs", "measured"])
-def test_what_a_job_has_measured_comes_and_nothing_else_of_it(tmp_path: Path, what: str) -> None:
+def test_measurements_are_packed_but_no_weights_or_secrets(tmp_path: Path, what: str) -> None:
     others = (("out/checkpoint-5/model.bin", "weights"), ("token", "secret"), ("environment.json", "secret"))
     run = finished(tmp_path, *MEASURED, *OURS, *others)
     files, left_out = packed(run, what)
@@ -70,14 +70,14 @@ def test_what_a_job_has_measured_comes_and_nothing_else_of_it(tmp_path: Path, wh
     assert left_out == {"limit": 64 * 2**20, "files": [], "count": 0, "size": 0}
 
 
-def test_logs_of_other_ranks_than_the_first_stay_where_only_the_measured_is_asked_for(tmp_path: Path) -> None:
+def test_launcher_log_of_other_nodes_is_packed_only_with_logs(tmp_path: Path) -> None:
     files, _left_out = packed(finished(tmp_path, *OURS, ("measured/1.json", "{}"), rank=1), "measured", 1)
     assert set(files) == {"clock.json", "events.jsonl", "gpus.csv", "nvidia-smi.txt", "measured/1.json"}
     files, _left_out = packed(finished(tmp_path, *OURS, rank=1), "logs", 1)
     assert files["launcher.log"] == b"step 7\n"
 
 
-def test_beyond_the_limit_the_smallest_are_taken_and_the_rest_is_told(
+def test_over_the_limit_smallest_files_are_packed_and_the_rest_listed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(packed_files, "MEASURED_LIMIT", 1000)
@@ -90,7 +90,7 @@ def test_beyond_the_limit_the_smallest_are_taken_and_the_rest_is_told(
     assert json.loads(files["left_out.json"]) == left_out
 
 
-def test_of_a_long_log_of_rank_0_the_end_comes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_end_of_a_long_rank_0_log_is_packed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(packed_files, "LOG_LIMIT", 100)
     run = finished(tmp_path, ("launcher.log", "".join(f"step {number:03}\n" for number in range(100))))
     files, left_out = packed(run, "measured")
@@ -98,7 +98,7 @@ def test_of_a_long_log_of_rank_0_the_end_comes(tmp_path: Path, monkeypatch: pyte
     assert left_out["files"] == [{"file": "launcher.log", "size": 900, "kept": 99}]
 
 
-def test_whatever_a_job_puts_there_is_neither_followed_nor_waited_for(tmp_path: Path) -> None:
+def test_links_are_not_followed_and_pipes_do_not_block(tmp_path: Path) -> None:
     run = finished(tmp_path, ("measured/good", "1"))
     (tmp_path / "else.csv").write_text("not the run's")
     measured = run.node(0) / "measured"
@@ -111,7 +111,7 @@ def test_whatever_a_job_puts_there_is_neither_followed_nor_waited_for(tmp_path: 
     assert set(files) == {"clock.json", "said.jsonl", "measured/good"}
 
 
-def test_files_with_curves_come_from_where_the_job_is_said_to_write(tmp_path: Path) -> None:
+def test_curve_files_are_packed_from_the_declared_outputs(tmp_path: Path) -> None:
     run = finished(tmp_path / "runs", *OURS)
     run.plans[0].update(working_directory=str(tmp_path / "work"), outputs=["lightning_logs", str(tmp_path / "tb")])
     write(run.node(0) / "plan.json", json.dumps(run.plans[0]))
@@ -126,14 +126,14 @@ def test_files_with_curves_come_from_where_the_job_is_said_to_write(tmp_path: Pa
     }
 
 
-def test_a_directory_without_end_is_not_looked_through(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_search_of_a_huge_directory_stops_at_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(packed_files, "MOST_LOOKED_AT", 20)
     run = finished(tmp_path, *((f"measured/{number}", "x") for number in range(50)))
     assert len(packed_files.measured_files(str(run.node(0)), run.plans[0], False)) < 20
 
 
-def test_a_run_is_not_told_to_be_over_while_it_is_packed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What it says later counts too."""
+def test_packing_a_live_run_leaves_out_its_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the run reports later counts too."""
     run = finished(tmp_path, ("launcher.log", 'MUSTER_RESULT {"loss": 2}\n'))
     monkeypatch.setattr(run_logs, "is_alive", lambda _directory: True)
     assert "said.jsonl" not in packed(run, "logs")[0]

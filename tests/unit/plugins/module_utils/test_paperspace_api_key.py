@@ -21,7 +21,7 @@ def home(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_the_key_is_looked_for_in_order(home: Path) -> None:
+def test_api_key_sources_are_tried_in_order(home: Path) -> None:
     directory = home / ".paperspace"
     (directory / "config.json").write_text('{"apiKey": "old-tool"}')
     assert find_api_key(None, {}, str(home)) == "old-tool"
@@ -31,7 +31,7 @@ def test_the_key_is_looked_for_in_order(home: Path) -> None:
     assert find_api_key("given", {"PAPERSPACE_API_KEY": "from-env"}, str(home)) == "given"
 
 
-def test_of_several_teams_the_current_one_counts(home: Path) -> None:
+def test_key_of_the_current_team_is_used(home: Path) -> None:
     (home / ".paperspace" / "credentials.toml").write_text('[keys]\na = "key-a"\nb = "key-b"\n')
     with pytest.raises(KeyMissingError, match=r"several teams \(a, b\).*pspace config set team NAME"):
         find_api_key(None, {}, str(home))
@@ -39,13 +39,13 @@ def test_of_several_teams_the_current_one_counts(home: Path) -> None:
     assert find_api_key(None, {}, str(home)) == "key-b"
 
 
-def test_no_key_is_said_with_the_places_looked_at(home: Path) -> None:
+def test_missing_key_error_lists_the_places_searched(home: Path) -> None:
     with pytest.raises(KeyMissingError, match=r"no API key: .*credentials.toml.*Create a key at https://"):
         find_api_key(None, {}, str(home))
 
 
 @pytest.mark.parametrize("name", ["credentials.toml", "config.json"])
-def test_a_broken_key_file_is_named_and_not_quoted(home: Path, name: str) -> None:
+def test_broken_key_file_is_named_but_not_quoted(home: Path, name: str) -> None:
     path = home / ".paperspace" / name
     path.write_text(f"{KEY} = = {KEY}")
     with pytest.raises(KeyMissingError, match=f"{name} cannot be read: it is malformed") as caught:
@@ -54,7 +54,7 @@ def test_a_broken_key_file_is_named_and_not_quoted(home: Path, name: str) -> Non
 
 
 @pytest.mark.parametrize("key", [f"{KEY}\nX-Evil: 1", f"{KEY} x", f"{KEY}\u2026"])
-def test_what_cannot_be_a_key_is_refused_unquoted(key: str) -> None:
+def test_malformed_key_is_refused_without_being_quoted(key: str) -> None:
     with pytest.raises(KeyMissingError, match="how it was copied") as caught:
         find_api_key(key, {}, "/nonexistent")
     assert KEY not in str(caught.value)

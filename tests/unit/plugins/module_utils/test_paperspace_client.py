@@ -114,7 +114,7 @@ BUSY = refusal(429, "TOO_MANY_REQUESTS", "Slow down.")
         ),
     ],
 )  # fmt: skip
-def test_answers_become_typed_errors_of_one_line(
+def test_error_answers_become_typed_one_line_errors(
     response: Response, kind: type[paperspace.PaperspaceError], texts: list[str]
 ) -> None:
     with pytest.raises(kind) as caught:
@@ -134,7 +134,7 @@ def test_an_error_keeps_status_and_code() -> None:
 
 @pytest.mark.parametrize("status", [200, 400, 401, 500])
 @pytest.mark.parametrize("as_json", [True, False])
-def test_a_key_that_the_server_quotes_does_not_get_into_the_message(status: int, as_json: bool) -> None:
+def test_key_quoted_by_the_server_is_kept_out_of_the_error(status: int, as_json: bool) -> None:
     text = f"bad header Authorization: Bearer {KEY}"
     body = refusal(status, "BAD_REQUEST", text).body if as_json else text.encode()
     with pytest.raises(paperspace.PaperspaceError) as caught:
@@ -162,14 +162,14 @@ def test_any_body_is_an_answer_or_a_paperspace_error(body: bytes) -> None:
 # --- Retries
 
 
-def test_busy_and_broken_servers_are_asked_again_with_growing_waits() -> None:
+def test_busy_or_broken_server_is_retried_with_growing_delays() -> None:
     script = Script(BUSY, answer(b"<html>", 502), paperspace.ConnectionFailedError("reset"), BUSY, answer({"id": "a"}))
     assert script.client().request("GET", "/machines/a") == {"id": "a"}
     assert script.slept == [1, 2, 4, 8]
     assert script.notes[0] == "GET /machines/a: HTTP 429 TOO_MANY_REQUESTS: Slow down.; trying again in 1 s (1 of 4)"
 
 
-def test_retries_come_to_an_end() -> None:
+def test_retries_are_limited_and_delays_are_capped() -> None:
     script = Script(BUSY)
     with pytest.raises(paperspace.RateLimitError):
         script.client(retries=8).request("GET", "/machines")
@@ -194,7 +194,7 @@ def test_retry_after_is_honoured(headers: dict[str, str], seconds: float) -> Non
     assert script.slept == [seconds]
 
 
-def test_a_server_that_asks_for_an_hour_is_not_waited_for() -> None:
+def test_retry_after_of_an_hour_fails_at_once() -> None:
     script = Script(refusal(503, "X", retry_after="3600"))
     with pytest.raises(paperspace.ServerError, match="asks to wait 3600 s before trying again"):
         script.client().request("GET", "/machines")
@@ -202,7 +202,7 @@ def test_a_server_that_asks_for_an_hour_is_not_waited_for() -> None:
 
 
 @pytest.mark.parametrize("method", ["POST", "PATCH", "PUT", "DELETE"])
-def test_a_change_that_may_have_been_made_is_not_sent_twice(method: str) -> None:
+def test_change_that_may_have_been_made_is_not_retried(method: str) -> None:
     for failure in (
         refusal(500, "X"),
         refusal(200, "INTERNAL_SERVER_ERROR"),
@@ -223,14 +223,14 @@ def test_a_change_that_may_have_been_made_is_not_sent_twice(method: str) -> None
 
 
 @pytest.mark.parametrize("failure", [LIVE_401, refusal(409, "X"), refusal(404, "X"), answer(b"", 302), BUSY])
-def test_a_change_that_was_refused_is_no_lost_answer(failure: Response) -> None:
+def test_refused_change_is_not_a_lost_answer(failure: Response) -> None:
     with pytest.raises(paperspace.PaperspaceError) as caught:
         Script(failure).client(retries=0).request("POST", "/machines")
     assert not isinstance(caught.value, paperspace.LostAnswerError)
 
 
 @pytest.mark.parametrize("failure", [LIVE_401, refusal(403, "X"), refusal(404, "X"), answer(b"<html>", 200)])
-def test_what_does_not_pass_is_not_asked_again(failure: Response) -> None:
+def test_permanent_errors_are_not_retried(failure: Response) -> None:
     script = Script(failure)
     with pytest.raises(paperspace.PaperspaceError):
         script.client().request("GET", "/machines")
@@ -240,7 +240,7 @@ def test_what_does_not_pass_is_not_asked_again(failure: Response) -> None:
 # --- Requests
 
 
-def test_a_body_has_exactly_the_type_json_and_no_body_has_none() -> None:
+def test_content_type_is_json_with_a_body_and_absent_without() -> None:
     script = Script(answer({}))
     script.client().request("POST", "/machines", None, {"name": "a"})
     script.client().request("PATCH", "/machines/a/start")
@@ -263,7 +263,7 @@ def test_a_body_has_exactly_the_type_json_and_no_body_has_none() -> None:
         "https://[::1/v1",
     ],
 )
-def test_other_addresses_are_refused_unquoted(url: str) -> None:
+def test_invalid_api_urls_are_refused_without_being_quoted(url: str) -> None:
     with pytest.raises(paperspace.RequestError, match="not of the form https://HOST/PATH") as caught:
         Client(KEY, url)
     assert "pa55word" not in str(caught.value)
@@ -281,14 +281,14 @@ def page(*ids: str, cursor: str | None = None) -> Response:
     return answer({"items": [{"id": i} for i in ids], "hasMore": cursor is not None, "nextPage": cursor})
 
 
-def test_all_pages_are_read_and_an_item_seen_twice_is_one() -> None:
+def test_all_pages_are_read_and_duplicate_items_dropped() -> None:
     script = Script(page("a", "b", cursor="1"), page("b", "c", cursor="2"), page("d"))
     assert [item["id"] for item in script.client().list_all("/machines")] == ["a", "b", "c", "d"]
     assert [sent[1].partition("after=")[2] for sent in script.sent] == ["", "1", "2"]
     assert "limit=120&orderBy=dtCreated&order=asc" in script.sent[0][1]
 
 
-def test_a_list_may_have_another_order_and_another_key() -> None:
+def test_list_order_and_key_can_be_chosen() -> None:
     content = {"items": [{"ip": "198.18.0.1"}, {"ip": "198.18.0.2"}, {"ip": "198.18.0.1"}], "hasMore": False}
     script = Script(answer(content))
     assert len(script.client().list_all("/public-ips", key="ip")) == 2
@@ -312,12 +312,12 @@ def test_a_list_may_have_another_order_and_another_key() -> None:
         ([page("a", cursor="1"), refusal(500, "X")], "HTTP 500"),
     ],
 )
-def test_part_of_a_list_is_an_error(pages: list[Response | paperspace.PaperspaceError], text: str) -> None:
+def test_incomplete_list_is_an_error(pages: list[Response | paperspace.PaperspaceError], text: str) -> None:
     with pytest.raises(paperspace.PaperspaceError, match=text):
         Script(*pages).client(retries=0).list_all("/machines")
 
 
-def test_endless_pages_come_to_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_endless_paging_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(paperspace_client, "MAX_PAGES", 5)
     with pytest.raises(paperspace.AnswerError, match="no end after 5 pages"):
         Script(*[page(str(n), cursor=str(n)) for n in range(9)]).client().list_all("/machines")
@@ -337,14 +337,14 @@ def event(state: str, **changes: Any) -> dict[str, Any]:
     } | changes
 
 
-def test_an_event_is_polled_to_its_end() -> None:
+def test_event_is_polled_until_it_ends() -> None:
     script = Script(answer(event("new")), answer(event("in progress")), answer(event("done", dtFinished="x")))
     assert script.client().wait_for(event("new"))["state"] == "done"
     assert script.slept == [5, 5, 5]
     assert script.sent[0][1].endswith("/machine-events/ev1")
 
 
-def test_an_event_that_ends_as_error_without_a_text_is_for_the_machine_to_tell() -> None:
+def test_finished_event_with_error_state_but_no_text_is_returned() -> None:
     ended = event("error", dtFinished="2026-01-01T00:00:00Z")
     assert Script(answer(ended)).client().wait_for(event("new")) == ended
 
@@ -360,19 +360,19 @@ def test_an_event_that_ends_as_error_without_a_text_is_for_the_machine_to_tell()
         (event("cancelled"), "was cancelled without a reason"),
     ],
 )
-def test_an_event_that_fails_is_an_error(last: dict[str, Any], text: str) -> None:
+def test_failed_or_cancelled_event_raises_an_error(last: dict[str, Any], text: str) -> None:
     with pytest.raises(paperspace.EventError, match=text):
         Script(answer(last)).client().wait_for(event("new"))
 
 
-def test_an_event_that_does_not_end_is_given_up_with_its_last_state() -> None:
+def test_event_timeout_reports_the_last_state() -> None:
     script = Script(answer(event("in progress")))
     with pytest.raises(paperspace.EventError, match="not ended after 12 s; its last state is in progress"):
         script.client().wait_for(event("new"), timeout=12)
     assert script.slept == [5, 5, 2]
 
 
-def test_a_change_without_an_event_is_done_at_once() -> None:
+def test_change_without_an_event_is_complete_at_once() -> None:
     assert Script(answer({"id": "nw1"})).client().change("POST", "/private-networks", {}) == (None, {"id": "nw1"})
     with pytest.raises(paperspace.LostAnswerError, match="not an object"):
         Script(answer(None)).client().change("POST", "/private-networks", {})
@@ -416,13 +416,13 @@ def test_the_server_is_as_strict_as_the_official_document() -> None:
         server.violations.clear()
 
 
-def test_pages_over_http(server: PaperspaceServer) -> None:
+def test_all_pages_are_read_over_http(server: PaperspaceServer) -> None:
     ids = [item["id"] for item in live(server).list_all("/machines")]
     assert ids == [m["id"] for m in server.account.machines]
     assert len(server.requests) == 3
 
 
-def test_the_answer_for_a_wrong_and_for_a_missing_path(server: PaperspaceServer) -> None:
+def test_wrong_key_and_unknown_path_or_method_raise_typed_errors(server: PaperspaceServer) -> None:
     with pytest.raises(paperspace.AuthenticationError, match="You must be logged in to access this method"):
         Client("wrong", server.url).request("GET", "/machines")
     with pytest.raises(paperspace.NotFoundError, match="HTTP 404 NOT_FOUND: Not found"):
@@ -431,7 +431,7 @@ def test_the_answer_for_a_wrong_and_for_a_missing_path(server: PaperspaceServer)
         live(server).request("PUT", "/machines")
 
 
-def test_a_machine_is_made_started_stopped_and_deleted() -> None:
+def test_machine_is_created_started_stopped_and_deleted() -> None:
     with PaperspaceServer(Account([])) as server:
         client = live(server)
         body = {
@@ -465,7 +465,7 @@ def test_a_machine_is_made_started_stopped_and_deleted() -> None:
             client.request("GET", path)
 
 
-def test_networks_are_made_at_once_and_an_unknown_one_is_null(server: PaperspaceServer) -> None:
+def test_network_is_created_without_an_event_and_unknown_one_is_null(server: PaperspaceServer) -> None:
     made = live(server).change("POST", "/private-networks", {"name": "mine", "region": "ny2"})
     assert made.event is None
     assert live(server).request("GET", "/private-networks/" + made.data["id"])["name"] == "mine"
@@ -486,7 +486,7 @@ def test_networks_are_made_at_once_and_an_unknown_one_is_null(server: Paperspace
         (Fault(status=302, headers={"Location": "/v2"}), paperspace.RequestError, "HTTP 302: redirected to /v2"),
     ],
 )
-def test_faults_of_the_wire(
+def test_connection_faults_become_typed_errors(
     server: PaperspaceServer, fault: Fault, kind: type[paperspace.PaperspaceError], text: str
 ) -> None:
     server.faults = [fault]
@@ -496,14 +496,14 @@ def test_faults_of_the_wire(
     assert str(caught.value).startswith("GET /machines")
 
 
-def test_a_server_that_recovers_is_asked_again(server: PaperspaceServer) -> None:
+def test_server_that_recovers_is_retried(server: PaperspaceServer) -> None:
     server.faults = [Fault(drop=True, times=1), Fault(status=503, times=1), Fault(status=429, times=1)]
     slept: list[float] = []
     assert len(live(server, retries=3, sleep=slept.append).list_all("/private-networks")) == 1
     assert slept == [1, 2, 4]
 
 
-def test_a_login_in_netrc_does_not_replace_the_key(
+def test_netrc_login_does_not_replace_the_api_key(
     server: PaperspaceServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / ".netrc").write_text("machine 127.0.0.1 login me password other\n")
@@ -512,7 +512,7 @@ def test_a_login_in_netrc_does_not_replace_the_key(
     assert server.requests[0].headers["authorization"] == f"Bearer {server.key}"
 
 
-def test_nobody_listens_and_nobody_has_the_name() -> None:
+def test_refused_connection_and_unresolvable_name_are_reported() -> None:
     with PaperspaceServer() as server:
         url = server.url
     # Nothing was sent, so that no answer is lost.
@@ -552,7 +552,9 @@ def certificate(tmp_path: Path) -> tuple[Path, Path]:
     return tmp_path / "certificate.pem", tmp_path / "key.pem"
 
 
-def test_tls(certificate: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tls_certificate_and_host_name_are_verified(
+    certificate: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
     slept: list[float] = []
     with PaperspaceServer(Account([machine(0)]), certificate=certificate[0], private_key=certificate[1]) as server:
         named = server.url.replace("127.0.0.1", "localhost")

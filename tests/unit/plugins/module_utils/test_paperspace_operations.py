@@ -62,7 +62,7 @@ def ended(client: Client, change: MachineChange | TemplateChange) -> None:
     client.wait_for(change.event)
 
 
-def test_the_session_tells_how_many_machines_the_team_may_have(server: PaperspaceServer, client: Client) -> None:
+def test_team_machine_limit_is_read_and_a_wrong_key_is_refused(server: PaperspaceServer, client: Client) -> None:
     server.account.max_machines = 7
     assert api.session(client)["team"]["maxMachines"] == 7
     with pytest.raises(AuthenticationError, match=r"nobody's session. The API key is wrong or was deleted"):
@@ -72,7 +72,7 @@ def test_the_session_tells_how_many_machines_the_team_may_have(server: Paperspac
         api.session(client)
 
 
-def test_a_cluster_is_made_and_removed(server: PaperspaceServer, client: Client) -> None:
+def test_cluster_is_created_and_removed(server: PaperspaceServer, client: Client) -> None:
     network = api.create_network(client, name="muster-bert", region="ny2")
     drive = api.create_drive(client, name="bert", size_gb=250, region="ny2", network_id=network["id"])
     script = api.create_startup_script(client, name="bert-first-boot", script="#!/bin/sh\nid\n")
@@ -101,7 +101,7 @@ def test_a_cluster_is_made_and_removed(server: PaperspaceServer, client: Client)
     assert not any(items for items, _other in server.account.lists())
 
 
-def test_a_machine_is_stopped_imaged_and_made_anew_from_its_template(client: Client) -> None:
+def test_stopped_machine_becomes_a_template_for_a_new_machine(client: Client) -> None:
     first = made(client)
     with pytest.raises(RequestError, match="must be off to create a template"):
         api.create_template(client, name="muster-bert-1", machine_id=first["id"])
@@ -121,7 +121,7 @@ def test_a_machine_is_stopped_imaged_and_made_anew_from_its_template(client: Cli
     assert api.list_templates(client) == []
 
 
-def test_static_addresses_are_told_apart_by_the_address(server: PaperspaceServer, client: Client) -> None:
+def test_static_public_ips_can_be_listed_assigned_and_released(server: PaperspaceServer, client: Client) -> None:
     machine = made(client, public_ip_type="static")
     spare = api.claim_public_ip(client, "ny2")
     assert [ip.get("assignedMachineId") for ip in api.list_public_ips(client)] == [machine["id"], None]
@@ -136,7 +136,7 @@ def test_static_addresses_are_told_apart_by_the_address(server: PaperspaceServer
     assert api.list_public_ips(client) == []
 
 
-def test_the_providers_templates_have_no_order_but_their_name(server: PaperspaceServer, client: Client) -> None:
+def test_provider_templates_can_only_be_ordered_by_name(server: PaperspaceServer, client: Client) -> None:
     names = [template["name"] for template in api.list_os_templates(client)]
     assert names == sorted(names)
     if server.document:
@@ -144,7 +144,7 @@ def test_the_providers_templates_have_no_order_but_their_name(server: Paperspace
             client.list_all("/os-templates")
 
 
-def test_whether_a_type_is_available(server: PaperspaceServer, client: Client) -> None:
+def test_availability_of_a_machine_type_is_read(server: PaperspaceServer, client: Client) -> None:
     server.account.unavailable = {"H100x8"}
     assert api.is_available(client, "A4000", "ny2")
     assert not api.is_available(client, "H100x8", "ny2")
@@ -157,7 +157,7 @@ def test_whether_a_type_is_available(server: PaperspaceServer, client: Client) -
     "fault",
     [answer_lost(), bad_gateway(), Fault(method="POST", body="{}"), Fault(method="POST", body='{"data": {}}')],
 )
-def test_a_lost_answer_says_so_and_is_not_asked_for_again(
+def test_lost_answer_to_a_creation_is_reported_and_not_retried(
     server: PaperspaceServer, client: Client, fault: Fault
 ) -> None:
     server.faults = [fault]
@@ -168,7 +168,7 @@ def test_a_lost_answer_says_so_and_is_not_asked_for_again(
 
 
 @pytest.mark.parametrize("retry_after", [None, 3])
-def test_what_was_refused_for_haste_is_sent_again_and_made_once(
+def test_rate_limited_creation_is_retried_and_happens_once(
     server: PaperspaceServer, client: Client, retry_after: int | None
 ) -> None:
     server.faults = [too_many(method="POST", times=2, retry_after=retry_after)]
@@ -190,6 +190,6 @@ def test_every_list_can_be_read(client: Client) -> None:
     assert [read(client) == [] for read in lists] == [read is not api.list_os_templates for read in lists]
 
 
-def test_times_are_those_of_the_accounts_clock(server: PaperspaceServer, client: Client) -> None:
+def test_creation_time_comes_from_the_accounts_clock(server: PaperspaceServer, client: Client) -> None:
     server.account.now = lambda: datetime.datetime(2026, 5, 1, 12, tzinfo=datetime.UTC)
     assert made(client)["dtCreated"] == "2026-05-01T12:00:00.000Z"

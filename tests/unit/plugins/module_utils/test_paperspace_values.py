@@ -13,7 +13,7 @@ from ansible_collections.muster.training.plugins.module_utils._paperspace.values
 
 
 @pytest.mark.parametrize("region", ["ny2", "NY2", "East Coast (NY2)", " East Coast (ny2) "])
-def test_every_form_of_a_region_has_one_code(region: str) -> None:
+def test_region_code_is_read_from_every_form(region: str) -> None:
     assert region_code(region) == "ny2"
 
 
@@ -21,7 +21,7 @@ def test_every_form_of_a_region_has_one_code(region: str) -> None:
     ("value", "number"),
     [(5, 5), ("5", 5), (5.0, 5), ("x", None), ("", None), (None, None), (True, None), ({}, None), (1e999, None)],
 )
-def test_numbers_come_as_numbers_or_text(value: Any, number: int | None) -> None:
+def test_integer_is_read_from_number_or_text_else_none(value: Any, number: int | None) -> None:
     assert integer(value) == number
 
 
@@ -43,5 +43,7 @@ def test_numbers_come_as_numbers_or_text(value: Any, number: int | None) -> None
         (None, "A4000x99999", 1),
     ],
 )
-def test_gpus_are_counted_or_read_from_the_type(accelerators: Any, machine_type: str | None, gpus: int) -> None:
+def test_gpu_count_comes_from_accelerators_or_machine_type(
+    accelerators: Any, machine_type: str | None, gpus: int
+) -> None:
     assert gpu_count({"accelerators": accelerators, "machineType": machine_type}) == gpus

@@ -59,7 +59,7 @@ def leave_nothing(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     eventually(lambda: all_gone(6))
 
 
-def test_nodes_that_come_one_after_the_other_prove_both_ways_of_each_pair() -> None:
+def test_nodes_arriving_in_turn_test_each_pair_in_both_directions() -> None:
     fixed = {1: [FIXED], 2: [], 3: []}
     answers = {number: _peer_probe.Probe(request(number, 3, ports=fixed[number])).answer() for number in (1, 2, 3)}
     assert {answer["port"] for answer in answers.values()} == {PORT}
@@ -76,7 +76,7 @@ def test_nodes_that_come_one_after_the_other_prove_both_ways_of_each_pair() -> N
     eventually(lambda: all_gone(3))
 
 
-def test_nodes_that_come_at_once_meet_too() -> None:
+def test_nodes_arriving_at_once_all_connect() -> None:
     probes = [_peer_probe.Probe(request(number, 6)) for number in range(1, 7)]
     answers = [probe.answer() for probe in probes]
     for number, answer in enumerate(answers, 1):
@@ -87,7 +87,7 @@ def test_nodes_that_come_at_once_meet_too() -> None:
     eventually(lambda: all_gone(6))
 
 
-def test_a_taken_port_makes_all_meet_at_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_next_candidate_port_is_used_where_the_first_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_peer_probe, "TALK_TIMEOUT", 2.0)  # the stranger says nothing
     monkeypatch.setattr(_peer_probe, "CONNECT_TIMEOUT", 3.0)
     with socket.socket() as stranger:
@@ -103,7 +103,7 @@ def test_a_taken_port_makes_all_meet_at_the_next(monkeypatch: pytest.MonkeyPatch
     assert second["peers"]["node1"]["back"] == {str(PORT): ""}
 
 
-def test_a_peer_that_drops_packets_is_told_from_one_that_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dropped_packets_are_distinguished_from_a_refused_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     """A listener whose queue is full answers no SYN, as a packet filter that drops."""
     monkeypatch.setattr(_peer_probe, "CONNECT_TIMEOUT", 0.5)
     with socket.socket() as full:
@@ -124,8 +124,8 @@ def test_a_peer_that_drops_packets_is_told_from_one_that_refuses(monkeypatch: py
     eventually(lambda: all_gone(1))
 
 
-def test_packets_that_are_swallowed_are_seen_at_both_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The talk is cut after the greeting: what follows in full packets never comes."""
+def test_swallowed_full_size_packets_show_in_the_byte_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The connection fails after the greeting: full-size packets that follow never arrive."""
     monkeypatch.setattr(_peer_probe, "TALK_TIMEOUT", 2.0)
     _peer_probe.Probe(request(1, 2)).answer()
 
@@ -170,13 +170,13 @@ def test_strangers_get_no_answer_and_do_no_harm(said: bytes) -> None:
     eventually(lambda: all_gone(2))
 
 
-def test_who_waits_in_vain_is_gone_when_time_is_up() -> None:
+def test_listener_that_no_peer_reaches_ends_after_its_lifetime() -> None:
     _peer_probe.Probe(request(1, 2, lifetime=3)).answer()
     assert not all_gone(1)
     eventually(lambda: all_gone(1))
 
 
-def test_a_listener_that_was_left_gives_way_to_the_next() -> None:
+def test_leftover_listener_can_be_ended() -> None:
     _peer_probe.Probe(request(1, 2)).answer()
     assert not all_gone(1)
     assert not _peer_probe.end_leftover(address(99))
@@ -196,7 +196,7 @@ def ended_child() -> int:
     return child
 
 
-def test_a_listener_has_its_name_as_soon_as_it_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_listener_has_its_process_name_before_the_probe_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     other = ended_child()
     name, ours = _peer_probe.process_name, os.getpid()
 
@@ -211,13 +211,13 @@ def test_a_listener_has_its_name_as_soon_as_it_is_there(monkeypatch: pytest.Monk
     assert os.waitstatus_to_exitcode(os.waitpid(other, 0)[1]) == 7, "another child of ours is left to us"
 
 
-def test_one_that_has_ended_and_that_nobody_reaped_is_no_listener() -> None:
+def test_zombie_process_is_not_taken_for_a_listener() -> None:
     child = ended_child()
     assert not _peer_probe.end_leftover(address(1))
     os.waitpid(child, 0)
 
 
-def test_whoever_waits_for_our_output_does_not_wait_for_the_listener() -> None:
+def test_listener_does_not_keep_the_output_pipes_open() -> None:
     """ssh goes on until nobody holds its pipes any more."""
     script = f"""
 import sys; sys.path.insert(0, {str(Path(_peer_probe.__file__).parent)!r})
@@ -231,7 +231,7 @@ _peer_probe.Probe({request(1, 2, lifetime=120)!r}).answer()
     assert not all_gone(1)
 
 
-def test_one_of_whose_threads_some_have_ended_is_ended_too() -> None:
+def test_listener_whose_main_thread_has_ended_is_ended_too() -> None:
     """As a listener that ends itself just now: its list of descriptors is empty, its ports are not free yet."""
     script = f"""
 import ctypes, sys, threading; sys.path.insert(0, {str(Path(_peer_probe.__file__).parent)!r})

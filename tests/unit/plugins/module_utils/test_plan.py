@@ -47,13 +47,13 @@ def planned(job: Job, table: RankTable, rank: int, **facts: Any) -> dict[str, An
     return dict(plan)
 
 
-def test_an_image_has_an_interpreter_of_its_own() -> None:
+def test_run_in_an_image_uses_the_interpreter_of_the_image() -> None:
     for interpreter, word in (("/opt/muster/env/bin/python:python3", "python3"), ("/opt/conda/bin/python", None)):
         job = make_job(run_id="first", image="torch:1", interpreter=interpreter)
         assert planned(job, FOUR, 0)["command"][0] == (word or interpreter)
 
 
-def test_a_script_in_the_home_is_started_where_it_was_looked_at() -> None:
+def test_script_path_with_a_tilde_is_started_by_its_full_path() -> None:
     script = {"path": "/home/me/train.py"}
     command = planned(make_job(script="~/train.py", launcher="env"), FOUR, 0, script=script)["command"]
     assert "/home/me/train.py" in command and not any("~" in word for word in command)
@@ -74,7 +74,7 @@ def rendezvous(job: Job, table: RankTable, rank: int) -> list[str]:
     return [*command[3 : end + 1]]
 
 
-def test_torch_is_imported_without_its_garbage_being_looked_for_and_nothing_else(tmp_path: Path) -> None:
+def test_garbage_collection_is_off_only_while_torch_is_imported(tmp_path: Path) -> None:
     module = tmp_path / "torch" / "distributed" / "run.py"
     module.parent.mkdir(parents=True)
     for package in (module.parent, module.parent.parent):  # else torch itself, where it is installed, comes first
@@ -97,7 +97,7 @@ def test_torch_is_imported_without_its_garbage_being_looked_for_and_nothing_else
         (SIX, 1, ["--node-rank=1", "--rdzv-backend=static", "--master-addr=[fd00::9]", "--nproc-per-node=2"]),
     ],
 )
-def test_torchrun_static(table: RankTable, rank: int, options: list[str]) -> None:
+def test_static_rendezvous_options_of_torchrun(table: RankTable, rank: int, options: list[str]) -> None:
     *most, processes = options
     assert rendezvous(STATIC, table, rank) == [
         "--nnodes=2",
@@ -118,7 +118,9 @@ def test_torchrun_static(table: RankTable, rank: int, options: list[str]) -> Non
         (SIX, 0, 2, "2:2", "[fd00::10]:29500", "fd00::10"),
     ],
 )
-def test_torchrun_c10d(table: RankTable, rank: int, least: int | None, nnodes: str, endpoint: str, local: str) -> None:
+def test_c10d_rendezvous_options_of_torchrun(
+    table: RankTable, rank: int, least: int | None, nnodes: str, endpoint: str, local: str
+) -> None:
     job = make_job(**{**vars(C10D), "min_nnodes": least})
     assert rendezvous(job, table, rank) == [
         f"--nnodes={nnodes}",
@@ -130,20 +132,20 @@ def test_torchrun_c10d(table: RankTable, rank: int, least: int | None, nnodes: s
     ]
 
 
-def test_c10d_s_order_is_that_of_the_whole_plan() -> None:
+def test_c10d_node_order_applies_to_the_whole_plan() -> None:
     plan = planned(C10D, FOUR, 0)
     assert plan["node"] == {"name": "b", "address": "10.0.0.10", "slots": 2, "node_rank": 0, "first_rank": 0}
     assert plan["lifeline"] == {"address": "10.0.0.10", "port": 29499}
     assert [node["name"] for node in plan["nodes"]] == ["b", "a"]
 
 
-def test_torchrun_ends_with_the_program_and_its_arguments() -> None:
+def test_torchrun_command_ends_with_the_program_and_its_arguments() -> None:
     """Behind "--", or argparse would take a first "--" of the program's own for itself."""
     assert planned(STATIC, FOUR, 0)["command"][-5:] == ["--redirects=3", "--", "job.py", "--lr", "0.1"]
     assert planned(C10D, FOUR, 0)["command"][-4:] == ["--redirects=3", "-m", "--", "project.train"]
 
 
-def test_one_process_a_node_by_its_environment() -> None:
+def test_env_launcher_passes_the_rendezvous_in_the_environment() -> None:
     plan = planned(ENV, FOUR, 1)
     assert plan["command"] == ["/opt/venv/bin/python", "-u", "job.py", "--lr", "0.1"]
     assert plan["environment"] == {
@@ -161,7 +163,7 @@ def test_one_process_a_node_by_its_environment() -> None:
 
 
 @pytest.mark.parametrize("job", [STATIC, C10D])
-def test_torchrun_gets_the_same_network_and_nothing_that_it_sets_itself(job: Job) -> None:
+def test_torchrun_gets_network_variables_but_none_that_it_sets_itself(job: Job) -> None:
     environment = planned(job, FOUR, 1, interface="ib0")["environment"]
     assert environment["NCCL_SOCKET_IFNAME"] == "=ib0"
     assert environment["NCCL_SOCKET_FAMILY"] == "AF_INET"
@@ -187,7 +189,9 @@ def test_torchrun_gets_the_same_network_and_nothing_that_it_sets_itself(job: Job
         ({"launcher": "env"}, FOUR, []),
     ],
 )
-def test_what_a_launcher_cannot_do_is_said(job: dict[str, Any], table: RankTable, words: list[str]) -> None:
+def test_options_that_a_launcher_does_not_support_are_reported(
+    job: dict[str, Any], table: RankTable, words: list[str]
+) -> None:
     made = make_job(**job)
     problems = launcher_of(made).problems(made, table)
     assert len(problems) == len(words)
@@ -198,7 +202,7 @@ def test_what_a_launcher_cannot_do_is_said(job: dict[str, Any], table: RankTable
 # --- The rest of the plan ---------------------------------------------------------------------------------------------
 
 
-def test_the_plan_of_a_node() -> None:
+def test_plan_of_a_node_is_complete() -> None:
     job = make_job(run_id="first", variables=("WANDB_API_KEY", "A"), start_timeout=60, silence_timeout=20, stop_grace=7)
     job = replace(job, outputs=("out/*.pt",))
     mounts = [{"point": "/data", "state": "ok"}, {"point": "/stale", "state": "stale"}]
@@ -241,7 +245,7 @@ def test_the_plan_of_a_node() -> None:
     }
 
 
-def test_the_plan_says_what_the_machines_are() -> None:
+def test_plan_holds_machine_prices_code_and_currency() -> None:
     known: Machine = {**NO_MACHINE, "price_per_hour": 2.5}
     code: Code = {"commit": "a" * 40, "dirty": None}
     plan = node_plan(ENV, FOUR, FOUR.nodes[1], FACTS, {"nodes": {"a": known}, "code": code, "currency": "EUR"})
@@ -249,19 +253,19 @@ def test_the_plan_says_what_the_machines_are() -> None:
     assert (plan["code"], plan["currency"]) == (code, "EUR")
 
 
-def test_nodes_of_one_machine_are_not_units_of_one_name() -> None:
+def test_loopback_nodes_are_supervised_as_processes_not_units() -> None:
     here = build_rank_table([Host("a", "127.0.0.1", 1), Host("b", "127.0.0.2", 1)])
     assert planned(ENV, here, 1)["supervision"] == "process"
     assert planned(ENV, build_rank_table([Host("a", "::1", 1)]), 0)["supervision"] == "process"
 
 
-def test_an_elastic_run_knows_how_few_will_do() -> None:
+def test_elastic_plan_holds_the_minimum_number_of_nodes() -> None:
     plan = planned(make_job(launcher="torchrun", rdzv_backend="c10d", min_nnodes=1), FOUR, 0)
     assert (plan["elastic"], plan["min_nnodes"]) == (True, 1)
 
 
 @given(clusters())
-def test_each_plan_is_plain_data_and_the_nodes_agree(hosts: list[Host]) -> None:
+def test_plans_are_plain_json_and_agree_across_nodes(hosts: list[Host]) -> None:
     table = launcher_of(STATIC).order(build_rank_table(hosts))
     plans: list[Any] = [node_plan(STATIC, table, node, FACTS) for node in table.nodes]
     assert json.loads(json.dumps(plans)) == plans
@@ -270,14 +274,14 @@ def test_each_plan_is_plain_data_and_the_nodes_agree(hosts: list[Host]) -> None:
     assert plans[-1]["node"]["first_rank"] + plans[-1]["node"]["slots"] == plans[0]["world_size"]
 
 
-def test_temporary_directories_are_short_and_each_nodes_own() -> None:
+def test_temporary_directories_are_short_and_unique_per_node() -> None:
     """multiprocessing puts sockets below it, whose paths may have 107 characters."""
     made = {temporary_directory(run_id, rank) for run_id in ("a", "b", "x" * 63) for rank in range(100)}
     assert len(made) == 300
     assert max(map(len, made)) <= 24
 
 
-def test_gpus_are_watched_where_there_are_some_that_can_be_asked() -> None:
+def test_gpus_are_sampled_only_where_there_are_gpus_and_nvidia_smi() -> None:
     there = {"count": 8, "smi": {"path": "/usr/bin/nvidia-smi"}}
     plan = planned(STATIC, FOUR, 1, gpus=there)
     assert plan["gpu_samples"] == [
@@ -291,7 +295,7 @@ def test_gpus_are_watched_where_there_are_some_that_can_be_asked() -> None:
         assert plan["gpu_samples"] == [] and plan["files"] == {}
 
 
-def test_hostfiles_leave_out_what_they_cannot_express() -> None:
+def test_hostfile_is_written_in_each_format() -> None:
     assert hostfiles(FOUR) == {
         "deepspeed": "a slots=2\nb slots=2\n",
         "openmpi": "a slots=2\nb slots=2\n",
@@ -299,7 +303,7 @@ def test_hostfiles_leave_out_what_they_cannot_express() -> None:
     }
 
 
-def test_debugging_is_one_variable_and_writes_into_the_run_directory() -> None:
+def test_debug_adds_nccl_logging_into_the_run_directory() -> None:
     for launcher in ("torchrun", "env", "deepspeed", "mpirun", "accelerate"):
         plain = planned(make_job(run_id="first", launcher=launcher), FOUR, 1)["environment"]
         more = planned(make_job(run_id="first", launcher=launcher, debug=True), FOUR, 1)["environment"]
@@ -356,7 +360,9 @@ def test_debugging_is_one_variable_and_writes_into_the_run_directory() -> None:
         ),
     ],
 )
-def test_commands_carry_no_word_of_the_job(given: dict[str, Any], commands: list[str], programs: list[Any]) -> None:
+def test_launcher_commands_contain_no_job_arguments(
+    given: dict[str, Any], commands: list[str], programs: list[Any]
+) -> None:
     job = make_job(run_id="first", args=("--secret", "a b"), variables=("TOKEN",), **given)
     for rank, command in enumerate(commands):
         plan = planned(job, FOUR, rank)
@@ -388,7 +394,9 @@ def test_commands_carry_no_word_of_the_job(given: dict[str, Any], commands: list
         ),
     ],
 )
-def test_what_launchers_of_ranks_cannot_do(given: dict[str, Any], table: RankTable, words: list[str]) -> None:
+def test_options_unsupported_by_rank_launchers_are_reported(
+    given: dict[str, Any], table: RankTable, words: list[str]
+) -> None:
     made = make_job(**given)
     problems = launcher_of(made).problems(made, table)
     assert len(problems) == len(words)
@@ -396,7 +404,7 @@ def test_what_launchers_of_ranks_cannot_do(given: dict[str, Any], table: RankTab
         assert word in problem
 
 
-def test_accelerates_configuration() -> None:
+def test_accelerate_config_holds_rendezvous_and_user_settings() -> None:
     job = make_job(
         run_id="first",
         launcher="accelerate",
@@ -416,7 +424,7 @@ def test_accelerates_configuration() -> None:
     }
 
 
-def test_mpi_hostfiles_are_by_addresses_and_deepspeeds_by_names() -> None:
+def test_mpirun_hostfile_lists_addresses_and_deepspeed_hostfile_names() -> None:
     assert (
         planned(make_job(launcher="mpirun"), UNEQUAL, 0)["files"]["hostfile"] == "10.0.0.9 slots=2\n10.0.0.10 slots=1\n"
     )
@@ -424,7 +432,7 @@ def test_mpi_hostfiles_are_by_addresses_and_deepspeeds_by_names() -> None:
     assert planned(make_job(launcher="deepspeed"), UNEQUAL, 1)["files"]["hostfile"] == "a slots=2\nb slots=1\n"
 
 
-def test_only_launchers_that_show_variables_are_kept_from_them() -> None:
+def test_only_deepspeed_with_pdsh_is_a_bare_launcher() -> None:
     bare = {
         (launcher, way): planned(make_job(launcher=launcher, deepspeed_launcher=way), FOUR, 0)["bare_launcher"]
         for launcher, way in (("torchrun", ""), ("mpirun", ""), ("deepspeed", ""), ("deepspeed", "pdsh"))
@@ -432,7 +440,7 @@ def test_only_launchers_that_show_variables_are_kept_from_them() -> None:
     assert [name for name, is_bare in bare.items() if is_bare] == [("deepspeed", "pdsh")]
 
 
-def test_a_program_of_its_own() -> None:
+def test_no_python_runs_the_program_directly() -> None:
     torchrun = planned(make_job(launcher="torchrun", script="./hello", no_python=True), FOUR, 0)["command"]
     assert torchrun[-3:] == ["--no-python", "--", "./hello"]
     assert planned(make_job(launcher="env", script="./hello", no_python=True), FOUR, 0)["command"] == ["./hello"]

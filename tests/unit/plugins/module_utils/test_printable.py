@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Text from outside moves no cursor, and becomes one short line where a message has it."""
+"""Text from outside cannot move the cursor, and becomes one short line in a message."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ansible_collections.muster.training.plugins.module_utils._printable import 
 
 
 @pytest.mark.parametrize("text", ["\x1b[2Jgone", "a\rb", "\a", "\u202egnp", "tab\there", "\x9b31m"])
-def test_nothing_of_a_job_moves_the_terminals_cursor(text: str) -> None:
+def test_control_characters_are_replaced_one_for_one(text: str) -> None:
     assert printable(text).isprintable()
     assert len(printable(text)) == len(text)
 
@@ -28,12 +28,12 @@ def test_nothing_of_a_job_moves_the_terminals_cursor(text: str) -> None:
         ("x" * 11, "x" * 7 + "..."),
     ],
 )
-def test_a_line_of_ten_characters(text: object, line: str) -> None:
+def test_one_line_joins_cleans_and_cuts_text(text: object, line: str) -> None:
     assert one_line(text, 10) == line
 
 
 @given(st.text(), st.integers(min_value=3, max_value=20))
-def test_it_is_short_and_printable_and_stays_what_it_is(text: str, limit: int) -> None:
+def test_one_line_is_short_printable_and_idempotent(text: str, limit: int) -> None:
     line = one_line(text, limit)
     assert len(line) <= limit and line.isprintable()
     assert one_line(line, limit) == line

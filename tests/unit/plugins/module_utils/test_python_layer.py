@@ -1,4 +1,4 @@
-"""What the role python_env does on a node, as far as it needs no index: locks, wheels, handing on. All of it runs."""
+"""What the role python_env does on a node without an index: locks, wheels, passing files on. All of it really runs."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def lock_of(given: dict[str, Any], *names: str) -> dict[str, Any]:
     }
 
 
-def test_a_node_gets_the_files_from_the_first_one_and_compares_them(given: dict[str, Any], tmp_path: Path) -> None:
+def test_node_fetches_files_from_the_first_node_and_verifies_hashes(given: dict[str, Any], tmp_path: Path) -> None:
     make_wheel(Path(given["directory"], "store"), "alpha", "1.0")
     lock = lock_of(given, "alpha")
     served = serving.serve({**given, "address": "127.0.0.1", "token": "t0ken"})
@@ -129,7 +129,7 @@ def test_a_node_gets_the_files_from_the_first_one_and_compares_them(given: dict[
         installing.fetch(Place(peer), peer, lock)
 
 
-def test_missing_is_what_the_lock_has_and_the_environment_has_not(given: dict[str, Any]) -> None:
+def test_missing_packages_are_those_locked_but_not_installed(given: dict[str, Any]) -> None:
     make_wheel(Path(given["directory"], "store"), "alpha", "1.0")
     make_wheel(Path(given["directory"], "store"), "beta", "1.0")
     lock = lock_of(given, "alpha", "beta")
@@ -147,7 +147,7 @@ def test_missing_is_what_the_lock_has_and_the_environment_has_not(given: dict[st
     assert installing.install({**given, "lock": lock}) == {"changed": False}
 
 
-def test_what_auto_stands_for_does_not_make_a_lock_another_one(given: dict[str, Any]) -> None:
+def test_python_that_auto_resolves_to_does_not_change_the_lock_key(given: dict[str, Any]) -> None:
     """The environment keeps its Python, which later runs find there."""
     place = Place(given)
     key = solving.key_of(place, given)
@@ -155,18 +155,18 @@ def test_what_auto_stands_for_does_not_make_a_lock_another_one(given: dict[str, 
     assert solving.key_of(place, {**given, "python": "3.12", "python_asked": "3.12"}) != key
 
 
-def test_another_python_than_the_first_nodes_is_refused(given: dict[str, Any]) -> None:
+def test_python_differing_from_the_first_node_is_refused(given: dict[str, Any]) -> None:
     lock = {**lock_of(given), "python": "3.7.1"}
     with pytest.raises(Fault, match=r"Python is .* here, but 3\.7\.1 on the first node"):
         installing.check({**given, "lock": lock})
 
 
-def test_too_little_space_is_told_before_anything_is_fetched(given: dict[str, Any]) -> None:
+def test_too_little_disk_space_is_reported_before_fetching(given: dict[str, Any]) -> None:
     with pytest.raises(Fault, match=r"GB free\. Needed: 1000000000 GB for packages"):
         installing.check({**given, "space": 1000000000, "lock": {}})
 
 
-def test_an_environment_of_somebody_else_is_not_touched(given: dict[str, Any]) -> None:
+def test_environment_that_somebody_else_made_is_left_alone(given: dict[str, Any]) -> None:
     place = Place(given)
     environment.venv_environment(place, given, [])
     with pytest.raises(Fault, match="an environment that somebody else made"):
@@ -174,14 +174,14 @@ def test_an_environment_of_somebody_else_is_not_touched(given: dict[str, Any]) -
     assert os.path.exists(place.python)
 
 
-def test_an_environment_that_was_left_half_made_is_made_anew(given: dict[str, Any]) -> None:
+def test_half_made_environment_is_rebuilt(given: dict[str, Any]) -> None:
     place = Place(given)
     write(os.path.join(place.environment, "pyvenv.cfg"), "home = /nowhere\n")
     environment.make_environment(place, given, [])
     assert contents.version_in(place) == PYTHON
 
 
-def test_a_lock_stands_until_something_changes(given: dict[str, Any], tmp_path: Path) -> None:
+def test_lock_is_reused_until_requirements_or_earlier_layers_change(given: dict[str, Any], tmp_path: Path) -> None:
     place = Place(given)
     requirements = tmp_path / "requirements.txt"
     requirements.write_text("alpha\n")
@@ -216,14 +216,14 @@ def test_a_lock_stands_until_something_changes(given: dict[str, Any], tmp_path: 
         ),
     ],
 )
-def test_pins(info: dict[str, Any], direct: bool, pin: str) -> None:
+def test_direct_urls_are_pinned_by_url_and_others_by_version(info: dict[str, Any], direct: bool, pin: str) -> None:
     assert (
         solving.pinned({"download_info": info, "is_direct": direct, "metadata": {"name": "Name", "version": "1.0"}})
         == pin
     )
 
 
-def test_a_wheel_is_found_on_an_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wheel_for_this_platform_is_found_on_an_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     page = tmp_path / "uv" / "index.html"
     page.parent.mkdir()
     names = ["uv-0.13.8-py3-none-win_amd64.whl", "uv-0.13.80-py3-none-any.whl", "uv-0.13.8.tar.gz"]
@@ -267,7 +267,7 @@ def put_pip(given: dict[str, Any], text: str) -> None:
         wheel.writestr("pip/__main__.py", text)
 
 
-def test_a_program_that_fails_says_itself_why(given: dict[str, Any]) -> None:
+def test_failing_program_is_reported_with_its_own_output(given: dict[str, Any]) -> None:
     put_pip(given, "print('ERROR: No matching distribution found for zzz==9'); raise SystemExit(1)")
     text, answer = ask("solve", {**given, "requirements": ["zzz==9"]})
     assert "ERROR: No matching distribution found for zzz==9" in text
@@ -276,7 +276,7 @@ def test_a_program_that_fails_says_itself_why(given: dict[str, Any]) -> None:
     assert "above" not in answer["fault"]
 
 
-def test_what_is_a_fault_of_the_settings_needs_no_output(given: dict[str, Any]) -> None:
+def test_settings_error_is_reported_without_program_output(given: dict[str, Any]) -> None:
     _text, answer = ask("solve", {**given, "files": ["/srv/none.txt"]})
     assert answer["output_tells"] is False and answer["fault"].startswith("there is no file /srv/none.txt. Needed: ")
 
@@ -284,7 +284,7 @@ def test_what_is_a_fault_of_the_settings_needs_no_output(given: dict[str, Any]) 
 # --- Credentials ------------------------------------------------------------------------------------------------------
 
 
-def test_credentials_are_taken_out_of_all_addresses(given: dict[str, Any]) -> None:
+def test_credentials_are_stripped_from_index_and_wheel_urls(given: dict[str, Any]) -> None:
     asked = {
         **given,
         "index_url": "https://user:se%40cret@Index.host:8443/simple",
@@ -343,7 +343,7 @@ def index(tmp_path: Path) -> Iterator[SimpleNamespace]:
     server.server_close()
 
 
-def test_an_index_with_a_token_is_used_and_the_token_is_seen_by_nobody(
+def test_index_token_is_used_without_being_exposed(
     given: dict[str, Any], index: SimpleNamespace, tmp_path: Path
 ) -> None:
     home = tmp_path / "home"
@@ -412,7 +412,7 @@ def test_root_runs_nothing_from_a_directory_that_others_can_change(
     steps.carry_out({**given, "step": "read_lock"})
 
 
-def test_a_link_on_the_way_is_followed_to_where_it_leads(
+def test_link_in_the_path_is_checked_at_its_target(
     given: dict[str, Any], as_root: dict[str, Any], tmp_path: Path
 ) -> None:
     (tmp_path / "foreign" / "muster").mkdir(parents=True)
@@ -422,7 +422,7 @@ def test_a_link_on_the_way_is_followed_to_where_it_leads(
         trust.refuse_what_others_can_change(Place({**given, "directory": str(tmp_path / "way" / "muster")}))
 
 
-def test_all_is_looked_at_once_and_a_mark_of_another_directory_is_not_believed(
+def test_ownership_is_checked_once_and_a_foreign_mark_is_not_trusted(
     given: dict[str, Any], as_root: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place = Place(given)
@@ -443,7 +443,9 @@ def test_all_is_looked_at_once_and_a_mark_of_another_directory_is_not_believed(
         trust.refuse_what_others_can_change(place)
 
 
-def test_a_user_who_is_not_root_may_do_as_he_likes(given: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_directory_ownership_is_not_checked_without_root(
+    given: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     os.makedirs(given["directory"], mode=0o777)
     os.chmod(given["directory"], 0o777)
     monkeypatch.setattr("os.geteuid", lambda: 1000)
@@ -453,7 +455,7 @@ def test_a_user_who_is_not_root_may_do_as_he_likes(given: dict[str, Any], monkey
 # --- Downloads whose hash is not known --------------------------------------------------------------------------------
 
 
-def test_root_downloads_nothing_of_which_the_hash_is_not_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_root_downloads_nothing_without_a_known_hash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source, target = tmp_path / "source", tmp_path / "target"
     source.write_text("x")
     monkeypatch.setattr("os.geteuid", lambda: 0)
@@ -469,7 +471,7 @@ def test_root_downloads_nothing_of_which_the_hash_is_not_known(tmp_path: Path, m
         tools.get("file:///nowhere", str(target), "00", "")
 
 
-def test_no_installer_of_conda_is_run_whose_hash_is_not_given(given: dict[str, Any], tmp_path: Path) -> None:
+def test_conda_installer_without_a_hash_is_refused(given: dict[str, Any], tmp_path: Path) -> None:
     installer = tmp_path / "installer.sh"
     installer.write_text("touch ran")
     given = {**given, "manager": "conda", "conda_installer_url": installer.as_uri(), "conda_installer_sha256": ""}
@@ -482,7 +484,7 @@ def test_no_installer_of_conda_is_run_whose_hash_is_not_given(given: dict[str, A
     assert kept.read_text() == "touch ran"
 
 
-def test_what_is_required_no_more_is_removed_unless_another_layer_needs_it(
+def test_unneeded_packages_are_removed_unless_another_layer_needs_them(
     given: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = Path(given["directory"], "store")
@@ -531,7 +533,7 @@ def test_what_is_required_no_more_is_removed_unless_another_layer_needs_it(
 # --- What anybody can read --------------------------------------------------------------------------------------------
 
 
-def test_a_lock_may_be_larger_than_an_argument(given: dict[str, Any]) -> None:
+def test_lock_larger_than_a_command_line_argument_is_accepted(given: dict[str, Any]) -> None:
     names = [f"package-{number}" for number in range(1500)]
     lock = {
         **{"layer": "base", "order": 0, "key": "k", "python": PYTHON, "editable": []},
@@ -549,7 +551,7 @@ def test_a_lock_may_be_larger_than_an_argument(given: dict[str, Any]) -> None:
 PROJECT = {"file": "requirements.txt", "main": "requirements.txt", "digest": "d1"}
 
 
-def test_the_files_of_a_project_are_written_for_pip_and_for_nobody_else(given: dict[str, Any]) -> None:
+def test_project_requirements_are_written_privately_and_removed_later(given: dict[str, Any]) -> None:
     texts = {"requirements.txt": "-r more/a.txt\n", "more/a.txt": "six\n"}
     place = Place(given)
     (main,) = solving.project_files(place, {**given, "project": {**PROJECT, "texts": texts}})
@@ -559,13 +561,13 @@ def test_the_files_of_a_project_are_written_for_pip_and_for_nobody_else(given: d
     assert solving.project_files(place, given) == [] and not Path(main).exists()
 
 
-def test_a_lock_stands_until_the_project_requires_something_else(given: dict[str, Any]) -> None:
+def test_lock_key_changes_with_the_project_requirements(given: dict[str, Any]) -> None:
     place = Place(given)
     keys = [solving.key_of(place, {**given, "project": one}) for one in ({}, PROJECT, {**PROJECT, "digest": "d2"})]
     assert len(set(keys)) == 3
 
 
-def test_what_was_installed_of_a_project_is_kept_for_a_launch(
+def test_digest_of_installed_project_requirements_is_recorded(
     given: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place = Place(given)
@@ -582,7 +584,7 @@ def test_what_was_installed_of_a_project_is_kept_for_a_launch(
     ("line", "refused"),
     [("torch==2.4.0", True), ("torch == 2.13", True), ("torch==2.13.0", False), ("torch>=2", False)],
 )
-def test_a_project_that_wants_another_torch_is_told_the_setting(
+def test_project_pinning_another_torch_is_refused_with_the_setting(
     line: str, refused: bool, given: dict[str, Any]
 ) -> None:
     asked = {**given, "project": {**PROJECT, "texts": {"requirements.txt": f"six\n{line}\ntorchvision==0.1\n"}}}

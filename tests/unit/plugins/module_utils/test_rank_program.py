@@ -1,4 +1,4 @@
-"""bin/muster-rank: it knows its place or refuses, hands on every word, and tells how the rank ended."""
+"""bin/muster-rank: it checks its rank, passes on every argument, and records how the rank ended."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def python(path: Path, program: str, arguments: list[str] | None = None, **secre
 
 
 @pytest.mark.parametrize(("rank", "local_rank"), [(3, 0), (4, 1)])
-def test_the_place_is_that_of_the_rank_table(rank: int, local_rank: int) -> None:
+def test_rank_and_local_rank_follow_the_rank_table(rank: int, local_rank: int) -> None:
     assert place(PLAN, RULES, {"MY_RANK": str(rank), "MY_WORLD": "5"}) == (rank, local_rank)
 
 
@@ -87,12 +87,12 @@ def test_the_place_is_that_of_the_rank_table(rank: int, local_rank: int) -> None
         ({"MY_RANK": "", "MY_WORLD": "5"}, "mpirun sets no MY_RANK"),
     ],
 )
-def test_another_place_is_refused(environment: dict[str, str], words: str) -> None:
+def test_rank_that_does_not_match_the_plan_is_refused(environment: dict[str, str], words: str) -> None:
     with pytest.raises(Misplaced, match=words):
         place(PLAN, RULES, environment)
 
 
-def test_a_launcher_need_not_number_a_single_rank() -> None:
+def test_single_rank_needs_no_number_from_the_launcher() -> None:
     alone = {**PLAN, "world_size": 1, "node": {"name": "a", "slots": 1, "first_rank": 0, "node_rank": 0}}
     assert place(alone, RULES, {}) == (0, 0)
 
@@ -104,7 +104,7 @@ def test_a_misplaced_rank_starts_nothing(tmp_path: Path) -> None:
     assert not (tmp_path / "ranks").exists()
 
 
-def test_the_environment_of_a_rank(tmp_path: Path) -> None:
+def test_rank_environment_combines_plan_secrets_and_launcher_variables(tmp_path: Path) -> None:
     directory = python(
         tmp_path, "import json, os; print(json.dumps(dict(os.environ)))", API_KEY="s3cr3t", NCCL_DEBUG="INFO"
     )
@@ -124,7 +124,7 @@ words = st.lists(st.text(st.characters(exclude_characters="\0", codec="utf-8"), 
 
 @settings(max_examples=25, deadline=None)
 @given(arguments=words, value=st.text(st.characters(exclude_characters="\0", codec="utf-8"), max_size=20))
-def test_every_word_and_value_arrives_as_it_was_given(
+def test_arguments_and_variables_reach_the_program_unchanged(
     tmp_path_factory: pytest.TempPathFactory, arguments: list[str], value: str
 ) -> None:
     program = "import json, os, sys; print(json.dumps([sys.argv[1:], os.environ['VALUE']]))"
@@ -133,7 +133,7 @@ def test_every_word_and_value_arrives_as_it_was_given(
     assert json.loads(directory.said()) == [arguments, value]
 
 
-def test_deepspeeds_local_rank_is_the_tables() -> None:
+def test_deepspeed_local_rank_argument_is_taken_from_the_rank_table() -> None:
     rules = {**RULES, "command": ["python", "train.py"], "arguments": ["--lr", "1"]}
     assert job_command(rules, ["--local_rank=0"], 1) == ["python", "train.py", "--local_rank=1", "--lr", "1"]
     assert job_command(rules, [], 1) == ["python", "train.py", "--lr", "1"]
@@ -148,7 +148,7 @@ def test_deepspeeds_local_rank_is_the_tables() -> None:
         ("raise ValueError('boom')", 1, 1),
     ],
 )
-def test_how_a_rank_ended(tmp_path: Path, program: str, code: int, told: int) -> None:
+def test_exit_code_of_a_rank_is_recorded(tmp_path: Path, program: str, code: int, told: int) -> None:
     directory = python(tmp_path, program)
     assert directory.run()[0] == code
     assert directory.exit() == {"rank": 4, "exit_code": told}
@@ -156,7 +156,7 @@ def test_how_a_rank_ended(tmp_path: Path, program: str, code: int, told: int) ->
     assert directory.said(name="stderr.log").endswith("ValueError: boom\n") is ("boom" in program)
 
 
-def test_a_program_that_is_not_there(tmp_path: Path) -> None:
+def test_missing_program_is_reported_in_the_rank_log(tmp_path: Path) -> None:
     directory = RunDirectory(tmp_path, ["/no/such/program"], [], {})
     assert directory.run()[0] == 127
     assert "muster: cannot start /no/such/program: " in directory.said(name="stderr.log")

@@ -60,7 +60,7 @@ def test_unequal_slots_shift_the_global_ranks() -> None:
     assert build_rank_table(cluster("a", "b", slots=4)).equal_slots
 
 
-def test_order() -> None:
+def test_hosts_keep_inventory_order_or_are_sorted_by_name() -> None:
     hosts = cluster("node10", "node2", "Node1", "node1a", "gpu.example.com")
     assert names(build_rank_table(hosts)) == ["node10", "node2", "Node1", "node1a", "gpu.example.com"]
     by_name = ["gpu.example.com", "Node1", "node1a", "node2", "node10"]
@@ -69,13 +69,13 @@ def test_order() -> None:
     assert names(build_rank_table(addresses, order="name")) == ["10.0.0.9", "10.0.0.10", "10.0.0.100"]
 
 
-def test_equal_numbers_in_names_still_have_one_order() -> None:
+def test_names_with_equal_numbers_have_a_fixed_order() -> None:
     hosts = cluster("node01", "node1", "node001")
     expected = names(build_rank_table(hosts, order="name"))
     assert names(build_rank_table(hosts[::-1], order="name")) == expected
 
 
-def test_explicit_ranks_decide_whatever_the_order() -> None:
+def test_explicit_ranks_override_the_order() -> None:
     hosts = [replace(host, rank=rank) for host, rank in zip(cluster("a", "b", "c"), (2, 0, 1), strict=True)]
     assert names(build_rank_table(hosts, order="name")) == ["b", "c", "a"]
 
@@ -95,12 +95,12 @@ def test_nnodes_takes_the_first_of_the_sorted_group() -> None:
     assert names(build_rank_table(hosts, nnodes=1, rank0="a")) == ["a"]
 
 
-def test_a_host_that_is_not_taken_is_checked_too() -> None:
+def test_unused_host_is_checked_too() -> None:
     hosts = [*cluster("a", "b"), Host("c", "10.0.0.300", 1)]
     assert "c: its address '10.0.0.300' is malformed" in the_problem(hosts, nnodes=2)
 
 
-def test_strings_of_digits_are_numbers_because_inventories_carry_them() -> None:
+def test_digit_strings_are_accepted_as_numbers() -> None:
     hosts: list[dict[str, Any]] = [
         {"name": "a", "address": "10.0.0.1", "slots": "4", "rank": "1"},
         {"name": "b", "address": "10.0.0.2", "slots": 2, "rank": "0"},
@@ -114,17 +114,17 @@ def test_addresses_come_out_in_canonical_form() -> None:
     assert build_rank_table([Host("a", "FD00:0::0A", 1)]).master.address == "fd00::a"
 
 
-def test_one_machine_may_be_many_nodes_on_loopback() -> None:
+def test_nodes_of_one_machine_may_use_loopback_addresses() -> None:
     table = build_rank_table([Host("a", "127.0.0.1", 1), Host("b", "127.0.0.2", 1)])
     assert table.world_size == 2
     assert build_rank_table([Host("localhost", "::1", 2)]).world_size == 2
 
 
-def test_hosts_on_one_cable_may_have_link_local_addresses() -> None:
+def test_link_local_addresses_are_accepted_if_all_hosts_have_them() -> None:
     assert build_rank_table([Host("a", "169.254.0.1", 1), Host("b", "169.254.0.2", 1)]).nnodes == 2
 
 
-def test_a_name_may_be_an_address_and_addresses_have_no_short_name() -> None:
+def test_host_names_may_be_addresses_without_a_short_name_clash() -> None:
     hosts = [Host("10.0.0.1", "10.0.0.1", 1), Host("10.0.0.2", "10.0.0.2", 1)]
     assert build_rank_table(hosts).nnodes == 2
 
@@ -132,40 +132,40 @@ def test_a_name_may_be_an_address_and_addresses_have_no_short_name() -> None:
 # --- What is refused --------------------------------------------------------------------------------------------------
 
 
-def test_no_hosts() -> None:
+def test_empty_host_list_is_refused() -> None:
     assert "there are no hosts" in the_problem([])
 
 
 @pytest.mark.parametrize("hosts", [None, 3, "node0", b"node0", {"name": "a"}])
-def test_not_a_list(hosts: object) -> None:
+def test_hosts_that_are_not_a_list_are_refused(hosts: object) -> None:
     assert "Needed: a list of hosts" in the_problem(hosts)
 
 
-def test_an_entry_that_is_no_host() -> None:
+def test_entry_that_is_not_a_host_is_refused() -> None:
     assert "entry 2 of the hosts is 'b'" in the_problem([*cluster("a"), "b"])
 
 
-def test_a_misspelt_key_is_named() -> None:
+def test_unknown_host_key_is_reported() -> None:
     hosts = [{"name": "a", "address": "10.0.0.1", "slots": 1, "rnak": 0}]
     assert "a: the host has unknown keys: rnak" in the_problem(hosts)
 
 
-def test_two_different_ranks_of_one_host() -> None:
+def test_conflicting_ranks_of_one_host_are_refused() -> None:
     hosts = [{"name": "a", "address": "10.0.0.1", "slots": 1, "rank": 0, "node_rank": 1}]
     assert "a: its rank is 0, but its node_rank is 1" in the_problem(hosts)
 
 
 @pytest.mark.parametrize("nnodes", [0, -1, 4, True, 2.0, "", "two", "2:4", "²", 10**30])
-def test_nnodes_out_of_reach(nnodes: Any) -> None:
+def test_invalid_nnodes_is_refused(nnodes: Any) -> None:
     line = the_problem(cluster("a", "b", "c"), nnodes=nnodes)
     assert "the group has 3: a, b, c. Needed: a whole number from 1 to 3" in line
 
 
-def test_an_unknown_order() -> None:
+def test_unknown_order_is_refused() -> None:
     assert "the order is 'random'" in the_problem(cluster("a"), order="random")
 
 
-def test_rank0_outside_the_group() -> None:
+def test_rank0_outside_the_group_is_refused() -> None:
     line = the_problem(cluster("a", "b", "c", "d"), rank0="e")
     assert "rank0 is 'e', which is not in the group" in line
     assert "a, b, c and 1 more" in line
@@ -180,7 +180,7 @@ def test_rank0_outside_the_group() -> None:
         ("gpu", "GPU.b.com", "GPU.b.com: its short name gpu is also that of gpu"),
     ],
 )
-def test_duplicate_names(first: str, second: str, found: str) -> None:
+def test_duplicate_or_clashing_names_are_refused(first: str, second: str, found: str) -> None:
     assert found in the_problem(cluster(first, second))
 
 
@@ -188,7 +188,7 @@ def test_duplicate_names(first: str, second: str, found: str) -> None:
     ("first", "second"),
     [("10.0.0.1", "10.0.0.1"), ("fd00::1", "FD00:0:0::1"), ("127.0.0.1", "127.0.0.1"), ("::1", "0:0:0:0:0:0:0:1")],
 )
-def test_duplicate_addresses_in_any_spelling(first: str, second: str) -> None:
+def test_duplicate_addresses_in_any_spelling_are_refused(first: str, second: str) -> None:
     line = the_problem([Host("a", first, 1), Host("b", second, 1)])
     assert line.startswith("b: its address ")
     assert "is also that of a" in line
@@ -228,7 +228,7 @@ def test_duplicate_addresses_in_any_spelling(first: str, second: str) -> None:
         ("::ffff:127.0.0.1", "write it as 127.0.0.1"),
     ],
 )
-def test_addresses_that_do_not_lead_to_the_host(address: Any, found: str) -> None:
+def test_unusable_addresses_are_refused(address: Any, found: str) -> None:
     lines = [line for line in problems([*cluster("a", "b"), Host("bad", address, 1)]) if line.startswith("bad: ")]
     assert len(lines) == 1, lines
     assert found in lines[0]
@@ -240,17 +240,17 @@ def test_loopback_is_refused_on_each_host_that_has_it() -> None:
     assert [line[:2] for line in problems(hosts)] == ["b:", "c:"]
 
 
-def test_mixed_families_name_hosts_of_both() -> None:
+def test_mixed_address_families_are_refused_naming_hosts_of_both() -> None:
     line = the_problem([*cluster("a", "b"), Host("c", "fd00::1", 1)])
     assert "some addresses are IPv4 (a, b) and some are IPv6 (c)" in line
 
 
 @pytest.mark.parametrize("name", ["localhost", "Localhost.localdomain", "ip6-localhost", "127.0.0.1", "0.0.0.0"])
-def test_names_that_each_node_takes_for_itself(name: str) -> None:
+def test_names_that_every_node_resolves_to_itself_are_refused(name: str) -> None:
     assert "takes the name" in the_problem([*cluster("a"), Host(name, "10.0.0.9", 1)])
 
 
-def test_a_name_that_is_the_address_of_another_host() -> None:
+def test_name_that_is_another_hosts_address_is_refused() -> None:
     hosts = [Host("10.0.0.2", "10.0.0.1", 1), Host("b", "10.0.0.2", 1)]
     assert "10.0.0.2: the name 10.0.0.2 is the address of b, but its own is 10.0.0.1" in the_problem(hosts)
 
@@ -262,7 +262,7 @@ SLOTS_REFUSED = [
 
 
 @pytest.mark.parametrize("slots", SLOTS_REFUSED)
-def test_slots_that_are_no_number_of_processes(slots: Any) -> None:
+def test_invalid_slots_are_refused(slots: Any) -> None:
     line = the_problem([*cluster("a"), Host("bad", "10.0.0.9", slots)])
     assert line.startswith("bad: ")
     assert f"a whole number from 1 to {MAX_SLOTS}. Set node_slots" in line
@@ -293,14 +293,14 @@ def test_slots_that_are_no_number_of_processes(slots: Any) -> None:
     + ["slots", "SLOTS", "max-slots", "cpu", "rank", "port", "username", "a" * 64, "a." * 130 + "a"]
     + ["7", "10.0.0", "10.0.0.300", "0x7f", "10.example.com"],
 )
-def test_names_that_a_launcher_does_not_take(name: Any) -> None:
+def test_names_that_launchers_do_not_accept_are_refused(name: Any) -> None:
     line = the_problem([Host(name, "10.0.0.1", 1)])
     assert "Rename the host" in line
     assert len(line) < 700
 
 
 @pytest.mark.parametrize("name", ["a", "9a", "node_1", "i-0abc.eu-west-1.compute.internal", "slots2", "a" * 63, "a--b"])
-def test_names_that_all_launchers_take(name: str) -> None:
+def test_names_valid_for_all_launchers_are_accepted(name: str) -> None:
     assert build_rank_table(cluster(name)).master.name == name
 
 
@@ -317,14 +317,14 @@ def test_names_that_all_launchers_take(name: str) -> None:
         pytest.param((0, 1, 10**5000), "c: its node_rank is a number of more than 18 digits", id="10**5000"),
     ],
 )
-def test_explicit_ranks_that_give_no_order(ranks: tuple[Any, ...], found: str) -> None:
+def test_incomplete_or_invalid_explicit_ranks_are_refused(ranks: tuple[Any, ...], found: str) -> None:
     hosts = [replace(host, rank=rank) for host, rank in zip(cluster("a", "b", "c"), ranks, strict=True)]
     line = the_problem(hosts)
     assert found in line
     assert "node_rank 0 to 2, each once" in line
 
 
-def test_all_problems_come_at_once() -> None:
+def test_all_problems_are_reported_at_once() -> None:
     hosts = [
         Host("a", "10.0.0.1", 0),
         Host("a", "10.0.0.1", 1, rank=1),
@@ -356,7 +356,7 @@ def test_hostile_strings_are_shown_in_ascii_on_short_lines(name: str, address: s
             assert line.isascii() and line.isprintable() and len(line) < 700
 
 
-def test_looking_up_what_is_not_there() -> None:
+def test_lookup_of_an_unknown_node_or_rank_is_refused() -> None:
     table = build_rank_table(cluster("a", "b", slots=2))
     with pytest.raises(RankTableError, match="no node is named 'c'. Needed: one of a, b"):
         table.node("c")
@@ -397,7 +397,7 @@ def test_ranks_are_a_partition_of_the_world(hosts: list[Host], order: str, data:
 
 
 @given(clusters(), st.sampled_from(["inventory", "name"]), st.randoms(use_true_random=False))
-def test_a_table_is_read_back_from_its_own_data(hosts: list[Host], order: str, chance: random.Random) -> None:
+def test_table_can_be_rebuilt_from_its_own_data(hosts: list[Host], order: str, chance: random.Random) -> None:
     table = build_rank_table(hosts, order=order)
     data = table.as_dicts()
     assert build_rank_table(data) == table
@@ -447,7 +447,7 @@ def build_and_look_up(hosts: Iterable[Host], **options: Any) -> None:
 
 @pytest.mark.parametrize("options", [{}, {"order": "name"}, {"rank0": "n7"}])
 @pytest.mark.parametrize("ranked", [False, True])
-def test_the_work_grows_with_the_number_of_hosts_and_not_with_its_square(options: dict[str, Any], ranked: bool) -> None:
+def test_work_does_not_grow_quadratically_with_the_number_of_hosts(options: dict[str, Any], ranked: bool) -> None:
     def steps(count: int) -> int:
         hosts = [
             Host(f"n{number}", f"10.0.{number >> 8}.{number & 255}", 8, number - 1 if ranked else None)

@@ -1,4 +1,4 @@
-"""bin/ssh: what launchers say to ssh, and runs in which one node's launcher starts what runs on the others."""
+"""bin/ssh: arguments that launchers give it, and runs in which one node's launcher starts commands on the others."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ NODES: list[dict[str, Any]] = [
         (["node1"], "node1", ""),
     ],
 )
-def test_what_launchers_say_to_ssh(words: list[str], host: str, command: str) -> None:
+def test_ssh_arguments_of_launchers_are_parsed(words: list[str], host: str, command: str) -> None:
     assert read_arguments(words) == (host, command)
 
 
@@ -45,20 +45,20 @@ def test_what_launchers_say_to_ssh(words: list[str], host: str, command: str) ->
     ("host", "rank"),
     [("node0.example.com", 0), ("node0", 0), ("NODE0", 0), ("10.0.0.10", 1), ("node1", 1), ("node2.b", 3)],
 )
-def test_a_host_is_known_by_name_first_part_and_address(host: str, rank: int) -> None:
+def test_host_is_found_by_name_short_name_or_address(host: str, rank: int) -> None:
     assert node_rank_of(host, NODES) == rank
 
 
 @pytest.mark.parametrize("host", ["node2", "node9", "10.0.0.1", "", "localhost"])
-def test_a_host_that_is_no_node_is_refused(host: str) -> None:
+def test_host_that_is_not_a_node_is_refused(host: str) -> None:
     with pytest.raises(SystemExit, match="is not one of the run's nodes"):
         node_rank_of(host, NODES)
 
 
-def test_the_shell_is_sh_s_whatever_the_login_shell_is(
+def test_question_for_the_shell_is_answered_without_asking_the_node(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And the question for it is no node's one command."""
+    """And the question does not count as the node's one command."""
     monkeypatch.setattr(ssh, "ask", lambda *_arguments: pytest.fail("a node was asked"))
     (tmp_path / "plan.json").write_text(json.dumps({"nodes": NODES, "node": {"node_rank": 0}}))
     for _time in range(2):
@@ -103,7 +103,7 @@ def log(run: Run, rank: int) -> str:
     return (run.node(rank) / "launcher.log").read_text()
 
 
-def test_commands_run_on_the_nodes_that_they_are_for(make: Maker) -> None:
+def test_commands_run_on_the_nodes_they_are_for(make: Maker) -> None:
     run = make('ssh node1 \'echo "one $FROM_PLAN"\' & ssh -x node2 "echo two" & wait; echo all')
     start(run)
     run.wait_for("succeeded")
@@ -111,7 +111,7 @@ def test_commands_run_on_the_nodes_that_they_are_for(make: Maker) -> None:
     run.wait_until_gone()
 
 
-def test_the_exit_code_comes_back(make: Maker) -> None:
+def test_exit_code_of_a_remote_command_is_returned(make: Maker) -> None:
     run = make("ssh node2 true & ssh node1 'exit 3'; echo told $?; wait; exit 4")
     start(run)
     run.wait_for("failed")
@@ -119,7 +119,7 @@ def test_the_exit_code_comes_back(make: Maker) -> None:
     assert run.result()["first_node"] == "node1"
 
 
-def test_a_launcher_that_starts_nothing_elsewhere_is_a_failure(make: Maker) -> None:
+def test_launcher_that_starts_nothing_on_a_node_fails_the_run(make: Maker) -> None:
     run = make("ssh node1 true; exit 0")
     start(run)
     run.wait_for("failed")
@@ -127,7 +127,7 @@ def test_a_launcher_that_starts_nothing_elsewhere_is_a_failure(make: Maker) -> N
     run.wait_until_gone()
 
 
-def test_a_launcher_that_starts_nothing_in_time_is_a_failure(make: Maker) -> None:
+def test_launcher_that_starts_nothing_in_time_fails_the_run(make: Maker) -> None:
     run = make("sleep 600", start=1.0, heartbeat=0.2, silence=3.0, grace=0.5)
     start(run)
     run.wait_for("failed")
@@ -135,7 +135,7 @@ def test_a_launcher_that_starts_nothing_in_time_is_a_failure(make: Maker) -> Non
     run.wait_until_gone()
 
 
-def test_a_second_command_for_a_node_is_left_out(make: Maker, tmp_path: Path) -> None:
+def test_second_command_for_a_node_is_ignored(make: Maker, tmp_path: Path) -> None:
     """DeepSpeed ends pdsh's processes by pattern, which would end those of other runs."""
     run = make(
         f"ssh node1 true; ssh node1 'touch {tmp_path}/second'; ssh node0 true; ssh node0 'touch {tmp_path}/third'; "
@@ -147,7 +147,7 @@ def test_a_second_command_for_a_node_is_left_out(make: Maker, tmp_path: Path) ->
     assert not (tmp_path / "second").exists() and not (tmp_path / "third").exists()
 
 
-def test_what_runs_elsewhere_ends_with_the_launcher(make: Maker) -> None:
+def test_remote_processes_end_when_the_launcher_is_killed(make: Maker) -> None:
     run = make("ssh node1 'setsid -f sleep 611; sleep 612' & ssh node2 'sleep 613' & sleep 614")
     start(run)
     eventually(lambda: sum("sleep 61" in line for line in run.processes().values()) >= 5)
@@ -157,7 +157,7 @@ def test_what_runs_elsewhere_ends_with_the_launcher(make: Maker) -> None:
     run.wait_until_gone()
 
 
-def test_stop_ends_what_was_started_elsewhere(make: Maker) -> None:
+def test_stop_ends_remote_processes(make: Maker) -> None:
     run = make("ssh node1 'sleep 621' & ssh node2 'sleep 622' & wait")
     start(run)
     eventually(lambda: sum("sleep 62" in line for line in run.processes().values()) >= 2)
@@ -173,14 +173,14 @@ def ranks_script(exits: list[int], code: int) -> str:
     return "".join(parts) + f"wait; exit {code}"
 
 
-def test_ranks_end_well(make: Maker) -> None:
+def test_run_succeeds_when_all_ranks_succeed(make: Maker) -> None:
     run = make(ranks_script([0, 0, 0], 0), ranks=True)
     start(run)
     run.wait_for("succeeded")
     assert [rank["exit_code"] for node in run.result()["nodes"] for rank in node["report"]["ranks"]] == [0, 0, 0]
 
 
-def test_a_rank_that_fails_counts_although_the_launcher_ends_with_0(make: Maker) -> None:
+def test_failed_rank_fails_the_run_although_the_launcher_exits_with_0(make: Maker) -> None:
     run = make(ranks_script([0, 0, 5], 0), ranks=True)
     start(run)
     run.wait_for("failed")
@@ -189,7 +189,7 @@ def test_a_rank_that_fails_counts_although_the_launcher_ends_with_0(make: Maker)
     assert result["nodes"][2]["report"]["ranks"][0]["exit_code"] == 5
 
 
-def test_a_rank_that_was_never_started_is_a_failure(make: Maker) -> None:
+def test_rank_that_was_never_started_fails_the_run(make: Maker) -> None:
     run = make(
         "MY_RANK=0 MY_EXIT=0 muster-rank & ssh node1 'MY_RANK=1 MY_EXIT=0 muster-rank' & ssh node2 true; wait",
         ranks=True,

@@ -33,7 +33,7 @@ LOG = "start\n" + "".join(f"step\nMUSTER_RESULT {json.dumps(point)}\n" for point
 
 
 @pytest.mark.parametrize("state", ["succeeded", "failed", "stopped", "died"])
-def test_each_report_is_kept_and_the_last_of_each_key_is_told(tmp_path: Path, state: str) -> None:
+def test_all_reports_are_kept_and_the_last_value_of_each_key_is_shown(tmp_path: Path, state: str) -> None:
     run = over(tmp_path, LOG + 'MUSTER_RESULT {"accuracy": 0.9}\nno MUSTER_RESULT {"loss": 7}\n', state=state)
     assert read(run)["said"] == {**CURVE[-1], "accuracy": 0.9}
     kept = (run.node(0) / "said.jsonl").read_text()
@@ -42,7 +42,7 @@ def test_each_report_is_kept_and_the_last_of_each_key_is_told(tmp_path: Path, st
     assert read(run)["said"] == {**CURVE[-1], "accuracy": 0.9}, "a log is looked through once"
 
 
-def test_only_the_first_node_tells_and_only_at_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_results_are_read_only_on_the_first_node_after_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = over(tmp_path, LOG, rank=1)
     assert read(run, 1)["said"] == {}
     run = over(tmp_path, LOG, state="running")
@@ -51,14 +51,14 @@ def test_only_the_first_node_tells_and_only_at_the_end(tmp_path: Path, monkeypat
     assert not list(tmp_path.rglob("said.jsonl"))
 
 
-def test_what_cannot_be_trusted_is_left_out(tmp_path: Path) -> None:
+def test_invalid_or_oversized_reports_are_left_out(tmp_path: Path) -> None:
     deep = "[" * 30 + "]" * 30
     lines = ['{"a": 1', "[1]", "{'a': 1}", f'{{"a": {deep}}}', f'{{"a": "{"x" * 70000}"}}', '{"b": "\\u0000"}', "\x00"]
     run = over(tmp_path, "".join(f"MUSTER_RESULT {line}\n" for line in lines))
     assert read(run)["said"] == {"b": "\x00"}
 
 
-def test_the_last_of_very_many_reports_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_last_reports_within_the_limit_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reported, "LIMIT", 1000)
     run = over(tmp_path, "".join(f'MUSTER_RESULT {{"step": {number}}}\n' for number in range(1000)))
     assert read(run)["said"] == {"step": 999}
@@ -67,7 +67,7 @@ def test_the_last_of_very_many_reports_are_kept(tmp_path: Path, monkeypatch: pyt
     assert len(kept) <= 1000 and steps == list(range(1000 - len(steps), 1000)) and len(steps) > 30
 
 
-def test_a_file_that_cannot_be_written_is_done_without(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_results_are_shown_even_if_the_file_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(_path: str, _text: str) -> None:
         raise OSError(28, "No space left on device")
 

@@ -53,7 +53,7 @@ def test_only_whole_lines_are_read_while_a_log_may_grow(tmp_path: Path) -> None:
     assert run_watch.read_new(str(log), cursors, True) == ""
 
 
-def test_bytes_that_are_no_text_are_replaced(tmp_path: Path) -> None:
+def test_invalid_utf8_in_a_log_is_replaced(tmp_path: Path) -> None:
     log = tmp_path / "log"
     log.write_bytes(b"a\xffb\n")
     assert run_watch.read_new(str(log), {}, False) == "a\ufffdb\n"
@@ -69,7 +69,7 @@ def test_a_line_longer_than_an_answer_comes_in_pieces(tmp_path: Path) -> None:
 
 
 @given(st.lists(st.text(st.sampled_from("ab\n\r\u00e9"), max_size=30), max_size=8), st.integers(4, 40))
-def test_nothing_is_lost_or_doubled(pieces: list[str], chunk: int) -> None:
+def test_log_is_read_without_loss_or_duplication(pieces: list[str], chunk: int) -> None:
     before = run_watch.CHUNK
     run_watch.CHUNK = chunk
     log = Path(f"/tmp/muster-unit-log-{os.getpid()}")
@@ -106,8 +106,8 @@ def watch(run: Any, cursors: dict[str, int] | None = None) -> dict[str, Any]:
     ["step\n", "\U0001f4a5" * 30 + "\n", "x" * 200000 + "\n", "x" * 100000 + "\n" + "x" * 200000 + "\n"],
     ids=["short", "of four bytes a letter", "long", "short and long"],
 )
-def test_a_long_log_is_watched_to_its_very_end(tmp_path: Path, line: str) -> None:
-    """Also where the run has ended: what is left comes with the next answers."""
+def test_long_log_of_an_ended_run_is_read_to_its_end(tmp_path: Path, line: str) -> None:
+    """Even if the run has ended: the rest comes with the next answers."""
     run = make_run(tmp_path, [["/bin/true"]])
     node = run.node(0)
     node.mkdir(parents=True)
@@ -127,7 +127,7 @@ def test_a_long_log_is_watched_to_its_very_end(tmp_path: Path, line: str) -> Non
 
 
 @pytest.mark.parametrize("line", ["step\n" + 40 * "x" + "\n", "x"], ids=["lines", "one line without an end"])
-def test_of_a_log_far_ahead_the_end_is_shown_and_every_report(tmp_path: Path, line: str) -> None:
+def test_watcher_far_behind_skips_to_the_end_but_keeps_all_results(tmp_path: Path, line: str) -> None:
     run = make_run(tmp_path, [["/bin/true"]])
     node = run.node(0)
     node.mkdir(parents=True)
@@ -150,7 +150,7 @@ def test_of_a_log_far_ahead_the_end_is_shown_and_every_report(tmp_path: Path, li
         assert set(got.removeprefix("".join(reports)).splitlines()) <= {"step", 40 * "x", "the end"}, "whole lines"
 
 
-def test_how_long_nothing_was_written(tmp_path: Path) -> None:
+def test_silence_is_the_age_of_the_newest_log(tmp_path: Path) -> None:
     older, newer = tmp_path / "older", tmp_path / "newer"
     for path, age in ((older, 400), (newer, 300)):
         path.touch()
@@ -194,7 +194,7 @@ def test_each_attempt_is_shown_to_its_end_before_the_next(tmp_path: Path, monkey
         ("", ""),
     ],
 )
-def test_what_stands_behind_the_last_whole_line(tmp_path: Path, text: str, shown: str) -> None:
+def test_unfinished_last_line_is_shown(tmp_path: Path, text: str, shown: str) -> None:
     log = tmp_path / "stderr.log"
     log.write_text(text, newline="")
     cursors: dict[str, int] = {}
@@ -216,7 +216,7 @@ def test_a_run_whose_supervisor_is_gone_has_died(tmp_path: Path) -> None:
     assert "the supervisor died" in found["message"]
 
 
-def test_a_run_that_is_not_there(tmp_path: Path) -> None:
+def test_missing_run_is_reported(tmp_path: Path) -> None:
     run = make_run(tmp_path, [["/bin/true"]])
     with pytest.raises(RunError, match=f"there is no run {run.run_id} on this node"):
         watch(run)
@@ -226,7 +226,7 @@ def test_a_run_that_is_not_there(tmp_path: Path) -> None:
     }
 
 
-def test_the_newest_run_is_meant_where_none_is_named(tmp_path: Path) -> None:
+def test_newest_run_is_used_if_none_is_named(tmp_path: Path) -> None:
     runs = [make_run(tmp_path, [["/bin/true"]], run_id=run_id) for run_id in ("b", "a", "c")]
     for age, run in enumerate(runs):
         node = run.node(0)
@@ -275,7 +275,7 @@ def seen(pid: int) -> dict[str, Any] | None:
 
 @pytest.mark.parametrize("directory", ["/runs/first/node0", "/my runs/é/first/node12"])
 @pytest.mark.parametrize("guard", [False, True])
-def test_supervisors_and_guards_are_seen(start: Starter, directory: str, guard: bool) -> None:
+def test_supervisors_and_guards_are_recognised_by_command_line(start: Starter, directory: str, guard: bool) -> None:
     words = [f"{directory}/supervisor.py", *(["--guard"] if guard else []), directory, "first", "10.0.0.9"]
     pid = start(*words)
     assert seen(pid) == {"run_id": "first", "address": "10.0.0.9", "directory": directory, "pid": pid}
@@ -301,7 +301,7 @@ def test_other_processes_are_not_taken_for_supervisors(start: Starter, words: tu
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can start a process of another user")
 @pytest.mark.parametrize("directory", ["the user's", "a private one of the user's", "hers", "a private one", "none"])
-def test_a_process_of_another_user_is_a_supervisor_only_of_that_user_s_directories(
+def test_process_counts_as_supervisor_only_in_its_own_users_directories(
     start: Starter, monkeypatch: pytest.MonkeyPatch, directory: str
 ) -> None:
     """The words of a command line are anybody's to choose."""
@@ -327,8 +327,8 @@ def test_a_process_of_another_user_is_a_supervisor_only_of_that_user_s_directori
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can start a process of another user")
-def test_stopping_a_run_leaves_another_user_s_process_alone(tmp_path: Path, start: Starter) -> None:
-    """It calls itself this run's supervisor."""
+def test_stop_leaves_another_users_process_alone(tmp_path: Path, start: Starter) -> None:
+    """The process claims to be this run's supervisor."""
     run = make_run(tmp_path, [["/bin/true"]])
     run.node(0).mkdir(parents=True)
     plan = run.node(0) / "plan.json"
@@ -338,7 +338,7 @@ def test_stopping_a_run_leaves_another_user_s_process_alone(tmp_path: Path, star
     assert Path(f"/proc/{pid}").exists()
 
 
-def test_processes_of_a_run_are_known_by_their_environment(start: Starter) -> None:
+def test_processes_of_a_run_are_found_by_their_environment(start: Starter) -> None:
     mine = start(environment={"MUSTER_RUN_DIRECTORY": "/runs/first/node1"})
     others = start(environment={"MUSTER_RUN_DIRECTORY": "/runs/first/node10"})
     eventually(lambda: mine in run_alive.marked_processes("/runs/first/node1"))
@@ -349,14 +349,14 @@ def test_processes_of_a_run_are_known_by_their_environment(start: Starter) -> No
 # --- Starting ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_name_is_used_once(tmp_path: Path) -> None:
+def test_run_id_that_is_taken_is_refused(tmp_path: Path) -> None:
     run = make_run(tmp_path, [["/bin/true"]])
     run.node(0).mkdir(parents=True)
     with pytest.raises(RunError, match=f"run_id {run.run_id} is taken: {run.node(0)} exists on this node"):
         run.start()
 
 
-def test_a_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+def test_run_directory_that_cannot_be_created_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     run = make_run(tmp_path / "file", [["/bin/true"]])
     with pytest.raises(RunError, match="cannot make the run directory .*file"):
@@ -390,7 +390,7 @@ ROOT_ONLY = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a d
         ("..", 0o777, "root", "other accounts can write .*/above: "),
     ],
 )
-def test_a_run_does_not_start_where_another_account_could_exchange_its_program(
+def test_run_is_refused_where_another_account_could_replace_its_program(
     place: Path, where: str, mode: int, owner: str, told: str
 ) -> None:
     run = make_run(place / "above" / "runs", [["/bin/true"]], run_id="race9")
@@ -406,7 +406,7 @@ def test_a_run_does_not_start_where_another_account_could_exchange_its_program(
 
 @ROOT_ONLY
 @pytest.mark.parametrize("owner", ["nobody", "root"])
-def test_a_link_on_the_way_to_a_run_is_root_s_or_the_user_s_own(place: Path, owner: str) -> None:
+def test_link_to_the_run_directory_must_belong_to_root_or_the_user(place: Path, owner: str) -> None:
     (place / "disk").mkdir()
     (place / "scratch").symlink_to("disk")
     os.chown(place / "scratch", pwd.getpwnam(owner).pw_uid, -1, follow_symlinks=False)
@@ -431,7 +431,7 @@ def test_a_run_starts_in_a_directory_with_the_sticky_bit(place: Path) -> None:
 
 
 @ROOT_ONLY
-def test_a_run_directory_of_another_account_is_never_looked_in(place: Path) -> None:
+def test_run_directory_of_another_account_is_ignored(place: Path) -> None:
     """What lies there may lead anywhere: `stop` would be written through a link, secrets removed through one."""
     run = make_run(place, [["/bin/true"]], run_id="theirs")
     run.node(0).mkdir(parents=True)
@@ -448,12 +448,12 @@ def test_a_run_directory_of_another_account_is_never_looked_in(place: Path) -> N
     assert (run.node(0) / "token").exists()
 
 
-def test_a_supervisor_that_cannot_be_started_is_said() -> None:
+def test_supervisor_that_cannot_be_started_is_reported() -> None:
     with pytest.raises(RunError, match="cannot start the supervisor with /nowhere/python: .*No such file"):
         run_start.spawn_detached(["/nowhere/python", "x"])
 
 
-def test_starting_one_leaves_other_children_to_whoever_calls() -> None:
+def test_detached_start_does_not_reap_other_children() -> None:
     other = os.fork()
     if other == 0:
         os._exit(7)
@@ -462,7 +462,7 @@ def test_starting_one_leaves_other_children_to_whoever_calls() -> None:
     assert os.waitstatus_to_exitcode(os.waitpid(other, 0)[1]) == 7
 
 
-def test_the_same_start_again_changes_nothing(tmp_path: Path) -> None:
+def test_repeated_start_changes_nothing_and_another_plan_is_refused(tmp_path: Path) -> None:
     run = make_run(tmp_path, [["/bin/sleep", "600"]])
     try:
         run.start()
@@ -480,7 +480,7 @@ def test_the_same_start_again_changes_nothing(tmp_path: Path) -> None:
     assert not run.node(0).parent.exists()
 
 
-def test_of_two_starts_at_one_moment_one_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_of_two_simultaneous_starts_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both would see that nothing runs here, and then start."""
     runs = [make_run(tmp_path, [["/bin/sleep", "600"]], run_id=name) for name in ("one", "other")]
     both_looked = threading.Barrier(2)
@@ -516,7 +516,7 @@ def test_of_two_starts_at_one_moment_one_is_refused(tmp_path: Path, monkeypatch:
             end_by_force(run)
 
 
-def test_a_start_does_not_wait_for_ever_for_another_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_start_gives_up_waiting_for_another_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_start, "START_LOCK", str(tmp_path / "lock-{uid}"))
     monkeypatch.setattr(run_start, "START_PATIENCE", 0.1)
     run = make_run(tmp_path, [["/bin/true"]])
@@ -528,9 +528,7 @@ def test_a_start_does_not_wait_for_ever_for_another_one(tmp_path: Path, monkeypa
 
 
 @ROOT_ONLY
-def test_another_account_that_holds_the_lock_s_name_keeps_nobody_from_a_start(
-    place: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_lock_file_of_another_account_does_not_block_a_start(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lock = place / "lock"
     monkeypatch.setattr(run_start, "START_LOCK", str(lock))
     lock.touch()
@@ -541,7 +539,7 @@ def test_another_account_that_holds_the_lock_s_name_keeps_nobody_from_a_start(
             pass
 
 
-def test_secrets_are_files_that_only_their_owner_reads(tmp_path: Path) -> None:
+def test_secrets_are_only_in_files_that_their_owner_can_read(tmp_path: Path) -> None:
     run = make_run(tmp_path, [["/bin/sleep", "600"]])
     try:
         run.start(environment={"WANDB_API_KEY": "s3cr3t"})
@@ -557,12 +555,12 @@ def test_secrets_are_files_that_only_their_owner_reads(tmp_path: Path) -> None:
         run_stop.remove(run.request(0))
 
 
-def test_a_user_that_is_not_there_is_named() -> None:
+def test_missing_user_is_reported_by_name() -> None:
     with pytest.raises(RunError, match="there is no user 'nobody-here' on this node"):
         run_runs.runs_directory({"runs_directory": "~/.muster/runs", "user": "nobody-here"})
 
 
-def test_where_the_runs_of_a_user_lie() -> None:
+def test_runs_directory_is_expanded_and_normalised() -> None:
     mine = pwd.getpwuid(os.geteuid())
     assert (
         run_runs.runs_directory({"runs_directory": "~/.muster/runs", "user": mine.pw_name})
@@ -577,7 +575,7 @@ def fake_supervisor(start: Starter, directory: str, run_id: str, address: str) -
 
 
 @pytest.mark.parametrize("supervision", ["auto", "process"])
-def test_a_run_that_appeared_after_the_checks_is_named(
+def test_start_beside_a_live_run_is_refused_unless_shared(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, supervision: str
 ) -> None:
     run = make_run(tmp_path, [["/bin/true"]])
@@ -595,7 +593,7 @@ def test_a_run_that_appeared_after_the_checks_is_named(
     assert run_start.start(run.request(0, plan=run.plans[0], share=True, **given))["changed"], "who shares it says so"
 
 
-def test_a_run_that_has_just_ended_is_not_in_the_way_of_what_replaces_it(
+def test_run_that_has_just_ended_does_not_block_its_replacement(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As where the first node has stopped its own part, which ends the run on all others."""
@@ -609,7 +607,7 @@ def test_a_run_that_has_just_ended_is_not_in_the_way_of_what_replaces_it(
     assert answer["changed"] and answer["stopped"] == []
 
 
-def test_a_run_that_lies_elsewhere_is_not_called_gone(
+def test_live_run_in_another_directory_is_not_reported_as_missing(
     tmp_path: Path, start: Starter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = make_run(tmp_path, [["/bin/true"]])
@@ -627,7 +625,7 @@ def test_a_run_that_lies_elsewhere_is_not_called_gone(
             look(run.request(0, wait=0))
 
 
-def test_stopping_takes_the_secrets_of_a_run_that_died(tmp_path: Path) -> None:
+def test_stop_removes_the_secrets_of_a_run_that_died(tmp_path: Path) -> None:
     run = make_run(tmp_path, [["/bin/true"]])
     run.node(0).mkdir(parents=True)
     (run.node(0) / "plan.json").write_text(json.dumps(run.plans[0]))
@@ -639,7 +637,7 @@ def test_stopping_takes_the_secrets_of_a_run_that_died(tmp_path: Path) -> None:
     assert [path.name for path in run.node(0).iterdir()] == ["plan.json"]
 
 
-def test_secrets_lie_in_memory_where_there_is_a_place_for_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_secrets_are_kept_in_memory_where_possible(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine that has lost its power comes back without them, whether or not it ever starts or stops a run again."""
     monkeypatch.setattr(run_secrets, "IN_MEMORY", str(tmp_path / "memory"))
     places = [tmp_path / "runs" / name for name in ("first/node0", "second/node0")]
@@ -672,7 +670,7 @@ def test_secrets_lie_in_memory_where_there_is_a_place_for_them(tmp_path: Path, m
     assert (tmp_path / "precious/file").exists()
 
 
-def test_a_start_takes_the_secrets_that_earlier_runs_of_this_node_have_left(tmp_path: Path) -> None:
+def test_start_removes_secrets_left_by_earlier_runs_of_this_node(tmp_path: Path) -> None:
     old, fresh, begun, alive, others = (make_run(tmp_path, [["/bin/true"]], run_id=name) for name in "ofban")
     others.plans[0]["node"]["name"] = "another"
     long_ago = time.time() - 2 * run_start.LEFT_BEHIND
@@ -692,7 +690,7 @@ def test_a_start_takes_the_secrets_that_earlier_runs_of_this_node_have_left(tmp_
         assert {path.name for path in run.node(0).iterdir()} >= {"plan.json", *run_secrets.SECRETS}
 
 
-def test_a_start_after_the_machine_went_down_leaves_no_secret_of_the_run_before(tmp_path: Path) -> None:
+def test_start_after_a_power_failure_removes_the_last_runs_secrets(tmp_path: Path) -> None:
     """Supervisor and guard are killed at once, as by a power failure, and the node starts the next run at once."""
     before, after = (make_run(tmp_path, [["/bin/sleep", "600"]], run_id=name) for name in ("before", "after"))
     try:
@@ -721,16 +719,16 @@ def test_a_start_after_the_machine_went_down_leaves_no_secret_of_the_run_before(
         ("0::/user.slice/user-1000.slice/user@1000.service/system.slice/muster-first.service", ""),
     ],
 )
-def test_the_kernel_says_which_unit_root_stops(monkeypatch: pytest.MonkeyPatch, cgroup: str, unit: str) -> None:
+def test_unit_of_a_process_is_read_from_its_cgroup(monkeypatch: pytest.MonkeyPatch, cgroup: str, unit: str) -> None:
     monkeypatch.setattr("builtins.open", lambda *_words, **_more: io.StringIO(cgroup + "\n"))
     assert run_alive.unit_of(7) == unit
 
 
-def test_a_process_that_is_gone_runs_in_no_unit() -> None:
+def test_process_that_is_gone_has_no_unit() -> None:
     assert run_alive.unit_of(2**22 + 1) == ""
 
 
-def test_root_stops_no_unit_that_only_a_plan_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_root_does_not_stop_a_unit_named_only_in_the_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = make_run(tmp_path, [["/bin/sleep", "600"]])
     monkeypatch.setattr(run_stop, "as_root", lambda command: pytest.fail(f"root was asked to {command}"))
     run.start()
@@ -741,7 +739,7 @@ def test_root_stops_no_unit_that_only_a_plan_names(tmp_path: Path, monkeypatch: 
     run.wait_until_gone()
 
 
-def test_what_a_supervisor_says_at_its_end_is_in_its_log(tmp_path: Path) -> None:
+def test_supervisor_crash_is_written_to_its_log(tmp_path: Path) -> None:
     run = make_run(tmp_path, [["/bin/true"]])
     run.plans[0]["timeouts"] = None
     run.start()
@@ -751,7 +749,7 @@ def test_what_a_supervisor_says_at_its_end_is_in_its_log(tmp_path: Path) -> None
     run.wait_until_gone()
 
 
-def test_nobody_else_can_read_or_exchange_what_a_supervisor_consists_of(tmp_path: Path) -> None:
+def test_supervisor_files_are_accessible_only_to_their_owner(tmp_path: Path) -> None:
     run = make_run(tmp_path, [["/bin/true"]])
     before = os.umask(0)
     try:
@@ -774,7 +772,7 @@ def on_this_node(request: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as another user")
-def test_root_does_all_that_it_does_to_a_user_s_files_as_that_user() -> None:
+def test_root_touches_a_users_files_only_as_that_user() -> None:
     nobody = pwd.getpwnam("nobody")
     with tempfile.TemporaryDirectory() as made:
         os.chown(made, nobody.pw_uid, nobody.pw_gid)
@@ -817,7 +815,7 @@ def unit(tmp_path: Path, directory: str, **plan: Any) -> list[str]:
     return command
 
 
-def test_the_unit_of_a_run(tmp_path: Path) -> None:
+def test_unit_command_sets_name_user_and_stop_timeout(tmp_path: Path) -> None:
     command = unit(tmp_path, "/runs/first/node0", timeouts={"grace": 7, "silence": 10})
     assert command[0] == "systemd-run"
     assert command[command.index("--") :] == ["--", "/usr/bin/python3", "supervisor.py"]
@@ -828,14 +826,12 @@ def test_the_unit_of_a_run(tmp_path: Path) -> None:
     assert not any("StandardOutput" in word or "StandardError" in word for word in command)
 
 
-def test_a_unit_waits_for_signs_of_life_as_long_as_a_guard_does(tmp_path: Path) -> None:
+def test_unit_watchdog_is_as_patient_as_the_guard(tmp_path: Path) -> None:
     command = unit(tmp_path, "/runs/first/node0", timeouts={"grace": 7, "silence": 10})
     assert {"--property=WatchdogSec=15", "--property=NotifyAccess=main"} <= set(command)
 
 
-def test_an_older_systemd_is_not_asked_for_what_it_does_not_know(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_properties_unknown_to_an_older_systemd_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Debian 10 and RHEL 8 have 241 and 239."""
     run = make_run(tmp_path, [["/bin/true"]])
     run.plans[0]["supervision"] = "auto"
@@ -859,7 +855,7 @@ def test_an_older_systemd_is_not_asked_for_what_it_does_not_know(
 
 
 @pytest.mark.parametrize("run_id", ["first.socket", "first.target", "first.service", "first.mount"])
-def test_no_name_of_a_run_makes_another_type_of_unit(tmp_path: Path, run_id: str) -> None:
+def test_run_id_cannot_change_the_unit_type(tmp_path: Path, run_id: str) -> None:
     assert f"--unit=muster-{run_id}.service" in unit(tmp_path, "/runs/x/node0", unit=f"muster-{run_id}")
 
 
@@ -899,7 +895,7 @@ def test_systemd_understands_each_property(tmp_path: Path, monkeypatch: pytest.M
     ],
     ids=["root", "root with a warning", "password", "not allowed", "no sudo"],
 )
-def test_who_failed_is_told_from_who_may_not(
+def test_failed_command_is_distinguished_from_refused_sudo(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sudo: str, expected: tuple[int, str] | None
 ) -> None:
     monkeypatch.setattr(os, "getuid", lambda: 1000)

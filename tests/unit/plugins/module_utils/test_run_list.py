@@ -43,7 +43,7 @@ def test_runs_are_listed_and_those_named_are_removed(tmp_path: Path) -> None:
     assert not run.node(0).parent.exists() and [one["run_id"] for one in answer["runs"]] == ["second"]
 
 
-def test_a_run_that_is_alive_stays(tmp_path: Path) -> None:
+def test_live_run_is_not_removed(tmp_path: Path) -> None:
     run = make_run(tmp_path, [["/bin/sleep", "300"]])
     run.start(0)
     try:
@@ -55,7 +55,7 @@ def test_a_run_that_is_alive_stays(tmp_path: Path) -> None:
         end_by_force(run)
 
 
-def test_a_directory_that_cannot_be_removed_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_directory_that_cannot_be_removed_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = over(tmp_path, "first", "succeeded")
 
     def refuse(path: str) -> None:

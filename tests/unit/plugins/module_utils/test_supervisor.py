@@ -1,4 +1,4 @@
-"""What the supervisor makes of logs, reports and lines: its parts without a run."""
+"""Parts of the supervisor without a run: how it reads logs, reports and messages."""
 
 from __future__ import annotations
 
@@ -102,27 +102,27 @@ def codes_and_errors(reports: list[Any]) -> list[tuple[int, int | None, str]]:
 # --- What torchrun leaves behind (recorded, see tests/record_torchrun.py) ---------------------------------------------
 
 
-def test_a_rank_that_raised_among_its_peers() -> None:
+def test_exception_is_attributed_to_the_rank_that_raised() -> None:
     for case in ("raise", "raise_with_record"):
         first, second = codes_and_errors(recorded(case))
         assert first[:2] == (0, TERMINATED) and CLOSED in first[2]
         assert second == (1, 1, "ValueError: boom: all of it")
 
 
-def test_a_rank_that_raised_on_the_second_node() -> None:
+def test_exception_on_the_second_node_is_attributed_to_its_rank() -> None:
     third, fourth = codes_and_errors(recorded("raise_on_second_node", first_rank=2))
     assert third[:2] == (2, TERMINATED) and CLOSED in third[2]
     assert fourth == (3, 1, "ValueError: boom: all of it")
 
 
-def test_a_rank_that_ended_itself() -> None:
+def test_exit_code_of_a_rank_that_exited_is_reported() -> None:
     first, second = codes_and_errors(recorded("exit_code"))
     assert first[:2] == (0, 3)
     assert second[:2] == (1, TERMINATED) and CLOSED in second[2]
 
 
 @pytest.mark.parametrize(("case", "who", "code"), [("kill", 1, -9), ("abort", 0, -6)])
-def test_a_rank_that_a_signal_ended(case: str, who: int, code: int) -> None:
+def test_signal_that_killed_a_rank_is_reported(case: str, who: int, code: int) -> None:
     reports = codes_and_errors(recorded(case))
     assert reports[who] == (who, code, "")
     assert reports[1 - who][1] == TERMINATED
@@ -135,17 +135,17 @@ def test_only_the_last_attempt_counts() -> None:
     assert "/attempt_1/" in first["log"] and "/attempt_1/" in second["log"]
 
 
-def test_a_restarted_run_that_went_well_has_no_error() -> None:
+def test_restarted_run_that_succeeded_has_no_error() -> None:
     assert codes_and_errors(recorded("restarted_and_well", launcher_code=0)) == [(0, 0, ""), (1, 0, "")]
 
 
-def test_ranks_whose_launcher_was_ended_have_no_code_of_their_own() -> None:
+def test_ranks_of_a_terminated_launcher_have_no_exit_code() -> None:
     assert codes_and_errors(recorded("terminated")) == [(0, None, ""), (1, None, "")]
     said = last_words((TORCHRUN / "terminated" / "launcher.log").read_text())
     assert said.startswith("torch.distributed.elastic.multiprocessing.api.SignalException: Process ")
 
 
-def test_of_a_rank_whose_launcher_was_ended_counts_only_what_it_has_not_caught(tmp_path: Path) -> None:
+def test_rank_of_a_terminated_launcher_reports_only_uncaught_errors(tmp_path: Path) -> None:
     caught = "Traceback (most recent call last):\n  File x\nKeyError: 'caught'\n"
     raised = "[rank1]: Traceback (most recent call last):\n[rank1]:   File x\n[rank1]: ValueError: boom\n"
     for local_rank, said in enumerate((caught, caught + raised)):
@@ -156,19 +156,19 @@ def test_of_a_rank_whose_launcher_was_ended_counts_only_what_it_has_not_caught(t
     assert codes_and_errors(rank_reports(plan, str(tmp_path), -15)) == [(0, None, ""), (1, None, "ValueError: boom")]
 
 
-def test_a_script_that_is_not_there() -> None:
+def test_missing_script_is_reported_for_each_rank() -> None:
     said = "ended with exit code 2, its last output: /opt/venv/bin/python: can't open file '/job/train.py': [Errno 2]"
     for rank, one in enumerate(codes_and_errors(recorded("no_such_script"))):
         assert one[:2] == (rank, 2) and one[2].startswith(said)
 
 
-def test_without_a_traceback_in_words_the_launcher_says_which_program_failed() -> None:
+def test_last_words_of_torchrun_are_its_child_failed_error() -> None:
     for case in ("raise", "kill", "exit_code"):
         said = last_words((TORCHRUN / case / "launcher.log").read_text())
         assert said == "torch.distributed.elastic.multiprocessing.errors.ChildFailedError:"
 
 
-def test_ranks_without_a_log_of_their_own_share_the_launchers(tmp_path: Path) -> None:
+def test_ranks_without_their_own_log_share_the_launchers_log(tmp_path: Path) -> None:
     (tmp_path / "launcher.log").write_text("Traceback (most recent call last):\n  File x\nKeyError: 'lr'\n")
     plan = {"rank_logs": "launcher", "node": {"slots": 2, "first_rank": 4}}
     log = str(tmp_path / "launcher.log")
@@ -178,7 +178,7 @@ def test_ranks_without_a_log_of_their_own_share_the_launchers(tmp_path: Path) ->
     assert rank_logs(plan, str(tmp_path), 1) == (log, log)
 
 
-def test_whose_exception_it_is_that_stands_in_a_log_of_several_ranks(tmp_path: Path) -> None:
+def test_exception_in_a_shared_log_is_attributed_by_rank_prefix(tmp_path: Path) -> None:
     """The first process of a node, which has started the others, tells of its own end last."""
     log = (
         "[rank5]: Traceback (most recent call last):\n[rank5]:   File x\nstep 7\n[rank5]: ValueError: boom\n"
@@ -191,17 +191,17 @@ def test_whose_exception_it_is_that_stands_in_a_log_of_several_ranks(tmp_path: P
     assert codes_and_errors(rank_reports(plan, str(tmp_path), 0)) == [(4, 0, ""), (5, 0, "")]
 
 
-def test_what_torchrun_has_ended_is_told_apart() -> None:
+def test_ranks_that_torchrun_ended_are_marked_closed() -> None:
     assert [one.get("closed") for one in recorded("raise")] == [True, None]
     assert [one.get("closed") for one in recorded("exit_code")] == [None, True]
 
 
-def test_what_failed_first_is_marked_as_torchrun_tells() -> None:
+def test_rank_that_torchrun_names_as_first_failure_is_marked() -> None:
     assert [one.get("first") for one in recorded("raise")] == [None, True]
     assert [one.get("first") for one in recorded("exit_code")] == [True, None]
 
 
-def test_who_was_killed_has_survived_what_it_logged(tmp_path: Path) -> None:
+def test_killed_rank_does_not_report_an_exception_it_caught(tmp_path: Path) -> None:
     (tmp_path / "launcher.log").write_text("Traceback (most recent call last):\n  File x\nKeyError: 'caught'\nstep 7\n")
     plan = {"rank_logs": "launcher", "node": {"slots": 1, "first_rank": 0}}
     assert codes_and_errors(rank_reports(plan, str(tmp_path), -9)) == [(0, -9, "")]
@@ -219,7 +219,7 @@ def end_rank(directory: Path, local_rank: int, code: int, ended: float, said: st
     path.write_text(json.dumps({**json.loads(path.read_text()), "moment": ended}))
 
 
-def test_ranks_that_ended_by_themselves_are_told_from_those_that_we_ended(tmp_path: Path) -> None:
+def test_ranks_that_ended_by_themselves_are_not_marked_as_ended_by_us(tmp_path: Path) -> None:
     plan = {"rank_logs": "ranks", "node": {"slots": 5, "first_rank": 4}}
     for local_rank, code, ended in ((0, 1, 99.5), (1, -9, 99.25), (2, -15, 99.0), (3, 1, 100.5)):
         end_rank(tmp_path, local_rank, code, ended, "saving\n")
@@ -229,7 +229,7 @@ def test_ranks_that_ended_by_themselves_are_told_from_those_that_we_ended(tmp_pa
     assert errors == ["ended with exit code 1, its last output: saving", "", "", "", ""]
 
 
-def test_a_clock_that_is_set_back_names_no_other_rank_as_the_first(
+def test_clock_set_back_does_not_change_which_rank_failed_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = {"rank_logs": "ranks", "node": {"slots": 2, "first_rank": 0}}
@@ -241,14 +241,14 @@ def test_a_clock_that_is_set_back_names_no_other_rank_as_the_first(
     assert [(one.get("first"), one.get("ended_by_us")) for one in told] == [(None, None), (True, None)]
 
 
-def test_what_a_rank_that_is_its_own_launcher_said_when_it_was_told_to_end_is_no_reason(tmp_path: Path) -> None:
+def test_output_of_a_stopped_rank_that_is_its_own_launcher_is_no_error(tmp_path: Path) -> None:
     (tmp_path / "launcher.log").write_text("saving\n")
     plan = {"rank_logs": "launcher", "node": {"slots": 1, "first_rank": 0}}
     (told,) = rank_reports(plan, str(tmp_path), 1, True)
     assert (told["error"], told["ended_by_us"]) == ("", True)
 
 
-def test_a_rank_is_known_by_its_environment(tmp_path: Path) -> None:
+def test_rank_is_recognised_by_its_environment(tmp_path: Path) -> None:
     mine = {"MUSTER_RUN_DIRECTORY": str(tmp_path), "LOCAL_RANK": "0"}
     for environment, expected in (
         (mine, True),
@@ -265,7 +265,7 @@ def test_a_rank_is_known_by_its_environment(tmp_path: Path) -> None:
     assert not is_rank(process.pid, str(tmp_path)), "it is gone"
 
 
-def test_a_program_that_ends_itself_with_words_and_without_a_traceback(tmp_path: Path) -> None:
+def test_last_output_is_reported_for_an_exit_without_traceback(tmp_path: Path) -> None:
     (tmp_path / "launcher.log").write_text("usage: train.py\ntrain.py: error: unrecognized arguments: --lrr\n")
     plan = {"rank_logs": "launcher", "node": {"slots": 1, "first_rank": 0}}
     said = "ended with exit code 2, its last output: train.py: error: unrecognized arguments: --lrr"
@@ -273,7 +273,7 @@ def test_a_program_that_ends_itself_with_words_and_without_a_traceback(tmp_path:
     assert codes_and_errors(rank_reports(plan, str(tmp_path), -9)) == [(0, -9, "")], "a killed one chose no last words"
 
 
-def test_a_rank_that_its_own_threads_aborted_is_told_what_to_do(tmp_path: Path) -> None:
+def test_abort_at_interpreter_exit_is_reported_with_a_remedy(tmp_path: Path) -> None:
     (tmp_path / "launcher.log").write_text("step 9\nterminate called without an active exception\n")
     plan = {"rank_logs": "launcher", "node": {"slots": 1, "first_rank": 0}}
     ((_rank, _code, error),) = codes_and_errors(rank_reports(plan, str(tmp_path), -6))
@@ -281,7 +281,7 @@ def test_a_rank_that_its_own_threads_aborted_is_told_what_to_do(tmp_path: Path) 
     assert codes_and_errors(rank_reports(plan, str(tmp_path), -9)) == [(0, -9, "")]
 
 
-def test_before_torchrun_has_started_its_ranks_their_log_is_the_launchers(tmp_path: Path) -> None:
+def test_rank_log_is_the_launchers_until_torchrun_starts_the_ranks(tmp_path: Path) -> None:
     plan = {"rank_logs": "torchrun", "node": {"slots": 1, "first_rank": 0}}
     log = str(tmp_path / "launcher.log")
     assert rank_logs(plan, str(tmp_path), 0) == (log, log)
@@ -301,7 +301,7 @@ def test_the_newest_attempt_is_found_by_number(tmp_path: Path, attempts: list[in
     assert attempt_directory(str(tmp_path / "nowhere"), 0) is None
 
 
-def test_an_attempt_that_has_not_yet_this_rank_leaves_the_one_before(tmp_path: Path) -> None:
+def test_previous_attempt_is_used_until_the_new_one_has_the_rank(tmp_path: Path) -> None:
     (tmp_path / "first_a" / "attempt_0" / "1").mkdir(parents=True)
     (tmp_path / "first_a" / "attempt_1" / "0").mkdir(parents=True)
     assert attempt_directory(str(tmp_path), 1) == str(tmp_path / "first_a" / "attempt_0" / "1")
@@ -334,9 +334,7 @@ def plant(path: Path, what: str) -> None:
 
 @pytest.mark.parametrize("what", PLANTS)
 @pytest.mark.parametrize("logs", ["torchrun", "ranks", "launcher"])
-def test_whatever_a_job_leaves_in_place_of_its_files_ends_and_holds_up_nobody(
-    tmp_path: Path, what: str, logs: str
-) -> None:
+def test_files_planted_by_a_job_neither_crash_nor_block_their_readers(tmp_path: Path, what: str, logs: str) -> None:
     plan = {"rank_logs": logs, "node": {"slots": 1, "first_rank": 0}}
     for ranks in (tmp_path / "ranks" / "first" / "attempt_0" / "0", tmp_path / "ranks" / "0"):
         for name in ("exit.json", "error.json", "stderr.log", "stdout.log"):
@@ -351,7 +349,7 @@ def test_whatever_a_job_leaves_in_place_of_its_files_ends_and_holds_up_nobody(
 
 
 @pytest.mark.parametrize("name", ["attempt_best", "attempt_", "attempt_-1", "attempt_1x", "attempt_\u00b2"])
-def test_what_a_job_calls_an_attempt_is_none_of_torchruns(tmp_path: Path, name: str) -> None:
+def test_directory_with_an_attempt_like_name_is_ignored(tmp_path: Path, name: str) -> None:
     (tmp_path / "ranks" / name / "0").mkdir(parents=True)
     (tmp_path / "ranks" / "first" / name / "0").mkdir(parents=True)
     assert attempt_directory(str(tmp_path / "ranks"), 0) is None
@@ -362,7 +360,7 @@ def test_what_a_job_calls_an_attempt_is_none_of_torchruns(tmp_path: Path, name: 
 @pytest.mark.parametrize(
     ("code", "ended"), [(True, 1.0), ("1", 1.0), (10**30, 1.0), (1, "1"), (1, None), (1, math.nan), (1, 10**400)]
 )
-def test_an_end_that_a_rank_cannot_have_had_is_not_told(tmp_path: Path, code: object, ended: object) -> None:
+def test_impossible_exit_record_is_ignored(tmp_path: Path, code: object, ended: object) -> None:
     end_rank(tmp_path, 0, 1, 1.0)
     assert rank_end(str(tmp_path), 0) == (1, 1.0)
     (tmp_path / "ranks" / "0" / "exit.json").write_text(json.dumps({"exit_code": code, "moment": ended}))
@@ -394,7 +392,7 @@ def traceback_of(program: str) -> str:
         ("print('Traceback'); raise OSError(2, 'gone', '/x')", "FileNotFoundError: [Errno 2] gone: '/x'"),
     ],
 )
-def test_the_exception_that_ended_a_program(program: str, error: str) -> None:
+def test_exception_that_ended_a_program_is_found(program: str, error: str) -> None:
     assert first_error("step 1\n" + traceback_of(program)).startswith(error)
 
 
@@ -404,35 +402,35 @@ def test_the_last_traceback_is_the_one_that_ended_the_program() -> None:
     assert first_error(f"{caught}going on\n{last}") == "ValueError: boom"
 
 
-def test_torchs_prefix_of_a_rank_is_not_part_of_the_error() -> None:
+def test_rank_prefix_of_torch_is_removed_from_the_error() -> None:
     text = "[rank12]: Traceback (most recent call last):\n[rank12]:   File x\n[rank12]: ValueError: boom\n"
     assert first_error(text) == "ValueError: boom"
 
 
-def test_a_traceback_cut_off_at_its_end_gives_nothing_rather_than_half() -> None:
+def test_truncated_traceback_gives_no_error() -> None:
     assert first_error("Traceback (most recent call last):\n  File x, line 1\n    f()") == ""
 
 
 @pytest.mark.parametrize("text", ["", "\n\n", "all is well\n", "Traceback of another kind\nValueError: no"])
-def test_no_exception_no_error(text: str) -> None:
+def test_log_without_an_exception_gives_no_error(text: str) -> None:
     assert first_error(text) == ""
 
 
-def test_without_an_exception_the_last_line_counts() -> None:
+def test_last_words_are_the_last_nonempty_line() -> None:
     assert last_words("usage: train.py\ntrain.py: error: unrecognized arguments: --lrr\n\n") == (
         "train.py: error: unrecognized arguments: --lrr"
     )
     assert last_words("") == ""
 
 
-def test_a_warning_is_no_reason_for_the_end_by_a_signal() -> None:
+def test_warning_is_not_the_reason_for_death_by_a_signal() -> None:
     warning = "[node1:866] plm:rsh: Warning: setpgid(872,872) failed\n"
     assert launcher_error(-9, warning) == ""
     assert launcher_error(1, warning) == warning.strip()
     assert launcher_error(0, warning) == launcher_error(None, warning) == ""
 
 
-def test_of_a_killed_launcher_its_shell_tells_and_nothing_that_it_has_logged() -> None:
+def test_killed_launcher_reports_only_the_message_of_its_shell() -> None:
     logged = "Traceback (most recent call last):\n  File x\nKeyError: 'caught'\n"
     assert launcher_error(137, logged) == launcher_error(-9, logged) == ""
     assert launcher_error(137, logged + "sh: line 1: 4711 Killed    orted\n\n") == "sh: line 1: 4711 Killed    orted"
@@ -461,19 +459,19 @@ def test_an_endless_line_is_cut() -> None:
         ("", ""),
     ],
 )
-def test_error_files_of_torchs_record(tmp_path: Path, content: str, message: str) -> None:
+def test_message_is_read_from_torch_error_files(tmp_path: Path, content: str, message: str) -> None:
     (tmp_path / "error.json").write_text(content)
     assert recorded_error(str(tmp_path / "error.json")) == message
 
 
-def test_no_error_file_no_message(tmp_path: Path) -> None:
+def test_missing_error_file_gives_no_message(tmp_path: Path) -> None:
     assert recorded_error(str(tmp_path / "error.json")) == ""
 
 
 # --- Files ------------------------------------------------------------------------------------------------------------
 
 
-def test_the_end_of_a_log(tmp_path: Path) -> None:
+def test_tail_of_a_log_is_read(tmp_path: Path) -> None:
     log = tmp_path / "log"
     assert read_tail(str(log)) == ""
     log.write_bytes(b"abc\xffdef")
@@ -483,7 +481,7 @@ def test_the_end_of_a_log(tmp_path: Path) -> None:
     assert len(read_tail(str(log))) == TAIL_BYTES and read_tail(str(log)).endswith("end")
 
 
-def test_json_files_are_replaced_whole_and_are_private(tmp_path: Path) -> None:
+def test_json_files_are_replaced_whole_and_readable_only_by_their_owner(tmp_path: Path) -> None:
     path = tmp_path / "status.json"
     write_json(str(path), {"a": 1})
     write_json(str(path), {"a": [2, None, "é"]})
@@ -511,7 +509,7 @@ def report_of(errors: list[str]) -> Any:
     }
 
 
-def test_a_short_report_stays_as_it_is() -> None:
+def test_short_report_is_not_changed() -> None:
     report = report_of(["ValueError: boom"] * 8)
     before = json.dumps(report)
     shorten_report(report)
@@ -537,7 +535,7 @@ def test_a_report_fits_into_one_line_of_the_lifeline(ranks: int, character: str,
         ([(0, 0, "", {}), (1, 0, "", {})], 0, ""),
     ],
 )
-def test_the_last_lines_are_those_of_the_rank_that_failed_first(
+def test_last_lines_come_from_the_rank_that_failed_first(
     ranks: list[tuple[int, int | None, str, dict[str, bool]]], code: int, log: str
 ) -> None:
     reports = [{"rank": n, "exit_code": one, "error": error, "log": f"/{n}", **more} for n, one, error, more in ranks]
@@ -545,7 +543,7 @@ def test_the_last_lines_are_those_of_the_rank_that_failed_first(
     assert log_of_failure(report) == log
 
 
-def test_last_lines_are_as_a_terminal_leaves_them_and_few(tmp_path: Path) -> None:
+def test_last_lines_are_few_and_as_a_terminal_shows_them(tmp_path: Path) -> None:
     log = tmp_path / "stderr.log"
     log.write_text("".join(f"line {n}\n" for n in range(90)) + " 1%\r 2%\r 3%\nValueError: boom\r\n\n")
     lines = last_lines(str(log)).split("\n")
@@ -555,7 +553,7 @@ def test_last_lines_are_as_a_terminal_leaves_them_and_few(tmp_path: Path) -> Non
     assert last_lines("") == last_lines(str(tmp_path / "none")) == ""
 
 
-def test_the_rank_that_failed_is_in_the_report_of_a_thousand() -> None:
+def test_failed_rank_stays_in_a_shortened_report_of_1000_ranks() -> None:
     report = report_of(["Connection closed by peer"] * 1000)
     for rank in report["ranks"]:
         rank["exit_code"] = TERMINATED
@@ -568,7 +566,7 @@ def test_the_rank_that_failed_is_in_the_report_of_a_thousand() -> None:
     ("code", "words"),
     [(0, "exit code 0"), (3, "exit code 3"), (-9, "signal SIGKILL"), (-250, "signal 250"), (None, "no exit code")],
 )
-def test_exit_codes_in_words(code: int | None, words: str) -> None:
+def test_exit_codes_are_described_in_words(code: int | None, words: str) -> None:
     assert describe_exit(code) == words
 
 
@@ -586,12 +584,12 @@ def test_a_proof_depends_on_each_of_its_parts(index: int) -> None:
     assert len(proof(*ARGUMENTS)) == 64
 
 
-def test_a_proof_of_one_side_is_none_of_the_other() -> None:
+def test_proof_differs_between_peer_and_server() -> None:
     assert proof("t", "peer", "r", 1, "a", "b") != proof("t", "server", "r", 1, "a", "b")
 
 
 @given(st.text(st.characters(exclude_categories=[])))
-def test_a_proof_can_be_made_of_whatever_a_stranger_says(nonce: str) -> None:
+def test_proof_can_be_computed_from_any_nonce(nonce: str) -> None:
     assert len(proof("token", "peer", "run", 1, "theirs", nonce)) == 64
 
 
@@ -612,7 +610,7 @@ def drain(wire: Wire, turns: int = 100) -> list[dict[str, Any]]:
     return [message for _turn in range(turns) for message in wire.receive()]
 
 
-def test_messages_arrive_whole_however_they_were_cut(ends: tuple[Wire, socket.socket]) -> None:
+def test_split_messages_arrive_whole(ends: tuple[Wire, socket.socket]) -> None:
     wire, theirs = ends
     wire.node_rank = 1
     got = []
@@ -630,7 +628,7 @@ def test_messages_arrive_whole_however_they_were_cut(ends: tuple[Wire, socket.so
     [b"hello\n", b"[]\n", b"1\n", b"null\n", b"\n", b"\xff\n", b'{"a"\n', b"[" * 50000 + b"\n", b"x" * (MAX_LINE + 1)],
     ids=["word", "list", "number", "null", "empty", "bytes", "half", "deep", "long"],
 )
-def test_what_is_no_message_closes_the_wire(ends: tuple[Wire, socket.socket], data: bytes, known: bool) -> None:
+def test_invalid_message_closes_the_wire(ends: tuple[Wire, socket.socket], data: bytes, known: bool) -> None:
     wire, theirs = ends
     wire.node_rank = 1 if known else None
     theirs.setblocking(False)
@@ -644,7 +642,7 @@ def test_what_is_no_message_closes_the_wire(ends: tuple[Wire, socket.socket], da
     assert wire.closed
 
 
-def test_the_end_of_the_other_side_closes_the_wire_after_its_last_words(ends: tuple[Wire, socket.socket]) -> None:
+def test_wire_closes_after_the_last_messages_when_the_other_side_ends(ends: tuple[Wire, socket.socket]) -> None:
     wire, theirs = ends
     wire.node_rank = 1
     theirs.sendall(b'{"n": 1}\n{"n": 2}\n{"n": ')
@@ -653,7 +651,7 @@ def test_the_end_of_the_other_side_closes_the_wire_after_its_last_words(ends: tu
     assert wire.closed
 
 
-def test_a_stranger_is_read_one_gulp_at_a_time(ends: tuple[Wire, socket.socket]) -> None:
+def test_data_read_at_once_from_a_stranger_is_limited(ends: tuple[Wire, socket.socket]) -> None:
     wire, theirs = ends
     line = b'{"n": "' + b"x" * 1000 + b'"}\n'
     theirs.setblocking(False)
@@ -666,7 +664,7 @@ def test_a_stranger_is_read_one_gulp_at_a_time(ends: tuple[Wire, socket.socket])
     assert sum(len(json.dumps(message)) for message in wire.receive()) <= MAX_LINE
 
 
-def test_a_side_that_does_not_read_is_dropped_before_it_costs_memory(ends: tuple[Wire, socket.socket]) -> None:
+def test_wire_is_closed_at_the_backlog_limit_if_the_other_side_does_not_read(ends: tuple[Wire, socket.socket]) -> None:
     wire, _theirs = ends
     longest = 0
     for _number in range(100000):
@@ -678,7 +676,7 @@ def test_a_side_that_does_not_read_is_dropped_before_it_costs_memory(ends: tuple
     assert longest <= MAX_BACKLOG + 2000
 
 
-def test_what_could_not_be_sent_at_once_is_sent_later_in_order(ends: tuple[Wire, socket.socket]) -> None:
+def test_unsent_messages_are_sent_later_in_order(ends: tuple[Wire, socket.socket]) -> None:
     wire, theirs = ends
     wire.connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
     for number in range(200):
@@ -692,7 +690,7 @@ def test_what_could_not_be_sent_at_once_is_sent_later_in_order(ends: tuple[Wire,
     assert not wire.outbox
 
 
-def test_sending_to_a_side_that_is_gone_closes_the_wire(ends: tuple[Wire, socket.socket]) -> None:
+def test_sending_to_an_end_that_is_gone_closes_the_wire(ends: tuple[Wire, socket.socket]) -> None:
     wire, theirs = ends
     theirs.close()
     wire.send({"type": "beat"})
@@ -772,7 +770,9 @@ def exchanged(lines: list[bytes], how: str) -> list[bytes]:
         ("cut", [1]),
     ],
 )
-def test_nobody_on_the_way_can_change_what_is_said(known_ends: tuple[Wire, Wire], how: str, heard: list[int]) -> None:
+def test_tampered_messages_are_rejected_and_close_the_wire(
+    known_ends: tuple[Wire, Wire], how: str, heard: list[int]
+) -> None:
     server, peer = known_ends
     peer.connection.setblocking(True)
     said = []
@@ -785,7 +785,7 @@ def test_nobody_on_the_way_can_change_what_is_said(known_ends: tuple[Wire, Wire]
     assert peer.closed == (how != "nothing")
 
 
-def test_what_a_side_has_said_itself_is_not_taken_from_the_other(known_ends: tuple[Wire, Wire]) -> None:
+def test_reflected_message_is_rejected(known_ends: tuple[Wire, Wire]) -> None:
     server, peer = known_ends
     server.send({"type": "stop"})
     peer.connection.setblocking(True)
@@ -793,7 +793,7 @@ def test_what_a_side_has_said_itself_is_not_taken_from_the_other(known_ends: tup
     assert server.receive() == [] and server.closed
 
 
-def test_the_line_behind_the_greeting_needs_the_key_that_the_greeting_gave(ends: tuple[Wire, socket.socket]) -> None:
+def test_message_right_after_the_greeting_must_be_authenticated(ends: tuple[Wire, socket.socket]) -> None:
     """Both may come in one packet."""
     wire, theirs = ends
     theirs.sendall(b'{"mac": "theirs"}\n{"type": "go"}\n')
@@ -803,7 +803,7 @@ def test_the_line_behind_the_greeting_needs_the_key_that_the_greeting_gave(ends:
 
 
 @given(st.binary(max_size=300))
-def test_any_bytes_are_survived(data: bytes) -> None:
+def test_wire_survives_arbitrary_bytes(data: bytes) -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
         wire = Wire(ours, 0.0)
@@ -842,7 +842,7 @@ GONE = "Unable to determine the device handle for GPU 0000:04:00.0: Unknown Erro
     ],
     ids=["well", "one missing", "and said so", "failed", "silent", "nothing", "half", "lost", "unknown", "a field"],
 )
-def test_what_a_sample_tells_of_gpus_that_fail(text: str, code: int, found: set[str], error: str) -> None:
+def test_failing_gpus_are_found_in_samples(text: str, code: int, found: set[str], error: str) -> None:
     assert read_sample(text, code, {"0", "1"}) == (found, error)
 
 
@@ -959,9 +959,7 @@ def make_rank_0(make_node: NodeMaker) -> NodeMaker:
 
 
 @pytest.mark.parametrize("noticed", [False, True])
-def test_a_node_whose_torchrun_has_noticed_a_failure_was_not_well_when_it_was_told_to_end(
-    make_node: NodeMaker, noticed: bool
-) -> None:
+def test_node_is_not_marked_ended_by_us_if_torchrun_noticed_a_failure(make_node: NodeMaker, noticed: bool) -> None:
     supervisor = make_node(1, 2).supervisor
     job = run_job(supervisor, subprocess.Popen(["/bin/true"]))
     supervisor.launcher.code = job.wait()
@@ -972,7 +970,7 @@ def test_a_node_whose_torchrun_has_noticed_a_failure_was_not_well_when_it_was_to
 
 
 @pytest.mark.parametrize(("max_restarts", "well"), [(0, False), (1, True)])
-def test_a_node_whose_torchrun_starts_a_failed_rank_anew_is_well(
+def test_torchrun_closing_ranks_is_a_failure_only_without_restarts(
     make_node: NodeMaker, max_restarts: int, well: bool
 ) -> None:
     supervisor = make_node(1, 2).supervisor
@@ -986,8 +984,8 @@ def test_a_node_whose_torchrun_starts_a_failed_rank_anew_is_well(
     assert supervisor.launcher.ended_by_us is well
 
 
-def test_a_launcher_that_had_ended_when_it_was_told_to_is_not_called_ended_by_us(make_node: NodeMaker) -> None:
-    """Its end and rank 0's word may come in one turn."""
+def test_launcher_that_had_already_ended_is_not_marked_ended_by_us(make_node: NodeMaker) -> None:
+    """Its end and rank 0's stop may be seen in the same turn."""
     supervisor = make_node(1, 2).supervisor
     job = run_job(supervisor, subprocess.Popen(["/bin/sh", "-c", "kill -9 $$"]))
     os.waitid(os.P_PID, job.pid, os.WEXITED | os.WNOWAIT)
@@ -998,8 +996,8 @@ def test_a_launcher_that_had_ended_when_it_was_told_to_is_not_called_ended_by_us
     assert supervisor.report is not None and not supervisor.report["ranks"][0].get("ended_by_us")
 
 
-def test_a_rank_that_was_killed_just_before_its_node_was_told_to_end_is_told(make_node: NodeMaker) -> None:
-    """Its peers may tell rank 0 first, whose word comes before we have looked."""
+def test_rank_killed_just_before_the_stop_is_reported_as_first_failure(make_node: NodeMaker) -> None:
+    """Its peers may tell rank 0 first, whose stop then arrives before this node has looked."""
     node = make_node(1, 2)
     supervisor = node.supervisor
     supervisor.plan["rank_logs"] = "ranks"
@@ -1015,7 +1013,7 @@ def test_a_rank_that_was_killed_just_before_its_node_was_told_to_end_is_told(mak
 
 
 @pytest.mark.parametrize("how", ["lost", "failed"])
-def test_an_elastic_run_that_falls_below_its_minimum_ends_everywhere(make_rank_0: NodeMaker, how: str) -> None:
+def test_elastic_run_below_its_minimum_ends_on_every_node(make_rank_0: NodeMaker, how: str) -> None:
     node = make_rank_0(3, min_nnodes=3)
     node.fail(2, how)
     assert node.supervisor.link.stop_reason and "node2" in node.supervisor.link.stop_reason
@@ -1029,7 +1027,7 @@ anything = json_values | st.integers() | st.floats()
 
 
 @given(st.dictionaries(st.sampled_from([name for name, _kind, _other in REPORT_FIELDS]), anything))
-def test_no_word_of_a_report_ends_rank_0_or_who_reads_the_result(told: dict[str, Any]) -> None:
+def test_arbitrary_report_does_not_crash_rank_0_or_readers_of_the_result(told: dict[str, Any]) -> None:
     report = checked_report(told)
     describe_exit(report["exit_code"])
     shorten_report(report)
@@ -1038,7 +1036,7 @@ def test_no_word_of_a_report_ends_rank_0_or_who_reads_the_result(told: dict[str,
     first_failure(json.loads(json.dumps(result)))
 
 
-def test_a_report_that_is_as_it_should_be_stays_so(make_node: NodeMaker) -> None:
+def test_valid_report_passes_the_check_unchanged(make_node: NodeMaker) -> None:
     supervisor = make_node(1, 2).supervisor
     supervisor.launcher.code = 1
     supervisor.make_report([4711])
@@ -1049,13 +1047,13 @@ def test_a_report_that_is_as_it_should_be_stays_so(make_node: NodeMaker) -> None
     assert checked_report(supervisor.report) == supervisor.report
 
 
-def test_a_report_with_an_exit_code_that_is_none_fails_the_run(make_rank_0: NodeMaker) -> None:
+def test_report_with_an_invalid_exit_code_fails_the_run(make_rank_0: NodeMaker) -> None:
     node = make_rank_0(2)
     node.hub.peer_message(node.hub.wires[0], {"type": "report", "report": {"exit_code": "boom", "ranks": 7}}, node.now)
     assert node.supervisor.link.stop_reason == "the launcher on node1 ended with no exit code"
 
 
-def test_an_elastic_run_loses_nodes_down_to_its_minimum_and_not_one_more(make_rank_0: NodeMaker) -> None:
+def test_elastic_run_survives_losing_nodes_only_down_to_its_minimum(make_rank_0: NodeMaker) -> None:
     node = make_rank_0(5, min_nnodes=2)
     for rank, how, left in ((4, "lost", 4), (1, "failed", 3), (3, "lost", 2)):
         node.fail(rank, how)
@@ -1067,8 +1065,8 @@ def test_an_elastic_run_loses_nodes_down_to_its_minimum_and_not_one_more(make_ra
     assert [node.told(rank) for rank in range(1, 5)] == [["stop"]] * 4
 
 
-def test_the_kernels_count_of_memory_limits_outlives_the_container(tmp_path: Path) -> None:
-    """Groups of the first level tell of all below them; one without the controller says nothing."""
+def test_memory_limit_hits_are_summed_over_top_level_cgroups(tmp_path: Path) -> None:
+    """A top-level group counts for all below it; a group without the controller has no count."""
     assert limit_hits(str(tmp_path / "nowhere")) is None is limit_hits(str(tmp_path))
     for name, hits in (("system.slice", 2), ("machine.slice", 1)):
         (tmp_path / name).mkdir()
@@ -1077,7 +1075,7 @@ def test_the_kernels_count_of_memory_limits_outlives_the_container(tmp_path: Pat
     assert limit_hits(str(tmp_path)) == 3
 
 
-def test_a_container_sees_the_secrets_that_lie_in_memory(make_rank_0: NodeMaker, tmp_path: Path) -> None:
+def test_container_mounts_the_secrets_kept_in_memory(make_rank_0: NodeMaker, tmp_path: Path) -> None:
     node = make_rank_0(1)
     assert node.supervisor.launcher.in_container() == []
     words = ["podman", "run", "--volume=/runs/x:/runs/x", "image"]
@@ -1091,8 +1089,8 @@ def test_a_container_sees_the_secrets_that_lie_in_memory(make_rank_0: NodeMaker,
 
 
 @pytest.mark.parametrize("in_container", [False, True])
-def test_a_lost_node_has_the_ranks_beside_rank_0_start_anew(make_rank_0: NodeMaker, in_container: bool) -> None:
-    """Those of a container are no children of the launcher, which is the engine's client."""
+def test_ranks_of_node_0_are_killed_to_restart_when_a_node_is_lost(make_rank_0: NodeMaker, in_container: bool) -> None:
+    """Ranks in a container are not children of the launcher, which is only the engine's client."""
     node = make_rank_0(3, min_nnodes=2)
     supervisor = node.supervisor
     supervisor.plan["wrap"] = ["docker", "run"] if in_container else []
@@ -1124,8 +1122,8 @@ def test_a_lost_node_has_the_ranks_beside_rank_0_start_anew(make_rank_0: NodeMak
         contained.wait()
 
 
-def test_an_elastic_run_ends_with_the_launcher_of_rank_0(make_rank_0: NodeMaker) -> None:
-    """The ranks' store is there: those that are left could not find each other."""
+def test_elastic_run_ends_when_the_launcher_of_rank_0_fails(make_rank_0: NodeMaker) -> None:
+    """The ranks' store is in that launcher: without it the others could not find each other."""
     node = make_rank_0(3, min_nnodes=1)
     node.fail(0, "failed")
     assert node.supervisor.link.stop_reason == "the launcher on node0 ended with exit code 1"
@@ -1146,7 +1144,7 @@ def test_an_elastic_run_ends_on_each_node_when_rank_0_is_killed(make_node: NodeM
     assert node.supervisor.launcher.ending() is not None and node.supervisor.link.result_state == "failed"
 
 
-def test_an_elastic_run_starts_late_without_those_it_can_spare(make_rank_0: NodeMaker) -> None:
+def test_elastic_run_starts_without_late_nodes_after_the_start_timeout(make_rank_0: NodeMaker) -> None:
     node = make_rank_0(4, "ready", min_nnodes=2)
     for wire, late in zip(node.hub.wires[1:], node.hub.nodes[2:], strict=True):
         node.hub.drop(wire)
@@ -1174,7 +1172,7 @@ def test_a_run_that_lacks_a_node_it_needs_does_not_start(make_rank_0: NodeMaker,
 
 
 @pytest.mark.parametrize("said", [b"", b'{"node_rank": 1, '], ids=["nothing", "half a line"])
-def test_a_stranger_that_does_not_show_the_token_is_shown_out(make_rank_0: NodeMaker, said: bytes) -> None:
+def test_stranger_without_the_token_is_disconnected(make_rank_0: NodeMaker, said: bytes) -> None:
     node = make_rank_0(3)
     hub = node.hub
     hub.listen()
@@ -1197,7 +1195,7 @@ def test_a_stranger_that_does_not_show_the_token_is_shown_out(make_rank_0: NodeM
     assert hub.stop_reason is None
 
 
-def test_a_node_does_not_wait_for_a_rank_0_that_says_nothing(make_node: NodeMaker) -> None:
+def test_node_reconnects_when_rank_0_says_nothing(make_node: NodeMaker) -> None:
     """Its connection is half open, or somebody else has its port: closed, and tried again."""
     node = make_node(1, 2)
     with socket.create_server(node.run.lifeline) as listener:
@@ -1216,7 +1214,7 @@ def test_a_node_does_not_wait_for_a_rank_0_that_says_nothing(make_node: NodeMake
     assert node.supervisor.link.stop_reason is None
 
 
-def test_a_node_that_has_checked_in_leaves_it_to_rank_0_to_wait_for_the_others(make_node: NodeMaker) -> None:
+def test_start_timeout_does_not_apply_while_connected_to_rank_0(make_node: NodeMaker) -> None:
     node = make_node(1, 3)
     late = node.peer.started + node.peer.timeouts["start"] + 5.1
     node.peer.wires = [node.wire_to(0)]
@@ -1234,7 +1232,7 @@ def full(*_anything: Any) -> None:
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-def test_a_run_lives_on_where_its_directory_cannot_be_written(
+def test_run_continues_when_its_directory_cannot_be_written(
     make_rank_0: NodeMaker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     node = make_rank_0(2)
@@ -1255,7 +1253,7 @@ def test_a_run_lives_on_where_its_directory_cannot_be_written(
     assert verdict["nodes"][0]["report"]["unwritten"] == "No space left on device"
 
 
-def test_what_the_launcher_of_all_nodes_is_to_read_is_written_once_there_is_room(
+def test_exit_code_for_the_launcher_is_written_once_the_disk_has_room(
     make_rank_0: NodeMaker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     node = make_rank_0(2)
@@ -1272,7 +1270,7 @@ def test_what_the_launcher_of_all_nodes_is_to_read_is_written_once_there_is_room
     assert json.loads((node.run.node(0) / "asked" / "1.exit").read_text()) == 3
 
 
-def test_half_a_file_does_not_stay_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_partial_file_is_removed_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def half(_value: Any, stream: Any) -> None:
         stream.write("{")
         full()
@@ -1283,7 +1281,7 @@ def test_half_a_file_does_not_stay_on_a_full_disk(tmp_path: Path, monkeypatch: p
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_last_words_have_room_on_a_full_disk(make_node: NodeMaker) -> None:
+def test_reserve_is_freed_for_the_final_status(make_node: NodeMaker) -> None:
     node = make_node(1, 2)
     reserve = node.run.node(1) / "reserve"
     reserve.touch()
@@ -1293,7 +1291,7 @@ def test_the_last_words_have_room_on_a_full_disk(make_node: NodeMaker) -> None:
 
 
 @pytest.mark.parametrize("there", ["open to all", "a link"])
-def test_a_temporary_directory_that_somebody_else_may_write_is_not_taken(tmp_path: Path, there: str) -> None:
+def test_temporary_directory_that_others_can_access_is_refused(tmp_path: Path, there: str) -> None:
     path = tmp_path / "muster-0123"
     if there == "a link":
         (tmp_path / "theirs").mkdir(mode=0o700)
@@ -1308,7 +1306,7 @@ def test_a_temporary_directory_that_somebody_else_may_write_is_not_taken(tmp_pat
     assert (tmp_path / "mine").stat().st_mode & 0o777 == 0o700
 
 
-def test_a_container_that_takes_its_time_to_go_is_no_process_that_does_not_end(
+def test_slow_container_removal_is_not_reported_as_a_stuck_process(
     make_rank_0: NodeMaker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     node = make_rank_0(2)
@@ -1343,7 +1341,7 @@ def test_a_container_that_takes_its_time_to_go_is_no_process_that_does_not_end(
         ),
     ],
 )
-def test_a_container_that_was_not_removed_is_told(make_rank_0: NodeMaker, remove: list[str], told: str) -> None:
+def test_failed_container_removal_is_reported(make_rank_0: NodeMaker, remove: list[str], told: str) -> None:
     supervisor = make_rank_0(1).supervisor
     supervisor.plan["remove"] = remove
     supervisor.launcher.code, supervisor.launcher.phase = 0, launcher.Ending(time.monotonic())
@@ -1358,7 +1356,7 @@ def test_a_container_that_was_not_removed_is_told(make_rank_0: NodeMaker, remove
     assert said.startswith(told) and bool(said) == bool(told)
 
 
-def test_who_was_asked_to_stop_does_not_wait_for_ever_for_rank_0(make_node: NodeMaker) -> None:
+def test_stopped_node_does_not_wait_forever_for_rank_0(make_node: NodeMaker) -> None:
     node = make_node(1, 2)
     node.peer.wires = [node.wire_to(0)]  # open, and silent
     (wire,) = node.peer.wires
@@ -1374,7 +1372,7 @@ def test_who_was_asked_to_stop_does_not_wait_for_ever_for_rank_0(make_node: Node
     assert node.supervisor.done and node.supervisor.link.result_state == "stopped"
 
 
-def test_the_end_of_what_was_run_quietly_is_seen() -> None:
+def test_reap_returns_every_process_that_was_run_quietly() -> None:
     """subprocess would collect it at the start of the next process, and its number may be another's by then."""
     first = run_quietly(["/bin/true"], os.devnull)
     os.waitid(os.P_PID, first, os.WEXITED | os.WNOWAIT)
@@ -1388,7 +1386,7 @@ def test_the_end_of_what_was_run_quietly_is_seen() -> None:
 
 @pytest.mark.parametrize("module", [entry, muster_rank, ssh, _deepspeed_config])
 @pytest.mark.parametrize("version", ["3.8", "3.9", "3.13"])
-def test_what_runs_alone_runs_with_the_standard_library_of_old_and_new_pythons(version: str, module: Any) -> None:
+def test_standalone_programs_run_with_only_the_standard_library(version: str, module: Any) -> None:
     interpreter = real_interpreter(version)
     if interpreter is None:
         pytest.skip(f"no Python {version} here")
@@ -1401,7 +1399,7 @@ def test_what_runs_alone_runs_with_the_standard_library_of_old_and_new_pythons(v
 
 
 @pytest.mark.parametrize("version", ["3.8", "3.9", "3.13"])
-def test_a_supervisor_and_its_guard_need_nothing_but_the_files_beside_them(version: str, tmp_path: Path) -> None:
+def test_supervisor_and_guard_need_only_the_files_beside_them(version: str, tmp_path: Path) -> None:
     interpreter = real_interpreter(version)
     if interpreter is None:
         pytest.skip(f"no Python {version} here")

@@ -1,4 +1,4 @@
-"""What the modules of a working tree take and return; a name that is no text goes through them, too."""
+"""What the working-tree modules take and return; file names that are not valid text work, too."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def source(tmp_path: Path) -> Path:
     return source
 
 
-def test_a_tree_is_listed_brought_and_hashed(source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_tree_is_listed_copied_and_hashed(source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     first, peer = str(tmp_path / "first"), str(tmp_path / "peer")
     for path in (first, peer):
         os.mkdir(path)
@@ -54,7 +54,7 @@ def test_a_tree_is_listed_brought_and_hashed(source: Path, tmp_path: Path, capsy
     assert not checked["changed"] and (tmp_path / "peer/train.py").exists()
 
 
-def test_what_cannot_be_done_is_told_in_words(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_source_and_unknown_user_are_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "peer").mkdir()
     failed = answer(capsys, code_tree, path=str(tmp_path / "peer"), source=str(tmp_path / "none"))
     assert failed["msg"] == "nothing was brought there yet. Run this once without --limit"

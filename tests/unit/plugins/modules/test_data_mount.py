@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The module's own part: who may call it, for whom, and what is never told."""
+"""The module's own part: who may call it, for whom, and what it never reveals."""
 
 from __future__ import annotations
 
@@ -28,24 +28,24 @@ def answer(capsys: pytest.CaptureFixture[str], **changed: Any) -> dict[str, Any]
     return result
 
 
-def test_all_kinds_can_be_asked_for() -> None:
+def test_all_mount_kinds_are_choices() -> None:
     assert set(data_mount.ARGUMENT_SPEC["kind"]["choices"]) == set(KINDS)
 
 
-def test_a_user_that_is_not_there_is_told() -> None:
+def test_unknown_user_is_refused() -> None:
     with pytest.raises(MountError, match=r"there is no user 'nobody-here' on this node\. Needed: .*Correct its name"):
         data_mount.wanted_of(
             {**ASKED, "user": "nobody-here", "options": {}, "credentials": {}, "read_only": False, "timeout": 30}
         )
 
 
-def test_root_is_needed(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mounting_requires_root(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     result = answer(capsys)
     assert result["failed"] and "mounting needs root. Set become: true" in result["msg"]
 
 
-def test_secrets_are_hidden_wherever_they_stand_and_names_are_not(
+def test_secrets_are_hidden_everywhere_but_user_names_are_not(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def tell(*_words: Any) -> dict[str, Any]:
@@ -58,7 +58,7 @@ def test_secrets_are_hidden_wherever_they_stand_and_names_are_not(
     assert "AKIA1" not in json.dumps(result)
 
 
-def test_an_empty_read_only_mount_is_warned_of(
+def test_empty_read_only_mount_gives_a_warning(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     listing = {"changed": True, "unit": "mnt-data.mount", "probe": False, "listing": {"count": 0, "digest": ""}}
@@ -73,7 +73,7 @@ def test_an_empty_read_only_mount_is_warned_of(
 
 
 @pytest.mark.parametrize("password", ["Xk7Qw9", "Xk7Qw9 'b\" \\%h", "Xk7Qw9\nä"])
-def test_no_password_in_the_journal_and_in_the_answer(
+def test_password_is_neither_in_the_journal_nor_in_the_answer(
     password: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     logged: list[str] = []

@@ -1,4 +1,4 @@
-"""What the module says of data that move, and of those that do not. The engine is a stand-in."""
+"""What the module reports when data are moved and when they are not. The engine is a stand-in."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def ask(capsys: pytest.CaptureFixture[str], **given: Any) -> dict[str, Any]:
     return result
 
 
-def test_where_the_data_were_is_told_and_shown(
+def test_former_data_root_is_returned_and_shown_in_the_diff(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = []
@@ -35,7 +35,7 @@ def test_where_the_data_were_is_told_and_shown(
     assert found["diff"] == {"before": "data-root /var/lib/docker\n", "after": "data-root /data/docker\n"}
 
 
-def test_what_is_in_the_way_is_told(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_docker_is_reported(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     found = ask(capsys)
     assert found["failed"]

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""No secret is left in what an image is made of, and what a machine needs is."""
+"""No secret is left in what an image is made of, and what a machine needs is kept."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_host_keys_are_made_at_the_next_boot(root: Path) -> None:
     assert "Before=ssh.service" in unit
 
 
-def test_a_link_in_a_home_goes_and_not_what_it_leads_to(root: Path) -> None:
+def test_link_in_a_home_is_removed_but_not_its_target(root: Path) -> None:
     (root / "elsewhere").mkdir()
     (root / "elsewhere" / "kept").write_text("kept")
     (root / "home" / ".kube").symlink_to(root / "elsewhere")

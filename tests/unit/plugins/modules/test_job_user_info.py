@@ -23,7 +23,7 @@ def answer(capsys: pytest.CaptureFixture[str], **given: Any) -> dict[str, Any]:
     return result
 
 
-def test_it_is_who_logs_in_unless_another_one_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+def test_job_user_is_the_login_user_unless_another_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     found = answer(capsys, programs=["sh"])
     known = (found["login"], found["name"], found["gid"], found["home"])
     assert known == (ME.pw_name, ME.pw_name, ME.pw_gid, ME.pw_dir)
@@ -33,7 +33,7 @@ def test_it_is_who_logs_in_unless_another_one_is_named(capsys: pytest.CaptureFix
     assert known == (ME.pw_name, OTHER.pw_name, OTHER.pw_gid, OTHER.pw_dir)
 
 
-def test_what_is_missing_is_named_with_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_user_or_program_is_named_with_a_remedy(capsys: pytest.CaptureFixture[str]) -> None:
     assert answer(capsys, user="nobody-knows")["msg"] == (
         "there is no user nobody-knows. Needed: the user who runs the jobs, the same on all nodes. "
         "Create it, or set code_user."

@@ -1,4 +1,4 @@
-"""A user's netrc is written once, for one pair of eyes, and nothing of it is ever told."""
+"""A user's netrc is written once, readable only by its owner, and its content is never revealed."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def ask(capsys: pytest.CaptureFixture[str], check: bool = False, user: str = ME.
     return result
 
 
-def test_the_file_is_written_once_and_for_one_pair_of_eyes(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_file_is_written_once_and_readable_only_by_its_owner(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = home / ".netrc"
     first = ask(capsys, check=True)
     assert (first["changed"], path.exists()) == (True, False)
@@ -49,13 +49,13 @@ def test_the_file_is_written_once_and_for_one_pair_of_eyes(home: Path, capsys: p
     assert path.stat().st_mode & 0o777 == 0o600
 
 
-def test_what_others_have_written_stays(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_other_entries_are_kept(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (home / ".netrc").write_text(OTHER)
     assert ask(capsys)["changed"]
     assert (home / ".netrc").read_text() == OTHER + ENTRY
 
 
-def test_what_is_no_file_is_refused_and_a_user_who_is_not_there(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_pipe_and_unknown_user_are_refused(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     os.mkfifo(home / ".netrc")
     assert "is no file. Needed: a file, or nothing" in ask(capsys)["msg"]
     assert "there is no user nobody-knows" in ask(capsys, user="nobody-knows")["msg"]

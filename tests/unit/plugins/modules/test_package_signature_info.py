@@ -1,4 +1,4 @@
-"""What the module says where it cannot verify."""
+"""What the module reports when it cannot verify a package."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ansible.module_utils.testing import patch_module_args
 from ansible_collections.muster.training.plugins.modules import package_signature_info
 
 
-def test_files_that_are_not_there_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_file_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     given = {name: str(tmp_path / name) for name in ("path", "signature", "keys")}
     with patch_module_args({**given, "fingerprints": ["0" * 40]}), pytest.raises(SystemExit):
         package_signature_info.main()
@@ -20,7 +20,7 @@ def test_files_that_are_not_there_are_named(tmp_path: Path, capsys: pytest.Captu
     assert f"{tmp_path}/keys: No such file or directory. Needed: the package, its signature" in result["msg"]
 
 
-def test_the_answer_is_returned(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_package_is_unsigned_if_the_keys_file_holds_no_key(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "keys").write_text("<html>not found</html>")
     given = {name: str(tmp_path / name) for name in ("path", "signature", "keys")}
     with patch_module_args({**given, "fingerprints": ["0" * 40]}), pytest.raises(SystemExit):

@@ -83,7 +83,7 @@ def is_revoked(result: dict[str, Any], certificate: str, tmp_path: Path) -> bool
     return done.returncode == 1
 
 
-def test_certificates_say_what_was_asked(params: dict[str, Any], tmp_path: Path) -> None:
+def test_certificates_contain_what_was_requested(params: dict[str, Any], tmp_path: Path) -> None:
     result = keep(params)
     assert result["changed"]
     user = read(result["certificates"]["node1"]["user"], tmp_path)
@@ -98,14 +98,14 @@ def test_certificates_say_what_was_asked(params: dict[str, Any], tmp_path: Path)
     assert result["public_key"] in Path(params["directory"], "ca.pub").read_text()
 
 
-def test_a_second_time_changes_nothing(params: dict[str, Any]) -> None:
+def test_second_run_changes_nothing(params: dict[str, Any]) -> None:
     first, second = keep(params), keep(params)
     assert not second["changed"]
     assert second["certificates"] == first["certificates"]
     assert second["diff"]["before"] == second["diff"]["after"] == first["diff"]["after"]
 
 
-def test_nobody_else_reads_the_authority(params: dict[str, Any]) -> None:
+def test_authority_is_readable_only_by_its_owner(params: dict[str, Any]) -> None:
     keep(params)
     directory = Path(params["directory"])
     for path in [directory, *directory.rglob("*")]:
@@ -113,7 +113,7 @@ def test_nobody_else_reads_the_authority(params: dict[str, Any]) -> None:
     assert (directory / ".gitignore").read_text() == "*\n"
 
 
-def test_check_mode_tells_and_writes_nothing(params: dict[str, Any], tmp_path: Path) -> None:
+def test_check_mode_reports_changes_and_writes_nothing(params: dict[str, Any], tmp_path: Path) -> None:
     result = keep(params, check_mode=True)
     assert result["changed"]
     assert result["public_key"] == ""
@@ -124,14 +124,14 @@ def test_check_mode_tells_and_writes_nothing(params: dict[str, Any], tmp_path: P
     assert not keep(params, check_mode=True)["changed"]
 
 
-def test_a_key_that_is_not_there_yet_is_left_out(params: dict[str, Any]) -> None:
+def test_missing_key_is_left_out_in_check_mode(params: dict[str, Any]) -> None:
     params["nodes"][0]["user_key"] = ""
     result = keep(params, check_mode=True)
     assert "node0/user-" not in result["diff"]["after"]
     assert "node0/host-" in result["diff"]["after"]
 
 
-def test_a_certificate_is_renewed_before_its_end(params: dict[str, Any], tmp_path: Path) -> None:
+def test_certificate_is_renewed_before_it_expires(params: dict[str, Any], tmp_path: Path) -> None:
     short = keep(params, valid_for="4h", renew_before="2h")
     assert not keep(params, valid_for="52w", renew_before="3h")["changed"], "4 hours are left, 3 are enough"
     renewed = keep(params, valid_for="52w", renew_before="5h")
@@ -143,7 +143,7 @@ def test_a_certificate_is_renewed_before_its_end(params: dict[str, Any], tmp_pat
     assert renewed["revoked"] == []
 
 
-def test_a_certificate_for_other_names_is_superseded_and_revoked(params: dict[str, Any], tmp_path: Path) -> None:
+def test_certificate_for_outdated_names_is_replaced_and_revoked(params: dict[str, Any], tmp_path: Path) -> None:
     params["nodes"][0]["names"].append("github.com")
     wrong = keep(params)["certificates"]["node0"]["host"]
     params["nodes"][0]["names"] = ["node0", "10.0.0.99"]  # without the wrong name, and with another address
@@ -159,7 +159,7 @@ def test_a_certificate_for_other_names_is_superseded_and_revoked(params: dict[st
     assert not is_revoked(other, other["certificates"]["node0"]["user"], tmp_path)
 
 
-def test_two_at_once_make_one_authority(params: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_concurrent_runs_make_one_authority(params: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """The second one comes while the first one makes the key."""
     results: list[dict[str, Any]] = []
     second = threading.Thread(target=lambda: results.append(keep(params)))
@@ -180,7 +180,7 @@ def test_two_at_once_make_one_authority(params: dict[str, Any], monkeypatch: pyt
     assert not results[0]["changed"]
 
 
-def test_a_key_with_a_passphrase_is_used_by_ssh_agent(
+def test_key_with_a_passphrase_is_used_through_ssh_agent(
     params: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keep(params)
@@ -224,12 +224,12 @@ def test_a_removed_node_is_revoked_until_it_comes_back(params: dict[str, Any], t
     assert not is_revoked(back, certificates["node1"]["user"], tmp_path)
 
 
-def test_a_member_that_takes_no_part_now_is_not_revoked(params: dict[str, Any]) -> None:
+def test_member_absent_from_this_run_is_not_revoked(params: dict[str, Any]) -> None:
     keep(params)
     assert not keep(params, nodes=params["nodes"][:1])["changed"]
 
 
-def test_a_replaced_key_is_revoked_and_stays_so(params: dict[str, Any], keys: dict[str, str], tmp_path: Path) -> None:
+def test_replaced_key_stays_revoked(params: dict[str, Any], keys: dict[str, str], tmp_path: Path) -> None:
     old = keep(params)["certificates"]["node0"]["host"]
     params["nodes"][0]["host_key"] = keys["other"]
     for _run in range(2):
@@ -238,7 +238,7 @@ def test_a_replaced_key_is_revoked_and_stays_so(params: dict[str, Any], keys: di
         assert not is_revoked(result, result["certificates"]["node0"]["host"], tmp_path)
 
 
-def test_nodes_cloned_with_their_keys_are_revoked_one_by_one(params: dict[str, Any], tmp_path: Path) -> None:
+def test_nodes_that_share_keys_are_revoked_individually(params: dict[str, Any], tmp_path: Path) -> None:
     for kind in ("user_key", "host_key"):
         params["nodes"][1][kind] = params["nodes"][0][kind]
     certificates = keep(params)["certificates"]
@@ -247,7 +247,7 @@ def test_nodes_cloned_with_their_keys_are_revoked_one_by_one(params: dict[str, A
     assert not is_revoked(result, certificates["node0"]["user"], tmp_path)
 
 
-def test_with_a_new_authority_all_is_signed_anew(params: dict[str, Any], tmp_path: Path) -> None:
+def test_new_authority_signs_all_certificates_again(params: dict[str, Any], tmp_path: Path) -> None:
     first = keep(params)
     Path(params["directory"], "ca").unlink()
     second = keep(params)
@@ -257,22 +257,22 @@ def test_with_a_new_authority_all_is_signed_anew(params: dict[str, Any], tmp_pat
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("52w", 31449600), ("1d12h", 129600), ("90m", 5400)])
-def test_durations(text: str, seconds: int) -> None:
+def test_duration_is_read_in_seconds(text: str, seconds: int) -> None:
     assert seconds_of(text) == seconds
 
 
 @pytest.mark.parametrize("text", ["", "52", "w", "1y", "1 w", "-1d", "1w\n"])
-def test_what_is_no_duration_is_told(text: str) -> None:
+def test_invalid_duration_is_refused(text: str) -> None:
     with pytest.raises(AuthorityError, match="is no duration"):
         seconds_of(text)
 
 
-def test_renewal_after_the_end_is_refused(params: dict[str, Any]) -> None:
+def test_renewal_period_longer_than_validity_is_refused(params: dict[str, Any]) -> None:
     with pytest.raises(AuthorityError, match="valid_for is 4h. Needed: more than renew_before, 12w"):
         keep(params, valid_for="4h")
 
 
-def test_as_a_module(
+def test_module_returns_its_result_and_reports_missing_ssh_keygen(
     params: dict[str, Any], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with patch_module_args(params), pytest.raises(SystemExit):

@@ -69,7 +69,7 @@ def test_directories_and_files_are_made_once(home: Path) -> None:
     assert (again["changed"], again["diff"]) == (False, [])
 
 
-def test_what_was_written_is_named_and_a_text_that_its_judge_refuses_is_not(home: Path) -> None:
+def test_changed_files_are_named_and_invalid_text_is_not_written(home: Path) -> None:
     (home / "same").write_text("as it is\n")
     (home / "same").chmod(0o600)
     bad: dict[str, Any] = {"content": "no\n", "validate": ["grep", "-q", "yes", "%s"]}
@@ -83,7 +83,7 @@ def test_what_was_written_is_named_and_a_text_that_its_judge_refuses_is_not(home
     assert sorted(os.listdir(home)) == ["judged", "same"]
 
 
-def test_what_is_no_text_is_written_as_it_is_and_shown_by_its_size(home: Path) -> None:
+def test_binary_content_is_written_unchanged_and_shown_by_size(home: Path) -> None:
     content = bytes(range(256))
     files = [{"path": "~/list", "content": base64.b64encode(content).decode(), "base64": True}]
     done = keep(files=files)
@@ -93,7 +93,7 @@ def test_what_is_no_text_is_written_as_it_is_and_shown_by_its_size(home: Path) -
     assert (again["changed"], again["diff"]) == (False, [])
 
 
-def test_a_line_of_somebody_else_in_another_encoding_stays_and_the_answer_is_utf8(home: Path) -> None:
+def test_foreign_line_in_another_encoding_is_kept_and_the_diff_is_utf8(home: Path) -> None:
     (home / "keys").write_bytes(b"key of B\xfcro\n")
     done = keep(files=[{"path": "~/keys", "line": "key ours", "mark": " ours"}])
     assert (home / "keys").read_bytes() == b"key of B\xfcro\nkey ours\n"
@@ -103,8 +103,8 @@ def test_a_line_of_somebody_else_in_another_encoding_stays_and_the_answer_is_utf
     ]
 
 
-def test_a_file_that_is_a_mount_of_its_own_is_written_where_it_is(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As /etc/hosts of a container, which the kernel does not let anybody exchange."""
+def test_mounted_file_is_written_in_place(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Like /etc/hosts in a container, which the kernel lets nobody replace."""
     hosts = home / "hosts"
     hosts.write_text("127.0.0.1 localhost\n")
 
@@ -118,7 +118,7 @@ def test_a_file_that_is_a_mount_of_its_own_is_written_where_it_is(home: Path, mo
     assert os.listdir(home) == ["hosts"]
 
 
-def test_a_line_takes_the_place_of_ours_and_others_stay(home: Path) -> None:
+def test_marked_line_is_replaced_and_other_lines_are_kept(home: Path) -> None:
     keys = home / "keys"
     keys.write_text("mine\nold ours\nlast")
     done = keep(files=[{"path": "~/keys", "line": "new ours", "mark": " ours"}])
@@ -126,7 +126,7 @@ def test_a_line_takes_the_place_of_ours_and_others_stay(home: Path) -> None:
     assert done["diff"][0]["before"] == "mine\nold ours\nlast"
 
 
-def test_a_home_that_others_can_write_is_closed_and_not_opened(home: Path) -> None:
+def test_closed_home_loses_group_write_access_and_gains_no_access(home: Path) -> None:
     home.chmod(0o775)
     assert keep(directories=[{"path": "~", "closed": True}])["changed"]
     assert mode(home) == "755"
@@ -135,7 +135,7 @@ def test_a_home_that_others_can_write_is_closed_and_not_opened(home: Path) -> No
     assert mode(home) == "700"
 
 
-def test_a_link_of_the_users_own_is_followed(home: Path) -> None:
+def test_users_own_link_is_followed(home: Path) -> None:
     (home / "real").write_text("one\n")
     (home / "keys").symlink_to("real")
     keep(files=[{"path": "~/keys", "line": "two"}])
@@ -143,13 +143,13 @@ def test_a_link_of_the_users_own_is_followed(home: Path) -> None:
     assert (home / "real").read_text() == "one\ntwo\n"
 
 
-def test_a_pipe_is_refused_and_not_waited_for(home: Path) -> None:
+def test_pipe_is_refused_without_blocking(home: Path) -> None:
     os.mkfifo(home / "keys")
     with pytest.raises(UserFileError, match="keys is no file. Needed: a file, or nothing"):
         keep(files=[{"path": "~/keys", "line": "two"}])
 
 
-def test_a_link_to_nothing_and_a_file_are_no_directories(home: Path) -> None:
+def test_dangling_link_and_file_are_refused_as_directories(home: Path) -> None:
     (home / "gone").symlink_to("nowhere")
     with pytest.raises(UserFileError, match="gone is a link to nothing"):
         keep(directories=[{"path": "~/gone"}])
@@ -158,7 +158,7 @@ def test_a_link_to_nothing_and_a_file_are_no_directories(home: Path) -> None:
         keep(directories=[{"path": "~/file"}])
 
 
-def test_what_cannot_be_asked_for_is_told(home: Path) -> None:
+def test_invalid_requests_are_refused(home: Path) -> None:
     with pytest.raises(UserFileError, match="Needed: an absolute one, or one that begins with ~/"):
         keep(directories=[{"path": "work"}])
     with pytest.raises(UserFileError, match="mode is 'rwx'. Needed: octal digits"):
@@ -183,7 +183,7 @@ def ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_only_what_root_alone_can_exchange_is_root_s(ours: Path) -> None:
+def test_path_is_safe_only_if_root_alone_can_replace_it(ours: Path) -> None:
     (ours / "srv" / "data").mkdir(parents=True)
     (ours / "open").mkdir()
     (ours / "open").chmod(0o777)
@@ -196,7 +196,7 @@ def test_only_what_root_alone_can_exchange_is_root_s(ours: Path) -> None:
     assert parent_fault("srv/x") == "srv/x is no absolute path"
 
 
-def test_root_makes_only_what_does_not_exist(ours: Path) -> None:
+def test_root_makes_only_new_directories_on_safe_paths(ours: Path) -> None:
     (ours / "srv" / "there").mkdir(parents=True)
     (ours / "open").mkdir()
     (ours / "open").chmod(0o777)
@@ -213,8 +213,8 @@ def test_root_makes_only_what_does_not_exist(ours: Path) -> None:
 
 
 @pytest.mark.one_core  # in whose environment the collection is for every program
-def test_of_root_another_user_gets_what_is_made_and_nothing_else(tmp_path: Path) -> None:
-    """With a real other user, in a name space of users where this process is root and the other one is known."""
+def test_root_gives_another_user_only_what_it_makes_for_them(tmp_path: Path) -> None:
+    """With a real second user, in a user namespace where this process is root and the other user exists."""
     script = f"""
 import os, pwd, sys
 sys.path[:0] = {[str(path) for path in __import__("sys").path]!r}
@@ -291,7 +291,7 @@ assert [os.stat(path).st_uid for path in (base + "/roots/file", home + "/own/fil
     assert "scratch can be written by others than root, and root would act" in shared
 
 
-def test_the_child_answers_or_it_is_told() -> None:
+def test_child_process_answers_or_its_failure_is_reported() -> None:
     entry = pwd.getpwuid(os.geteuid())
     assert _user_files.as_user(entry, lambda: {"uid": os.geteuid()}) == {"uid": os.geteuid()}
     with pytest.raises(UserFileError, match="ended without an answer"):

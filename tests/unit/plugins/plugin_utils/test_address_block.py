@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The block of a new network overlaps nothing, and there is one as long as there can be one."""
+"""The address block of a new network overlaps no other, and one is found as long as any is free."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ blocks = st.builds(
 
 
 @given(st.lists(st.one_of(blocks, st.sampled_from(["10.0.0.0/9", "fd00::/8"])), max_size=12), st.integers(10, 17))
-def test_it_overlaps_nothing_and_is_there_as_long_as_one_is_free(taken: list[str], prefix: int) -> None:
+def test_first_free_block_is_chosen_or_refused_if_none_is_left(taken: list[str], prefix: int) -> None:
     others = [ipaddress.ip_network(block) for block in [*taken, *DOCKER]]
     possible = [
         block
@@ -45,24 +45,24 @@ def test_it_overlaps_nothing_and_is_there_as_long_as_one_is_free(taken: list[str
             free_block(taken, prefix)
 
 
-def test_docker_is_left_alone_though_nobody_names_it() -> None:
+def test_docker_networks_are_avoided_without_being_listed() -> None:
     assert free_block(["10.0.0.0/8"], 16) == "172.16.0.0/16"
     with pytest.raises(PlanRefused, match="no private /"):
         free_block(["10.0.0.0/8", "172.16.0.0/16"], 24)
 
 
-def test_a_block_that_cannot_be_read_is_one_line() -> None:
+def test_unreadable_block_is_refused() -> None:
     with pytest.raises(PlanRefused, match="has an unreadable address block"):
         free_block(["10.0.0.0/40"])
 
 
-def test_without_the_library_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_netaddr_error_names_install_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "netaddr", None)
     with pytest.raises(PlanRefused, match="-m pip install netaddr"):
         free_block([])
 
 
-def test_networks_of_this_machine() -> None:
+def test_networks_of_this_machine_are_read_from_its_routing_table() -> None:
     table = (
         "Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT\n"
         "eth0\t00000000\t010011AC\t0003\t0\t0\t0\t00000000\t0\t0\t0\n"

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The planner of clusters: it comes to an end from wherever it was interrupted, and touches nothing of anybody else."""
+"""The cluster planner: it finishes from wherever it was interrupted, and touches nothing that belongs to others."""
 
 from __future__ import annotations
 
@@ -220,7 +220,7 @@ WISHES = st.fixed_dictionaries(
 
 
 @given(accounts(), WISHES, st.integers(0, 12), st.booleans())
-def test_interrupted_anywhere_the_rest_is_planned_and_then_nothing(
+def test_interrupted_plan_resumes_with_remaining_steps_then_none(
     there: There, wish: dict[str, Any], done: int, twice: bool
 ) -> None:
     want, numbers = wanted(**wish), itertools.count()
@@ -251,7 +251,7 @@ def test_interrupted_anywhere_the_rest_is_planned_and_then_nothing(
 
 
 @given(accounts(), WISHES)
-def test_a_step_names_what_is_the_clusters(there: There, wish: dict[str, Any]) -> None:
+def test_steps_touch_only_what_belongs_to_the_cluster(there: There, wish: dict[str, Any]) -> None:
     kinds = ("machines", "networks", "drives", "scripts", "parts")
     strange = {one["id"] for kind in kinds for one in dict(foreign(there))[kind]}  # type: ignore[attr-defined]
     for step in plan(wanted(**wish), there, NOTHING)["steps"]:
@@ -266,7 +266,7 @@ def names(found: Plan) -> list[str]:
     return [f"{step['action']} {step['what']} {step['name']}" for step in found["steps"]]
 
 
-def test_a_cluster_from_nothing() -> None:
+def test_new_cluster_is_planned_in_an_empty_account() -> None:
     assert names(plan(wanted(drive_gb=250), account(), NOTHING)) == [
         "make network muster-bert",
         "make drive bert-data",
@@ -277,7 +277,7 @@ def test_a_cluster_from_nothing() -> None:
     ]
 
 
-def test_parts_come_before_its_machines_and_go_after_them() -> None:
+def test_parts_are_made_before_machines_and_removed_after_them() -> None:
     want = wanted(nnodes=1, script="", parts=PARTS)
     assert names(plan(want, account(), NOTHING)) == [
         "make VPC muster-bert",
@@ -303,7 +303,7 @@ def test_parts_come_before_its_machines_and_go_after_them() -> None:
     ]
 
 
-def test_somebody_elses_machine_beside_the_cluster_keeps_the_vpc() -> None:
+def test_vpc_that_holds_a_foreign_machine_is_kept() -> None:
     theirs = machine("theirs", "i-theirs", network="sg-theirs")
     parts = [part("VPC", holds=["ps-bert-0", "i-theirs"]), part("subnet", "muster-bert-1a", holds=["i-theirs"])]
     there = account(machine("bert-0"), theirs, networks=[network("muster-bert")], parts=parts)
@@ -312,7 +312,7 @@ def test_somebody_elses_machine_beside_the_cluster_keeps_the_vpc() -> None:
     assert found["kept"] == ["the VPC muster-bert stays: theirs (i-theirs) in it are not part of this cluster"]
 
 
-def test_of_two_vpcs_of_our_own_requests_the_one_in_the_record_stays() -> None:
+def test_duplicate_vpc_is_removed_and_the_recorded_one_kept() -> None:
     there = account(machine("bert-0"), networks=[network("muster-bert")], parts=[part("VPC"), part("VPC", part_id="2")])
     noted: Noted = {"ids": {"VPC muster-bert": "2"}, "asked_twice": [], "addresses": {}}
     assert plan(wanted(nnodes=1, script=""), there, noted)["steps"] == []
@@ -321,13 +321,13 @@ def test_of_two_vpcs_of_our_own_requests_the_one_in_the_record_stays() -> None:
     assert len(plan(wanted(stand="absent"), there, noted)["steps"]) == 4, "all go in the end"
 
 
-def test_missing_nodes_are_filled_and_surplus_stays() -> None:
+def test_missing_nodes_are_made_and_surplus_nodes_kept() -> None:
     there = account(machine("bert-1"), machine("bert-4"), networks=[network("muster-bert")])
     assert names(plan(wanted(nnodes=4, script=""), there, NOTHING)) == ["make machine bert-0", "make machine bert-2"]
     assert plan(wanted(nnodes=1), there, NOTHING)["steps"] == []
 
 
-def test_a_drive_keeps_its_network_until_it_is_named() -> None:
+def test_drive_and_its_network_are_kept_unless_removal_is_requested() -> None:
     there = account(machine("bert-0"), networks=[network("muster-bert")], drives=[drive("bert-data")])
     kept = plan(wanted(stand="absent"), there, NOTHING)
     assert names(kept) == ["remove machine bert-0"]
@@ -336,7 +336,7 @@ def test_a_drive_keeps_its_network_until_it_is_named() -> None:
     assert names(asked) == ["remove machine bert-0", "remove drive bert-data", "remove network muster-bert"]
 
 
-def test_an_address_that_somebody_else_has_by_now_is_not_given_back() -> None:
+def test_address_now_used_by_a_foreign_machine_is_not_released() -> None:
     noted: Noted = {"ids": {}, "asked_twice": [], "addresses": {"198.51.100.1": "ps-dead", "198.51.100.2": "ps-dead"}}
     addresses = [
         {"ip": "198.51.100.1", "region": "ny2", "machine": "ps-stranger"},
@@ -346,7 +346,7 @@ def test_an_address_that_somebody_else_has_by_now_is_not_given_back() -> None:
     assert names(found) == ["remove address 198.51.100.2"]
 
 
-def test_of_two_machines_of_a_name_the_one_in_the_record_stays() -> None:
+def test_duplicate_machine_is_removed_and_the_recorded_one_kept() -> None:
     there = account(machine("bert-0", "old"), machine("bert-0", "new", created=2.0), networks=[network("muster-bert")])
     want = wanted(nnodes=1, script="")
     assert plan(want, there, NOTHING)["nodes"][0]["id"] == "old"
@@ -391,20 +391,20 @@ def test_of_two_machines_of_a_name_the_one_in_the_record_stays() -> None:
         ),
     ],
 )
-def test_what_is_refused(there: There, changes: dict[str, Any], words: str) -> None:
+def test_conflict_with_existing_resources_is_refused(there: There, changes: dict[str, Any], words: str) -> None:
     with pytest.raises(PlanRefused) as refused:
         plan(wanted(**changes), there, NOTHING)
     assert words in str(refused.value)
     assert "\n" not in str(refused.value)
 
 
-def test_the_network_that_is_chosen_of_two_counts() -> None:
+def test_network_id_selects_between_networks_of_the_same_name() -> None:
     there = account(networks=[network("muster-bert", "nw1"), network("muster-bert", "nw2")])
     found = plan(wanted(network_id="nw2"), there, NOTHING)
     assert found["network"] == network("muster-bert", "nw2")
 
 
-def test_clusters_are_told_by_their_networks() -> None:
+def test_clusters_are_recognized_by_network_name() -> None:
     found = [network(name) for name in ("muster-bert", "muster-bert-2", "muster-", "muster-Bert", "mustering", "net")]
     assert clusters_of(found) == ["bert", "bert-2"]
 
@@ -412,7 +412,7 @@ def test_clusters_are_told_by_their_networks() -> None:
 # --- Money
 
 
-def test_the_cost_of_a_plan_is_that_of_what_will_be_there() -> None:
+def test_cost_covers_existing_and_planned_machines() -> None:
     there = account(machine("bert-0", per_hour=4.0), networks=[network("muster-bert")])
     want = wanted(nnodes=3)
     found = cost.cost_of(want, plan(want, there, NOTHING))
@@ -422,7 +422,7 @@ def test_the_cost_of_a_plan_is_that_of_what_will_be_there() -> None:
     assert (found["source"], found["date"], found["unknown"]) == (prices.SOURCE, prices.DATE, [])
 
 
-def test_an_unknown_price_is_called_so() -> None:
+def test_unknown_price_is_reported_as_unknown() -> None:
     want = wanted(machine_type="B300x8", disk_gb=4000, drive_gb=250)
     found = cost.cost_of(want, plan(want, account(), NOTHING))
     assert (found["per_hour"], found["per_day"], found["disks_per_month"]) == (None, None, None)
@@ -433,7 +433,7 @@ def test_an_unknown_price_is_called_so() -> None:
     assert cost.over_budget(told, 6.0, "B300x8") == ""
 
 
-def test_a_budget_is_needed_and_kept() -> None:
+def test_plan_without_budget_or_over_budget_is_reported() -> None:
     want = wanted()
     found = cost.cost_of(want, plan(want, account(), NOTHING))
     assert "max_usd_per_hour is not given" in cost.over_budget(found, None, "A6000x2")
@@ -444,14 +444,14 @@ def test_a_budget_is_needed_and_kept() -> None:
     assert cost.over_budget(found, 11.34, "A6000x2") == ""
 
 
-def test_a_price_that_is_not_the_tables_is_told() -> None:
+def test_price_that_differs_from_the_table_is_reported() -> None:
     assert cost.differing_prices([machine("bert-0", per_hour=3.80)]) == []
     assert cost.differing_prices([machine("bert-0", per_hour=4.2), machine("bert-1", per_hour=4.2)]) == [
         "a machine of type A6000x2 costs 4.20 USD an hour, not the 3.78 USD of 2025-12-28"
     ]
 
 
-def test_the_plan_in_words_and_as_a_difference() -> None:
+def test_plan_is_shown_in_words_and_as_a_diff() -> None:
     there = account(machine("bert-0"), machine("bert-9", "other", network="nw9"), networks=[network("muster-bert")])
     want = wanted(nnodes=2, script="")
     found = plan(want, there, NOTHING)

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What is a cluster's at EC2, what it costs, and what may be asked for: without a request."""
+"""What belongs to a cluster at EC2, what it costs, and what may be requested, tested without any request."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ def instance(**changes: Any) -> dict[str, Any]:
 
 
 @given(st.sets(st.integers(0, 600), min_size=1))
-def test_numbers_come_back_from_their_tag(numbers: set[int]) -> None:
+def test_node_numbers_survive_the_round_trip_through_a_tag(numbers: set[int]) -> None:
     assert naming.numbers_in(naming.numbers_text(numbers)) == sorted(numbers)
 
 
 @given(st.text(max_size=40))
-def test_any_other_tag_has_no_numbers(text: str) -> None:
+def test_only_canonical_tag_text_gives_numbers(text: str) -> None:
     assert naming.numbers_in(text) == [] or naming.numbers_text(naming.numbers_in(text)) == text
 
 
@@ -55,15 +55,15 @@ def test_any_other_tag_has_no_numbers(text: str) -> None:
         ({"tags": {"Name": "other"}}, "bert-4"),
     ],
 )
-def test_whose_an_instance_is(changes: dict[str, Any], name: str | None) -> None:
+def test_only_own_instances_have_a_node_name(changes: dict[str, Any], name: str | None) -> None:
     assert naming.own_name(instance(**changes)) == name
 
 
-def test_a_strange_name_is_no_nodes() -> None:
+def test_name_of_a_foreign_instance_is_shown_in_quotes() -> None:
     assert naming.strange_name({"Tags": [{"Key": "Name", "Value": "bert-0\n"}]}) == "'bert-0'"
 
 
-def test_a_token_is_the_same_for_the_same_request_alone() -> None:
+def test_client_token_is_equal_only_for_equal_requests() -> None:
     token = naming.client_token("sg-1", ["g5.xlarge", "spot", "subnet-1"], ["bert-1", "bert-0"], 5.0)
     assert token == naming.client_token("sg-1", ["g5.xlarge", "spot", "subnet-1"], ["bert-0", "bert-1"], 5.0)
     assert len(token) <= 64
@@ -81,7 +81,7 @@ def test_a_token_is_the_same_for_the_same_request_alone() -> None:
 ROLE = Path(__file__).resolve().parents[4] / "roles" / "idle_watch"
 
 
-def test_the_first_boot_lets_the_key_in_and_watches_from_then_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_first_boot_authorizes_key_and_starts_idle_watch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "a-key-that-nobody-may-read")
     text = request.first_boot("ssh-ed25519 AAAA", watch_files("2h", "False"))
     assert len(text) < 16 * 1024, "more is refused"
@@ -107,7 +107,7 @@ def test_the_first_boot_lets_the_key_in_and_watches_from_then_on(monkeypatch: py
     assert "a-key-that-nobody-may-read" not in text + "".join(files.values())
 
 
-def test_a_first_boot_without_anything_to_do_is_none() -> None:
+def test_first_boot_with_nothing_to_do_is_empty() -> None:
     assert request.first_boot("", {}) == ""
     assert yaml.safe_load(request.first_boot("ssh-ed25519 AAAA", {})) == {"ssh_authorized_keys": ["ssh-ed25519 AAAA"]}
 
@@ -115,7 +115,7 @@ def test_a_first_boot_without_anything_to_do_is_none() -> None:
 # --- SSH
 
 
-def test_from_where_ssh_is_open() -> None:
+def test_ssh_sources_are_normalized_and_unsafe_ones_refused() -> None:
     assert request.ssh_sources(["203.0.113.7", " 198.51.100.9/24", "2001:db8::1"]) == [
         "198.51.100.0/24",
         "2001:db8::1/128",
@@ -127,7 +127,7 @@ def test_from_where_ssh_is_open() -> None:
         request.ssh_sources(["home"])
 
 
-def test_a_rule_that_is_there_is_not_asked_for_again() -> None:
+def test_rule_changes_add_missing_rules_and_remove_stale_ones() -> None:
     missing, stale = request.rule_changes("sg-1", [], ["203.0.113.7/32", "2001:db8::1/128"])
     assert [rule["IpProtocol"] for rule in missing] == ["-1", "tcp", "tcp"]
     assert missing[2]["Ipv6Ranges"][0]["CidrIpv6"] == "2001:db8::1/128"
@@ -157,11 +157,11 @@ def product(*usd: str) -> str:
         ([], None),
     ],
 )
-def test_a_price_is_the_only_one_or_unknown(products: list[str], found: Price | None) -> None:
+def test_price_is_unknown_unless_exactly_one_is_listed(products: list[str], found: Price | None) -> None:
     assert prices.one_price(products) == found
 
 
-def test_of_the_spot_prices_the_newest_counts() -> None:
+def test_newest_spot_price_is_used() -> None:
     days = [datetime.datetime(2026, 11, day, tzinfo=datetime.UTC) for day in (3, 1, 2)]
     entries: list[dict[str, Any]] = [
         {"AvailabilityZone": "us-east-1a", "Timestamp": day, "SpotPrice": f"0.{day.day}"} for day in days
@@ -174,7 +174,7 @@ def test_of_the_spot_prices_the_newest_counts() -> None:
 # --- EFA
 
 
-def test_what_is_added_to_a_cluster_has_the_interfaces_that_it_has() -> None:
+def test_added_nodes_use_efa_only_if_existing_nodes_do() -> None:
     with_efa, plain = ({"NetworkInterfaces": [{"InterfaceType": kind}]} for kind in ("efa", "interface"))
     assert [way.efa_beside("bert", wanted, []) for wanted in ("auto", "required", "none")] == [
         "auto",
@@ -202,11 +202,11 @@ def test_what_is_added_to_a_cluster_has_the_interfaces_that_it_has() -> None:
         ("on-demand", "trn1.2xlarge", None),
     ],
 )
-def test_a_type_counts_against_its_quota(market: str, machine_type: str, code: str | None) -> None:
+def test_machine_type_maps_to_its_quota_code(market: str, machine_type: str, code: str | None) -> None:
     assert quotas.quota_code(market, machine_type) == code
 
 
-def test_what_exceeds_a_quota_is_told_and_what_is_not_known_is_not_guessed() -> None:
+def test_exceeded_quota_is_reported_and_unknown_quota_is_not_guessed() -> None:
     why, more = quotas.over_quota("spot", "g5.xlarge", 4, 4, 16.0, 4)
     assert why.startswith("4 g5.xlarge on the spot market need 16 vCPUs, and the account's quota is 16 for this family")
     assert "of which 4 are in use" in why
@@ -229,7 +229,9 @@ def test_what_exceeds_a_quota_is_told_and_what_is_not_known_is_not_guessed() -> 
         ("SignatureDoesNotMatch", "The secret is wrong", 403, False, "AWS rejected the credentials"),
     ],
 )
-def test_what_a_refusal_means(code: str, message: str, status: int, passing: bool, words: str) -> None:
+def test_api_errors_are_classified_and_explained(
+    code: str, message: str, status: int, passing: bool, words: str
+) -> None:
     answer = {"Error": {"Code": code, "Message": message}, "ResponseMetadata": {"HTTPStatusCode": status}}
     error = explained("run_instances", answer)
     assert error.passing is passing

@@ -31,7 +31,7 @@ def ids(text: str) -> list[str]:
     return [match.entry.id for match in explain(text)]
 
 
-def test_each_entry_has_a_recorded_text_and_says_where_it_was_recorded() -> None:
+def test_each_entry_has_a_recorded_text_with_its_source() -> None:
     assert len(ENTRIES) == len(CATALOGUE) >= 40
     assert sorted(TEXTS) == sorted(ENTRIES)
     for path in RECORDED.glob("*.txt"):
@@ -45,7 +45,7 @@ def test_a_recorded_text_finds_its_own_entry_first(name: str) -> None:
     assert ids(TEXTS[name])[0] == name
 
 
-def test_an_entry_is_whole_and_known_by_the_words_that_its_page_shows() -> None:
+def test_entry_is_complete_and_matches_the_words_on_its_page() -> None:
     for name, entry in ENTRIES.items():
         assert re.fullmatch(r"[a-z][a-z0-9]*(-[a-z0-9]+)*", name)
         words = entry.seen.replace("...", "3")  # what differs from case to case
@@ -54,7 +54,7 @@ def test_an_entry_is_whole_and_known_by_the_words_that_its_page_shows() -> None:
         assert entry.title and not entry.title.endswith(".") and not entry.remedy.endswith((".", ";")), name
 
 
-def test_no_text_of_an_entry_repeats_anything_without_a_bound() -> None:
+def test_patterns_have_no_unbounded_repetition() -> None:
     for text in (text for entry in CATALOGUE for text in entry.texts):
         free = re.sub(r"\\.|\[(?:\\.|[^\]])+\]", "x", text)  # no escapes and no sets of characters
         assert not re.search(r"[*+]|\{\d*,\}", free), text
@@ -112,11 +112,11 @@ NCCL version 2.21.5+cuda12.4
 
 
 @pytest.mark.parametrize("text", HARMLESS.values(), ids=HARMLESS)
-def test_harmless_words_are_no_error(text: str) -> None:
+def test_harmless_output_is_not_an_error(text: str) -> None:
     assert ids(text) == []
 
 
-def test_harmless_words_around_it_hide_no_error() -> None:
+def test_harmless_output_does_not_hide_an_error() -> None:
     noise = "\n".join(HARMLESS.values())
     for name, text in TEXTS.items():
         assert ids(f"{noise}\n{text}")[0] == name
@@ -125,14 +125,14 @@ def test_harmless_words_around_it_hide_no_error() -> None:
 # --- Order, lines -----------------------------------------------------------------------------------------------------
 
 
-def test_what_may_have_ended_the_job_comes_before_what_proves_it_and_what_follows() -> None:
+def test_causes_come_before_confirmations_hints_and_consequences() -> None:
     text = "\n".join(
         TEXTS[name] for name in ("nccl-time-out", "cudnn-no-algorithm", "kernel-out-of-memory", "disk-full")
     )
     assert ids(text) == ["disk-full", "kernel-out-of-memory", "cudnn-no-algorithm", "nccl-time-out"]
 
 
-def test_one_line_is_explained_once_by_the_entry_that_says_most() -> None:
+def test_line_is_explained_once_by_the_most_specific_entry() -> None:
     assert ids(
         "misc/shmutils.cc:88 NCCL WARN Error: failed to extend /dev/shm/nccl-WU88OE: No space left on device"
     ) == ["nccl-shared-memory"]
@@ -141,7 +141,7 @@ def test_one_line_is_explained_once_by_the_entry_that_says_most() -> None:
     assert ids("was killed by SIGKILL") == ["killed"]
 
 
-def test_a_line_is_shown_without_what_moves_a_cursor_and_never_whole_where_it_is_long() -> None:
+def test_shown_line_has_no_control_characters_and_is_shortened() -> None:
     line = "\x1b[31mRuntimeError:\x1b[0m CUDA out of\x1b[1m memory\x1b[0m.\x07 \u202etxt\x9b2J"
     assert [match.line for match in explain(f"first\r{line}\rlast")] == ["RuntimeError: CUDA out of memory. txt 2J"]
     (match,) = explain("x" * 5000 + OOM + "y" * 5000)
@@ -151,7 +151,7 @@ def test_a_line_is_shown_without_what_moves_a_cursor_and_never_whole_where_it_is
 # --- A failure --------------------------------------------------------------------------------------------------------
 
 
-def test_an_error_that_is_known_is_explained_by_itself() -> None:
+def test_known_error_takes_precedence_over_the_last_lines() -> None:
     explanation = explain_failure(OOM, [TEXTS["disk-full"]])
     assert explanation is not None
     entry = ENTRIES["cuda-out-of-memory"]
@@ -163,7 +163,7 @@ def test_an_error_that_is_known_is_explained_by_itself() -> None:
     }
 
 
-def test_of_a_lost_node_is_said_what_to_do_whatever_it_wrote_last() -> None:
+def test_lost_node_is_explained_whatever_its_last_lines() -> None:
     error = "gpu2 is lost: no sign of life for 10 s (powered off, or cut off from the network)"
     explanation = explain_failure(error, TEXTS["disk-full"].splitlines())
     assert explanation is not None and explanation["id"] == "node-lost"
@@ -179,14 +179,14 @@ def test_of_a_lost_node_is_said_what_to_do_whatever_it_wrote_last() -> None:
         CLOSED,
     ],
 )
-def test_an_error_that_says_little_is_explained_by_the_last_lines(error: str) -> None:
+def test_vague_error_is_explained_by_the_last_lines(error: str) -> None:
     explanation = explain_failure(error, TEXTS["nccl-duplicate-gpu"].splitlines())
     assert explanation is not None
     assert explanation["id"] == "nccl-duplicate-gpu"
     assert explanation["seen"] == "Duplicate GPU detected : rank 1 and rank 0 both on CUDA device 10"
 
 
-def test_hints_and_consequences_in_the_last_lines_explain_no_other_error() -> None:
+def test_hints_and_consequences_do_not_explain_another_error() -> None:
     lines = [CLOSED, *TEXTS["cudnn-no-algorithm"].splitlines()]
     assert explain_failure("ValueError: boom", lines) is None
     explanation = explain_failure(CLOSED, [])
@@ -202,7 +202,7 @@ def test_hints_and_consequences_in_the_last_lines_explain_no_other_error() -> No
     st.lists(st.sampled_from([*TEXTS.values(), "\x1b[", "\x1b]", "\r", "\n", "\x00", "(", " "]) | st.text(), max_size=6)
 )
 @example(["\x1b[31", "m" * 40])
-def test_whatever_a_job_writes_is_explained_or_not_but_never_an_end(pieces: list[str]) -> None:
+def test_any_output_of_a_job_is_handled_without_error(pieces: list[str]) -> None:
     matches = explain("".join(pieces))
     names = [match.entry.id for match in matches]
     assert len(names) == len(set(names))
@@ -243,6 +243,6 @@ def test_four_times_the_text_takes_about_four_times_as_long(piece: str) -> None:
     assert taken(120_000) < 12 * max(taken(30_000), 0.001)
 
 
-def test_of_a_text_without_end_the_last_part_counts() -> None:
+def test_only_the_last_part_of_a_very_long_text_is_searched() -> None:
     assert ids(OOM + "\n" + "x" * LONGEST_TEXT) == []
     assert ids("x" * LONGEST_TEXT + "\n" + OOM) == ["cuda-out-of-memory"]

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Machines as people have them, in the forms of their launchers' hostfiles."""
+"""Machines as people list them, in the hostfile formats of their launchers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._given_hosts impor
         ("localhost slots=2", GivenHost("localhost", 2)),
     ],
 )
-def test_each_form(line: str, host: GivenHost) -> None:
+def test_each_hostfile_form_is_read(line: str, host: GivenHost) -> None:
     assert read_hosts(["# of the first cluster", "", line], "line") == [host]
 
 
@@ -47,14 +47,14 @@ def test_each_form(line: str, host: GivenHost) -> None:
         (["# none"], "no machine is named. Needed: one a line, as in `gpu1`"),
     ],
 )
-def test_what_cannot_be_read_is_said_with_its_line(lines: list[str], said: str) -> None:
+def test_invalid_machine_list_is_refused_in_one_line(lines: list[str], said: str) -> None:
     with pytest.raises(ValueError) as problem:
         read_hosts(lines, "line")
     assert str(problem.value).startswith(said) and len(str(problem.value).splitlines()) == 1
 
 
 @given(st.lists(st.text(max_size=40) | st.from_regex(r"[a-z0-9.:]{1,6}( slots=[0-9])?", fullmatch=True), max_size=4))
-def test_whatever_is_read_is_an_inventory_of_these_machines(lines: list[str]) -> None:
+def test_any_accepted_list_becomes_an_inventory_of_its_machines(lines: list[str]) -> None:
     try:
         hosts = read_hosts(lines, "line")
     except ValueError:
@@ -63,7 +63,7 @@ def test_whatever_is_read_is_an_inventory_of_these_machines(lines: list[str]) ->
     assert len(found) == len(hosts) and all(isinstance(name, str) for name in found)
 
 
-def test_the_inventory_has_what_is_known_and_asks_for_the_rest() -> None:
+def test_inventory_has_known_values_and_asks_for_missing_addresses() -> None:
     known = {"gpu1": "10.0.0.4"}
     hosts = [GivenHost("gpu1", 8), GivenHost("gpu2", user="ubuntu"), GivenHost("10.0.0.6"), GivenHost("8.8.8.8", 4)]
     text = inventory_of(hosts, "hosts.txt", lambda name: known.get(name, ""))
@@ -76,7 +76,7 @@ def test_the_inventory_has_what_is_known_and_asks_for_the_rest() -> None:
     assert text.count("ip -brief address") == 2, "for the one that is not found, and the one with a public address"
 
 
-def test_each_machine_keeps_a_name_of_its_own() -> None:
+def test_each_machine_gets_a_unique_name() -> None:
     hosts = read_hosts(["node0", "10.0.0.5", "node2", "10.0.0.6", "12", "no", "1e3"], "line")
     found = yaml.safe_load(inventory_of(hosts, "x", lambda _name: ""))["training"]["hosts"]
     assert list(found) == ["node0", "node1", "node2", "node3", "12", "no", "1e3"]

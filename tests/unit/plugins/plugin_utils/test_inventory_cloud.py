@@ -33,13 +33,15 @@ def written(directory: Path, **files: str) -> list[str]:
         ({"a": "all: {hosts: {n0: }}\n", "b": "plugin: [", "c": "- plugin\n", "d": "plugin: [x]\n"}, "paperspace", ""),
     ],
 )
-def test_the_cloud_of_an_inventory(tmp_path: Path, files: dict[str, str], cloud: str, region: str) -> None:
+def test_cloud_and_region_are_read_from_the_inventory(
+    tmp_path: Path, files: dict[str, str], cloud: str, region: str
+) -> None:
     sources = written(tmp_path, **files)
     assert cloud_of(sources) == {"cloud": cloud, "region": region}
     assert cloud_of([str(tmp_path)]) == {"cloud": cloud, "region": region}, "as a directory"
 
 
-def test_hosts_that_are_listed_are_of_no_cloud(tmp_path: Path) -> None:
+def test_listed_hosts_default_to_paperspace(tmp_path: Path) -> None:
     assert cloud_of(["n0,n1,", str(tmp_path / "missing.yml")])["cloud"] == "paperspace"
 
 

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A source that was not read is found, by Ansible's own inventory manager and without settings of ours."""
+"""A source that was not read is noticed, with Ansible's own inventory manager and without settings of ours."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def directory(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_what_is_read_passes(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_readable_sources_pass(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(directory)
     refuse(str(directory / "good.yml"), "mixed", "c,d", "./mixed/../good.yml")
     refuse("/etc/ansible/hosts")
@@ -49,7 +49,7 @@ def test_what_is_read_passes(directory: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize("name", ["bad.yml", "none.yml", "mixed/bad.yml"])
-def test_what_is_not_read_is_named(directory: Path, name: str) -> None:
+def test_unreadable_source_is_named(directory: Path, name: str) -> None:
     (directory / "mixed" / "bad.yml").write_text("training: [\n")
     given = name.partition("/")[0]
     with pytest.raises(AnsibleActionFail, match=f"the inventory is incomplete: {directory / name} could not be read"):

@@ -56,19 +56,19 @@ def written_in(directory: Path, text: str, name: str = "job.yml") -> list[str]:
         '{{"other": 1,\n "launch_args": ["--value",\n {} ]}}\n',
     ],
 )
-def test_what_a_file_says_arrives_as_written(tmp_path: Path, word: str, form: str) -> None:
+def test_argument_in_a_file_arrives_as_written(tmp_path: Path, word: str, form: str) -> None:
     assert written_in(tmp_path, form.format(word))[1] == word
 
 
-def test_a_moment_arrives_as_written(tmp_path: Path) -> None:
+def test_timestamp_arrives_as_written(tmp_path: Path) -> None:
     assert written_in(tmp_path, f"launch_args:\n- {MOMENT}\n") == [MOMENT]
 
 
-def test_a_number_alone_arrives_as_written(tmp_path: Path) -> None:
+def test_single_number_arrives_as_written(tmp_path: Path) -> None:
     assert written_in(tmp_path, "launch_args: 007\n") == ["007"]
 
 
-def test_numbers_of_a_json_file_arrive_as_written_where_that_is_one_thing(tmp_path: Path) -> None:
+def test_json_numbers_arrive_as_written_unless_ambiguous(tmp_path: Path) -> None:
     assert written_in(tmp_path, '{"launch_args": ["--lr", 1e-3, "--n", 3, "x", 0.10]}', "job.json") == [
         *("--lr", "1e-3", "--n", "3", "x", "0.10")
     ]
@@ -83,9 +83,7 @@ def test_numbers_of_a_json_file_arrive_as_written_where_that_is_one_thing(tmp_pa
         ('{"launch_args": ["--n", 3, 0.10, 1e-3]}', ["--n", "3", "0.10", "1e-3"]),
     ],
 )
-def test_what_stands_behind_e_arrives_as_written(
-    monkeypatch: pytest.MonkeyPatch, text: str, arguments: list[str]
-) -> None:
+def test_extra_vars_arrive_as_written(monkeypatch: pytest.MonkeyPatch, text: str, arguments: list[str]) -> None:
     monkeypatch.setattr(context, "CLIARGS", CLIArgs({"extra_vars": ("nnodes=2", '{"other": [1, 0x1F]}', text)}))
     loader = DataLoader()
     origin = Origin(description="<CLI option '-e'>")  # as Ansible marks what it takes from its command line
@@ -93,21 +91,21 @@ def test_what_stands_behind_e_arrives_as_written(
 
 
 @pytest.mark.parametrize("word", ["yes", "on", "true", "False", "null", "~", "", "{a: 1}", "[1]", "[]"])
-def test_what_is_no_text_is_refused(tmp_path: Path, word: str) -> None:
+def test_argument_that_is_not_text_is_refused(tmp_path: Path, word: str) -> None:
     with pytest.raises(ValueError, match="where a string is needed: put the argument in quotes"):
         written_in(tmp_path, f"launch_args:\n- --value\n- {word}\n")
 
 
-def test_a_number_is_refused_where_it_is_not_seen_what_was_written(tmp_path: Path) -> None:
+def test_number_is_refused_if_its_original_text_is_unknown(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="has 7 without quotes"):
         written_in(tmp_path, "launch_args: [!!int '007']\n")
 
 
-def test_a_number_of_another_place_is_as_written_there(tmp_path: Path) -> None:
+def test_aliased_number_arrives_as_written_at_its_anchor(tmp_path: Path) -> None:
     assert written_in(tmp_path, "n: &n 0x1F\nlaunch_args: [a, *n]\n") == ["a", "0x1F"]
 
 
-def test_all_that_is_wrong_is_told_at_once(tmp_path: Path) -> None:
+def test_all_faults_are_reported_at_once(tmp_path: Path) -> None:
     with pytest.raises(ValueError) as caught:
         written_in(tmp_path, "launch_args: [yes, null]\n")
     assert str(caught.value).count("put the argument in quotes") == 2
@@ -128,26 +126,26 @@ def test_all_that_is_wrong_is_told_at_once(tmp_path: Path) -> None:
         ("007", ["007"]),
     ],
 )
-def test_a_text_is_split_as_a_shell_would_and_nothing_is_expanded(text: str, words: list[str]) -> None:
+def test_text_is_split_like_in_a_shell_without_expansion(text: str, words: list[str]) -> None:
     assert job_arguments(text, DataLoader()) == words
 
 
 @given(st.lists(st.text()))
-def test_quoted_words_come_back(words: list[str]) -> None:
+def test_quoted_words_survive_the_round_trip(words: list[str]) -> None:
     text = shlex.join(words)
     if not text.lstrip().startswith("["):
         assert job_arguments(text, DataLoader()) == words
 
 
 @pytest.mark.parametrize("text", ["--name 'a b", 'say "x', "ends with \\"])
-def test_a_quote_without_an_end_is_refused(text: str) -> None:
+def test_unclosed_quote_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="cannot be split into words: No .*Close the quote") as caught:
         job_arguments(text, DataLoader())
     assert ascii(text) in str(caught.value)
 
 
 @pytest.mark.parametrize("text", ['["--epochs", "3"]', " [--epochs, 3]"])
-def test_a_list_within_a_text_is_refused_with_the_right_form(text: str) -> None:
+def test_list_written_as_text_is_refused_with_the_right_form(text: str) -> None:
     with pytest.raises(ValueError, match="looks like a list") as caught:
         job_arguments(text, DataLoader())
     assert """-e '{"launch_args": ["--epochs", "3"]}'""" in str(caught.value)
@@ -166,7 +164,7 @@ def test_an_environment_arrives_as_written(tmp_path: Path) -> None:
     }
 
 
-def test_a_value_of_the_environment_that_is_not_known_is_refused_without_it(tmp_path: Path) -> None:
+def test_refused_environment_value_is_not_shown(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="launch_environment has A without quotes") as caught:
         environment_in(tmp_path, "launch_environment: {A: !!int '4711', B: x}\n")
     assert "4711" not in str(caught.value)

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A job file: its keys are defaults of variables, and none of them is without effect in silence."""
+"""A job file: its keys are defaults of variables, and none of them is silently ignored."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CHECKOUT = Path(__file__).resolve().parents[4]
 KEYS = job_keys(CHECKOUT / "roles")
 
 
-def test_the_keys_are_variables_without_their_beginning() -> None:
+def test_job_keys_are_variable_names_without_prefix() -> None:
     assert KEYS["script"] == "launch_script" and KEYS["image"] == "launch_image"
     assert {key: name for key, name in KEYS.items() if name != f"launch_{key}"} == {
         "code": "code_source",
@@ -26,7 +26,7 @@ def test_the_keys_are_variables_without_their_beginning() -> None:
     }
 
 
-def test_the_role_preflight_takes_what_the_role_launch_would() -> None:
+def test_preflight_reads_the_same_job_keys_as_launch() -> None:
     defaults = yaml.safe_load((CHECKOUT / "roles/preflight/defaults/main.yml").read_text())
 
     def reading(word: str) -> set[str]:
@@ -46,12 +46,12 @@ def test_the_role_preflight_takes_what_the_role_launch_would() -> None:
         (None, "job is None, but must be a dictionary"),
     ],
 )
-def test_what_is_no_job_is_refused(job: object, said: str) -> None:
+def test_invalid_job_is_refused(job: object, said: str) -> None:
     (found,) = unknown_keys(job, KEYS)
     assert found.startswith(said)
 
 
-def test_a_whole_job_is_taken() -> None:
+def test_all_known_keys_are_accepted() -> None:
     assert unknown_keys({key: None for key in KEYS}, KEYS) == [] == unknown_keys({}, KEYS)
 
 
@@ -65,15 +65,17 @@ def test_a_whole_job_is_taken() -> None:
         (("nnodes",), {"launch_nnodes": "2"}, []),
     ],
 )
-def test_a_value_that_has_no_effect_is_refused(typed: tuple[str, ...], there: dict[str, Any], said: list[str]) -> None:
+def test_job_key_overridden_by_the_inventory_is_refused(
+    typed: tuple[str, ...], there: dict[str, Any], said: list[str]
+) -> None:
     job = {"script": "train.py", "nnodes": 4, "environment": {"A": "b"}}
     found = overruled(job, KEYS, typed, there.get)
     assert len(found) == len(said) and all(map(str.startswith, found, said)), found
     assert "s3cr3t" not in str(found)
 
 
-def test_the_example_is_a_job() -> None:
-    """Its comments, too."""
+def test_example_job_file_is_valid() -> None:
+    """Its commented-out keys, too."""
     text = (CHECKOUT / "examples/job.yml").read_text()
     assert unknown_keys(yaml.safe_load(text)["job"], KEYS) == []
     commented = re.findall(r"^  # (\w+): \S+$|^  # (\w+): \[.*\]$", text, re.MULTILINE)

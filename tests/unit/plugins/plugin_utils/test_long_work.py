@@ -1,4 +1,4 @@
-"""What a task says of a long command's end."""
+"""What a task reports when a long command ends."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ from ansible_collections.muster.training.plugins.plugin_utils._long_work import 
 )
 
 
-def test_a_command_without_an_answer_has_changed_something() -> None:
+def test_command_without_answer_counts_as_changed() -> None:
     assert outcome(0, "one\ntwo\n", False) == {"changed": True, "rc": 0, "stdout_lines": ["one", "two"], "answer": {}}
 
 
-def test_the_answer_is_a_line_of_its_own() -> None:
+def test_answer_is_read_from_its_own_line_of_output() -> None:
     found = outcome(0, 'one\nMUSTER-RESULT {"changed": false, "lock": {"key": 1}}\n', False)
     assert found == {"changed": False, "rc": 0, "stdout_lines": ["one"], "answer": {"lock": {"key": 1}}}
 
 
-def test_a_fault_is_told_in_its_own_words() -> None:
+def test_fault_is_reported_in_its_own_words() -> None:
     found = outcome(1, 'Getting\nMUSTER-RESULT {"fault": "there is no file a. Needed: it"}\n', False)
     assert (found["failed"], found["msg"]) == (True, "there is no file a. Needed: it")
 
 
-def test_a_program_that_failed_is_shown_with_its_last_words_and_the_place_of_all_of_them() -> None:
+def test_failed_program_shows_last_output_lines_and_log_path() -> None:
     said = "".join(f"line {number}\n" for number in range(100))
     result = 'MUSTER-RESULT {"fault": "`pip install ...` failed (exit code 1)", "output_tells": true}\n'
     found = outcome(1, f"{said}ERROR: No matching distribution found for zzz==9\n{result}", False, "/logs/a.log")
@@ -52,24 +52,24 @@ def test_a_program_that_failed_is_shown_with_its_last_words_and_the_place_of_all
     assert lines[41:] == ["All of its output is on that node, in /logs/a.log"]
 
 
-def test_without_a_fault_the_last_words_are_told() -> None:
+def test_without_a_fault_exit_code_and_last_lines_are_reported() -> None:
     found = outcome(2, "x" * 5000 + "\nE: broken\n", False)
     assert found["msg"] == f"exit code 2. The last lines of its output:\n  {'x' * 1000}\n  E: broken"
     assert outcome(3, "", False)["msg"] == "exit code 3"
     assert outcome(1, "", True)["msg"] == "it was killed by a signal, or the machine restarted"
 
 
-def test_what_steers_a_terminal_is_not_shown() -> None:
+def test_terminal_control_sequences_are_removed() -> None:
     found = outcome(1, "10%\r 20%\r done \n\x1b[31mred\x1b[0m\x07\r\n\n", False)
     assert found["msg"].split("\n")[1:] == ["   done", "  red"]
 
 
-def test_credentials_in_a_fault_are_not_shown() -> None:
+def test_credentials_in_a_fault_are_masked() -> None:
     found = outcome(1, 'MUSTER-RESULT {"fault": "https://user:TOKEN@host/simple cannot be read"}\n', False)
     assert found["msg"] == "https://****@host/simple cannot be read"
 
 
-def test_code_that_cannot_run_there_is_a_failure() -> None:
+def test_error_in_the_answer_is_a_failure_despite_exit_code_0() -> None:
     found = outcome(0, 'MUSTER-RESULT {"error": "Python 3.6 is too old"}\n', False)
     assert (found["failed"], found["msg"]) == (True, "Python 3.6 is too old")
 
@@ -90,9 +90,7 @@ def here(**more: Any) -> Any:
 
 
 @pytest.mark.one_core  # it needs torch
-def test_our_own_code_runs_with_the_interpreter_that_is_asked_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_run_code_uses_the_given_interpreter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     asked = {"key": "k", "version": "2.8.0", "build": "cpu", "cuda": "", "gpus": 0, "marker": str(tmp_path / "proved")}
     (tmp_path / "proved").write_text(torch_proof.what_counts(asked))
@@ -107,8 +105,8 @@ def test_our_own_code_runs_with_the_interpreter_that_is_asked_for(
     assert failed["msg"].endswith("whether pytorch_index_url is right"), "the fault alone, without its output"
 
 
-def test_one_node_tells_how_far_it_is_and_less_often_as_time_goes_by(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With sixty nodes a line of each would be sixty lines."""
+def test_only_one_node_shows_progress_at_growing_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With sixty nodes, a line from each would be sixty lines."""
     said: list[str] = []
     clock = iter(range(0, 100_000, 10))
     monkeypatch.setattr(_long_work, "Display", lambda: SimpleNamespace(display=said.append))
@@ -136,8 +134,8 @@ def test_one_node_tells_how_far_it_is_and_less_often_as_time_goes_by(monkeypatch
     ]
 
 
-def test_without_locks_each_node_tells_how_far_it_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """As on a file system of a cluster's own, or where the directory was removed meanwhile."""
+def test_without_file_locks_each_node_shows_progress(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """As on some cluster file systems, or if the directory was removed in the meantime."""
     with floor() as opened:
         monkeypatch.setattr(fcntl, "flock", lambda *_words: os.stat(tmp_path / "nothing"))
         assert has_floor(opened)
@@ -147,7 +145,7 @@ def test_without_locks_each_node_tells_how_far_it_is(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize(("fault", "output_tells"), [(Fault, False), (ProgramFault, True)])
-def test_a_fault_ends_as_what_failed(
+def test_fault_is_printed_as_the_result_and_exits_with_code_1(
     fault: type[Fault], output_tells: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def work(_request: dict[str, Any]) -> dict[str, Any]:

@@ -32,14 +32,14 @@ from tests.unit.typed import CHECKOUT, give_collection, typed
         ("a\\=b", "'a\\\\=b'", "NAME=VALUE"),
     ],
 )
-def test_what_reaches_no_variable_is_named_with_the_right_form(text: str, lost: str, form: str) -> None:
+def test_lost_words_are_named_with_the_right_form(text: str, lost: str, form: str) -> None:
     (said,) = lost_words([text])
     assert said.startswith(f"-e {shlex.quote(text)}: {lost} does not belong to a variable")
     assert form in said
 
 
 @pytest.mark.parametrize("words", [["--resume", "--epochs", "1"], ["--note", "it's $5", 'a"b'], ["lr=0.1", "x=2"]])
-def test_the_right_form_brings_all_of_it(words: list[str]) -> None:
+def test_suggested_form_passes_all_words(words: list[str]) -> None:
     (said,) = lost_words([f"launch_args={shlex.join(words)}"])
     form = said.partition("inside the shell's quotes: ")[2].rpartition(". Give each")[0]
     (option, text) = shlex.split(form)
@@ -62,7 +62,7 @@ def test_the_right_form_brings_all_of_it(words: list[str]) -> None:
         *("@job file.yml", '{"launch_args": ["--a", "b"]}', "[1, 2]", "", "launch_args=--fast", "a={{ b + c }}", "a="),
     ],
 )
-def test_what_reaches_its_variable_is_taken(text: str) -> None:
+def test_words_that_reach_a_variable_are_accepted(text: str) -> None:
     assert lost_words([text]) == []
 
 
@@ -74,7 +74,7 @@ PLAYBOOKS = sorted(path.stem for path in (CHECKOUT / "playbooks").glob("*.yml"))
 @pytest.mark.parametrize(
     "playbook", [one if one == "launch" else pytest.param(one, marks=pytest.mark.thorough) for one in PLAYBOOKS]
 )
-def test_each_playbook_refuses_them_before_anything_else(tmp_path: Path, playbook: str) -> None:
+def test_each_playbook_refuses_lost_words_before_contacting_nodes(tmp_path: Path, playbook: str) -> None:
     give_collection(tmp_path)
     (tmp_path / "machines.yml").write_text(
         "training: {hosts: {a: {node_address: 127.0.4.1, ansible_host: 127.0.0.1, ansible_port: 1}}}\n"

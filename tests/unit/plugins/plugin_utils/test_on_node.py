@@ -46,7 +46,7 @@ def on_node(execute: Any, request: dict[str, Any], variables: dict[str, Any] | N
     return call_node(action, "_run.requests", request, {"inventory_hostname": "node0", **(variables or {})})
 
 
-def test_ssh_takes_our_keep_alive_whatever_ansible_cfg_says() -> None:
+def test_ssh_keep_alive_overrides_ansible_cfg() -> None:
     options = {"ssh_args": "-o ControlMaster=auto -o ServerAliveInterval=600"}
     connection = SimpleNamespace(transport="ssh", get_option=options.get, set_option=options.__setitem__)
     for _call in range(2):
@@ -57,12 +57,12 @@ def test_ssh_takes_our_keep_alive_whatever_ansible_cfg_says() -> None:
     assert options["ssh_args"].count("ServerAliveInterval") == 2, "told more than once"
 
 
-def test_an_answer_is_found_among_what_else_is_printed() -> None:
+def test_answer_is_found_among_other_output() -> None:
     answer = {"changed": False, "error": ""}
     assert called(0, f"Welcome!\n{MARK}{json.dumps(answer)}\nbye\n") == answer
 
 
-def test_what_our_code_says_is_a_refusal() -> None:
+def test_error_in_the_answer_is_a_refusal() -> None:
     with pytest.raises(NodeRefusal, match="node0: there is no run first"):
         called(0, MARK + json.dumps({"error": "there is no run first on this node"}))
 
@@ -76,14 +76,14 @@ def test_what_our_code_says_is_a_refusal() -> None:
         (127, "", "sh: 1: exec: /usr/bin/python3: not found", "there is no Python to run"),
     ],
 )
-def test_what_comes_of_no_answer_is_no_refusal(rc: int, stdout: str, stderr: str, text: str) -> None:
+def test_missing_answer_is_a_failure_but_not_a_refusal(rc: int, stdout: str, stderr: str, text: str) -> None:
     with pytest.raises(AnsibleActionFail, match=text) as caught:
         called(rc, stdout, stderr)
     assert not isinstance(caught.value, NodeRefusal)
 
 
 @pytest.mark.parametrize("interpreter", ["", "/opt/my python/bin/python3"])
-def test_any_login_shell_reads_the_command_as_it_is(interpreter: str) -> None:
+def test_command_is_safe_for_any_login_shell(interpreter: str) -> None:
     """csh takes no newline in quotes and expands `!` there too; fish takes a backslash in single quotes for its own."""
     given: list[str] = []
 
@@ -96,7 +96,7 @@ def test_any_login_shell_reads_the_command_as_it_is(interpreter: str) -> None:
     assert "operation" not in given[0], "the request is in argv"
 
 
-def test_a_run_that_a_node_does_not_have_is_refused_by_the_node_itself(tmp_path: Any) -> None:
+def test_node_refuses_a_run_it_does_not_have(tmp_path: Any) -> None:
     def execute(command: str, in_data: bytes, **_more: Any) -> dict[str, Any]:
         done = subprocess.run(["sh", "-c", command], input=in_data, capture_output=True, check=False, timeout=300)
         return {"rc": done.returncode, "stdout": done.stdout.decode(), "stderr": done.stderr.decode()}
@@ -120,7 +120,7 @@ def imported(tree: ast.AST) -> set[str]:
     return found
 
 
-def test_what_a_module_needs_on_the_node_is_what_it_imports() -> None:
+def test_modules_needed_on_the_node_are_those_imported() -> None:
     for path in MODULE_UTILS.rglob("*.py"):
         name = ".".join(path.relative_to(MODULE_UTILS).with_suffix("").parts)
         assert imports_of(name) == imported(ast.parse(source_of(name))), name

@@ -1,4 +1,4 @@
-"""Which files of a run's nodes are brought, and in which parts."""
+"""Which files are fetched from a run's nodes, and in which parts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._output_choice imp
 
 
 @pytest.mark.parametrize("name", ["run/last.pt", "work/out/.hidden/a b", "root/scratch/x", "run/..a", "run/\u00e9"])
-def test_a_name_below_the_directory(name: str) -> None:
+def test_name_inside_the_directory_is_safe(name: str) -> None:
     assert is_safe(name)
 
 
@@ -48,7 +48,7 @@ def test_a_name_below_the_directory(name: str) -> None:
         *("other/x", "../run/x", "run/a\0b", "run/" + "x/" * 3000 + "x", "run/\udcff"),
     ],
 )
-def test_a_name_that_leads_elsewhere_is_refused(name: object) -> None:
+def test_unsafe_name_is_refused(name: object) -> None:
     assert not is_safe(name)
     files, refused = outputs_of([{"name": name, "size": 1, "mtime": 1}])
     assert files == [] and len(refused) == 1 and refused[0].isascii() and len(refused[0]) <= 200
@@ -66,12 +66,12 @@ def test_a_name_that_leads_elsewhere_is_refused(name: object) -> None:
         None,
     ],
 )
-def test_what_is_no_file_is_refused(told: Any) -> None:
+def test_invalid_file_entry_is_refused(told: Any) -> None:
     assert outputs_of([told])[0] == [] and len(outputs_of([told])[1]) == 1
     assert outputs_of(told if isinstance(told, dict) else None) == ([], [])
 
 
-def test_a_name_comes_once() -> None:
+def test_duplicate_name_is_refused() -> None:
     one = {"name": "run/a", "size": 1, "mtime": 1}
     assert outputs_of([one, {**one, "size": 2}]) == ([Output("run/a", 1, 1)], ["'run/a'"])
 
@@ -79,7 +79,7 @@ def test_a_name_comes_once() -> None:
 A, B, C = Output("run/a", 5, 1), Output("run/a", 6, 1), Output("run/b", 5, 2)
 
 
-def test_what_several_nodes_have_comes_once_from_the_first() -> None:
+def test_same_file_on_several_nodes_is_fetched_once_from_the_first() -> None:
     files = {"n0": [A, C], "n1": [A], "n2": [B, C]}
     assert to_compare(files) == {"n0": ["run/a", "run/b"], "n1": ["run/a"], "n2": ["run/b"]}
     same: dict[str, dict[str, Any]] = {"n0": {"run/a": "x", "run/b": "y"}, "n1": {"run/a": "x"}, "n2": {"run/b": "y"}}
@@ -89,7 +89,7 @@ def test_what_several_nodes_have_comes_once_from_the_first() -> None:
     assert each_once(files, {}) == files
 
 
-def test_what_is_here_does_not_come_again_and_half_a_file_goes_on(tmp_path: Path) -> None:
+def test_complete_file_is_not_fetched_again_and_partial_one_resumes(tmp_path: Path) -> None:
     assert missing(tmp_path, [A, C]) == [Left(A, 0), Left(C, 0)]
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "a").write_bytes(b"12345")
@@ -104,7 +104,7 @@ def test_what_is_here_does_not_come_again_and_half_a_file_goes_on(tmp_path: Path
 
 
 @given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50)), max_size=20), st.integers(1, 30), st.integers(1, 5))
-def test_parts_are_all_that_is_missing_in_order_and_no_call_is_too_large(
+def test_pieces_cover_all_missing_bytes_within_the_limits_of_a_call(
     sizes: list[tuple[int, int]], most: int, parts: int
 ) -> None:
     before = _output_choice.MOST_PARTS

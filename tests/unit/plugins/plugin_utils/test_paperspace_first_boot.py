@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The script of the first boot is run here, in a directory that stands for a machine's root."""
+"""The first-boot script, run in a directory that stands for a machine's root."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def boot(root: Path, script: str) -> str:
     return (root / "told").read_text()
 
 
-def test_it_lets_the_key_in_once_and_watches_from_then_on(tmp_path: Path) -> None:
+def test_first_boot_authorizes_key_once_and_starts_idle_watch(tmp_path: Path) -> None:
     script = first_boot(KEY, watch_files("2h", "False"))
     boot(tmp_path, script)
     told = boot(tmp_path, script)
@@ -60,13 +60,13 @@ def test_it_lets_the_key_in_once_and_watches_from_then_on(tmp_path: Path) -> Non
     assert "systemctl enable --now muster_idle_watch.timer" in told
 
 
-def test_without_a_key_the_watch_alone_and_without_both_no_script(tmp_path: Path) -> None:
+def test_key_is_optional_and_nothing_to_do_gives_no_script(tmp_path: Path) -> None:
     boot(tmp_path, first_boot("", watch_files("30m", "24h")))
     assert not (tmp_path / "home").exists()
     assert first_boot("", {}) == ""
 
 
-def test_no_key_of_the_api_is_on_a_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_script_does_not_contain_the_api_key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PAPERSPACE_API_KEY", "a-key-that-nobody-may-read")
     script = first_boot(KEY, watch_files("30m", "24h"))
     assert "a-key-that-nobody-may-read" not in script
@@ -74,13 +74,13 @@ def test_no_key_of_the_api_is_on_a_machine(monkeypatch: pytest.MonkeyPatch) -> N
     assert len(script) < 50_000, "a request of more than 100 kB is refused"
 
 
-def test_another_text_is_another_script() -> None:
+def test_different_content_gives_different_script_name() -> None:
     names = {first_boot_name("bert", first_boot(KEY, watch_files("30m", ttl))) for ttl in ("24h", "48h")}
     assert len(names) == 2
 
 
 @pytest.mark.parametrize(("told", "word", "seconds"), [("30M", "30m", 1800), ("2d", "2d", 172800), ("No", None, None)])
-def test_limits(told: str, word: str | None, seconds: float | None) -> None:
+def test_age_limit_is_normalized_and_no_is_refused(told: str, word: str | None, seconds: float | None) -> None:
     if word is None:
         with pytest.raises(PlanRefused, match="ttl is 'No'. Needed: a number and its unit"):
             limit_word("ttl", told)
@@ -90,6 +90,6 @@ def test_limits(told: str, word: str | None, seconds: float | None) -> None:
 
 
 @pytest.mark.parametrize("told", ["14m", "0h", "1.5h", "", "24", "24h; rm", "٣h"])
-def test_what_is_no_limit_is_refused(told: str) -> None:
+def test_invalid_age_limit_is_refused(told: str) -> None:
     with pytest.raises(PlanRefused, match="at least 15m, or off"):
         limit_word("idle_after", told)

@@ -62,7 +62,7 @@ def test_options_choose_machines(wanted: dict[str, Any], names: list[str]) -> No
     assert kept(MIXED, **wanted) == names
 
 
-def test_a_cluster_is_its_network_and_its_names() -> None:
+def test_cluster_is_selected_by_network_and_node_names() -> None:
     """The same rule as that by which machines are removed."""
     networks = [network(1, name="muster-bert"), network(2, name="muster-bert-2")]
     machines = [
@@ -80,7 +80,7 @@ def test_a_cluster_is_its_network_and_its_names() -> None:
 @pytest.mark.parametrize(
     ("usage", "storage", "price"), [(3.78, 0.0104, 3.7904), (3.78, None, 3.78), (None, 0.0104, None), ("?", 1, None)]
 )
-def test_a_machines_price(usage: Any, storage: Any, price: float | None) -> None:
+def test_price_is_usage_plus_storage_rate_or_absent(usage: Any, storage: Any, price: float | None) -> None:
     variables = paperspace_hosts.host_variables(machine(0, usageRate=usage, storageRate=storage))
     assert variables.get("node_price_per_hour", None) == price
     assert ("node_price_per_hour" in variables) == (price is not None)
@@ -94,12 +94,12 @@ def test_a_machines_price(usage: Any, storage: Any, price: float | None) -> None
         ({"private_network": "mine", "region": "ams1"}, r"'mine' in region ams1; there are: twin \(nw0000003\)"),
     ],
 )
-def test_a_network_that_does_not_exist_or_is_not_the_only_one(wanted: dict[str, Any], text: str) -> None:
+def test_unknown_or_ambiguous_network_is_refused(wanted: dict[str, Any], text: str) -> None:
     with pytest.raises(SelectionError, match=text):
         kept(MIXED, **wanted)
 
 
-def test_why_nothing_is_left() -> None:
+def test_empty_selection_says_what_each_option_left_out() -> None:
     chosen, left_out = select(MIXED, NETWORKS, Selection(region="ny2", names=["a-1"]))
     assert chosen == []
     assert paperspace_hosts.nothing_left(len(MIXED), left_out) == (
@@ -113,7 +113,7 @@ def test_why_nothing_is_left() -> None:
 
 
 @given(st.randoms())
-def test_ranks_do_not_depend_on_the_order_of_the_answer(shuffle: random.Random) -> None:
+def test_ranks_do_not_depend_on_the_order_of_the_api_answer(shuffle: random.Random) -> None:
     machines = [
         machine(5, id="old", dtCreated="2025-11-02T15:09:51Z"),
         machine(4, id="older-by-zone", dtCreated="2025-11-02T16:09:50+01:00"),
@@ -157,7 +157,7 @@ def test_ranks_do_not_depend_on_the_order_of_the_answer(shuffle: random.Random) 
         ({"publicIp": "{{ evil }}"}, r"without a public address: node-2"),
     ],
 )
-def test_machines_that_cannot_be_one_cluster_are_named(changes: dict[str, Any], text: str) -> None:
+def test_machines_that_cannot_form_one_cluster_are_named(changes: dict[str, Any], text: str) -> None:
     with pytest.raises(SelectionError, match=text):
         paperspace_hosts.hosts([machine(0), machine(1), machine(2, **changes)], NETWORKS)
 
@@ -167,7 +167,7 @@ def test_long_messages_name_some_machines_and_count_the_others() -> None:
         paperspace_hosts.hosts([machine(n, publicIp=None) for n in range(100)], NETWORKS)
 
 
-def test_a_region_in_two_forms_is_one_region() -> None:
+def test_both_forms_of_a_region_name_are_one_region() -> None:
     hosts = paperspace_hosts.hosts([machine(0), machine(1, region="East Coast (NY2)")], NETWORKS)
     assert [host.variables["paperspace_region"] for host in hosts] == ["ny2", "ny2"]
 
@@ -192,14 +192,14 @@ def test_a_region_in_two_forms_is_one_region() -> None:
         (["twin", "twin", "twin-ps000000"], ["twin-ps000000-f5ae6fe95aa2", "twin-ps000001", "twin-ps000000"]),
     ],
 )
-def test_host_names(names: list[str], expected: list[str]) -> None:
+def test_machine_names_become_valid_unique_host_names(names: list[str], expected: list[str]) -> None:
     machines = [machine(number, name=name) for number, name in enumerate(names)]
     assert paperspace_hosts.host_names(machines, ["name"]) == expected
 
 
 @given(st.lists(st.tuples(st.text(min_size=1), st.text() | st.from_regex(r"[a-z{-]{1,4}"))))
 @example([("IMPLICIT_LOCALHOST", ""), ("all", "all"), ("training", "one")])
-def test_host_names_are_legal_and_unique_whatever_the_api_says(ids_and_names: list[tuple[str, str]]) -> None:
+def test_host_names_are_valid_and_unique_for_any_api_answer(ids_and_names: list[tuple[str, str]]) -> None:
     machines = [{"id": i, "name": n} for i, n in dict(ids_and_names).items()]
     names = paperspace_hosts.host_names(machines, ["name"])
     assert len({name.casefold() for name in names}) == len(machines)
@@ -216,14 +216,14 @@ def test_host_names_are_legal_and_unique_whatever_the_api_says(ids_and_names: li
         (["public_ip"], "ps000000"),
     ],
 )
-def test_what_hosts_are_called_by(preferences: list[str], name: str) -> None:
+def test_host_name_follows_the_order_of_preferences(preferences: list[str], name: str) -> None:
     assert paperspace_hosts.host_names([machine(0, publicIp=None)], preferences) == [name]
 
 
 # --- What is known of them
 
 
-def test_both_typings_give_the_same_variables() -> None:
+def test_both_api_typings_give_the_same_variables() -> None:
     documented = machine(0)
     accelerator = documented["accelerators"][0]
     observed = documented | {
@@ -244,12 +244,12 @@ def test_both_typings_give_the_same_variables() -> None:
         ({"accelerators": None, "machineType": "A4000"}, 1, 1),
     ],
 )
-def test_a_slot_a_gpu_and_one_for_a_machine_without(changes: dict[str, Any], gpus: int, slots: int) -> None:
+def test_node_has_one_slot_per_gpu_and_at_least_one(changes: dict[str, Any], gpus: int, slots: int) -> None:
     variables = paperspace_hosts.host_variables(machine(0, **changes))
     assert (variables["paperspace_gpu_count"], variables["node_slots"]) == (gpus, slots)
 
 
-def test_addresses_users_and_networks() -> None:
+def test_host_has_address_user_and_network_variables() -> None:
     (public,) = paperspace_hosts.hosts([machine(0)], NETWORKS)
     assert public.variables["ansible_host"] == "198.18.0.10"
     assert public.variables["node_address"] == "10.64.0.10"

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a project says that it requires, in the ways in which projects say it."""
+"""What a project requires, in the forms in which projects declare it."""
 
 from __future__ import annotations
 
@@ -34,21 +34,21 @@ def required(directory: Path, **files: str) -> str:
     return found["texts"]["requirements.txt"]
 
 
-def test_nothing_is_required_where_nothing_says_so(tmp_path: Path) -> None:
+def test_project_without_requirements_gives_none(tmp_path: Path) -> None:
     assert read_project("") is None and read_project(str(tmp_path / "none")) is None
     assert project(tmp_path) is None
     assert project(tmp_path, toml="[tool.ruff]\nline-length = 100\n") is None
     assert project(tmp_path, txt="# nothing yet\n\n") is None
 
 
-def test_requirements_come_before_the_dependencies_of_pyproject(tmp_path: Path) -> None:
+def test_requirements_txt_takes_precedence_over_pyproject(tmp_path: Path) -> None:
     assert required(tmp_path, toml=PYPROJECT) == "torch\ntransformers>=4\n"
     assert required(tmp_path, txt="six\n") == "six\n"
     found = read_project(str(tmp_path))
     assert found and found["file"] == "requirements.txt"
 
 
-def test_files_that_it_names_come_along(tmp_path: Path) -> None:
+def test_included_requirement_files_are_read_too(tmp_path: Path) -> None:
     files = {
         "txt": "-r more/a.txt\n--constraint=c.txt  # all\n-r https://example.org/r.txt\n-rmore/a.txt\n",
         "more/a.txt": "six\n--requirement ../b.txt\n",
@@ -62,7 +62,7 @@ def test_files_that_it_names_come_along(tmp_path: Path) -> None:
     assert again and again["digest"] != found["digest"]
 
 
-def test_words_that_are_no_requirement_change_nothing(tmp_path: Path) -> None:
+def test_comments_and_spacing_do_not_change_the_digest(tmp_path: Path) -> None:
     first = project(tmp_path, txt="six\nname @ https://example.org/a#b\n")
     second = project(tmp_path, txt="# why\n  six   # needed\n\nname @ https://example.org/a#b\n")
     third = project(tmp_path, txt="six\nname @ https://example.org/a#c\n")
@@ -71,11 +71,11 @@ def test_words_that_are_no_requirement_change_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("line", ["-e .", ".", "./", "--editable=.", "-e . # mine"])
-def test_the_project_itself_stands_for_its_dependencies(line: str, tmp_path: Path) -> None:
+def test_reference_to_the_project_itself_becomes_its_dependencies(line: str, tmp_path: Path) -> None:
     assert required(tmp_path, toml=PYPROJECT, txt=f"six\n{line}\n") == "six\ntorch\ntransformers>=4\n"
 
 
-def test_with_extras_for_theirs_too(tmp_path: Path) -> None:
+def test_extras_of_the_project_add_their_dependencies(tmp_path: Path) -> None:
     assert required(tmp_path, toml=PYPROJECT, txt="-e .[train]\n") == "torch\ntransformers>=4\ndatasets\n"
 
 
@@ -92,7 +92,7 @@ def test_with_extras_for_theirs_too(tmp_path: Path) -> None:
         ({"toml": "[project]\ndependencies = [1]\n"}, "dependencies are texts"),
     ],
 )
-def test_what_cannot_be_installed_so_is_said(files: dict[str, str], said: str, tmp_path: Path) -> None:
+def test_requirements_that_cannot_be_installed_are_refused(files: dict[str, str], said: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=said):
         project(tmp_path, **files)
 
@@ -100,5 +100,5 @@ def test_what_cannot_be_installed_so_is_said(files: dict[str, str], said: str, t
 @pytest.mark.parametrize(
     "line", ["-e git+https://example.org/a.git", "name @ file:///x", "a.b==1", "--pre", "-i https://x"]
 )
-def test_all_else_is_left_to_pip(line: str, tmp_path: Path) -> None:
+def test_all_other_lines_are_left_to_pip(line: str, tmp_path: Path) -> None:
     assert required(tmp_path, txt=line + "\n") == line + "\n"

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Questions in JMESPath, and what is said of those that are none."""
+"""JMESPath queries, and the errors for invalid ones."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ STATUS = {"nodes": [{"node": "a", "state": "running", "since": 7.0}, {"node": "b
         ("nobody", None),
     ],
 )
-def test_what_is_found(query: str, found: Any) -> None:
+def test_query_returns_expected_value(query: str, found: Any) -> None:
     assert ask(query, STATUS) == found
 
 
@@ -44,7 +44,7 @@ def test_what_is_found(query: str, found: Any) -> None:
         ("(" * 5000, "nested too deeply"),
     ],
 )
-def test_a_bad_one_is_one_line_that_says_where(query: str, words: str) -> None:
+def test_invalid_query_gives_one_line_error_naming_the_fault(query: str, words: str) -> None:
     with pytest.raises(QueryError) as wrong:
         ask(query, STATUS)
     assert words in str(wrong.value)
@@ -52,14 +52,14 @@ def test_a_bad_one_is_one_line_that_says_where(query: str, words: str) -> None:
 
 
 @given(st.text(max_size=30))
-def test_nothing_but_one_line_comes_of_any_text(query: str) -> None:
+def test_any_query_text_gives_a_result_or_a_one_line_error(query: str) -> None:
     try:
         ask(query, STATUS)
     except QueryError as wrong:
         assert str(wrong).isprintable()
 
 
-def test_without_the_library_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_jmespath_error_names_install_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "jmespath", None)
     with pytest.raises(QueryError, match="-m pip install jmespath"):
         ask("nodes", STATUS)

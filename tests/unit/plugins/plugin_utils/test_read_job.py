@@ -1,4 +1,4 @@
-"""From the arguments of launch_plan to a job, or to all that is wrong with them."""
+"""The arguments of launch_plan become a job, or a list of all that is wrong with them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def problems(**given: Any) -> list[str]:
     return str(caught.value).split("\n")
 
 
-def test_a_job_of_nothing_but_a_script() -> None:
+def test_job_with_only_a_script_has_defaults() -> None:
     job = read_job(arguments())
     assert (job.launcher, job.rdzv_backend, job.script, job.interpreter) == (
         "torchrun",
@@ -48,18 +48,20 @@ def test_a_job_of_nothing_but_a_script() -> None:
         ({"max_restarts": 5}, "static", None, 5),
     ],
 )
-def test_what_a_range_of_nodes_means(given: dict[str, Any], backend: str, least: int | None, restarts: int) -> None:
+def test_nnodes_range_sets_backend_minimum_and_restarts(
+    given: dict[str, Any], backend: str, least: int | None, restarts: int
+) -> None:
     job = read_job(arguments(**given))
     assert (job.rdzv_backend, job.min_nnodes, job.max_restarts) == (backend, least, restarts)
 
 
-def test_no_program_is_no_program_in_the_directory() -> None:
+def test_program_gets_dot_slash_but_empty_script_stays_empty() -> None:
     job = read_job(arguments(script="", no_python=True), target_needed=False)
     assert job.script == ""
     assert read_job(arguments(script="train.sh", no_python=True)).script == "./train.sh"
 
 
-def test_only_the_names_of_the_environment_are_part_of_the_job() -> None:
+def test_job_keeps_only_the_names_of_environment_variables() -> None:
     job = read_job(arguments(environment={"WANDB_API_KEY": "s3cr3t"}))
     assert job.variables == ("WANDB_API_KEY",)
     assert "s3cr3t" not in repr(job)
@@ -84,12 +86,12 @@ def test_only_the_names_of_the_environment_are_part_of_the_job() -> None:
         ({"environment": {"RANK": "0"}}, "RANK is set by the launcher"),
     ],
 )
-def test_what_is_wrong_is_said(given: dict[str, Any], words: str) -> None:
+def test_invalid_argument_is_reported(given: dict[str, Any], words: str) -> None:
     (problem,) = problems(**given)
     assert words in problem
 
 
-def test_all_that_is_wrong_is_said_at_once() -> None:
+def test_all_invalid_arguments_are_reported_at_once() -> None:
     assert len(problems(script="", nnodes="0", run_id="-", master_port=1, stop_grace=-1, environment={"1": "x"})) == 6
 
 
@@ -104,7 +106,7 @@ def test_all_that_is_wrong_is_said_at_once() -> None:
         ("x" * 100 + ".py", "", "x" * 30),
     ],
 )
-def test_a_fresh_name_tells_what_and_when(script: str, module: str, stem: str) -> None:
+def test_fresh_run_id_contains_program_name_and_time(script: str, module: str, stem: str) -> None:
     run_id = fresh_run_id(script, module)
     assert SAFE_RUN_ID.match(run_id)
     assert re.fullmatch(re.escape(stem) + r"-\d{8}-\d{6}-[0-9a-f]{4}", run_id)

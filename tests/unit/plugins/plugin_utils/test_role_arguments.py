@@ -30,16 +30,18 @@ from ansible_collections.muster.training.plugins.plugin_utils._role_arguments im
         ({"port": "a", "a": 1}, {"port": "a", "a": 2}, True),
     ],
 )
-def test_nodes_that_share_a_value(one: dict[str, Any], other: dict[str, Any], together: bool) -> None:
+def test_nodes_share_a_value_only_if_nothing_it_reads_differs(
+    one: dict[str, Any], other: dict[str, Any], together: bool
+) -> None:
     assert sharing(["port"], {"n1": one, "n2": other}) == ([["n1", "n2"]] if together else [["n1"], ["n2"]])
 
 
-def test_what_a_variable_reads() -> None:
+def test_variables_read_by_a_variable_are_found() -> None:
     variables = {"a": {"x": ["{{ b | default(c) }}"]}, "b": "{{ d }}", "e": "{{ f }}"}
     assert read_by(["a"], variables) == {"a", "b", "c", "d", "default"}
 
 
-def test_a_wrong_value_is_said_once() -> None:
+def test_wrong_value_is_reported_once() -> None:
     wrong = [("r", "w", ["n1"]), ("s", "w", ["n2"]), ("r", "w", ["n2", "n3"]), ("r", "v", ["n3"])]
     assert refusals(wrong, 3) == [
         "the role r refuses a value: w",

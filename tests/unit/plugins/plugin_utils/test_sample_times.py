@@ -1,4 +1,4 @@
-"""Times of samples, read in another zone than that of the node which wrote them."""
+"""Sample times, read in a time zone other than that of the node that wrote them."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ def clock(moment: float, zone: str) -> Any:
     st.floats(0.0, 2.0**32),
     st.sampled_from(["UTC", BERLIN, "America/New_York", "Asia/Kolkata", "Australia/Lord_Howe", "Pacific/Kiritimati"]),
 )
-def test_a_time_means_the_same_wherever_the_node_is(moment: float, zone: str) -> None:
+def test_time_is_read_correctly_from_any_time_zone(moment: float, zone: str) -> None:
     read = epoch_seconds(written(moment, zone), clock(moment, zone), after=moment)
     assert read == pytest.approx(moment, abs=0.0011)
 
 
 @pytest.mark.parametrize("change", [SUMMER_ENDS, SUMMER_BEGINS])
 @pytest.mark.parametrize("packed", [-7200.0, 7200.0])
-def test_a_run_across_a_change_of_summer_time_has_no_gap_and_no_fold(change: float, packed: float) -> None:
+def test_run_across_a_dst_change_has_no_gap_and_no_fold(change: float, packed: float) -> None:
     """Whether the files were packed before or after the change."""
     moments = [change + 15.0 * number for number in range(-300, 300)]
     told, last = [], 0.0
@@ -57,13 +57,13 @@ def test_a_run_across_a_change_of_summer_time_has_no_gap_and_no_fold(change: flo
     assert told == pytest.approx(moments)
 
 
-def test_where_the_zone_is_not_known_its_offset_is_taken() -> None:
+def test_unknown_or_wrong_zone_falls_back_to_the_utc_offset() -> None:
     for zone in ("", "No/Where", "../../etc/passwd", "x" * 5000, "\0", "Asia/Tokyo"):  # the last one does not fit
         node: Clock = {"utc_offset": 3600, "now": SUMMER_ENDS, "zone": zone}
         assert epoch_seconds("2026/10/25 02:00:00.000", node) == SUMMER_ENDS, ascii(zone)[:40]
 
 
-def test_a_time_that_is_none() -> None:
+def test_invalid_time_gives_none() -> None:
     for text in ("", "[N/A]", "2026/13/01 00:00:00", "2026/02/30 00:00:00.5", "0000/01/01 00:00:00", "10:15:00"):
         assert epoch_seconds(text, clock(SUMMER_ENDS, BERLIN)) is None, text
 
@@ -82,11 +82,11 @@ def test_a_time_that_is_none() -> None:
         {"utc_offset": 0, "now": float("inf"), "zone": "UTC"},
     ],
 )
-def test_what_is_no_clock(told: Any) -> None:
+def test_invalid_clock_gives_none(told: Any) -> None:
     assert clock_of(told) is None
 
 
-def test_a_node_tells_its_zone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_node_clock_reports_its_time_zone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TZ", raising=False)
     link = tmp_path / "localtime"
     link.symlink_to("/usr/share/zoneinfo/Asia/Kolkata")

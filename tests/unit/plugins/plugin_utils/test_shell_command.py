@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A shell where a rank would be: by ssh or here, beside the job's interpreter or in its image."""
+"""A shell where a rank would run: over ssh or on this machine, with the job's interpreter or in its image."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FACTS: dict[str, Any] = {
 }
 
 
-def test_the_environment_and_directory_of_a_rank() -> None:
+def test_shell_has_environment_and_directory_of_a_rank() -> None:
     assert script_of(make_job(), FACTS) == (
         "export PATH='/opt/my env/bin':$PATH NCCL_SOCKET_IFNAME==ens5 NCCL_SOCKET_FAMILY=AF_INET "
         "GLOO_SOCKET_IFNAME=ens5 TP_SOCKET_IFNAME=ens5; cd '/data/my project'; exec \"$SHELL\" -i"
@@ -33,7 +33,7 @@ def test_the_environment_and_directory_of_a_rank() -> None:
     assert script_of(make_job(), bare) == "cd '/data/my project'; exec \"$SHELL\" -i"
 
 
-def test_in_the_image_of_the_job_or_the_container_of_a_run() -> None:
+def test_shell_opens_in_image_of_the_job_or_container_of_a_run() -> None:
     job = make_job(image="torch:1", container_mounts=("/data:/data:ro",), variables=("TOKEN",))
     words = shlex.split(script_of(job, FACTS))
     assert words[:7] == ["exec", "docker", "run", "--rm", "--interactive", "--tty", "--pull=never"]
@@ -45,7 +45,7 @@ def test_in_the_image_of_the_job_or_the_container_of_a_run() -> None:
     )
 
 
-def test_as_ansible_would_log_in() -> None:
+def test_login_uses_the_connection_settings_of_ansible() -> None:
     host = {
         "ansible_host": "203.0.113.2",
         "ansible_port": 2222,

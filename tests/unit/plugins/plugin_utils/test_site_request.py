@@ -55,7 +55,7 @@ def test_tags_select_what_ansible_selects(only: list[str], skip: list[str]) -> N
         assert is_selected(one, only, skip) == task.evaluate_tags(only, skip, {}), (one.name, only, skip)
 
 
-def test_a_tag_that_no_role_has_is_named_with_the_nearest_or_with_all() -> None:
+def test_unknown_tag_is_named_with_the_nearest_or_all_tags() -> None:
     assert unknown_tags("--tags", ["opn_mpi", "data", "all", "never"], ROLES) == [
         "--tags opn_mpi: no role has this tag; did you mean open_mpi?"
     ]
@@ -112,17 +112,17 @@ def test_a_tag_that_no_role_has_is_named_with_the_nearest_or_with_all() -> None:
         ),
     ],
 )
-def test_a_tag_that_leads_to_nothing_is_named(only: list[str], skip: list[str], on: list[str], said: list[str]) -> None:
+def test_tag_that_selects_nothing_is_named(only: list[str], skip: list[str], on: list[str], said: list[str]) -> None:
     assert idle_tags(only, skip, ROLES, lambda one: one.name in on) == said
 
 
-def test_a_tag_that_names_a_role_is_not_saved_by_one_that_prepares_it() -> None:
+def test_tag_of_a_disabled_role_is_idle_even_if_another_role_has_it() -> None:
     roles = [role("pytorch", "open_mpi"), MPI]
     assert idle_tags(["open_mpi"], [], roles, lambda one: one.name == "pytorch")
     assert not idle_tags(["open_mpi"], [], roles, lambda one: one.name == "open_mpi")
 
 
-def test_a_switch_of_a_role_that_the_tags_leave_out_is_named() -> None:
+def test_switch_of_a_role_excluded_by_tags_is_named() -> None:
     assert idle_switches(["open_mpi_enabled"], ["all"], [], ROLES) == []
     assert idle_switches(["open_mpi_enabled"], ["open_mpi"], [], ROLES) == []
     for only, skip in ((["code"], []), (["all"], ["open_mpi"])):
@@ -168,11 +168,11 @@ def test_a_variable_that_nothing_reads_is_named(tmp_path: Path, typed: str, said
     assert unread_variables(typed.split(), roles, lambda one: one.name == "code", others, lambda: {"region"}) == said
 
 
-def test_the_words_of_a_value_are_found_however_deep() -> None:
+def test_words_of_nested_values_are_found() -> None:
     assert words_in({"a": ["{{ region }}-x", {"b": ("my_zone", 3)}]}) == {"region", "x", "my_zone"}
 
 
-def test_the_collections_of_the_roles_are_found_in_their_tasks(tmp_path: Path) -> None:
+def test_needed_collections_are_found_in_the_tasks_of_roles(tmp_path: Path) -> None:
     (tmp_path / "code" / "tasks").mkdir(parents=True)
     (tmp_path / "code" / "tasks" / "main.yml").write_text(
         "- name: A\n  ansible.builtin.command: x\n- name: B\n  block:\n    - name: C\n      ansible.posix.sysctl:\n"
@@ -181,6 +181,6 @@ def test_the_collections_of_the_roles_are_found_in_their_tasks(tmp_path: Path) -
     assert needed_collections([CODE._replace(path=tmp_path / "code")]) == {"ansible.posix": ["code"]}
 
 
-def test_variables_of_files_do_not_count_as_typed() -> None:
+def test_variables_from_files_do_not_count_as_typed() -> None:
     words = ("@job.yml", "a=1 b='x y'", '{"c": [1, !unsafe "{x}"], "d": !vault "$ANSIBLE", "e": !own {"f": 2}}')
     assert typed_variables(words) == {"a": "1", "b": "x y", "c": [1, "{x}"], "d": "$ANSIBLE", "e": {"f": 2}}

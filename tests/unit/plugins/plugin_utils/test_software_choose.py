@@ -95,7 +95,9 @@ def refused(*nodes: Node, **wishes: str) -> str:
         ([node(gpu=H100)], {"torch": "2.10.0", "flash": "2.9.0"}, ("python3", "2.10.0", "cu130", "2.9.0")),
     ],
 )
-def test_what_is_chosen(nodes: list[Node], wishes: dict[str, str], expected: tuple[str, ...]) -> None:
+def test_expected_software_is_chosen_for_nodes_and_wishes(
+    nodes: list[Node], wishes: dict[str, str], expected: tuple[str, ...]
+) -> None:
     assert chosen(*nodes, **wishes) == expected
 
 
@@ -215,12 +217,12 @@ def test_a_refusal_names_what_would_fit(nodes: list[Node], wishes: dict[str, str
     assert message.count("Needed:") == 1
 
 
-def test_the_settings_that_a_refusal_names_do_fit() -> None:
+def test_settings_named_in_a_refusal_do_fit() -> None:
     assert chosen(node(gpu=P4000), cuda="12.6")[2] == "cu126"
     assert chosen(node(gpu=H100), flash="2.8.3", torch="2.8.0", cuda="12.9")[3] == "2.8.3"
 
 
-def test_the_reasons() -> None:
+def test_each_choice_is_explained_with_a_reason() -> None:
     assert why(focal("a", P4000), focal("b", P4000)) == [
         "Python 3.12: uv brings it; torch 2.13.0 has no wheel for Python 3.8 (python3 of the nodes; found: 3.8.10 on "
         "a, b)",
@@ -244,12 +246,12 @@ def test_the_reasons() -> None:
     assert why(node())[2] == "the CPU: no node has a GPU"
 
 
-def test_many_nodes_are_not_all_named() -> None:
+def test_reasons_stay_short_with_many_nodes() -> None:
     lines = why(*(focal(f"node{number}", T4) for number in range(64)))
     assert all(len(line) < 400 for line in lines)
 
 
-def test_companions_are_of_the_release_that_was_made_for_this_torch() -> None:
+def test_companion_packages_match_the_torch_release() -> None:
     assert choose.requirements("2.5.1", ["torchvision", "torchaudio", "numpy<2"]) == [
         "torch==2.5.1",
         "torchvision==0.20.*",
@@ -258,7 +260,7 @@ def test_companions_are_of_the_release_that_was_made_for_this_torch() -> None:
     ]
 
 
-def test_each_release_of_flash_attention_is_for_a_torch_that_is_known() -> None:
+def test_each_flash_attention_release_fits_a_known_torch() -> None:
     for release, flash in FLASH_ATTENTION.items():
         assert set(flash.torches) & set(TORCH), release
         fitting = [

@@ -75,13 +75,13 @@ def test_the_tables_are_in_order() -> None:
         assert {build // 10 for build in one.builds} <= set(LEAST_DRIVER)
 
 
-def test_the_python_that_is_brought_is_one_for_every_torch_and_the_newer_flash_attentions() -> None:
+def test_brought_python_suits_every_torch_and_newer_flash_attention() -> None:
     assert all(one.pythons[0] <= BROUGHT_PYTHON <= one.pythons[1] for one in TORCH.values())
     newer = [one for release, one in FLASH_ATTENTION.items() if version_tuple(release) >= (2, 6)]
     assert all(one.pythons[0] <= BROUGHT_PYTHON <= one.pythons[1] for one in newer)
 
 
-def test_pascal_and_volta_are_in_old_builds_alone_since_torch_2_8() -> None:
+def test_newer_torch_supports_pascal_and_volta_only_in_cuda_12_6_builds() -> None:
     for minor, one in TORCH.items():
         pascal = [build for build, archs in one.builds.items() if "sm_60" in archs.split()]
         volta = [build for build, archs in one.builds.items() if "sm_70" in archs.split()]

@@ -27,7 +27,7 @@ STOP = "stop it (ansible-playbook stop.yml -e run_id=first), or wait"
         ("launch.yml", constants.DEFAULT_HOST_LIST, "ansible-playbook stop.yml"),
     ],
 )
-def test_the_playbook_beside_the_one_in_use_with_the_same_inventory(
+def test_suggested_command_keeps_playbook_directory_and_inventory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, playbook: str, inventory: list[str], typed: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -39,7 +39,7 @@ def test_the_playbook_beside_the_one_in_use_with_the_same_inventory(
     assert as_typed(STOP, called) == f"stop it ({typed} -e run_id=first), or wait"
 
 
-def test_what_is_no_command_stays(tmp_path: Path) -> None:
+def test_text_stays_unchanged_without_a_command_or_known_playbook(tmp_path: Path) -> None:
     called = {"args": ("launch.yml",), "inventory": ("machines.yml",)}
     assert (
         as_typed("see stop.yml, or ansible-playbook of yours", called) == "see stop.yml, or ansible-playbook of yours"
@@ -57,7 +57,7 @@ def test_what_is_no_command_stays(tmp_path: Path) -> None:
         (('{"code_source": "/me/my project"}',), " -e code_source='/me/my project'"),
     ],
 )
-def test_a_command_that_brings_code_says_which(
+def test_suggested_command_repeats_the_options_that_bring_code(
     typed: tuple[str, ...], more: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A benchmark beside an earlier one."""
+"""A benchmark compared with an earlier one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def benchmark(nodes: int, name: str, **more: Any) -> Benchmark:
     return judge(read_measured(document(nodes, **more), names_of(nodes)), None, name)
 
 
-def test_what_has_become_worse_is_told_the_worst_first() -> None:
+def test_regressions_are_reported_worst_first() -> None:
     before = benchmark(3, "before")
     now = benchmark(
         3,
@@ -32,14 +32,14 @@ def test_what_has_become_worse_is_told_the_worst_first() -> None:
     assert "between gpu0 and gpu2: 8.5 Gb/s, but 10 in before" in compare(now, before)["verdict"]
 
 
-def test_the_same_again_is_not_worse_and_better_is_not_either() -> None:
+def test_equal_or_better_figures_are_not_reported() -> None:
     before = benchmark(3, "before")
     for now in (benchmark(3, "now"), benchmark(3, "now", tflops=lambda _rank: 300.0)):
         changed = compare(now, before)
         assert changed["findings"] == [] and changed["compared_with"] == "before"
 
 
-def test_nodes_that_were_not_there_are_named() -> None:
+def test_nodes_missing_from_the_baseline_are_named() -> None:
     changed = compare(benchmark(3, "now"), benchmark(2, "before"))
     assert [one["found"] for one in changed["findings"]] == ["gpu2 is not in before"]
     other = benchmark(2, "before")

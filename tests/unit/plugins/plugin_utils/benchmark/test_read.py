@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a node has written is read whatever it is."""
+"""Whatever a node has written can be read."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def spoilt(draw: st.DrawFn) -> Any:
 
 
 @given(spoilt() | anything)
-def test_whatever_a_node_has_written_can_be_judged_and_shown(whole: Any) -> None:
+def test_any_measurements_of_a_node_can_be_judged_and_shown(whole: Any) -> None:
     measured = read_measured(whole, names_of(3))
     suspects(measured)
     benchmark = judge(measured, measured, "b")
@@ -45,12 +45,12 @@ def test_whatever_a_node_has_written_can_be_judged_and_shown(whole: Any) -> None
     assert render(benchmark).endswith(f"benchmark b: {benchmark['verdict']}")
 
 
-def test_a_name_in_a_terminal_is_a_name() -> None:
+def test_control_characters_are_removed_from_the_gpu_model() -> None:
     measured = read_measured(document(2, model="\x1b[31mA100\x07"), names_of(2))
     assert {gpu["model"] for gpu in measured.gpus} == {"A100"}
 
 
-def test_what_is_expected_of_a_network_is_what_its_least_node_says() -> None:
+def test_expected_network_speed_is_that_of_the_slowest_node() -> None:
     whole = document(2)
     for rank, speed in enumerate((10_000, 1_000)):
         whole["ranks"][rank].update(interface="ens5", interface_mbps=speed)

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The search launch by launch, with launches that are made up: what each leaves in its record, and what follows."""
+"""The search launch by launch, with simulated launches: what each leaves in its record, and what follows."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_the_largest_batch_is_found_and_confirmed_by_a_longer_run(cluster: Clust
     assert state["history"][0]["total_mib"] == 40960, "of the node that has least"
 
 
-def test_a_search_that_was_cut_off_goes_on(cluster: Cluster) -> None:
+def test_interrupted_search_resumes(cluster: Cluster) -> None:
     whole = fit(Cluster(cluster.runs.parent / "whole", 40)).search(JOB, SEARCH)
     cluster.interrupted = True
     with pytest.raises(FitError, match="interrupted: .* was stopped on all nodes"):
@@ -101,7 +101,7 @@ def test_a_search_that_was_cut_off_goes_on(cluster: Cluster) -> None:
     assert fit(cluster).search(JOB, SEARCH)["result"] == 40 and len(cluster.launched) == count
 
 
-def test_any_other_failure_ends_the_search_with_its_words(cluster: Cluster) -> None:
+def test_failure_other_than_out_of_memory_ends_the_search(cluster: Cluster) -> None:
     cluster.limit, cluster.error = 0, "NameError: name 'modle' is not defined"
     with pytest.raises(FitError, match="fit-b8 failed, and not for lack of memory: RuntimeError"):
         fit(cluster).search(JOB, SEARCH)
@@ -111,12 +111,12 @@ def test_any_other_failure_ends_the_search_with_its_words(cluster: Cluster) -> N
     assert fit(cluster).search(JOB, SEARCH)["result"] == 40, "once the script is right it goes on"
 
 
-def test_a_rank_without_an_error_file_is_understood_by_its_log(cluster: Cluster) -> None:
+def test_out_of_memory_is_found_in_the_log_without_an_error_file(cluster: Cluster) -> None:
     cluster.error, cluster.log = "exit code 1", f"torch.{OOM}\n"
     assert fit(cluster).search(JOB, SEARCH)["result"] == 40
 
 
-def test_a_weak_word_counts_where_a_smaller_batch_has_run(cluster: Cluster) -> None:
+def test_ambiguous_error_is_out_of_memory_only_if_a_smaller_batch_ran(cluster: Cluster) -> None:
     cluster.error = "RuntimeError: CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling cublasCreate(handle)"
     assert fit(cluster).search(JOB, SEARCH)["result"] == 40
     other = Cluster(cluster.runs.parent / "other", 0)
@@ -125,13 +125,13 @@ def test_a_weak_word_counts_where_a_smaller_batch_has_run(cluster: Cluster) -> N
         fit(other).search(JOB, SEARCH)
 
 
-def test_nothing_fits(cluster: Cluster) -> None:
+def test_search_ends_with_0_if_batch_1_does_not_fit(cluster: Cluster) -> None:
     cluster.limit = 0
     state = fit(cluster).search(JOB, SEARCH)
     assert state["result"] == 0 and cluster.args[-1] == ["--batch", "1"]
 
 
-def test_a_step_limit_that_the_script_ignores_and_a_launch_that_is_refused(cluster: Cluster) -> None:
+def test_overlong_and_refused_launches_end_the_search(cluster: Cluster) -> None:
     cluster.late = True
     with pytest.raises(FitError, match="went on for 60 s and was stopped: give the script a step limit"):
         fit(cluster).search(JOB, SEARCH)
@@ -140,13 +140,13 @@ def test_a_step_limit_that_the_script_ignores_and_a_launch_that_is_refused(clust
         fit(cluster).search(JOB, SEARCH)
 
 
-def test_other_settings_are_another_search(cluster: Cluster) -> None:
+def test_changed_search_settings_are_refused_under_the_same_name(cluster: Cluster) -> None:
     fit(cluster).search(JOB, SEARCH)
     with pytest.raises(FitError, match="fit is a search with other settings"):
         fit(cluster).search(JOB, {**SEARCH, "start": 16})
 
 
-def test_another_job_is_another_search_and_what_was_found_earlier_is_called_so(cluster: Cluster) -> None:
+def test_changed_job_is_refused_and_earlier_result_is_labelled(cluster: Cluster) -> None:
     said: list[str] = []
     fit(cluster, said, common="image one").search(JOB, SEARCH)
     assert not any("earlier" in line for line in said)
@@ -158,7 +158,7 @@ def test_another_job_is_another_search_and_what_was_found_earlier_is_called_so(c
     assert said == ["nothing to launch: this is the result of an earlier search"]
 
 
-def test_a_file_of_another_version_is_refused(cluster: Cluster) -> None:
+def test_state_file_of_another_version_is_refused(cluster: Cluster) -> None:
     (cluster.runs / "fit").mkdir(parents=True)
     (cluster.runs / "fit" / "fit.json").write_text('{"version": 1}')
     with pytest.raises(FitError, match="fit.json is not of this version: choose another name"):

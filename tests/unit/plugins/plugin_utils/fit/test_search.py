@@ -50,7 +50,7 @@ searches = st.builds(
 
 
 @given(st.integers(0, 5000), searches, st.none() | st.integers(0, 999))
-def test_the_result_fits_and_a_multiple_more_does_not(limit: int, search: Search, seed: int | None) -> None:
+def test_result_fits_and_the_next_multiple_does_not(limit: int, search: Search, seed: int | None) -> None:
     history = searched(limit, search, random.Random(seed) if seed is not None else None)
     result = fit_next(history, search)["result"]
     if limit == 0:
@@ -64,14 +64,14 @@ def test_the_result_fits_and_a_multiple_more_does_not(limit: int, search: Search
     assert len(set(tried)) == len(tried), "nothing is tried twice"
 
 
-def test_it_takes_seven_probes_or_fewer_on_average() -> None:
+def test_search_takes_at_most_seven_probes_on_average() -> None:
     draw = random.Random(7)
     search = Search(start=8, multiple=8, most=4096, margin=0.05)
     counts = [len(searched(draw.randint(8, 1024), search, draw)) for _limit in range(1000)]
     assert sum(counts) / len(counts) <= 7.0, "the longer run that confirms the result among them"
 
 
-def test_the_number_of_probes_is_known_early() -> None:
+def test_number_of_probes_is_estimated_early() -> None:
     # of a transformer on an H200, from launches of fit.yml
     memory = {8: 22886.0, 16: 32636.0, 104: 131374.0, 112: 141006.0, 120: None}
     history: list[Probe] = []
@@ -84,7 +84,7 @@ def test_the_number_of_probes_is_known_early() -> None:
     assert about == [6, 6, 5, 6, 6, 6]
 
 
-def test_a_confirmation_that_fails_makes_it_smaller_and_not_for_ever() -> None:
+def test_failed_confirmations_shrink_the_batch_then_end_the_search() -> None:
     search = Search(start=64, multiple=8, most=64, margin=0.0)
     history = [probe(64, True)]
     batches = []
@@ -94,7 +94,7 @@ def test_a_confirmation_that_fails_makes_it_smaller_and_not_for_ever() -> None:
     assert batches == [64, 56, 48, 40] and following["result"] == 0
 
 
-def test_the_smallest_batch_that_is_as_fast_as_the_largest() -> None:
+def test_fastest_is_smallest_batch_close_to_top_speed() -> None:
     history = [probe(8, True, rate=50.0), probe(16, True, rate=99.0), probe(32, True, rate=100.0), probe(64, False)]
     found = fastest(history)
     assert found is not None and found["batch"] == 16

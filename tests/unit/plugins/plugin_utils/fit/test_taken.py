@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A launch with the batch that a search has found, and the searches that give none."""
+"""A launch with the batch size that a search found, and searches that cannot provide one."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def search(runs: Path, name: str = "fit", **more: Any) -> None:
     (runs / name / "fit.json").write_text(json.dumps(state))
 
 
-def test_the_batch_comes_into_the_arguments_of_the_launch(tmp_path: Path) -> None:
+def test_batch_is_substituted_into_launch_arguments(tmp_path: Path) -> None:
     search(tmp_path)
     words = ["--epochs=3", "--batch={batch_size}", "{batch_size}"]
     assert taken(tmp_path, "fit", "train.py", words) == (["--epochs=3", "--batch=40", "40"], 40, 2)
@@ -47,7 +47,7 @@ def test_the_batch_comes_into_the_arguments_of_the_launch(tmp_path: Path) -> Non
         ("--batch {batch_size}", "--batch 40"),
     ],
 )
-def test_without_arguments_it_has_those_of_the_search(tmp_path: Path, own: Any, given: Any) -> None:
+def test_launch_without_arguments_uses_those_of_the_search(tmp_path: Path, own: Any, given: Any) -> None:
     search(tmp_path, job={"args": own, "confirm_args": [], "patience": 60.0})
     assert taken(tmp_path, "fit", "train.py", []).args == given
 
@@ -67,7 +67,7 @@ def test_without_arguments_it_has_those_of_the_search(tmp_path: Path, own: Any, 
         ({}, "train.py", ["--batch", "8"], r"launch_args has no \{batch_size\}: .* which are --batch .* --steps 20"),
     ],
 )
-def test_a_search_that_gives_no_batch_is_refused(
+def test_search_without_a_usable_batch_is_refused(
     tmp_path: Path, state: dict[str, Any], program: str, args: list[str], said: str
 ) -> None:
     search(tmp_path, **state)
@@ -75,7 +75,7 @@ def test_a_search_that_gives_no_batch_is_refused(
         taken(tmp_path, "fit", program, args)
 
 
-def test_a_name_of_no_search_is_refused_with_those_that_there_are(tmp_path: Path) -> None:
+def test_unknown_search_name_is_refused_with_the_existing_names(tmp_path: Path) -> None:
     with pytest.raises(FitError, match=r"has no search for a batch of this name \(there is none at all\): "):
         taken(tmp_path / "runs", "fit", "train.py", [])
     search(tmp_path, "fit-bert")

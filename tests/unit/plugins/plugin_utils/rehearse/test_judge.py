@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a rehearsal says: whether a curve goes on, room, time, cost."""
+"""What a rehearsal reports: whether the curve continues, disk space, time and cost."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def judged(*starts: Start, size: int | None = GB, free: int | None = 100 * GB, *
     return judge(known, size, free)
 
 
-def test_a_curve_that_goes_on_is_go_with_what_the_whole_takes() -> None:
+def test_continued_curve_is_go_with_total_time_and_cost() -> None:
     known = judged(FIRST, start(RESUMED, [21, 40], [2.1, 1.5]))
     assert known["resumed"] is True and known["findings"] == [] and known["go"] is True
     assert known["total_seconds"] == 10 + 2000 + 100, "the start, the steps, ten checkpoints"
@@ -81,7 +81,7 @@ def test_a_curve_that_goes_on_is_go_with_what_the_whole_takes() -> None:
         (start(RESUMED, [21, 40], [3.9, 1.5]), "the second start did not continue the curve: loss 3.9 at step 21"),
     ],
 )
-def test_a_curve_that_does_not_is_a_problem(second: Start, said: str) -> None:
+def test_curve_that_does_not_continue_is_a_problem(second: Start, said: str) -> None:
     known = judged(FIRST, second)
     assert known["resumed"] is False and known["go"] is False
     assert [one["found"].startswith(said) for one in known["findings"]] == [True], known["findings"]
@@ -89,7 +89,7 @@ def test_a_curve_that_does_not_is_a_problem(second: Start, said: str) -> None:
 
 
 @given(st.floats(-1e6, 1e6), st.floats(0.1, 1e6), st.floats(0, 1))
-def test_by_where_the_second_start_begins_it_is_one_or_the_other(ended: float, fell: float, share: float) -> None:
+def test_first_loss_of_the_second_start_decides_whether_it_resumed(ended: float, fell: float, share: float) -> None:
     """share: 0 where the first ended, 1 where it began."""
     began = ended + fell
     known = judged(start(ALL, [1, 20], [began, ended]), start(RESUMED, [21], [ended + share * fell]))
@@ -111,14 +111,14 @@ def test_by_where_the_second_start_begins_it_is_one_or_the_other(ended: float, f
         ([start(TWO, [], [], step_seconds=1.0, nnodes=2), FIRST], {}, "a step takes 2 s on 4 nodes, and 1 s on 2"),
     ],
 )
-def test_what_is_not_known_is_a_hint(starts: list[Start], more: dict[str, Any], said: str) -> None:
+def test_unknown_or_unexpected_figures_are_only_hints(starts: list[Start], more: dict[str, Any], said: str) -> None:
     known = judged(*starts, **more)
     assert [one["found"].startswith(said) for one in known["findings"]] == [True], known["findings"]
     assert known["go"] is True and known["findings"][0]["severity"] == "hint"
 
 
 @pytest.mark.parametrize("what", [TWO, ALL, RESUMED])
-def test_a_loss_that_is_no_number_is_a_problem_and_nothing_else_is_said_of_it(what: str) -> None:
+def test_loss_that_is_not_a_number_is_the_only_finding(what: str) -> None:
     known = judged(*(start(one, [], [], broken=7.0 if one == what else None) for one in (TWO, ALL, RESUMED)))
     assert [one["found"] for one in known["findings"]] == [f"the loss is not a number at step 7 of r-{what}"]
     assert known["go"] is False and known["resumed"] is None
@@ -131,6 +131,6 @@ def test_a_loss_that_is_no_number_is_a_problem_and_nothing_else_is_said_of_it(wh
         (None, None, "the checkpoint /data/c does not exist"),
     ],
 )
-def test_checkpoints_without_room_are_a_problem(size: int | None, free: int | None, said: str) -> None:
+def test_missing_room_or_checkpoint_is_a_problem(size: int | None, free: int | None, said: str) -> None:
     known = judged(FIRST, start(RESUMED, [21], [2.0]), size=size, free=free)
     assert [one["found"].startswith(said) for one in known["findings"]] == [True] and known["go"] is False

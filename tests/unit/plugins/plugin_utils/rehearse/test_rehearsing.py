@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A rehearsal launch by launch, with launches that are made up: what each is given, what it leaves, what follows."""
+"""A rehearsal launch by launch, with simulated launches: what each is given, what it leaves, and what follows."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def play(cluster: Cluster, said: list[str] | None = None, common: str = "", **mo
     return rehearsing.play({**JOB, **more})  # type: ignore[typeddict-item]
 
 
-def test_two_nodes_then_all_then_all_again_from_the_checkpoint(cluster: Cluster) -> None:
+def test_rehearsal_starts_two_nodes_then_all_then_resumes_on_all(cluster: Cluster) -> None:
     said: list[str] = []
     play(cluster, said)
     assert said == [
@@ -106,12 +106,12 @@ def test_two_nodes_then_all_then_all_again_from_the_checkpoint(cluster: Cluster)
     assert known["starts"][2]["steps"][0] == 21
 
 
-def test_on_two_nodes_there_are_two_starts(cluster: Cluster) -> None:
+def test_rehearsal_on_two_nodes_has_only_two_starts(cluster: Cluster) -> None:
     play(cluster, nnodes=2)
     assert cluster.launched == ["r-all", "r-resumed"]
 
 
-def test_run_again_it_goes_on(cluster: Cluster) -> None:
+def test_interrupted_rehearsal_resumes_and_finished_one_is_refused(cluster: Cluster) -> None:
     cluster.interrupt_at = "r-all"
     with pytest.raises(RehearsalError, match="interrupted: r-all was stopped on all nodes; the same command resumes"):
         play(cluster)
@@ -127,7 +127,7 @@ def test_run_again_it_goes_on(cluster: Cluster) -> None:
         play(cluster, common="image two")
 
 
-def test_after_a_second_start_that_was_cut_off_there_is_a_fresh_checkpoint(cluster: Cluster) -> None:
+def test_interrupted_resume_is_repeated_from_a_fresh_checkpoint(cluster: Cluster) -> None:
     cluster.interrupt_at = "r-resumed"
     with pytest.raises(RehearsalError, match="interrupted: r-resumed was stopped on all nodes"):
         play(cluster)
@@ -139,7 +139,7 @@ def test_after_a_second_start_that_was_cut_off_there_is_a_fresh_checkpoint(clust
 
 
 @pytest.mark.parametrize("broken", [math.nan, math.inf])
-def test_a_loss_that_becomes_no_number_is_not_yet(cluster: Cluster, broken: float) -> None:
+def test_non_finite_loss_is_no_go_unless_another_curve_is_chosen(cluster: Cluster, broken: float) -> None:
     cluster.losses = {11: broken, 12: broken}
     play(cluster, loss="accuracy")
     assert close(cluster.runs / "r", 10**9, 10**10)["go"] is True, "another curve is the one that counts"
@@ -151,7 +151,7 @@ def test_a_loss_that_becomes_no_number_is_not_yet(cluster: Cluster, broken: floa
     assert [start["broken"] for start in known["starts"]] == [1.0, 1.0, 21.0]
 
 
-def test_a_start_that_fails_ends_it_with_its_words(cluster: Cluster) -> None:
+def test_failed_start_ends_the_rehearsal_with_its_error(cluster: Cluster) -> None:
     cluster.fails_at = "r-all"
     with pytest.raises(
         RehearsalError, match=r"not yet: r-all \(a few steps .*\) failed: gpu1, rank 1: NameError: modle"
@@ -163,7 +163,7 @@ def test_a_start_that_fails_ends_it_with_its_words(cluster: Cluster) -> None:
     assert cluster.launched[2:] == ["r-all-2", "r-resumed"], "once the script is right it goes on"
 
 
-def test_a_step_limit_that_the_script_ignores_and_a_launch_that_is_refused(cluster: Cluster) -> None:
+def test_overlong_and_refused_launches_end_the_rehearsal(cluster: Cluster) -> None:
     cluster.late = True
     with pytest.raises(RehearsalError, match="r-two went on for 60 s and was stopped: let the script end after"):
         play(cluster)
@@ -173,7 +173,7 @@ def test_a_step_limit_that_the_script_ignores_and_a_launch_that_is_refused(clust
 
 
 @pytest.mark.parametrize("told", [None, 7, "relative/path", "/data/\x1b[31mc", "/data/c\n"])
-def test_what_is_no_path_is_no_checkpoint(cluster: Cluster, told: Any) -> None:
+def test_invalid_checkpoint_path_is_refused(cluster: Cluster, told: Any) -> None:
     cluster.said["checkpoint"] = told
     with pytest.raises(RehearsalError, match=r"rehearse_resume_args has \{checkpoint\}, and the job has told of none"):
         play(cluster)

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the driver keeps of processes: those of the run, and of no other job."""
+"""The driver's accounting of processes: those of the run, and of no other job."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ STARTING = ["GPU-a, 300, 0, 0, 3, 0"]  # one of ours, at the first look already
 OURS = ["GPU-a, 300, 97, 40, 40960, 3600500", "GPU-b, 301, 96, [N/A], 20480, 3600000"]
 
 
-def test_the_processes_of_the_run_are_told_and_those_of_earlier_jobs_are_not() -> None:
+def test_only_processes_of_the_run_are_reported() -> None:
     first, last = processes_of("n", [*GPUS, *EARLIER, *STARTING, *GPUS, *EARLIER, *reversed(OURS)])
     assert first == {
         "node": "n",
@@ -30,12 +30,12 @@ def test_the_processes_of_the_run_are_told_and_those_of_earlier_jobs_are_not() -
     assert (last["gpu"], last["pid"], last["memory_utilization_percent"]) == (1, 301, None)
 
 
-def test_a_number_that_an_earlier_job_had_too_is_another_process() -> None:
+def test_reused_pid_is_reported_as_a_new_process() -> None:
     again = "GPU-a, 100, 80, 30, 12000, 5000"
     assert [one["memory_peak_mib"] for one in processes_of("n", [*GPUS, *EARLIER, *GPUS, *EARLIER, again])] == [12000]
 
 
-def test_without_a_look_at_the_end_or_without_accounting_nothing_is_told() -> None:
+def test_nothing_is_reported_without_a_final_reading_or_accounting() -> None:
     assert processes_of("n", [*GPUS, *EARLIER]) == []
     assert processes_of("n", ["0, GPU-a, Disabled"]) == []
     assert processes_of("n", ['Field "accounting.mode" is not a valid field to query.', *OURS]) == []
@@ -43,6 +43,6 @@ def test_without_a_look_at_the_end_or_without_accounting_nothing_is_told() -> No
 
 @example([",,", *GPUS])
 @given(st.lists(st.one_of(st.sampled_from([*GPUS, *EARLIER, *OURS]), st.text(), st.text("0,ab \u0665²-"))))
-def test_whatever_a_node_says_there_are_numbers_or_none(lines: list[str]) -> None:
+def test_any_lines_give_valid_numbers_or_nothing(lines: list[str]) -> None:
     for one in processes_of("n", lines):
         assert one["gpu"] >= 0 and one["pid"] >= 0

@@ -26,7 +26,7 @@ def record_with(directory: Path, document_of_job: dict[str, Any], nodes: int) ->
     return record
 
 
-def test_the_report_of_a_benchmark_has_its_figures_and_plots(tmp_path: Path) -> None:
+def test_benchmark_report_has_figures_and_plots(tmp_path: Path) -> None:
     whole = document(
         4, gpus=2, rate=lambda one, other: 8.0 + one + other, left_out=["broadcast over all from 1 bytes on"]
     )
@@ -47,12 +47,12 @@ def test_the_report_of_a_benchmark_has_its_figures_and_plots(tmp_path: Path) -> 
     assert "all of them were asleep" in write_report(record, tmp_path / "logbook", START).page.read_text()
 
 
-def test_a_run_without_a_benchmark_has_no_such_section(tmp_path: Path) -> None:
+def test_run_without_a_benchmark_has_no_benchmark_section(tmp_path: Path) -> None:
     written = write_report(write_record(tmp_path / "runs"), tmp_path / "logbook", START)
     assert "Benchmark" not in written.page.read_text()
 
 
-def test_what_a_hostile_node_measures_is_text(tmp_path: Path) -> None:
+def test_hostile_measurements_are_shown_as_text(tmp_path: Path) -> None:
     whole = document(3, model=HOSTILE, left_out=[HOSTILE])
     whole["ranks"][0].update(interface=HOSTILE, interface_mbps=1000)
     for row in whole["ranks"][1:]:
@@ -61,7 +61,7 @@ def test_what_a_hostile_node_measures_is_text(tmp_path: Path) -> None:
     check_page(write_report(record, tmp_path / "logbook", START).page.read_text())
 
 
-def test_the_expected_value_is_a_line_of_its_own() -> None:
+def test_expected_bandwidth_is_a_separate_line_in_the_plot() -> None:
     found = judge(read_measured(document(3), names_of(3), 100.0), None, "b")
     plot = next(one for one in benchmark_plots(found) if one.name == "benchmark-bandwidth")
     lines, rule = plot.spec["layer"]

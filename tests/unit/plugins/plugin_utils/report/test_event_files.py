@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""TensorBoard's event files: each form of a scalar, and files that end anywhere."""
+"""TensorBoard's event files: each form of a scalar, and truncated files."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def read(data: bytes) -> list[Scalar]:
     when=strategies.floats(allow_nan=False),
     value=strategies.floats(width=32, allow_nan=False),
 )
-def test_what_was_written_is_read(form: str, tag: str, step: int, when: float, value: float) -> None:
+def test_written_scalar_is_read_back(form: str, tag: str, step: int, when: float, value: float) -> None:
     tag = tag.encode("utf-8", "replace").decode()
     assert read(event(tag, step, when, value, form)) == [Scalar(tag, step, when, value)]
 
 
-def test_a_file_that_is_cut_anywhere_in_its_last_record_gives_those_before() -> None:
+def test_truncated_last_record_keeps_the_earlier_ones() -> None:
     whole, last = event("loss", 1, 1.0, 0.5) + event("loss", 2, 2.0, 0.25), event("loss", 3, 3.0, 0.125)
     for size in range(len(last)):
         assert [scalar.step for scalar in read(whole + last[:size])] == [1, 2]
@@ -39,12 +39,12 @@ def test_a_file_that_is_cut_anywhere_in_its_last_record_gives_those_before() -> 
 
 
 @given(strategies.binary(max_size=200))
-def test_whatever_a_file_holds_it_is_read_to_some_end(data: bytes) -> None:
+def test_any_bytes_are_read_without_error(data: bytes) -> None:
     read(data)
     read(record(data) + event("loss", 1, 1.0, 0.5))
 
 
-def test_what_is_no_scalar_is_passed_over() -> None:
+def test_records_other_than_scalars_are_skipped() -> None:
     version = record(b"\x09" + struct.pack("<d", 1.0) + message(3, b"brain.Event:2"))
     picture = record(message(5, message(1, message(1, b"picture") + message(4, b"png"))))
     text = record(message(5, message(1, message(1, b"text") + message(8, b"\x08\x07" + message(8, b"words")))))

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Samples of GPUs: which times a node's own clock means, and lines that are none."""
+"""GPU samples: times as the node's own clock means them, and lines that are not samples."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def times(lines: list[str], clock: Any, started: float | None = None) -> list[fl
 
 
 @pytest.mark.parametrize(("zone", "offset"), [("Europe/Berlin", 3600), ("America/St_Johns", -12600), ("", 20700)])
-def test_a_time_is_read_by_the_clock_of_its_node(zone: str, offset: int) -> None:
+def test_sample_time_is_read_by_the_clock_of_its_node(zone: str, offset: int) -> None:
     clock = {"utc_offset": offset, "now": START, "zone": zone}
     assert times([line(START, 0, SAMPLE, offset)], clock) == [START]
 
 
-def test_a_run_goes_through_the_end_and_the_beginning_of_summer_time() -> None:
+def test_sample_times_are_right_across_dst_changes() -> None:
     for night, before, after in (((2026, 10, 25), 7200, 3600), ((2026, 3, 29), 3600, 7200)):
         change = calendar.timegm((*night, 1, 0, 0))  # 01:00 UTC in all of Europe
         taken = [change + minute * 60.0 for minute in range(-120, 121, 5)]
@@ -38,13 +38,13 @@ def test_a_run_goes_through_the_end_and_the_beginning_of_summer_time() -> None:
         assert times(lines, {"utc_offset": after, "now": change + 9000, "zone": "Europe/Berlin"}) == taken
 
 
-def test_a_zone_that_does_not_agree_with_the_offset_does_not_count() -> None:
+def test_zone_that_contradicts_the_utc_offset_is_ignored() -> None:
     for zone in ("Asia/Tokyo", "no such zone", "../../etc/passwd", "America", 7, None):
         clock = {"utc_offset": 3600, "now": START, "zone": zone}
         assert times([line(START, 0, SAMPLE, 3600)], clock) == [START]
 
 
-def test_without_a_clock_the_start_of_the_run_tells_the_offset() -> None:
+def test_without_a_clock_the_offset_is_derived_from_the_run_start() -> None:
     lines = [line(START + second, 0, SAMPLE, -25200) for second in (2, 17)]
     clocks: tuple[Any, ...] = (None, [], {"utc_offset": "x"}, {"utc_offset": 1e9})
     for clock in clocks:
@@ -52,7 +52,7 @@ def test_without_a_clock_the_start_of_the_run_tells_the_offset() -> None:
         assert times(lines, clock) == [START + 2 - 25200, START + 17 - 25200]
 
 
-def test_both_forms_are_read_and_what_is_no_sample_is_left_out() -> None:
+def test_both_csv_forms_are_read_and_invalid_lines_skipped() -> None:
     lines = [
         HEADER.replace(", power_limit_watts", ""),
         line(START, 0, SAMPLE, limit=""),
@@ -71,8 +71,8 @@ def test_both_forms_are_read_and_what_is_no_sample_is_left_out() -> None:
         assert (newer.power_limit_watts[0], newer.memory_total_mib[0]) == (400.0, 40960.0)
 
 
-def test_what_stands_beyond_some_columns_of_a_header_is_not_read() -> None:
-    """Or each line would be filled up to as many columns as the job has put there."""
+def test_columns_beyond_the_limit_are_not_read() -> None:
+    """Otherwise each line would be padded to as many columns as the job put there."""
     names = HEADER.split(",")
     for more, found in ((10, 1), (60_000, 0)):
         header = ",".join([names[0], *["x"] * more, *names[1:]])
@@ -81,14 +81,14 @@ def test_what_stands_beyond_some_columns_of_a_header_is_not_read() -> None:
 
 
 @given(strategies.lists(strategies.one_of(strategies.text(max_size=80), strategies.just(line(START, 0, SAMPLE)))))
-def test_whatever_the_lines_are_each_sample_has_all_its_measures(lines: list[str]) -> None:
+def test_any_lines_give_samples_with_all_measures(lines: list[str]) -> None:
     for gpu in gpus_of("gpu0", lines, clock_of(None, None)):
         for name in Gpu.__dataclass_fields__:
             if name not in ("node", "index", "model"):
                 assert len(gpu.measure(name)) == len(gpu.time)
 
 
-def test_the_zone_of_this_machine_does_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_time_zone_of_this_machine_does_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
     found = []
     for zone in ("UTC", "Asia/Tokyo"):
         monkeypatch.setenv("TZ", zone)

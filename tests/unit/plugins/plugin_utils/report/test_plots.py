@@ -39,7 +39,7 @@ def series_of(spec: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
     strategies.lists(strategies.tuples(strategies.floats(0, 100), strategies.floats(-1e6, 1e6)), max_size=200),
     strategies.integers(1, 50),
 )
-def test_buckets_hide_neither_the_least_nor_the_most(points: list[tuple[float, float]], count: int) -> None:
+def test_buckets_preserve_minimum_and_maximum(points: list[tuple[float, float]], count: int) -> None:
     found = buckets(points, 0.0, 100.0, count)
     assert len(found) <= count
     assert sum(part.values for part in found) == len(points)
@@ -49,7 +49,7 @@ def test_buckets_hide_neither_the_least_nor_the_most(points: list[tuple[float, f
     assert all(part.least <= part.mean + 1e-6 and part.mean <= part.most + 1e-6 for part in found)
 
 
-def test_a_few_gpus_are_a_line_each_from_the_start_of_the_run(tmp_path: Path) -> None:
+def test_few_gpus_are_plotted_as_one_line_each(tmp_path: Path) -> None:
     found = gpu_plots_of(write_record(tmp_path, nodes=2, gpus=2, seconds=240))
     assert list(found) == ["gpu-utilization", "gpu-memory", "gpu-power", "gpu-temperature"]
     series = series_of(found["gpu-utilization"].spec)
@@ -72,7 +72,7 @@ def test_a_line_does_not_cross_a_gap(tmp_path: Path) -> None:
     assert [value["mean"] for value in values].count(None) == 1
 
 
-def test_many_gpus_are_a_strip_within_its_bounds(tmp_path: Path) -> None:
+def test_many_gpus_are_plotted_as_a_strip_of_limited_size(tmp_path: Path) -> None:
     def sample(node: int, gpu: int, second: float) -> Sample:
         return ((second * 7 + gpu * 13 + node) % 100, 1.0, 1.0, second % 400)
 
@@ -100,7 +100,7 @@ def expressions(value: Any) -> Iterator[Any]:
             yield from expressions(inner)
 
 
-def test_what_a_job_says_is_data_and_never_a_field_or_an_expression(tmp_path: Path) -> None:
+def test_job_text_is_data_and_never_a_field_or_expression(tmp_path: Path) -> None:
     directory = write_record(tmp_path)
     write_events(directory / "logs" / "node0" / "events.out.tfevents.1", HOSTILE, [1.0, 2.0])
     (plot,) = plots.curve_plots(compose(read_record(directory, "first"), START))
@@ -121,7 +121,7 @@ def contrast(one: str, other: str) -> float:
     return (light + 0.05) / (dark + 0.05)
 
 
-def test_all_colours_can_be_seen_on_a_light_page_and_on_a_dark_one() -> None:
+def test_colours_have_enough_contrast_on_light_and_dark_pages() -> None:
     """WCAG 2.1: 4.5 : 1 for words, 3 : 1 for lines of a picture."""
     style = (TEMPLATES / "base.html.j2").read_text()
     light, dark, printed = re.findall(r":root \{(.*?)\}", style, re.DOTALL)
@@ -137,7 +137,7 @@ def test_all_colours_can_be_seen_on_a_light_page_and_on_a_dark_one() -> None:
     assert len(pairs) == plots.LINES
 
 
-def test_a_picture_is_named_and_the_one_for_a_page_has_no_background() -> None:
+def test_picture_has_a_label_and_inline_one_has_no_background() -> None:
     spec = plots.base("A & B", 'says "what" it <shows>')
     spec |= {"data": {"values": [{"x": 1}]}, "mark": "point", "encoding": {"x": plots.axis("x", None)}}
     picture = pictures.draw(spec)
@@ -149,13 +149,13 @@ def test_a_picture_is_named_and_the_one_for_a_page_has_no_background() -> None:
     assert picture.png.startswith(b"\x89PNG")
 
 
-def test_without_the_library_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_vl_convert_error_names_pip_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "vl_convert", None)
     with pytest.raises(pictures.NoPictures, match=re.escape("pip install 'vl-convert-python>=1.9,<2'")):
         pictures.draw({})
 
 
-def test_a_specification_that_names_an_address_is_not_drawn() -> None:
+def test_specification_with_a_url_is_not_drawn() -> None:
     spec = {**plots.base("x", "x"), "data": {"url": "http://127.0.0.1:9/x.json"}, "mark": "point"}
     with pytest.raises(pictures.NoPictures, match="could not be drawn"):
         pictures.draw(spec)

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What is taken of a record's directory: nothing beyond it, nothing that is no file, and not more than its bounds."""
+"""What is read from a record's directory: nothing outside it, only regular files, and no more than the limits allow."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def names(directory: Path) -> list[str]:
     return [curve.name for curve in read_record(directory, directory.name).curves]
 
 
-def test_no_link_is_followed_and_nothing_but_files_is_opened(tmp_path: Path) -> None:
+def test_links_are_not_followed_and_only_regular_files_are_opened(tmp_path: Path) -> None:
     directory = write_record(tmp_path / "runs")
     outside = tmp_path / "outside"
     write_events(outside / "events.out.tfevents.1", "stolen", [1.0, 2.0])
@@ -39,7 +39,7 @@ def test_no_link_is_followed_and_nothing_but_files_is_opened(tmp_path: Path) -> 
     assert files.head("logs/node0", 10) == ""
 
 
-def test_curves_of_all_sources_are_found_wherever_they_lie(tmp_path: Path) -> None:
+def test_curves_of_all_sources_are_found_in_any_directory(tmp_path: Path) -> None:
     directory = write_record(tmp_path)
     node = directory / "logs" / "node0"
     write_events(node / "deep" / "er" / "events.out.tfevents.1.host", "train/loss", [3.0, 2.0, 1.0])
@@ -57,7 +57,7 @@ def test_curves_of_all_sources_are_found_wherever_they_lie(tmp_path: Path) -> No
     assert set(found) == {"train/loss", "loss", "train_runtime", "val_acc", "train_loss", "f1"}
 
 
-def test_what_is_no_number_is_no_point_and_its_first_step_is_known(tmp_path: Path) -> None:
+def test_non_numbers_are_no_points_but_their_first_step_is_recorded(tmp_path: Path) -> None:
     directory = write_record(tmp_path)
     node = directory / "logs" / "node0"
     (node / "trainer_state.json").write_text('{"log_history": [{"step": 5, "b": Infinity}, {"step": 9, "b": NaN}]}')
@@ -68,7 +68,7 @@ def test_what_is_no_number_is_no_point_and_its_first_step_is_known(tmp_path: Pat
     assert [(curve.name, list(curve.value)) for curve in record.curves] == [("c", [0.5])]
 
 
-def test_a_last_line_that_sums_up_is_no_point_of_a_curve(tmp_path: Path) -> None:
+def test_final_summary_line_is_not_a_point_of_the_curve(tmp_path: Path) -> None:
     directory = write_record(tmp_path)
     said = [{"step": 23, "accuracy": 0.5}, {"step": 46, "accuracy": 0.75}, {"accuracy": 0.8, "samples_per_second": 9}]
     (directory / "logs" / "node0" / "said.jsonl").write_text("".join(json.dumps(one) + "\n" for one in said))
@@ -76,7 +76,7 @@ def test_a_last_line_that_sums_up_is_no_point_of_a_curve(tmp_path: Path) -> None
     assert (curve.name, list(curve.step), list(curve.value)) == ("accuracy", [23, 46], [0.5, 0.75])
 
 
-def test_a_job_that_started_again_goes_on_with_its_curves(tmp_path: Path) -> None:
+def test_restarted_job_continues_its_curves(tmp_path: Path) -> None:
     directory = write_record(tmp_path)
     node = directory / "logs" / "node0"
     for attempt in (1, 2):
@@ -89,7 +89,7 @@ def test_a_job_that_started_again_goes_on_with_its_curves(tmp_path: Path) -> Non
     assert sorted(names(directory)) == ["loss (node0)", "loss (node0/eval)"]
 
 
-def test_of_the_states_that_each_checkpoint_holds_the_longest_counts(tmp_path: Path) -> None:
+def test_longest_trainer_state_among_checkpoints_is_used(tmp_path: Path) -> None:
     directory = write_record(tmp_path)
     for step in (1, 2, 3):
         place = directory / "logs" / "node0" / f"checkpoint-{step}"
@@ -100,7 +100,7 @@ def test_of_the_states_that_each_checkpoint_holds_the_longest_counts(tmp_path: P
     assert (curve.name, len(curve.value)) == ("loss", 3)
 
 
-def test_addresses_of_wandb_come_from_the_log_of_rank_0(tmp_path: Path) -> None:
+def test_wandb_links_are_read_from_the_log_of_rank_0(tmp_path: Path) -> None:
     directory = write_record(tmp_path)
     for node, rank, text in (
         (0, 0, "wandb: \x1b[34mView run\x1b[0m warm-sun-7 at: https://wandb.ai/team/x/runs/abc12\n"),
@@ -115,7 +115,7 @@ def test_addresses_of_wandb_come_from_the_log_of_rank_0(tmp_path: Path) -> None:
     assert read_record(directory, "first").links == ["https://wandb.ai/team/x/runs/abc12"]
 
 
-def test_the_end_of_the_log_that_failed_first_is_found_here(tmp_path: Path) -> None:
+def test_end_of_the_first_failed_log_is_read_from_the_record(tmp_path: Path) -> None:
     log = "/home/u/.muster/runs/first/node1/ranks/x/0/stderr.log"
     failure = {"node": "gpu1", "node_rank": 1, "rank": 3, "error": "boom", "log": log}
     directory = write_record(tmp_path, nodes=2, result={"state": "failed", "first_failure": failure})
@@ -131,7 +131,7 @@ def test_the_end_of_the_log_that_failed_first_is_found_here(tmp_path: Path) -> N
         assert read_record(directory, "first").failure_log == ""
 
 
-def test_lines_that_are_too_long_are_left_out_and_what_is_beyond_the_bound_too(tmp_path: Path) -> None:
+def test_overlong_lines_and_text_beyond_the_limit_are_skipped(tmp_path: Path) -> None:
     path = tmp_path / "lines"
     path.write_bytes(b"first\n" + b"x" * (3 * read.LONGEST_LINE) + b"\nsecond\nhalf")
     with path.open("rb") as stream:

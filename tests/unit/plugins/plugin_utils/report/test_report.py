@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""From the record of a run whose GPUs did what is scripted to exactly the figures and findings that follow from it."""
+"""Records of runs whose GPUs follow a script give exactly the figures and findings that the script implies."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def steady(_node: int, _gpu: int, _second: float) -> Sample:
     return (90.0, 36000.0, 70.0, 350.0)
 
 
-def test_the_figures_of_a_gpu_are_those_of_its_samples(tmp_path: Path) -> None:
+def test_gpu_figures_are_computed_from_its_samples(tmp_path: Path) -> None:
     def sample(_node: int, _gpu: int, second: float) -> Sample:
         step = second / 15
         return (step, 1024.0 * (step + 1), 40 + step / 2, 100.5 + step)
@@ -60,7 +60,7 @@ def test_fewer_than_8_samples_give_no_figure(tmp_path: Path) -> None:
     assert {gpu[name] for name in ("utilization_percent", "power_watts", "idle_share", "power_working_watts")} == {None}
 
 
-def test_a_run_without_trouble_has_no_findings(tmp_path: Path) -> None:
+def test_healthy_run_has_no_findings(tmp_path: Path) -> None:
     report = report_of(tmp_path, nodes=2, gpus=2, sample=steady)
     assert report["findings"] == []
     assert report["verdict"] == "first succeeded after 0:10:00: 2 nodes, world size 4"
@@ -131,16 +131,14 @@ def vanishing(node: int, _gpu: int, second: float) -> Sample | None:
         (vanishing, ["samples-end"] * 2, "gpu1 GPU 0: its samples end 5 min before those of the others"),
     ],
 )
-def test_each_rule_finds_what_is_scripted_and_nothing_else(
-    tmp_path: Path, sample: Script, ids: list[str], words: str
-) -> None:
+def test_each_rule_reports_only_the_scripted_fault(tmp_path: Path, sample: Script, ids: list[str], words: str) -> None:
     report = report_of(tmp_path, nodes=2, gpus=2, sample=sample)
     assert found(report) == ids
     assert words in report["findings"][0]["found"]
     assert all(one["remedy"] and one["numbers"] for one in report["findings"])
 
 
-def test_restarts_a_shrunk_run_and_checkpoints_are_told(tmp_path: Path) -> None:
+def test_restarts_shrinking_and_checkpoint_time_are_reported(tmp_path: Path) -> None:
     said = {"checkpoint_seconds": 90}
     directory = write_record(tmp_path, sample=steady, result={"said": said})
     again = directory / "logs" / "node0" / "ranks" / "x" / "attempt_2" / "0"
@@ -156,7 +154,7 @@ def test_restarts_a_shrunk_run_and_checkpoints_are_told(tmp_path: Path) -> None:
     assert report["findings"][2]["found"] == "checkpoints took 90 s, 15% of the run"
 
 
-def test_the_time_of_a_run_is_told_part_by_part(tmp_path: Path) -> None:
+def test_run_time_is_broken_down_by_stage(tmp_path: Path) -> None:
     def sample(_node: int, _gpu: int, second: float) -> Sample:
         return (90.0 if 60 <= second <= 540 else 0.0, 36000.0, 70.0, 350.0)
 
@@ -166,7 +164,7 @@ def test_the_time_of_a_run_is_told_part_by_part(tmp_path: Path) -> None:
     assert report_of(tmp_path, run_id="second", result={"started": None})["stages"] == []
 
 
-def test_cost_is_told_of_the_run_its_start_and_idle_gpus(tmp_path: Path) -> None:
+def test_cost_is_reported_for_run_start_up_and_idle_gpus(tmp_path: Path) -> None:
     def sample(_node: int, _gpu: int, second: float) -> Sample:
         return (90.0 if second >= 360 else 0.0, 36000.0, 70.0, 350.0)
 
@@ -179,8 +177,8 @@ def test_cost_is_told_of_the_run_its_start_and_idle_gpus(tmp_path: Path) -> None
     assert cost["per_1000_samples"] == pytest.approx(1000 * 20 * hours / (100 * 3585))
 
 
-def test_samples_are_what_the_job_counted_and_nothing_is_made_up(tmp_path: Path) -> None:
-    """A run that starts for most of its time does fewer than its throughput times its length."""
+def test_sample_count_comes_from_the_job_and_is_never_estimated(tmp_path: Path) -> None:
+    """A run that spends most of its time starting up processes fewer than its throughput times its duration."""
     counted = report_of(tmp_path, result={"said": {"samples_per_second": 100.0, "samples": 5000}})
     assert counted["samples"] == 5000
     assert counted["cost"]["per_1000_samples"] == pytest.approx(1000 * counted["cost"]["run"] / 5000)  # type: ignore[operator]
@@ -191,7 +189,7 @@ def test_samples_are_what_the_job_counted_and_nothing_is_made_up(tmp_path: Path)
     assert ("1000 samples, at this throughput", "0.0278 USD") in cost_facts(rate)
 
 
-def test_without_a_price_it_is_said_which_node_has_none_and_what_to_set() -> None:
+def test_missing_price_names_the_node_and_the_variable_to_set() -> None:
     plan = plan_of("first", 3, 1)
     del plan["nodes"][1]["price_per_hour"]
     cost = cost_of(node_rows(plan, {}), [], 60.0, None, None, None, "USD")
@@ -200,7 +198,7 @@ def test_without_a_price_it_is_said_which_node_has_none_and_what_to_set() -> Non
 
 
 @pytest.mark.parametrize("fetched", [True, False])
-def test_cause_and_remedy_of_what_failed_come_from_the_catalogue(tmp_path: Path, fetched: bool) -> None:
+def test_failure_cause_and_remedy_come_from_the_catalogue(tmp_path: Path, fetched: bool) -> None:
     """By the log where it was fetched, else by the lines of it that came with the verdict."""
     told = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has 1 GiB free"
     failure = {"node": "gpu0", "node_rank": 0, "rank": 0, "error": "ended with exit code 1"}
@@ -216,7 +214,7 @@ def test_cause_and_remedy_of_what_failed_come_from_the_catalogue(tmp_path: Path,
     assert found["cause"]["seen"].startswith("torch.OutOfMemoryError") and "smaller" in found["cause"]["remedy"]
 
 
-def test_settings_and_the_command_to_repeat_come_from_the_plan_without_a_secret(tmp_path: Path) -> None:
+def test_settings_and_repeat_command_come_from_plan_without_secrets(tmp_path: Path) -> None:
     report = report_of(tmp_path, plan={"code": {"commit": "abc123", "dirty": True}})
     assert report["settings"]["--lr"] == "1e-3"
     assert report["settings"]["--batch_size"] == "32"
@@ -241,7 +239,7 @@ def planned(**job: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("launcher", ["torchrun", "env", "deepspeed", "mpirun", "accelerate"])
 @pytest.mark.parametrize("kind", ["script", "module", "program"])
-def test_the_job_is_found_in_what_each_launcher_is_planned_to_start(tmp_path: Path, launcher: str, kind: str) -> None:
+def test_job_is_recovered_from_the_planned_command_of_each_launcher(tmp_path: Path, launcher: str, kind: str) -> None:
     program: dict[str, dict[str, Any]] = {
         "script": {"script": "src/train.py"},
         "module": {"script": "", "module": "project.train"},
@@ -267,7 +265,7 @@ def test_the_job_is_found_in_what_each_launcher_is_planned_to_start(tmp_path: Pa
     }
 
 
-def test_a_program_whose_first_argument_is_that_of_an_interpreter_is_a_program(tmp_path: Path) -> None:
+def test_python_as_a_program_is_not_taken_for_the_interpreter(tmp_path: Path) -> None:
     job = {"launcher": "env", "script": "python", "no_python": True, "args": ("-u", "train.py")}
     report = report_of(tmp_path, nodes=2, gpus=2, plan=planned(**job))
     again = json.loads(shlex.split(report["repeat"])[-1])
@@ -285,7 +283,7 @@ def test_a_program_whose_first_argument_is_that_of_an_interpreter_is_a_program(t
         ({"launcher": "deepspeed", "deepspeed_launcher": "pdsh"}, {"launch_deepspeed_launcher": "pdsh"}),
     ],
 )
-def test_what_is_particular_to_a_launcher_is_repeated(
+def test_repeat_command_keeps_launcher_specific_settings(
     tmp_path: Path, job: dict[str, Any], wanted: dict[str, Any]
 ) -> None:
     report = report_of(tmp_path, nodes=2, gpus=2, plan=planned(**job))
@@ -306,7 +304,7 @@ def test_what_is_particular_to_a_launcher_is_repeated(
         lambda record: (record / "logs" / "node0" / "metrics.csv").write_text("step,loss\n1," + "x" * 200_000 + "\n"),
     ],
 )
-def test_whatever_a_record_holds_a_report_is_made(tmp_path: Path, broken: Callable[[Path], Any]) -> None:
+def test_broken_record_still_gives_a_report(tmp_path: Path, broken: Callable[[Path], Any]) -> None:
     directory = write_record(tmp_path)
     broken(directory)
     report = compose(read_record(directory, "first"), now=START)
@@ -327,7 +325,7 @@ def test_whatever_a_record_holds_a_report_is_made(tmp_path: Path, broken: Callab
         ({}, {"world_size": -3}),
     ],
 )
-def test_absurd_numbers_are_told_as_numbers_or_not_at_all(
+def test_absurd_numbers_are_reported_as_numbers_or_left_out(
     tmp_path: Path, result: dict[str, Any], plan: dict[str, Any]
 ) -> None:
     report = report_of(tmp_path, result=result, plan=plan)
@@ -338,7 +336,7 @@ def test_absurd_numbers_are_told_as_numbers_or_not_at_all(
     assert told["world_size"] >= 0
 
 
-def test_samples_are_read_without_being_held_as_text(tmp_path: Path) -> None:
+def test_samples_are_not_held_in_memory_as_text(tmp_path: Path) -> None:
     """A day of 64 GPUs, 370,000 samples, would take 100 MB in objects; here a fiftieth of it, by the same code."""
     directory = write_record(tmp_path, nodes=2, gpus=8, seconds=7200)
     tracemalloc.start()

@@ -64,7 +64,7 @@ def check_page(content: str) -> Page:
     return page
 
 
-def test_a_run_has_a_page_numbers_and_pictures(tmp_path: Path) -> None:
+def test_report_consists_of_html_page_json_and_plots(tmp_path: Path) -> None:
     directory = write_record(tmp_path / "runs", nodes=2, gpus=2)
     node = directory / "logs" / "node0"
     write_events(node / "events.out.tfevents.1", "train/loss", [2.0, 1.0, 0.5])
@@ -152,7 +152,7 @@ def hostile_record(runs: Path) -> Path:
     return directory
 
 
-def test_whatever_nodes_and_jobs_say_it_stays_text(tmp_path: Path) -> None:
+def test_hostile_text_from_nodes_and_jobs_stays_text(tmp_path: Path) -> None:
     directory = hostile_record(tmp_path / "runs")
     content, report = written(directory)
     page = check_page(content)
@@ -198,7 +198,7 @@ def test_a_page_of_64_gpus_stays_below_2_mb(tmp_path: Path) -> None:
     assert len(content.encode()) < 2_000_000
 
 
-def test_without_the_library_all_but_pictures_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_vl_convert_report_lacks_only_pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "vl_convert", None)
     directory = write_record(tmp_path / "runs", nodes=1, gpus=2)
     content, _report = written(directory)
@@ -252,7 +252,7 @@ def test_markdown_is_escaped_and_plain_words_are_not(text: str, shown: str) -> N
     assert logbook.escaped(text) == shown
 
 
-def test_a_code_block_cannot_be_left_from_within() -> None:
+def test_code_block_fence_is_longer_than_any_fence_inside() -> None:
     first, *_lines, last = logbook.code_block("a\n```\n````\nb")
     assert first == last == "`````"
 
@@ -287,7 +287,7 @@ def test_a_comparison_shows_what_differs_first(tmp_path: Path) -> None:
     assert write_comparison([one, two], book, tmp_path / "mine", START)[0] == tmp_path / "mine" / "report.html"
 
 
-def test_the_name_of_a_comparison_fits_whatever_is_compared() -> None:
+def test_comparison_name_is_short_and_unique_for_many_runs() -> None:
     many = [f"{LONGEST_ID[:60]}{number}" for number in range(20)]
     assert len(comparison_name(many)) < 130
     assert comparison_name(many) != comparison_name(many[:19])

@@ -31,17 +31,17 @@ from ansible_collections.muster.training.plugins.plugin_utils._sequence.begin im
         ({"args": ["preflight.yml", "/a/fit.yml"]}, "2 playbooks were called at once, preflight.yml, fit.yml: "),
     ],
 )
-def test_a_launch_that_would_ask_is_refused_with_what_asks_nothing(given: dict[str, Any], said: str) -> None:
+def test_options_that_prompt_and_several_playbooks_are_refused(given: dict[str, Any], said: str) -> None:
     for part in said.split(".*"):
         assert part in cannot_begin({"args": ["fit.yml"], **given}), part
 
 
-def test_files_in_place_of_questions_are_taken() -> None:
+def test_password_files_are_accepted() -> None:
     given = {"args": ["fit.yml"], "become_ask_pass": False, "become_password_file": "p", "vault_ids": ["x@prompt.txt"]}
     assert cannot_begin(given) == ""
 
 
-def test_the_same_name_in_another_terminal_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_name_in_use_by_another_command_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("ansible_runner")
     monkeypatch.setattr(context, "CLIARGS", CLIArgs({"args": ("muster.training.fit",)}))
     still = pytest.raises(Refusal, match="fit is still being run by another command: .* -e run_id=NAME")
@@ -51,7 +51,7 @@ def test_the_same_name_in_another_terminal_is_refused(tmp_path: Path, monkeypatc
         assert launches.directory == tmp_path / "fit" / "launches"
 
 
-def test_what_cannot_begin_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_refused_sequence_leaves_no_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(context, "CLIARGS", CLIArgs({"args": ("preflight.yml", "fit.yml")}))
     with pytest.raises(Refusal, match="2 playbooks were called at once"), sequence(tmp_path / "fit"):
         pass

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Playbooks that are started one after another: with which words, what they say, and how they are ended."""
+"""Playbooks started one after another: their command lines, their output, and how they are ended."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def launches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Launches:
     return Launches(typed, ["muster.training.fit"], tmp_path / "launches")
 
 
-def test_the_words_are_those_that_were_typed_with_another_playbook(tmp_path: Path) -> None:
+def test_command_line_is_reused_with_another_playbook(tmp_path: Path) -> None:
     assert words_of(["-i", "x", "muster.training.fit", "-e", "a=b"], ["muster.training.fit"], "launch") == [
         *("-i", "x", "muster.training.launch", "-e", "a=b")
     ]
@@ -52,7 +52,7 @@ def test_the_words_are_those_that_were_typed_with_another_playbook(tmp_path: Pat
     assert words_of([f"{tmp_path}/fit.yml"], [f"{tmp_path}/fit.yml"], "launch") == [f"{tmp_path}/launch.yml"]
 
 
-def test_a_playbook_that_fails_ends_nothing_and_its_output_is_kept(launches: Launches) -> None:
+def test_failed_playbook_stops_no_run_and_its_output_is_kept(launches: Launches) -> None:
     ended = launches.launch("fit-b8", {"launch_args": ["8"]}, 60)
     assert ended.code == 2 and not ended.late
     said = (launches.directory / "fit-b8.log").read_text().splitlines()
@@ -66,7 +66,7 @@ def test_a_playbook_that_fails_ends_nothing_and_its_output_is_kept(launches: Lau
     assert not (launches.directory / "fit-b8-stop.log").exists()
 
 
-def test_what_is_given_is_no_argument_and_no_template(launches: Launches) -> None:
+def test_variables_are_not_in_argv_and_not_templated(launches: Launches) -> None:
     launches.launch("fit-b8", {"launch_environment": {"TOKEN": "s3cret"}, "launch_args": ["{{ 6 * 7 }}", "é"]}, 60)
     words, given = (launches.directory / "fit-b8.log").read_text().splitlines()[:2]
     assert "s3cret" not in words and '"launch_args": [!unsafe "{{ 6 * 7 }}", "é"]' in given
@@ -80,17 +80,17 @@ def test_what_is_given_is_no_argument_and_no_template(launches: Launches) -> Non
     )
 )
 @example("{\U0001f600}")
-def test_any_text_arrives_as_it_was(value: object) -> None:
+def test_any_value_is_passed_unchanged(value: object) -> None:
     assert DataLoader().load(as_it_is({"": "{", "value": value})) == {"": "{", "value": value}
 
 
-def test_one_that_goes_on_too_long_is_ended_and_its_run_stopped(launches: Launches) -> None:
+def test_playbook_over_its_time_limit_is_ended_and_its_run_stopped(launches: Launches) -> None:
     ended = launches.launch("wait-b8", {}, 1.0)
     assert ended.late
     assert "muster.training.stop" in (launches.directory / "wait-b8-stop.log").read_text()
 
 
-def test_an_interruption_ends_the_playbook_and_stops_its_run(launches: Launches) -> None:
+def test_interrupt_ends_playbook_and_stops_its_run(launches: Launches) -> None:
     before = signal.getsignal(signal.SIGINT)
     with launches:
         timer = threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGINT))
@@ -101,9 +101,7 @@ def test_an_interruption_ends_the_playbook_and_stops_its_run(launches: Launches)
     assert signal.getsignal(signal.SIGINT) is before
 
 
-def test_a_stop_is_not_waited_for_for_ever_and_not_interrupted(
-    launches: Launches, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_stop_has_a_time_limit_and_ignores_interrupts(launches: Launches, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[bool] = []
     warned: list[str] = []
 
@@ -125,13 +123,13 @@ def test_a_stop_is_not_waited_for_for_ever_and_not_interrupted(
     )
 
 
-def test_without_the_ansible_that_started_it_it_ends_too(launches: Launches, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_exit_of_the_parent_ansible_counts_as_interrupt(launches: Launches, monkeypatch: pytest.MonkeyPatch) -> None:
     assert not launches.interrupted
     monkeypatch.setattr(os, "getppid", lambda: 1)
     assert launches.interrupted
 
 
-def test_without_the_package_it_is_said_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_ansible_runner_error_names_pip_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ansible_runner", None)
     with pytest.raises(NoRunner, match="pip install 'ansible-runner>=2.4,<3'"):
         Launches([], [], tmp_path)

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What tells the results of one job from those of another."""
+"""Settings that tell the results of one job from those of another."""
 
 from __future__ import annotations
 
@@ -41,15 +41,15 @@ def common(first: dict[str, Any] | None = None, members: tuple[str, ...] = ("gpu
         {"members": ("gpu0",)},
     ],
 )
-def test_another_job_or_other_nodes_differ(other: dict[str, Any]) -> None:
+def test_different_job_or_nodes_give_different_settings(other: dict[str, Any]) -> None:
     assert common(**other) != common()
 
 
-def test_names_of_runs_and_the_order_of_things_do_not() -> None:
+def test_run_names_and_order_do_not_change_settings() -> None:
     other = {"environment": {"B": "b", 1: "a"}, "image": "one"}
     assert common(job=other, run_id="a", launch_run_id="b", members=("gpu1", "gpu0"), anything=3) == common()
 
 
-def test_nobody_reads_in_it_what_it_was() -> None:
+def test_sealed_text_is_reproducible_and_hides_the_secret() -> None:
     assert sealed("salt", "s3cret") == sealed("salt", "s3cret") != sealed("other", "s3cret")
     assert "s3cret" not in sealed("salt", "s3cret")

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A sweep launch by launch, with launches that are made up: what each leaves in its record, and what follows."""
+"""A sweep launch by launch, with simulated launches: what each leaves in its record, and what follows."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def sweep(
     return Sweep(cluster.runs / "s", cluster.runs, cluster, say, common).run(Wanted(**wanted))
 
 
-def test_variants_come_one_after_another_and_a_failure_is_passed_over(cluster: Cluster) -> None:
+def test_variants_run_in_turn_and_a_failed_one_is_skipped(cluster: Cluster) -> None:
     cluster.wrong, said = {"b"}, list[str]()
     state = sweep(cluster, ALL, said)
     assert said == [
@@ -99,7 +99,7 @@ def test_variants_come_one_after_another_and_a_failure_is_passed_over(cluster: C
     assert "b failed: gpu0, rank 0" in (cluster.runs / "s" / "sweep.md").read_text()
 
 
-def test_run_again_it_goes_on_and_what_has_failed_is_tried_again(cluster: Cluster) -> None:
+def test_interrupted_sweep_resumes_and_retries_failed_variants(cluster: Cluster) -> None:
     cluster.wrong, cluster.interrupt_at = {"b"}, "s-a2"
     with pytest.raises(SweepError, match="interrupted: s-a2 was stopped on all nodes; the same command resumes"):
         sweep(cluster, ALL)
@@ -112,7 +112,7 @@ def test_run_again_it_goes_on_and_what_has_failed_is_tried_again(cluster: Cluste
     assert sweep(cluster, ALL)["tables"] == state["tables"] and cluster.launched == []
 
 
-def test_other_settings_are_launched_again_and_are_not_shown(cluster: Cluster) -> None:
+def test_changed_variant_is_relaunched_and_its_secrets_not_stored(cluster: Cluster) -> None:
     sweep(cluster, ALL)
     cluster.launched = []
     sweep(cluster, [variant("a1", launch_environment={"TOKEN": "s3cret"}), *ALL[1:], variant("c")])
@@ -120,7 +120,7 @@ def test_other_settings_are_launched_again_and_are_not_shown(cluster: Cluster) -
     assert "s3cret" not in (cluster.runs / "s" / "sweep.json").read_text()
 
 
-def test_another_job_is_launched_again_and_an_earlier_result_is_called_so(cluster: Cluster) -> None:
+def test_changed_job_is_relaunched_and_earlier_results_are_labelled(cluster: Cluster) -> None:
     said: list[str] = []
     sweep(cluster, ALL, said, common="image one")
     assert not any("earlier" in line for line in said)
@@ -132,14 +132,14 @@ def test_another_job_is_launched_again_and_an_earlier_result_is_called_so(cluste
     assert cluster.launched == ["s-a1-2", "s-b-2", "s-a2-2"]
 
 
-def test_repeats_take_turns_and_a_failure_is_not_repeated(cluster: Cluster) -> None:
+def test_repeats_alternate_and_a_failed_variant_is_not_repeated(cluster: Cluster) -> None:
     cluster.wrong, said = {"b"}, list[str]()
     sweep(cluster, ALL, said, repeats=2)
     assert cluster.launched == ["s-a1", "s-b", "s-a2", "s-a1-2", "s-a2-2"]
     assert said[-1] == "variant 3 of 3, repeat 2 of 2, about 40 s each: a2"
 
 
-def test_the_largest_batch_of_each_is_found_first(cluster: Cluster) -> None:
+def test_largest_batch_of_each_variant_is_searched_then_measured(cluster: Cluster) -> None:
     said: list[str] = []
     search = Search(start=32, multiple=8, most=64, margin=0.0)
     state = sweep(cluster, [variant("a1")], said, search=search)
@@ -152,13 +152,13 @@ def test_the_largest_batch_of_each_is_found_first(cluster: Cluster) -> None:
     assert sweep(cluster, [variant("a1")], search=search)["tables"] == state["tables"] and cluster.launched == []
 
 
-def test_where_no_batch_fits_the_others_are_still_compared(cluster: Cluster) -> None:
+def test_variant_without_a_fitting_batch_is_still_compared_at_the_same_batch(cluster: Cluster) -> None:
     cluster.limit = 0
     state = sweep(cluster, [variant("a1")], search=Search(start=1, multiple=1, most=8, margin=0.0))
     assert [row["why"] for table in state["tables"] for row in table["rows"]] == ["", "no batch fits"]
 
 
-def test_an_interruption_of_a_search_ends_the_sweep(cluster: Cluster) -> None:
+def test_interrupt_during_a_batch_search_ends_the_sweep(cluster: Cluster) -> None:
     cluster.interrupt_at = "s-a1-fit-b32"
     search = Search(start=32, multiple=8, most=64, margin=0.0)
     with pytest.raises(SweepError, match="interrupted: s-a1-fit-b32 was stopped on all nodes"):
@@ -167,7 +167,7 @@ def test_an_interruption_of_a_search_ends_the_sweep(cluster: Cluster) -> None:
     assert "s-a1-fit-b32" in cluster.stopped
 
 
-def test_what_does_not_end_or_start_is_passed_over(cluster: Cluster) -> None:
+def test_overlong_and_refused_launches_are_skipped(cluster: Cluster) -> None:
     cluster.late_at, cluster.refused_at = "s-a1", "s-b"
     rows = {row["variant"]: row["why"] for row in sweep(cluster, ALL, timeout=30.0)["tables"][0]["rows"]}
     assert rows["a1"] == "it ran for 40 s and was stopped: raise sweep_timeout, or let it do less"
@@ -175,14 +175,14 @@ def test_what_does_not_end_or_start_is_passed_over(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize("text", ["[]", '{"version": 0}', '{"version": 1}'])
-def test_what_is_no_sweep_is_refused(cluster: Cluster, text: str) -> None:
+def test_sweep_file_of_another_version_is_refused(cluster: Cluster, text: str) -> None:
     (cluster.runs / "s").mkdir(parents=True)
     (cluster.runs / "s" / "sweep.json").write_text(text)
     with pytest.raises(SweepError, match=r"sweep.json is not of this version: choose another name with -e run_id=NAME"):
         sweep(cluster, ALL)
 
 
-def test_without_a_timeout_a_launch_may_take_for_ever(cluster: Cluster) -> None:
+def test_launch_without_a_timeout_has_no_time_limit(cluster: Cluster) -> None:
     sweep(cluster, ALL[:1])
     sweep(cluster, ALL[1:2], timeout=30.0)
     assert cluster.patience == [math.inf, 30.0]

@@ -45,7 +45,7 @@ def variants(*kinds: str) -> list[Variant]:
     ]
 
 
-def test_efficiency_is_by_the_smallest_number_of_nodes_of_the_same_kind() -> None:
+def test_efficiency_is_relative_to_the_fewest_nodes_of_the_same_kind() -> None:
     two = {"nnodes": 2, "ranks": 2}
     table = table_of(SAME, variants("x", "x", "y"), [run("a", 100.0), run("b", 150.0, **two), run("c", 400.0)])
     assert [(row["variant"], row["per_rank"], row["efficiency"]) for row in table["rows"]] == [
@@ -55,7 +55,7 @@ def test_efficiency_is_by_the_smallest_number_of_nodes_of_the_same_kind() -> Non
     ], "the fastest comes first, and what nothing is compared with has none"
 
 
-def test_repeats_give_medians_and_a_range_in_which_nothing_differs() -> None:
+def test_repeats_give_median_and_range_and_overlap_is_noted() -> None:
     runs = [run("a", rate, repeat) for repeat, rate in enumerate((100.0, 120.0, 110.0), 1)]
     runs += [run("b", rate, repeat) for repeat, rate in enumerate((90.0, 105.0, 95.0), 1)]
     runs += [run("c", 50.0, 1), run("c", 51.0, 2), run("c", None, 3, succeeded=False, why="gpu1, rank 0: lost")]
@@ -68,7 +68,7 @@ def test_repeats_give_medians_and_a_range_in_which_nothing_differs() -> None:
     assert "110 (100 to 120)" in for_terminal(table)
 
 
-def test_one_run_each_shows_no_range() -> None:
+def test_single_measurement_of_each_variant_is_noted() -> None:
     (note,) = table_of(SAME, variants("x", "y"), [run("a", 100.0), run("b", 101.0)])["notes"]
     assert note.startswith("each was measured once")
     assert table_of(SAME, variants("x"), [run("a", 100.0)])["notes"] == []
@@ -78,7 +78,7 @@ def test_one_run_each_shows_no_range() -> None:
     ("batch", "said"),
     [(SAME, "the global batches are not the same (64, 128)"), (LARGEST, "the global batches differ: speeds can be")],
 )
-def test_other_global_batches_are_told(batch: str, said: str) -> None:
+def test_differing_global_batches_are_noted(batch: str, said: str) -> None:
     runs = [run("a", 1.0, batch=batch), run("b", 1.0, batch=batch, global_batch_size=128.0)]
     assert table_of(batch, variants("x", "y"), runs)["notes"][0].startswith(said)
     assert (
@@ -86,7 +86,7 @@ def test_other_global_batches_are_told(batch: str, said: str) -> None:
     )
 
 
-def test_what_is_not_reported_is_told_and_has_no_column() -> None:
+def test_unreported_values_are_noted_and_have_no_column() -> None:
     silent: dict[str, Any] = {"batch_size": None, "global_batch_size": None, "memory_mib": None}
     table = table_of(SAME, variants("x"), [run("a", None, **silent, cost_missing="price of gpu1 not known")])
     assert [note.partition(":")[0] for note in table["notes"]] == ["a", "a", "cost"]
@@ -94,13 +94,13 @@ def test_what_is_not_reported_is_told_and_has_no_column() -> None:
     assert for_terminal(table).splitlines()[1] == "variant  nodes  ranks  time"
 
 
-def test_costs_are_those_of_the_run_and_of_its_speed() -> None:
+def test_cost_is_given_per_run_and_per_1000_samples() -> None:
     (row,) = table_of(SAME, variants("x"), [run("a", 10.0, cost=2.0, per_hour=36.0)])["rows"]
     assert row["cost"] == 2.0 and row["per_1000_samples"] == pytest.approx(1.0)
     assert "2.00 USD" in for_terminal({"batch": SAME, "rows": [row], "notes": []})
 
 
-def test_in_markdown_the_best_is_bold_and_nothing_is_markup() -> None:
+def test_markdown_table_has_best_in_bold_and_escapes_text() -> None:
     hostile = "<script>|`*[x](http://evil.example)"
     runs = [run("a", 100.0, memory_mib=2048.0), run("b", 50.0), run("c", None, succeeded=False, why=hostile)]
     text = for_markdown(table_of(SAME, variants("x", "y", "z"), runs))
@@ -109,7 +109,7 @@ def test_in_markdown_the_best_is_bold_and_nothing_is_markup() -> None:
     assert "- c failed: &lt;script&gt;" in text and "[x](" not in text
 
 
-def test_of_a_sweep_in_which_all_failed_the_reasons_are_left() -> None:
+def test_table_of_failures_alone_shows_only_the_reasons() -> None:
     table = table_of(SAME, variants("x"), [run("a", None, succeeded=False, why="no")])
     assert for_terminal(table).splitlines() == ["The same global batch", "a failed: no"]
     assert "|" not in for_markdown(table)

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Variants from what was written: what is laid over the job, and what cannot be."""
+"""Variants as the user writes them: what overrides the job, and what is refused."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def read(variants: object, **more: Any) -> tuple[list[Variant], list[str]]:
     return read_variants(Given(**{**usual, "variants": variants, "keys": keys, "options": options, **more}), READERS)
 
 
-def test_settings_by_short_and_long_names_are_laid_over_the_job() -> None:
+def test_variant_overrides_the_job_by_short_or_long_names() -> None:
     given = {"name": "a", "nnodes": 2, "launcher": "env", "launch_debug": True, "args": "--x '1 2'"}
     (one,), said = read([given], args=["--steps", "3"])
     assert said == []
@@ -53,19 +53,19 @@ def test_settings_by_short_and_long_names_are_laid_over_the_job() -> None:
     assert one["fit_args"] == []
 
 
-def test_without_arguments_those_of_the_job_hold() -> None:
+def test_variant_without_arguments_keeps_those_of_the_job() -> None:
     (one,), said = read([{"name": "a", "nproc_per_node": 1}])
     assert said == [] and one["variables"] == {"launch_nproc_per_node": 1, "nproc_per_node": 1}
 
 
-def test_what_is_searched_for_has_arguments_of_its_own() -> None:
+def test_batch_search_has_its_own_arguments() -> None:
     variants = [{"name": "a", "args": ["-a"]}]
     (one,), said = read(variants, fit=True, args=["-g", "8"], fit_args=["-b", "{batch_size}"])
     assert said == [] and one["fit_args"] == ["-b", "{batch_size}", "-a"]
     assert one["variables"]["launch_args"] == ["-g", "8", "-a"]
 
 
-def test_variants_that_differ_by_nodes_alone_are_of_one_kind() -> None:
+def test_variants_that_differ_only_in_nodes_are_of_one_kind() -> None:
     variants = [
         {"name": "a", "nnodes": 1, "args": "x"},
         {"name": "b", "launch_nnodes": 2, "nproc_per_node": 3, "args": ["x"]},
@@ -97,10 +97,10 @@ def test_variants_that_differ_by_nodes_alone_are_of_one_kind() -> None:
         ([{"name": "a", "image": []}], {}, "variant a: its image is no text"),
     ],
 )
-def test_what_cannot_be_is_told(variants: object, more: dict[str, Any], said: str) -> None:
+def test_invalid_variants_are_refused(variants: object, more: dict[str, Any], said: str) -> None:
     _found, told = read(variants, **more)
     assert len(told) == 1 and said in told[0], told
 
 
-def test_all_that_is_wrong_is_told_at_once() -> None:
+def test_all_faults_are_reported_at_once() -> None:
     assert len(read([{"name": "a", "b": 1}, {"name": "a"}, {"name": "c", "nnodes": 9}])[1]) == 3
