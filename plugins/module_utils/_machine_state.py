@@ -20,7 +20,7 @@ import subprocess
 import tempfile
 import time
 
-from ansible_collections.muster.training.plugins.module_utils import _root_files
+from ansible_collections.muster.training.plugins.module_utils import _file_facts
 from ansible_collections.muster.training.plugins.module_utils._text_file import read
 
 TYPE_CHECKING = False  # importing typing would cost more than all other imports
@@ -228,7 +228,7 @@ def state(given: Data) -> Data:
         "broken_sources": broken_sources(given["sources"]),
         "clocks": [line.split()[0] for line in units.splitlines()],
         "low": low_settings(given["sysctl"]),
-        "files": _root_files.as_they_are(given["files"]),
+        "files": _file_facts.as_they_are(given["files"]),
         "limits_wait": waits_for_systemd(LIMITS),
         "most_files": limit(resource.RLIMIT_NOFILE, 1),
         "most_memlock": limit(resource.RLIMIT_MEMLOCK, 1024),

@@ -14,7 +14,7 @@ import os
 import subprocess
 import sys
 
-from ansible_collections.muster.training.plugins.module_utils import _root_files, _sshd
+from ansible_collections.muster.training.plugins.module_utils import _file_facts, _sshd
 
 TYPE_CHECKING = False  # importing typing would cost more than all other imports
 if TYPE_CHECKING:
@@ -44,5 +44,5 @@ def state(asked: Data) -> Data:
         "sshd_says": said,
         "nftables": os.path.exists("/usr/sbin/nft"),
         "rules": rules(asked["program"]),
-        "files": _root_files.as_they_are(asked["files"]),
+        "files": _file_facts.as_they_are(asked["files"]),
     }

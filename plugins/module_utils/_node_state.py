@@ -62,16 +62,22 @@ def firewall(asked: Data) -> Data:
 
 def ssh_mesh(asked: Data) -> Data:
     """The state of sshd, and of the user's key and files."""
-    from ansible_collections.muster.training.plugins.module_utils import _ssh_mesh_node
+    from ansible_collections.muster.training.plugins.module_utils import _ssh_mesh_node, _user_files
 
-    return _ssh_mesh_node.state(asked)
+    try:
+        return _ssh_mesh_node.state(asked)
+    except _user_files.UserFileError as error:
+        raise Unreadable(f"{error}.") from None
 
 
 def ssh_logins(asked: Data) -> Data:
     """Whether a user can log in from this node at others."""
-    from ansible_collections.muster.training.plugins.module_utils import _ssh_mesh_node
+    from ansible_collections.muster.training.plugins.module_utils import _ssh_mesh_node, _user_files
 
-    return _ssh_mesh_node.logins(asked["user"], asked["names"])
+    try:
+        return _ssh_mesh_node.logins(asked["user"], asked["names"])
+    except _user_files.UserFileError as error:
+        raise Unreadable(f"{error}.") from None
 
 
 READERS: dict[str, Callable[[Data], Data]] = {

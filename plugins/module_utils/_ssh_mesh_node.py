@@ -15,9 +15,9 @@ import subprocess
 import time
 
 from ansible_collections.muster.training.plugins.module_utils import (
+    _file_facts,
     _login,
     _node_ssh,
-    _root_files,
     _sshd,
     _user_files,
 )
@@ -142,7 +142,7 @@ def state(asked: Data) -> Data:
         "up_to_date": read_since_changed([own_file, f"{host_key}-cert.pub"]),
         "proof": proof,
         "closed": is_closed(home, key, uid),
-        "files": {**_root_files.as_they_are(own), **_root_files.as_they_are(shared, asked["mark"])},
+        "files": {**_file_facts.as_they_are(own), **_file_facts.as_they_are(shared, asked["mark"])},
         "logins": logins(user, [asked["log_in"]]) if asked["log_in"] and proof and user_key else {},
         "faults": faults,
     }

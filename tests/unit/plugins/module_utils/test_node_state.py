@@ -54,6 +54,11 @@ def test_unreadable_state_is_an_error_alone_and_left_out_among_others(monkeypatc
     assert said == {"error": "/etc/hosts cannot be read: Permission denied. See whether its disk is well"}
 
 
+def test_login_of_an_unknown_user_is_an_error() -> None:
+    said = _node_state.main({"ssh_logins": {"user": "nobody-knows", "names": ["node2"]}})["error"]
+    assert said.startswith("there is no user nobody-knows. Needed: ")
+
+
 def test_without_root_nothing_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     assert _node_state.main(ASKED) == {"error": "this needs root. Set become: true"}

@@ -14,12 +14,6 @@ import os
 import pwd
 import stat
 
-TYPE_CHECKING = False  # importing typing would cost more than all other imports
-if TYPE_CHECKING:
-    from typing import Any, Dict
-
-    Data = Dict[str, Any]
-
 MOST = 16 << 20
 """Bytes: a larger file is none of ours."""
 
