@@ -92,6 +92,7 @@ class Lab:
         with machine.locked():
             machine.ensure_namespace()
             machine.ensure_watches()
+            machine.ensure_neighbours(nodes)
             lab = _make(name, nodes, suite, slots, mounts)
             files.ssh_masters(name).mkdir(mode=0o700, parents=True, exist_ok=True)
         _wait_for_logins(lab)
@@ -267,6 +268,7 @@ def _leave_machine() -> None:
     if not podman("ps", "--all", "--quiet").strip():
         machine.remove_namespace()
         machine.restore_watches()
+        machine.restore_neighbours()
 
 
 def _container(name: str, node: str) -> str:

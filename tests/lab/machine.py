@@ -25,6 +25,8 @@ LOCK = STATE / "lock"
 WATCHES = Path("/proc/sys/fs/inotify/max_user_instances")
 WATCHES_BEFORE = STATE / "max_user_instances"
 ENOUGH_WATCHES = 1024
+NEIGHBOURS = Path("/proc/sys/net/ipv4/neigh/default/gc_thresh3")
+NEIGHBOURS_BEFORE = STATE / "gc_thresh3"
 TOOLS = {
     "podman": "podman",
     "crun": "crun",
@@ -150,6 +152,25 @@ def restore_watches() -> None:
     if WATCHES_BEFORE.exists():
         WATCHES.write_text(WATCHES_BEFORE.read_text())
         WATCHES_BEFORE.unlink()
+
+
+def ensure_neighbours(nodes: int) -> None:
+    """Raise the limit of known neighbours to suffice for so many nodes, until `restore_neighbours`.
+
+    Linux knows 1024 of all networks together: with more than 30 nodes that talk to each other, some lose their way.
+    """
+    now, enough = int(NEIGHBOURS.read_text()), 2 * nodes**2
+    if now < enough:
+        if not NEIGHBOURS_BEFORE.exists():
+            NEIGHBOURS_BEFORE.write_text(f"{now}\n")
+        NEIGHBOURS.write_text(f"{enough}\n")
+
+
+def restore_neighbours() -> None:
+    """Undo `ensure_neighbours`."""
+    if NEIGHBOURS_BEFORE.exists():
+        NEIGHBOURS.write_text(NEIGHBOURS_BEFORE.read_text())
+        NEIGHBOURS_BEFORE.unlink()
 
 
 def ulimits() -> list[str]:

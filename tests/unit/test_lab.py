@@ -44,6 +44,23 @@ def test_a_lab_has_1_to_64_nodes(nodes: int, refused: bool, monkeypatch: pytest.
         Lab.up(nodes)
 
 
+def test_many_nodes_get_room_for_their_neighbours_until_they_are_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limit = tmp_path / "gc_thresh3"
+    limit.write_text("1024\n")
+    monkeypatch.setattr(machine, "NEIGHBOURS", limit)
+    monkeypatch.setattr(machine, "NEIGHBOURS_BEFORE", tmp_path / "before")
+    seen = []
+    for nodes in (4, 32, 64):
+        machine.ensure_neighbours(nodes)
+        seen.append(limit.read_text())
+    assert seen == ["1024\n", "2048\n", "8192\n"]
+    for _again in range(2):
+        machine.restore_neighbours()
+        assert limit.read_text() == "1024\n"
+
+
 def test_labs_with_different_names_have_different_directories() -> None:
     assert files.directory("lab").name == "lab"
     assert files.directory("other").name == "lab-other"
