@@ -47,8 +47,8 @@ There is no limit for these. Used bare, `deepspeed --hostfile` runs its first pa
     "site": Bench(
         "site.yml where nothing is to be changed, near and far away",
         meaning="""\
-Of a second run each node is asked once, in one call for five roles. On 64 test hosts, all on the two cores of this
-machine, `site.yml` takes 35.6 s (32.5 to 39.3 in three rounds by hand, on 2026-11-27). Limit: 60 s.""",
+Each node is asked once, in one call for five roles. On 64 test hosts, all on the two cores of this machine, a second
+run takes 35.6 s (32.5 to 39.3 in three rounds by hand, on 2026-11-27). Limit: 60 s.""",
     ),
     "code": Bench("Code: what a launch takes more where it compares it, and nothing has changed"),
     "rank_table": Bench("Rank table and what is rendered from it"),
