@@ -19,7 +19,7 @@ MOST = 16 << 20
 
 
 def as_they_are(paths: list[str], mark: str = "") -> dict[str, dict[str, str]]:
-    """Each of these files that is there and no link, by path.
+    """Each of these files that is there, is no link, and is in a directory in which nobody else can write, by path.
 
     Args:
         mark: the end of a line that stands in files that others write, too.
@@ -38,8 +38,11 @@ def as_it_is(path: str, mark: str) -> dict[str, str]:
         return {}
     try:
         status = os.fstat(number)
+        above = os.stat(os.path.dirname(path))
         if not stat.S_ISREG(status.st_mode) or status.st_size > MOST:
             return {}
+        if above.st_uid not in (0, status.st_uid) or above.st_mode & 0o022:
+            return {}  # somebody else could put another in its place
         with open(number, "rb", closefd=False) as file:
             content = file.read()
     finally:

@@ -26,10 +26,13 @@ def peers_after(own: str, names: list[str]) -> list[str]:
 
 
 class SshQuestion:
-    """Whether `ssh NAME true` works without a prompt, tried with all names on creation, in this order."""
+    """Whether `ssh NAME true` works without a prompt, tried with all names on creation, in this order.
 
-    def __init__(self, names: list[str]) -> None:
-        self.waiting = names[::-1]
+    connect: seconds for a connection. seconds: for one name.
+    """
+
+    def __init__(self, names: list[str], connect: int = CONNECT_TIMEOUT, seconds: float = TIMEOUT) -> None:
+        self.waiting, self.connect, self.seconds = names[::-1], connect, seconds
         self.outcomes: dict[str, str] = {}
         self.workers = [threading.Thread(target=self.work) for _worker in range(min(AT_A_TIME, len(self.waiting)))]
         for worker in self.workers:
@@ -43,7 +46,7 @@ class SshQuestion:
             except IndexError:  # another thread was faster
                 return
             for again in range(TRIES):
-                self.outcomes[name] = try_peer(name)
+                self.outcomes[name] = try_peer(name, self.connect, self.seconds)
                 if "kex_exchange_identification" not in self.outcomes[name]:
                     break
                 time.sleep(0.2 * (again + 1))  # refused by MaxStartups, whose queue soon empties
@@ -55,13 +58,13 @@ class SshQuestion:
         return self.outcomes
 
 
-def try_peer(name: str) -> str:
+def try_peer(name: str, connect: int, seconds: float) -> str:
     """Return "" if a login to a peer works without a prompt, else the end of ssh's output."""
-    options = [f"ConnectTimeout={CONNECT_TIMEOUT}", "BatchMode=yes", "ForwardX11=no", "ClearAllForwardings=yes"]
+    options = [f"ConnectTimeout={connect}", "BatchMode=yes", "ForwardX11=no", "ClearAllForwardings=yes"]
     command = Command(["ssh", *(word for option in options for word in ("-o", option)), name, "true"])
-    output = command.output(time.monotonic() + TIMEOUT)
+    output = command.output(time.monotonic() + seconds)
     if output.code == 0:
         return ""
     if output.hangs:
-        return f"no answer within {TIMEOUT:.0f} s"
+        return f"no answer within {seconds:.0f} s"
     return " ".join(output.text.split())[-300:] or f"ssh ended with {output.code}"

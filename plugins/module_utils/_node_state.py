@@ -100,4 +100,7 @@ def main(request: Data) -> Data:
         except Unreadable as error:
             if len(request) == 1:
                 return {"error": str(error)}
+        except Exception:  # nor does one that is broken keep the others from being read
+            if len(request) == 1:
+                raise
     return answer

@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     Data = Dict[str, Any]
 
 
+LOGIN = (10, 60.0)  # seconds to connect, and in all: a first login may wait for a directory service, or a home
+
+
 def read_since_changed(paths: list[str]) -> bool:
     """Whether sshd has read its files since their last change: an interrupted run may not have reloaded it."""
     said = subprocess.run(
@@ -79,7 +82,7 @@ def public_key(user: str, path: str) -> tuple[str, str]:
 
 def logins(user: str, names: list[str]) -> dict[str, str]:
     """Log in at each of these nodes with the user's rights; "" or ssh's message by name."""
-    return _user_files.as_user(_user_files.entry_of(user), lambda: _node_ssh.SshQuestion(names).answer())
+    return _user_files.as_user(_user_files.entry_of(user), lambda: _node_ssh.SshQuestion(names, *LOGIN).answer())
 
 
 def is_closed(home: str, key: str, uid: int) -> bool:

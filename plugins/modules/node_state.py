@@ -219,8 +219,8 @@ base_packages:
       sample: false
     files:
       description:
-        - By path, each of the files that is there and no link, with its owner (C(user)), its permissions (C(mode)),
-          and the C(sha256) of its content.
+        - By path, each of the files that is there, no link, and in a directory in which nobody else can write, with its
+          owner (C(user)), its permissions (C(mode)), and the C(sha256) of its content.
       type: dict
       sample:
         /etc/security/limits.d/90-muster.conf:
@@ -303,8 +303,8 @@ firewall:
       sample: {kept: "{}", in_force: true, at_boot: true}
     files:
       description:
-        - By path, each of the files that is there and no link, with its owner (C(user)), its permissions (C(mode)),
-          and the C(sha256) of its content.
+        - By path, each of the files that is there, no link, and in a directory in which nobody else can write, with its
+          owner (C(user)), its permissions (C(mode)), and the C(sha256) of its content.
       type: dict
       sample:
         /usr/local/lib/muster/firewall.py:
@@ -376,9 +376,9 @@ ssh_mesh:
       sample: true
     files:
       description:
-        - By path, each of the files that is there and no link, with its owner (C(user)), its permissions (C(mode)),
-          and the C(sha256) of its content. Of files that others write, too, C(line) is the last one that ends with
-          O(ssh_mesh.mark).
+        - By path, each of the files that is there, no link, and in a directory in which nobody else can write, with its
+          owner (C(user)), its permissions (C(mode)), and the C(sha256) of its content. Of files that others write, too,
+          C(line) is the last one that ends with O(ssh_mesh.mark).
       type: dict
       sample:
         /etc/ssh/ssh_known_hosts:

@@ -56,6 +56,13 @@ def test_links_pipes_and_directories_are_outdated(path: Path, tmp_path: Path) ->
     assert is_outdated(link) and is_outdated(tmp_path / "pipe", content="") and is_outdated(tmp_path)
 
 
+def test_file_in_a_directory_that_others_can_write_is_outdated(path: Path) -> None:
+    path.parent.chmod(0o777)
+    assert is_outdated(path)
+    path.parent.chmod(0o755)
+    assert not is_outdated(path)
+
+
 def test_last_line_with_the_mark_is_compared(path: Path) -> None:
     path.write_text("old ours\nnew ours\nof others\n")
     assert not is_outdated(path, " ours", line="new ours")

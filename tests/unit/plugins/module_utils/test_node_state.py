@@ -15,6 +15,7 @@ from ansible_collections.muster.training.plugins.module_utils import (
     _hosts_file,
     _machine_state,
     _node_driver,
+    _node_firewall,
     _node_gpus,
     _node_state,
     _ssh_mesh_node,
@@ -52,6 +53,36 @@ def test_unreadable_state_is_an_error_alone_and_left_out_among_others(monkeypatc
     assert _node_state.main(ASKED) == {}
     said = _node_state.main({"hosts_file": True})
     assert said == {"error": "/etc/hosts cannot be read: Permission denied. See whether its disk is well"}
+
+
+def test_broken_reader_leaves_out_only_its_own_state(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_machine_state, "state", lambda asked: asked["no such key"])
+    monkeypatch.setattr(_hosts_file, "look", lambda: {"hostname": "node1"})
+    assert _node_state.main(ASKED) == {"hosts_file": {"hostname": "node1"}}
+    with pytest.raises(KeyError):
+        _node_state.main({"base_packages": {}})
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root's files are run")
+@pytest.mark.parametrize(
+    ("text", "mode", "said"),
+    [
+        ('print(\'{"kept": ""}\')', 0o755, {"kept": ""}),
+        ("", 0o755, {}),
+        ("raise SystemExit('no nft')", 0o755, {}),
+        ('print(\'{"kept": ""}\')', 0o775, {}),
+    ],
+)
+def test_firewall_program_is_believed_only_if_it_is_whole_and_roots_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, mode: int, said: dict[str, str]
+) -> None:
+    monkeypatch.setattr(_node_firewall, "KEPT_IN", str(tmp_path))
+    program = tmp_path / "firewall.py"
+    program.write_text(text)
+    program.chmod(mode)
+    assert _node_firewall.rules(str(program)) == said
+    tmp_path.chmod(0o777)
+    assert _node_firewall.rules(str(program)) == {}
 
 
 def test_login_of_an_unknown_user_is_an_error() -> None:
