@@ -17,7 +17,7 @@ from ansible_collections.muster.training.plugins.module_utils._connection_troubl
 from ansible_collections.muster.training.plugins.plugin_utils._job_arguments import job_arguments
 from ansible_collections.muster.training.plugins.plugin_utils._on_node import call_node
 
-PARTS = ["gpus", "driver", "software", "storage", "system", "checkout", "names", "resolver", "connections", "ssh"]
+PARTS = ["gpus", "software", "storage", "system", "checkout", "names", "resolver", "connections", "ssh"]
 # Seconds for a call to a slow node: 10 to log in, 6 for mounts that hang, 10 for nvidia-smi. Nodes queried in turns
 # are rarely all that slow: 2 to log in, 10 for nvidia-smi without persistence mode.
 SLOWEST_CALL = 30

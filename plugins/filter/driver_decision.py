@@ -10,13 +10,13 @@ author: muster contributors (@muster)
 version_added: 0.1.0
 short_description: Decide what to do about the NVIDIA driver of a node
 description:
-  - Takes the facts of a node and returns the next action, with the reason. After that action, read the node again.
+  - Takes the state of a node and returns the next action, with the reason. After that action, read the node again.
   - C(action) is C(nothing), C(load), C(reload), C(rebuild), C(reinstall), C(install), C(purge), C(reboot) or
     C(refuse).
 positional: _input
 options:
   _input:
-    description: Facts of the node with the parts V(gpus) and V(driver), from M(muster.training.node_facts).
+    description: RV(muster.training.node_state#module:nvidia_driver) of the node.
     type: dict
     required: true
   branch:
@@ -52,16 +52,16 @@ options:
     type: bool
     default: false
 seealso:
-  - module: muster.training.node_facts
+  - module: muster.training.node_state
 """
 
 EXAMPLES = r"""
 - name: Show what would be done
   ansible.builtin.debug:
-    msg: "{{ node.facts | muster.training.driver_decision(branch='570') }}"
+    msg: "{{ node.nvidia_driver | muster.training.driver_decision(branch='570') }}"
   vars:
     node:
-      facts:
+      nvidia_driver:
         runs: []
         gpus: {pci: 0, driver: {loaded: null, library: null}, smi: {state: absent, said: ""}, processes: []}
         driver: {packages: []}

@@ -11,11 +11,9 @@ from __future__ import annotations
 
 import hashlib
 import os
-import pwd
 import stat
 
-MOST = 16 << 20
-"""Bytes: a larger file is none of ours."""
+from ansible_collections.muster.training.plugins.module_utils._user_files import MOST, owner_of
 
 
 def as_they_are(paths: list[str], mark: str = "") -> dict[str, dict[str, str]]:
@@ -47,12 +45,8 @@ def as_it_is(path: str, mark: str) -> dict[str, str]:
             content = file.read()
     finally:
         os.close(number)
-    try:
-        user = pwd.getpwuid(status.st_uid).pw_name
-    except KeyError:
-        user = str(status.st_uid)
     found = {
-        "user": user,
+        "user": owner_of(status.st_uid),
         "mode": f"{stat.S_IMODE(status.st_mode):04o}",
         "sha256": hashlib.sha256(content).hexdigest(),
     }

@@ -166,10 +166,6 @@ def read_facts(request: dict[str, Any]) -> dict[str, Any]:
         from ansible_collections.muster.training.plugins.module_utils import _node_gpus
 
         waiting["gpus"] = _node_gpus.GpuQuestion()
-    if "driver" in parts:
-        from ansible_collections.muster.training.plugins.module_utils import _node_driver
-
-        waiting["driver"] = _node_driver.DriverQuestion()
     if os.geteuid() == 0 and user != "root":
         become(user)
     mounts: list[dict[str, Any]] = []

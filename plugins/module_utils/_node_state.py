@@ -97,10 +97,10 @@ def main(request: Data) -> Data:
     for name, asked in request.items():
         try:
             answer[name] = READERS[name](asked)
-        except Unreadable as error:
-            if len(request) == 1:
+        except Exception as error:
+            if len(request) > 1:
+                continue
+            if isinstance(error, Unreadable):
                 return {"error": str(error)}
-        except Exception:  # nor does one that is broken keep the others from being read
-            if len(request) == 1:
-                raise
+            raise
     return answer

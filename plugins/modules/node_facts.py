@@ -88,7 +88,6 @@ options:
     description:
       - What to read in addition to what costs next to nothing.
       - V(gpus) queries nvidia-smi, if there is one, and finds processes that hold a GPU.
-      - V(driver) reads which NVIDIA driver is and could be installed, on Debian and Ubuntu. It takes a few seconds.
       - V(software) asks O(interpreter) where its packages are, and reads their versions there. Nothing is imported.
       - V(checkout) reads which commit is checked out, if O(working_directory) is in a git checkout.
       - V(storage) tests mounts that depend on another machine, and reads how much space there is.
@@ -99,7 +98,7 @@ options:
       - V(ssh) tries C(ssh PEER true) as the job's user with each of O(peers).
     type: list
     elements: str
-    choices: [gpus, driver, software, storage, system, checkout, names, resolver, connections, ssh]
+    choices: [gpus, software, storage, system, checkout, names, resolver, connections, ssh]
     default: [gpus, software, storage, system, names]
   probe:
     description:
@@ -317,23 +316,6 @@ facts:
             fault: ""
             compute_capability: [9, 0]
         processes: []
-    driver:
-      description:
-        - The C(system), its C(kernel) and the C(newest_kernel), the version of the module for each (C(modules)), the
-          state of the driver's and the kernel's C(packages), what C(dkms) has built, and which drivers the package
-          sources offer (C(available)).
-      returned: with the part V(driver)
-      type: dict
-      sample:
-        system: ubuntu
-        system_version: "22.04"
-        kernel: 5.15.0-91-generic
-        newest_kernel: 5.15.0-91-generic
-        modules: {5.15.0-91-generic: 535.183.01}
-        packages: [{name: nvidia-driver-535, version: 535.183.01-1, wanted: install, status: installed, flag: ok}]
-        dkms: [{version: 535.183.01, kernel: 5.15.0-91-generic, state: installed}]
-        has_dkms: true
-        available: {nvidia-driver-535: 535.183.01-0ubuntu1}
     checkout:
       description:
         - The git checkout that contains O(working_directory), its C(commit), and whether a tracked file has been

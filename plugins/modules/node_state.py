@@ -57,7 +57,7 @@ options:
         elements: str
         default: []
   nvidia_driver:
-    description: Read GPUs, and which NVIDIA driver is and could be installed.
+    description: Read GPUs, and which NVIDIA driver is and could be installed. With a GPU it takes a few seconds.
     type: bool
     default: false
   hosts_file:
@@ -228,11 +228,34 @@ base_packages:
           mode: "0644"
           sha256: 2c8b08da5ce60398e1f19af0e5dccc744df274b826abe585eaba68c525434806
 nvidia_driver:
-  description:
-    - The parts C(gpus), C(driver) and C(runs) of RV(muster.training.node_facts#module:facts). Without a GPU, packages
-      are not read.
+  description: What decides about the driver.
   returned: if O(nvidia_driver)
   type: dict
+  contains:
+    gpus:
+      description: The part C(gpus) of RV(muster.training.node_facts#module:facts).
+      type: dict
+    runs:
+      description: The part C(runs) of RV(muster.training.node_facts#module:facts).
+      type: list
+      elements: dict
+    driver:
+      description:
+        - On Debian and Ubuntu, the C(system), its C(kernel) and the C(newest_kernel), the version of the
+          module for each (C(modules)), the state of the driver's and the kernel's C(packages), what C(dkms)
+          has built, and which drivers the package sources offer (C(available)). Without a GPU, C(packages) is
+          empty, and the rest is not read.
+      type: dict
+      sample:
+        system: ubuntu
+        system_version: "22.04"
+        kernel: 5.15.0-91-generic
+        newest_kernel: 5.15.0-91-generic
+        modules: {5.15.0-91-generic: 535.183.01}
+        packages: [{name: nvidia-driver-535, version: 535.183.01-1, wanted: install, status: installed, flag: ok}]
+        dkms: [{version: 535.183.01, kernel: 5.15.0-91-generic, state: installed}]
+        has_dkms: true
+        available: {nvidia-driver-535: 535.183.01-0ubuntu1}
 hosts_file:
   description: How the machine resolves its own name and the other nodes'.
   returned: if O(hosts_file) and it can be read

@@ -91,8 +91,7 @@ class Lab:
         suite = suite or image.own_suite()
         with machine.locked():
             machine.ensure_namespace()
-            machine.ensure_watches()
-            machine.ensure_neighbours(nodes)
+            machine.ensure_limits(nodes)
             lab = _make(name, nodes, suite, slots, mounts)
             files.ssh_masters(name).mkdir(mode=0o700, parents=True, exist_ok=True)
         _wait_for_logins(lab)
@@ -267,8 +266,7 @@ def _leave_machine() -> None:
     """Undo the changes to this machine that labs share, once no lab is left."""
     if not podman("ps", "--all", "--quiet").strip():
         machine.remove_namespace()
-        machine.restore_watches()
-        machine.restore_neighbours()
+        machine.restore_limits()
 
 
 def _container(name: str, node: str) -> str:

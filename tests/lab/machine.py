@@ -23,10 +23,8 @@ STATE = Path("/run/muster-lab")
 NAMESPACE = STATE / "namespace"
 LOCK = STATE / "lock"
 WATCHES = Path("/proc/sys/fs/inotify/max_user_instances")
-WATCHES_BEFORE = STATE / "max_user_instances"
 ENOUGH_WATCHES = 1024
 NEIGHBOURS = Path("/proc/sys/net/ipv4/neigh/default/gc_thresh3")
-NEIGHBOURS_BEFORE = STATE / "gc_thresh3"
 TOOLS = {
     "podman": "podman",
     "crun": "crun",
@@ -136,41 +134,29 @@ def remove_namespace() -> None:
     NAMESPACE.unlink(missing_ok=True)
 
 
-def ensure_watches() -> None:
-    """Raise the limit of file watchers to suffice for all labs, until `restore_watches`.
+def ensure_limits(nodes: int) -> None:
+    """Raise limits of the kernel to suffice for all labs, one of them of so many nodes, until `restore_limits`.
 
-    Linux allows 128 per user, and root is the same user on all nodes: systemd needs 6 per node, and hangs without them.
+    Linux allows 128 file watchers per user, and root is the same user on all nodes: systemd needs 6 per node, and hangs
+    without them. It knows 1024 neighbours in all networks together: with more than 30 nodes that talk to each other,
+    some lose their way.
     """
-    now = int(WATCHES.read_text())
-    if now < ENOUGH_WATCHES:
-        WATCHES_BEFORE.write_text(f"{now}\n")
-        WATCHES.write_text(f"{ENOUGH_WATCHES}\n")
+    for limit, enough in ((WATCHES, ENOUGH_WATCHES), (NEIGHBOURS, 2 * nodes**2)):
+        now = int(limit.read_text())
+        if now < enough:
+            before = STATE / limit.name
+            if not before.exists():
+                before.write_text(f"{now}\n")
+            limit.write_text(f"{enough}\n")
 
 
-def restore_watches() -> None:
-    """Undo `ensure_watches`."""
-    if WATCHES_BEFORE.exists():
-        WATCHES.write_text(WATCHES_BEFORE.read_text())
-        WATCHES_BEFORE.unlink()
-
-
-def ensure_neighbours(nodes: int) -> None:
-    """Raise the limit of known neighbours to suffice for so many nodes, until `restore_neighbours`.
-
-    Linux knows 1024 of all networks together: with more than 30 nodes that talk to each other, some lose their way.
-    """
-    now, enough = int(NEIGHBOURS.read_text()), 2 * nodes**2
-    if now < enough:
-        if not NEIGHBOURS_BEFORE.exists():
-            NEIGHBOURS_BEFORE.write_text(f"{now}\n")
-        NEIGHBOURS.write_text(f"{enough}\n")
-
-
-def restore_neighbours() -> None:
-    """Undo `ensure_neighbours`."""
-    if NEIGHBOURS_BEFORE.exists():
-        NEIGHBOURS.write_text(NEIGHBOURS_BEFORE.read_text())
-        NEIGHBOURS_BEFORE.unlink()
+def restore_limits() -> None:
+    """Undo `ensure_limits`."""
+    for limit in (WATCHES, NEIGHBOURS):
+        before = STATE / limit.name
+        if before.exists():
+            limit.write_text(before.read_text())
+            before.unlink()
 
 
 def ulimits() -> list[str]:

@@ -47,18 +47,22 @@ def test_a_lab_has_1_to_64_nodes(nodes: int, refused: bool, monkeypatch: pytest.
 def test_many_nodes_get_room_for_their_neighbours_until_they_are_gone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    limit = tmp_path / "gc_thresh3"
+    limit, watches = tmp_path / "gc_thresh3", tmp_path / "max_user_instances"
     limit.write_text("1024\n")
+    watches.write_text("128\n")
+    (tmp_path / "state").mkdir()
     monkeypatch.setattr(machine, "NEIGHBOURS", limit)
-    monkeypatch.setattr(machine, "NEIGHBOURS_BEFORE", tmp_path / "before")
+    monkeypatch.setattr(machine, "WATCHES", watches)
+    monkeypatch.setattr(machine, "STATE", tmp_path / "state")
     seen = []
     for nodes in (4, 32, 64):
-        machine.ensure_neighbours(nodes)
+        machine.ensure_limits(nodes)
         seen.append(limit.read_text())
     assert seen == ["1024\n", "2048\n", "8192\n"]
+    assert watches.read_text() == "1024\n"
     for _again in range(2):
-        machine.restore_neighbours()
-        assert limit.read_text() == "1024\n"
+        machine.restore_limits()
+        assert (limit.read_text(), watches.read_text()) == ("1024\n", "128\n")
 
 
 def test_labs_with_different_names_have_different_directories() -> None:
