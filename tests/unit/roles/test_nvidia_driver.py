@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Process accounting, which root enables in the driver once."""
+"""What the role believes of what site.yml has read, and process accounting, which root enables in the driver once."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from ansible_collections.muster.training.plugins.filter.driver_decision import driver_decision
 from tests.unit.typed import give_collection, typed
 
 pytestmark = pytest.mark.one_core
@@ -46,3 +47,30 @@ def test_process_accounting_is_enabled_once_where_supported(tmp_path: Path) -> N
         done = typed(tmp_path, ["ansible-playbook", "-i", "localhost,", "-c", "local", "play.yml", *more])
         assert done.returncode == 0 and f"changed={changed} " in done.stdout, done.stdout
         assert mode.read_text() == f"{wanted}\n[N/A]\n"
+
+
+def test_step_is_taken_only_by_a_state_that_the_role_has_just_read(tmp_path: Path) -> None:
+    """site.yml reads all nodes at its beginning, minutes before; a run may have begun since."""
+    give_collection(tmp_path)
+    # a driver that only its owner can remove: believed, it ends the role
+    gpus = {"pci": 1, "driver": {"loaded": "535.1", "library": "570.2", "on_disk": "570.2"}, "processes": []}
+    driver = {"system": "", "packages": [], "modules": {"6.8": "570.2"}, "kernel": "6.8", "newest_kernel": "6.8"}
+    state = {
+        "gpus": {**gpus, "smi": {"state": "mismatch", "said": ""}, "nouveau": False},
+        "driver": {**driver, "dkms": [], "has_dkms": True, "available": {}},
+        "runs": [],
+    }
+    variables = {
+        "muster_site": True,
+        "ansible_become": False,
+        "ansible_python_interpreter": sys.executable,
+    }
+    play = {"hosts": "localhost", "gather_facts": False, "roles": ["muster.training.nvidia_driver"]}
+    (tmp_path / "play.yml").write_text(json.dumps([play]))
+    inventory = {"all": {"hosts": {"localhost": {**variables, "muster_node_state": {"nvidia_driver": state}}}}}
+    (tmp_path / "machines.yml").write_text(json.dumps(inventory))
+    decided = driver_decision(state)
+    assert decided["action"] == "refuse", decided
+    done = typed(tmp_path, ["ansible-playbook", "-i", "machines.yml", "-c", "local", "play.yml"])
+    assert done.returncode == 0, done.stdout
+    assert "localhost: nothing: " in done.stdout and decided["reason"] not in done.stdout, done.stdout
