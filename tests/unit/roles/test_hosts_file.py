@@ -9,21 +9,23 @@ import json
 import sys
 from base64 import b64encode
 from pathlib import Path
+from subprocess import CompletedProcess
 
 import pytest
+import yaml
 
 from ansible_collections.muster.training.plugins.filter.etc_hosts import etc_hosts
-from tests.unit.typed import give_collection, typed
+from tests.unit.typed import CHECKOUT, give_collection, typed
 
 pytestmark = pytest.mark.one_core
+HAS_READ = yaml.safe_load((CHECKOUT / "playbooks" / "site.yml").read_text())[1]["vars"]["muster_site"]
+READ = "muster.training.hosts_file : Read the names that each machine uses"
 NODES = [{"name": f"node{rank + 1}", "node_rank": rank, "address": f"10.1.0.{rank + 1}"} for rank in range(2)]
 
 
-@pytest.mark.parametrize(("names", "refused"), [(("a", "b"), False), (("a", "a"), True)])
-def test_nodes_with_one_name_are_refused_though_nothing_is_left_to_do(
-    tmp_path: Path, names: tuple[str, str], refused: bool
-) -> None:
-    give_collection(tmp_path)
+def play(directory: Path, names: tuple[str, str], *options: str) -> CompletedProcess[str]:
+    """Run the role where site.yml has read two nodes, with these host names, on which nothing is left to do."""
+    give_collection(directory)
     hosts = {}
     for node, hostname in zip(NODES, names, strict=True):
         written = etc_hosts("127.0.0.1 localhost\n", NODES, own=node["name"], hostname=hostname)
@@ -40,11 +42,24 @@ def test_nodes_with_one_name_are_refused_though_nothing_is_left_to_do(
             "node_address": node["address"],
             "muster_node_state": {"hosts_file": state},
         }
-    (tmp_path / "machines.yml").write_text(json.dumps({"training": {"hosts": hosts, "vars": {"muster_site": True}}}))
-    play = {"hosts": "training", "gather_facts": False, "roles": ["muster.training.hosts_file"]}
-    (tmp_path / "play.yml").write_text(json.dumps([play]))
+    (directory / "machines.yml").write_text(json.dumps({"training": {"hosts": hosts}}))
+    role = {"role": "muster.training.hosts_file", "tags": "hosts_file"}
+    own = {"hosts": "training", "gather_facts": False, "vars": {"muster_site": HAS_READ}, "roles": [role]}
+    (directory / "play.yml").write_text(json.dumps([own]))
     # --check, so that this machine keeps its /etc/hosts where the role should go on after all
-    done = typed(tmp_path, ["ansible-playbook", "-i", "machines.yml", "play.yml", "--check"])
+    return typed(directory, ["ansible-playbook", "-i", "machines.yml", "play.yml", "--check", *options])
+
+
+@pytest.mark.parametrize(("names", "refused"), [(("a", "b"), False), (("a", "a"), True)])
+def test_nodes_with_one_name_are_refused_though_nothing_is_left_to_do(
+    tmp_path: Path, names: tuple[str, str], refused: bool
+) -> None:
+    done = play(tmp_path, names)
     assert (done.returncode == 2) == refused, done.stdout
     assert ("node1 and node2 both call themselves a. Needed: " in done.stdout) == refused, done.stdout
-    assert "Read the names that each machine uses" not in done.stdout, done.stdout
+    assert f"TASK [{READ}]" not in done.stdout, done.stdout
+
+
+def test_what_an_earlier_play_has_read_does_not_count_with_tags(tmp_path: Path) -> None:
+    """site.yml does not read then, and the same command may have changed the nodes since."""
+    assert f"TASK [{READ}]" in play(tmp_path, ("a", "b"), "--tags", "hosts_file").stdout
