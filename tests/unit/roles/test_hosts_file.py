@@ -10,6 +10,7 @@ import sys
 from base64 import b64encode
 from pathlib import Path
 from subprocess import CompletedProcess
+from typing import Any
 
 import pytest
 import yaml
@@ -20,7 +21,9 @@ from tests.unit.typed import CHECKOUT, give_collection, typed
 pytestmark = pytest.mark.one_core
 HAS_READ = yaml.safe_load((CHECKOUT / "playbooks" / "site.yml").read_text())[1]["vars"]["muster_site"]
 READ = "muster.training.hosts_file : Read the names that each machine uses"
-NODES = [{"name": f"node{rank + 1}", "node_rank": rank, "address": f"10.1.0.{rank + 1}"} for rank in range(2)]
+NODES: list[dict[str, Any]] = [
+    {"name": f"node{rank + 1}", "node_rank": rank, "address": f"10.1.0.{rank + 1}"} for rank in range(2)
+]
 
 
 def play(directory: Path, names: tuple[str, str], *options: str) -> CompletedProcess[str]:
