@@ -20,7 +20,7 @@ def as_they_are(paths: list[str], mark: str = "") -> dict[str, dict[str, str]]:
     """Each of these files that is there, is no link, and is in a directory in which nobody else can write, by path.
 
     Args:
-        mark: the end of a line that stands in files that others write, too.
+        mark: the end of a line in files that others write, too.
 
     Returns by path: user (its owner), mode (as "0644"), sha256, and with a mark also line: the last one that ends so.
     """

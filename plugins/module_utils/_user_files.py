@@ -201,7 +201,7 @@ def file(
         name = pwd.getpwuid(os.geteuid()).pw_name
         raise UserFileError(
             f"{led(path)} cannot be written by {name} ({error.filename}: {error.strerror}). Needed: a file in a "
-            f"directory of {name}'s. Remove what stands in its place, or give {name} the directory"
+            f"directory of {name}'s. Remove what is in its place, or give {name} the directory"
         ) from None
     return {"changed": changed, "before": before or "", "after": after}
 

@@ -31,7 +31,7 @@ PATH = re.compile(r"\s*(?:(?:-e|--editable)[\s=]*)?(?P<path>(?:\.{1,2}(?=[/\[\s#
 class Project(TypedDict):
     """What is handed to pip: texts by the names of files, of which main names the others."""
 
-    file: str  # where it stands in the project
+    file: str  # its path in the project
     main: str
     texts: dict[str, str]
     digest: str

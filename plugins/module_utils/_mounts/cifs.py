@@ -103,7 +103,7 @@ class Cifs(Kind):
         Cause(
             "STATUS_(?:LOGON_FAILURE|WRONG_PASSWORD|NO_SUCH_USER)",
             "the server does not know this user with this password",
-            "correct username and password, and domain if the server has one; at Paperspace they stand in the console "
+            "correct username and password, and domain if the server has one; at Paperspace they are in the console "
             "beside the shared drive",
         ),
         Cause(
