@@ -223,7 +223,8 @@ lint-then-units:
 # needs other collections, and what is marked one_core.
 .PHONY: unit-newest
 unit-newest: WITHOUT := $(addprefix --ignore=tests/unit/,oracles roles plugins/module_utils inventories test_examples.py test_pictures.py \
-  $(addprefix plugins/plugin_utils/,benchmark fit rehearse report sequence sweep) $(addsuffix _server.py,test_ec2 test_hub test_paperspace))
+  $(addprefix plugins/plugin_utils/,checks cluster experiments failures plan report software/test_driver.py text) \
+  plugins/plugin_utils/clouds/paperspace $(addsuffix _server.py,test_ec2 test_hub test_paperspace))
 unit-newest: ## Unit tests on the newest ansible-core, where a Python is found that runs it
 	@if tests/newest_python >/dev/null; then \
 	  $(MAKE) --no-print-directory $(NEWEST_READY); \

@@ -9,8 +9,8 @@ import re
 import runpy
 from pathlib import Path
 
-from ansible_collections.muster.training.plugins.module_utils._checks.catalogue import IDS, NEEDED
-from ansible_collections.muster.training.plugins.plugin_utils._error_entries import TOPICS, Entry
+from ansible_collections.muster.training.plugins.plugin_utils._checks.catalogue import IDS, NEEDED
+from ansible_collections.muster.training.plugins.plugin_utils._failures.entries import TOPICS, Entry
 
 WORDS = runpy.run_path(str(Path(__file__).resolve().parents[1] / "roles/init/files/muster.py"))["WORDS"]
 DOCS = Path(__file__).resolve().parents[1] / "docs"

@@ -18,22 +18,26 @@ from ansible.utils.vars import load_extra_vars
 
 from ansible_collections.muster.training.plugins.action.run_record import records_directory
 from ansible_collections.muster.training.plugins.action.run_report import record_of
-from ansible_collections.muster.training.plugins.plugin_utils._benchmark.baseline import compare
-from ansible_collections.muster.training.plugins.plugin_utils._benchmark.documents import Benchmark
-from ansible_collections.muster.training.plugins.plugin_utils._benchmark.judge import judge, suspects
-from ansible_collections.muster.training.plugins.plugin_utils._benchmark.read import Measured
-from ansible_collections.muster.training.plugins.plugin_utils._benchmark.record import (
+from ansible_collections.muster.training.plugins.plugin_utils._experiments.benchmark.baseline import compare
+from ansible_collections.muster.training.plugins.plugin_utils._experiments.benchmark.documents import Benchmark
+from ansible_collections.muster.training.plugins.plugin_utils._experiments.benchmark.read import Measured
+from ansible_collections.muster.training.plugins.plugin_utils._experiments.benchmark.record import (
     JUDGED,
     MEASURED,
     benchmark_in,
     measured_in,
 )
-from ansible_collections.muster.training.plugins.plugin_utils._benchmark.schedule import OPERATIONS, work_again, work_of
-from ansible_collections.muster.training.plugins.plugin_utils._benchmark.table import render
-from ansible_collections.muster.training.plugins.plugin_utils._refusal import Refusal
-from ansible_collections.muster.training.plugins.plugin_utils._report.read import Files
-from ansible_collections.muster.training.plugins.plugin_utils._report.untrusted import clean, mapping, mappings
-from ansible_collections.muster.training.plugins.plugin_utils._report.write import write_file
+from ansible_collections.muster.training.plugins.plugin_utils._experiments.benchmark.schedule import (
+    OPERATIONS,
+    work_again,
+    work_of,
+)
+from ansible_collections.muster.training.plugins.plugin_utils._experiments.benchmark.slow_parts import judge, suspects
+from ansible_collections.muster.training.plugins.plugin_utils._experiments.benchmark.table import render
+from ansible_collections.muster.training.plugins.plugin_utils._record.coerce import clean, mapping, mappings
+from ansible_collections.muster.training.plugins.plugin_utils._record.reader import Files
+from ansible_collections.muster.training.plugins.plugin_utils._report.writer import write_file
+from ansible_collections.muster.training.plugins.plugin_utils._user_error import Refusal
 
 ARGUMENT_SPEC = {
     "state": {"type": "str", "choices": ["planned", "suspected", "judged"], "required": True},

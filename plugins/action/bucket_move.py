@@ -13,8 +13,8 @@ from typing import Any
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
-from ansible_collections.muster.training.plugins.module_utils._verdict import duration
-from ansible_collections.muster.training.plugins.plugin_utils._bucket_move import (
+from ansible_collections.muster.training.plugins.plugin_utils._failures.verdict import duration
+from ansible_collections.muster.training.plugins.plugin_utils._s3.bucket_move import (
     MoveError,
     Progress,
     Route,
@@ -24,7 +24,12 @@ from ansible_collections.muster.training.plugins.plugin_utils._bucket_move impor
     some,
     survey,
 )
-from ansible_collections.muster.training.plugins.plugin_utils._s3 import answer_code, explain, make_client, region_of
+from ansible_collections.muster.training.plugins.plugin_utils._s3.client import (
+    answer_code,
+    explain,
+    make_client,
+    region_of,
+)
 
 ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "source": {"type": "str", "required": True},

@@ -13,13 +13,13 @@ from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
-from ansible_collections.muster.training.plugins.module_utils._findings import Finding, render_table
 from ansible_collections.muster.training.plugins.module_utils._rank_table import RankTable, RankTableError
-from ansible_collections.muster.training.plugins.plugin_utils._case import THRESHOLDS_SPEC, answers, judge
-from ansible_collections.muster.training.plugins.plugin_utils._job_arguments import job_arguments
-from ansible_collections.muster.training.plugins.plugin_utils._job_spec import CHECKED, DEFAULTS, JOB
-from ansible_collections.muster.training.plugins.plugin_utils._query import QueryError, answer_text, ask
-from ansible_collections.muster.training.plugins.plugin_utils._read_job import read_job
+from ansible_collections.muster.training.plugins.plugin_utils._checks.findings import Finding, render_table
+from ansible_collections.muster.training.plugins.plugin_utils._checks.gather import THRESHOLDS_SPEC, answers, judge
+from ansible_collections.muster.training.plugins.plugin_utils._jmespath import QueryError, answer_text, ask
+from ansible_collections.muster.training.plugins.plugin_utils._plan.job_arguments import job_arguments
+from ansible_collections.muster.training.plugins.plugin_utils._plan.job_spec import CHECKED, DEFAULTS, JOB
+from ansible_collections.muster.training.plugins.plugin_utils._plan.read_job import read_job
 
 ARGUMENT_SPEC = {
     **CHECKED,

@@ -18,8 +18,14 @@ from ansible.plugins.action import ActionBase
 from ansible.utils.vars import load_extra_vars
 
 from ansible_collections.muster.training.plugins.action.known_variables import complaints, options_of, wrong_values
-from ansible_collections.muster.training.plugins.plugin_utils._role_arguments import refusals, sharing
-from ansible_collections.muster.training.plugins.plugin_utils._site_request import (
+from ansible_collections.muster.training.plugins.plugin_utils._command_line.extra_vars import typed_variables
+from ansible_collections.muster.training.plugins.plugin_utils._command_line.role_arguments import refusals, sharing
+from ansible_collections.muster.training.plugins.plugin_utils._command_line.unused_options import (
+    inventory_files,
+    is_installed,
+    own_playbooks,
+)
+from ansible_collections.muster.training.plugins.plugin_utils._command_line.unused_site_options import (
     PlayRole,
     idle_switches,
     idle_tags,
@@ -31,12 +37,6 @@ from ansible_collections.muster.training.plugins.plugin_utils._site_request impo
     words_of,
     words_of_templates,
 )
-from ansible_collections.muster.training.plugins.plugin_utils._typed_request import (
-    inventory_files,
-    is_installed,
-    own_playbooks,
-)
-from ansible_collections.muster.training.plugins.plugin_utils._typed_variables import typed_variables
 
 ARGUMENT_SPEC: dict[str, dict[str, Any]] = {}
 COLLECTION = Path(__file__).resolve().parents[2]

@@ -17,11 +17,13 @@ from ansible import constants as C
 from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 
-from ansible_collections.muster.training.plugins.module_utils._job import parse_nnodes
 from ansible_collections.muster.training.plugins.module_utils._rank_table import RankTableError, build_rank_table
-from ansible_collections.muster.training.plugins.plugin_utils._group import members_of
+from ansible_collections.muster.training.plugins.plugin_utils._cluster.training_group import members_of
+from ansible_collections.muster.training.plugins.plugin_utils._command_line.unused_options import (
+    refuse_what_has_no_effect,
+)
 from ansible_collections.muster.training.plugins.plugin_utils._inventory_sources import refuse_unread_sources
-from ansible_collections.muster.training.plugins.plugin_utils._typed_request import refuse_what_has_no_effect
+from ansible_collections.muster.training.plugins.plugin_utils._plan.job import parse_nnodes
 
 ARGUMENT_SPEC = {
     "group": {"type": "str", "default": "training"},

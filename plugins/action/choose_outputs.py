@@ -14,7 +14,7 @@ from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
 from ansible_collections.muster.training.plugins.module_utils._rank_table import some
-from ansible_collections.muster.training.plugins.plugin_utils._output_choice import (
+from ansible_collections.muster.training.plugins.plugin_utils._record.output_choice import (
     Output,
     each_once,
     missing,

@@ -15,8 +15,8 @@ from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
-from ansible_collections.muster.training.plugins.module_utils._printable import printable
-from ansible_collections.muster.training.plugins.plugin_utils._query import QueryError, answer_text, ask
+from ansible_collections.muster.training.plugins.plugin_utils._jmespath import QueryError, answer_text, ask
+from ansible_collections.muster.training.plugins.plugin_utils._text.printable import printable
 
 ARGUMENT_SPEC = {
     "reads": {"type": "dict", "required": True},

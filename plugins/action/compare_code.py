@@ -12,11 +12,11 @@ from typing import Any
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
-from ansible_collections.muster.training.plugins.module_utils._checks.code import difference
-from ansible_collections.muster.training.plugins.module_utils._checks.launch import runs_at
-from ansible_collections.muster.training.plugins.module_utils._printable import printable
 from ansible_collections.muster.training.plugins.module_utils._rank_table import some
-from ansible_collections.muster.training.plugins.plugin_utils._case import answers
+from ansible_collections.muster.training.plugins.plugin_utils._checks.code import difference
+from ansible_collections.muster.training.plugins.plugin_utils._checks.gather import answers
+from ansible_collections.muster.training.plugins.plugin_utils._checks.start_conditions import runs_at
+from ansible_collections.muster.training.plugins.plugin_utils._text.printable import printable
 
 ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "nodes": {"type": "list", "elements": "dict", "required": True},

@@ -23,27 +23,27 @@ from ansible_collections.muster.training.plugins.action.paperspace_cluster impor
     refuse_runs,
     watch_files,
 )
-from ansible_collections.muster.training.plugins.module_utils._printable import one_line
-from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.cost import picture
-from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.documents import Cost, Machine, Plan, Wanted
-from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.ownership import PlanRefused
-from ansible_collections.muster.training.plugins.plugin_utils._cluster_record import RecordError, open_record
-from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes.calls import (
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.controller_networks import own_networks
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.cost import picture
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.documents import Cost, Machine, Plan, Wanted
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.client import (
     Aws,
     BotoMissing,
     Ec2Error,
     new_session,
 )
-from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes.leave import Agree, remove, stop
-from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes.look import ClusterError, Work, in_words
-from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes.provide import provide
-from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes.request import first_boot, ssh_sources
-from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes.site import check_region
-from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes.way import MARKETS, Ask
-from ansible_collections.muster.training.plugins.plugin_utils._own_networks import own_networks
-from ansible_collections.muster.training.plugins.plugin_utils._paperspace_cluster.choice import public_key
-from ansible_collections.muster.training.plugins.plugin_utils._refusal import Refusal
-from ansible_collections.muster.training.plugins.plugin_utils._typed_command import as_typed
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.discover import ClusterError, Work, in_words
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.offers import MARKETS, Ask
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.placement import check_region
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.provision import provide
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.request import first_boot, ssh_sources
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.teardown import Agree, remove, stop
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.journal import RecordError, open_record
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.membership import PlanRefused
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.validate import public_key
+from ansible_collections.muster.training.plugins.plugin_utils._command_line.command_hints import as_typed
+from ansible_collections.muster.training.plugins.plugin_utils._text.printable import one_line
+from ansible_collections.muster.training.plugins.plugin_utils._user_error import Refusal
 
 #: Name of the image at SSM: https://docs.aws.amazon.com/dlami/latest/devguide/find-dlami-id.html
 IMAGE = "/aws/service/deeplearning/ami/x86_64/base-oss-nvidia-driver-gpu-ubuntu-22.04/latest/ami-id"

@@ -12,19 +12,19 @@ from typing import Any
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
-from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.age_limit import limit_seconds, limit_word
-from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.overview import lines, overview
-from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.ownership import PlanRefused
-from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes.account import read_account
-from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes.calls import (
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.age_limit import limit_seconds, limit_word
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.cost_overview import lines, overview
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.client import (
     Aws,
     BotoMissing,
     Ec2Error,
     new_session,
 )
-from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes.prices import disk, prices_with
-from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes.site import check_region
-from ansible_collections.muster.training.plugins.plugin_utils._refusal import Refusal
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.placement import check_region
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.prices import disk, prices_with
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.resources import read_account
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.membership import PlanRefused
+from ansible_collections.muster.training.plugins.plugin_utils._user_error import Refusal
 
 ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "cluster": {"type": "str", "default": ""},

@@ -16,16 +16,16 @@ from ansible.utils.display import Display
 from ansible.utils.vars import load_extra_vars
 
 from ansible_collections.muster.training.plugins.action.run_record import records_directory
-from ansible_collections.muster.training.plugins.module_utils._job import SAFE_RUN_ID
-from ansible_collections.muster.training.plugins.plugin_utils._fit.fit import Fit, FitError, Job, State
-from ansible_collections.muster.training.plugins.plugin_utils._fit.search import Search
-from ansible_collections.muster.training.plugins.plugin_utils._fit.taken import taken
-from ansible_collections.muster.training.plugins.plugin_utils._fit.template import HOLE, has_hole
-from ansible_collections.muster.training.plugins.plugin_utils._job_arguments import job_arguments
-from ansible_collections.muster.training.plugins.plugin_utils._refusal import Refusal
-from ansible_collections.muster.training.plugins.plugin_utils._sequence.begin import sequence
-from ansible_collections.muster.training.plugins.plugin_utils._sequence.settings import common_settings
-from ansible_collections.muster.training.plugins.plugin_utils._typed_command import as_typed
+from ansible_collections.muster.training.plugins.plugin_utils._command_line.command_hints import as_typed
+from ansible_collections.muster.training.plugins.plugin_utils._experiments.fit.apply_result import taken
+from ansible_collections.muster.training.plugins.plugin_utils._experiments.fit.fit import Fit, FitError, Job, State
+from ansible_collections.muster.training.plugins.plugin_utils._experiments.fit.search import Search
+from ansible_collections.muster.training.plugins.plugin_utils._experiments.fit.template import HOLE, has_hole
+from ansible_collections.muster.training.plugins.plugin_utils._experiments.sequence.fingerprint import common_settings
+from ansible_collections.muster.training.plugins.plugin_utils._experiments.sequence.preconditions import sequence
+from ansible_collections.muster.training.plugins.plugin_utils._plan.job import SAFE_RUN_ID
+from ansible_collections.muster.training.plugins.plugin_utils._plan.job_arguments import job_arguments
+from ansible_collections.muster.training.plugins.plugin_utils._user_error import Refusal
 
 ARGUMENT_SPEC = {
     "state": {"type": "str", "choices": ["searched", "taken"], "default": "searched"},

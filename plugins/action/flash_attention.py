@@ -11,7 +11,7 @@ from typing import Any
 
 from ansible.plugins.action import ActionBase
 
-from ansible_collections.muster.training.plugins.plugin_utils._long_work import NOT_IN_CHECK_MODE, run_code
+from ansible_collections.muster.training.plugins.plugin_utils._node_call.detached import NOT_IN_CHECK_MODE, run_code
 
 WHEELS = "https://github.com/Dao-AILab/flash-attention/releases/download/vVERSION"
 ARGUMENT_SPEC: dict[str, Any] = {

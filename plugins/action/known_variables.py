@@ -20,9 +20,11 @@ from ansible.plugins.action import ActionBase
 from ansible.utils.vars import load_extra_vars
 
 from ansible_collections.muster.training.plugins.module_utils._rank_table import some
-from ansible_collections.muster.training.plugins.plugin_utils._job_file import job_keys, overruled, unknown_keys
-from ansible_collections.muster.training.plugins.plugin_utils._lost_words import refuse_lost_words
-from ansible_collections.muster.training.plugins.plugin_utils._typed_request import refuse_what_has_no_effect
+from ansible_collections.muster.training.plugins.plugin_utils._command_line.extra_vars_lint import refuse_lost_words
+from ansible_collections.muster.training.plugins.plugin_utils._command_line.unused_options import (
+    refuse_what_has_no_effect,
+)
+from ansible_collections.muster.training.plugins.plugin_utils._plan.job_file import job_keys, overruled, unknown_keys
 
 ARGUMENT_SPEC = {
     "role_path": {"type": "path"},

@@ -14,22 +14,22 @@ from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
-from ansible_collections.muster.training.plugins.module_utils._cost import CURRENCY, money, read_prices, total
-from ansible_collections.muster.training.plugins.module_utils._findings import Finding, render_findings
-from ansible_collections.muster.training.plugins.module_utils._job import Job
-from ansible_collections.muster.training.plugins.module_utils._machines import machines_of
-from ansible_collections.muster.training.plugins.module_utils._plan import hostfiles, node_plan
 from ansible_collections.muster.training.plugins.module_utils._rank_table import RankTable, RankTableError
-from ansible_collections.muster.training.plugins.plugin_utils._case import THRESHOLDS_SPEC, answers, judge
-from ansible_collections.muster.training.plugins.plugin_utils._job_arguments import job_arguments, job_environment
-from ansible_collections.muster.training.plugins.plugin_utils._job_spec import JOB
-from ansible_collections.muster.training.plugins.plugin_utils._own_environment import (
+from ansible_collections.muster.training.plugins.plugin_utils._checks.findings import Finding, render_findings
+from ansible_collections.muster.training.plugins.plugin_utils._checks.gather import THRESHOLDS_SPEC, answers, judge
+from ansible_collections.muster.training.plugins.plugin_utils._controller_env import (
     missing_names,
     missing_problem,
     patterns_in,
 )
-from ansible_collections.muster.training.plugins.plugin_utils._read_job import read_job
-from ansible_collections.muster.training.plugins.plugin_utils._refusal import Refusal
+from ansible_collections.muster.training.plugins.plugin_utils._plan.cost import CURRENCY, money, read_prices, total
+from ansible_collections.muster.training.plugins.plugin_utils._plan.job import Job
+from ansible_collections.muster.training.plugins.plugin_utils._plan.job_arguments import job_arguments, job_environment
+from ansible_collections.muster.training.plugins.plugin_utils._plan.job_spec import JOB
+from ansible_collections.muster.training.plugins.plugin_utils._plan.machines import machines_of
+from ansible_collections.muster.training.plugins.plugin_utils._plan.plan import hostfiles, node_plan
+from ansible_collections.muster.training.plugins.plugin_utils._plan.read_job import read_job
+from ansible_collections.muster.training.plugins.plugin_utils._user_error import Refusal
 
 ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     **JOB,

@@ -10,7 +10,10 @@ from typing import Any
 
 from ansible.plugins.action import ActionBase
 
-from ansible_collections.muster.training.plugins.plugin_utils._code_here import add_requirements, read_code_here
+from ansible_collections.muster.training.plugins.plugin_utils._project.local_code import (
+    add_requirements,
+    read_code_here,
+)
 
 ARGUMENT_SPEC = {
     "source": {"type": "path", "required": True},

@@ -10,7 +10,7 @@ from typing import Any
 
 from ansible.plugins.action import ActionBase
 
-from ansible_collections.muster.training.plugins.plugin_utils._long_work import NOT_IN_CHECK_MODE, run_command
+from ansible_collections.muster.training.plugins.plugin_utils._node_call.detached import NOT_IN_CHECK_MODE, run_command
 
 ARGUMENT_SPEC = {
     "what": {"type": "str", "required": True},

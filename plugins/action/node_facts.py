@@ -13,9 +13,9 @@ from typing import Any
 from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure, AnsibleError
 from ansible.plugins.action import ActionBase
 
-from ansible_collections.muster.training.plugins.module_utils._connection_trouble import known_trouble
-from ansible_collections.muster.training.plugins.plugin_utils._job_arguments import job_arguments
-from ansible_collections.muster.training.plugins.plugin_utils._on_node import call_node
+from ansible_collections.muster.training.plugins.plugin_utils._checks.ssh_errors import known_trouble
+from ansible_collections.muster.training.plugins.plugin_utils._node_call.call import call_node
+from ansible_collections.muster.training.plugins.plugin_utils._plan.job_arguments import job_arguments
 
 PARTS = ["gpus", "software", "storage", "system", "checkout", "names", "resolver", "connections", "ssh"]
 # Seconds for a call to a slow node: 10 to log in, 6 for mounts that hang, 10 for nvidia-smi. Nodes queried in turns
@@ -99,7 +99,7 @@ class ActionModule(ActionBase):
             request["image"] = None
         before = time.time()
         try:
-            answer = call_node(self, "_node_facts", request, task_vars)
+            answer = call_node(self, "_facts.read", request, task_vars)
         except AnsibleError as problem:
             # Return it, so that with failed_when and ignore_unreachable a later task judges it, once.
             if self._task.ignore_unreachable and (

@@ -10,7 +10,7 @@ from typing import Any
 
 from ansible.plugins.action import ActionBase
 
-from ansible_collections.muster.training.plugins.plugin_utils._on_node import call_node
+from ansible_collections.muster.training.plugins.plugin_utils._node_call.call import call_node
 
 FILES = {"type": "list", "elements": "str", "default": []}
 ARGUMENT_SPEC = {
@@ -64,4 +64,4 @@ class ActionModule(ActionBase):
         super().run(tmp, task_vars)
         _result, asked = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
         request = {name: options for name, options in asked.items() if options}
-        return {"changed": False, **call_node(self, "_node_state", request, task_vars)}
+        return {"changed": False, **call_node(self, "_facts.role_state", request, task_vars)}

@@ -15,32 +15,35 @@ from typing import Any
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
-from ansible_collections.muster.training.plugins.module_utils._paperspace.api_key import find_api_key
-from ansible_collections.muster.training.plugins.module_utils._paperspace.client import Client
-from ansible_collections.muster.training.plugins.module_utils._paperspace.errors import (
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.active_runs import runs_on
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.age_limit import limit_word
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.cost import picture
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.documents import Cost, Machine, Plan, Wanted
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.journal import RecordError, open_record
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.membership import CLUSTER_NAME, PlanRefused
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.api_key import find_api_key
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.client import Client
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.create import ClusterError, Work
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.errors import (
     DEFAULT_URL,
     PaperspaceError,
 )
-from ansible_collections.muster.training.plugins.module_utils._printable import one_line
-from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.age_limit import limit_word
-from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.cost import picture
-from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.documents import Cost, Machine, Plan, Wanted
-from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.ownership import CLUSTER_NAME, PlanRefused
-from ansible_collections.muster.training.plugins.plugin_utils._cluster_record import RecordError, open_record
-from ansible_collections.muster.training.plugins.plugin_utils._cluster_runs import runs_on
-from ansible_collections.muster.training.plugins.plugin_utils._paperspace_cluster.choice import known_region, public_key
-from ansible_collections.muster.training.plugins.plugin_utils._paperspace_cluster.first_boot import (
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.first_boot import (
     WATCH_FILES,
     WATCH_SETTINGS,
     first_boot,
     watch_settings,
 )
-from ansible_collections.muster.training.plugins.plugin_utils._paperspace_cluster.leave import Agree, remove, stop
-from ansible_collections.muster.training.plugins.plugin_utils._paperspace_cluster.make import ClusterError, Work
-from ansible_collections.muster.training.plugins.plugin_utils._paperspace_cluster.provide import provide
-from ansible_collections.muster.training.plugins.plugin_utils._paperspace_cluster.way import Ask
-from ansible_collections.muster.training.plugins.plugin_utils._refusal import Refusal
-from ansible_collections.muster.training.plugins.plugin_utils._typed_command import as_typed
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.offers import Ask
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.provision import provide
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.teardown import Agree, remove, stop
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.validate import (
+    known_region,
+    public_key,
+)
+from ansible_collections.muster.training.plugins.plugin_utils._command_line.command_hints import as_typed
+from ansible_collections.muster.training.plugins.plugin_utils._text.printable import one_line
+from ansible_collections.muster.training.plugins.plugin_utils._user_error import Refusal
 
 #: Options of modules whose machines power themselves off
 WATCH_OPTIONS: dict[str, dict[str, Any]] = {

@@ -13,16 +13,19 @@ from typing import Any
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
-from ansible_collections.muster.training.plugins.module_utils._paperspace.api_key import find_api_key
-from ansible_collections.muster.training.plugins.module_utils._paperspace.client import Client
-from ansible_collections.muster.training.plugins.module_utils._paperspace.errors import DEFAULT_URL, PaperspaceError
-from ansible_collections.muster.training.plugins.module_utils._paperspace.operations import session
-from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.age_limit import limit_seconds, limit_word
-from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.overview import lines, overview
-from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.ownership import PlanRefused
-from ansible_collections.muster.training.plugins.plugin_utils._paperspace_cluster.account import read_account
-from ansible_collections.muster.training.plugins.plugin_utils._query import QueryError, answer_text, ask
-from ansible_collections.muster.training.plugins.plugin_utils._refusal import Refusal
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.age_limit import limit_seconds, limit_word
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.cost_overview import lines, overview
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.membership import PlanRefused
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.api_key import find_api_key
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.client import Client
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.errors import (
+    DEFAULT_URL,
+    PaperspaceError,
+)
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.operations import session
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.resources import read_account
+from ansible_collections.muster.training.plugins.plugin_utils._jmespath import QueryError, answer_text, ask
+from ansible_collections.muster.training.plugins.plugin_utils._user_error import Refusal
 
 ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "cluster": {"type": "str", "default": ""},

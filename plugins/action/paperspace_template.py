@@ -18,29 +18,29 @@ from ansible_collections.muster.training.plugins.action.paperspace_cluster impor
     checked_cluster,
     refuse_runs,
 )
-from ansible_collections.muster.training.plugins.module_utils._paperspace.api_key import find_api_key
-from ansible_collections.muster.training.plugins.module_utils._paperspace.client import Client
-from ansible_collections.muster.training.plugins.module_utils._paperspace.errors import (
-    DEFAULT_URL,
-    PaperspaceError,
-)
-from ansible_collections.muster.training.plugins.module_utils._printable import one_line
-from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.documents import Machine
-from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.ownership import PlanRefused
-from ansible_collections.muster.training.plugins.plugin_utils._cluster_record import (
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.documents import Machine
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.journal import (
     ClusterRecord,
     RecordError,
     open_record,
 )
-from ansible_collections.muster.training.plugins.plugin_utils._paperspace_cluster.image import (
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.membership import PlanRefused
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.api_key import find_api_key
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.client import Client
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.create import ClusterError, Work
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.errors import (
+    DEFAULT_URL,
+    PaperspaceError,
+)
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.image import (
     Imaged,
     make_image,
     remove_image,
 )
-from ansible_collections.muster.training.plugins.plugin_utils._paperspace_cluster.leave import Agree
-from ansible_collections.muster.training.plugins.plugin_utils._paperspace_cluster.make import ClusterError, Work
-from ansible_collections.muster.training.plugins.plugin_utils._refusal import Refusal
-from ansible_collections.muster.training.plugins.plugin_utils._typed_command import as_typed
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.teardown import Agree
+from ansible_collections.muster.training.plugins.plugin_utils._command_line.command_hints import as_typed
+from ansible_collections.muster.training.plugins.plugin_utils._text.printable import one_line
+from ansible_collections.muster.training.plugins.plugin_utils._user_error import Refusal
 
 ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "cluster": {"type": "str", "required": True},

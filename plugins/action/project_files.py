@@ -11,7 +11,7 @@ from typing import Any
 
 from ansible.plugins.action import ActionBase
 
-from ansible_collections.muster.training.plugins.plugin_utils._refusal import Refusal
+from ansible_collections.muster.training.plugins.plugin_utils._user_error import Refusal
 
 ARGUMENT_SPEC = {
     "directory": {"type": "path", "required": True},

@@ -10,7 +10,7 @@ from typing import Any
 
 from ansible.plugins.action import ActionBase
 
-from ansible_collections.muster.training.plugins.plugin_utils._long_work import NOT_IN_CHECK_MODE, run_code
+from ansible_collections.muster.training.plugins.plugin_utils._node_call.detached import NOT_IN_CHECK_MODE, run_code
 
 WHAT = {
     "read_lock": "reading the previous choice",
@@ -79,5 +79,5 @@ class ActionModule(ActionBase):
         if self._task.check_mode and step not in READING:
             return NOT_IN_CHECK_MODE
         what = f"{args['layer']}: {WHAT[step]}"
-        answer = run_code(self, task_vars, what, "python3", "_python_layer.steps", args, follow=step in LONG)
+        answer = run_code(self, task_vars, what, "python3", "_python_env.steps", args, follow=step in LONG)
         return {**answer, "diff": difference(answer)} if "installed" in answer else answer

@@ -12,12 +12,14 @@ from typing import Any
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
-from ansible_collections.muster.training.plugins.module_utils._connection_trouble import connection_findings
-from ansible_collections.muster.training.plugins.module_utils._findings import Finding, render_findings
-from ansible_collections.muster.training.plugins.plugin_utils._group import members_of
-from ansible_collections.muster.training.plugins.plugin_utils._reach import unreached_nodes
-from ansible_collections.muster.training.plugins.plugin_utils._refusal import Refusal
-from ansible_collections.muster.training.plugins.plugin_utils._typed_request import refuse_what_has_no_effect
+from ansible_collections.muster.training.plugins.plugin_utils._checks.findings import Finding, render_findings
+from ansible_collections.muster.training.plugins.plugin_utils._checks.ssh_errors import connection_findings
+from ansible_collections.muster.training.plugins.plugin_utils._cluster.training_group import members_of
+from ansible_collections.muster.training.plugins.plugin_utils._command_line.unused_options import (
+    refuse_what_has_no_effect,
+)
+from ansible_collections.muster.training.plugins.plugin_utils._node_call.ssh_reachability import unreached_nodes
+from ansible_collections.muster.training.plugins.plugin_utils._user_error import Refusal
 
 ARGUMENT_SPEC = {
     "nodes": {"type": "list", "elements": "str"},

@@ -14,19 +14,19 @@ from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
 from ansible_collections.muster.training.plugins.action.run_record import records_directory
-from ansible_collections.muster.training.plugins.module_utils._job import SAFE_RUN_ID, parse_nnodes
-from ansible_collections.muster.training.plugins.plugin_utils._job_arguments import job_arguments
-from ansible_collections.muster.training.plugins.plugin_utils._refusal import Refusal
-from ansible_collections.muster.training.plugins.plugin_utils._rehearse.documents import ALL, Job
-from ansible_collections.muster.training.plugins.plugin_utils._rehearse.judge import named, render
-from ansible_collections.muster.training.plugins.plugin_utils._rehearse.rehearsing import (
+from ansible_collections.muster.training.plugins.plugin_utils._experiments.rehearse.documents import ALL, Job
+from ansible_collections.muster.training.plugins.plugin_utils._experiments.rehearse.forecast import named, render
+from ansible_collections.muster.training.plugins.plugin_utils._experiments.rehearse.rehearsal import (
     STEPS,
     RehearsalError,
     Rehearsing,
     close,
 )
-from ansible_collections.muster.training.plugins.plugin_utils._sequence.begin import sequence
-from ansible_collections.muster.training.plugins.plugin_utils._sequence.settings import common_settings
+from ansible_collections.muster.training.plugins.plugin_utils._experiments.sequence.fingerprint import common_settings
+from ansible_collections.muster.training.plugins.plugin_utils._experiments.sequence.preconditions import sequence
+from ansible_collections.muster.training.plugins.plugin_utils._plan.job import SAFE_RUN_ID, parse_nnodes
+from ansible_collections.muster.training.plugins.plugin_utils._plan.job_arguments import job_arguments
+from ansible_collections.muster.training.plugins.plugin_utils._user_error import Refusal
 
 ARGUMENT_SPEC = {
     "state": {"type": "str", "choices": ["played", "judged"], "required": True},

@@ -18,10 +18,10 @@ from ansible.errors import AnsibleActionFail, AnsibleError
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
-from ansible_collections.muster.training.plugins.module_utils._printable import printable
-from ansible_collections.muster.training.plugins.plugin_utils._disk_room import require_room
-from ansible_collections.muster.training.plugins.plugin_utils._on_node import call_node
-from ansible_collections.muster.training.plugins.plugin_utils._typed_command import as_typed
+from ansible_collections.muster.training.plugins.plugin_utils._command_line.command_hints import as_typed
+from ansible_collections.muster.training.plugins.plugin_utils._node_call.call import call_node
+from ansible_collections.muster.training.plugins.plugin_utils._record.free_space import require_room
+from ansible_collections.muster.training.plugins.plugin_utils._text.printable import printable
 
 ARGUMENT_SPEC = {
     "run_id": {"type": "str", "required": True},
@@ -121,7 +121,7 @@ class ActionModule(ActionBase):
     def fetch(self, args: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
         """Let the node pack its part of the run, and unpack it here."""
         request = {**args, "node": task_vars["inventory_hostname"]}
-        packed = call_node(self, "_run.requests", {**request, "operation": "pack"}, task_vars)
+        packed = call_node(self, "_run.dispatch", {**request, "operation": "pack"}, task_vars)
         if packed["size"] is None:
             what = (
                 f"{request['node']} has no run {args['run_id']} in {args['runs_directory']}: none of its logs are here"
@@ -136,7 +136,7 @@ class ActionModule(ActionBase):
             archive.write(base64.b64decode(piece["data"]))
             while not piece["last"] and archive.tell() <= packed["size"]:
                 piece = call_node(
-                    self, "_run.requests", {**request, "operation": "piece", "offset": archive.tell()}, task_vars
+                    self, "_run.dispatch", {**request, "operation": "piece", "offset": archive.tell()}, task_vars
                 )
                 archive.write(base64.b64decode(piece["data"]))
             archive.seek(0)

@@ -19,12 +19,11 @@ from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
-from ansible_collections.muster.training.plugins.module_utils._printable import printable
 from ansible_collections.muster.training.plugins.module_utils._run.outputs import PIECE
-from ansible_collections.muster.training.plugins.module_utils._verdict import duration
-from ansible_collections.muster.training.plugins.plugin_utils._disk_room import require_room
-from ansible_collections.muster.training.plugins.plugin_utils._on_node import call_node
-from ansible_collections.muster.training.plugins.plugin_utils._output_choice import (
+from ansible_collections.muster.training.plugins.plugin_utils._failures.verdict import duration
+from ansible_collections.muster.training.plugins.plugin_utils._node_call.call import call_node
+from ansible_collections.muster.training.plugins.plugin_utils._record.free_space import require_room
+from ansible_collections.muster.training.plugins.plugin_utils._record.output_choice import (
     PARTIAL,
     Output,
     missing,
@@ -32,6 +31,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._output_choice imp
     partial,
     pieces,
 )
+from ansible_collections.muster.training.plugins.plugin_utils._text.printable import printable
 
 ARGUMENT_SPEC = {
     "state": {"type": "str", "choices": ["listed", "compared", "fetched"], "required": True},

@@ -19,20 +19,22 @@ from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
-from ansible_collections.muster.training.plugins.module_utils._cost import so_far
-from ansible_collections.muster.training.plugins.module_utils._job import SAFE_RUN_ID
-from ansible_collections.muster.training.plugins.module_utils._verdict import (
+from ansible_collections.muster.training.plugins.plugin_utils._cluster.training_group import members_of
+from ansible_collections.muster.training.plugins.plugin_utils._command_line.command_hints import as_typed
+from ansible_collections.muster.training.plugins.plugin_utils._command_line.unused_options import (
+    refuse_what_has_no_effect,
+)
+from ansible_collections.muster.training.plugins.plugin_utils._failures.catalogue import explain_failure
+from ansible_collections.muster.training.plugins.plugin_utils._failures.verdict import (
     from_hub,
     render_last_lines,
     render_verdict,
     without_hub,
 )
-from ansible_collections.muster.training.plugins.plugin_utils._error_catalogue import explain_failure
-from ansible_collections.muster.training.plugins.plugin_utils._group import members_of
 from ansible_collections.muster.training.plugins.plugin_utils._inventory_sources import refuse_unread_sources
-from ansible_collections.muster.training.plugins.plugin_utils._refusal import Refusal
-from ansible_collections.muster.training.plugins.plugin_utils._typed_command import as_typed
-from ansible_collections.muster.training.plugins.plugin_utils._typed_request import refuse_what_has_no_effect
+from ansible_collections.muster.training.plugins.plugin_utils._plan.cost import so_far
+from ansible_collections.muster.training.plugins.plugin_utils._plan.job import SAFE_RUN_ID
+from ansible_collections.muster.training.plugins.plugin_utils._user_error import Refusal
 
 ARGUMENT_SPEC = {
     "state": {

@@ -15,11 +15,11 @@ from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
-from ansible_collections.muster.training.plugins.module_utils._connection_trouble import trouble_of
-from ansible_collections.muster.training.plugins.module_utils._printable import printable
 from ansible_collections.muster.training.plugins.module_utils._run.gpu_samples import INTERVAL
-from ansible_collections.muster.training.plugins.module_utils._verdict import duration, silence_in_words
-from ansible_collections.muster.training.plugins.plugin_utils._query import QueryError, answer_text, ask
+from ansible_collections.muster.training.plugins.plugin_utils._checks.ssh_errors import trouble_of
+from ansible_collections.muster.training.plugins.plugin_utils._failures.verdict import duration, silence_in_words
+from ansible_collections.muster.training.plugins.plugin_utils._jmespath import QueryError, answer_text, ask
+from ansible_collections.muster.training.plugins.plugin_utils._text.printable import printable
 
 ARGUMENT_SPEC = {
     "run_id": {"type": "str", "default": ""},

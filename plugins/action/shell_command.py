@@ -15,9 +15,9 @@ from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
-from ansible_collections.muster.training.plugins.plugin_utils._job_spec import CONTAINER, DEFAULTS
-from ansible_collections.muster.training.plugins.plugin_utils._read_job import read_job
-from ansible_collections.muster.training.plugins.plugin_utils._shell_command import OPTIONS, login_words, script_of
+from ansible_collections.muster.training.plugins.plugin_utils._plan.job_spec import CONTAINER, DEFAULTS
+from ansible_collections.muster.training.plugins.plugin_utils._plan.read_job import read_job
+from ansible_collections.muster.training.plugins.plugin_utils._plan.shell_command import OPTIONS, login_words, script_of
 
 ARGUMENT_SPEC = {
     **CONTAINER,

@@ -13,13 +13,10 @@ from typing import Any
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
-from ansible_collections.muster.training.plugins.module_utils._connection_trouble import (
-    connection_findings,
-    trouble_of,
-)
-from ansible_collections.muster.training.plugins.module_utils._findings import render_table
-from ansible_collections.muster.training.plugins.module_utils._printable import one_line
+from ansible_collections.muster.training.plugins.plugin_utils._checks.findings import render_table
+from ansible_collections.muster.training.plugins.plugin_utils._checks.ssh_errors import connection_findings, trouble_of
 from ansible_collections.muster.training.plugins.plugin_utils._inventory_sources import refuse_unread_sources
+from ansible_collections.muster.training.plugins.plugin_utils._text.printable import one_line
 
 ARGUMENT_SPEC = {
     "facts": {"type": "dict", "required": True},

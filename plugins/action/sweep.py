@@ -17,18 +17,28 @@ from ansible_collections.muster.training.plugins.action.fit import ARGUMENT_SPEC
 from ansible_collections.muster.training.plugins.action.fit import refusal_of as fit_refusal
 from ansible_collections.muster.training.plugins.action.known_variables import entry_points, wrong_values
 from ansible_collections.muster.training.plugins.action.run_record import records_directory
-from ansible_collections.muster.training.plugins.module_utils._job import SAFE_RUN_ID
-from ansible_collections.muster.training.plugins.plugin_utils._fit.search import Search
-from ansible_collections.muster.training.plugins.plugin_utils._fit.template import HOLE
-from ansible_collections.muster.training.plugins.plugin_utils._job_arguments import job_arguments, job_environment
-from ansible_collections.muster.training.plugins.plugin_utils._job_file import job_keys
-from ansible_collections.muster.training.plugins.plugin_utils._refusal import Refusal
-from ansible_collections.muster.training.plugins.plugin_utils._sequence.begin import sequence
-from ansible_collections.muster.training.plugins.plugin_utils._sequence.settings import common_settings
-from ansible_collections.muster.training.plugins.plugin_utils._sweep.documents import Variant
-from ansible_collections.muster.training.plugins.plugin_utils._sweep.sweep import FILE, PAGE, Sweep, SweepError, Wanted
-from ansible_collections.muster.training.plugins.plugin_utils._sweep.table import for_terminal
-from ansible_collections.muster.training.plugins.plugin_utils._sweep.variants import Given, Readers, read_variants
+from ansible_collections.muster.training.plugins.plugin_utils._experiments.fit.search import Search
+from ansible_collections.muster.training.plugins.plugin_utils._experiments.fit.template import HOLE
+from ansible_collections.muster.training.plugins.plugin_utils._experiments.sequence.fingerprint import common_settings
+from ansible_collections.muster.training.plugins.plugin_utils._experiments.sequence.preconditions import sequence
+from ansible_collections.muster.training.plugins.plugin_utils._experiments.sweep.documents import Variant
+from ansible_collections.muster.training.plugins.plugin_utils._experiments.sweep.sweep import (
+    FILE,
+    PAGE,
+    Sweep,
+    SweepError,
+    Wanted,
+)
+from ansible_collections.muster.training.plugins.plugin_utils._experiments.sweep.table import for_terminal
+from ansible_collections.muster.training.plugins.plugin_utils._experiments.sweep.variants import (
+    Given,
+    Readers,
+    read_variants,
+)
+from ansible_collections.muster.training.plugins.plugin_utils._plan.job import SAFE_RUN_ID
+from ansible_collections.muster.training.plugins.plugin_utils._plan.job_arguments import job_arguments, job_environment
+from ansible_collections.muster.training.plugins.plugin_utils._plan.job_file import job_keys
+from ansible_collections.muster.training.plugins.plugin_utils._user_error import Refusal
 
 OF_SEARCH = ("start", "multiple", "max", "margin", "probe_timeout")
 ARGUMENT_SPEC = {

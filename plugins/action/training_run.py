@@ -12,11 +12,11 @@ from typing import Any
 from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
 from ansible.plugins.action import ActionBase
 
-from ansible_collections.muster.training.plugins.module_utils._job import SAFE_RUN_ID, environment_problems
-from ansible_collections.muster.training.plugins.module_utils._launchers.ranks import RANK_PROGRAM, SHELL_PROGRAM
 from ansible_collections.muster.training.plugins.module_utils._supervisor.entry import FOLDER
-from ansible_collections.muster.training.plugins.plugin_utils._job_arguments import job_environment
-from ansible_collections.muster.training.plugins.plugin_utils._on_node import call_node, needs_of, source_of
+from ansible_collections.muster.training.plugins.plugin_utils._node_call.call import call_node, needs_of, source_of
+from ansible_collections.muster.training.plugins.plugin_utils._plan.job import SAFE_RUN_ID, environment_problems
+from ansible_collections.muster.training.plugins.plugin_utils._plan.job_arguments import job_environment
+from ansible_collections.muster.training.plugins.plugin_utils._plan.launchers.base import RANK_PROGRAM, SHELL_PROGRAM
 
 ARGUMENT_SPEC = {
     "state": {"type": "str", "choices": ["started", "stopped", "absent"]},
@@ -31,7 +31,7 @@ ARGUMENT_SPEC = {
     "wait": {"type": "int", "default": 0},
 }
 OPERATIONS = {"started": "start", "stopped": "stop", "absent": "remove", None: "read"}
-PROGRAMS = {RANK_PROGRAM: "_supervisor.programs.muster_rank", SHELL_PROGRAM: "_supervisor.programs.ssh"}
+PROGRAMS = {RANK_PROGRAM: "_supervisor.programs.muster_rank", SHELL_PROGRAM: "_supervisor.programs.ssh_shim"}
 SUPERVISOR = "_supervisor.entry"
 
 
@@ -105,7 +105,7 @@ class ActionModule(ActionBase):
             request["supervisor"] = supervisor_files()
             request["programs"] = {name: source_of(PROGRAMS[name]) for name in request["plan"].get("programs", [])}
         try:
-            return call_node(self, "_run.requests", request, task_vars)
+            return call_node(self, "_run.dispatch", request, task_vars)
         except AnsibleConnectionFailure as problem:
             if request["state"] or not self._task.ignore_unreachable:
                 raise

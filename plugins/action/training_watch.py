@@ -16,13 +16,13 @@ from ansible.errors import AnsibleConnectionFailure, AnsibleError
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
-from ansible_collections.muster.training.plugins.module_utils._run.reported import reported
-from ansible_collections.muster.training.plugins.module_utils._verdict import (
+from ansible_collections.muster.training.plugins.module_utils._run.job_results import reported
+from ansible_collections.muster.training.plugins.plugin_utils._failures.verdict import (
     duration,
     report_in_words,
     silence_in_words,
 )
-from ansible_collections.muster.training.plugins.plugin_utils._on_node import NodeRefusal, call_node
+from ansible_collections.muster.training.plugins.plugin_utils._node_call.call import NodeRefusal, call_node
 
 ARGUMENT_SPEC = {
     "run_id": {"type": "str", "required": True},
@@ -46,7 +46,7 @@ class Answers:
 
     def _call(self, request: dict[str, Any], answers: queue.Queue[Any]) -> None:
         try:
-            answers.put(call_node(self.action, "_run.requests", request, self.task_vars))
+            answers.put(call_node(self.action, "_run.dispatch", request, self.task_vars))
         except Exception as problem:  # passed to the waiting thread, whatever it is
             answers.put(problem)
 

@@ -59,7 +59,7 @@ from typing import Any
 from ansible import constants as C
 from ansible.plugins.callback.default import CallbackModule as Default
 
-from ansible_collections.muster.training.plugins.module_utils._connection_trouble import trouble_of
+from ansible_collections.muster.training.plugins.plugin_utils._checks.ssh_errors import trouble_of
 
 SHOWN_NODES = 8
 TAIL = 10  # lines of output shown from a failed program

@@ -43,7 +43,7 @@ from typing import Any
 
 from ansible.errors import AnsibleFilterError
 
-from ansible_collections.muster.training.plugins.module_utils._job import VARIABLE_NAME
+from ansible_collections.muster.training.plugins.plugin_utils._plan.job import VARIABLE_NAME
 
 # What DeepSpeed leaves unquoted (launcher/multinode_runner.py, add_export), except %, which pdsh replaces.
 PLAIN = re.compile(r"[A-Za-z0-9_@+=:,./-]*\Z")

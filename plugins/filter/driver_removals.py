@@ -40,7 +40,7 @@ _value:
 from collections.abc import Callable
 from typing import Any
 
-from ansible_collections.muster.training.plugins.module_utils import _nvidia_driver as nvidia_driver
+from ansible_collections.muster.training.plugins.plugin_utils._software import driver as nvidia_driver
 
 
 class FilterModule:

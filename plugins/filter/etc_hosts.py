@@ -72,7 +72,7 @@ from typing import Any
 
 from ansible.errors import AnsibleFilterError
 
-from ansible_collections.muster.training.plugins.module_utils._etc_hosts import merge_etc_hosts
+from ansible_collections.muster.training.plugins.module_utils._hosts_file.block import merge_etc_hosts
 from ansible_collections.muster.training.plugins.module_utils._rank_table import RankTableError, build_rank_table
 
 

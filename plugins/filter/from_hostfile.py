@@ -53,7 +53,10 @@ from typing import Any
 
 from ansible.errors import AnsibleFilterError
 
-from ansible_collections.muster.training.plugins.module_utils._hostfile import HostfileError, parse_hostfile
+from ansible_collections.muster.training.plugins.plugin_utils._cluster.hostfile_formats import (
+    HostfileError,
+    parse_hostfile,
+)
 
 
 def from_hostfile(text: str) -> list[dict[str, Any]]:

@@ -51,7 +51,7 @@ from collections.abc import Callable
 
 from ansible.errors import AnsibleFilterError
 
-from ansible_collections.muster.training.plugins.plugin_utils._given_hosts import inventory_of, read_hosts
+from ansible_collections.muster.training.plugins.plugin_utils._cluster.static_hosts import inventory_of, read_hosts
 
 
 def address_of(name: str) -> str:

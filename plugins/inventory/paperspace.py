@@ -211,17 +211,15 @@ from ansible.errors import AnsibleError, AnsibleParserError
 from ansible.plugins.inventory import BaseInventoryPlugin, Cacheable, Constructable
 from ansible.template import trust_as_template
 
-from ansible_collections.muster.training.plugins.module_utils._paperspace.api_key import find_api_key
-from ansible_collections.muster.training.plugins.module_utils._paperspace.client import Client
-from ansible_collections.muster.training.plugins.module_utils._paperspace.errors import PaperspaceError
-from ansible_collections.muster.training.plugins.module_utils._printable import one_line
-from ansible_collections.muster.training.plugins.plugin_utils._paperspace_cluster.account import read_drives
-from ansible_collections.muster.training.plugins.plugin_utils._paperspace_drive import (
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.api_key import find_api_key
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.client import Client
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.drive import (
     mount_variables,
     own_drive,
     password_template,
 )
-from ansible_collections.muster.training.plugins.plugin_utils._paperspace_hosts import (
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.errors import PaperspaceError
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.hosts import (
     GROUP,
     Host,
     Selection,
@@ -231,6 +229,8 @@ from ansible_collections.muster.training.plugins.plugin_utils._paperspace_hosts 
     nothing_left,
     select,
 )
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.resources import read_drives
+from ansible_collections.muster.training.plugins.plugin_utils._text.printable import one_line
 
 
 class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):

@@ -37,7 +37,11 @@ from typing import Any
 from ansible.errors import AnsibleLookupError
 from ansible.plugins.lookup import LookupBase
 
-from ansible_collections.muster.training.plugins.plugin_utils._inventory_cloud import Cloud, CloudUnclear, cloud_of
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.inventory_provider import (
+    Cloud,
+    CloudUnclear,
+    cloud_of,
+)
 
 
 class LookupModule(LookupBase):

@@ -46,7 +46,7 @@ from typing import Any
 from ansible.errors import AnsibleLookupError
 from ansible.plugins.lookup import LookupBase
 
-from ansible_collections.muster.training.plugins.plugin_utils._own_environment import (
+from ansible_collections.muster.training.plugins.plugin_utils._controller_env import (
     missing_names,
     missing_problem,
     own_environment,

@@ -72,14 +72,14 @@ from typing import Any
 from ansible.errors import AnsibleLookupError
 from ansible.plugins.lookup import LookupBase
 
-from ansible_collections.muster.training.plugins.module_utils._paperspace.api_key import find_api_key
-from ansible_collections.muster.training.plugins.module_utils._paperspace.client import Client
-from ansible_collections.muster.training.plugins.module_utils._paperspace.errors import (
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.api_key import find_api_key
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.client import Client
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.errors import (
     NotFoundError,
     PaperspaceError,
 )
-from ansible_collections.muster.training.plugins.module_utils._paperspace.operations import get_drive
-from ansible_collections.muster.training.plugins.module_utils._printable import one_line
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.operations import get_drive
+from ansible_collections.muster.training.plugins.plugin_utils._text.printable import one_line
 
 
 class LookupModule(LookupBase):

@@ -46,7 +46,7 @@ from typing import Any
 from ansible.errors import AnsibleLookupError
 from ansible.plugins.lookup import LookupBase
 
-from ansible_collections.muster.training.plugins.plugin_utils._project_requirements import read_project
+from ansible_collections.muster.training.plugins.plugin_utils._project.requirements import read_project
 
 
 class LookupModule(LookupBase):

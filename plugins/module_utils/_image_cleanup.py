@@ -16,7 +16,7 @@ import os
 import pwd
 import shutil
 
-from ansible_collections.muster.training.plugins.module_utils._user_files import as_user
+from ansible_collections.muster.training.plugins.module_utils._files.user_files import as_user
 
 TYPE_CHECKING = False  # importing typing would cost more than all other imports
 if TYPE_CHECKING:

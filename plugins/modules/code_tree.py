@@ -97,7 +97,8 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.muster.training.plugins.module_utils import _code_tree, _user_files
+from ansible_collections.muster.training.plugins.module_utils._code import copy
+from ansible_collections.muster.training.plugins.module_utils._files import user_files
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "path": {"type": "path", "required": True},
@@ -115,12 +116,12 @@ def keep(params: dict[str, Any], check: bool) -> dict[str, Any]:
     """What was removed and copied; in check mode, what would be removed."""
     path, patterns, delete = params["path"], params["exclude"], params["delete"]
     if params["listing"] is not None:
-        removed, copied = _code_tree.prepare(path, json.loads(params["listing"]), patterns, delete, check), ""
+        removed, copied = copy.prepare(path, json.loads(params["listing"]), patterns, delete, check), ""
     elif check:
         removed, copied = [], ""
     else:
         more = (params["rsync_options"], params["shell"])
-        removed, copied = _code_tree.bring(path, params["source"], patterns, delete, *more)
+        removed, copied = copy.bring(path, params["source"], patterns, delete, *more)
     return {"removed": removed, "copied": copied.splitlines()}
 
 
@@ -133,9 +134,9 @@ def main() -> None:
         supports_check_mode=True,
     )
     try:
-        user = _user_files.entry_of(module.params["user"] or pwd.getpwuid(os.geteuid()).pw_name)
-        done = _user_files.as_user(user, functools.partial(keep, module.params, module.check_mode))
-    except _user_files.UserFileError as error:
+        user = user_files.entry_of(module.params["user"] or pwd.getpwuid(os.geteuid()).pw_name)
+        done = user_files.as_user(user, functools.partial(keep, module.params, module.check_mode))
+    except user_files.UserFileError as error:
         module.fail_json(msg=str(error))
     diff = {"before_header": module.params["path"], "after_header": module.params["path"], "after": ""}
     diff["before"] = "".join(f"{name}\n" for name in done["removed"])

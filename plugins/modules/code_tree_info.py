@@ -93,7 +93,8 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.muster.training.plugins.module_utils import _code_tree, _user_files
+from ansible_collections.muster.training.plugins.module_utils._code import copy
+from ansible_collections.muster.training.plugins.module_utils._files import user_files
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "path": {"type": "path", "required": True},
@@ -107,20 +108,20 @@ ARGUMENT_SPEC: dict[str, Any] = {
 def look(params: dict[str, Any]) -> dict[str, Any]:
     """The requested part of the result."""
     if params["read"] == "listing":
-        return {"listing": json.dumps(_code_tree.entries(params["path"], params["exclude"]))}
-    files = _code_tree.hashes(params["path"], params["exclude"], params["git"])
+        return {"listing": json.dumps(copy.entries(params["path"], params["exclude"]))}
+    files = copy.hashes(params["path"], params["exclude"], params["git"])
     if params["read"] == "files":
         return {"files": json.dumps(files)}
-    return {"hash": _code_tree.hash_of(files), "count": len(files)}
+    return {"hash": copy.hash_of(files), "count": len(files)}
 
 
 def main() -> None:
     """Run the module."""
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     try:
-        user = _user_files.entry_of(module.params["user"] or pwd.getpwuid(os.geteuid()).pw_name)
-        found = _user_files.as_user(user, functools.partial(look, module.params))
-    except _user_files.UserFileError as error:
+        user = user_files.entry_of(module.params["user"] or pwd.getpwuid(os.geteuid()).pw_name)
+        found = user_files.as_user(user, functools.partial(look, module.params))
+    except user_files.UserFileError as error:
         module.fail_json(msg=str(error))
     module.exit_json(changed=False, **found)
 

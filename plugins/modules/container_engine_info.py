@@ -97,7 +97,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.muster.training.plugins.module_utils._container_engine import look
+from ansible_collections.muster.training.plugins.module_utils._containers.image_transfer import look
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "engine": {"type": "str", "choices": ["", "docker", "podman"], "default": ""},

@@ -157,9 +157,9 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.muster.training.plugins.module_utils._mounts import keep
-from ansible_collections.muster.training.plugins.module_utils._mounts.kind import MountError, Wanted
-from ansible_collections.muster.training.plugins.module_utils._mounts.kinds import KINDS
+from ansible_collections.muster.training.plugins.module_utils._mounts import ensure
+from ansible_collections.muster.training.plugins.module_utils._mounts.driver import MountError, Wanted
+from ansible_collections.muster.training.plugins.module_utils._mounts.registry import KINDS
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "path": {"type": "str", "required": True},
@@ -217,8 +217,8 @@ def bring(params: dict[str, Any], check_mode: bool) -> dict[str, Any]:
         raise MountError(f"{params['path']}: mounting needs root. Set become: true")
     kind, wanted = KINDS[params["kind"]], wanted_of(params)
     if params["state"] == "mounted":
-        return keep.mounted(kind, wanted, check_mode)
-    return keep.unmounted(kind, wanted, check_mode, absent=params["state"] == "absent")
+        return ensure.mounted(kind, wanted, check_mode)
+    return ensure.unmounted(kind, wanted, check_mode, absent=params["state"] == "absent")
 
 
 def main() -> None:

@@ -53,7 +53,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.muster.training.plugins.module_utils import _docker_data_root
+from ansible_collections.muster.training.plugins.module_utils._containers import data_root
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "path": {"type": "str", "required": True},
@@ -67,8 +67,8 @@ def main() -> None:
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     path, spare, delete = (module.params[name] for name in ("path", "spare_gib", "delete_old"))
     try:
-        changed, former = _docker_data_root.keep(path, spare, delete, module.check_mode)
-    except (_docker_data_root.Problem, OSError) as problem:
+        changed, former = data_root.keep(path, spare, delete, module.check_mode)
+    except (data_root.Problem, OSError) as problem:
         module.fail_json(msg=f"Docker's data were not moved: {problem}.")
     diff = {"before": f"data-root {former}\n", "after": f"data-root {path}\n"}
     module.exit_json(changed=changed, former=former, diff=diff)

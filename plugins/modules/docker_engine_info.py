@@ -59,14 +59,14 @@ nvidia:
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.muster.training.plugins.module_utils import _docker_engine
+from ansible_collections.muster.training.plugins.module_utils._containers import docker_state
 
 
 def main() -> None:
     """Run the module."""
     module = AnsibleModule(argument_spec={}, supports_check_mode=True)
     try:
-        found = _docker_engine.state()
+        found = docker_state.state()
     except OSError as error:
         module.fail_json(msg=f"{error.filename} cannot be read: {error.strerror}. Needed: root. Set become: true")
     module.exit_json(changed=False, **found)

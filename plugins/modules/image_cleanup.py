@@ -51,8 +51,8 @@ import os
 
 from ansible.module_utils.basic import AnsibleModule
 
+from ansible_collections.muster.training.plugins.module_utils._files.user_files import UserFileError
 from ansible_collections.muster.training.plugins.module_utils._image_cleanup import clean, people
-from ansible_collections.muster.training.plugins.module_utils._user_files import UserFileError
 
 
 def main() -> None:

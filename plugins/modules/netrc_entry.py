@@ -61,7 +61,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.muster.training.plugins.module_utils import _netrc, _user_files
+from ansible_collections.muster.training.plugins.module_utils._files import netrc, user_files
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "user": {"type": "str", "required": True},
@@ -76,11 +76,11 @@ def main() -> None:
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     params = module.params
     try:
-        user = _user_files.entry_of(params["user"])
+        user = user_files.entry_of(params["user"])
         path = os.path.join(user.pw_dir, ".netrc")
         words = (params["machine"], params["login"], params["password"])
-        done = _user_files.as_user(user, functools.partial(_netrc.keep, path, *words, module.check_mode))
-    except _user_files.UserFileError as error:
+        done = user_files.as_user(user, functools.partial(netrc.keep, path, *words, module.check_mode))
+    except user_files.UserFileError as error:
         module.fail_json(msg=str(error))
     shown = f"machine {params['machine']}, with credentials that are not shown\n"
     diff = {"before_header": path, "after_header": path, "before": "", "after": shown} if done["changed"] else {}

@@ -58,7 +58,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.muster.training.plugins.module_utils import _package_key
+from ansible_collections.muster.training.plugins.module_utils._apt import package_key
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "url": {"type": "str", "required": True},
@@ -70,7 +70,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
 def shown(ring: bytes) -> str:
     """The fingerprints of a keyring, one per line."""
     try:
-        return "".join(f"{name}\n" for name in _package_key.keys(ring))
+        return "".join(f"{name}\n" for name in package_key.keys(ring))
     except ValueError:
         return "no keyring\n"
 
@@ -80,11 +80,11 @@ def keep(params: dict[str, Any], check: bool) -> dict[str, Any]:
     path = params["path"]
     if check:
         return {"changed": not os.path.exists(path)}
-    known = {_package_key.plain(one) for one in params["fingerprints"]}
-    ring = _package_key.chosen(_package_key.fetch(params["url"]), known)
-    texts = {"before": shown(_package_key.before(path)), "after": shown(ring)}
+    known = {package_key.plain(one) for one in params["fingerprints"]}
+    ring = package_key.chosen(package_key.fetch(params["url"]), known)
+    texts = {"before": shown(package_key.before(path)), "after": shown(ring)}
     diff = {"before_header": path, "after_header": path, **texts}
-    return {"changed": _package_key.keep(ring, path), "diff": diff, "kept": list(_package_key.keys(ring))}
+    return {"changed": package_key.keep(ring, path), "diff": diff, "kept": list(package_key.keys(ring))}
 
 
 def main() -> None:
@@ -92,7 +92,7 @@ def main() -> None:
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     try:
         result = keep(module.params, module.check_mode)
-    except _package_key.Problem as problem:
+    except package_key.Problem as problem:
         module.fail_json(msg=str(problem))
     except OSError as error:
         module.fail_json(msg=f"{error.filename} cannot be written: {error.strerror}")

@@ -67,7 +67,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.muster.training.plugins.module_utils import _package_signature
+from ansible_collections.muster.training.plugins.module_utils._apt import package_signature
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "path": {"type": "path", "required": True},
@@ -81,9 +81,9 @@ def main() -> None:
     """Run the module."""
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     path, signature, keys = (module.params[name] for name in ("path", "signature", "keys"))
-    known = {_package_signature.plain(one) for one in module.params["fingerprints"]}
+    known = {package_signature.plain(one) for one in module.params["fingerprints"]}
     try:
-        is_signed, found = _package_signature.verdict(path, signature, keys, known)
+        is_signed, found = package_signature.verdict(path, signature, keys, known)
     except OSError as error:
         module.fail_json(
             msg=f"the signature of {path} cannot be verified: {error.filename}: {error.strerror}. Needed: the package, "

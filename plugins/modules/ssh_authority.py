@@ -136,7 +136,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.muster.training.plugins.module_utils._ssh_authority import (
+from ansible_collections.muster.training.plugins.module_utils._ssh.authority import (
     AuthorityError,
     is_good,
     locked,

@@ -153,8 +153,8 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.muster.training.plugins.module_utils import _root_path, _user_files
-from ansible_collections.muster.training.plugins.module_utils._user_files import UserFileError, entry_of
+from ansible_collections.muster.training.plugins.module_utils._files import root_path, user_files
+from ansible_collections.muster.training.plugins.module_utils._files.user_files import UserFileError, entry_of
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "user": {"type": "str", "required": True},
@@ -207,9 +207,9 @@ def octal(mode: str | None) -> int | None:
 def ensure_directory(entry: pwd.struct_passwd, wanted: dict[str, Any], check: bool) -> bool:
     """Ensure a directory exists; return whether that was, or would be, a change."""
     path, mode = absolute(wanted["path"], entry.pw_dir), octal(wanted["mode"])
-    if wanted["only_root"] and entry.pw_uid == _root_path.ROOT:
+    if wanted["only_root"] and entry.pw_uid == root_path.ROOT:
         refuse_what_others_can_exchange(path)
-    done = _user_files.as_user(entry, functools.partial(_user_files.directory, path, mode, wanted["closed"], check))
+    done = user_files.as_user(entry, functools.partial(user_files.directory, path, mode, wanted["closed"], check))
     if done.get("missing"):
         if os.geteuid() != 0:
             raise UserFileError(
@@ -217,10 +217,10 @@ def ensure_directory(entry: pwd.struct_passwd, wanted: dict[str, Any], check: bo
                 f"sudo install -d -o {entry.pw_name} {path}"
             )
         try:
-            _root_path.make_directory(path, entry.pw_uid, entry.pw_gid, 0o755 if mode is None else mode)
+            root_path.make_directory(path, entry.pw_uid, entry.pw_gid, 0o755 if mode is None else mode)
         except FileExistsError:
             raise UserFileError(f"{path} was made by somebody else at the same moment. Run this again") from None
-        except _root_path.PathError as error:
+        except root_path.PathError as error:
             raise UserFileError(
                 f"{path} is not made: {error}. Needed: a path on which only root, or only {entry.pw_name}, can write. "
                 "Choose another one, or make it yourself"
@@ -230,7 +230,7 @@ def ensure_directory(entry: pwd.struct_passwd, wanted: dict[str, Any], check: bo
 
 def refuse_what_others_can_exchange(path: str) -> None:
     """Raise UserFileError if anyone but root could change or replace a directory."""
-    fault = _root_path.parent_fault(os.path.join(path, "."))  # also the directory itself
+    fault = root_path.parent_fault(os.path.join(path, "."))  # also the directory itself
     if not fault and os.path.isdir(path) and os.stat(path).st_mode & 0o022:  # the sticky bit protects only parents
         fault = f"{path} can be written by others than root"
     if fault:
@@ -261,8 +261,8 @@ def keep(params: dict[str, Any], check: bool) -> dict[str, Any]:
             raise UserFileError(f"{path}: line is {line!r}. Needed: a content, or a line that ends with mark")
         if text is not None and wanted["base64"]:
             text = base64.b64decode(text).decode("utf-8", "surrogateescape")
-        write = functools.partial(_user_files.file, path, mode or 0, check, text, line, mark, wanted["validate"])
-        done = _user_files.as_user(entry, write)
+        write = functools.partial(user_files.file, path, mode or 0, check, text, line, mark, wanted["validate"])
+        done = user_files.as_user(entry, write)
         if done["changed"]:
             written.append(path)
         if done["before"] != done["after"]:

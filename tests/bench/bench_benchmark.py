@@ -60,10 +60,10 @@ def take(directory: Path, nodes: int, number: int) -> tuple[float, float]:
 
 def judged() -> float:
     """The seconds from the measurements of MANY nodes with eight GPUs each to the verdict and its table."""
-    from ansible_collections.muster.training.plugins.plugin_utils._benchmark.judge import judge
-    from ansible_collections.muster.training.plugins.plugin_utils._benchmark.read import read_measured
-    from ansible_collections.muster.training.plugins.plugin_utils._benchmark.table import render
-    from tests.unit.plugins.plugin_utils.benchmark.measurements import document, names_of
+    from ansible_collections.muster.training.plugins.plugin_utils._experiments.benchmark.read import read_measured
+    from ansible_collections.muster.training.plugins.plugin_utils._experiments.benchmark.slow_parts import judge
+    from ansible_collections.muster.training.plugins.plugin_utils._experiments.benchmark.table import render
+    from tests.unit.plugins.plugin_utils.experiments.benchmark.measurements import document, names_of
 
     told: Any = document(MANY, gpus=8, rate=lambda one, other: 3.0 if 5 in (one, other) else 10.0)
     started = time.perf_counter()

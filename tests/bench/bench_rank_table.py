@@ -24,14 +24,14 @@ MEGABYTES = 200.0
 
 def measure(nodes: int) -> list[tuple[str, float]]:
     """Seconds for each piece of work on so many nodes, and at last the peak memory of this process in MB."""
-    from ansible_collections.muster.training.plugins.module_utils._hostfile import (
+    from ansible_collections.muster.training.plugins.module_utils._rank_table import build_rank_table
+    from ansible_collections.muster.training.plugins.plugin_utils._cluster.hostfile_formats import (
         parse_hostfile,
         render_deepspeed,
         render_hosts_entries,
         render_mpich,
         render_openmpi,
     )
-    from ansible_collections.muster.training.plugins.module_utils._rank_table import build_rank_table
 
     hosts = [
         {

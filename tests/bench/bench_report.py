@@ -42,7 +42,7 @@ until page, numbers, plots (SVG and PNG) and log book are written, and the large
 
 def measure(size: Size, directory: Path) -> dict[str, float]:
     """Write a record and its report, and measure the report."""
-    from ansible_collections.muster.training.plugins.plugin_utils._report.write import write_report
+    from ansible_collections.muster.training.plugins.plugin_utils._report.writer import write_report
 
     started, used = time.perf_counter(), time.process_time()
     written = write_report(directory / "runs" / "run", directory / "logbook", time.time())

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 from ansible_collections.muster.training.plugins.action.launch_plan import ARGUMENT_SPEC
-from ansible_collections.muster.training.plugins.module_utils._checks.case import Thresholds
-from ansible_collections.muster.training.plugins.module_utils._findings import Finding
-from ansible_collections.muster.training.plugins.plugin_utils._case import judge
-from ansible_collections.muster.training.plugins.plugin_utils._read_job import read_job
+from ansible_collections.muster.training.plugins.plugin_utils._checks.context import Thresholds
+from ansible_collections.muster.training.plugins.plugin_utils._checks.findings import Finding
+from ansible_collections.muster.training.plugins.plugin_utils._checks.gather import judge
+from ansible_collections.muster.training.plugins.plugin_utils._plan.read_job import read_job
 
 PORT = 41234
 GIB = 2**30

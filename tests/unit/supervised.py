@@ -19,15 +19,15 @@ from pathlib import Path
 from typing import Any
 
 from ansible_collections.muster.training.plugins.action.training_run import supervisor_files
-from ansible_collections.muster.training.plugins.module_utils._job import Job
-from ansible_collections.muster.training.plugins.module_utils._plan import launcher_of, node_plan
 from ansible_collections.muster.training.plugins.module_utils._rank_table import Host, build_rank_table
-from ansible_collections.muster.training.plugins.module_utils._run import alive as run_alive
-from ansible_collections.muster.training.plugins.module_utils._run import directory as run_directory
+from ansible_collections.muster.training.plugins.module_utils._run import running_supervisors as run_alive
+from ansible_collections.muster.training.plugins.module_utils._run import safe_files as run_directory
 from ansible_collections.muster.training.plugins.module_utils._run import start as run_start
 from ansible_collections.muster.training.plugins.module_utils._run import stop as run_stop
 from ansible_collections.muster.training.plugins.module_utils._run.processes import signal_all
 from ansible_collections.muster.training.plugins.module_utils._supervisor.lifeline import line_mac, proof
+from ansible_collections.muster.training.plugins.plugin_utils._plan.job import Job
+from ansible_collections.muster.training.plugins.plugin_utils._plan.plan import launcher_of, node_plan
 
 # Seconds. What a cluster has in tens is in tenths here, and longer where only a busy machine would come to feel it.
 TIMEOUTS = {"start": 60.0, "heartbeat": 0.2, "sample": 0.2, "silence": 15.0, "grace": 0.5}

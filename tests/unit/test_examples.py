@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from ansible_collections.muster.training.plugins.module_utils._plan import LAUNCHERS
-from ansible_collections.muster.training.plugins.plugin_utils._job_file import job_keys, unknown_keys
-from ansible_collections.muster.training.plugins.plugin_utils._project_requirements import read_project
+from ansible_collections.muster.training.plugins.plugin_utils._plan.job_file import job_keys, unknown_keys
+from ansible_collections.muster.training.plugins.plugin_utils._plan.plan import LAUNCHERS
+from ansible_collections.muster.training.plugins.plugin_utils._project.requirements import read_project
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 EXAMPLES = sorted(path for path in (CHECKOUT / "examples").iterdir() if path.is_dir() and path.name[0] not in "._")

@@ -11,16 +11,16 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.muster.training.plugins.module_utils._paperspace import operations as api
-from ansible_collections.muster.training.plugins.module_utils._paperspace.client import Client
-from ansible_collections.muster.training.plugins.module_utils._paperspace.errors import (
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace import operations as api
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.client import Client
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.errors import (
     EventError,
     LostAnswerError,
     NotFoundError,
     PaperspaceError,
     RequestError,
 )
-from ansible_collections.muster.training.plugins.module_utils._paperspace.objects import Machine, MachineChange
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.objects import Machine, MachineChange
 from tests.paperspace_server.account import Account, Host, Outcome, Share
 from tests.paperspace_server.document import DOCUMENT, Document
 from tests.paperspace_server.faults import Fault, broken_off

@@ -169,7 +169,7 @@ def test_refusal_names_wrong_password_or_read_only_share(bench: Bench) -> None:
     bench.mount()
 
 
-@pytest.mark.thorough  # the words of all are in tests/unit/plugins/module_utils/test_mounts.py
+@pytest.mark.thorough  # the words of all are in tests/unit/plugins/module_utils/mounts/test_mounts.py
 def test_refusal_names_wrong_share_port_or_option(bench: Bench) -> None:
     bench.refused("has no share of this name", "correct the source", share="nosuch")
     bench.refused("nothing listens at its port", "set the option port", drive_options={"port": 9})

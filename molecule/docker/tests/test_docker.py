@@ -128,7 +128,7 @@ def test_job_runs_in_a_container_with_its_environment(image: Lab) -> None:
     assert containers(image) == ""
 
 
-# The others end with a stand-in for the engine in tests/unit/plugins/module_utils/test_container.py.
+# The others end with a stand-in for the engine in tests/unit/plugins/plugin_utils/plan/test_container_command.py.
 @pytest.mark.parametrize(
     "how", [*(pytest.param(how, marks=pytest.mark.thorough) for how in ("raises", "stop")), "supervisor"]
 )
@@ -194,7 +194,7 @@ def role(lab: Lab, tmp_path: Path, name: str, **variables: Any) -> drive.Play:
     return drive.run(str(playbook), lab.inventory)
 
 
-@pytest.mark.thorough  # with a stand-in for the engine in tests/unit/plugins/module_utils/test_docker_data_root.py
+@pytest.mark.thorough  # with a stand-in for the engine in tests/unit/plugins/module_utils/containers/test_data_root.py
 def test_data_root_moves_and_is_restored_when_the_move_fails(image: Lab, tmp_path: Path) -> None:
     for words in (["volume", "create", "kept"], ["create", "--name", "stopped", "--volume", "kept:/kept", IMAGE, "sh"]):
         done = image.exec("node1", ["docker", *words])

@@ -249,7 +249,7 @@ def test_failed_installation_is_shown_and_logged_without_index_token(lab: Lab) -
     assert "S3CR3T-TOKEN" not in play.output + root(lab, "node1", f"cat {log}")
 
 
-@pytest.mark.thorough  # tests/unit/plugins/module_utils/test_python_layer.py has the refusals too
+@pytest.mark.thorough  # tests/unit/plugins/module_utils/python_env/test_python_env.py has the refusals too
 def test_conda_is_not_installed_without_consent_and_a_hash(lab: Lab) -> None:
     refused = stand_in(lab, "conda", python_env_conda_installer_url="https://repo.anaconda.com/miniconda/x.sh")
     assert refused.rc == 2
@@ -296,7 +296,7 @@ def gpus(lab: Lab) -> Iterator[None]:
         root(lab, node, "rm -f /usr/local/bin/nvidia-smi")
 
 
-# Which wheel: tests/unit/plugins/module_utils/test_flash_attention.py. It is installed as all others are.
+# Which wheel: tests/unit/plugins/module_utils/torch/test_flash_attention.py. It is installed as all others are.
 @pytest.mark.thorough
 def test_flash_attention_is_installed_from_a_matching_wheel(lab: Lab, gpus: None) -> None:
     play = stand_in(lab, "flash")
@@ -310,7 +310,7 @@ def test_flash_attention_is_installed_from_a_matching_wheel(lab: Lab, gpus: None
     assert requests.count("GET") == 1, "one node has fetched it, once"
 
 
-@pytest.mark.thorough  # the refusals are in tests/unit/plugins/module_utils/test_flash_attention.py
+@pytest.mark.thorough  # the refusals are in tests/unit/plugins/module_utils/torch/test_flash_attention.py
 def test_second_run_keeps_flash_attention_and_mismatch_is_refused(lab: Lab, gpus: None) -> None:
     again = stand_in(lab, "flash")
     assert unchanged(again), again.output

@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from typing import Mapping
 
-from ansible_collections.muster.training.plugins.module_utils._mounts.kind import (
+from ansible_collections.muster.training.plugins.module_utils._mounts.driver import (
     Cause,
     Kind,
     Parts,

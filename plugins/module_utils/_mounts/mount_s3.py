@@ -14,7 +14,7 @@ import re
 from typing import Mapping
 
 from ansible_collections.muster.training.plugins.module_utils._mounts import s3
-from ansible_collections.muster.training.plugins.module_utils._mounts.kind import Cause, Kind, Parts, Wanted, merged
+from ansible_collections.muster.training.plugins.module_utils._mounts.driver import Cause, Kind, Parts, Wanted, merged
 from ansible_collections.muster.training.plugins.module_utils._mounts.unit import option_words
 
 # cli.rs of mountpoint-s3, without options that our unit sets itself or that make no sense in it

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 
-from ansible_collections.muster.training.plugins.module_utils._mounts.kind import Cause
+from ansible_collections.muster.training.plugins.module_utils._mounts.driver import Cause
 from ansible_collections.muster.training.plugins.module_utils._mounts.unit import environment_text
 
 TYPE_CHECKING = False  # importing typing would cost more than all other imports

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Mapping
 
 from ansible_collections.muster.training.plugins.module_utils._mounts import s3
-from ansible_collections.muster.training.plugins.module_utils._mounts.kind import (
+from ansible_collections.muster.training.plugins.module_utils._mounts.driver import (
     Cause,
     Kind,
     Parts,

@@ -13,7 +13,7 @@ import hashlib
 import posixpath
 import re
 
-from ansible_collections.muster.training.plugins.module_utils._data_mounts import MARK
+from ansible_collections.muster.training.plugins.module_utils._mounts.units_on_node import MARK
 
 TYPE_CHECKING = False  # importing typing would cost more than all other imports
 if TYPE_CHECKING:

@@ -8,11 +8,11 @@ from __future__ import annotations
 import base64
 import os
 
-from ansible_collections.muster.training.plugins.module_utils._run.alive import is_alive
-from ansible_collections.muster.training.plugins.module_utils._run.packed_files import pack_run
+from ansible_collections.muster.training.plugins.module_utils._run.archive_selection import pack_run
+from ansible_collections.muster.training.plugins.module_utils._run.find_runs import node_directories
+from ansible_collections.muster.training.plugins.module_utils._run.job_results import keep_reports
 from ansible_collections.muster.training.plugins.module_utils._run.rank_logs import rank_logs
-from ansible_collections.muster.training.plugins.module_utils._run.reported import keep_reports
-from ansible_collections.muster.training.plugins.module_utils._run.runs import node_directories
+from ansible_collections.muster.training.plugins.module_utils._run.running_supervisors import is_alive
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds

@@ -15,9 +15,9 @@ import hashlib
 import os
 import stat
 
-from ansible_collections.muster.training.plugins.module_utils._run import packed_files
+from ansible_collections.muster.training.plugins.module_utils._run import archive_selection
+from ansible_collections.muster.training.plugins.module_utils._run.find_runs import node_directories
 from ansible_collections.muster.training.plugins.module_utils._run.identity import RunError, act_as
-from ansible_collections.muster.training.plugins.module_utils._run.runs import node_directories
 
 TYPE_CHECKING = False  # importing typing would cost more than all other imports
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ PIECE = 16 * 2**20  # bytes of file data in one answer
 BLOCK = 2**20  # bytes read at a time
 # Files in a run directory that are not the job's, besides logs.
 OURS = {"bin", "environment.json", "left_out.json", "logs.tar.gz", "reserve", "stop", "token"}
-OURS.update((packed_files.PICTURE, *packed_files.LOGS))
+OURS.update((archive_selection.PICTURE, *archive_selection.LOGS))
 
 
 def is_ours(path: str, plan: Data) -> bool:
@@ -50,7 +50,7 @@ def is_ours(path: str, plan: Data) -> bool:
         first in OURS
         or first.startswith((".", "supervisor"))
         or first in plan.get("files", {})
-        or (first == path and (packed_files.is_log(path) or path.endswith(".tmp")))
+        or (first == path and (archive_selection.is_log(path) or path.endswith(".tmp")))
     )
 
 
@@ -62,11 +62,11 @@ def path_of(name: str, directory: str, plan: Data) -> str:
 
 def written_files(directory: str, plan: Data, more: list[str]) -> Iterator[tuple[str, os.stat_result]]:
     """Yield name and lstat result of each file that the job has written. Follow only links named explicitly."""
-    for path, found in packed_files.files_below(directory, MOST_LOOKED_AT):
+    for path, found in archive_selection.files_below(directory, MOST_LOOKED_AT):
         if not is_ours(path, plan):
             yield f"run/{path}", found
-    for path, found in packed_files.told_files(directory, plan, more, MOST_LOOKED_AT):
-        yield packed_files.name_of(path, plan), found
+    for path, found in archive_selection.told_files(directory, plan, more, MOST_LOOKED_AT):
+        yield archive_selection.name_of(path, plan), found
 
 
 def tell(directory: str, plan: Data, request: Data) -> Data:

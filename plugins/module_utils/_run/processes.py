@@ -14,7 +14,7 @@ import os
 import signal
 import subprocess
 
-from ansible_collections.muster.training.plugins.module_utils._run.directory import private
+from ansible_collections.muster.training.plugins.module_utils._run.safe_files import private
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds

@@ -16,16 +16,19 @@ import sys
 import tempfile
 import time
 
-from ansible_collections.muster.training.plugins.module_utils._run.alive import supervisors, unit_of
-from ansible_collections.muster.training.plugins.module_utils._run.directory import read_json, write_private
+from ansible_collections.muster.training.plugins.module_utils._run.directory_safety import (
+    is_ours_with_run,
+    make_run_directory,
+)
+from ansible_collections.muster.training.plugins.module_utils._run.find_runs import remove_directory, runs_directory
 from ansible_collections.muster.training.plugins.module_utils._run.identity import (
     RunError,
     as_root,
     be_the_user,
     user_name,
 )
-from ansible_collections.muster.training.plugins.module_utils._run.ownership import is_ours_with_run, make_run_directory
-from ansible_collections.muster.training.plugins.module_utils._run.runs import remove_directory, runs_directory
+from ansible_collections.muster.training.plugins.module_utils._run.running_supervisors import supervisors, unit_of
+from ansible_collections.muster.training.plugins.module_utils._run.safe_files import read_json, write_private
 from ansible_collections.muster.training.plugins.module_utils._run.secrets import (
     IN_MEMORY,
     SECRETS,

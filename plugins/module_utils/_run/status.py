@@ -9,10 +9,10 @@ import contextlib
 import os
 import time
 
-from ansible_collections.muster.training.plugins.module_utils._run.alive import is_alive
-from ansible_collections.muster.training.plugins.module_utils._run.directory import read_json, read_tail
+from ansible_collections.muster.training.plugins.module_utils._run.find_runs import alive_elsewhere, node_directories
 from ansible_collections.muster.training.plugins.module_utils._run.rank_logs import rank_logs
-from ansible_collections.muster.training.plugins.module_utils._run.runs import alive_elsewhere, node_directories
+from ansible_collections.muster.training.plugins.module_utils._run.running_supervisors import is_alive
+from ansible_collections.muster.training.plugins.module_utils._run.safe_files import read_json, read_tail
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
@@ -75,9 +75,9 @@ def describe(path: str, plan: Data) -> Data:
 
 def said(path: str, plan: Data) -> Data:
     """Return the job's reports in a finished run, from rank 0's node; nothing on other nodes."""
-    from ansible_collections.muster.training.plugins.module_utils._run import reported
+    from ansible_collections.muster.training.plugins.module_utils._run import job_results
 
-    return reported.merged(reported.keep_reports(path, plan)) if plan["node"]["node_rank"] == 0 else {}
+    return job_results.merged(job_results.keep_reports(path, plan)) if plan["node"]["node_rank"] == 0 else {}
 
 
 def last_line(path: str) -> str:

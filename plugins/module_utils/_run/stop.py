@@ -10,17 +10,17 @@ import os
 import signal
 import time
 
-from ansible_collections.muster.training.plugins.module_utils._run.alive import (
+from ansible_collections.muster.training.plugins.module_utils._run.find_runs import (
+    alive_elsewhere,
+    node_directories,
+    remove_directory,
+)
+from ansible_collections.muster.training.plugins.module_utils._run.identity import RunError, as_root
+from ansible_collections.muster.training.plugins.module_utils._run.running_supervisors import (
     is_alive,
     marked_processes,
     supervisors,
     unit_of,
-)
-from ansible_collections.muster.training.plugins.module_utils._run.identity import RunError, as_root
-from ansible_collections.muster.training.plugins.module_utils._run.runs import (
-    alive_elsewhere,
-    node_directories,
-    remove_directory,
 )
 from ansible_collections.muster.training.plugins.module_utils._run.secrets import forget_secrets
 

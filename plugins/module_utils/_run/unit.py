@@ -9,8 +9,8 @@ import json
 import os
 
 from ansible_collections.muster.training.plugins.module_utils._run.identity import as_root
-from ansible_collections.muster.training.plugins.module_utils._run.patience import HANG_MARGIN
 from ansible_collections.muster.training.plugins.module_utils._run.secrets import SECRETS
+from ansible_collections.muster.training.plugins.module_utils._run.timeouts import HANG_MARGIN
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds

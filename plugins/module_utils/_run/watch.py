@@ -10,12 +10,12 @@ import json
 import os
 import time
 
-from ansible_collections.muster.training.plugins.module_utils._run.alive import is_alive
-from ansible_collections.muster.training.plugins.module_utils._run.directory import read_json, regular
+from ansible_collections.muster.training.plugins.module_utils._run.find_runs import node_directories
 from ansible_collections.muster.training.plugins.module_utils._run.identity import RunError
+from ansible_collections.muster.training.plugins.module_utils._run.job_results import results_between
 from ansible_collections.muster.training.plugins.module_utils._run.rank_logs import earlier_logs, rank_logs
-from ansible_collections.muster.training.plugins.module_utils._run.reported import results_between
-from ansible_collections.muster.training.plugins.module_utils._run.runs import node_directories
+from ansible_collections.muster.training.plugins.module_utils._run.running_supervisors import is_alive
+from ansible_collections.muster.training.plugins.module_utils._run.safe_files import read_json, regular
 from ansible_collections.muster.training.plugins.module_utils._run.status import ACTIVE_STATES, silence_of
 
 TYPE_CHECKING = False

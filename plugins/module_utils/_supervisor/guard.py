@@ -14,8 +14,6 @@ import signal
 import sys
 import time
 
-from ansible_collections.muster.training.plugins.module_utils._run.directory import read_json
-from ansible_collections.muster.training.plugins.module_utils._run.patience import HANG_MARGIN
 from ansible_collections.muster.training.plugins.module_utils._run.processes import (
     KILL_PATIENCE,
     become_subreaper,
@@ -25,8 +23,10 @@ from ansible_collections.muster.training.plugins.module_utils._run.processes imp
     run_quietly,
     signal_all,
 )
+from ansible_collections.muster.training.plugins.module_utils._run.safe_files import read_json
 from ansible_collections.muster.training.plugins.module_utils._run.secrets import forget_secrets
-from ansible_collections.muster.training.plugins.module_utils._supervisor.pulse import GUARD_PIPE
+from ansible_collections.muster.training.plugins.module_utils._run.timeouts import HANG_MARGIN
+from ansible_collections.muster.training.plugins.module_utils._supervisor.heartbeat_file import GUARD_PIPE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds

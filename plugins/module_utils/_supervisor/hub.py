@@ -15,7 +15,7 @@ import time
 
 from ansible_collections.muster.training.plugins.module_utils._run.processes import KILL_PATIENCE, describe_exit
 from ansible_collections.muster.training.plugins.module_utils._supervisor.lifeline import Wire, proof, shown_rank
-from ansible_collections.muster.training.plugins.module_utils._supervisor.link import (
+from ansible_collections.muster.training.plugins.module_utils._supervisor.lifeline_end import (
     RECONNECT_PATIENCE,
     STRANGER_PATIENCE,
     Link,
@@ -23,7 +23,7 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor.link i
     Start,
     Stop,
 )
-from ansible_collections.muster.training.plugins.module_utils._supervisor.nodes import (
+from ansible_collections.muster.training.plugins.module_utils._supervisor.node_views import (
     first_views,
     has_failed,
     have_succeeded,

@@ -13,7 +13,7 @@ import json
 import os
 import time
 
-from ansible_collections.muster.training.plugins.module_utils._run.directory import private, write_json
+from ansible_collections.muster.training.plugins.module_utils._run.safe_files import private, write_json
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds

@@ -17,7 +17,6 @@ import signal
 import subprocess
 import time
 
-from ansible_collections.muster.training.plugins.module_utils._run.directory import make_private, private, read_tail
 from ansible_collections.muster.training.plugins.module_utils._run.processes import (
     KILL_PATIENCE,
     descendants,
@@ -31,6 +30,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.processes imp
     signal_all,
 )
 from ansible_collections.muster.training.plugins.module_utils._run.rank_logs import attempt_directory
+from ansible_collections.muster.training.plugins.module_utils._run.safe_files import make_private, private, read_tail
 from ansible_collections.muster.training.plugins.module_utils._supervisor.rank_reports import (
     CLOSING,
     first_to_fail,

@@ -17,7 +17,7 @@ import time
 
 from ansible_collections.muster.training.plugins.module_utils._run.processes import KILL_PATIENCE
 from ansible_collections.muster.training.plugins.module_utils._supervisor.lifeline import Wire, proof
-from ansible_collections.muster.training.plugins.module_utils._supervisor.link import (
+from ansible_collections.muster.training.plugins.module_utils._supervisor.lifeline_end import (
     RECONNECT_PATIENCE,
     STRANGER_PATIENCE,
     Link,

@@ -13,9 +13,9 @@ import os
 import re
 import signal
 
-from ansible_collections.muster.training.plugins.module_utils._run.directory import read_tail, read_told
 from ansible_collections.muster.training.plugins.module_utils._run.processes import KILLED
 from ansible_collections.muster.training.plugins.module_utils._run.rank_logs import rank_logs
+from ansible_collections.muster.training.plugins.module_utils._run.safe_files import read_tail, read_told
 from ansible_collections.muster.training.plugins.module_utils._supervisor.reports import is_exit_code
 
 TYPE_CHECKING = False

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 
-from ansible_collections.muster.training.plugins.module_utils._run.directory import read_told
+from ansible_collections.muster.training.plugins.module_utils._run.safe_files import read_told
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds

@@ -26,13 +26,18 @@ import time
 
 from ansible_collections.muster.training.plugins.module_utils._run.processes import become_subreaper, reap, run_quietly
 from ansible_collections.muster.training.plugins.module_utils._run.secrets import forget_secrets
+from ansible_collections.muster.training.plugins.module_utils._supervisor.heartbeat_file import Pulse
 from ansible_collections.muster.training.plugins.module_utils._supervisor.hub import Hub
 from ansible_collections.muster.training.plugins.module_utils._supervisor.journal import Journal
 from ansible_collections.muster.training.plugins.module_utils._supervisor.launcher import Ended, Launcher, Running
 from ansible_collections.muster.training.plugins.module_utils._supervisor.lifeline import Wire
-from ansible_collections.muster.training.plugins.module_utils._supervisor.link import Link, RestartRanks, Start, Stop
+from ansible_collections.muster.training.plugins.module_utils._supervisor.lifeline_end import (
+    Link,
+    RestartRanks,
+    Start,
+    Stop,
+)
 from ansible_collections.muster.training.plugins.module_utils._supervisor.peer import Peer
-from ansible_collections.muster.training.plugins.module_utils._supervisor.pulse import Pulse
 from ansible_collections.muster.training.plugins.module_utils._supervisor.rank_reports import last_lines, log_of_failure
 from ansible_collections.muster.training.plugins.module_utils._supervisor.reports import shorten_report
 from ansible_collections.muster.training.plugins.module_utils._supervisor.watchers import Watchers

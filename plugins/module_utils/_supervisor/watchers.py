@@ -13,7 +13,6 @@ import re
 import signal
 import sys
 
-from ansible_collections.muster.training.plugins.module_utils._run.directory import TAIL_BYTES, regular
 from ansible_collections.muster.training.plugins.module_utils._run.gpu_samples import (
     ACCOUNTING_FILE,
     ACCOUNTING_ON,
@@ -25,6 +24,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.processes imp
     run_quietly,
     signal_all,
 )
+from ansible_collections.muster.training.plugins.module_utils._run.safe_files import TAIL_BYTES, regular
 from ansible_collections.muster.training.plugins.module_utils._supervisor.log_limit import (
     LOG_INTERVAL,
     all_logs,

@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 
-from ansible_collections.muster.training.plugins.module_utils._long_step import Fault, answered, say
+from ansible_collections.muster.training.plugins.module_utils._detached.result_line import Fault, answered, say
 
 TYPE_CHECKING = False  # importing typing would cost more than all other imports
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 
-from ansible_collections.muster.training.plugins.module_utils._long_step import Fault, answered
+from ansible_collections.muster.training.plugins.module_utils._detached.result_line import Fault, answered
 
 TYPE_CHECKING = False  # importing typing would cost more than all other imports
 if TYPE_CHECKING:

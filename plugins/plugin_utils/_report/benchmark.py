@@ -9,9 +9,9 @@ from __future__ import annotations
 import statistics
 from typing import Any
 
-from ansible_collections.muster.training.plugins.plugin_utils._benchmark.documents import Benchmark
-from ansible_collections.muster.training.plugins.plugin_utils._benchmark.judge import best_of, where
-from ansible_collections.muster.training.plugins.plugin_utils._benchmark.table import of_largest, size_of
+from ansible_collections.muster.training.plugins.plugin_utils._experiments.benchmark.documents import Benchmark
+from ansible_collections.muster.training.plugins.plugin_utils._experiments.benchmark.slow_parts import best_of, where
+from ansible_collections.muster.training.plugins.plugin_utils._experiments.benchmark.table import of_largest, size_of
 from ansible_collections.muster.training.plugins.plugin_utils._report.plots import (
     ROWS,
     Plot,

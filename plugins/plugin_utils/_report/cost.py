@@ -9,8 +9,8 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 
+from ansible_collections.muster.training.plugins.plugin_utils._record.coerce import LARGEST
 from ansible_collections.muster.training.plugins.plugin_utils._report.documents import Cost, GpuNumbers, NodeRow
-from ansible_collections.muster.training.plugins.plugin_utils._report.untrusted import LARGEST
 
 HOUR = 3600.0
 NAMED = 5

@@ -17,15 +17,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ansible_collections.muster.training.plugins.plugin_utils._report.downsample import Bucket, buckets
-from ansible_collections.muster.training.plugins.plugin_utils._report.event_files import Scalar
-from ansible_collections.muster.training.plugins.plugin_utils._report.untrusted import (
+from ansible_collections.muster.training.plugins.plugin_utils._record.coerce import (
     clean,
     mapping,
     mappings,
     number,
     parsed,
 )
+from ansible_collections.muster.training.plugins.plugin_utils._report.downsample import Bucket, buckets
+from ansible_collections.muster.training.plugins.plugin_utils._report.event_files import Scalar
 
 MOST_CURVES = 200  # a script that writes a histogram of each layer by hand has thousands
 MOST_POINTS = 2_000_000  # in all curves of a source together

@@ -19,7 +19,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._report.documents 
     NodeRow,
     Stage,
 )
-from ansible_collections.muster.training.plugins.plugin_utils._report.numbers import LEAST_SAMPLES, Window
+from ansible_collections.muster.training.plugins.plugin_utils._report.summary import LEAST_SAMPLES, Window
 
 IDLE_SHARE = 0.2  # of the time between the first busy sample of the run and the last
 WAITING_PERCENT = 95.0  # utilisation at which a GPU looks busy ...

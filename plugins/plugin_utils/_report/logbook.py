@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from ansible_collections.muster.training.plugins.module_utils._verdict import duration
+from ansible_collections.muster.training.plugins.plugin_utils._failures.verdict import duration
 from ansible_collections.muster.training.plugins.plugin_utils._report.documents import Report
 from ansible_collections.muster.training.plugins.plugin_utils._report.page import (
     GPU_HEADER,

@@ -19,10 +19,12 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from ansible_collections.muster.training.plugins.module_utils._verdict import duration
-from ansible_collections.muster.training.plugins.plugin_utils._benchmark.documents import Benchmark
-from ansible_collections.muster.training.plugins.plugin_utils._benchmark.table import HEADER as BENCHMARK_HEADER
-from ansible_collections.muster.training.plugins.plugin_utils._benchmark.table import rows_of
+from ansible_collections.muster.training.plugins.plugin_utils._experiments.benchmark.documents import Benchmark
+from ansible_collections.muster.training.plugins.plugin_utils._experiments.benchmark.table import (
+    HEADER as BENCHMARK_HEADER,
+)
+from ansible_collections.muster.training.plugins.plugin_utils._experiments.benchmark.table import rows_of
+from ansible_collections.muster.training.plugins.plugin_utils._failures.verdict import duration
 from ansible_collections.muster.training.plugins.plugin_utils._report.curves import is_wandb
 from ansible_collections.muster.training.plugins.plugin_utils._report.documents import (
     Figure,

@@ -21,7 +21,7 @@ from typing import Any
 
 from ansible_collections.muster.training.plugins.plugin_utils._report.documents import CurveNumbers, Report
 from ansible_collections.muster.training.plugins.plugin_utils._report.downsample import buckets
-from ansible_collections.muster.training.plugins.plugin_utils._report.measured import Gpu
+from ansible_collections.muster.training.plugins.plugin_utils._report.gpu_samples import Gpu
 
 SCHEMA = "https://vega.github.io/schema/vega-lite/v5.json"
 # Okabe and Ito's colours for all kinds of colour vision: blue, vermillion, bluish green, and a darkened reddish purple.

@@ -13,8 +13,18 @@ import shlex
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from ansible_collections.muster.training.plugins.module_utils._verdict import duration
-from ansible_collections.muster.training.plugins.plugin_utils._error_catalogue import explain_failure
+from ansible_collections.muster.training.plugins.plugin_utils._failures.catalogue import explain_failure
+from ansible_collections.muster.training.plugins.plugin_utils._failures.verdict import duration
+from ansible_collections.muster.training.plugins.plugin_utils._record.coerce import (
+    clean,
+    listed,
+    mapping,
+    moment,
+    number,
+    parsed,
+    whole,
+)
+from ansible_collections.muster.training.plugins.plugin_utils._record.reader import Record
 from ansible_collections.muster.training.plugins.plugin_utils._report.cost import cost_of
 from ansible_collections.muster.training.plugins.plugin_utils._report.curves import (
     Curve,
@@ -32,22 +42,12 @@ from ansible_collections.muster.training.plugins.plugin_utils._report.documents 
     Report,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._report.findings import Facts, findings_of
-from ansible_collections.muster.training.plugins.plugin_utils._report.measured import Gpu
-from ansible_collections.muster.training.plugins.plugin_utils._report.numbers import (
+from ansible_collections.muster.training.plugins.plugin_utils._report.gpu_samples import Gpu
+from ansible_collections.muster.training.plugins.plugin_utils._report.summary import (
     gpu_numbers,
     node_rows,
     stages,
     working_window,
-)
-from ansible_collections.muster.training.plugins.plugin_utils._report.read import Record
-from ansible_collections.muster.training.plugins.plugin_utils._report.untrusted import (
-    clean,
-    listed,
-    mapping,
-    moment,
-    number,
-    parsed,
-    whole,
 )
 
 STATES = ("succeeded", "failed", "stopped")
@@ -287,7 +287,7 @@ def words(value: Any) -> list[str]:
 def program_of(plan: Mapping[str, Any], command: list[str]) -> Program | None:
     """The job's own program, from the command of rank 0's node; None if it cannot be determined.
 
-    Launchers that only start our rank program leave it in a file (module_utils/_launchers/ranks.py). torchrun has it
+    Launchers that only start our rank program leave it in a file (_plan/launchers/base.py). torchrun has it
     after its own options, the last of which is `--`.
     """
     rules = mapping(parsed(str(mapping(plan.get("files")).get(RANK_RULES, ""))))

@@ -14,9 +14,8 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from ansible_collections.muster.training.plugins.module_utils._checks.case import listed
-from ansible_collections.muster.training.plugins.module_utils._checks.software import has_kernels
-from ansible_collections.muster.training.plugins.module_utils._versions import LEAST_DRIVER, version_tuple
+from ansible_collections.muster.training.plugins.plugin_utils._checks.context import listed
+from ansible_collections.muster.training.plugins.plugin_utils._checks.software import has_kernels
 from ansible_collections.muster.training.plugins.plugin_utils._software.tables import (
     BROUGHT_PYTHON,
     FLASH_ATTENTION,
@@ -25,6 +24,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._software.tables i
     Minor,
     Torch,
 )
+from ansible_collections.muster.training.plugins.plugin_utils._software.versions import LEAST_DRIVER, version_tuple
 
 AUTO = "auto"
 CPU = 0  # the build without CUDA

@@ -16,13 +16,13 @@ import pytest
 from hypothesis import assume, given, reject, settings
 from hypothesis import strategies as st
 
-from ansible_collections.muster.training.plugins.module_utils._hostfile import (
+from ansible_collections.muster.training.plugins.module_utils._rank_table import Host, build_rank_table, ip_literal
+from ansible_collections.muster.training.plugins.plugin_utils._cluster.hostfile_formats import (
     HostfileError,
     parse_hostfile,
     render_deepspeed,
     render_openmpi,
 )
-from ansible_collections.muster.training.plugins.module_utils._rank_table import Host, build_rank_table, ip_literal
 from tests.unit.generated import clusters, hostfile_like
 from tests.unit.oracles.open_mpi_map import open_mpi_map
 

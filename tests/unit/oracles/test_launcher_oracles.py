@@ -15,10 +15,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ansible_collections.muster.training.plugins.module_utils._job import Job
-from ansible_collections.muster.training.plugins.module_utils._launchers.torchrun_static import TORCHRUN
-from ansible_collections.muster.training.plugins.module_utils._plan import launcher_of, node_plan
 from ansible_collections.muster.training.plugins.module_utils._rank_table import Host, RankTable, build_rank_table
+from ansible_collections.muster.training.plugins.plugin_utils._plan.job import Job
+from ansible_collections.muster.training.plugins.plugin_utils._plan.launchers.torchrun_static import TORCHRUN
+from ansible_collections.muster.training.plugins.plugin_utils._plan.plan import launcher_of, node_plan
 from tests.unit.generated import clusters
 from tests.unit.supervised import make_job
 

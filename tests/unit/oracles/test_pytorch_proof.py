@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.muster.training.plugins.module_utils._long_step import Fault
+from ansible_collections.muster.training.plugins.module_utils._detached.result_line import Fault
 from ansible_collections.muster.training.plugins.module_utils._torch import torch_proof as proof
 
 

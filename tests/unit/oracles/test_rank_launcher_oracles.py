@@ -22,18 +22,18 @@ from hypothesis import assume, given, reject, settings
 from hypothesis import strategies as st
 
 from ansible_collections.muster.training.plugins.filter.deepspeed_env import deepspeed_env
-from ansible_collections.muster.training.plugins.module_utils._deepspeed_config import (
+from ansible_collections.muster.training.plugins.module_utils._facts.deepspeed_config import (
     BATCH,
     MICRO,
     STEPS,
     batch_problem,
     completed,
 )
-from ansible_collections.muster.training.plugins.module_utils._job import Job
-from ansible_collections.muster.training.plugins.module_utils._launchers.ranks import common_network
-from ansible_collections.muster.training.plugins.module_utils._plan import launcher_of, node_plan
 from ansible_collections.muster.training.plugins.module_utils._rank_table import Host, RankTable, build_rank_table
 from ansible_collections.muster.training.plugins.module_utils._supervisor.programs import muster_rank
+from ansible_collections.muster.training.plugins.plugin_utils._plan.job import Job
+from ansible_collections.muster.training.plugins.plugin_utils._plan.launchers.base import common_network
+from ansible_collections.muster.training.plugins.plugin_utils._plan.plan import launcher_of, node_plan
 from tests.unit.generated import clusters
 from tests.unit.oracles.open_mpi_map import open_mpi_map
 from tests.unit.supervised import make_job

@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 from ansible_collections.muster.training.plugins.plugin_utils._report.page import gpu_row, money, value_of
-from ansible_collections.muster.training.plugins.plugin_utils._report.write import write_comparison, write_report
+from ansible_collections.muster.training.plugins.plugin_utils._report.writer import write_comparison, write_report
 from tests import browser
 from tests.browser import Browser
 from tests.unit.plugins.plugin_utils.report.records import START, write_events, write_record
-from tests.unit.plugins.plugin_utils.report.test_write import hostile_record
+from tests.unit.plugins.plugin_utils.report.test_writer import hostile_record
 
 CHECKOUT = Path(__file__).resolve().parents[3]
 AXES = sorted((CHECKOUT / "build").glob("axe-*/**/axe.min.js"))

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.muster.training.plugins.plugin_utils._benchmark.judge import judge
-from ansible_collections.muster.training.plugins.plugin_utils._benchmark.read import read_measured
-from tests.unit.plugins.plugin_utils.benchmark.measurements import document
+from ansible_collections.muster.training.plugins.plugin_utils._experiments.benchmark.read import read_measured
+from ansible_collections.muster.training.plugins.plugin_utils._experiments.benchmark.slow_parts import judge
+from tests.unit.plugins.plugin_utils.experiments.benchmark.measurements import document
 from tests.unit.plugins.plugin_utils.report.records import write_record
 from tests.unit.supervised import eventually
 from tests.unit.two_nodes import two_nodes

@@ -15,12 +15,12 @@ from pathlib import Path
 import pytest
 
 from ansible_collections.muster.training.plugins.action.ec2_nodes import own_address
-from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.ownership import PlanRefused
-from ansible_collections.muster.training.plugins.plugin_utils._cluster_record import read_record
-from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes.calls import Aws
-from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes.look import Work
-from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes.provide import provide
-from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes.way import Ask
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.client import Aws
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.discover import Work
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.offers import Ask
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.provision import provide
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.journal import read_record
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.membership import PlanRefused
 from tests.ec2_server import EC2Server
 
 pytestmark = pytest.mark.one_core

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._run.gpu_samples import HEADER, read_line
-from ansible_collections.muster.training.plugins.plugin_utils._sample_times import epoch_seconds
+from ansible_collections.muster.training.plugins.plugin_utils._record.sample_times import epoch_seconds
 from tests.unit.supervised import eventually, free_port, own_network
 from tests.unit.typed import give_collection, typed
 

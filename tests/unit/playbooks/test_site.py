@@ -78,7 +78,7 @@ def texts(node: ast.AST) -> Iterator[str]:
 
 
 @pytest.mark.parametrize(
-    "path", sorted((CHECKOUT / "plugins" / "module_utils" / "_checks").glob("*.py")), ids=lambda p: p.name
+    "path", sorted((CHECKOUT / "plugins" / "plugin_utils" / "_checks").glob("*.py")), ids=lambda p: p.name
 )
 def test_remedies_name_roles_by_a_working_command(path: Path) -> None:
     text = "\n".join(texts(ast.parse(path.read_text())))

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from ansible_collections.muster.training.plugins.plugin_utils._sweep.table import HEADER
+from ansible_collections.muster.training.plugins.plugin_utils._experiments.sweep.table import HEADER
 from tests.unit.two_nodes import two_nodes
 from tests.unit.typed import CHECKOUT, typed
 

@@ -12,9 +12,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.muster.training.plugins.plugin_utils._benchmark.judge import judge
-from ansible_collections.muster.training.plugins.plugin_utils._benchmark.read import read_measured
-from ansible_collections.muster.training.plugins.plugin_utils._benchmark.schedule import OPERATIONS
+from ansible_collections.muster.training.plugins.plugin_utils._experiments.benchmark.read import read_measured
+from ansible_collections.muster.training.plugins.plugin_utils._experiments.benchmark.schedule import OPERATIONS
+from ansible_collections.muster.training.plugins.plugin_utils._experiments.benchmark.slow_parts import judge
 from tests.unit.supervised import free_port
 
 PROGRAM = Path(__file__).resolve().parents[3] / "roles" / "benchmark" / "files" / "benchmark_job.py"

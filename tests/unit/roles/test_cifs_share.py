@@ -9,9 +9,9 @@ import pytest
 from ansible.parsing.dataloader import DataLoader
 from ansible.template import Templar, trust_as_template
 
-from ansible_collections.muster.training.plugins.module_utils._mounts import keep
-from ansible_collections.muster.training.plugins.module_utils._mounts.kind import Wanted
-from ansible_collections.muster.training.plugins.module_utils._mounts.kinds import KINDS
+from ansible_collections.muster.training.plugins.module_utils._mounts import ensure
+from ansible_collections.muster.training.plugins.module_utils._mounts.driver import Wanted
+from ansible_collections.muster.training.plugins.module_utils._mounts.registry import KINDS
 
 ROLE = Path(__file__).resolve().parents[3] / "roles" / "cifs_share"
 
@@ -42,7 +42,7 @@ def rendered(expression: str, mount: str, **variables: Any) -> Any:
 def test_mount_options_come_from_share_settings(mount: str, words: list[str]) -> None:
     share = rendered("{{ cifs_share_mounts[0].share }}", mount)
     wanted = Wanted("/mnt/a", share, rendered("{{ __cifs_share_options }}", mount))
-    keep.refuse(KINDS["cifs"], wanted)
+    ensure.refuse(KINDS["cifs"], wanted)
     parts = KINDS["cifs"].parts(wanted, "/c")
     assert set(words) <= set(parts.options)
     assert parts.what in ("//a/b", "//10.64.92.2/sdvkpg3v2v")

@@ -38,7 +38,7 @@ FILES = (
     "stage_data/files/stage.py",
     "container_image/files/image.py",
 )
-ENGINE = CHECKOUT / "plugins" / "module_utils" / "_container_engine.py"
+ENGINE = CHECKOUT / "plugins" / "module_utils" / "_containers" / "image_transfer.py"
 LOOK = "import json, sys; from engine import look; print(json.dumps(look(json.loads(sys.argv[1]))))"
 MIB = 2**20
 NAME = "registry.example/team/torch:1"

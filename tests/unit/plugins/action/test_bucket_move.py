@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from ansible_collections.muster.training.plugins.action import bucket_move
-from ansible_collections.muster.training.plugins.plugin_utils import _bucket_move
-from ansible_collections.muster.training.plugins.plugin_utils._bucket_move import MoveError
-from ansible_collections.muster.training.plugins.plugin_utils._s3 import explain
+from ansible_collections.muster.training.plugins.plugin_utils._s3 import bucket_move as s3_bucket_move
+from ansible_collections.muster.training.plugins.plugin_utils._s3.bucket_move import MoveError
+from ansible_collections.muster.training.plugins.plugin_utils._s3.client import explain
 from tests.s3_server import S3Server
 from tests.unit.typed import give_collection, typed
 
@@ -118,7 +118,7 @@ def test_check_mode_shows_size_and_price_and_creates_nothing(s3: S3Server, capsy
 
 
 def test_price_includes_transfer_to_another_region() -> None:
-    found = _bucket_move.Survey(objects=2, size=10**9, missing=2, missing_size=10**9, requests=5)
+    found = s3_bucket_move.Survey(objects=2, size=10**9, missing=2, missing_size=10**9, requests=5)
     args = {"source": "a", "target": "b", "region": "us-east-1", "price_per_gb": 0.02, "price_per_1000_requests": 5.0}
     assert "about 0.04 USD" in bucket_move.plan_words(found, args, "eu-central-1", free=False)
     assert "about 0.03 USD" in bucket_move.plan_words(found, args, "us-east-1", free=True)
@@ -160,7 +160,7 @@ def test_differing_object_is_replaced_only_with_replace_true(s3: S3Server) -> No
 
 def test_object_changed_during_copy_is_detected(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
     def copy_and_change(*words: Any) -> None:
-        _bucket_move.copy_missing(*words)
+        s3_bucket_move.copy_missing(*words)
         s3.client().put_object(Bucket="target", Key="few/10", Body=b"y" * 10)
 
     monkeypatch.setattr(bucket_move, "copy_missing", copy_and_change)

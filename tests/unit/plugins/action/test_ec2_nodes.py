@@ -17,14 +17,14 @@ import boto3
 import pytest
 
 from ansible_collections.muster.training.plugins.action.paperspace_cluster import watch_files
-from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.ownership import PlanRefused
-from ansible_collections.muster.training.plugins.plugin_utils._cluster_record import read_record
-from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes.calls import Aws, Ec2Error
-from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes.leave import Done, remove, stop
-from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes.look import ClusterError, Work
-from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes.provide import Provided, provide
-from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes.request import first_boot
-from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes.way import Ask
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.client import Aws, Ec2Error
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.discover import ClusterError, Work
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.offers import Ask
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.provision import Provided, provide
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.request import first_boot
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.teardown import Done, remove, stop
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.journal import read_record
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.membership import PlanRefused
 from tests.ec2_server import EC2Server, Fault
 
 pytestmark = pytest.mark.one_core

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from ansible_collections.muster.training.plugins.action.launch_plan import hourly_cost, make_plan, render_plan
-from ansible_collections.muster.training.plugins.module_utils._plan import launcher_of
 from ansible_collections.muster.training.plugins.module_utils._rank_table import Host, RankTableError, build_rank_table
+from ansible_collections.muster.training.plugins.plugin_utils._plan.plan import launcher_of
 from tests.unit.healthy import arguments, cluster
 from tests.unit.supervised import make_job
 

@@ -19,24 +19,24 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.muster.training.plugins.module_utils._paperspace.client import Client
-from ansible_collections.muster.training.plugins.module_utils._paperspace.errors import (
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.journal import read_record
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.membership import PlanRefused
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.client import Client
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.create import ClusterError, Work
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.errors import (
     AuthenticationError,
     ConnectionFailedError,
 )
-from ansible_collections.muster.training.plugins.module_utils._paperspace.transport import Response
-from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.ownership import PlanRefused
-from ansible_collections.muster.training.plugins.plugin_utils._cluster_record import read_record
-from ansible_collections.muster.training.plugins.plugin_utils._paperspace_cluster.first_boot import first_boot
-from ansible_collections.muster.training.plugins.plugin_utils._paperspace_cluster.image import (
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.first_boot import first_boot
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.image import (
     Imaged,
     make_image,
     remove_image,
 )
-from ansible_collections.muster.training.plugins.plugin_utils._paperspace_cluster.leave import Done, remove, stop
-from ansible_collections.muster.training.plugins.plugin_utils._paperspace_cluster.make import ClusterError, Work
-from ansible_collections.muster.training.plugins.plugin_utils._paperspace_cluster.provide import Provided, provide
-from ansible_collections.muster.training.plugins.plugin_utils._paperspace_cluster.way import Ask
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.offers import Ask
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.provision import Provided, provide
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.teardown import Done, remove, stop
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.transport import Response
 from tests.paperspace_server.account import Account, Outcome
 from tests.paperspace_server.faults import Fault, bad_gateway, too_many
 from tests.paperspace_server.objects import custom_template, machine, network

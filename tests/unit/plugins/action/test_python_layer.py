@@ -19,10 +19,10 @@ import pytest
 import yaml
 
 from ansible_collections.muster.training.plugins.action import flash_attention, python_layer
-from ansible_collections.muster.training.plugins.module_utils._python_layer.steps import STEPS
+from ansible_collections.muster.training.plugins.module_utils._python_env.steps import STEPS
 from ansible_collections.muster.training.plugins.module_utils._torch.flash_attention import STEPS as FLASH_STEPS
-from ansible_collections.muster.training.plugins.plugin_utils._long_work import run_code
-from tests.unit.plugins.plugin_utils.test_long_work import here
+from ansible_collections.muster.training.plugins.plugin_utils._node_call.detached import run_code
+from tests.unit.plugins.plugin_utils.node_call.test_detached import here
 
 LAYER = Path(__file__).resolve().parents[4] / "roles" / "python_env" / "tasks" / "layer.yml"
 
@@ -129,7 +129,7 @@ def test_failed_program_shows_its_last_output_and_path_of_full_log(
     given.update(pip_version=pip.name.split("-")[1])
     put(given)
     names = {"inventory_hostname": "node0"}
-    failed = run_code(here(), names, "choosing packages", sys.executable, "_python_layer.steps", given)
+    failed = run_code(here(), names, "choosing packages", sys.executable, "_python_env.steps", given)
     first, *shown, last = failed["msg"].split("\n")
     words = rf"node0: choosing packages: `.*{command}.* \.\.\.` failed \(exit code \d\)\. The last lines of its output:"
     assert re.fullmatch(words, first), failed["msg"]

@@ -17,7 +17,7 @@ from ansible.plugins.action import ActionBase
 
 from ansible_collections.muster.training.plugins.action import run_logs
 from ansible_collections.muster.training.plugins.action.run_logs import ActionModule, left_out_in_words, unpack
-from ansible_collections.muster.training.plugins.plugin_utils import _disk_room
+from ansible_collections.muster.training.plugins.plugin_utils._record import free_space
 
 
 def packed(*members: tuple[str, bytes, str]) -> io.BytesIO:
@@ -86,7 +86,7 @@ def with_free(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
 def test_decompression_bomb_does_not_fill_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bomb = packed(("node0/1.log", tarfile.REGTYPE, "few"), ("node0/2.log", tarfile.REGTYPE, "\0" * 5_000_000))
     assert len(bomb.getvalue()) < 10_000
-    with_free(monkeypatch, _disk_room.KEEP_FREE + 4_000_000)
+    with_free(monkeypatch, free_space.KEEP_FREE + 4_000_000)
     with pytest.raises(
         AnsibleActionFail, match=r"the logs up to node0/2.log take 0.0 GB, .* 1.1 GB are kept free: free up space"
     ):
@@ -135,7 +135,7 @@ def fetch(monkeypatch: pytest.MonkeyPatch, node: Any, directory: Path, **given: 
 
 def test_fetch_stops_when_logs_exceed_free_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     node = Node(size=2_000_000_000, last=False)
-    with_free(monkeypatch, _disk_room.KEEP_FREE + 1_900_000_000)
+    with_free(monkeypatch, free_space.KEEP_FREE + 1_900_000_000)
     with pytest.raises(
         AnsibleActionFail, match=r"the packed logs of node1 take 2.0 GB, and the disk of /\S+ has 3.0 GB free"
     ):

@@ -15,8 +15,8 @@ from ansible.plugins.action import ActionBase
 
 from ansible_collections.muster.training.plugins.action import run_outputs
 from ansible_collections.muster.training.plugins.action.run_outputs import ActionModule
-from ansible_collections.muster.training.plugins.plugin_utils import _disk_room
-from ansible_collections.muster.training.plugins.plugin_utils._output_choice import PARTIAL
+from ansible_collections.muster.training.plugins.plugin_utils._record import free_space
+from ansible_collections.muster.training.plugins.plugin_utils._record.output_choice import PARTIAL
 
 CONTENT = {"run/deep/last.pt": b"0123456789", "work/empty": b"", "root/scratch/log": b"abcdef"}
 FILES = [{"name": name, "size": len(text), "mtime": 1_700_000_000_000_000_000} for name, text in CONTENT.items()]
@@ -141,7 +141,7 @@ def test_path_outside_target_is_refused_before_any_transfer(tmp_path: Path, monk
 
 
 def test_outputs_larger_than_free_space_are_not_requested(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    free = types.SimpleNamespace(free=_disk_room.KEEP_FREE + 10)
+    free = types.SimpleNamespace(free=free_space.KEEP_FREE + 10)
     monkeypatch.setattr(shutil, "disk_usage", lambda _path: free)
     node = Node()
     with pytest.raises(

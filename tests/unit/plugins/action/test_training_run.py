@@ -85,7 +85,7 @@ def test_diff_hides_secrets_and_text_of_own_programs() -> None:
     for header, sources in {
         "supervisor.py (0600)": list(supervisor_files().values()),
         "bin/muster-rank (0700)": [(PROGRAMS / "muster_rank.py").read_text()],
-        "bin/ssh (0700)": [(PROGRAMS / "ssh.py").read_text()],
+        "bin/ssh (0700)": [(PROGRAMS / "ssh_shim.py").read_text()],
     }.items():
         lines = sum(len(source.splitlines()) for source in sources)
         of_files = f" in {len(sources)} files" if header.startswith("supervisor") else ""

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from ansible_collections.muster.training.plugins.action import training_watch
 from ansible_collections.muster.training.plugins.action.training_watch import ActionModule, Answers, visible
-from ansible_collections.muster.training.plugins.module_utils._run.reported import reported
-from ansible_collections.muster.training.plugins.plugin_utils._on_node import NodeRefusal
+from ansible_collections.muster.training.plugins.module_utils._run.job_results import reported
+from ansible_collections.muster.training.plugins.plugin_utils._node_call.call import NodeRefusal
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The filter explains faults in words; what it renders is tested with module_utils/_etc_hosts."""
+"""The filter explains faults in words; what it renders is tested with module_utils/_hosts_file/block."""
 
 from __future__ import annotations
 

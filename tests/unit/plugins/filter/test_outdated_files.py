@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from ansible_collections.muster.training.plugins.filter.outdated_files import outdated_files
-from ansible_collections.muster.training.plugins.module_utils import _file_facts
+from ansible_collections.muster.training.plugins.module_utils._files import file_state
 
 ME = pwd.getpwuid(os.geteuid()).pw_name
 TEXT = "één\n"
@@ -31,7 +31,7 @@ def path(tmp_path: Path) -> Path:
 def is_outdated(path: Path, mark: str = "", **wanted: Any) -> bool:
     """Whether a file is to be written; without more it is as it is in the fixture."""
     wanted = wanted if "line" in wanted else {"content": TEXT, **wanted}
-    found = _file_facts.as_they_are([str(path)], mark)
+    found = file_state.as_they_are([str(path)], mark)
     return bool(outdated_files([{"path": str(path), "mode": "0644", "user": ME, **wanted}], found))
 
 

@@ -14,8 +14,8 @@ from ansible.errors import AnsibleError
 from ansible.parsing.dataloader import DataLoader
 from ansible.template import Templar, trust_as_template
 
-from ansible_collections.muster.training.plugins.plugin_utils._paperspace_cluster.account import drive_of
-from ansible_collections.muster.training.plugins.plugin_utils._paperspace_drive import password_template
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.drive import password_template
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.resources import drive_of
 from tests.paperspace_server.account import Account
 from tests.paperspace_server.objects import drive
 from tests.paperspace_server.server import PaperspaceServer

@@ -13,9 +13,9 @@ import pytest
 from ansible.module_utils import basic
 from ansible.module_utils.testing import patch_module_args
 
-from ansible_collections.muster.training.plugins.module_utils._mounts import keep
-from ansible_collections.muster.training.plugins.module_utils._mounts.kind import MountError
-from ansible_collections.muster.training.plugins.module_utils._mounts.kinds import KINDS
+from ansible_collections.muster.training.plugins.module_utils._mounts import ensure
+from ansible_collections.muster.training.plugins.module_utils._mounts.driver import MountError
+from ansible_collections.muster.training.plugins.module_utils._mounts.registry import KINDS
 from ansible_collections.muster.training.plugins.modules import data_mount
 
 ASKED: dict[str, Any] = {"path": "/mnt/data", "kind": "s3fs", "source": "bucket", "user": "root"}
@@ -52,7 +52,7 @@ def test_secrets_are_hidden_everywhere_but_user_names_are_not(
         raise MountError("key s3cr3t of jane")
 
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    monkeypatch.setattr(keep, "mounted", tell)
+    monkeypatch.setattr(ensure, "mounted", tell)
     result = answer(capsys, credentials={"access_key": "AKIA1", "secret_key": "s3cr3t", "username": "jane"})
     assert "s3cr3t" not in json.dumps(result) and "jane" in result["msg"]
     assert "AKIA1" not in json.dumps(result)
@@ -65,7 +65,7 @@ def test_empty_read_only_mount_gives_a_warning(
     warnings: list[str] = []
     monkeypatch.setattr(basic.AnsibleModule, "warn", lambda _module, text: warnings.append(text))
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    monkeypatch.setattr(keep, "mounted", lambda *_words: dict(listing))
+    monkeypatch.setattr(ensure, "mounted", lambda *_words: dict(listing))
     answer(capsys)
     assert warnings == []
     answer(capsys, read_only=True)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from ansible.module_utils.testing import patch_module_args
 
-from ansible_collections.muster.training.plugins.module_utils import _docker_data_root
+from ansible_collections.muster.training.plugins.module_utils._containers import data_root
 from ansible_collections.muster.training.plugins.modules import docker_data_root
 
 
@@ -28,7 +28,7 @@ def test_former_data_root_is_returned_and_shown_in_the_diff(
         asked.append(words)
         return True, "/var/lib/docker"
 
-    monkeypatch.setattr(_docker_data_root, "keep", keep)
+    monkeypatch.setattr(data_root, "keep", keep)
     found = ask(capsys, _ansible_check_mode=True)
     assert asked == [("/data/docker", 5, False, True)]
     assert (found["changed"], found["former"]) == (True, "/var/lib/docker")

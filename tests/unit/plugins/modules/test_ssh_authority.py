@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from ansible.module_utils.testing import patch_module_args
 
-from ansible_collections.muster.training.plugins.module_utils._ssh_authority import (
+from ansible_collections.muster.training.plugins.module_utils._ssh.authority import (
     AuthorityError,
     make_authority,
     seconds_of,

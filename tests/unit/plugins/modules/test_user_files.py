@@ -14,9 +14,14 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.muster.training.plugins.module_utils import _root_path, _user_files
-from ansible_collections.muster.training.plugins.module_utils._root_path import PathError, make_directory, parent_fault
-from ansible_collections.muster.training.plugins.module_utils._user_files import UserFileError
+from ansible_collections.muster.training.plugins.module_utils._files import root_path
+from ansible_collections.muster.training.plugins.module_utils._files import user_files as files_as_user
+from ansible_collections.muster.training.plugins.module_utils._files.root_path import (
+    PathError,
+    make_directory,
+    parent_fault,
+)
+from ansible_collections.muster.training.plugins.module_utils._files.user_files import UserFileError
 from ansible_collections.muster.training.plugins.modules import user_files
 
 ME = pwd.getpwuid(os.geteuid())
@@ -166,7 +171,7 @@ def test_invalid_requests_are_refused(home: Path) -> None:
     with pytest.raises(UserFileError, match="Needed: a content, or a line that ends with mark"):
         keep(files=[{"path": "~/keys", "line": "key", "mark": " ours"}])
     with pytest.raises(UserFileError, match="there is no user nobody-knows"):
-        _user_files.entry_of("nobody-knows")
+        files_as_user.entry_of("nobody-knows")
 
 
 @pytest.fixture
@@ -174,7 +179,7 @@ def ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A directory above which all is "root's": the one who runs the tests stands for root, and / for this directory."""
     tmp_path.chmod(0o755)
     real = os.open
-    monkeypatch.setattr(_root_path, "ROOT", os.geteuid())
+    monkeypatch.setattr(root_path, "ROOT", os.geteuid())
     monkeypatch.setattr(
         os,
         "open",
@@ -218,7 +223,7 @@ def test_root_gives_another_user_only_what_it_makes_for_them(tmp_path: Path) -> 
     script = f"""
 import os, pwd, sys
 sys.path[:0] = {[str(path) for path in __import__("sys").path]!r}
-from ansible_collections.muster.training.plugins.module_utils import _user_files
+from ansible_collections.muster.training.plugins.module_utils._files import user_files as files_as_user
 from ansible_collections.muster.training.plugins.modules import user_files
 base = {str(tmp_path)!r}
 os.chmod(base, 0o755)
@@ -242,7 +247,7 @@ def refused(**params):
     full = {{"user": "nobody", "directories": [], "files": [], **params}}
     try:
         user_files.keep(full, False)
-    except _user_files.UserFileError as error:
+    except files_as_user.UserFileError as error:
         return str(error)
     raise SystemExit(f"not refused: {{params}}")
 def directory(path, user="", only_root=False):
@@ -293,6 +298,6 @@ assert [os.stat(path).st_uid for path in (base + "/roots/file", home + "/own/fil
 
 def test_child_process_answers_or_its_failure_is_reported() -> None:
     entry = pwd.getpwuid(os.geteuid())
-    assert _user_files.as_user(entry, lambda: {"uid": os.geteuid()}) == {"uid": os.geteuid()}
+    assert files_as_user.as_user(entry, lambda: {"uid": os.geteuid()}) == {"uid": os.geteuid()}
     with pytest.raises(UserFileError, match="ended without an answer"):
-        _user_files.as_user(entry, lambda: os._exit(3))
+        files_as_user.as_user(entry, lambda: os._exit(3))

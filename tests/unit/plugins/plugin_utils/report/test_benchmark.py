@@ -9,13 +9,13 @@ import json
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.muster.training.plugins.plugin_utils._benchmark.judge import judge
-from ansible_collections.muster.training.plugins.plugin_utils._benchmark.read import read_measured
+from ansible_collections.muster.training.plugins.plugin_utils._experiments.benchmark.read import read_measured
+from ansible_collections.muster.training.plugins.plugin_utils._experiments.benchmark.slow_parts import judge
 from ansible_collections.muster.training.plugins.plugin_utils._report.benchmark import benchmark_plots
-from ansible_collections.muster.training.plugins.plugin_utils._report.write import write_report
-from tests.unit.plugins.plugin_utils.benchmark.measurements import document, names_of
+from ansible_collections.muster.training.plugins.plugin_utils._report.writer import write_report
+from tests.unit.plugins.plugin_utils.experiments.benchmark.measurements import document, names_of
 from tests.unit.plugins.plugin_utils.report.records import HOSTILE, START, write_record
-from tests.unit.plugins.plugin_utils.report.test_write import check_page
+from tests.unit.plugins.plugin_utils.report.test_writer import check_page
 
 
 def record_with(directory: Path, document_of_job: dict[str, Any], nodes: int) -> Path:

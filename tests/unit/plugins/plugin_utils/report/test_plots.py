@@ -15,10 +15,11 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies
 
-from ansible_collections.muster.training.plugins.plugin_utils._report import pictures, plots
+from ansible_collections.muster.training.plugins.plugin_utils._record.reader import read_record
+from ansible_collections.muster.training.plugins.plugin_utils._report import plots
+from ansible_collections.muster.training.plugins.plugin_utils._report import svg as pictures
 from ansible_collections.muster.training.plugins.plugin_utils._report.downsample import buckets
 from ansible_collections.muster.training.plugins.plugin_utils._report.page import TEMPLATES
-from ansible_collections.muster.training.plugins.plugin_utils._report.read import read_record
 from ansible_collections.muster.training.plugins.plugin_utils._report.report import compose, gpus_of
 from tests.unit.plugins.plugin_utils.report.records import HOSTILE, START, Page, Sample, write_events, write_record
 

@@ -14,14 +14,14 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.muster.training.plugins.module_utils._plan import node_plan
 from ansible_collections.muster.training.plugins.module_utils._rank_table import Host, build_rank_table
+from ansible_collections.muster.training.plugins.plugin_utils._plan.plan import node_plan
+from ansible_collections.muster.training.plugins.plugin_utils._record.reader import read_record
 from ansible_collections.muster.training.plugins.plugin_utils._report.cost import cost_of
 from ansible_collections.muster.training.plugins.plugin_utils._report.documents import Report
-from ansible_collections.muster.training.plugins.plugin_utils._report.numbers import node_rows
 from ansible_collections.muster.training.plugins.plugin_utils._report.page import cost_facts, throughput
-from ansible_collections.muster.training.plugins.plugin_utils._report.read import read_record
 from ansible_collections.muster.training.plugins.plugin_utils._report.report import compose
+from ansible_collections.muster.training.plugins.plugin_utils._report.summary import node_rows
 from tests.unit.plugins.plugin_utils.report.records import START, Sample, plan_of, write_record
 from tests.unit.supervised import make_job
 

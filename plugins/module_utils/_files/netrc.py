@@ -1,0 +1,48 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Set one entry in a user's ~/.netrc; all others are kept.
+
+Private to this collection. Runs on the node, standard library only, Python >= 3.8.
+"""
+
+from __future__ import annotations
+
+import re
+
+from ansible_collections.muster.training.plugins.module_utils._files import user_files
+
+TYPE_CHECKING = False  # importing typing would cost more than all other imports
+if TYPE_CHECKING:
+    from ansible_collections.muster.training.plugins.module_utils._files.user_files import Data
+
+
+def with_entry(text: str, machine: str, login: str, password: str) -> str:
+    """The text of a netrc with this entry, which replaces one for the same machine. Macros and comments stay."""
+    ours = f"machine {machine}\n  login {login}\n  password {password}\n"
+    lines = text.splitlines(keepends=True)
+    start = end = len(lines)
+    for number, line in enumerate(lines):
+        words = line.split()
+        if words[:2] == ["machine", machine]:
+            start = number
+            following = (
+                at for at in range(number + 1, len(lines)) if re.match(r"\s*(machine|default|macdef|#)", lines[at])
+            )
+            end = next(following, len(lines))
+            break
+        if words[:1] == ["default"]:  # later entries are never read
+            start = end = number
+            break
+    before = "".join(lines[:start])
+    return before + ("" if not before or before.endswith("\n") else "\n") + ours + "".join(lines[end:])
+
+
+def keep(path: str, machine: str, login: str, password: str, check: bool) -> Data:
+    """Ensure the entry in a file that only its owner can read; return just {"changed"}: the texts hold other secrets.
+
+    Raises UserFileError if the file cannot be read or written.
+    """
+    wanted = with_entry(user_files.read(path) or "", machine, login, password)
+    return {"changed": user_files.file(path, 0o600, check, wanted, "", "")["changed"]}

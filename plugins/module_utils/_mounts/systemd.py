@@ -1,0 +1,196 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Calls to the machine: systemd, its journal, umount, files. Private to this collection.
+
+Runs on the node, standard library only, Python >= 3.8. Every wait has a time limit.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import signal
+import tempfile
+import time
+
+from ansible_collections.muster.training.plugins.module_utils._facts.commands import Command, Output
+from ansible_collections.muster.training.plugins.module_utils._mounts.driver import Kind, MountError
+from ansible_collections.muster.training.plugins.module_utils._mounts.probe import mounted_at
+
+TYPE_CHECKING = False  # importing typing would cost more than all other imports
+if TYPE_CHECKING:
+    from typing import Sequence
+
+QUICK = 10.0  # seconds for queries of systemd or the kernel
+PATIENT = 60.0  # seconds for systemd to reload all units on a busy machine
+CONNECTIONS = "/sys/fs/fuse/connections"
+
+
+def call(*argv: str, seconds: float = QUICK) -> Output:
+    """Run a command until it ends or its time is up."""
+    return Command(argv, env={**os.environ, "LC_ALL": "C.UTF-8"}).output(time.monotonic() + seconds)
+
+
+def must(*argv: str) -> str:
+    """Run a command that must succeed, and does not wait for a server."""
+    said = call(*argv, seconds=PATIENT)
+    if said.code != 0:
+        raise MountError(f"`{' '.join(argv)}` failed: {said.text.strip() or 'no answer'}")
+    return said.text
+
+
+def lacking(kind: Kind) -> str:
+    """Return what this node lacks for a kind of mount and what to do, "" if nothing."""
+    if not os.path.isdir("/run/systemd/system"):
+        return (
+            "systemd does not run on this node. Needed: a machine, or a container, with systemd; mounts are its units"
+        )
+    if not shutil.which(kind.program):
+        return f"{kind.program} is not installed. Needed: the program that mounts. Run the role {kind.role}"
+    if not knows(kind.filesystem):
+        call("modprobe", kind.filesystem)
+        if not knows(kind.filesystem):
+            return (
+                f"the kernel {os.uname().release} of this node knows no {kind.filesystem}, and has no module for it. "
+                f"Needed: `modprobe {kind.filesystem}` that works. Install the kernel's modules (on Ubuntu "
+                "linux-modules-extra-$(uname -r)) and reboot the node; in a container the machine's kernel must "
+                "have it"
+            )
+    if kind.device and not os.path.exists(kind.device):
+        return (
+            f"{kind.device} is missing. Needed: the device by which FUSE talks to the kernel. `modprobe "
+            f"{kind.filesystem}`; in a container start it with --device {kind.device} --cap-add SYS_ADMIN"
+        )
+    return ""
+
+
+def knows(filesystem: str) -> bool:
+    """Whether the kernel supports a file system."""
+    with open("/proc/filesystems", encoding="ascii") as stream:
+        return filesystem in stream.read().split()
+
+
+def unit_state(unit: str) -> dict[str, str]:
+    """Return ActiveState, UnitFileState and NeedDaemonReload of a unit."""
+    said = must("systemctl", "show", "--property=ActiveState,UnitFileState,NeedDaemonReload", "--", unit)
+    return dict(line.split("=", 1) for line in said.splitlines() if "=" in line)
+
+
+def journal(unit: str, kind: Kind, since: float) -> str:
+    """Return the messages of a unit, its program and, where relevant, the kernel since a time."""
+    after = f"--since=@{since:.6f}"
+    plain = ("--output=cat", "--no-pager", "--quiet")
+    said = call("journalctl", *plain, after, f"--unit={unit}").text
+    if kind.kernel_words:
+        lines = call("journalctl", *plain, after, "--dmesg").text.splitlines()
+        said += "".join(f"{line}\n" for line in lines if re.search(kind.kernel_words, line))
+    return said
+
+
+def users_of(path: str) -> list[str]:
+    """Return the processes with open files or a working directory below a mount, as `pid name`."""
+    found = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        links = [f"/proc/{pid}/cwd", f"/proc/{pid}/root"]
+        with contextlib.suppress(OSError):
+            links += [f"/proc/{pid}/fd/{number}" for number in os.listdir(f"/proc/{pid}/fd")]
+        for link in links:
+            try:
+                target = os.readlink(link)
+            except OSError:
+                continue
+            if target == path or target.startswith(path.rstrip("/") + "/"):
+                with open(f"/proc/{pid}/comm", encoding="utf-8", errors="replace") as stream:
+                    found.append(f"{pid} {stream.read().strip()}")
+                break
+    return found
+
+
+def unmount(path: str) -> None:
+    """Unmount a mount that answers; raise MountError with its users if it is busy."""
+    said = call("umount", path)
+    if mounted_at(path):
+        users = users_of(path)
+        if users:
+            raise MountError(
+                f"{path} is in use by {', '.join(users[:5])}, and stays as it is. Needed: nobody who reads or writes "
+                "there. Wait for them, or stop them (the run's own: stop.yml), then run this again"
+            )
+        raise MountError(f"`umount {path}` failed: {said.text.strip() or 'no answer'}")
+
+
+def abort(path: str) -> None:
+    """Abort all requests to a FUSE mount with an error, since a server that is gone will not answer."""
+    with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as stream:
+        for line in stream:
+            fields = line.split(" ")
+            if fields[4] == path and " fuse" in line:
+                minor = fields[2].partition(":")[2]
+                with contextlib.suppress(OSError), open(f"{CONNECTIONS}/{minor}/abort", "w", encoding="ascii") as door:
+                    door.write("1")
+
+
+def take_down(path: str, unit: str) -> None:
+    """Unmount a path, whatever its state, and end all processes of its unit."""
+    deadline = time.monotonic() + QUICK
+    while mounted_at(path) and time.monotonic() < deadline:
+        abort(path)
+        call("umount", "--lazy", path)
+    call("systemctl", "stop", "--", unit)
+    call("systemctl", "kill", "--signal=KILL", "--", unit)
+    end_processes(unit)
+    call("systemctl", "reset-failed", "--", unit)
+
+
+def end_processes(unit: str) -> None:
+    """Kill the processes left in the unit's cgroup: the mounting program outlives a failed mount."""
+    escaped = unit.replace("\\", "\\\\")
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{pid}/cgroup", encoding="utf-8") as stream:
+                group = stream.read()
+        except OSError:
+            continue
+        if re.search(rf"/{re.escape(unit)}$|/{re.escape(escaped)}$", group, re.MULTILINE):
+            with contextlib.suppress(OSError):
+                os.kill(int(pid), signal.SIGKILL)
+
+
+def read_text(path: str) -> str:
+    """Return a file's text, "" if there is none."""
+    try:
+        with open(path, encoding="utf-8", errors="replace") as stream:
+            return stream.read()
+    except FileNotFoundError:
+        return ""
+
+
+def is_private(path: str) -> bool:
+    """Whether a file is private to root."""
+    status = os.stat(path)
+    return (status.st_uid, status.st_gid, status.st_mode & 0o777) == (0, 0, 0o600)
+
+
+def write(path: str, text: str, mode: int) -> None:
+    """Write a file atomically; nobody sees it half written or with other permissions."""
+    number, name = tempfile.mkstemp(dir=os.path.dirname(path), prefix=".muster-")
+    try:
+        with os.fdopen(number, "w", encoding="utf-8") as stream:
+            os.fchmod(number, mode)
+            stream.write(text)
+        os.replace(name, path)
+    except BaseException:
+        os.unlink(name)
+        raise
+
+
+def make_private(directories: Sequence[str]) -> None:
+    """Make missing directories, private to root."""
+    for directory in directories:
+        if not os.path.isdir(directory):
+            os.makedirs(os.path.dirname(directory), exist_ok=True)
+            os.mkdir(directory, 0o700)

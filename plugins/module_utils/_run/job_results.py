@@ -1,0 +1,115 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What a job reports about itself, in lines ``MUSTER_RESULT {...}`` of rank 0's log. Private to this collection.
+
+Runs on the node and on the controller, standard library only, Python >= 3.8.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+
+from ansible_collections.muster.training.plugins.module_utils._run.rank_logs import earlier_logs, rank_logs
+from ansible_collections.muster.training.plugins.module_utils._run.safe_files import read_tail, regular, write_private
+
+TYPE_CHECKING = False  # importing typing would cost more than all other imports
+if TYPE_CHECKING:
+    from typing import Any, Dict
+
+    Data = Dict[str, Any]
+
+FILE = "said.jsonl"  # in the run directory on rank 0's node: the reports of a finished run, one JSON object per line
+LIMIT = 2**20  # bytes of the file; the last reports are kept
+MARK = b"MUSTER_RESULT "  # begins a line in which a job reports results
+REPORT = MARK.decode()
+LONGEST = 65536  # bytes of such a line; a longer line counts as ordinary output
+BLOCK = 262144  # bytes of a log read at a time
+DEEPEST = 20  # nesting depth of a job's report: its readers are recursive
+
+
+def depth(value: Any) -> int:
+    """Return how deeply objects and lists are nested."""
+    layer, found = [value], 0
+    while True:
+        layer = [one for one in layer if isinstance(one, (dict, list))]
+        if not layer:
+            return found
+        found += 1
+        layer = [inner for one in layer for inner in (one.values() if isinstance(one, dict) else one)]
+
+
+def reported(line: str) -> Data | None:
+    """Return the report in a line ``MUSTER_RESULT {...}``; None if there is none, or it is not safe to use.
+
+    A job may print anything, and must never crash the code that shows the report or reads the record later.
+    """
+    return read_object(line[len(REPORT) :]) if line.startswith(REPORT) and len(line) <= LONGEST else None
+
+
+def read_object(text: str) -> Data | None:
+    """Return the JSON object of a report, None if it is not an object, or nested too deeply."""
+    try:
+        said = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return said if isinstance(said, dict) and depth(said) <= DEEPEST else None
+
+
+def merged(lines: str) -> Data:
+    """Return the last value of each key in the lines of said.jsonl."""
+    said: Data = {}
+    for line in lines.splitlines():
+        said.update(read_object(line) or {})
+    return said
+
+
+def results_between(path: str, start: int, end: int, most: int) -> bytes:
+    """Return the last `most` bytes of the reports in a part of a log; the part starts at the beginning of a line."""
+    found = []
+    rest = b"\n"
+    with contextlib.suppress(OSError), open(path, "rb", opener=regular) as stream:
+        stream.seek(start)
+        while start < end:
+            block = stream.read(min(BLOCK, end - start))
+            if not block:
+                break
+            start += len(block)
+            lines = rest + block
+            last = lines.rfind(b"\n")
+            begin = lines.find(b"\n" + MARK)
+            while 0 <= begin < last:
+                stop = lines.find(b"\n", begin + 1)
+                found.append(lines[begin + 1 : stop + 1])
+                begin = lines.find(b"\n" + MARK, stop)
+            rest = lines[last:] if len(lines) - last <= LONGEST else b""
+    return b"".join(found)[-most:]
+
+
+def keep_reports(path: str, plan: Data) -> str:
+    """Return the lines of a finished run's said.jsonl; the first time, extract them from rank 0's logs.
+
+    path: the run's directory on rank 0's node.
+    """
+    file = os.path.join(path, FILE)
+    if os.path.lexists(file):
+        return read_tail(file, LIMIT)
+    found = b""
+    for log in dict.fromkeys([*earlier_logs(plan, path, 0), *rank_logs(plan, path, 0)]):
+        with contextlib.suppress(OSError):
+            found += results_between(log, 0, os.path.getsize(log), LIMIT)
+    objects = [reported(line.rstrip("\r")) for line in found.decode("utf-8", "replace").split("\n")]
+    lines = "".join(json.dumps(said) + "\n" for said in objects if said is not None)
+    if len(lines) > LIMIT:
+        lines = lines[-LIMIT:].partition("\n")[2]
+    temporary = f"{file}.{os.getpid()}.tmp"
+    try:
+        write_private(temporary, lines)
+        os.replace(temporary, file)
+    except OSError:  # a full disk: the next request extracts them again
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+    return lines

@@ -1,0 +1,74 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""List the runs on a node, and remove finished ones. Private to this collection.
+
+Runs on the node, standard library only, beside ``_run``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+
+from ansible_collections.muster.training.plugins.module_utils._run.find_runs import node_directories, remove_directory
+from ansible_collections.muster.training.plugins.module_utils._run.identity import RunError, act_as
+from ansible_collections.muster.training.plugins.module_utils._run.running_supervisors import is_alive
+from ansible_collections.muster.training.plugins.module_utils._run.safe_files import read_json
+from ansible_collections.muster.training.plugins.module_utils._run.status import ACTIVE_STATES
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Dict
+
+    Data = Dict[str, Any]
+
+
+def size_of(path: str) -> int:
+    """Return the total bytes of files in a run directory; links are not followed."""
+    total = 0
+    for directory, _directories, names in os.walk(path):
+        for name in names:
+            with contextlib.suppress(OSError):
+                total += os.lstat(os.path.join(directory, name)).st_size
+    return total
+
+
+def describe(path: str, plan: Data) -> Data:
+    """Return the entry of a run on this node for a list of runs."""
+    status = read_json(os.path.join(path, "status.json")) or {"state": "starting"}
+    result = read_json(os.path.join(path, "result.json")) or {}
+    alive = is_alive(path)
+    state = status["state"]
+    if not alive and state in (*ACTIVE_STATES, "ended"):
+        state = "died"
+    return {
+        "run_id": plan["run_id"],
+        "nodes": [node["name"] for node in plan["nodes"]],
+        "state": result.get("state", state),
+        "alive": alive,
+        "started": os.stat(os.path.join(path, "plan.json")).st_mtime,
+        "directory": path,
+        "size": size_of(path),
+    }
+
+
+def main(request: Data) -> Data:
+    """List this node's runs, after removing those named in ``remove``, unless one of them is alive here."""
+    try:
+        if request.get("user"):
+            act_as(request["user"])
+        removed = []
+        runs = []
+        for path, plan in node_directories({**request, "run_id": ""}):
+            if plan["run_id"] in request["remove"] and not is_alive(path):
+                removed.append(plan["run_id"])
+                if not request["check"]:
+                    remove_directory(path)
+            else:
+                runs.append(describe(path, plan))
+        return {"changed": bool(removed), "runs": runs, "removed": sorted(removed)}
+    except RunError as error:
+        return {"error": str(error)}
+    except OSError as error:
+        return {"error": f"cannot remove {error.filename}: {error.strerror}; check who owns it on this node"}

@@ -1,0 +1,34 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Who has logged in to a node, as seen by root. Private to this collection. Standard library only, Python >= 3.8."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import re
+
+from ansible_collections.muster.training.plugins.module_utils._files.text import read
+
+
+def owner(pid: int, proc: str = "/proc") -> tuple[int, int]:
+    """A process's parent and its owner's uid; (0, 0) if it is gone."""
+    text = read(f"{proc}/{pid}/status")
+    parent, uid = re.search(r"(?m)^PPid:\s*(\d+)$", text), re.search(r"(?m)^Uid:\s*(\d+)", text)
+    return (int(parent.group(1)), int(uid.group(1))) if parent and uid else (0, 0)
+
+
+def login_user(pid: int = 0, proc: str = "/proc") -> str:
+    """The name of the user who logged in and became root by sudo or su.
+
+    It is the owner of the nearest ancestor that is not root's: the user's shell, or its sshd process. If all are
+    root's, root has logged in.
+    """
+    pid = pid or os.getpid()
+    while pid > 1:
+        pid, uid = owner(pid, proc)
+        if uid:
+            return pwd.getpwuid(uid).pw_name
+    return pwd.getpwuid(0).pw_name

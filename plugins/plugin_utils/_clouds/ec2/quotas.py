@@ -1,0 +1,77 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""How many vCPUs an AWS account may have. Private to this collection.
+
+Each type family has separate quotas for spot and on-demand; a new account's may be 0 in one market.
+https://docs.aws.amazon.com/ec2/latest/instancetypes/ec2-instance-quotas.html
+"""
+
+from __future__ import annotations
+
+import re
+
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.client import Aws, Ec2Error
+
+#: Codes at Service Quotas. P5 and newer have their own quota on the spot market, whose code is not known here.
+CODES = {
+    ("on-demand", "standard"): "L-1216C47A",
+    ("on-demand", "g"): "L-DB2E81BA",
+    ("on-demand", "p"): "L-417A185B",
+    ("spot", "standard"): "L-34B43A08",
+    ("spot", "g"): "L-3819A6DF",
+    ("spot", "p"): "L-7212CCBC",
+}
+
+
+def family(machine_type: str) -> str | None:
+    """The family whose types share a quota: standard, g (G and VT), p; None for others."""
+    found = re.match(r"[a-z]+", machine_type)
+    letters = found[0] if found else ""
+    if letters in ("g", "gr", "vt"):
+        return "g"
+    if letters == "p":
+        return "p"
+    return "standard" if letters in tuple("acdhimrtz") else None
+
+
+def quota_code(market: str, machine_type: str) -> str | None:
+    """Code of the quota that a type counts against, None if it is not known here."""
+    if market == "spot" and re.match(r"p([5-9]|\d\d)", machine_type):
+        return None
+    return CODES.get((market, family(machine_type) or ""))
+
+
+def read_quota(aws: Aws, code: str) -> float | None:
+    """vCPUs of a quota, None if it cannot be read: many users lack that permission, which is no reason to stop."""
+    try:
+        return float(
+            aws.call("service-quotas", "get_service_quota", ServiceCode="ec2", QuotaCode=code)["Quota"]["Value"]
+        )
+    except (Ec2Error, KeyError, TypeError, ValueError):
+        return None
+
+
+def over_quota(
+    market: str, machine_type: str, count: int, vcpus: int | None, quota: float | None, used: int | None
+) -> tuple[str, str]:
+    """Why the machines exceed the quota, "" if they do not, and a remark for the user, or "".
+
+    vcpus: of one machine. used: vCPUs of the family in use in this market.
+    """
+    code = quota_code(market, machine_type)
+    if quota is None or vcpus is None:
+        return "", f"the quota for {machine_type} {words(market)} cannot be read, so it may be too small"
+    needed = count * vcpus
+    if (used or 0) + needed > quota:
+        has = "an unknown number is in use" if used is None else f"{used} are in use"
+        return (
+            f"{count} {machine_type} {words(market)} need {needed} vCPUs, and the account's quota is {quota:g} for "
+            f"this family ({code}), of which {has}. Request more: https://console.aws.amazon.com/servicequotas"
+        ), ""
+    return "", "" if used is not None else f"how much of the quota {code} is in use is unknown"
+
+
+def words(market: str) -> str:
+    """A market in a sentence."""
+    return "on the spot market" if market == "spot" else "on demand"

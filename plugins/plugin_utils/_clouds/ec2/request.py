@@ -1,0 +1,184 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""How machines are made at EC2: the request, their group's rules, the first boot. Private, pure."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import ipaddress
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import PurePosixPath
+from typing import Any, NamedTuple
+
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.tags import tags_for
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.membership import PlanRefused
+from ansible_collections.muster.training.plugins.plugin_utils._text.printable import one_line
+
+SSH_NOTE = "muster: SSH from where the cluster was made"
+NODES_NOTE = "muster: all among the nodes"
+
+#: Things that are tagged at creation, so that a crash leaves nothing untagged.
+TAGGED = ("instance", "volume", "network-interface")
+
+Permission = dict[str, Any]
+
+
+class Image(NamedTuple):
+    """A disk image. root: name of its root device. least_gb: minimum size, 0 if unknown."""
+
+    id: str
+    name: str
+    root: str
+    least_gb: int
+    architecture: str
+
+
+class Launch(NamedTuple):
+    """The common settings of a set of machines. price: US dollars per hour of one, "" if unknown."""
+
+    cluster: str
+    numbers: list[int]
+    machine_type: str
+    market: str
+    subnet: str
+    efa: bool
+    group: str
+    placement: str
+    image: Image
+    disk_gb: int
+    first_boot: str
+    key_name: str
+    price: str
+    price_source: str
+    token: str
+
+
+def launch_request(launch: Launch) -> dict[str, Any]:
+    """The request that makes the whole set or nothing."""
+    count = len(launch.numbers)
+    tags = tags_for(launch.cluster, launch.numbers, price=launch.price, price_source=launch.price_source)
+    kinds = [*TAGGED, *(["spot-instances-request"] if launch.market == "spot" else [])]
+    request: dict[str, Any] = {
+        "ImageId": launch.image.id,
+        "InstanceType": launch.machine_type,
+        "MinCount": count,
+        "MaxCount": count,
+        "ClientToken": launch.token,
+        "NetworkInterfaces": [
+            {
+                "DeviceIndex": 0,
+                "SubnetId": launch.subnet,
+                "Groups": [launch.group],
+                "AssociatePublicIpAddress": True,
+                "DeleteOnTermination": True,
+                **({"InterfaceType": "efa"} if launch.efa else {}),
+            }
+        ],
+        "BlockDeviceMappings": [
+            {
+                "DeviceName": launch.image.root,
+                "Ebs": {"VolumeSize": launch.disk_gb, "VolumeType": "gp3", "DeleteOnTermination": True},
+            }
+        ],
+        # a machine that powers itself off is removed, even if nobody is watching
+        "InstanceInitiatedShutdownBehavior": "terminate",
+        "MetadataOptions": {"HttpTokens": "required"},
+        "TagSpecifications": [{"ResourceType": kind, "Tags": tags} for kind in kinds],
+    }
+    if launch.placement:
+        request["Placement"] = {"GroupName": launch.placement}
+    if launch.key_name:
+        request["KeyName"] = launch.key_name
+    if launch.first_boot:
+        request["UserData"] = launch.first_boot
+    if launch.market == "spot":
+        options = {"SpotInstanceType": "one-time", "InstanceInterruptionBehavior": "terminate"}
+        request["InstanceMarketOptions"] = {"MarketType": "spot", "SpotOptions": options}
+    return request
+
+
+def first_boot(key: str, watch: Mapping[str, str]) -> str:
+    """cloud-init's configuration for the first boot, "" for none. It can be read on the machine, so it has no secret.
+
+    key: public key in public_key()'s form, "" for none. watch: contents of the idle watch's files, by path. AWS accepts
+    16 kB: https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/user-data.html
+    """
+    content: dict[str, Any] = {}
+    if key:
+        content["ssh_authorized_keys"] = [key]
+    if watch:
+        content["write_files"] = [
+            {"path": path, "owner": "root:root", "permissions": "0644", "encoding": "gz+b64", "content": _packed(text)}
+            for path, text in watch.items()
+        ]
+        timer = next(PurePosixPath(path).name for path in watch if path.endswith(".timer"))
+        content["runcmd"] = [["systemctl", "daemon-reload"], ["systemctl", "enable", "--now", timer]]
+    return f"#cloud-config\n{json.dumps(content)}\n" if content else ""  # JSON is YAML
+
+
+def _packed(text: str) -> str:
+    """Pack a text reproducibly: requests with the same client token must not differ."""
+    return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
+
+
+# --- The security group
+
+
+def ssh_sources(given: Iterable[str]) -> list[str]:
+    """Addresses and networks from which SSH is open, as CIDR. Raises PlanRefused."""
+    found = []
+    for text in given:
+        try:
+            network = ipaddress.ip_network(text.strip(), strict=False)
+        except ValueError:
+            raise PlanRefused(
+                f"ssh_from has {one_line(text, 60)!r}, which is not an address. Needed: one such as 203.0.113.7, or "
+                "203.0.113.0/24"
+            ) from None
+        if network.prefixlen < 8:
+            raise PlanRefused(f"ssh_from has {network}, which lets half the world in. Give only your own addresses")
+        found.append(str(network))
+    return sorted(set(found))
+
+
+def rule_changes(
+    group: str, there: Sequence[Mapping[str, Any]], ssh_from: Sequence[str]
+) -> tuple[list[Any], list[Any]]:
+    """Rules to add and to remove, as IpPermissions. there: the group's current rules.
+
+    Only SSH rules written by this collection are removed.
+    """
+    missing = rule_among(group, there)
+    open_now, noted = set(), set()
+    for rule in there:
+        if rule.get("IpProtocol") == "tcp" and rule.get("FromPort") == rule.get("ToPort") == 22:
+            for one in [*(rule.get("IpRanges") or []), *(rule.get("Ipv6Ranges") or [])]:
+                source = str(one.get("CidrIp") or one.get("CidrIpv6"))
+                open_now.add(source)
+                if one.get("Description") == SSH_NOTE:
+                    noted.add(source)
+    missing += [_ssh_rule(source) for source in ssh_from if source not in open_now]
+    return missing, [_ssh_rule(source) for source in sorted(noted - set(ssh_from))]
+
+
+def rule_among(group: str, there: Sequence[Mapping[str, Any]]) -> list[Permission]:
+    """The rule that opens all traffic among a group's machines, as IpPermissions; none if the group has it.
+
+    there: the group's inbound or outbound rules. EFA needs both, and a rule for outbound traffic to everywhere does not
+    suffice: https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/efa-start.html
+    """
+    for rule in there:
+        pairs = [pair.get("GroupId") for pair in rule.get("UserIdGroupPairs") or []]
+        if str(rule.get("IpProtocol")) == "-1" and group in pairs:
+            return []
+    return [{"IpProtocol": "-1", "UserIdGroupPairs": [{"GroupId": group, "Description": NODES_NOTE}]}]
+
+
+def _ssh_rule(source: str) -> Permission:
+    port: Permission = {"IpProtocol": "tcp", "FromPort": 22, "ToPort": 22}
+    if ":" in source:
+        return {**port, "Ipv6Ranges": [{"CidrIpv6": source, "Description": SSH_NOTE}]}
+    return {**port, "IpRanges": [{"CidrIp": source, "Description": SSH_NOTE}]}

@@ -1,0 +1,71 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Commands in messages, in the form that this user must type. Private to this collection, controller only."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from collections.abc import Mapping
+from typing import Any
+
+from ansible import constants, context
+
+from ansible_collections.muster.training.plugins.plugin_utils._command_line.extra_vars import typed_variables
+
+COLLECTION = "muster.training"
+COMMAND = re.compile(r"ansible-playbook (\w+)\.yml")
+
+
+def as_typed(text: str, arguments: Mapping[str, Any] | None = None) -> str:
+    """The text with each `ansible-playbook NAME.yml` adapted to the path of the current playbook and the inventory.
+
+    site.yml also gets the options that select the code: without them, it would remove that code's requirements.
+
+    arguments: Ansible's CLIARGS, by default of this process.
+    """
+    given = context.CLIARGS if arguments is None else arguments
+    playbooks = given.get("args") or ()
+    if not playbooks:
+        return text
+    inventory = "".join(f" -i {shlex.quote(source)}" for source in typed_sources(given))
+    code = "" if "code_source=" in text else typed_code(given)
+
+    def command(match: re.Match[str]) -> str:
+        what = f"ansible-playbook {shlex.quote(beside(str(playbooks[0]), match[1]))}{inventory}"
+        return what + code if match[1] == "site" else what
+
+    return COMMAND.sub(command, text)
+
+
+def typed_code(given: Mapping[str, Any]) -> str:
+    """The typed options that select the code: -e @FILE, such as a job file, and code_source."""
+    words = [str(word) for word in given.get("extra_vars") or ()]
+    files = [f" -e {shlex.quote('@' + shortest(word[1:]))}" for word in words if word.startswith("@")]
+    source = typed_variables(words).get("code_source")
+    return "".join([*files, f" -e code_source={shlex.quote(str(source))}" if source else ""])
+
+
+def beside(playbook: str, name: str) -> str:
+    """What to type for the playbook called name: its path next to playbook if it exists there, else its full name."""
+    if playbook.startswith(f"{COLLECTION}."):
+        return f"{COLLECTION}.{name}"
+    sibling = os.path.join(os.path.dirname(playbook), f"{name}.yml")
+    return sibling if os.path.exists(sibling) else f"{COLLECTION}.{name}"
+
+
+def typed_sources(given: Mapping[str, Any]) -> list[str]:
+    """The inventory sources given with -i, with their paths as short as possible."""
+    sources = [str(source) for source in given.get("inventory") or ()]
+    if sources == [str(source) for source in constants.DEFAULT_HOST_LIST]:  # from ansible.cfg, or none at all
+        return []
+    return [source if "," in source else shortest(source) for source in sources]
+
+
+def shortest(path: str) -> str:
+    """The path relative to the current directory if it is below, else unchanged."""
+    relative = os.path.relpath(path)
+    return path if relative.startswith("..") else relative

@@ -1,0 +1,64 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Which nodes exchange data, and how many seconds each measurement gets. Pure. Private to this collection."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ansible_collections.muster.training.plugins.plugin_utils._experiments.benchmark.documents import Suspects, Work
+
+OPERATIONS = ["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast"]
+SHARES = {"matmul": 0.15, "copies": 0.05, "node": 0.2, "all": 0.3, "pairs": 0.3}  # shares of the total seconds
+MATMUL_SECONDS = 5.0  # per rank: long enough to see clocks drop
+MOST_ALONE = 48  # ranks, and pairs, to measure again
+
+
+def rounds_of(count: int) -> list[list[list[int]]]:
+    """Every pair of `count` nodes once, in rounds without a repeated node: the circle method.
+
+    count even: count - 1 rounds of count / 2 pairs; odd: count rounds, with one node idle in each.
+    """
+    seats: list[int] = [*range(count), *([-1] if count % 2 else [])]
+    rounds = []
+    for _round in range(len(seats) - 1):
+        half = len(seats) // 2
+        pairs = zip(seats[:half], reversed(seats[half:]), strict=True)
+        rounds.append([sorted(pair) for pair in pairs if -1 not in pair])
+        seats = [seats[0], seats[-1], *seats[1:-1]]
+    return rounds
+
+
+def work_of(count: int, seconds: float, collectives: Sequence[str], largest: int = 0) -> Work:
+    """The first measurements on `count` nodes, in at most `seconds`."""
+    shares = {phase: share for phase, share in SHARES.items() if count > 1 or phase != "pairs"}
+    whole = sum(shares.values())
+    return {
+        "seconds": {phase: seconds * share / whole for phase, share in shares.items()},
+        "matmul_seconds": min(MATMUL_SECONDS, seconds * SHARES["matmul"] / 2),
+        "matmul_size": 0,
+        "collectives": list(collectives),
+        "largest": largest,
+        "rounds": rounds_of(count),
+        "pair_bytes": 0,
+    }
+
+
+def work_again(suspects: Suspects, seconds: float) -> Work:
+    """The second measurements: suspects one after another, while all others are idle."""
+    phases = [phase for phase, found in (("matmul", suspects["ranks"]), ("pairs", suspects["pairs"])) if found]
+    parts = {phase: seconds / len(phases) for phase in phases}
+    # half of the time is for preparation: matrices are made, and the device warms up
+    each = parts.get("matmul", 0.0) / 2 / max(1, len(suspects["ranks"]))
+    return {
+        "seconds": parts,
+        "matmul_seconds": min(MATMUL_SECONDS, each),
+        "matmul_size": 0,
+        "matmul_alone": suspects["ranks"],
+        "collectives": [],
+        "largest": 0,
+        "rounds": [[pair] for pair in suspects["pairs"]],
+        "pair_bytes": 0,
+    }

@@ -1,0 +1,119 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Match a log against the error catalogue. Pure. Private to this collection, controller only."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterable, Set
+from dataclasses import dataclass
+
+from ansible_collections.muster.training.plugins.plugin_utils._failures.entries import CATALOGUE, Entry
+from ansible_collections.muster.training.plugins.plugin_utils._failures.verdict import ESCAPE, Explanation, plain
+
+LONGEST_TEXT = 1_000_000  # characters to search, from the end of a text, since what ends a job comes last
+LONGEST_LINE = 300  # characters of a line to show
+BEFORE = 100  # of these, characters before the match in a longer line
+LOST = re.compile(r"\S{1,255} is lost: ")  # the wording of supervisors and the verdict
+OF_A_LOST_NODE: Explanation = {
+    "id": "node-lost",
+    "cause": "The machine or its network went down. Its last lines do not say why.",
+    "remedy": "ansible-playbook ping.yml shows whether it is back; its provider's console, and journalctl --boot=-1 "
+    "on it, may say what happened. Launch again from the last checkpoint; to leave it out: -e nodes=A,B",
+    "seen": "",
+}
+
+
+@dataclass(frozen=True)
+class Match:
+    """An entry, and its line in the text: without control characters, at most LONGEST_LINE."""
+
+    entry: Entry
+    line: str
+
+
+@functools.cache
+def compiled(text: str) -> re.Pattern[str]:
+    """A catalogue text as a pattern, compiled only when a job has failed, not when a playbook starts."""
+    return re.compile(text, re.MULTILINE)
+
+
+def shown(line: str, place: int) -> str:
+    """The part of a line around a place, for a person."""
+    if len(line) > 2 * LONGEST_LINE:  # before cleaning, which is slow
+        line = line[max(0, place - BEFORE) :][: 2 * LONGEST_LINE]
+    return " ".join(plain(line).split())[:LONGEST_LINE]
+
+
+def found(entry: Entry, text: str, taken: Set[int]) -> tuple[int, str] | None:
+    """Find an entry's first line: its start, and the part to show; None if the text does not match.
+
+    taken: starts of lines that other entries have explained. Each line is examined once, even with several matches.
+    """
+    lines: dict[int, str] = {}
+    for pattern in map(compiled, entry.texts):
+        position = 0
+        while len(lines) < entry.at_least or entry.at_least == 1:
+            match = pattern.search(text, position)
+            if match is None:
+                break
+            start = text.rfind("\n", 0, match.start()) + 1
+            end = text.find("\n", match.end())
+            position = len(text) if end == -1 else end
+            if start not in taken:
+                lines[start] = shown(text[start:position], match.start() - start)
+                if entry.at_least == 1:
+                    break
+    return min(lines.items()) if len(lines) >= entry.at_least else None
+
+
+def order(match: Match) -> int:
+    """A match's priority; lower numbers first.
+
+    In order: possible causes, outside confirmations, mere hints, consequences of other failures.
+    """
+    if match.entry.kind == "root":
+        return 2 if match.entry.weak else 0
+    return 1 if match.entry.kind == "confirmation" else 3
+
+
+def explain(text: str) -> list[Match]:
+    """The catalogue's matches in a text, most important first, each entry once; [] if there are none.
+
+    text: a log or an error, with arbitrary content; a carriage return also ends a line. Each line is explained by only
+    one entry, the first in the catalogue.
+    """
+    lines = ESCAPE.sub("", text[-LONGEST_TEXT:]).replace("\r", "\n")
+    taken: set[int] = set()
+    matches = []
+    for entry in CATALOGUE:
+        place = found(entry, lines, taken)
+        if place is not None:
+            taken.add(place[0])
+            matches.append(Match(entry, place[1]))
+    return sorted(matches, key=order)  # stable: otherwise in catalogue order
+
+
+def explain_failure(error: str, last_lines: Iterable[str]) -> Explanation | None:
+    """Why a rank or launcher failed, None if it is not in the catalogue.
+
+    error: its exception's message, or how it ended. last_lines: of its log; used only if the error itself is unknown, a
+    hint or a consequence, and then only for possible causes.
+    """
+    if LOST.match(error):
+        return OF_A_LOST_NODE
+    matches = explain(error)
+    of_log = [match for match in explain("\n".join(last_lines)) if order(match) < 2]
+    best = min([*matches, *of_log], key=order, default=None)
+    if best is None:
+        return None
+    entry = best.entry
+    return {
+        "id": entry.id,
+        "cause": entry.cause,
+        "remedy": entry.remedy,
+        "seen": "" if best in matches else best.line,
+    }

@@ -1,0 +1,344 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The verdict of a run: how it ended, and what failed first. Pure. Private to this collection."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+import signal
+from collections.abc import Mapping
+from typing import Any, TypedDict
+
+from ansible_collections.muster.training.plugins.module_utils._run.processes import KILLED
+from ansible_collections.muster.training.plugins.plugin_utils._plan.cost import CURRENCY, cost_of, money
+from ansible_collections.muster.training.plugins.plugin_utils._text.printable import printable
+
+# Messages of a rank that lost a peer: a consequence, not a cause.
+SECONDARY = re.compile(
+    r"connection (was )?(closed|reset|refused)|broken pipe|remote process exited|peer .*(closed|gone)|"
+    r"recvbytes failed|socket timeout|timed out|storeerror|failed to recv|NCCL communicator was aborted|"
+    r"DistBackendError|DistNetworkError|ChildFailedError|Watchdog caught|SignalException|SIGTERMException|"
+    r"killed by signal: Terminated",
+    re.IGNORECASE,
+)
+CONSEQUENCE = 2  # from this weight on, a failure is a consequence of others' failures
+AFTERMATH = 60.0  # seconds within which an elastic run's end may be due to an earlier failed or lost node
+STOPPED_BY_US = (-signal.SIGTERM, None)
+# A color, a cursor movement, or a window title. Bounded: a job may write anything.
+ESCAPE = re.compile(r"\x1b(?:\[[0-?]{0,32}[ -/]{0,4}[@-~]|\][^\x07\x1b\n]{0,200}(?:\x07|\x1b\\)|[@-Z\\^_])")
+MOST_LINES = 20  # lines of a log shown with the verdict ...
+LONGEST_LINE = 500  # ... and the most characters of each
+# Exit codes of a process that we ended, with SIGTERM or then SIGKILL.
+ENDED_BY_US = (-signal.SIGTERM, 128 + signal.SIGTERM, *KILLED)
+
+
+class Explanation(TypedDict):
+    """The error catalogue's entry for a failure; seen: the line that shows it, "" if the error itself does."""
+
+    id: str
+    cause: str
+    remedy: str
+    seen: str
+
+
+def plain(text: str) -> str:
+    """A job's text as one line that is safe for a terminal."""
+    return printable(ESCAPE.sub("", text))
+
+
+def describe_exit(code: int | None) -> str:
+    """An exit code as Popen gives it, in words."""
+    if code is None:
+        return "was stopped"
+    if code < 0:
+        try:
+            return f"was killed by {signal.Signals(-code).name}"
+        except ValueError:
+            return f"was killed by signal {-code}"
+    if code in KILLED:
+        return f"was killed by SIGKILL (exit code {code})"
+    return f"ended with exit code {code}"
+
+
+def of_whom(rank: Mapping[str, Any], ranks: list[Any], error: str) -> dict[str, Any]:
+    """Whose error it is: one rank's, or that of an unknown one of several that share a log and an error."""
+    same = [one["rank"] for one in ranks if (one["log"], one["error"]) == (rank["log"], rank["error"])]
+    if len(same) == 1:
+        return {"rank": rank["rank"], "error": error}
+    return {"rank": None, "error": f"one of ranks {same[0]} to {same[-1]}: {error}"}
+
+
+def last_lines_of(report: Mapping[str, Any], log: str) -> list[str]:
+    """The last lines of a log, [] if they are not in the report. Bounded: a node may send anything."""
+    text = str(report.get("last_lines") or "") if report.get("last_log") == log else ""
+    return [line[:LONGEST_LINE] for line in text.split("\n")[-MOST_LINES:]] if text else []
+
+
+def candidates(node: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """All failures on a node that may have ended the run.
+
+    Each has a weight; the lowest is the cause.
+    """
+    report = node.get("report")
+    base = {"node": node["name"], "node_rank": node["node_rank"]}
+    if report is None:
+        return []
+    found = []
+    code, said = report["exit_code"], report["launcher_error"]
+    told_to_end = ENDED_BY_US if report.get("ended_by_us") else ()  # we ended the launcher
+    stopped = code in STOPPED_BY_US or bool(SECONDARY.search(said))  # by us, or because others failed
+    for rank in report["ranks"]:
+        # A launcher stopped too early does not report how its rank ended; the rank's exception does.
+        untold = rank["exit_code"] is None and stopped and bool(rank["error"])
+        if (rank["exit_code"] in (0, *STOPPED_BY_US) and not untold) or rank.get("closed"):
+            continue
+        told = rank.get("ended_by_us", False)
+        if told and not rank["error"]:  # whatever its exit code; an exception may predate the end
+            continue
+        secondary = bool(SECONDARY.search(rank["error"])) or (
+            not rank["error"] and rank["exit_code"] == -signal.SIGABRT
+        )
+        error = rank["error"] or describe_exit(rank["exit_code"])
+        if rank["exit_code"] in KILLED and report.get("oom_kills"):
+            why = "at the memory limit of a container or service" if report.get("limit_hits") else "for lack of memory"
+            error += f" (the kernel killed processes {why} on this node during the run)"
+        found.append(
+            {
+                **base,
+                **of_whom(rank, report["ranks"], error),
+                "log": rank["log"],
+                "last_lines": last_lines_of(report, rank["log"]),
+                "weight": CONSEQUENCE if secondary else int(untold or told),
+                "since": node["since"],
+                "first": rank.get("first", False),
+            }
+        )
+    if not found and code not in (0, *STOPPED_BY_US, *told_to_end):
+        error = said or f"the launcher {describe_exit(code)}"
+        found.append(
+            {
+                **base,
+                "rank": None,
+                "error": error,
+                "log": report["launcher_log"],
+                "last_lines": last_lines_of(report, report["launcher_log"]),
+                "weight": CONSEQUENCE + 1 if stopped or told_to_end else 1,
+                "since": node["since"],
+                "first": False,
+            }
+        )
+    return found
+
+
+def first_failure(result: Mapping[str, Any]) -> dict[str, Any] | None:
+    """What failed first: a lost node before its peers' errors about it, then causes before consequences."""
+    first_node = result.get("first_node")
+    # nodes that an elastic run survived did not end it, unless the end followed at once
+    ended = next((node["since"] for node in result["nodes"] if node["name"] == first_node), result["ended"])
+    nodes = [node for node in result["nodes"] if not (node.get("survived") and ended - node["since"] > AFTERMATH)]
+    lost = [node for node in nodes if node["state"] == "lost"]
+    found = [one for node in nodes for one in candidates(node)]
+    # since: when rank 0's supervisor heard of it, always by its clock
+    best = min(
+        found,
+        key=lambda one: (one["weight"], one["node"] != first_node, one["since"], not one["first"]),
+        default=None,
+    )
+    # a launcher that fails without a failed rank, such as mpirun after losing a daemon, fails because of the lost node
+    of_others = best is None or best["weight"] > 0
+    if lost and (of_others or first_node in [node["name"] for node in lost]):
+        node = next((node for node in lost if node["name"] == first_node), lost[0])
+        error = node.get("why") or result["reason"]
+        log = node["launcher_log"] or None
+        base = {"node": node["name"], "node_rank": node["node_rank"]}
+        return {**base, "rank": None, "error": error, "log": log, "last_lines": []}
+    return {key: best[key] for key in ("node", "node_rank", "rank", "error", "log", "last_lines")} if best else None
+
+
+def from_hub(plan: Mapping[str, Any], result: Mapping[str, Any]) -> dict[str, Any]:
+    """The verdict from the result written by rank 0's supervisor."""
+    nodes = []
+    for node in result["nodes"]:
+        report = node["report"] or {}
+        nodes.append(
+            {
+                "name": node["name"],
+                "node_rank": node["node_rank"],
+                "state": node["state"],
+                "exit_code": report.get("exit_code"),
+                "log": node["launcher_log"],
+                "stuck": report.get("stuck", []),
+                "mounts": report.get("mounts", {}),
+                "gpus": report.get("gpus", ""),
+                "container": report.get("container", ""),
+                "unwritten": report.get("unwritten", ""),
+                "shortened": report.get("shortened", ""),
+                "oom_kills": report.get("oom_kills"),
+                "ranks": [{"host": node["name"], **rank} for rank in report.get("ranks", [])],
+            }
+        )
+    return {
+        "run_id": result["run_id"],
+        "state": result["state"],
+        "reason": result["reason"],
+        "world_size": result["world_size"],
+        "nnodes": result["nnodes"],
+        "started": result["started"],
+        "ended": result["ended"],
+        "cost": cost_of(plan, result["started"], result["ended"]),
+        "currency": plan.get("currency", CURRENCY),
+        "first_failure": None if result["state"] in ("succeeded", "stopped") else first_failure(result),
+        "nodes": nodes,
+    }
+
+
+def without_hub(plan: Mapping[str, Any], reads: Mapping[str, Any], now: float) -> dict[str, Any]:
+    """The verdict when rank 0's node is gone, from the other nodes' statuses.
+
+    reads: by node name, its run as read by training_run, or None if the node did not answer.
+    """
+    nodes, reasons = [], []
+    # these come from rank 0 or a person; other reasons may just say that this node failed or left
+    words = [
+        run["state"]
+        for run in reads.values()
+        if run is not None and run["state"] in ("succeeded", "stopped") and not (run["report"] or {}).get("reason")
+    ]
+    master = plan["nodes"][0]["name"]
+    last_resort = f"{master} is lost: it does not answer"
+    for index, peer in enumerate(plan["nodes"]):
+        run = reads.get(peer["name"])
+        report = (run or {}).get("report")
+        state = "lost" if run is None or run["state"] == "died" else run["state"]
+        if run is not None and run["message"] and run["state"] != "died":
+            reasons.append(run["message"])
+        elif run is not None and index == 0:
+            last_resort = f"{peer['name']} is lost: {run['message']}"
+        log = run["directory"] + "/launcher.log" if run else ""
+        told = {"state": state, "since": now, "report": report, "launcher_log": log}
+        nodes.append({"name": peer["name"], "node_rank": index, **told})
+    result = {
+        "run_id": plan["run_id"],
+        "state": next(iter(words), "failed"),
+        "reason": "" if "succeeded" in words else next(iter(reasons), last_resort),
+        "world_size": plan["world_size"],
+        "nnodes": len(nodes),
+        "started": None,
+        "ended": now,
+        "first_node": master if nodes[0]["state"] == "lost" else None,
+        "nodes": nodes,
+    }
+    return from_hub(plan, result)
+
+
+def duration(seconds: float) -> str:
+    """Seconds as H:MM:SS."""
+    whole = int(seconds)
+    return f"{whole // 3600}:{whole // 60 % 60:02d}:{whole % 60:02d}"
+
+
+def silence_in_words(seconds: float | None) -> str:
+    """Describe a job's silence of a minute or longer: " no output for 4 min;", else ""."""
+    return "" if seconds is None or seconds < 60 else f" no output for {seconds // 60:.0f} min;"
+
+
+def shown_values(said: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """What a job reported, as names and values for a terminal."""
+    shown = []
+    for key, value in said.items():
+        if isinstance(value, float):
+            value = f"{value:.4g}" if abs(value) < 1000 else f"{value:.0f}"
+        shown.append((plain(str(key).replace("_", " ")), plain(str(value))))
+    return shown
+
+
+def report_in_words(report: Mapping[str, Any]) -> str:
+    """The numbers and texts of one report on one line, such as "step 20, loss 0.31"; "" without any."""
+    single = {key: value for key, value in report.items() if isinstance(value, (int, float, str))}
+    return ", ".join(f"{key} {value}" for key, value in shown_values(single))
+
+
+def render_last_lines(verdict: Mapping[str, Any], watched: bool) -> str:
+    """The last output of the rank or launcher that failed first, for a terminal; "" if unknown.
+
+    watched: whether all output of the first node's first rank was already on the screen, and need not be repeated.
+    """
+    failure = verdict["first_failure"] or {}
+    shown = [rank["log"] for rank in verdict["nodes"][0]["ranks"] if rank.get("local_rank") == 0]
+    if not failure.get("last_lines") or (watched and failure["node_rank"] == 0 and failure["log"] in shown):
+        return ""
+    whose = "the launcher" if failure["rank"] is None else f"rank {failure['rank']}"
+    lines = [f"    {plain(line)}".rstrip() for line in failure["last_lines"]]
+    return "\n".join([f"the last lines of {whose} on {failure['node']}:", *lines])
+
+
+def render_verdict(
+    verdict: Mapping[str, Any], record: str, said: Mapping[str, Any], explanation: Explanation | None = None
+) -> str:
+    """The verdict for a terminal.
+
+    record: path of result.json, "" if it is not written; said: the job's own reports by MUSTER_RESULT; explanation: of
+    the first failure, None if unknown.
+    """
+    took = f" after {duration(verdict['ended'] - verdict['started'])}" if verdict["started"] else ""
+    size = f"{verdict['nnodes']} node{'' if verdict['nnodes'] == 1 else 's'}, world size {verdict['world_size']}"
+    lines = [f"run {verdict['run_id']} {verdict['state']}{took}: {size}"]
+    lines += [f"  {key}: {value}" for key, value in shown_values(said)]
+    if verdict.get("cost") is not None:  # records of earlier versions have none
+        lines.append(f"  cost: {money(verdict['cost'], verdict['currency'])}")
+    failure = verdict["first_failure"]
+    if failure:
+        rank = f", rank {failure['rank']}" if failure["rank"] is not None else ""
+        lines.append(
+            f"  failed first: node {failure['node']} (node_rank {failure['node_rank']}){rank}: "
+            f"{plain(failure['error'])}"
+        )
+        if explanation is not None:
+            if explanation["seen"]:
+                lines.append(f"  its log says: {plain(explanation['seen'])}")
+            lines.append(f"  cause:        {explanation['cause']}")
+            lines.append(f"  what to do:   {explanation['remedy']}")
+        if failure["log"]:
+            lines.append(f"  its log:      {failure['node']}:{failure['log']}")
+        if failure["log"] and failure["rank"] is not None:
+            shown = f"ansible-playbook logs.yml -e run_id={verdict['run_id']} -e rank={failure['rank']}"
+            lines.append(f"  read it with: {shown}")
+    else:
+        if verdict["reason"]:
+            lines.append(f"  reason: {verdict['reason']}")
+        for first in [node for node in verdict["nodes"] if node["log"]][:1]:
+            lines.append(f"  logs: {first['name']}:{posixpath.dirname(first['log'])}")
+    if failure and verdict["reason"] and failure["error"] != verdict["reason"]:
+        lines.append(f"  the run ended because {verdict['reason']}")
+    missing = [node["name"] for node in verdict["nodes"] if node["state"] == "lost"]
+    if missing and verdict["state"] == "succeeded":
+        lines.append(f"  lost during the run: {', '.join(missing)}")
+    for node in verdict["nodes"]:
+        if node["stuck"]:
+            pids = ", ".join(str(pid) for pid in node["stuck"])
+            lines.append(f"  on {node['name']} these processes survive even SIGKILL: {pids}; the node needs a reboot")
+        if node["container"]:
+            lines.append(f"  on {node['name']} the container may still exist and hold GPUs: {node['container']}")
+        if node["unwritten"]:
+            lines.append(
+                f"  on {node['name']} the run's directory could not be written to at times: {node['unwritten']}; make "
+                f"room, or set launch_node_directory: {posixpath.dirname(node['log'])}"
+            )
+        if node.get("shortened"):
+            lines.append(f"  {node['shortened']}")
+        if node["gpus"]:
+            lines.append(
+                f"  on {node['name']} the GPUs failed during the run: {node['gpus']}; look for 'NVRM: Xid' in dmesg "
+                "there, reboot it, and have the GPU replaced if the error returns"
+            )
+        for point, error in node["mounts"].items():
+            lines.append(
+                f"  on {node['name']} the mount {point} died during the run: {error}; check that its server is up, "
+                "then mount it again (site.yml)"
+            )
+    if record:
+        lines.append(f"  record: {record}")
+    return "\n".join(lines)

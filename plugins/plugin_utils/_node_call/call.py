@@ -1,0 +1,181 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Run our own code on a node in one round trip. Private to this collection, controller only.
+
+An Ansible module costs the node an interpreter with a large library, and the controller an archive; here a few files
+that need only the standard library are sent to a bare interpreter's standard input. No part of the request is ever in
+argv. The command is one short line, since the user's login shell reads it: csh accepts no newline in quotes and expands
+`!` everywhere, and fish interprets backslashes in single quotes.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
+from ansible.plugins.action import ActionBase
+
+PACKAGE = "ansible_collections.muster.training.plugins.module_utils"
+MODULE_UTILS = Path(__file__).resolve().parents[2] / "module_utils"
+MARK = "MUSTER-ANSWER "
+UNHEARD = "could not be sent"
+"""Ansible's message, in place of ssh's own, if ssh ended before reading its standard input."""
+KEEP_ALIVE = "-o ServerAliveInterval=5 -o ServerAliveCountMax=3"
+# The first line of standard input is BOOTSTRAP as one statement, which reads the rest.
+FIRST_LINE = "import sys; exec(sys.stdin.buffer.readline())"
+# Reads {"sources": {module: its text}, "main": module, "request": ..., "mark": ...}, makes the modules importable under
+# the collection's name and prints the mark with the result of main's main(). Compiles only imported modules.
+BOOTSTRAP = f"""
+import json, sys
+from _frozen_importlib import ModuleSpec
+call = json.loads(sys.stdin.buffer.read())
+if sys.version_info < (3, 8):
+    print(call["mark"] + json.dumps({{"error": "Python %d.%d is too old" % sys.version_info[:2]}})); sys.exit()
+sources = {{{PACKAGE!r} + "." + name: source for name, source in call["sources"].items()}}
+packages = {{name.rsplit(".", depth)[0] for name in sources for depth in range(1, name.count(".") + 1)}}
+class Sent:
+    def find_spec(self, name, path=None, target=None):
+        if name in sources or name in packages:
+            return ModuleSpec(name, self, is_package=name in packages)
+    def create_module(self, spec):
+        return None
+    def exec_module(self, module):
+        name = module.__name__
+        exec(compile(sources.get(name, ""), name[{len(PACKAGE) + 1}:] + ".py", "exec"), module.__dict__)
+sys.meta_path.insert(0, Sent())
+name = {PACKAGE!r} + "." + call["main"]
+__import__(name)
+print(call["mark"] + json.dumps(sys.modules[name].main(call["request"])))
+"""
+IMPORT = re.compile(
+    rf"^ *from {re.escape(PACKAGE)}(?P<within>[.\w]*) import (?:\((?P<names>[^)]*)\)|(?P<name>.*))", re.MULTILINE
+)
+FOR_TYPES = re.compile(r"^if TYPE_CHECKING:.*\n(?:(?: .*)?\n)*", re.MULTILINE)
+
+
+class NodeRefusal(AnsibleActionFail):
+    """Our code on a node refused the request, with a message. Retrying is useless."""
+
+
+def file_of(module: str) -> Path:
+    """The file of one of this collection's module_utils, by its name, such as "_run.start"."""
+    return MODULE_UTILS / (module.replace(".", "/") + ".py")
+
+
+@functools.cache
+def source_of(module: str) -> str:
+    """The source text of one of this collection's module_utils."""
+    return file_of(module).read_text(encoding="utf-8")
+
+
+def imports_of(module: str) -> set[str]:
+    """The module_utils that a module imports, except for type checking only."""
+    found = set()
+    for match in IMPORT.finditer(FOR_TYPES.sub("", source_of(module))):
+        package = match["within"].strip(".")
+        for words in re.split(r",\s*", (match["names"] or match["name"]).strip(" \n,")):
+            name = f"{package}.{words.split()[0]}".strip(".")  # a package's module, or a name in a module
+            found.add(name if file_of(name).is_file() else package)
+    return found
+
+
+@functools.cache
+def needs_of(module: str) -> tuple[str, ...]:
+    """All module_utils that a module needs, including itself, from their import statements."""
+    found, queue = set(), {module}
+    while queue:
+        one = queue.pop()
+        found.add(one)
+        queue |= imports_of(one) - found
+    return tuple(sorted(found))
+
+
+def interpreter_words(task_vars: Mapping[str, Any], template: Any) -> str:
+    """Shell words that set $P to the interpreter for our code: the configured one, else the system's."""
+    configured = template(task_vars.get("ansible_python_interpreter") or "")
+    if configured and not str(configured).startswith("auto"):
+        return f"P={shlex.quote(str(configured))}"
+    return "P=$(command -v /usr/bin/python3 || command -v python3) || P=/usr/bin/python3"
+
+
+def shell_command(interpreter: str) -> str:
+    """The command line that runs standard_input(), for any login shell.
+
+    interpreter: see interpreter_words().
+    """
+    return f'{interpreter}; exec "$P" -I -S -c "{FIRST_LINE}"'
+
+
+def standard_input(module: str, request: Mapping[str, Any], mark: str = MARK) -> bytes:
+    """Standard input for shell_command(): BOOTSTRAP in one line, then the module with its imports, and the request.
+
+    mark: prefix of the answer's line.
+    """
+    sources = {name: source_of(name) for name in needs_of(module)}
+    payload = json.dumps({"sources": sources, "main": module, "request": request, "mark": mark})
+    return f"exec({BOOTSTRAP!r})\n{payload}".encode()
+
+
+def keep_alive(connection: Any) -> None:
+    """Make ssh notice within 15 s that a node is gone, whatever ansible.cfg says: ssh takes an option's first value."""
+    if connection.transport == "ssh":
+        given = connection.get_option("ssh_args") or ""
+        if not given.startswith(KEEP_ALIVE):
+            connection.set_option("ssh_args", f"{KEEP_ALIVE} {given}".strip())
+
+
+def execute(action: ActionBase, command: str, data: bytes) -> dict[str, Any]:
+    """Run a command with this standard input on the action's node, as its user or the become user.
+
+    Raises AnsibleConnectionFailure with ssh's own message if the node cannot be reached.
+    """
+    try:
+        done: dict[str, Any] = action._low_level_execute_command(command, in_data=data, sudoable=True)
+    except AnsibleConnectionFailure as problem:
+        if UNHEARD not in str(problem):
+            raise
+        # without standard input this time
+        action._low_level_execute_command("true", sudoable=True)
+        done = action._low_level_execute_command(command, in_data=data, sudoable=True)
+    return done
+
+
+def call_node(
+    action: ActionBase, module: str, request: Mapping[str, Any], task_vars: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Run main(request) of one of our module_utils, such as "_run.dispatch", on the node; return its answer.
+
+    Raises AnsibleConnectionFailure if the node cannot be reached, NodeRefusal if our code there refuses the request,
+    AnsibleActionFail if there is no answer: no Python, no memory, no new process.
+    """
+    name = task_vars["inventory_hostname"]
+    if action._task.delegate_to:
+        name = action._task.delegate_to
+        task_vars = task_vars.get("ansible_delegated_vars", {}).get(name, task_vars)
+    keep_alive(action._connection)
+    command = shell_command(interpreter_words(task_vars, action._templar.template))
+    done = execute(action, command, standard_input(module, request))
+    for line in done["stdout"].splitlines():
+        if line.startswith(MARK):
+            try:
+                answer: dict[str, Any] = json.loads(line[len(MARK) :])
+            except ValueError:  # it was killed while writing
+                break
+            if answer.get("error"):
+                raise NodeRefusal(f"{name}: {answer['error']}")
+            return answer
+    said = (done["stderr"] or done["stdout"]).strip()[-1000:]
+    if done["rc"] in (126, 127):
+        raise AnsibleActionFail(
+            f"{name}: there is no Python to run on this node ({said}); "
+            "install python3 there, or set ansible_python_interpreter"
+        )
+    raise AnsibleActionFail(f"{name}: unexpected answer from the node (exit code {done['rc']}): {said}")

@@ -1,0 +1,167 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A step on a node that takes minutes and reports progress: a command, or our code. Private to this collection,
+controller only.
+
+It survives the connection (plugins/module_utils/_detached/command.py): a step that an interrupted play left running is
+followed to its end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import re
+import secrets
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from ansible import constants as C
+from ansible.plugins.action import ActionBase
+from ansible.utils.display import Display
+
+from ansible_collections.muster.training.plugins.module_utils._detached.command import without_credentials
+from ansible_collections.muster.training.plugins.module_utils._detached.result_line import RESULT_MARK
+from ansible_collections.muster.training.plugins.plugin_utils._failures.verdict import duration
+from ansible_collections.muster.training.plugins.plugin_utils._node_call.call import (
+    FIRST_LINE,
+    call_node,
+    standard_input,
+)
+
+NOT_IN_CHECK_MODE = {"changed": True, "skipped": True, "msg": "not run in check mode"}
+LAST_LINES = 40  # of the output of a command that failed
+LONGEST_LINE = 1000  # characters
+LONGEST_SILENCE = 300.0  # seconds between reports at most; they become rarer as a step takes longer
+NOT_FOR_A_TERMINAL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[^\t\x20-\x7e\u00a0-\U0010ffff]")
+
+
+def last_lines(lines: list[str]) -> list[str]:
+    """The last lines of a program as they would look on a screen, without terminal control codes."""
+    shown = [NOT_FOR_A_TERMINAL.sub("", line.rstrip("\r").rpartition("\r")[2]).rstrip() for line in lines]
+    return [line[-LONGEST_LINE:] for line in shown if line][-LAST_LINES:]
+
+
+def outcome(rc: int, output: str, lost: bool, log: str = "") -> dict[str, Any]:
+    """The task's result.
+
+    A command may end with a line MUSTER-RESULT {"changed": ..., ...}, or {"fault": "in words"} if it fails. An "error"
+    means that our code could not run at all. After a failure without either, or with "output_tells": true beside
+    it, the message includes the last lines of output.
+    """
+    lines = output.split("\n")
+    if not lines[-1]:
+        lines.pop()
+    said: dict[str, Any] = {}
+    for line in reversed(lines):
+        if line.startswith(RESULT_MARK):
+            said = json.loads(line[len(RESULT_MARK) :])
+            break
+    shown = [line for line in lines if not line.startswith(RESULT_MARK)]
+    result = {"changed": said.pop("changed", True), "rc": rc, "stdout_lines": shown, "answer": said}
+    if rc or lost or "error" in said:
+        why = "it was killed by a signal, or the machine restarted" if lost else f"exit code {rc}"
+        text = [without_credentials(said.get("fault") or said.get("error") or why)]
+        told = last_lines(shown) if said.get("output_tells", not said.keys() & {"fault", "error"}) else []
+        if told:
+            text = [f"{text[0]}. The last lines of its output:", *(f"  {line}" for line in told)]
+            text += [f"All of its output is on that node, in {log}"] if log else []
+        return {"changed": True, "failed": True, "rc": rc, "msg": "\n".join(text)}
+    return result
+
+
+@contextlib.contextmanager
+def floor() -> Iterator[int | None]:
+    """A file whose lock is held by the one node that reports progress: sixty at once would be unreadable.
+
+    It is in a temporary directory shared by all workers of this ansible-playbook. None if it cannot be made.
+    """
+    path = os.path.join(C.DEFAULT_LOCAL_TMP, "muster-floor")
+    try:
+        opened = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError:
+        opened = None
+    try:
+        yield opened
+    finally:
+        if opened is not None:
+            os.close(opened)
+
+
+def has_floor(opened: int | None) -> bool:
+    """Whether this node reports progress: the first to ask, then after its end the next; without locks, all."""
+    try:
+        if opened is not None:
+            fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:  # a file system without locks
+        return True
+    return True
+
+
+def run_command(
+    action: ActionBase,
+    task_vars: Mapping[str, Any],
+    what: str,
+    argv: Sequence[str],
+    stdin: str = "",
+    chdir: str = "",
+    follow: bool = True,
+    show_every: float = 10,
+) -> dict[str, Any]:
+    """Run a command on the action's node to its end, as the module long_command documents it; return its result."""
+    environment: dict[str, str] = {}
+    for part in action._task.environment or []:
+        environment.update({str(k): str(v) for k, v in (action._templar.template(part) or {}).items()})
+    request: dict[str, Any] = {"what": what, "argv": list(argv), "chdir": chdir, "stdin": stdin}
+    request.update(environment=environment, patience=2.0, run="" if follow else secrets.token_hex(8))
+    name = action._task.delegate_to or task_vars["inventory_hostname"]
+    started = shown = time.monotonic()
+    pause = show_every
+    answer = call_node(action, "_detached.command", {**request, "start": True}, task_vars)
+    if answer.get("followed"):
+        Display().display(f"{name}: {what}: is already running; following it to its end")
+    with floor() as opened:
+        while not answer["ended"]:
+            now = time.monotonic()
+            if now - shown >= pause and has_floor(opened):
+                shown, pause = now, min(max(show_every, now - started), LONGEST_SILENCE)
+                last = f": {answer['last_line'][:120]}" if answer["last_line"] else ""
+                Display().display(f"{name}: {what} ({duration(now - started)}){last}")
+            answer = call_node(action, "_detached.command", {**request, "start": False, "patience": 5.0}, task_vars)
+    result = outcome(answer["rc"], answer["output"], answer["lost"], answer["log"])
+    if result.get("failed"):
+        result["msg"] = f"{name}: {what}: {result['msg']}"
+    elif result["answer"].get("notice"):
+        Display().display(f"{name}: {what}: {result['answer']['notice']}")
+    return result
+
+
+def run_code(
+    action: ActionBase,
+    task_vars: Mapping[str, Any],
+    what: str,
+    python: str,
+    module: str,
+    request: Mapping[str, Any],
+    follow: bool = True,
+) -> dict[str, Any]:
+    """Run main(request) of one of our module_utils on the node like run_command; return its answer, or the failure.
+
+    Args:
+        what: what it does, in a few words for the waiting user.
+        python: the interpreter, by name or path.
+        module: its name, such as "_torch.torch_proof".
+        follow: whether to follow the same work left running by an interrupted play, instead of starting it again.
+
+    Neither the code nor the request is in argv.
+    """
+    stdin = standard_input(module, request, RESULT_MARK).decode()
+    result = run_command(action, task_vars, what, [python, "-c", FIRST_LINE], stdin, follow=follow)
+    return result if result.get("failed") else {"changed": result["changed"], **result["answer"]}

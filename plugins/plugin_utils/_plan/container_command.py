@@ -1,0 +1,118 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Run a node's command inside a container: the words to put before it. Pure. Private to this collection."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ansible_collections.muster.training.plugins.module_utils._rank_table import Node
+from ansible_collections.muster.training.plugins.plugin_utils._plan.job import Job
+
+# Started in the image: puts our programs first on the image's own PATH.
+SHELL = 'PATH="$0:$PATH"; export PATH; exec "$@"'
+USERS = "/etc/passwd"  # the names of users, of the node as of an image
+
+
+def container_name(run_id: str, node_rank: int) -> str:
+    """Name of a node's container; a run_id only has characters that are legal in it."""
+    return f"muster-{run_id}-node{node_rank}"
+
+
+def below(path: str, directory: str) -> bool:
+    """Whether a path is in a directory or below it."""
+    return path == directory or path.startswith(directory.rstrip("/") + "/")
+
+
+def mounts(job: Job, facts: Mapping[str, Any], run_directory: str, temporary: str) -> list[str]:
+    """Directories of the node to mount, at the same paths, so that the job's arguments mean the same inside."""
+    work = facts["working_directory"]["path"]
+    found = [f"{run_directory}:{run_directory}", f"{temporary}:{temporary}"]
+    if work != "/":
+        found.append(f"{work}:{work}")
+    script = facts.get("script")
+    if script:
+        directory = script["path"].rpartition("/")[0]
+        if directory and not below(directory, work):
+            found.append(f"{directory}:{directory}:ro")
+    return [*found, *job.container_mounts]
+
+
+def engine_words(job: Job, facts: Mapping[str, Any]) -> list[str]:
+    """The options that give a container the job's user and the node's network, memory, limits and GPUs."""
+    engine, user = job.container_engine, facts.get("uid", 0)
+    gpus = {"docker": ["--gpus=all"], "podman": ["--device=nvidia.com/gpu=all", "--security-opt=label=disable"]}
+    as_user = [f"--user={user}:{facts.get('gid', 0)}"]
+    if engine == "podman" and user != 0:
+        as_user = ["--userns=keep-id"]  # rootless podman maps the user to root by default; files must be the user's
+    # pdsh, ssh and Python's pwd fail for a user without a name, and images do not know the node's users; podman adds
+    # the user by itself. The node's file is root's: with one that the job could change, su would make it root.
+    brought = any(USERS in words for words in (*job.container_mounts, *job.container_options))
+    named = engine == "docker" and user != 0 and not brought
+    return [
+        "--network=host",
+        f"--shm-size={job.container_shm_size}" if job.container_shm_size else "--ipc=host",
+        *(f"--ulimit={limit}" for limit in job.container_ulimits),
+        *as_user,
+        *([f"--volume={USERS}:{USERS}:ro"] if named else []),
+        *(gpus[engine] if facts.get("gpu_count") else []),
+    ]
+
+
+def shell_words(job: Job, facts: Mapping[str, Any], environment: Mapping[str, str]) -> list[str]:
+    """The command for an interactive shell in the job's image, where a rank would run, with these variables."""
+    return [
+        job.container_engine,
+        "run",
+        "--rm",
+        "--interactive",
+        "--tty",
+        "--pull=never",
+        *engine_words(job, facts),
+        *(f"--volume={mount}" for mount in mounts(job, facts, "", "")[2:]),
+        f"--workdir={facts['working_directory']['path']}",
+        f"--env=USER={facts.get('user', 'root')}",
+        "--env=HOME=/tmp",  # that user's home is not in the image
+        *(f"--env={name}={value}" for name, value in environment.items()),
+        *job.container_options,
+        "--entrypoint=/bin/sh",
+        job.image,
+        "-c",
+        'exec "$(command -v bash || command -v sh)"',
+    ]
+
+
+def container_words(
+    job: Job, node: Node, facts: Mapping[str, Any], run_directory: str, temporary: str, variables: Iterable[str]
+) -> list[str]:
+    """The words to put before a command to run it in the job's image, in the foreground.
+
+    Variables are passed by name only, so that no value is in a command line.
+    """
+    return [
+        job.container_engine,
+        "run",
+        "--rm",
+        "--pull=never",  # a pull would exceed the launchers' wait for each other; role container_image does it
+        f"--name={container_name(job.run_id, node.node_rank)}",
+        *engine_words(job, facts),
+        *(f"--volume={mount}" for mount in mounts(job, facts, run_directory, temporary)),
+        f"--workdir={facts['working_directory']['path']}",
+        f"--env=USER={facts.get('user', 'root')}",  # an image does not know the node's users
+        f"--env=HOME={run_directory}",
+        *(f"--env={name}" for name in sorted({"MUSTER_RUN_DIRECTORY", "TMPDIR", *variables})),
+        *job.container_options,
+        "--entrypoint=/bin/sh",
+        job.image,
+        "-c",
+        SHELL,
+        f"{run_directory}/bin",
+    ]
+
+
+def removal(job: Job, node: Node) -> list[str]:
+    """The command that removes a node's container, even if the command that started it is gone."""
+    return [job.container_engine, "rm", "--force", container_name(job.run_id, node.node_rank)]

@@ -1,0 +1,95 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The arguments and the environment of a job, as the user wrote them. Private to this collection, controller only."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from typing import Any
+
+from ansible.parsing.dataloader import DataLoader
+
+from ansible_collections.muster.training.plugins.plugin_utils._command_line.number_spelling import (
+    UnknownSpelling,
+    as_written,
+    is_number,
+)
+
+FORM = """-e '{"launch_args": ["--epochs", "3"]}'"""
+
+
+def job_arguments(given: object, loader: DataLoader) -> list[str]:
+    """The arguments of a job from the value of launch_args: a list, or a text that is split as a shell would.
+
+    Nothing is expanded. Numbers and dates stay as written in the file or after -e. Raises ValueError that lists all
+    problems.
+    """
+    if given is None:
+        return []
+    if isinstance(given, str):
+        return split_text(given)
+    if not isinstance(given, (list, tuple)):
+        return [argument(given, loader)]
+    found, problems = [], []
+    for item in given:
+        try:
+            found.append(argument(item, loader))
+        except ValueError as problem:
+            problems.append(str(problem))
+    if problems:
+        raise ValueError("\n".join(problems))
+    return found
+
+
+def split_text(text: str) -> list[str]:
+    """The words of a text as a POSIX shell splits it. Raises ValueError if it cannot be split or looks like a list."""
+    if text.lstrip().startswith("["):
+        raise ValueError(
+            f"launch_args is the text {ascii(text)[:80]}, which looks like a list. A list needs braces around it: "
+            f"{FORM}. As a string, write it without brackets: -e \"launch_args='--epochs 3'\""
+        )
+    try:
+        return shlex.split(text)
+    except ValueError as problem:
+        raise ValueError(
+            f"launch_args is the text {ascii(text)[:80]}, which cannot be split into words: {problem}. "
+            f"Close the quote, or give a list: {FORM}"
+        ) from problem
+
+
+def argument(item: object, loader: DataLoader) -> str:
+    """One argument as text. Raises ValueError if the original spelling is unknown."""
+    if isinstance(item, str):
+        return str(item)
+    if is_number(item):
+        try:
+            return as_written(item, loader)
+        except UnknownSpelling as problem:
+            raise ValueError(
+                f"launch_args has {item} without quotes, so YAML may have changed it (it reads 007 as 7, and 0x1F as "
+                f"31): put the argument in quotes, as in {FORM}"
+            ) from problem
+    kind = "no value" if item is None else str(item).lower() if isinstance(item, bool) else "a list or dictionary"
+    raise ValueError(f"launch_args has {kind} where a string is needed: put the argument in quotes")
+
+
+def job_environment(given: Mapping[str, Any], loader: DataLoader) -> dict[str, Any]:
+    """The environment of a job with its numbers and dates as the user wrote them.
+
+    Raises ValueError if the original spelling of some is unknown; the message shows no value.
+    """
+    found, unknown = {}, []
+    for name, value in given.items():
+        try:
+            found[name] = as_written(value, loader) if is_number(value) else value
+        except UnknownSpelling:
+            unknown.append(name)
+    if unknown:
+        raise ValueError(
+            f"launch_environment has {', '.join(unknown)} without quotes, so YAML may have changed it (it reads 007 "
+            "as 7, and 0x1F as 31): put the value in quotes"
+        )
+    return found

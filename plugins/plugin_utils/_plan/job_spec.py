@@ -1,0 +1,55 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Argument specs of a job's options, for all modules that accept some. Private to this collection, controller only."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ansible_collections.muster.training.plugins.plugin_utils._plan.job import DEEPSPEED_LAUNCHERS
+from ansible_collections.muster.training.plugins.plugin_utils._plan.plan import LAUNCHERS
+
+CONTAINER: dict[str, dict[str, Any]] = {
+    "image": {"type": "str", "default": ""},
+    "container_engine": {"type": "str", "choices": ["docker", "podman"], "default": "docker"},
+    "container_mounts": {"type": "list", "elements": "str", "default": []},
+    "container_options": {"type": "list", "elements": "str", "default": []},
+    "container_ulimits": {"type": "list", "elements": "str", "default": ["memlock=-1", "stack=67108864"]},
+    "container_shm_size": {"type": "str", "default": ""},
+}
+# Options that the checks before the start read, too.
+CHECKED: dict[str, dict[str, Any]] = {
+    "nnodes": {"type": "raw"},
+    "launcher": {"type": "str", "choices": list(LAUNCHERS), "default": "torchrun"},
+    "deepspeed_launcher": {"type": "str", "choices": ["", *DEEPSPEED_LAUNCHERS], "default": ""},
+    "accelerate_config": {"type": "dict", "default": {}},
+    "no_python": {"type": "bool", "default": False},
+    "image": CONTAINER["image"],
+    "container_engine": CONTAINER["container_engine"],
+    "container_options": CONTAINER["container_options"],
+    "rdzv_backend": {"type": "str", "choices": ["static", "c10d"]},
+    "script": {"type": "str", "default": ""},
+    "args": {"type": "raw", "default": []},
+    "interpreter": {"type": "str", "default": "python3"},
+    "working_directory": {"type": "str", "default": ""},
+    "master_port": {"type": "int", "default": 29500},
+    "lifeline_port": {"type": "int", "default": 29499},
+}
+JOB: dict[str, dict[str, Any]] = {
+    **CHECKED,
+    **CONTAINER,
+    "nproc_per_node": {"type": "int"},
+    "run_id": {"type": "str", "default": ""},
+    "debug": {"type": "bool", "default": False},
+    "module": {"type": "str", "default": ""},
+    "environment": {"type": "dict", "default": {}, "no_log": True},
+    "max_restarts": {"type": "int"},
+    "start_timeout": {"type": "int", "default": 120},
+    "silence_timeout": {"type": "int", "default": 10},
+    "stop_grace": {"type": "int", "default": 5},
+    "log_limit": {"type": "int", "default": 10},
+    "outputs": {"type": "list", "elements": "str", "default": []},
+}
+DEFAULTS: dict[str, Any] = {name: option.get("default") for name, option in JOB.items()}

@@ -1,0 +1,88 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What launchers that start bin/muster-rank in place of the job have in common. Private to this collection."""
+
+from __future__ import annotations
+
+import json
+
+from ansible_collections.muster.training.plugins.module_utils._rank_table import Node, RankTable
+from ansible_collections.muster.training.plugins.plugin_utils._plan.job import Job
+
+RANK_PROGRAM = "muster-rank"
+SHELL_PROGRAM = "ssh"  # the name under which all launchers look for it
+
+
+class RankLauncher:
+    """One process per slot, each started by bin/muster-rank, which reads its rank from the launcher's variables.
+
+    `rank` and `world` are names of variables; the first one that is set counts.
+    """
+
+    rank_logs = "ranks"
+    master_port_everywhere = True  # torch's store listens on all addresses of node 0
+    uses_names = False
+    remote_start = False  # its command on rank 0's node starts the processes on the other nodes with SHELL_PROGRAM
+    bare_launcher = False  # it would copy its environment into command lines
+    rank: tuple[str, ...] = ("RANK",)
+    world: tuple[str, ...] = ("WORLD_SIZE",)
+    name = ""
+    modules: tuple[str, ...] = ()  # the Python packages it needs
+
+    def problems(self, job: Job, table: RankTable) -> list[str]:
+        """Report what the job requests and this launcher cannot do."""
+        problems = []
+        if job.elastic:
+            problems.append(
+                "an elastic run (nnodes=least:most) needs launch_launcher: torchrun with launch_rdzv_backend: c10d"
+            )
+        if job.max_restarts:
+            problems.append(
+                f"launch_max_restarts needs launch_launcher: torchrun; {self.name} starts each process once"
+            )
+        return problems
+
+    def needed_programs(self, job: Job, node_rank: int) -> tuple[str, ...]:
+        """Return the programs that must be on a node's PATH."""
+        return ()
+
+    def order(self, table: RankTable) -> RankTable:
+        """The table in the order in which this launcher numbers the nodes."""
+        return table
+
+    def environment(self, job: Job, table: RankTable, node: Node) -> dict[str, str]:
+        """Return the ranks' variables, except for their place, which bin/muster-rank adds."""
+        return {"MASTER_ADDR": table.master.address, "MASTER_PORT": str(job.master_port)}
+
+    def launcher_environment(self, job: Job, table: RankTable, node: Node) -> dict[str, str]:
+        """Return the variables that only the launcher itself needs."""
+        return {}
+
+    def files(self, job: Job, table: RankTable, node: Node, interpreter: str) -> dict[str, str]:
+        """Return the files that tell bin/muster-rank, in a node's run directory, what to run. They hold no secret."""
+        rules = {
+            "rank": list(self.rank),
+            "world": list(self.world),
+            "command": job.program_words(interpreter),
+            "arguments": list(job.args),
+        }
+        return {"rank.json": json.dumps(rules, indent=1) + "\n"}
+
+    def programs(self, node: Node) -> list[str]:
+        """Our programs in bin of a node's run directory."""
+        return [RANK_PROGRAM, *([SHELL_PROGRAM] if self.remote_start and node.node_rank == 0 else [])]
+
+
+def common_network(addresses: list[str]) -> str:
+    """Return the smallest IPv4 network, as CIDR, that holds these addresses: Open MPI picks each interface by it.
+
+    Interface names differ from node to node; the network does not.
+    """
+    numbers = [int.from_bytes(bytes(map(int, address.split("."))), "big") for address in addresses]
+    length = 32
+    while len({number >> (32 - length) for number in numbers}) > 1:
+        length -= 1
+    first = numbers[0] >> (32 - length) << (32 - length)
+    return f"{'.'.join(map(str, first.to_bytes(4, 'big')))}/{length}"

@@ -1,0 +1,51 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""torchrun with c10d rendezvous: restarts, and elastic runs that shrink and grow. Private to this collection."""
+
+from __future__ import annotations
+
+from ansible_collections.muster.training.plugins.module_utils._rank_table import Node, RankTable, build_rank_table
+from ansible_collections.muster.training.plugins.plugin_utils._plan.job import Job
+from ansible_collections.muster.training.plugins.plugin_utils._plan.launchers.torchrun_static import (
+    TorchrunStatic,
+    endpoint_host,
+)
+
+
+class TorchrunC10d(TorchrunStatic):
+    """Like static, but the agents agree on the ranks among themselves, sorting their addresses as text."""
+
+    def problems(self, job: Job, table: RankTable) -> list[str]:
+        """c10d accepts whatever torchrun accepts."""
+        return []
+
+    def order(self, table: RankTable) -> RankTable:
+        """c10d ignores --node-rank and sorts the nodes by --local-addr as text, 10.0.0.10 before 10.0.0.9
+
+        (torch elastic/rendezvous/dynamic_rendezvous.py, sorted(participants)). The table gives the order that results.
+        """
+        nodes = sorted(table.nodes, key=lambda node: node.address)
+        return build_rank_table([{"name": node.name, "address": node.address, "slots": node.slots} for node in nodes])
+
+    def rendezvous(self, job: Job, table: RankTable, node: Node) -> list[str]:
+        """Return the rendezvous options; without is_host, a node whose name maps to 127.0.1.1 never hosts the store."""
+        is_host = int(node.node_rank == 0)
+        least = job.min_nnodes if job.min_nnodes is not None else table.nnodes
+        return [
+            f"--nnodes={least}:{table.nnodes}",
+            "--rdzv-backend=c10d",
+            f"--rdzv-endpoint={endpoint_host(table.master.address)}:{job.master_port}",
+            f"--rdzv-conf=is_host={is_host},join_timeout={job.start_timeout},read_timeout={job.start_timeout}",
+            f"--local-addr={node.address}",
+        ]
+
+    def environment(self, job: Job, table: RankTable, node: Node) -> dict[str, str]:
+        """Return the launcher's environment.
+
+        The ranks get a new store at each start. If they shared the agents' store, they could find keys of an earlier
+        start: each agent counts its own restarts, and that count is the keys' only prefix (torch
+        distributed/rendezvous.py, "/worker/attempt_"). A run that lost a node would then connect to dead addresses.
+        """
+        return {**super().environment(job, table, node), "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}

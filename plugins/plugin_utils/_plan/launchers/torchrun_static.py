@@ -1,0 +1,100 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""torchrun with static rendezvous: ranks follow the order of the rank table. Private to this collection."""
+
+from __future__ import annotations
+
+from ansible_collections.muster.training.plugins.module_utils._rank_table import Node, RankTable
+from ansible_collections.muster.training.plugins.plugin_utils._plan.job import Job
+
+# Does what torchrun's own script does, without garbage collection: a tenth of the import of torch, which is most of
+# the start, goes to passes over objects that live on. The ranks are separate processes with their own collector.
+TORCHRUN = (
+    "import gc, sys; gc.disable(); from torch.distributed.run import main; gc.freeze(); gc.enable(); "
+    "sys.argv[0] = 'torchrun'; main()"
+)
+
+
+def endpoint_host(address: str) -> str:
+    """Return an address as written before ":port"."""
+    return f"[{address}]" if ":" in address else address
+
+
+class TorchrunStatic:
+    """One torchrun per node.
+
+    Unequal slots are fine: the agents add them up (torch elastic/agent/server/api.py).
+    """
+
+    rank_logs = "torchrun"
+    master_port_everywhere = True  # torch's store listens on all addresses of node 0
+    uses_names = False
+    remote_start = False
+    bare_launcher = False
+    modules: tuple[str, ...] = ("torch",)
+
+    def problems(self, job: Job, table: RankTable) -> list[str]:
+        """Report what the job requests and this launcher cannot do."""
+        if job.elastic:
+            return [
+                "an elastic run (nnodes=least:most) needs launch_rdzv_backend: c10d; "
+                "static rendezvous has a fixed number of nodes"
+            ]
+        return []
+
+    def order(self, table: RankTable) -> RankTable:
+        """The table in the order in which this launcher numbers the nodes."""
+        return table
+
+    def needed_programs(self, job: Job, node_rank: int) -> tuple[str, ...]:
+        """Return nothing: torch includes torchrun."""
+        return ()
+
+    def rendezvous(self, job: Job, table: RankTable, node: Node) -> list[str]:
+        """Return the options by which the agents find each other."""
+        return [
+            f"--nnodes={table.nnodes}",
+            f"--node-rank={node.node_rank}",
+            "--rdzv-backend=static",
+            f"--master-addr={endpoint_host(table.master.address)}",
+            f"--master-port={job.master_port}",
+            f"--rdzv-conf=timeout={job.start_timeout}",
+        ]
+
+    def command(self, job: Job, table: RankTable, node: Node, interpreter: str, run_directory: str) -> list[str]:
+        """Return the node's command: absolute interpreter path first, no shell."""
+        return [
+            interpreter,
+            "-c",
+            TORCHRUN,
+            *self.rendezvous(job, table, node),
+            f"--nproc-per-node={node.slots}",
+            f"--rdzv-id={job.run_id}",
+            f"--max-restarts={job.max_restarts}",
+            "--monitor-interval=0.1",  # seconds until a rank's end is noticed; the default was 5 in older versions
+            f"--log-dir={run_directory}/ranks",
+            "--redirects=3",
+            *(["-m"] if job.module else ["--no-python"] if job.no_python else []),
+            "--",  # argparse consumes the first "--", which could be the job's own
+            job.module or job.script,
+            *job.args,
+        ]
+
+    def environment(self, job: Job, table: RankTable, node: Node) -> dict[str, str]:
+        """Return the launcher's environment."""
+        # Not --shutdown-timeout, which older torch versions reject; they ignore an unknown variable.
+        return {"TORCH_ELASTIC_SHUTDOWN_TIMEOUT": str(job.stop_grace)}
+
+    def launcher_environment(self, job: Job, table: RankTable, node: Node) -> dict[str, str]:
+        """Return nothing: torchrun passes its own environment on to its ranks."""
+        return {}
+
+    def files(self, job: Job, table: RankTable, node: Node, interpreter: str) -> dict[str, str]:
+        """Return no files: arguments are enough."""
+        return {}
+
+    def programs(self, node: Node) -> list[str]:
+        """Return no programs: torchrun itself keeps its ranks' logs and exit codes."""
+        return []

@@ -1,0 +1,75 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A run's machines and their software, kept in plan.json because the machines may be gone later. Pure. Private."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypedDict
+
+from ansible_collections.muster.training.plugins.module_utils._run.documents import Code, Hardware, Machine, Software
+from ansible_collections.muster.training.plugins.plugin_utils._plan.cost import CURRENCY
+
+
+class Machines(TypedDict):
+    """plan.json's data on all machines of a run."""
+
+    nodes: dict[str, Machine]  # by name
+    code: Code | None  # on rank 0's node; None if the job does not start in a checkout
+    currency: str
+
+
+NO_MACHINE: Machine = {"hardware": None, "software": None, "price_per_hour": None}
+NO_MACHINES: Machines = {"nodes": {}, "code": None, "currency": CURRENCY}
+
+
+def hardware_of(facts: Mapping[str, Any]) -> Hardware | None:
+    """The GPUs in a node's facts, None if they were not requested."""
+    gpus = facts.get("gpus")
+    if gpus is None:
+        return None
+    devices = gpus.get("devices") or []
+    memory = [device["memory_mib"] for device in devices if device.get("memory_mib")]
+    drivers = [device["driver"] for device in devices if device.get("driver")]
+    return {
+        "gpu": ", ".join(dict.fromkeys(device["name"] for device in devices)),
+        "gpus": gpus["count"],
+        "memory_mib": min(memory, default=None),
+        "driver": next(iter(drivers), (gpus.get("driver") or {}).get("loaded")),
+    }
+
+
+def software_of(facts: Mapping[str, Any]) -> Software | None:
+    """The software of the job's interpreter in a node's facts, None if it was not read."""
+    software = facts.get("software")
+    if software is None:
+        return None
+    return {
+        "python": software.get("python"),
+        "torch": (software.get("packages") or {}).get("torch"),
+        "cuda": software.get("cuda"),
+    }
+
+
+def machines_of(
+    facts: Mapping[str, Mapping[str, Any]], prices: Mapping[str, float | None], master: str, currency: str, image: bool
+) -> Machines:
+    """Describe the machines of a run.
+
+    facts, prices: by node name. master: rank 0's node. image: whether the job runs in an image, whose software was not
+    examined.
+    """
+    return {
+        "nodes": {
+            name: {
+                "hardware": hardware_of(one),
+                "software": None if image else software_of(one),
+                "price_per_hour": prices.get(name),
+            }
+            for name, one in facts.items()
+        },
+        "code": facts[master].get("checkout"),
+        "currency": currency,
+    }

@@ -1,0 +1,228 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The launch plan: what each node will do, from the nodes, their facts and a job. Pure. Private to this collection."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, Protocol
+
+from ansible_collections.muster.training.plugins.module_utils._rank_table import (
+    Node,
+    RankTable,
+    RankTableError,
+    ip_literal,
+)
+from ansible_collections.muster.training.plugins.module_utils._run.documents import Container, Plan
+from ansible_collections.muster.training.plugins.module_utils._run.gpu_samples import (
+    FILE,
+    HEADER,
+    INTERVAL,
+    sample_command,
+)
+from ansible_collections.muster.training.plugins.plugin_utils._cluster import hostfile_formats
+from ansible_collections.muster.training.plugins.plugin_utils._plan.container_command import container_words, removal
+from ansible_collections.muster.training.plugins.plugin_utils._plan.job import Job
+from ansible_collections.muster.training.plugins.plugin_utils._plan.launchers.accelerate import Accelerate
+from ansible_collections.muster.training.plugins.plugin_utils._plan.launchers.deepspeed import (
+    DeepSpeed,
+    DeepSpeedRemote,
+)
+from ansible_collections.muster.training.plugins.plugin_utils._plan.launchers.env import Environment
+from ansible_collections.muster.training.plugins.plugin_utils._plan.launchers.mpirun import Mpirun
+from ansible_collections.muster.training.plugins.plugin_utils._plan.launchers.torchrun_c10d import TorchrunC10d
+from ansible_collections.muster.training.plugins.plugin_utils._plan.launchers.torchrun_static import TorchrunStatic
+from ansible_collections.muster.training.plugins.plugin_utils._plan.machines import NO_MACHINE, NO_MACHINES, Machines
+
+HEARTBEAT = 2  # seconds between heartbeats on the lifeline
+
+
+class Launcher(Protocol):
+    """What every launcher provides."""
+
+    rank_logs: str
+    master_port_everywhere: bool
+    uses_names: bool  # its processes find each other by the nodes' names, not by their addresses
+    remote_start: bool  # its command on rank 0's node starts the other nodes' processes, through their supervisors
+    bare_launcher: bool  # it copies its environment into command lines, so it gets none of the user's variables
+    modules: tuple[str, ...]  # the Python packages it needs
+
+    def problems(self, job: Job, table: RankTable) -> list[str]:
+        """What the job requests and the launcher cannot do, as messages for a person."""
+
+    def needed_programs(self, job: Job, node_rank: int) -> tuple[str, ...]:
+        """Programs that must be on a node's PATH."""
+
+    def order(self, table: RankTable) -> RankTable:
+        """The table in the order in which the launcher numbers the nodes."""
+
+    def command(self, job: Job, table: RankTable, node: Node, interpreter: str, run_directory: str) -> list[str]:
+        """The command of a node."""
+
+    def environment(self, job: Job, table: RankTable, node: Node) -> dict[str, str]:
+        """The environment of a node's ranks, in addition to what all launchers share."""
+
+    def launcher_environment(self, job: Job, table: RankTable, node: Node) -> dict[str, str]:
+        """Variables that only the launcher itself should see."""
+
+    def files(self, job: Job, table: RankTable, node: Node, interpreter: str) -> dict[str, str]:
+        """Files of a node's run directory, by name. They hold no secret."""
+
+    def programs(self, node: Node) -> list[str]:
+        """Our programs in bin of a node's run directory."""
+
+
+LAUNCHERS: dict[str, Callable[[Job], Launcher]] = {
+    "torchrun": lambda job: TorchrunC10d() if job.rdzv_backend == "c10d" else TorchrunStatic(),
+    "env": lambda job: Environment(),
+    "deepspeed": lambda job: DeepSpeedRemote(job.deepspeed_launcher) if job.deepspeed_launcher else DeepSpeed(),
+    "mpirun": lambda job: Mpirun(),
+    "accelerate": lambda job: Accelerate(),
+}
+
+
+def launcher_of(job: Job) -> Launcher:
+    """The launcher of a job."""
+    return LAUNCHERS[job.launcher](job)
+
+
+def network_environment(interface: str, address: str) -> dict[str, str]:
+    """A node's network settings, the same for all libraries, which would otherwise each choose their own.
+
+    NCCL would take an interface's first address, of any family; gloo does so, and cannot be configured otherwise.
+    """
+    return {
+        "NCCL_SOCKET_IFNAME": f"={interface}",  # "=": exactly this name, not a prefix
+        "NCCL_SOCKET_FAMILY": "AF_INET6" if ":" in address else "AF_INET",
+        "GLOO_SOCKET_IFNAME": interface,
+        "TP_SOCKET_IFNAME": interface,
+    }
+
+
+def debug_environment(run_directory: str) -> dict[str, str]:
+    """Variables that make NCCL log its actions, and torch's flight recorder dump its trace when a collective hangs.
+
+    torch reads these names since 2.1; older versions do not know the newer TORCH_FR_*.
+    """
+    return {
+        "NCCL_DEBUG": "INFO",
+        "NCCL_DEBUG_SUBSYS": "INIT,NET,ENV",
+        "NCCL_DEBUG_FILE": f"{run_directory}/nccl.%h.%p.log",
+        "TORCH_DISTRIBUTED_DEBUG": "INFO",
+        "TORCH_NCCL_TRACE_BUFFER_SIZE": "2000",  # collectives recorded per rank
+        "TORCH_NCCL_DUMP_ON_TIMEOUT": "1",
+        "TORCH_NCCL_DEBUG_INFO_TEMP_FILE": f"{run_directory}/flight_recorder_rank_",
+    }
+
+
+def temporary_directory(run_id: str, node_rank: int) -> str:
+    """A short path: Unix sockets below it, with multiprocessing's names, must stay under 108 characters."""
+    return f"/tmp/muster-{hashlib.sha256(f'{run_id}/{node_rank}'.encode()).hexdigest()[:12]}"
+
+
+def node_plan(
+    job: Job, table: RankTable, node: Node, facts: Mapping[str, Any], machines: Machines | None = None
+) -> Plan:
+    """What one node will do: the content of its plan.json. Holds no secret.
+
+    facts: the node's. machines: the run record's data on all of them.
+    """
+    machines = machines or NO_MACHINES
+    launcher = launcher_of(job)
+    # the node was searched for the first existing one, the image was not: there use the last one, python3
+    interpreter = job.interpreter.rpartition(":")[2] if job.image else facts["interpreter"]
+    program = job.script or job.module
+    if job.script.startswith("~"):  # no shell expands it, so start the path that was checked
+        job = replace(job, script=facts["script"]["path"])
+    run_directory = f"{facts['runs_directory']}/{job.run_id}/node{node.node_rank}"
+    address = ip_literal(node.address)
+    temporary = temporary_directory(job.run_id, node.node_rank)
+    environment = {
+        **network_environment(facts["interface"], node.address),
+        **(debug_environment(run_directory) if job.debug else {}),
+        **launcher.environment(job, table, node),
+        "PYTHONUNBUFFERED": "1",
+        "MUSTER_RUN_ID": job.run_id,
+    }
+    launcher_environment = launcher.launcher_environment(job, table, node)
+    gpu_samples = sample_command(facts)
+    container: Container = {}
+    if job.image:
+        names = [*environment, *launcher_environment, *job.variables]
+        words = container_words(job, node, facts, run_directory, temporary, names)
+        container = {"wrap": words, "remove": removal(job, node)}
+    return {
+        **container,
+        "run_id": job.run_id,
+        "unit": f"muster-{job.run_id}",
+        # nodes on one machine would share the unit's name, so there each supervisor has its own guard
+        "supervision": "process" if address is not None and address.is_loopback else "auto",
+        "launcher": job.launcher,
+        "program": program,
+        "rank_logs": launcher.rank_logs,
+        "node": {
+            "name": node.name,
+            "address": node.address,
+            "slots": node.slots,
+            "node_rank": node.node_rank,
+            "first_rank": node.first_rank,
+        },
+        "nodes": [
+            {
+                "name": other.name,
+                "address": other.address,
+                "slots": other.slots,
+                "first_rank": other.first_rank,
+                **machines["nodes"].get(other.name, NO_MACHINE),
+            }
+            for other in table.nodes
+        ],
+        "code": machines["code"],
+        "currency": machines["currency"],
+        "world_size": table.world_size,
+        "elastic": job.elastic,
+        "max_restarts": job.max_restarts,
+        "min_nnodes": job.min_nnodes if job.min_nnodes is not None else table.nnodes,
+        "command": launcher.command(job, table, node, interpreter, run_directory),
+        "remote_start": launcher.remote_start,
+        "bare_launcher": launcher.bare_launcher,
+        "launcher_environment": launcher_environment,
+        "files": {**launcher.files(job, table, node, interpreter), **({FILE: HEADER} if gpu_samples else {})},
+        "programs": launcher.programs(node),
+        "path_prefix": "/usr/bin" if job.image else interpreter.rpartition("/")[0],
+        "working_directory": facts["working_directory"]["path"],
+        "environment": environment,
+        "variables": sorted(job.variables),
+        "outputs": list(job.outputs),
+        "temporary_directory": temporary,
+        "mounts": [mount["point"] for mount in facts.get("storage", {}).get("mounts", ()) if mount["state"] == "ok"],
+        "gpu_samples": gpu_samples,
+        "log_limit": job.log_limit * 10**9,
+        "lifeline": {"address": table.master.address, "port": job.lifeline_port},
+        "timeouts": {
+            "start": job.start_timeout,
+            "heartbeat": HEARTBEAT,
+            "sample": INTERVAL,
+            "silence": job.silence_timeout,
+            "grace": job.stop_grace,
+        },
+    }
+
+
+def hostfiles(table: RankTable) -> dict[str, str]:
+    """The table in each launcher's hostfile format; formats that cannot express it are left out."""
+    rendered = {}
+    for name, render in (
+        ("deepspeed", hostfile_formats.render_deepspeed),
+        ("openmpi", hostfile_formats.render_openmpi),
+        ("mpich", hostfile_formats.render_mpich),
+    ):
+        try:
+            rendered[name] = render(table)
+        except RankTableError:
+            continue
+    return rendered

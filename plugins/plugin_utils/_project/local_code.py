@@ -1,0 +1,107 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The code tree on this machine, which the nodes should have. Private to this collection, controller only."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, TypedDict
+
+from ansible_collections.muster.training.plugins.module_utils._code.compare import (
+    HASHED,
+    digest_of,
+    entry_of,
+    hash_of,
+    packed,
+)
+from ansible_collections.muster.training.plugins.module_utils._code.copy import TreeError, listed
+from ansible_collections.muster.training.plugins.plugin_utils._project.requirements import read_project
+
+if TYPE_CHECKING:
+    from ansible_collections.muster.training.plugins.module_utils._code.compare import Tree
+
+MOST_HASHED = 32 << 20  # total bytes of files that a launch reads: about 20 ms
+MOST_SENT = 64 << 10  # characters per node: about 2,000 files. For more, nodes compare only one hash
+
+
+class CodeHere(TypedDict):
+    """The code here: its directory, the nodes' directory, its contents, or why they are unknown."""
+
+    source: str
+    directory: str
+    user: str
+    listing: str
+    digest: str
+    files: int
+    problem: str
+    requirements: str  # its requirements file, "" if there is none
+    required: str  # the requirements' hash, "" if there are none
+
+
+def names_of(source: str, patterns: Sequence[str]) -> list[str]:
+    """The names that a copy would include. Raises ValueError with the reason if they cannot be determined."""
+    if not os.path.isdir(source):
+        kind = "is no directory" if os.path.exists(source) else "is not on this machine"
+        raise ValueError(f"code_source is {source}, which {kind}")
+    if not shutil.which("rsync"):
+        raise ValueError(f"rsync is missing on this machine and needed to copy {source}")
+    try:
+        return listed(source, list(patterns))
+    except TreeError as problem:
+        raise ValueError(str(problem)[-500:]) from problem
+
+
+def read_tree(source: str, patterns: Sequence[str]) -> Tree:
+    """A directory's contents that should be on the nodes. Raises ValueError with the reason if it cannot be read."""
+    tree: Tree = {}
+    left = MOST_HASHED
+    for name in names_of(source, patterns):
+        path = os.path.join(source, name)
+        try:
+            entry = entry_of(path)
+            if entry and entry[0] != "link" and entry[0] <= min(HASHED, left):
+                left -= entry[0]
+                entry[3] = hash_of(path)
+        except OSError as problem:
+            raise ValueError(f"{path} cannot be read: {problem.strerror}") from problem
+        tree[name] = entry
+    return tree
+
+
+def read_code_here(source: str, patterns: Sequence[str], directory: str, user: str) -> CodeHere:
+    """The code in a directory on this machine. directory, user: its place on the nodes, as in the role code."""
+    here: CodeHere = {
+        "source": source,
+        "directory": directory.removeprefix("~/"),
+        "user": user,
+        "listing": "",
+        "digest": "",
+        "files": 0,
+        "problem": "",
+        "requirements": "",
+        "required": "",
+    }
+    try:
+        tree = read_tree(source, patterns)
+    except ValueError as problem:
+        here["problem"] = str(problem)
+        return here
+    listing = packed(tree)
+    here["listing"] = listing if len(listing) <= MOST_SENT else ""
+    here["digest"] = digest_of(tree)
+    here["files"] = sum(not name.endswith("/") for name in tree)
+    return here
+
+
+def add_requirements(here: CodeHere) -> None:
+    """Add the project's requirements. Faults in them are left to site.yml, which installs them."""
+    try:
+        project = read_project(here["source"])
+    except ValueError:
+        return
+    if project:
+        here["requirements"], here["required"] = project["file"], project["digest"]

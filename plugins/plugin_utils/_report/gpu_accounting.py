@@ -1,0 +1,74 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The driver's lifetime records of a run's processes, from lines of accounting.csv. Pure.
+
+Private to this collection, controller only.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+
+from ansible_collections.muster.training.plugins.module_utils._run.gpu_samples import ACCOUNTING_ON
+from ansible_collections.muster.training.plugins.plugin_utils._report.documents import ProcessNumbers
+from ansible_collections.muster.training.plugins.plugin_utils._report.gpu_samples import plain
+
+GPU_FIELDS, PROCESS_FIELDS = 3, 6
+MOST_LINES = 100_000  # lines read: 16 GPUs keep 4000 processes each
+MOST_PROCESSES = 256  # of a node
+LONGEST_PID = 10  # digits
+
+
+def processes_of(node: str, lines: Iterable[str]) -> list[ProcessNumbers]:
+    """The processes of a run, by GPU, from two snapshots of the records: when the job began, and after its end.
+
+    Each snapshot is one line per GPU, then one per process, including those of earlier jobs. Processes already over in
+    the first snapshot are not the run's. Without a second snapshot the list is empty.
+    """
+    looks: list[tuple[dict[str, int], list[list[str]]]] = []
+    before = 0
+    for number, line in enumerate(lines):
+        fields = [field.strip() for field in line.split(",")]
+        if number >= MOST_LINES:
+            break
+        if len(fields) == GPU_FIELDS and fields[2] == ACCOUNTING_ON and is_pid(fields[0]):
+            if before != GPU_FIELDS or not looks:
+                looks.append(({}, []))
+            looks[-1][0][fields[1]] = int(fields[0])
+        elif len(fields) == PROCESS_FIELDS and looks and fields[0] in looks[-1][0] and is_pid(fields[1]):
+            looks[-1][1].append(fields)
+        before = len(fields)
+    if len(looks) < 2:
+        return []
+    earlier = {tuple(fields) for fields in looks[0][1] if plain(fields[5]) > 0}
+    indices, last = looks[-1]
+    found = [numbers_of(node, indices[fields[0]], fields) for fields in last if tuple(fields) not in earlier]
+    return sorted(found, key=lambda one: (one["gpu"], one["pid"]))[:MOST_PROCESSES]
+
+
+def is_pid(text: str) -> bool:
+    """Whether a text is a process id."""
+    return text.isascii() and text.isdigit() and len(text) <= LONGEST_PID
+
+
+def numbers_of(node: str, gpu: int, fields: Sequence[str]) -> ProcessNumbers:
+    """One process."""
+    used, moved, peak, milliseconds = (known(field) for field in fields[2:])
+    return {
+        "node": node,
+        "gpu": gpu,
+        "pid": int(fields[1]),
+        "utilization_percent": used,
+        "memory_utilization_percent": moved,
+        "memory_peak_mib": peak,
+        "seconds": None if milliseconds is None else milliseconds / 1000,
+    }
+
+
+def known(text: str) -> float | None:
+    """A value, None for [N/A] and the like."""
+    value = plain(text)
+    return None if math.isnan(value) else value

@@ -1,0 +1,224 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Turns lines of gpus.csv and a node's clock into samples by GPU, with times in seconds since 1970. Pure.
+
+Private to this collection, controller only.
+"""
+
+from __future__ import annotations
+
+import calendar
+import math
+import re
+from array import array
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from ansible_collections.muster.training.plugins.module_utils._run.gpu_samples import COLUMNS
+from ansible_collections.muster.training.plugins.plugin_utils._record.coerce import clean, number
+
+if TYPE_CHECKING:
+    from zoneinfo import ZoneInfo
+
+NAMES = tuple(dict.fromkeys((*COLUMNS, "power_limit_watts")))  # of the columns
+FORMER = len(NAMES) - 1  # number of columns in older records, which lack the last one
+MEASURES = ("utilization_percent", "memory_used_mib", "temperature_celsius", "power_watts")
+MOST_GPUS = 64  # of one node
+MOST_COLUMNS = 64  # of a sample
+MOST_SAMPLES = 4_000_000  # of one node: 16 GPUs for six weeks
+LARGEST = 1e9  # no GPU reports a number this large
+LARGEST_OFFSET = 26 * 3600  # seconds; no zone is further from UTC
+QUARTER = 900  # seconds: zones differ by whole quarters of an hour
+BACK = 1800  # seconds; a clock that goes back by more does so because summer time ends
+TIMESTAMP = re.compile(r"([0-9]{4})/([0-9]{2})/([0-9]{2}) ([0-9]{2}):([0-9]{2}):([0-9]{2})(\.[0-9]{1,9})?\Z")
+
+
+@dataclass
+class Gpu:
+    """The samples of one GPU, one entry each in every array; nan if the driver reports no value.
+
+    time: seconds since 1970; utilization_percent: 0 to 100; memory in MiB, temperature in degrees Celsius, power in W.
+    """
+
+    node: str
+    index: int
+    model: str = ""
+    time: array[float] = field(default_factory=lambda: array("d"))
+    utilization_percent: array[float] = field(default_factory=lambda: array("d"))
+    memory_used_mib: array[float] = field(default_factory=lambda: array("d"))
+    memory_total_mib: array[float] = field(default_factory=lambda: array("d"))
+    temperature_celsius: array[float] = field(default_factory=lambda: array("d"))
+    power_watts: array[float] = field(default_factory=lambda: array("d"))
+    power_limit_watts: array[float] = field(default_factory=lambda: array("d"))
+
+    @property
+    def name(self) -> str:
+        """The name of this GPU in messages."""
+        return f"{self.node} GPU {self.index}"
+
+    def __post_init__(self) -> None:
+        self.measures = tuple(self.measure(name) for name in NAMES[2:])
+
+    def measure(self, name: str) -> array[float]:
+        """The samples of one of NAMES, except the first two."""
+        found: array[float] = getattr(self, name)
+        return found
+
+
+def clock_of(document: Any, started: float | None) -> Callable[[float], float]:
+    """A function that turns a node's local time, read as if it were UTC, into seconds since 1970.
+
+    document: clock.json, {"utc_offset": seconds east of UTC, "now": seconds since 1970, "zone": name of the zone}. The
+    zone is used if this machine knows it and it agrees with the offset, since it knows when summer time begins. Without
+    a valid document, the offset is guessed so that the first sample falls on the run's start (started), rounded to a
+    quarter of an hour.
+    """
+    told = document if isinstance(document, Mapping) else {}
+    offset, now = number(told.get("utc_offset")), number(told.get("now"))
+    if offset is not None and abs(offset) <= LARGEST_OFFSET:
+        zone = zone_of(clean(told.get("zone"), 100))
+        if zone is not None and now is not None and abs(now) < 1e11 and offset_at(zone, now) == offset:
+            return InZone(zone)
+        return Shifted(offset)
+    return Guessed(started) if started is not None else Shifted(0.0)
+
+
+def zone_of(name: str) -> ZoneInfo | None:
+    """A time zone by name, None if this machine does not know it."""
+    import zoneinfo  # imported late: it looks up how Python was built, and each worker imports this file
+
+    try:
+        return zoneinfo.ZoneInfo(name) if name else None
+    except (ValueError, OSError, zoneinfo.ZoneInfoNotFoundError):
+        return None
+
+
+def offset_at(zone: ZoneInfo, when: float) -> float:
+    """Seconds by which a zone is ahead of UTC."""
+    found = datetime.fromtimestamp(when, zone).utcoffset()
+    return (found or timedelta()).total_seconds()
+
+
+class Shifted:
+    """A clock that is ahead of UTC by so many seconds."""
+
+    def __init__(self, offset: float) -> None:
+        self.offset = offset
+
+    def __call__(self, local: float) -> float:
+        return local - self.offset
+
+
+class Guessed:
+    """A clock with unknown offset, of which only the first sample's time is roughly known."""
+
+    def __init__(self, first: float) -> None:
+        self.first = first
+        self.offset: float | None = None
+
+    def __call__(self, local: float) -> float:
+        if self.offset is None:
+            self.offset = round((local - self.first) / QUARTER) * QUARTER
+            if abs(self.offset) > LARGEST_OFFSET:  # that clock is days off: align its first sample with the run's start
+                self.offset = local - self.first
+        return local - self.offset
+
+
+class InZone:
+    """A clock in a zone with summer time. When an hour repeats, the previous sample tells which of the two it is."""
+
+    def __init__(self, zone: ZoneInfo) -> None:
+        self.zone = zone
+        self.last = -math.inf
+        self.hour, self.offsets = -math.inf, (0.0, 0.0)
+
+    def __call__(self, local: float) -> float:
+        quarter = local // QUARTER  # zones change on whole quarters, so one lookup serves all samples of one
+        if quarter != self.hour:
+            wall = datetime(1970, 1, 1) + timedelta(seconds=quarter * QUARTER)
+            first = wall.replace(tzinfo=self.zone).utcoffset() or timedelta()
+            second = wall.replace(tzinfo=self.zone, fold=1).utcoffset() or timedelta()
+            self.hour, self.offsets = quarter, (first.total_seconds(), second.total_seconds())
+        when = local - self.offsets[0]
+        if when < self.last - BACK:
+            when = local - self.offsets[1]
+        self.last = when
+        return when
+
+
+def gpus_of(
+    node: str, lines: Iterable[str], clock: Callable[[float], float], models: Mapping[int, str] | None = None
+) -> list[Gpu]:
+    """The GPUs of a node and their samples, by index, from the lines of gpus.csv.
+
+    Lines that are no sample are left out: error messages of nvidia-smi, and truncated lines. The header line names the
+    columns; without one, they are NAMES.
+    """
+    found: dict[int, Gpu] = {}
+    names: tuple[str, ...] = NAMES
+    places = places_of(names)
+    minutes: dict[str, float] = {}  # the last minute read, and when it began
+    taken = 0
+    for line in lines:
+        values = line.split(",")
+        stamp = values[0].strip()
+        if stamp == "timestamp":
+            names = tuple(value.strip() for value in values[:MOST_COLUMNS])
+            places = places_of(names)
+            continue
+        if len(values) not in (len(names), FORMER) or not stamp[:1].isdigit():
+            continue
+        values += [""] * (max(len(names), FORMER) + 1 - len(values))  # missing columns are empty, including that at -1
+        begun = minutes.get(stamp[:16])
+        if begun is None:
+            begun = minute_of(stamp)
+            minutes = {stamp[:16]: begun} if begun is not None else {}
+        second = plain(stamp[17:])
+        index = values[places[0]].strip()
+        if begun is None or not 0 <= second < 61 or not (index.isascii() and index.isdigit() and len(index) < 4):
+            continue
+        gpu = found.get(int(index))
+        if gpu is None:
+            if len(found) >= MOST_GPUS:
+                continue
+            gpu = found[int(index)] = Gpu(node, int(index), (models or {}).get(int(index), ""))
+        taken += 1
+        if taken > MOST_SAMPLES:
+            break
+        gpu.time.append(clock(begun + second))
+        for measured, place in zip(gpu.measures, places[1:], strict=True):
+            measured.append(plain(values[place].lstrip()))
+    return [found[index] for index in sorted(found)]
+
+
+def places_of(names: Sequence[str]) -> list[int]:
+    """The column of each of NAMES after the first in a line; -1 if it is missing."""
+    return [names.index(name) if name in names else -1 for name in NAMES[1:]]
+
+
+def minute_of(stamp: str) -> float | None:
+    """When the minute of a time such as "2026/11/22 10:15:00.123" began, as if it were UTC."""
+    match = TIMESTAMP.match(stamp)
+    if match is None:
+        return None
+    year, month, day, hour, minute = (int(match[place]) for place in range(1, 6))
+    try:
+        datetime(year, month, day, hour, minute)
+    except ValueError:
+        return None
+    return float(calendar.timegm((year, month, day, hour, minute, 0)))
+
+
+def plain(text: str) -> float:
+    """A value such as "512.34", nan for [N/A], [Unknown Error] and the like."""
+    if not text[:1].isdigit():
+        return math.nan
+    try:
+        value = float(text)
+    except ValueError:
+        return math.nan
+    return value if value < LARGEST else math.nan

@@ -1,0 +1,205 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""GPU samples and events of a run, summarized in numbers. Pure.
+
+Private to this collection, controller only.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from ansible_collections.muster.training.plugins.plugin_utils._record.coerce import (
+    clean,
+    listed,
+    mapping,
+    mappings,
+    number,
+    whole,
+)
+from ansible_collections.muster.training.plugins.plugin_utils._report.documents import (
+    Figure,
+    GpuNumbers,
+    NodeRow,
+    Stage,
+)
+from ansible_collections.muster.training.plugins.plugin_utils._report.gpu_samples import Gpu
+
+# nvidia-smi measures a sixth of a second to a second of each 15 s, so fewer samples say nothing about a run.
+LEAST_SAMPLES = 8
+IDLE_PERCENT = 5.0  # utilisation below which a GPU counts as idle
+HOT = 2.0  # degrees below the highest temperature that still count as hot
+
+
+class Window(NamedTuple):
+    """The time from the first to the last sample in which a GPU of the run was busy."""
+
+    start: float
+    end: float
+
+
+def figure(values: Iterable[float]) -> Figure | None:
+    """Mean, 5th percentile (nearest rank) and peak; None for fewer than LEAST_SAMPLES."""
+    known = sorted(value for value in values if not math.isnan(value))
+    if len(known) < LEAST_SAMPLES:
+        return None
+    return {
+        "mean": math.fsum(known) / len(known),
+        "p5": known[math.ceil(len(known) / 20) - 1],
+        "peak": known[-1],
+        "samples": len(known),
+    }
+
+
+def mean_of(values: Sequence[float]) -> float | None:
+    """The mean, None for fewer than LEAST_SAMPLES."""
+    known = [value for value in values if not math.isnan(value)]
+    return math.fsum(known) / len(known) if len(known) >= LEAST_SAMPLES else None
+
+
+def working_window(gpus: Iterable[Gpu]) -> Window | None:
+    """When GPUs of the run were busy, None if none was. The time before is the start-up, the time after the tail."""
+    first, last = math.inf, -math.inf
+    for gpu in gpus:
+        busy = [when for when, used in zip(gpu.time, gpu.utilization_percent, strict=False) if used >= IDLE_PERCENT]
+        if busy:
+            first, last = min(first, *busy), max(last, *busy)
+    return Window(first, last) if last >= first else None
+
+
+def gpu_numbers(gpu: Gpu, window: Window | None) -> GpuNumbers:
+    """The figures of one GPU."""
+    used = gpu.utilization_percent
+    told = [value for value in used if not math.isnan(value)]
+    inside = [place for place, when in enumerate(gpu.time) if window is not None and window.start <= when <= window.end]
+    working = [used[place] for place in inside if not math.isnan(used[place])]
+    totals = [value for value in gpu.memory_total_mib if not math.isnan(value)]
+    limits = [value for value in gpu.power_limit_watts if not math.isnan(value)]
+    heat = figure(gpu.temperature_celsius)
+    hot, cool = by_heat(gpu, heat["peak"] - HOT if heat is not None else math.inf)
+    interval, missing = gaps(gpu.time)
+    return {
+        "node": gpu.node,
+        "index": gpu.index,
+        "model": gpu.model,
+        "samples": len(gpu.time),
+        "interval_seconds": interval,
+        "missing_samples": missing,
+        "last_sample": max(gpu.time, default=None),
+        "utilization_percent": figure(used),
+        "memory_used_mib": figure(gpu.memory_used_mib),
+        "memory_total_mib": max(totals, default=None),
+        "temperature_celsius": heat,
+        "power_watts": figure(gpu.power_watts),
+        "power_limit_watts": max(limits, default=None),
+        "idle_share": share_idle(told),
+        "idle_share_working": share_idle(working),
+        "utilization_working_percent": mean_of(working),
+        "power_working_watts": mean_of([gpu.power_watts[place] for place in inside]),
+        "power_hot_watts": mean_of(hot),
+        "power_cool_watts": mean_of(cool),
+    }
+
+
+def by_heat(gpu: Gpu, from_degrees: float) -> tuple[list[float], list[float]]:
+    """The power of busy samples (from 50 %): of those at from_degrees or hotter, and of the others."""
+    hot: list[float] = []
+    cool: list[float] = []
+    for used, degrees, watts in zip(gpu.utilization_percent, gpu.temperature_celsius, gpu.power_watts, strict=False):
+        if used >= 50 and not math.isnan(degrees):
+            (hot if degrees >= from_degrees else cool).append(watts)
+    return hot, cool
+
+
+def share_idle(used: Sequence[float]) -> float | None:
+    """The share of samples in which a GPU was idle, None for fewer than LEAST_SAMPLES."""
+    return sum(value < IDLE_PERCENT for value in used) / len(used) if len(used) >= LEAST_SAMPLES else None
+
+
+def gaps(times: Sequence[float]) -> tuple[float | None, int]:
+    """The median of seconds between samples, and how many are missing between the first and the last."""
+    steps = [later - earlier for earlier, later in zip(times, times[1:], strict=False) if later > earlier]
+    if len(times) < LEAST_SAMPLES or not steps:
+        return None, 0
+    usual = statistics.median(steps)
+    return usual, sum(round(step / usual) - 1 for step in steps if step > 2.5 * usual)
+
+
+def stages(started: float | None, ended: float | None, events: Iterable[Any], window: Window | None) -> list[Stage]:
+    """The stages of a run: until all nodes had checked in, until a GPU was busy, while GPUs were busy, and after.
+
+    Without GPU samples: until all nodes had checked in, and the job. Empty if the start or end of the run is unknown.
+    """
+    if started is None or ended is None or ended <= started:
+        return []
+    marks: list[tuple[str, float]] = []
+    for event in events:
+        if mapping(event).get("event") == "go" and (went := number(mapping(event).get("time"))) is not None:
+            marks.append(("nodes check in", went))
+            break
+    if window is not None:
+        marks += [("the job starts: no GPU is busy yet", window.start), ("GPUs are busy", window.end)]
+        marks.append(("no GPU is busy any more", ended))
+    else:
+        marks.append(("the job", ended))
+    found: list[Stage] = []
+    before = started
+    for name, until in marks:
+        until = min(max(until, before), ended)
+        found.append({"name": name, "seconds": until - before})
+        before = until
+    return found
+
+
+def node_rows(plan: Any, result: Any) -> list[NodeRow]:
+    """The nodes of a run, as planned and as they ended."""
+    ends = {clean(node.get("name"), 100): node for node in mappings(mapping(result).get("nodes"))}
+    found: list[NodeRow] = []
+    for rank, planned in enumerate(mappings(mapping(plan).get("nodes"))):
+        name = clean(planned.get("name"), 100)
+        hardware, software = mapping(planned.get("hardware")), mapping(planned.get("software"))
+        end = ends.get(name, {})
+        count = hardware.get("gpus")
+        code, price = number(end.get("exit_code")), number(planned.get("price_per_hour"))
+        found.append(
+            {
+                "name": name,
+                "address": clean(planned.get("address"), 100),
+                "node_rank": rank,
+                "slots": whole(planned.get("slots")),
+                "state": clean(end.get("state"), 40),
+                "exit_code": None if code is None else int(code),
+                "gpu": clean(hardware.get("gpu"), 100),
+                "gpus": len(count) if isinstance(count, list) else None if number(count) is None else whole(count),
+                "driver": clean(hardware.get("driver"), 40),
+                "python": clean(software.get("python"), 40),
+                "torch": clean(software.get("torch"), 40),
+                "cuda": clean(software.get("cuda"), 40),
+                "price_per_hour": price if price is not None and price >= 0 else None,
+                "oom_kills": whole(end.get("oom_kills")),
+                "troubles": troubles(end),
+            }
+        )
+    return found
+
+
+def troubles(end: Mapping[str, Any]) -> list[str]:
+    """Problems in a node's verdict, besides how the job ended there."""
+    found = [f"the mount {clean(point)} died: {clean(why)}" for point, why in mapping(end.get("mounts")).items()]
+    for key, words in (
+        ("gpus", "the GPUs failed"),
+        ("container", "the container may still exist"),
+        ("unwritten", "the run's directory could not be written to at times"),
+        ("shortened", "logs were shortened"),
+    ):
+        if clean(end.get(key)):
+            found.append(f"{words}: {clean(end.get(key), 300)}")
+    stuck = [clean(process, 20) for process in listed(end.get("stuck"), 20)]
+    if stuck:
+        found.append(f"processes do not end: {', '.join(stuck)}")
+    return found[:20]

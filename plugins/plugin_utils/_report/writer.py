@@ -1,0 +1,218 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Writes the report of a run, and of several: page, numbers, pictures and log book. Private to this collection.
+
+Controller only. All files are in the record of the run and in the log book; each is written completely or not at all.
+"""
+
+from __future__ import annotations
+
+import getpass
+import hashlib
+import json
+import os
+import socket
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ansible_collections.muster.training.plugins.plugin_utils._experiments.benchmark.record import benchmark_in
+from ansible_collections.muster.training.plugins.plugin_utils._record.coerce import clean
+from ansible_collections.muster.training.plugins.plugin_utils._record.reader import Files, read_record
+from ansible_collections.muster.training.plugins.plugin_utils._report import logbook
+from ansible_collections.muster.training.plugins.plugin_utils._report.benchmark import benchmark_plots
+from ansible_collections.muster.training.plugins.plugin_utils._report.comparison import render_comparison
+from ansible_collections.muster.training.plugins.plugin_utils._report.documents import VERSION, Report
+from ansible_collections.muster.training.plugins.plugin_utils._report.page import Shown, render_run, shown
+from ansible_collections.muster.training.plugins.plugin_utils._report.plots import (
+    Plot,
+    compared_curves,
+    curve_plots,
+    gpu_plots,
+)
+from ansible_collections.muster.training.plugins.plugin_utils._report.report import compose, gpus_of
+from ansible_collections.muster.training.plugins.plugin_utils._report.svg import NoPictures, draw
+
+PAGE, NUMBERS, PLOTS = "report.html", "report.json", "plots"
+CURVES = "curves.json"  # points of the curves, in report.json's order; kept apart, as a table of all runs needs none
+PICTURES = (".svg", ".png", ".vl.json")
+LARGEST_PAGE = 4 << 20  # bytes of a page of the log book, which is read again to keep the user's notes
+MOST_RUNS = 10_000  # in the table
+SMI_LINES, SMI_LINE = 200, 200
+
+
+class Written(NamedTuple):
+    """The result: the page, the report's numbers, and why there are no pictures, "" if there are."""
+
+    page: Path
+    report: Report
+    without_pictures: str
+
+
+def write_file(path: Path, content: str | bytes) -> None:
+    """Write a file atomically: a reader sees all of it or the previous one."""
+    data = content.encode("utf-8", "replace") if isinstance(content, str) else content
+    temporary = path.with_name(f".{path.name[:100]}.{os.getpid()}")
+    try:
+        temporary.write_bytes(data)
+        temporary.replace(path)
+    except OSError:
+        temporary.unlink(missing_ok=True)  # incomplete, for example on a full disk
+        raise
+
+
+def write_plots(plots: Sequence[Plot], directory: Path) -> tuple[list[Shown], str]:
+    """Write the specification of each plot and, if it can be drawn, its pictures.
+
+    Returns the plots for the page, and why pictures are missing, or "".
+    """
+    found, why, names = [], "", set()
+    if plots:
+        directory.mkdir(exist_ok=True)
+    for plot in plots:
+        files: dict[str, str | bytes] = {".vl.json": json.dumps(plot.spec) + "\n"}
+        svg = ""
+        try:
+            picture = draw(plot.spec)
+            svg = picture.inline
+            files |= {".svg": picture.svg, ".png": picture.png}
+        except NoPictures as problem:
+            why = str(problem)
+        for ending, content in files.items():
+            write_file(directory / f"{plot.name}{ending}", content)
+            names.add(f"{plot.name}{ending}")
+        found.append(shown(plot, svg))
+    if directory.is_dir():  # remove those of an earlier report
+        for path in directory.iterdir():
+            if path.name.endswith(PICTURES) and path.name not in names:
+                path.unlink()
+    return found, why
+
+
+def parts(drawn: list[Shown], first: int, second: int) -> tuple[list[Shown], list[Shown], list[Shown]]:
+    """Split plots into the first ones, the next ones, and the rest."""
+    return drawn[:first], drawn[first : first + second], drawn[first + second :]
+
+
+def write_report(record: Path, book: Path, now: float) -> Written:
+    """Write the report of one run into its record, and its page into the log book. now: seconds since 1970."""
+    found = read_record(record, record.name)
+    report = compose(found, now)
+    benchmark = benchmark_in(record)
+    if benchmark is not None:
+        report["findings"] = [*benchmark["findings"], *report["findings"]]
+    figures = benchmark_plots(benchmark) if benchmark is not None else []
+    curves, gpus = curve_plots(report), gpu_plots(report, gpus_of(found))
+    drawn, why = write_plots([*figures, *curves, *gpus], record / PLOTS)
+    of_benchmark, of_curves, of_gpus = parts(drawn, len(figures), len(curves))
+    smi = [
+        (node.name, "\n".join(clean(line, SMI_LINE) for line in node.nvidia_smi.splitlines()[:SMI_LINES]))
+        for node in found.nodes
+        if node.nvidia_smi
+    ]
+    content = render_run(report, of_curves, of_gpus, str(record), smi, why, here(), benchmark, of_benchmark)
+    bare: list[Any] = [{**curve, "points": []} for curve in report["curves"]]
+    write_file(record / CURVES, json.dumps([curve["points"] for curve in report["curves"]], allow_nan=False) + "\n")
+    write_file(record / NUMBERS, json.dumps({**report, "curves": bare}, indent=1, allow_nan=False) + "\n")
+    write_file(record / PAGE, content)
+    pictures = (
+        [] if why else [(plot.title, plot.caption, f"{PLOTS}/{plot.name}.svg") for plot in [*figures, *curves, *gpus]]
+    )
+    write_logbook(report, record, book, pictures)
+    return Written(record / PAGE, report, why)
+
+
+def here() -> str:
+    """This account and machine as USER@HOST, for ssh from another machine."""
+    try:
+        return f"{getpass.getuser()}@{socket.gethostname()}"
+    except (OSError, KeyError):  # a container may have no name for the account
+        return socket.gethostname()
+
+
+def write_logbook(report: Report, record: Path, book: Path, pictures: Sequence[tuple[str, str, str]]) -> None:
+    """Write the page of a run, and the table of all runs; the user's notes below the mark are kept."""
+    book.mkdir(parents=True, exist_ok=True)
+    name = logbook.file_name(report)
+    where = os.path.relpath(record, book)
+    write_file(book / name, logbook.page(report, where, pictures, former(book / name)))
+    rows = []
+    for path in sorted(record.parent.iterdir())[:MOST_RUNS]:
+        if path.is_symlink() or not path.is_dir():
+            continue
+        one = report if path.name == record.name else read_report(path)
+        if one is not None:
+            page = logbook.file_name(one)
+            rows.append(logbook.row_of(one, page if (book / page).exists() else ""))
+    write_file(book / logbook.README, logbook.index(rows, former(book / logbook.README)))
+
+
+def former(path: Path) -> str:
+    """The text of a page of the log book, "" if there is none. Raises OSError if it is too large."""
+    try:
+        if path.stat().st_size > LARGEST_PAGE:
+            raise OSError(f"{path} has more than {LARGEST_PAGE} bytes: shorten it, so that what you wrote can be kept")
+        return path.read_text(encoding="utf-8", errors="surrogateescape")
+    except FileNotFoundError:
+        return ""
+
+
+def read_report(record: Path) -> Report | None:
+    """The report.json of a run, without the points of its curves; None if it is missing or of another version."""
+    found = Files(record).document(NUMBERS)
+    known = (
+        isinstance(found, dict) and found.get("version") == VERSION and Report.__annotations__.keys() <= found.keys()
+    )
+    report: Report | None = found if known else None
+    return report
+
+
+def with_points(report: Report, record: Path) -> Report | None:
+    """The report with the points of its curves, None if they are missing or do not match."""
+    points = Files(record).document(CURVES)
+    if not isinstance(points, list) or len(points) != len(report["curves"]):
+        return None
+    for curve, found in zip(report["curves"], points, strict=True):
+        curve["points"] = found
+    return report
+
+
+def is_current(record: Path) -> bool:
+    """Whether report.json exists and is newer than all its sources."""
+    try:
+        made = (record / NUMBERS).stat().st_mtime
+    except OSError:
+        return False
+    sources = [
+        record / "plan.json",
+        record / "result.json",
+        record / "benchmark.json",
+        record / "logs",
+        *(record / "logs").glob("*"),
+    ]
+    return all(not source.exists() or source.stat().st_mtime <= made for source in sources)
+
+
+def write_comparison(records: Sequence[Path], book: Path, target: Path | None, now: float) -> tuple[Path, str]:
+    """Write the page that compares runs, and the reports of those without a current one.
+
+    target: directory of the page; by default one in the log book. Returns the page, and why it has no pictures, or "".
+    """
+    reports = []
+    for record in records:
+        known = read_report(record) if is_current(record) else None
+        whole = with_points(known, record) if known is not None else None
+        reports.append(whole if whole is not None else write_report(record, book, now).report)
+    directory = target if target is not None else book / comparison_name([record.name for record in records])
+    directory.mkdir(parents=True, exist_ok=True)
+    drawn, why = write_plots(compared_curves(reports), directory / PLOTS)
+    write_file(directory / PAGE, render_comparison(reports, drawn, now, why))
+    return directory / PAGE, why
+
+
+def comparison_name(run_ids: Sequence[str]) -> str:
+    """The name of a comparison's directory: if too long, it is cut, and a hash makes it unique."""
+    name = "comparison-" + "-".join(run_ids)
+    return name if len(name) <= 120 else f"{name[:100]}-{hashlib.sha256(name.encode()).hexdigest()[:12]}"

@@ -1,0 +1,80 @@
+"""Which packages of mount-s3 are accepted: tested with real signatures by real keys, and with invalid ones."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ansible_collections.muster.training.plugins.module_utils._apt.package_signature import plain, verdict
+from tests.mount_s3_package import gpg, make_key
+
+pytestmark = pytest.mark.skipif(
+    not (shutil.which("gpg") and shutil.which("gpgv")),
+    reason="signatures are judged by gpg and gpgv: apt install gnupg",
+)
+
+
+@pytest.fixture(scope="module")
+def keys(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str, Path, str]]:
+    """Two keys, each in a home of its own."""
+    folder = tmp_path_factory.mktemp("keys")
+    ours, others = folder / "ours", folder / "others"
+    yield ours, make_key(ours), others, make_key(others)
+    for home in (ours, others):
+        subprocess.run(["gpgconf", "--homedir", home, "--kill", "all"], check=False, capture_output=True)
+
+
+@pytest.fixture
+def signed(tmp_path: Path, keys: tuple[Path, str, Path, str]) -> Path:
+    """What a node has fetched: a package, its signature, and both keys."""
+    ours, _fingerprint, others, _other = keys
+    (tmp_path / "mount-s3.deb").write_bytes(b"package")
+    sign(tmp_path, ours)
+    text = gpg(ours, "--armor", "--export") + gpg(others, "--armor", "--export")
+    (tmp_path / "KEYS").write_text(text)
+    return tmp_path
+
+
+def sign(folder: Path, home: Path) -> None:
+    signature = str(folder / "mount-s3.deb.asc")
+    gpg(home, "--yes", "--armor", "--output", signature, "--detach-sign", str(folder / "mount-s3.deb"))
+
+
+def verify(folder: Path, *fingerprints: str) -> tuple[bool, str]:
+    package, signature, keys = (str(folder / name) for name in ("mount-s3.deb", "mount-s3.deb.asc", "KEYS"))
+    return verdict(package, signature, keys, {plain(one) for one in fingerprints})
+
+
+def test_package_signed_by_a_known_key_is_accepted(signed: Path, keys: tuple[Path, str, Path, str]) -> None:
+    fingerprint = keys[1]
+    spaced = " ".join(fingerprint[at : at + 4] for at in range(0, 40, 4)).lower()
+    assert verify(signed, "0" * 40, fingerprint) == (True, f"signed by {fingerprint}")
+    assert verify(signed, spaced)[0]
+
+
+def test_package_not_signed_by_a_known_key_is_refused(signed: Path, keys: tuple[Path, str, Path, str]) -> None:
+    ours, fingerprint, others, other = keys
+    sign(signed, others)
+    assert verify(signed, fingerprint) == (False, f"it is signed by {other}, a key that does not count")
+    sign(signed, ours)
+    (signed / "KEYS").write_text(gpg(others, "--armor", "--export"))
+    assert verify(signed, fingerprint) == (False, "it is signed by a key that is not among those fetched")
+
+
+def test_changed_package_or_invalid_signature_or_keys_are_refused(
+    signed: Path, keys: tuple[Path, str, Path, str]
+) -> None:
+    fingerprint = keys[1]
+    (signed / "mount-s3.deb").write_bytes(b"another package")
+    assert verify(signed, fingerprint) == (False, "the signature is not of this package")
+    (signed / "mount-s3.deb.asc").write_text("<html>not found</html>")
+    is_signed, said = verify(signed, fingerprint)
+    assert not is_signed and said.startswith("the signature cannot be verified")
+    (signed / "KEYS").write_text("<html>not found</html>")
+    assert verify(signed, fingerprint) == (False, "what was fetched as its keys holds no key")
+    (signed / "KEYS").write_text("-----BEGIN PGP PUBLIC KEY BLOCK-----\n\nA\n-----END PGP PUBLIC KEY BLOCK-----\n")
+    assert verify(signed, fingerprint) == (False, "what was fetched as its keys holds no key")

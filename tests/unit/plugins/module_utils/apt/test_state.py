@@ -1,0 +1,38 @@
+"""What a machine lacks: packages by name, settings by value, the system itself."""
+
+from __future__ import annotations
+
+import pytest
+
+from ansible_collections.muster.training.plugins.module_utils._apt import state
+from ansible_collections.muster.training.plugins.module_utils._apt.state import Fault
+
+
+def test_package_is_missing_unless_dpkg_has_it_under_a_plain_name() -> None:
+    """By the real dpkg of this machine, whose own package is there under its name and with its architecture."""
+    architecture = state.output("dpkg", "--print-architecture").strip()
+    there = ["dpkg", f"dpkg:{architecture}"]
+    missing = ["no-such-package", "dpkg=1.0", "dpk*", "dpkg/stable"]
+    assert state.missing_packages([*there, *missing]) == missing
+    assert state.missing_packages(there) == []
+    assert state.missing_packages([]) == []
+
+
+@pytest.mark.parametrize(
+    ("release", "name"),
+    [
+        ('ID=debian\nPRETTY_NAME="Debian GNU/Linux 12 (bookworm)"\n', ""),
+        ('ID=ubuntu\nID_LIKE=debian\nPRETTY_NAME="Ubuntu 22.04.5 LTS"\n', ""),
+        ('ID=linuxmint\nID_LIKE="ubuntu debian"\n', ""),
+        ('ID=rocky\nID_LIKE="rhel centos fedora"\nPRETTY_NAME="Rocky Linux 9.4"\n', "the system is Rocky Linux 9.4."),
+        ("", "the system is unknown."),
+    ],
+)
+def test_system_without_debian_packages_is_refused(release: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(state, "read", {"/etc/os-release": release}.__getitem__)
+    if not name:
+        state.require_debian()
+        return
+    with pytest.raises(Fault, match="Needed: Debian or Ubuntu") as caught:
+        state.require_debian()
+    assert str(caught.value).startswith(name)

@@ -1,0 +1,147 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A node compares its copy of the code with the controller's: files that a job wrote beside it do not count."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ansible_collections.muster.training.plugins.module_utils._code import compare
+from ansible_collections.muster.training.plugins.module_utils._code.compare import read_code, required_in
+from ansible_collections.muster.training.plugins.plugin_utils._project import local_code
+from ansible_collections.muster.training.plugins.plugin_utils._project.local_code import read_code_here
+
+PATTERNS = ["/outputs/", "*.pyc", "/.muster-code.json"]
+NOW = 1_700_000_000
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    source = tmp_path / "source"
+    (source / "package").mkdir(parents=True)
+    (source / "empty").mkdir()
+    (source / "outputs").mkdir()
+    for name in ("train.py", "old.py", "package/a.py", "a name with ä", "outputs/step.pt", "x.pyc"):
+        (source / name).write_text(name)
+        os.utime(source / name, (NOW, NOW))
+    (source / "link").symlink_to("train.py")
+    return source
+
+
+@pytest.fixture
+def node(source: Path, tmp_path: Path) -> Path:
+    """What the role code makes of it on a node, where a job has written since."""
+    node = tmp_path / "node"
+    shutil.copytree(source, node, symlinks=True, ignore=shutil.ignore_patterns("outputs", "*.pyc"))
+    brought: dict[str, Any] = {
+        path.relative_to(node).as_posix(): [path.stat().st_size, NOW]
+        for path in node.rglob("*")
+        if path.is_file() and not path.is_symlink()
+    }
+    brought |= {"link": ["link", "train.py"], "package/": None, "empty/": None}
+    (node / ".muster-code.json").write_text(json.dumps(brought))
+    (node / "ckpt.pt").write_text("step 20")
+    (node / "package" / "cache").write_text("made")
+    return node
+
+
+def compared(source: Path, node: Path, script: str = "train.py") -> dict[str, Any]:
+    here = read_code_here(str(source), PATTERNS, str(node), "")
+    assert not here["problem"]
+    return dict(read_code(str(node), here, str(node / script), ""))
+
+
+def test_files_written_by_a_job_do_not_make_the_copy_differ(source: Path, node: Path) -> None:
+    found = compared(source, node)
+    assert found["same"] and found["script"] and found["counts"] == found["names"] == {}
+    assert found["path"] == str(node)
+
+
+def test_differing_files_are_listed_by_kind_of_difference(source: Path, node: Path) -> None:
+    (source / "train.py").write_text("edited")
+    (source / "new.py").write_text("new")
+    (node / "package" / "a.py").write_text("edited there")
+    os.utime(node / "package" / "a.py", (NOW + 9, NOW + 9))
+    (node / "a name with ä").chmod(0o755)
+    (source / "old.py").unlink()
+    os.utime(node / "train.py", (NOW - 9, NOW - 9))
+    found = compared(source, node, "new.py")
+    assert not found["same"] and found["script"]
+    assert found["names"] == {
+        "missing": ["new.py"],
+        "older": ["train.py"],
+        "newer": ["package/a.py"],
+        "other": ["a name with ä"],
+        "extra": ["old.py"],
+    }
+
+
+def test_node_without_the_code_reports_all_of_it_missing(source: Path, tmp_path: Path) -> None:
+    found = compared(source, tmp_path / "nothing")
+    assert found["counts"] == {"missing": 7} and len(found["names"]["missing"]) == 3
+    assert found["script"] and not compared(source, tmp_path / "nothing", "other.py")["script"]
+
+
+def test_different_mtime_alone_is_not_a_difference(source: Path, node: Path) -> None:
+    """As after `git checkout` there and back, or in a fresh clone."""
+    os.utime(source / "train.py", (NOW + 50, NOW + 50))
+    assert compared(source, node)["same"]
+
+
+def test_copied_file_that_a_job_changed_is_not_reported_as_extra(source: Path, node: Path) -> None:
+    (source / "old.py").unlink()
+    (node / "old.py").write_text("a job's own")
+    assert compared(source, node)["same"]
+
+
+@pytest.mark.parametrize("name", ["train.py", "link", "empty"])
+def test_path_of_a_different_file_type_differs(name: str, source: Path, node: Path) -> None:
+    path = node / name
+    path.rmdir() if path.is_dir() else path.unlink()
+    path.write_text("x") if name != "train.py" else path.mkdir()
+    found = compared(source, node)
+    assert found["names"] == {"other": ["empty/" if name == "empty" else name]}
+
+
+def test_large_tree_is_compared_by_a_single_hash(source: Path, node: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local_code, "MOST_SENT", 10)
+    assert compared(source, node)["same"]
+    (source / "new.py").write_text("new")
+    found = compared(source, node)
+    assert not found["same"] and found["counts"] == {} and found["script"]
+    (source / "new.py").unlink()
+    (node / "old.py").unlink()
+    assert not compared(source, node)["same"]
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", '{"../../x": [1, 2], "/etc/passwd": [1, 2]}'])
+def test_invalid_or_hostile_record_of_copied_files_is_ignored(text: str, source: Path, node: Path) -> None:
+    (node / ".muster-code.json").write_text(text)
+    assert compared(source, node)["same"]
+    assert compare.brought_to(str(node)) == {}
+
+
+@pytest.mark.parametrize("make", [lambda path: None, lambda path: path.write_text("x")])
+def test_code_source_that_is_not_a_directory_is_reported(make: Any, tmp_path: Path) -> None:
+    make(tmp_path / "project")
+    problem = read_code_here(str(tmp_path / "project"), [], "project", "")["problem"]
+    assert problem.startswith(f"code_source is {tmp_path}/project, which is ")
+
+
+def test_installed_requirements_are_read_next_to_the_interpreter(tmp_path: Path) -> None:
+    python = tmp_path / "env" / "bin" / "python"
+    assert required_in(str(python)) is None and required_in("") is None
+    (tmp_path / "env").mkdir()
+    (tmp_path / "env" / ".muster").write_text("uv")
+    assert required_in(str(python)) == ""
+    (tmp_path / "installed").mkdir()
+    for text, found in (("[]", ""), ("an old record", ""), ('{"key": "k"}', ""), ('{"project": "abc"}', "abc")):
+        (tmp_path / "installed" / "requirements").write_text(text)
+        assert required_in(str(python)) == found

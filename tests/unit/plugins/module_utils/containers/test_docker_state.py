@@ -1,0 +1,88 @@
+"""What is reported about containers if the engine does not answer. The engine and systemd are stand-ins here."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ansible_collections.muster.training.plugins.module_utils._containers import docker_state as state
+
+DOWN = "echo 'Cannot connect to the Docker daemon' >&2; exit 1"
+
+
+@pytest.fixture
+def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Put programs in the place of docker and systemctl."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(state, "shims", lambda: [])
+
+    def put(**programs: str) -> None:
+        for name, text in programs.items():
+            (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
+            (tmp_path / name).chmod(0o755)
+
+    return put
+
+
+def test_running_containers_are_listed(stand_in: Callable[..., None]) -> None:
+    stand_in(docker="echo train; echo serve")
+    assert state.running() == (["train", "serve"], "")
+    stand_in(docker="")
+    assert state.running() == ([], "")
+
+
+def test_no_containers_run_without_an_engine(stand_in: Callable[..., None]) -> None:
+    assert state.running() == ([], ""), "there is no docker"
+    for unit in ("inactive", "failed"):
+        stand_in(docker=DOWN, systemctl=f"echo {unit}")
+        assert state.running() == ([], "")
+
+
+def test_engine_that_cannot_be_queried_is_a_fault(
+    stand_in: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stand_in(docker=DOWN, systemctl="echo active")
+    fault = "`docker ps` fails (Cannot connect to the Docker daemon), docker.service is active"
+    assert state.running() == ([], fault)
+    stand_in(docker="exit 3")
+    assert state.running() == ([], "`docker ps` fails (code 3), docker.service is active")
+    (tmp_path / "docker").chmod(0o644)
+    assert state.running() == ([], "docker cannot be run (Permission denied), docker.service is active")
+    stand_in(systemctl="exit 1")
+    assert "systemd does not tell whether the engine is up" in state.running()[1]
+    stand_in(docker="exec /bin/sleep 60", systemctl="echo active")
+    run = subprocess.run
+    patience = {"docker": 0.2, "systemctl": 120}
+
+    def impatient(words: list[str], **more: Any) -> subprocess.CompletedProcess[str]:
+        more["timeout"] = patience[words[0]]
+        return run(words, check=more.pop("check"), **more)
+
+    monkeypatch.setattr(subprocess, "run", impatient)
+    assert state.running() == ([], "`docker ps` did not answer within 60 s, docker.service is active")
+
+
+def test_containers_that_outlived_their_engine_are_a_fault(
+    stand_in: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stand_in(docker=DOWN, systemctl="echo failed")
+    monkeypatch.setattr(state, "shims", lambda: ["12", "34"])
+    assert state.running()[1].endswith("is failed, and containers are alive (containerd-shim, process 12, 34)")
+
+
+def test_only_dockers_containerd_shims_are_found() -> None:
+    words = ["-c", "input()", "-namespace"]
+    others = [["/usr/bin/containerd-shim-runc-v2", *words, "k8s.io"], ["python3", *words, "moby"]]
+    shim = ["/usr/bin/containerd-shim-runc-v2", *words, "moby"]
+    started = [subprocess.Popen(one, executable=sys.executable, stdin=subprocess.PIPE) for one in (shim, *others)]
+    try:
+        found = state.shims()
+        assert [str(one.pid) in found for one in started] == [True, False, False]
+    finally:
+        for one in started:
+            one.communicate(b"\n")

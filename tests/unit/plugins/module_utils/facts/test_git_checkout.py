@@ -1,0 +1,117 @@
+"""Which commit a job starts in: read from the files of real checkouts, and compared with what git says."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from ansible_collections.muster.training.plugins.module_utils._facts import git_checkout
+from ansible_collections.muster.training.plugins.module_utils._facts.git_checkout import (
+    CheckoutQuestion,
+    commit_of,
+    git_directory,
+)
+
+OTHER = "b" * 40
+
+
+def git(directory: Path, *words: str) -> str:
+    """Run git there, as nobody's configuration has it."""
+    environment = {**os.environ, "GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_SYSTEM": os.devnull}
+    identity = ["-c", "user.name=a", "-c", "user.email=a@localhost", "-c", "init.defaultBranch=main"]
+    command = ["git", *identity, *words]
+    return subprocess.run(
+        command, cwd=directory, env=environment, check=True, capture_output=True, text=True
+    ).stdout.strip()
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A checkout with one commit."""
+    project = tmp_path / "project"
+    (project / "deep" / "down").mkdir(parents=True)
+    git(project, "init")
+    (project / "train.py").write_text("pass\n")
+    git(project, "add", "train.py")
+    git(project, "commit", "--message=first")
+    return project
+
+
+def test_checkout_is_found_from_any_directory_in_it(checkout: Path) -> None:
+    expected = {"commit": git(checkout, "rev-parse", "HEAD"), "dirty": False}
+    assert CheckoutQuestion(str(checkout)).answer() == expected
+    (checkout / "notes.txt").write_text("git does not know it")
+    assert CheckoutQuestion(str(checkout / "deep" / "down")).answer() == expected
+    (checkout.parent / "link").symlink_to(checkout / "deep")
+    assert CheckoutQuestion(str(checkout.parent / "link")).answer() == expected
+
+
+def test_uncommitted_changes_are_reported_if_git_is_installed(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = (checkout / ".git" / "index").read_bytes()
+    (checkout / "train.py").write_text("raise SystemExit\n")
+    answer = CheckoutQuestion(str(checkout / "deep")).answer()
+    assert answer is not None and answer["dirty"] is True
+    git(checkout, "add", "train.py")
+    answer = CheckoutQuestion(str(checkout)).answer()
+    assert answer is not None and answer["dirty"] is True, "a commit is still missing"
+    assert (checkout / ".git" / "index").read_bytes() != before
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert CheckoutQuestion(str(checkout)).answer() == {**answer, "dirty": None}
+
+
+def test_git_that_hangs_or_refuses_leaves_dirty_unknown(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = checkout.parent / "git"
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+    monkeypatch.setattr(git_checkout, "GIT_TIMEOUT", 0.0)
+    for what in ("exec sleep 60", "echo 'fatal: detected dubious ownership'; exit 128"):
+        program.write_text(f"#!/bin/sh\n{what}\n")
+        program.chmod(0o755)
+        answer = CheckoutQuestion(str(checkout)).answer()
+        assert answer is not None and answer["dirty"] is None and len(answer["commit"]) == 40
+
+
+def test_commit_is_read_from_packed_refs_detached_heads_and_worktrees(checkout: Path) -> None:
+    first = git(checkout, "rev-parse", "HEAD")
+    git(checkout, "pack-refs", "--all")
+    assert not (checkout / ".git" / "refs" / "heads" / "main").exists()
+    assert commit_of(git_directory(str(checkout))) == first
+    git(checkout, "commit", "--allow-empty", "--message=second")
+    second = git(checkout, "rev-parse", "HEAD")
+    assert commit_of(git_directory(str(checkout))) == second, "the file counts before what was packed"
+    git(checkout, "worktree", "add", "-b", "feature/a.b", "../other", first)
+    assert commit_of(git_directory(str(checkout.parent / "other"))) == first
+    git(checkout, "pack-refs", "--all")
+    assert commit_of(git_directory(str(checkout.parent / "other"))) == first
+    git(checkout, "checkout", "--detach", first)
+    assert commit_of(git_directory(str(checkout))) == first
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        "",
+        "ref: refs/heads/none",  # a checkout without a commit
+        "ref: refs/heads/.invalid",  # what stands there where references lie in another format
+        "ref: ../../secret",
+        "ref: refs/../../secret",
+        "ref: refs/heads/loop",
+        "a" * 39,
+        "A" * 40,
+    ],
+)
+def test_invalid_head_gives_no_commit_and_reads_no_other_file(tmp_path: Path, head: str) -> None:
+    (tmp_path / "secret").write_text(OTHER)
+    git_files = tmp_path / "project" / ".git"
+    (git_files / "refs" / "heads").mkdir(parents=True)
+    (git_files / "refs" / "heads" / "loop").write_text("ref: refs/heads/loop\n")
+    (git_files / "HEAD").write_text(head)
+    assert CheckoutQuestion(str(git_files.parent)).answer() is None
+
+
+def test_directory_without_checkout_gives_no_answer(tmp_path: Path) -> None:
+    assert git_directory(str(tmp_path)) == "" and CheckoutQuestion(str(tmp_path)).answer() is None
+    os.mkfifo(tmp_path / ".git")
+    assert CheckoutQuestion(str(tmp_path)).answer() is None

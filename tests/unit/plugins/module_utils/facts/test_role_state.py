@@ -1,0 +1,128 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""One call reads what several roles ask for. What each says is tested with its own module."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ansible_collections.muster.training.plugins.module_utils._apt import state
+from ansible_collections.muster.training.plugins.module_utils._facts import (
+    driver as node_driver,
+)
+from ansible_collections.muster.training.plugins.module_utils._facts import (
+    firewall,
+    role_state,
+)
+from ansible_collections.muster.training.plugins.module_utils._facts import (
+    gpus as node_gpus,
+)
+from ansible_collections.muster.training.plugins.module_utils._hosts_file import resolution
+from ansible_collections.muster.training.plugins.module_utils._ssh import mesh_state
+
+ASKED: dict[str, Any] = {"base_packages": {"wait": 1}, "hosts_file": True}
+
+
+@pytest.fixture(autouse=True)
+def _as_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+
+
+def not_debian(_asked: object) -> dict[str, Any]:
+    raise state.Fault("the system is Rocky Linux 9.4")
+
+
+def unreadable() -> dict[str, Any]:
+    raise PermissionError(13, "Permission denied", "/etc/hosts")
+
+
+def test_each_state_stands_under_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(state, "state", lambda asked: {"missing": [str(asked["wait"])]})
+    monkeypatch.setattr(resolution, "look", lambda: {"hostname": "node1"})
+    assert role_state.main(ASKED) == {"base_packages": {"missing": ["1"]}, "hosts_file": {"hostname": "node1"}}
+    assert role_state.main({}) == {}
+
+
+def test_unreadable_state_is_an_error_alone_and_left_out_among_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(state, "state", not_debian)
+    monkeypatch.setattr(resolution, "look", lambda: {"hostname": "node1"})
+    assert role_state.main(ASKED) == {"hosts_file": {"hostname": "node1"}}
+    assert role_state.main({"base_packages": {}}) == {"error": "the system is Rocky Linux 9.4."}
+    monkeypatch.setattr(resolution, "look", unreadable)
+    assert role_state.main(ASKED) == {}
+    said = role_state.main({"hosts_file": True})
+    assert said == {"error": "/etc/hosts cannot be read: Permission denied. See whether its disk is well"}
+
+
+def test_broken_reader_leaves_out_only_its_own_state(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(state, "state", lambda asked: asked["no such key"])
+    monkeypatch.setattr(resolution, "look", lambda: {"hostname": "node1"})
+    assert role_state.main(ASKED) == {"hosts_file": {"hostname": "node1"}}
+    with pytest.raises(KeyError):
+        role_state.main({"base_packages": {}})
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root's files are run")
+@pytest.mark.parametrize(
+    ("text", "mode", "said"),
+    [
+        ('print(\'{"kept": ""}\')', 0o755, {"kept": ""}),
+        ("", 0o755, {}),
+        ("raise SystemExit('no nft')", 0o755, {}),
+        ('print(\'{"kept": ""}\')', 0o775, {}),
+    ],
+)
+def test_firewall_program_is_believed_only_if_it_is_whole_and_roots_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, mode: int, said: dict[str, str]
+) -> None:
+    monkeypatch.setattr(firewall, "KEPT_IN", str(tmp_path))
+    program = tmp_path / "firewall.py"
+    program.write_text(text)
+    program.chmod(mode)
+    assert firewall.rules(str(program)) == said
+    tmp_path.chmod(0o777)
+    assert firewall.rules(str(program)) == {}
+
+
+def test_login_of_an_unknown_user_is_an_error() -> None:
+    said = role_state.main({"ssh_logins": {"user": "nobody-knows", "names": ["node2"]}})["error"]
+    assert said.startswith("there is no user nobody-knows. Needed: ")
+
+
+def test_without_root_nothing_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    assert role_state.main(ASKED) == {"error": "this needs root. Set become: true"}
+
+
+@pytest.mark.parametrize(("pci", "loaded", "asked"), [(0, None, False), (1, None, True), (0, "535.1", True)])
+def test_packages_of_the_driver_are_read_only_with_a_gpu(
+    monkeypatch: pytest.MonkeyPatch, pci: int, loaded: str | None, asked: bool
+) -> None:
+    gpus = {"pci": pci, "driver": {"loaded": loaded}}
+    monkeypatch.setattr(node_gpus.GpuQuestion, "__init__", lambda _self: None)
+    monkeypatch.setattr(node_gpus.GpuQuestion, "answer", lambda _self: gpus)
+    monkeypatch.setattr(node_driver.DriverQuestion, "__init__", lambda _self: None)
+    monkeypatch.setattr(node_driver.DriverQuestion, "answer", lambda _self: {"packages": ["one"]})
+    driver = role_state.main({"nvidia_driver": True})["nvidia_driver"]
+    assert (driver["gpus"], driver["driver"]["packages"]) == (gpus, ["one"] if asked else [])
+
+
+def test_directories_of_keys_are_closed_to_others(tmp_path: Path) -> None:
+    home, key = tmp_path / "home", tmp_path / "home" / ".ssh" / "id_ed25519"
+    key.parent.mkdir(parents=True)
+    home.chmod(0o750)
+    key.parent.chmod(0o700)
+    uid = home.stat().st_uid
+    assert mesh_state.is_closed(str(home), str(key), uid)
+    assert not mesh_state.is_closed(str(home), str(key), uid + 1)
+    home.chmod(0o770)
+    assert not mesh_state.is_closed(str(home), str(key), uid)
+    home.chmod(0o755)
+    key.parent.chmod(0o755)
+    assert not mesh_state.is_closed(str(home), str(key), uid)
+    assert not mesh_state.is_closed(str(home), str(home / ".keys" / "id"), uid)

@@ -1,0 +1,121 @@
+"""How a resolver that reads /etc/hosts from the top understands the text we write."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ansible_collections.muster.training.plugins.module_utils._hosts_file.block import BEGIN, END, merge_etc_hosts
+from ansible_collections.muster.training.plugins.module_utils._rank_table import RankTableError, build_rank_table
+
+TABLE = build_rank_table([{"name": f"node{i}", "address": f"10.0.0.{10 + i}", "slots": 1, "rank": i} for i in range(3)])
+OWN = ("node0", "psucgene4.example.com")
+NAMES = {
+    "10.0.0.10": ["node0", "psucgene4.example.com", "psucgene4"],
+    "10.0.0.11": ["node1"],
+    "10.0.0.12": ["node2"],
+}
+
+
+def addresses(text: str, name: str) -> list[str]:
+    """All addresses of a name, as glibc finds them (`multi on`)."""
+    lines = [line.partition("#")[0].split() for line in text.splitlines()]
+    return [words[0] for words in lines if name.lower() in map(str.lower, words[1:])]
+
+
+def canonical(text: str, address: str) -> str:
+    """The first name of the first line of an address: what a look-up by address gives."""
+    lines = [line.partition("#")[0].split() for line in text.splitlines()]
+    return next(words[1] for words in lines if words[:1] == [address])
+
+
+WORDS = st.sampled_from(
+    ["node0", "NODE1", "node1.example.com", "psucgene4", "node2", "localhost", "nas", "//", "node20", "my-node2"]
+)
+ADDRESSES = st.sampled_from(["127.0.0.1", "127.0.1.1", "::1", "10.0.0.10", "10.0.0.12", "10.5.7.2"])
+LINES = st.one_of(
+    st.tuples(ADDRESSES, st.sampled_from([" ", "\t", "   "]), st.lists(WORDS, min_size=1, max_size=4)).map(
+        lambda parts: parts[0] + parts[1] + parts[1].join(parts[2])
+    ),
+    st.sampled_from(["", "# node0 is ours", "127.0.1.1 node2 # ours", "127.0.1.1 nas # node2", BEGIN, END]),
+)
+TEXTS = st.lists(LINES, max_size=8).map(lambda lines: "".join(f"{line}\n" for line in lines))
+
+
+@given(TEXTS)
+def test_each_name_resolves_only_to_its_node_address(before: str) -> None:
+    after = merge_etc_hosts(before, TABLE, *OWN)
+    for address, names in NAMES.items():
+        assert canonical(after, address) == names[0]
+        for name in names:
+            assert addresses(after, name) == [address]
+
+
+@given(TEXTS)
+def test_merging_again_changes_nothing(before: str) -> None:
+    once = merge_etc_hosts(before, TABLE, *OWN)
+    assert merge_etc_hosts(once, TABLE, *OWN) == once
+    assert once.count(BEGIN) == once.count(END) == 1
+
+
+@given(TEXTS)
+def test_other_names_and_comments_are_kept(before: str) -> None:
+    after = merge_etc_hosts(before, TABLE, *OWN)
+    outside = re.sub(rf"{BEGIN}\n.*?{END}\n", "", before, flags=re.DOTALL)
+    for name in ("localhost", "nas", "node20", "my-node2"):
+        assert addresses(after, name) == addresses(outside, name)
+    assert after.count("# node0 is ours") == outside.count("# node0 is ours")
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("127.0.0.1 localhost\n127.0.1.1 psucgene4\n", "127.0.0.1 localhost\n"),
+        ("127.0.0.1 localhost psucgene4\n", "127.0.0.1 localhost\n"),
+        ("10.5.7.2\tnode2 nas  nas2 # old\n", "10.5.7.2 nas  nas2 # old\n"),
+        ("127.0.1.1 node0", ""),
+    ],
+)
+def test_node_names_are_removed_from_lines_outside_the_block(before: str, after: str) -> None:
+    text = merge_etc_hosts(before, TABLE, *OWN)
+    assert text.partition(f"{END}\n")[2] == after
+
+
+def test_own_hostname_is_written_only_to_the_nodes_own_file() -> None:
+    text = merge_etc_hosts("", TABLE, "node2", "github.com")
+    assert addresses(text, "github.com") == ["10.0.0.12"]
+    assert canonical(text, "10.0.0.12") == "node2", "the others know it by the inventory's name"
+    for own in ("node0", "node1"):
+        assert merge_etc_hosts(text, TABLE, own, own) == merge_etc_hosts("", TABLE), "nor is one of before kept"
+
+
+def test_node_that_left_is_removed() -> None:
+    smaller = build_rank_table([{"name": "node1", "address": "10.0.0.11", "slots": 1}])
+    text = merge_etc_hosts(merge_etc_hosts("", TABLE, *OWN), smaller)
+    assert text == f"{BEGIN}\n10.0.0.11 node1\n{END}\n"
+
+
+@pytest.mark.parametrize(
+    ("own", "hostname", "found"),
+    [
+        ("node0", "node2", "node0: its own name is 'node2', as that of node2"),
+        ("node0", "localhost", "node0: its own name is 'localhost'"),
+        ("node1", "", "node1: its own name is ''"),
+        ("node1", "localhost.localdomain", "node1: its own name is 'localhost.localdomain'"),
+        ("node2", "10.0.0.12", "node2: its own name is the address 10.0.0.12"),
+    ],
+)
+def test_unusable_hostname_is_refused(own: str, hostname: str, found: str) -> None:
+    with pytest.raises(RankTableError) as caught:
+        merge_etc_hosts("", TABLE, own, hostname)
+    assert found in str(caught.value)
+    assert "hostnamectl set-hostname" in str(caught.value)
+
+
+def test_node_named_by_its_address_gets_only_its_hostname() -> None:
+    table = build_rank_table([{"name": "10.0.0.10", "address": "10.0.0.10", "slots": 1}])
+    assert merge_etc_hosts("", table, "10.0.0.10", "gpu") == f"{BEGIN}\n10.0.0.10 gpu\n{END}\n"
+    assert merge_etc_hosts("", table) == f"{BEGIN}\n{END}\n"

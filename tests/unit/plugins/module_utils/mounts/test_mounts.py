@@ -1,0 +1,447 @@
+"""Mount units, credential files and what failures mean; systemd's own tools check names and units."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ansible_collections.muster.training.plugins.module_utils._facts.commands import Output
+from ansible_collections.muster.training.plugins.module_utils._mounts import ensure, probe, systemd
+from ansible_collections.muster.training.plugins.module_utils._mounts.cifs import share_of
+from ansible_collections.muster.training.plugins.module_utils._mounts.driver import Kind, MountError, Wanted
+from ansible_collections.muster.training.plugins.module_utils._mounts.registry import KINDS
+from ansible_collections.muster.training.plugins.module_utils._mounts.unit import (
+    credentials_path,
+    environment_text,
+    mount_unit,
+    option_words,
+    unit_name,
+)
+from ansible_collections.muster.training.plugins.module_utils._mounts.units_on_node import (
+    MARK,
+    PROBE,
+    UNITS,
+    listing_of,
+)
+
+KEYS = {"access_key": "AKIAEXAMPLE", "secret_key": 'a b"c$d`e\\f#g,ü='}
+PATHS = [
+    "/mnt/data",
+    "/mnt/training-data",
+    "/srv/a b",
+    "/srv/ü/%h",
+    "/.hidden/.twice",
+    "/a_b:c.d",
+    "/mnt/$x'y\"z",
+    "/back\\slash",
+]
+LOGIN = {"username": "trainer", "password": "a, b'c\"d#e=ü%h ", "domain": "LAB"}
+SHARE = "\\\\10.64.92.2\\training data"
+EXAMPLES = {
+    "cifs": Wanted("/mnt/data", SHARE, {"seal": True, "port": 4450}, LOGIN, uid=1000, gid=1001),
+    "s3fs": Wanted("/mnt/data", "bucket:/a/b", {"url": "https://s3.us-east-1.amazonaws.com"}, KEYS, uid=1000, gid=1001),
+    "mount-s3": Wanted("/mnt/data", "bucket:/a/b", {"region": "us-east-1"}, KEYS, True, uid=1000, gid=1001),
+}
+
+
+by_systemd = pytest.mark.skipif(
+    not (shutil.which("systemd-escape") and shutil.which("systemd-analyze")), reason="judged by systemd: there is none"
+)
+
+
+def tool(*argv: str) -> str:
+    return subprocess.run(argv, check=True, capture_output=True, text=True).stdout.rstrip("\n")
+
+
+@by_systemd
+@pytest.mark.parametrize("path", PATHS)
+def test_units_are_named_as_systemd_names_them(path: str) -> None:
+    assert unit_name(path) == tool("systemd-escape", "--path", "--suffix=mount", path)
+
+
+@by_systemd
+@given(st.lists(st.text(st.characters(exclude_characters="/\0", exclude_categories=["Cs"]), min_size=1), min_size=1))
+def test_unit_name_of_any_path_matches_systemd(parts: list[str]) -> None:
+    path = "/" + "/".join(part for part in parts if part not in (".", ".."))
+    if path == "/" or len(path.encode()) > 60:
+        return
+    assert unit_name(path) == tool("systemd-escape", "--path", "--suffix=mount", path)
+
+
+@by_systemd
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_systemd_accepts_the_generated_units(name: str, path: str, tmp_path: Path) -> None:
+    example = EXAMPLES[name]
+    files = ensure.wanted_files(KINDS[name], Wanted(path, example.source, example.options, example.credentials))
+    unit = tmp_path / files.unit
+    unit.write_text(files.unit_text)
+    environment = {**os.environ, "SYSTEMD_UNIT_PATH": f"{tmp_path}:"}
+    done = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", str(unit)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    ours = [line for line in done.stderr.splitlines() if files.unit in line or str(tmp_path) in line]
+    assert ours == []
+
+
+@by_systemd
+def test_systemd_rejects_a_unit_with_the_wrong_name(tmp_path: Path) -> None:
+    """The check in the test above can fail."""
+    unit = tmp_path / "mnt-other.mount"
+    unit.write_text(mount_unit("/mnt/data", "x", "fuse", ["nofail"], 30))
+    done = subprocess.run(["systemd-analyze", "verify", "--man=no", unit], capture_output=True, text=True, check=False)
+    assert "Where= setting doesn't match unit name" in done.stderr
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_boot_does_not_wait_for_a_mount_unit(name: str) -> None:
+    lines = ensure.wanted_files(KINDS[name], EXAMPLES[name]).unit_text.splitlines()
+    options = next(line for line in lines if line.startswith("Options=")).partition("=")[2].split(",")
+    assert {"nofail", "_netdev"} <= set(options)
+    assert "WantedBy=remote-fs.target" in lines
+    assert {"After=network-online.target", "Wants=network-online.target", "TimeoutSec=30"} <= set(lines)
+    assert not [line for line in lines if re.match("RequiredBy=|Before=|WantedBy=(local-fs|multi-user)", line)]
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_units_contain_no_secrets(name: str) -> None:
+    files = ensure.wanted_files(KINDS[name], EXAMPLES[name])
+    assert not any(secret in files.unit_text for secret in (*KEYS.values(), LOGIN["username"], LOGIN["password"]))
+    assert files.credentials_file in files.unit_text
+    without = ensure.wanted_files(KINDS[name], Wanted("/mnt/data", EXAMPLES[name].source))
+    assert without.credentials_text == "" and without.credentials_file not in without.unit_text
+
+
+def test_credential_file_names_need_no_escaping() -> None:
+    names = [credentials_path(path) for path in PATHS]
+    assert len(set(names)) == len(PATHS)
+    assert all(re.fullmatch(r"/etc/muster/mounts/[A-Za-z0-9-]+\.credentials", name) for name in names)
+
+
+def test_environment_file_values_are_quoted() -> None:
+    assert environment_text({"A": 'a b"c$d`e\\f#g'}) == 'A="a b\\"c\\$d\\`e\\\\f#g"\n'
+
+
+def test_options_become_words_and_unset_ones_are_dropped() -> None:
+    assert option_words({"a": True, "b": False, "c": None, "d": 1, "e": "x"}) == ["a", "d=1", "e=x"]
+
+
+def test_s3fs_source_and_options() -> None:
+    kind = KINDS["s3fs"]
+    parts = kind.parts(EXAMPLES["s3fs"], "/c")
+    assert (parts.what, parts.fs_type, parts.environment_file) == ("bucket:/a/b", "fuse.s3fs", "/c")
+    assert {"rw", "uid=1000", "gid=1001", "url=https://s3.us-east-1.amazonaws.com"} <= set(parts.options)
+    assert "iam_role=auto" not in parts.options
+    assert "iam_role=auto" in kind.parts(Wanted("/m", "b"), "").options
+    assert "iam_role=auto" not in kind.parts(Wanted("/m", "b", {"public_bucket": 1}), "").options
+    assert "use_session_token" in kind.parts(Wanted("/m", "b", {}, {**KEYS, "session_token": "t"}), "/c").options
+    assert "retries=9" in kind.parts(Wanted("/m", "b", {"retries": 9}), "").options
+    assert "ro" in kind.parts(Wanted("/m", "b", read_only=True), "").options
+    assert kind.directories(Wanted("/m", "b", {"use_cache": "/var/cache/b"})) == ["/var/cache/b"]
+    assert kind.may_probe(Wanted("/m", "b")) and not kind.may_probe(Wanted("/m", "b", read_only=True))
+
+
+def test_cifs_source_and_options() -> None:
+    kind = KINDS["cifs"]
+    parts = kind.parts(EXAMPLES["cifs"], "/c")
+    assert (parts.what, parts.fs_type, parts.environment_file) == ("//10.64.92.2/training data", "cifs", "")
+    assert {"rw", "nosuid", "nodev", "uid=1000", "gid=1001", "seal", "port=4450", "credentials=/c"} <= set(
+        parts.options
+    )
+    assert {"file_mode=0755", "dir_mode=0755", "echo_interval=5"} <= set(parts.options)
+    assert not [word for word in parts.options if word.startswith(("vers", "user", "pass", "guest"))]
+    guest = kind.parts(
+        Wanted("/m", "//a/b", {"uid": 7, "file_mode": "0640", "seal": False}, read_only=True), ""
+    ).options
+    assert {"ro", "guest", "uid=7", "file_mode=0640"} <= set(guest) and "seal" not in guest and "rw" not in guest
+
+
+def test_password_is_written_verbatim_on_its_line() -> None:
+    text = KINDS["cifs"].credential_text(LOGIN)
+    assert text == f"username=trainer\npassword={LOGIN['password']}\ndomain=LAB\n"
+
+
+@pytest.mark.parametrize(
+    ("given", "share"),
+    [
+        ("//10.0.0.2/data", "//10.0.0.2/data"),
+        ("\\\\10.64.92.2\\sdvkpg3v2v", "//10.64.92.2/sdvkpg3v2v"),
+        ("\\10.64.92.2\\sdvkpg3v2v", "//10.64.92.2/sdvkpg3v2v"),  # in double quotes of YAML
+        (" //nas.lab/a b/sub/ ", "//nas.lab/a b/sub"),
+    ],
+)
+def test_share_notations_are_normalised(given: str, share: str) -> None:
+    assert share_of(given) == share
+    ensure.refuse(KINDS["cifs"], Wanted("/mnt/data", given))
+
+
+def test_mount_s3_source_and_options() -> None:
+    kind = KINDS["mount-s3"]
+    parts = kind.parts(EXAMPLES["mount-s3"], "/c")
+    assert (parts.what, parts.fs_type) == ("s3://bucket/a/b/", "mount-s3")
+    assert parts.options[:3] == ("_netdev", "nosuid", "nodev")  # required by mount-s3
+    assert {"ro", "uid=1000", "region=us-east-1"} <= set(parts.options) and "read-only" not in parts.options
+    assert "cache=/a\\,b" in kind.parts(Wanted("/m", "b", {"cache": "/a,b"}), "").options
+    assert kind.parts(Wanted("/m", "b"), "").what == "s3://b/"
+    assert not kind.may_probe(Wanted("/m", "b")), "what it writes it could not remove"
+    assert kind.may_probe(Wanted("/m", "b", {"allow-delete": True}))
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "said"),
+    [
+        ("s3fs", {"source": "s3://bucket"}, "without s3://"),
+        ("s3fs", {"source": "bucket:prefix"}, "as bucket:/prefix"),
+        ("s3fs", {"options": {"url": "http://a,b"}}, "without commas"),
+        ("s3fs", {"options": {"use_cache": "/a b"}}, "cannot hold"),
+        ("s3fs", {"credentials": {"access_key": "a"}}, "credentials without secret_key"),
+        ("s3fs", {"credentials": {**KEYS, "password": "x"}}, "credentials with password"),
+        ("s3fs", {"credentials": {**KEYS, "secret_key": "ab\n"}}, "secret_key has a control character"),
+        ("s3fs", {"path": "mnt/data"}, "an absolute path"),
+        ("s3fs", {"path": "/mnt/../data"}, "an absolute path"),
+        ("s3fs", {"path": "/"}, "an absolute path"),
+        ("s3fs", {"timeout": 0}, "5 to 300 seconds"),
+        ("mount-s3", {"options": {"read-only": True}}, "knows no option read-only"),
+        ("mount-s3", {"options": {"url": "x"}}, "knows no option url"),
+        ("mount-s3", {"options": {"allow-other": True, "allow-root": True}}, "exclude each other"),
+        ("mount-s3", {"options": {"cache": "/a b"}}, "cannot hold"),
+        ("cifs", {"source": "10.0.0.2/data"}, "//ADDRESS/SHARE"),
+        ("cifs", {"source": "//10.0.0.2"}, "//ADDRESS/SHARE"),
+        ("cifs", {"source": "//10.0.0.2/a,b"}, "without commas"),
+        ("cifs", {"credentials": {"password": "x"}}, "credentials without username"),
+        ("cifs", {"credentials": {"username": "x"}}, "credentials without password"),
+        ("cifs", {"credentials": KEYS}, "credentials with access_key, secret_key"),
+        ("cifs", {"credentials": {**LOGIN, "password": "x\n"}}, "password has a line break"),
+        ("cifs", {"credentials": {**LOGIN, "password": "ü" * 257}}, "password has 514 bytes"),
+        ("cifs", {"credentials": {**LOGIN, "username": "LAB\\me"}}, "a domain has its own place"),
+        ("cifs", {"credentials": {**LOGIN, "username": "a,b"}}, "comma"),
+        ("cifs", {"options": {"password": "x"}}, "Needed: credentials of the mount"),
+        ("cifs", {"options": {"ro": True}}, "Needed: read_only of the mount"),
+        ("cifs", {"options": {"sec,x": True}}, "there is no option 'sec,x'"),
+        ("cifs", {"options": {"sec": "ntlmssp,guest"}}, "without commas"),
+        ("cifs", {"options": {"file_mode": 420}}, "in quotes, as '0755'"),  # 0644 without quotes, to YAML
+        ("cifs", {"options": {"seal": True, "vers": 2.1}}, "seal encrypts from SMB 3 on"),
+    ],
+)
+def test_invalid_mount_is_refused_without_showing_secrets(name: str, change: dict[str, Any], said: str) -> None:
+    example = EXAMPLES[name]
+    given: dict[str, Any] = {"path": "/mnt/data", "source": "bucket", "credentials": KEYS}
+    if name == "cifs":
+        given |= {"source": example.source, "credentials": LOGIN}
+    with pytest.raises(MountError, match=re.escape(said)) as refused:
+        ensure.refuse(KINDS[name], Wanted(**{**given, **change}))
+    assert KEYS["secret_key"] not in str(refused.value) and LOGIN["password"] not in str(refused.value)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_mount_point_that_others_can_replace_is_refused(name: str, tmp_path: Path) -> None:
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open").chmod(0o777)
+    (tmp_path / "link").symlink_to("/mnt")
+    example = EXAMPLES[name]
+    for path in (tmp_path / "open" / "data", tmp_path / "link" / "data"):
+        with pytest.raises(MountError, match=f"root must not use {path}: .*Needed: a place that only root can change"):
+            ensure.refuse(KINDS[name], Wanted(str(path), example.source, example.options, example.credentials))
+
+
+def test_valid_mounts_are_accepted() -> None:
+    for name, wanted in EXAMPLES.items():
+        ensure.refuse(KINDS[name], wanted)
+
+
+# What s3fs 1.90 wrote into the journal
+CREDENTIALS_REFUSED = """
+curl.cpp:RequestPerform(2363): HTTP response code 403, returning EPERM. Body Text: <?xml version="1.0"?>
+<Error><Code>{}</Code><Message>{}</Message><RequestId>0</RequestId></Error>
+s3fs.cpp:s3fs_check_service(3575): Failed to connect by sigv4, so retry to connect by signature version 2.
+curl.cpp:RequestPerform(2363): HTTP response code 403, returning EPERM. Body Text: <?xml version="1.0"?>
+<Error><Code>AccessDenied</Code><Message>Access Denied</Message><RequestId>0</RequestId></Error>
+s3fs.cpp:s3fs_check_service(3590): invalid credentials(host=http://10.89.0.1:39893) - result of checking service.
+s3fs.cpp:s3fs_exit_fuseloop(3372): Exiting FUSE event loop due to errors
+"""
+NO_ANSWER = """
+curl.cpp:RequestPerform({}): ### CURLE_{}
+curl.cpp:RequestPerform(2533): ### giving up
+curl.cpp:CheckBucket(3421): Check bucket failed, S3 response:
+s3fs.cpp:s3fs_check_service(3597): unable to connect(host=http://nosuch.invalid) - result of checking service.
+"""
+
+
+# What mount.cifs of cifs-utils 7.0 and Linux 6.1 wrote
+CIFS_FAILED = """
+Mounting mnt-data.mount - //10.0.2.2/training-data by cifs...
+CIFS: Attempting to mount \\\\10.0.2.2\\training-data
+CIFS: Status code returned 0xc000006d {0}
+mount error({1}): x
+Refer to the mount.cifs(8) manual page (e.g. man mount.cifs) and kernel log messages (dmesg)
+mnt-data.mount: Mount process exited, code=exited, status=32/n/a
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "log", "cause", "remedy"),
+    [
+        ("s3fs", CREDENTIALS_REFUSED.format("SignatureDoesNotMatch", "x"), "secret key does not belong", "AWS_SECRET"),
+        ("s3fs", CREDENTIALS_REFUSED.format("InvalidAccessKeyId", "x"), "does not know the access key", "AWS_ACCESS"),
+        ("s3fs", CREDENTIALS_REFUSED.format("RequestTimeTooSkewed", "x"), "the clock of this node", "set-ntp true"),
+        ("s3fs", CREDENTIALS_REFUSED.format("AccessDenied", "x"), "denies these credentials", "s3:ListBucket"),
+        ("s3fs", CREDENTIALS_REFUSED.format("ExpiredToken", "x"), "expired", "temporary"),
+        (
+            "s3fs",
+            CREDENTIALS_REFUSED.format(
+                "AuthorizationHeaderMalformed", "the region 'a' is wrong; expecting 'us-east-1'"
+            ),
+            "lies in region us-east-1",
+            "set the region of the mount to us-east-1",
+        ),
+        ("s3fs", "s3fs_check_service(3593): bucket or key not found(host=http://h)", "no such bucket", "s3://"),
+        ("s3fs", NO_ANSWER.format(2411, "COULDNT_RESOLVE_HOST"), "cannot be resolved", "resolvectl"),
+        ("s3fs", NO_ANSWER.format(2416, "COULDNT_CONNECT"), "nothing answers", "curl -v"),
+        ("s3fs", "curl.cpp:RequestPerform(2426): ### CURLE_ABORTED_BY_CALLBACK", "did not answer in time", "curl -v"),
+        ("s3fs", "fuse: unknown option `nonsense=1'", "does not know the option nonsense", "remove nonsense"),
+        ("s3fs", "fuse: device not found, try 'modprobe fuse' first", "no FUSE", "--device /dev/fuse"),
+        ("s3fs", "There is no enough disk space for used as cache(or temporary) directory by s3fs.", "full", "room"),
+        ("mount-s3", "error: unexpected argument '--nonsense' found", "--nonsense", "mount-s3 --help"),
+        (
+            "cifs",
+            CIFS_FAILED.format("", 19) + "filesystem not supported by the system",
+            "cannot mount CIFS",
+            "modprobe",
+        ),
+        ("cifs", CIFS_FAILED.format("STATUS_LOGON_FAILURE", 13), "does not know this user", "username and password"),
+        ("cifs", CIFS_FAILED.format("STATUS_PASSWORD_EXPIRED", 13), "refuses this user (PASSWORD_EXPIRED)", "server"),
+        ("cifs", CIFS_FAILED.format("STATUS_ACCESS_DENIED", 13), "but not to this share", "right"),
+        ("cifs", CIFS_FAILED.format("", 13), "refuses this user", "username and password"),
+        (
+            "cifs",
+            CIFS_FAILED.format("VFS: BAD_NETWORK_NAME: \\\\10.0.2.2\\nosuch", 2),
+            "no share of this name",
+            "source",
+        ),
+        ("cifs", CIFS_FAILED.format("", 2), "or the share no such directory", "source"),
+        ("cifs", CIFS_FAILED.format("server share \\\\10.0.2.2\\training-data deleted", 11), "or no longer", "source"),
+        ("cifs", "mount error(111): could not connect to 10.0.2.2", "nothing listens", "the option port"),
+        ("cifs", "mount error(113): could not connect to 10.0.2.99", "no way from this node", "private network"),
+        ("cifs", "mount error(115): could not connect to 10.0.2.99", "does not answer", "firewall"),
+        ("cifs", CIFS_FAILED.format("", 112), "does not answer", "firewall"),
+        ("cifs", "it was not mounted within 30 s", "does not answer", "firewall"),
+        (
+            "cifs",
+            CIFS_FAILED.format("VFS: Dialect not supported by server. Consider", 95),
+            "version of SMB",
+            "remove vers",
+        ),
+        ("cifs", CIFS_FAILED.format("VFS: Encryption is not supported on share", 95), "seal", "remove seal"),
+        ("cifs", CIFS_FAILED.format("Unknown parameter 'nonsense'", 22), "the option nonsense", "remove nonsense"),
+        ("cifs", CIFS_FAILED.format("VFS: Unknown vers= option specified: 3.9", 22), "no version 3.9", "remove vers"),
+        ("cifs", CIFS_FAILED.format("", 22), "an option", "journalctl --dmesg"),
+        ("cifs", 'bad option uid="nosuch"', 'refuses the option uid="nosuch"', "man mount.cifs"),
+        ("cifs", "mount error: could not resolve address for nas.lab: Unknown error", "nas.lab", "address"),
+        ("cifs", "nothing can be written there: Permission denied", "may read the share", "read_only: true"),
+        ("cifs", "nothing can be written there: No space left on device", "the drive is full", "enlarge"),
+        (
+            "mount-s3",
+            "Error: Failed to create S3 client\n    1: Client error\n    2: No signing credentials available",
+            "no credentials",
+            "no-sign-request",
+        ),
+    ],
+)
+def test_known_failures_are_explained_with_a_remedy(name: str, log: str, cause: str, remedy: str) -> None:
+    found = KINDS[name].diagnose(log)
+    assert found is not None
+    assert cause in found[0] and remedy in found[1]
+    assert "{" not in found[0] + found[1]
+
+
+def test_cause_that_reaches_the_journal_late_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    heard = iter(["Mounting mnt-data.mount\n", "Mounting mnt-data.mount\n"])
+    late = "Mounting mnt-data.mount\ns3fs: no enough disk space for s3fs.\n"
+    monkeypatch.setattr(systemd, "call", lambda *_words, **_more: Output(1, "Job for mnt-data.mount failed."))
+    monkeypatch.setattr(systemd, "journal", lambda *_words: next(heard, late))
+    monkeypatch.setattr(systemd, "take_down", lambda *_words: None)
+    with pytest.raises(MountError, match="the disk of the cache directory is full"):
+        ensure.bring_up(KINDS["s3fs"], Wanted("/mnt/data", "bucket"), "mnt-data.mount")
+
+
+def test_unknown_journal_message_is_not_waited_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ensure, "LATEST_WORDS", 0.0)
+    monkeypatch.setattr(systemd, "journal", lambda *_words: "something new")
+    assert ensure.last_words(KINDS["s3fs"], "mnt-data.mount", 0.0) == "something new"
+
+
+def test_unknown_failure_is_quoted() -> None:
+    wanted = Wanted("/mnt/data", "bucket")
+    assert KINDS["s3fs"].diagnose("something new") is None
+    said = ensure.explain(KINDS["s3fs"], wanted, "it cannot be mounted", "one\n\nsomething new\n")
+    assert "one / something new" in said and "journalctl -u 'mnt-data.mount'" in said
+
+
+def test_listing_ignores_order_and_probe_files(tmp_path: Path) -> None:
+    names = ["b", "a", "ü", "c d"]
+    assert listing_of(names) == listing_of([*reversed(names), f"{PROBE}other-1"])
+    assert listing_of(names) != listing_of(names[1:])
+    assert listing_of(["ab"])["digest"] != listing_of(["a", "b"])["digest"]
+    for name in names:
+        (tmp_path / name).touch()
+    found = probe.prove(str(tmp_path), os.getuid(), os.getgid(), f"{PROBE}here", 10)
+    assert found == {"listing": listing_of(names), "probe": True}
+    assert sorted(os.listdir(tmp_path)) == sorted(names)
+
+
+def test_failed_proof_names_the_step(tmp_path: Path) -> None:
+    missing = probe.prove(str(tmp_path / "none"), os.getuid(), os.getgid(), "", 10)
+    assert (missing["step"], missing["errno"]) == ("stat", errno.ENOENT)
+    assert not probe.is_broken(missing)
+    (tmp_path / "file").touch()
+    assert probe.prove(str(tmp_path / "file"), os.getuid(), os.getgid(), "", 10)["step"] == "list"
+
+
+def test_unresponsive_mount_is_given_up_after_the_timeout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    monkeypatch.setattr(os, "stat", lambda _path: open(fifo).close())  # nobody ever writes there
+    found = probe.prove(str(tmp_path), os.getuid(), os.getgid(), "", 1)
+    assert found["hangs"] and probe.is_broken(found)
+
+
+def test_mount_that_cannot_be_unmounted_keeps_its_unit(monkeypatch: pytest.MonkeyPatch) -> None:
+    left = [{"source": "bucket", "type": "fuse.s3fs", "options": "rw"}]
+    done: list[str] = []
+    monkeypatch.setattr(probe, "mounted_at", lambda _path: left[0] if left else None)
+    monkeypatch.setattr(probe, "prove", lambda *_words: {"step": "stat", "errno": errno.ETIMEDOUT, "hangs": True})
+    monkeypatch.setattr(systemd, "read_text", lambda _path: MARK)
+    monkeypatch.setattr(systemd, "unit_state", lambda _unit: {"UnitFileState": "enabled"})
+    monkeypatch.setattr(systemd, "take_down", lambda *_words: done.append("take_down"))
+    monkeypatch.setattr(systemd, "must", lambda *words: done.append(words[-1]))
+    monkeypatch.setattr(systemd, "call", lambda *words: done.append(words[-1]))
+    monkeypatch.setattr(os, "unlink", done.append)
+    for absent in (False, True):
+        with pytest.raises(MountError, match=r"^/mnt/data does not answer, and is still mounted after .*\. Needed: "):
+            ensure.unmounted(KINDS["s3fs"], Wanted("/mnt/data", ""), False, absent)
+    assert done == ["take_down", "take_down"]
+    monkeypatch.setattr(systemd, "take_down", lambda *_words: left.clear())
+    assert ensure.unmounted(KINDS["s3fs"], Wanted("/mnt/data", ""), False, True)["changed"]
+    assert done[2:] == ["mnt-data.mount", f"{UNITS}/mnt-data.mount", "daemon-reload", "mnt-data.mount"]
+
+
+def test_kinds_are_complete() -> None:
+    for name, kind in KINDS.items():
+        assert isinstance(kind, Kind) and kind.name == name
+        assert kind.program and kind.role and kind.filesystem
+        for cause in kind.causes:
+            re.compile(cause.pattern)
+            assert cause.cause and cause.remedy

@@ -1,0 +1,598 @@
+"""What the role python_env does on a node without an index: locks, wheels, passing files on. All of it really runs."""
+
+from __future__ import annotations
+
+import base64
+import functools
+import hashlib
+import http.server
+import json
+import os
+import re
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from ansible_collections.muster.training.plugins.module_utils._code.compare import required_in
+from ansible_collections.muster.training.plugins.module_utils._detached.result_line import RESULT_MARK, Fault
+from ansible_collections.muster.training.plugins.module_utils._python_env import (
+    credentials,
+    environment,
+    file_server,
+    installed,
+    installers,
+    root_safety,
+    solve,
+    steps,
+)
+from ansible_collections.muster.training.plugins.module_utils._python_env import (
+    install as installing,
+)
+from ansible_collections.muster.training.plugins.module_utils._python_env.paths import Place, write
+from ansible_collections.muster.training.plugins.plugin_utils._node_call.call import FIRST_LINE, standard_input
+
+PYTHON = "{}.{}.{}".format(*sys.version_info[:3])
+
+
+@pytest.fixture
+def given(tmp_path: Path) -> dict[str, Any]:
+    return {
+        **dict.fromkeys(("requirements", "files", "editable", "find_links", "extra_index_urls", "options"), []),
+        **dict.fromkeys(("conda_packages", "conda_channels"), []),
+        **dict.fromkeys(("index_url", "url", "from", "conda_installer_url"), ""),
+        "directory": str(tmp_path / "muster"),
+        "manager": "venv",
+        "python": sys.executable,
+        "python_asked": "auto",
+        "space": 0,
+        "pip_version": "26.3",
+        "uv_version": "0.13.8",
+        "environment": {},
+        "project": {},
+        "layer": "base",
+        "order": 0,
+    }
+
+
+def make_wheel(directory: Path, name: str, version: str) -> Path:
+    """A wheel with one module."""
+    directory.mkdir(parents=True, exist_ok=True)
+    path = directory / f"{name}-{version}-py3-none-any.whl"
+    info = f"{name}-{version}.dist-info"
+    files = {
+        f"{name}.py": f"VERSION = {version!r}\n",
+        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
+        f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    }
+    record = "".join(f"{file},,\n" for file in [*files, f"{info}/RECORD"])
+    with zipfile.ZipFile(path, "w") as archive:
+        for file, text in {**files, f"{info}/RECORD": record}.items():
+            archive.writestr(file, text)
+    return path
+
+
+def lock_of(given: dict[str, Any], *names: str) -> dict[str, Any]:
+    place = Place(given)
+    files = [installers.stored(place, "wheel", f"{name}-1.0-py3-none-any.whl") for name in names]
+    return {
+        "layer": given["layer"],
+        "order": 0,
+        "key": "k",
+        "python": PYTHON,
+        "packages": [{"name": name, "version": "1.0"} for name in names],
+        "editable": [],
+        "files": files,
+    }
+
+
+def test_node_fetches_files_from_the_first_node_and_verifies_hashes(given: dict[str, Any], tmp_path: Path) -> None:
+    make_wheel(Path(given["directory"], "store"), "alpha", "1.0")
+    lock = lock_of(given, "alpha")
+    served = file_server.serve({**given, "address": "127.0.0.1", "token": "t0ken"})
+    assert "t0ken" not in str(served), "what a node answers can be shown"
+    served["url"] += "/t0ken"
+    peer = {**given, "directory": str(tmp_path / "peer"), "url": served["url"], "from": "node1"}
+    try:
+        installing.fetch(Place(peer), peer, lock)
+        got = tmp_path / "peer" / "store" / "alpha-1.0-py3-none-any.whl"
+        assert hashlib.sha256(got.read_bytes()).hexdigest() == lock["files"][0]["sha256"]
+
+        got.unlink()
+        lock["files"][0]["sha256"] = "0" * 64
+        with pytest.raises(Fault, match="Needed: sha256:0000"):
+            installing.fetch(Place(peer), peer, lock)
+        assert list(got.parent.iterdir()) == [], "what is not right is not kept"
+
+        for url in (served["url"] + "x/alpha-1.0-py3-none-any.whl", served["url"].rpartition("/")[0] + "/alpha"):
+            with pytest.raises(urllib.error.HTTPError, match="404"):
+                urllib.request.urlopen(url)
+    finally:
+        file_server.end(served)
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline:
+        try:
+            urllib.request.urlopen(served["url"]).close()
+        except OSError:
+            break
+        time.sleep(0.05)
+    else:
+        pytest.fail("the server has not ended")
+    with pytest.raises(Fault, match="node1 does not give alpha-1.0.*--tags firewall"):
+        installing.fetch(Place(peer), peer, lock)
+
+
+def test_missing_packages_are_those_locked_but_not_installed(given: dict[str, Any]) -> None:
+    make_wheel(Path(given["directory"], "store"), "alpha", "1.0")
+    make_wheel(Path(given["directory"], "store"), "beta", "1.0")
+    lock = lock_of(given, "alpha", "beta")
+    assert installing.check({**given, "lock": lock})["missing"] == ["alpha", "beta", "the environment"]
+    place = Place(given)
+    environment.make_environment(place, given, [])
+    site = next(Path(place.environment).glob("lib/python3*/site-packages"))
+    (site / "alpha-1.0.dist-info").mkdir()
+    (site / "Beta-2.0.dist-info").mkdir()
+    assert installed.missing_in(place, lock) == ["beta", "base"]
+    (site / "Beta-2.0.dist-info").rename(site / "beta-1.0.dist-info")
+    write(place.installed("base"), "k")
+    found = installing.check({**given, "lock": lock})
+    assert (found["missing"], found["python"], found["changed"]) == ([], lock["python"], False)
+    assert installing.install({**given, "lock": lock}) == {"changed": False}
+
+
+def test_python_that_auto_resolves_to_does_not_change_the_lock_key(given: dict[str, Any]) -> None:
+    """The environment keeps its Python, which later runs find there."""
+    place = Place(given)
+    key = solve.key_of(place, given)
+    assert solve.key_of(place, {**given, "python": "3.12"}) == key
+    assert solve.key_of(place, {**given, "python": "3.12", "python_asked": "3.12"}) != key
+
+
+def test_python_differing_from_the_first_node_is_refused(given: dict[str, Any]) -> None:
+    lock = {**lock_of(given), "python": "3.7.1"}
+    with pytest.raises(Fault, match=r"Python is .* here, but 3\.7\.1 on the first node"):
+        installing.check({**given, "lock": lock})
+
+
+def test_too_little_disk_space_is_reported_before_fetching(given: dict[str, Any]) -> None:
+    with pytest.raises(Fault, match=r"GB free\. Needed: 1000000000 GB for packages"):
+        installing.check({**given, "space": 1000000000, "lock": {}})
+
+
+def test_environment_that_somebody_else_made_is_left_alone(given: dict[str, Any]) -> None:
+    place = Place(given)
+    environment.venv_environment(place, given, [])
+    with pytest.raises(Fault, match="an environment that somebody else made"):
+        environment.make_environment(place, given, [])
+    assert os.path.exists(place.python)
+
+
+def test_half_made_environment_is_rebuilt(given: dict[str, Any]) -> None:
+    place = Place(given)
+    write(os.path.join(place.environment, "pyvenv.cfg"), "home = /nowhere\n")
+    environment.make_environment(place, given, [])
+    assert installed.version_in(place) == PYTHON
+
+
+def test_lock_is_reused_until_requirements_or_earlier_layers_change(given: dict[str, Any], tmp_path: Path) -> None:
+    place = Place(given)
+    requirements = tmp_path / "requirements.txt"
+    requirements.write_text("alpha\n")
+    given = {**given, "files": [str(requirements)], "layer": "job", "order": 20}
+    environment.make_environment(place, given, [])
+    lock = {"layer": "job", "order": 20, "key": solve.key_of(place, given), "packages": [], "files": []}
+    write(place.lock("job"), json.dumps(lock))
+    assert solve.look(given)["lock"] == lock
+    assert solve.look({**given, "requirements": ["numpy"]})["lock"] == {}
+
+    requirements.write_text("alpha>1\n")
+    assert solve.look(given)["lock"] == {}
+    requirements.write_text("alpha\n")
+    assert solve.look(given)["lock"] == lock
+
+    earlier = {"layer": "torch", "order": 10, "key": "", "packages": [{"name": "torch", "version": "1"}], "files": []}
+    write(place.lock("torch"), json.dumps(earlier))
+    assert solve.look(given)["lock"] == {}, "what comes earlier binds what comes later"
+    write(place.lock("torch"), json.dumps({**earlier, "order": 30}))
+    assert solve.look(given)["lock"] == lock
+
+
+@pytest.mark.parametrize(
+    "info, direct, pin",
+    [
+        ({"url": "https://host/a.whl"}, False, "Name==1.0"),
+        ({"url": "https://host/a.whl"}, True, "Name @ https://host/a.whl"),
+        (
+            {"url": "https://host/a", "vcs_info": {"vcs": "git", "commit_id": "abc"}},
+            True,
+            "Name @ git+https://host/a@abc",
+        ),
+    ],
+)
+def test_direct_urls_are_pinned_by_url_and_others_by_version(info: dict[str, Any], direct: bool, pin: str) -> None:
+    assert (
+        solve.pinned({"download_info": info, "is_direct": direct, "metadata": {"name": "Name", "version": "1.0"}})
+        == pin
+    )
+
+
+def test_wheel_for_this_platform_is_found_on_an_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = tmp_path / "uv" / "index.html"
+    page.parent.mkdir()
+    names = ["uv-0.13.8-py3-none-win_amd64.whl", "uv-0.13.80-py3-none-any.whl", "uv-0.13.8.tar.gz"]
+    names += [f"uv-0.13.8-py3-none-manylinux_2_17_{os.uname().machine}.manylinux2014_{os.uname().machine}.whl"]
+    page.write_text("".join(f'<a href="../files/{name}#sha256=ab{number}">x</a>' for number, name in enumerate(names)))
+    page.rename(tmp_path / "uv" / "page")
+    opened = credentials.opened
+    monkeypatch.setattr(installers, "opened", lambda url: opened(url + "page"))
+    url, digest = installers.wheel_on_index(f"file://{tmp_path}", "uv", "0.13.8")
+    assert url == f"file://{tmp_path}/files/{names[3]}"
+    assert digest == "ab3"
+    with pytest.raises(Fault, match="has no wheel of uv 9"):
+        installers.wheel_on_index(f"file://{tmp_path}", "uv", "9")
+    with pytest.raises(Fault, match="Needed: a package index. Set python_env_index_url"):
+        installers.wheel_on_index("file:///nowhere", "uv", "9")
+
+
+# --- Programs that fail -----------------------------------------------------------------------------------------------
+
+
+def ask(step: str, given: dict[str, Any], **variables: str) -> tuple[str, dict[str, Any]]:
+    """What a step prints for a person, and its answer, run as it is on a node."""
+    done = subprocess.run(
+        [sys.executable, "-c", FIRST_LINE],
+        input=standard_input("_python_env.steps", {**given, "step": step}, RESULT_MARK),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        env={**os.environ, **variables},
+        check=False,
+    )
+    text, _mark, answer = done.stdout.decode().rpartition(RESULT_MARK)
+    assert answer, done.stdout
+    return text, json.loads(answer)
+
+
+def put_pip(given: dict[str, Any], text: str) -> None:
+    """A pip that does as it is told here, where the script looks for one."""
+    store = Path(given["directory"], "store")
+    store.mkdir(parents=True, exist_ok=True)
+    with zipfile.ZipFile(store / f"pip-{given['pip_version']}-py3-none-any.whl", "w") as wheel:
+        wheel.writestr("pip/__main__.py", text)
+
+
+def test_failing_program_is_reported_with_its_own_output(given: dict[str, Any]) -> None:
+    put_pip(given, "print('ERROR: No matching distribution found for zzz==9'); raise SystemExit(1)")
+    text, answer = ask("solve", {**given, "requirements": ["zzz==9"]})
+    assert "ERROR: No matching distribution found for zzz==9" in text
+    failed = r"pip install --dry-run .* failed \(exit code 1\)\. Needed: .* Correct what it names below, in req"
+    assert answer["output_tells"] and re.search(failed, answer["fault"])
+    assert "above" not in answer["fault"]
+
+
+def test_settings_error_is_reported_without_program_output(given: dict[str, Any]) -> None:
+    _text, answer = ask("solve", {**given, "files": ["/srv/none.txt"]})
+    assert answer["output_tells"] is False and answer["fault"].startswith("there is no file /srv/none.txt. Needed: ")
+
+
+# --- Credentials ------------------------------------------------------------------------------------------------------
+
+
+def test_credentials_are_stripped_from_index_and_wheel_urls(given: dict[str, Any]) -> None:
+    asked = {
+        **given,
+        "index_url": "https://user:se%40cret@Index.host:8443/simple",
+        "extra_index_urls": ["http://token@extra.host/simple", "https://plain.host/simple"],
+        "requirements": [
+            "numpy",
+            "name @ https://user:se%40cret@index.host/a.whl",
+            "x @ git+https://user:t@git.host/x",
+        ],
+    }
+    shown, logins = credentials.take_credentials(asked)
+    assert shown["index_url"] == "https://Index.host:8443/simple"
+    assert shown["extra_index_urls"] == ["http://extra.host/simple", "https://plain.host/simple"]
+    assert shown["requirements"][:2] == ["numpy", "name @ https://index.host/a.whl"]
+    assert shown["requirements"][2] == asked["requirements"][2], "git has its own ways"
+    assert logins == {"index.host": ("user", "se@cret"), "extra.host": ("token", "")}
+    with pytest.raises(Fault, match=r"different credentials for b\.host\. Needed: one user") as found:
+        credentials.take_credentials({**given, "find_links": ["https://u:one1@b.host/", "https://u:two2@b.host/"]})
+    assert "one1" not in str(found.value) and "two2" not in str(found.value)
+    with pytest.raises(Fault, match="a space, a quotation mark or a backslash"):
+        credentials.take_credentials({**given, "index_url": "https://u:a%20b@host/"})
+
+
+class Index(http.server.SimpleHTTPRequestHandler):
+    """An index that asks who is there."""
+
+    def do_GET(self) -> None:
+        word = base64.b64encode(b"user:S3CR3T").decode()
+        if self.headers.get("Authorization") != f"Basic {word}":
+            self.send_error(401)
+            return
+        super().do_GET()
+
+    def log_message(self, *_words: Any) -> None:
+        """Nobody reads it."""
+
+
+@pytest.fixture
+def index(tmp_path: Path) -> Iterator[SimpleNamespace]:
+    """An index with a pip that prints what it is asked and who can see it; user:S3CR3T is let in."""
+    place = tmp_path / "index" / "pip"
+    make_wheel(place, "pip", "26.3")
+    (wheel,) = place.iterdir()
+    with zipfile.ZipFile(wheel, "a") as archive:
+        text = "import netrc, os, sys; print(sys.argv); path = os.environ['NETRC']\n"
+        text += "print(netrc.netrc(path).authenticators('127.0.0.1'), netrc.netrc(path).authenticators('own.host'))\n"
+        text += "print(oct(os.stat(path).st_mode & 0o777)); raise SystemExit(1)"
+        archive.writestr("pip/__main__.py", text)
+    digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
+    (place / "index.html").write_text(f'<a href="{wheel.name}#sha256={digest}">x</a>')
+    handler = functools.partial(Index, directory=str(tmp_path / "index"))
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield SimpleNamespace(port=server.server_address[1], page=place / "index.html")
+    server.shutdown()
+    server.server_close()
+
+
+def test_index_token_is_used_without_being_exposed(
+    given: dict[str, Any], index: SimpleNamespace, tmp_path: Path
+) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / ".netrc").write_text("machine own.host login me password mine\n")
+    address = f"http://user:S3CR3T@127.0.0.1:{index.port}"
+    text, answer = ask("solve", {**given, "index_url": address, "requirements": ["zzz"]}, HOME=str(home))
+    assert answer["output_tells"], (text, answer)
+    argv, *seen = text.splitlines()[-3:]
+    assert f"http://127.0.0.1:{index.port}" in argv and "S3CR3T" not in argv
+    assert seen[0].count("'user'") == seen[0].count("'S3CR3T'") == seen[0].count("'mine'") == 1
+    assert seen[1] == "0o600"
+    assert "S3CR3T" not in json.dumps(answer)
+    kept = [path for path in Path(given["directory"]).rglob("*") if path.is_file() and "env" not in path.parts]
+    assert kept and not [path for path in kept if b"S3CR3T" in path.read_bytes()], "nothing of it is left"
+
+    _text, refused = ask(
+        "solve", {**given, "directory": given["directory"] + "2", "index_url": address.replace("user:S3CR3T@", "")}
+    )
+    assert "401" in refused["fault"] and "Needed: a package index" in refused["fault"]
+
+
+# --- Whom root trusts -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def as_root(monkeypatch: pytest.MonkeyPatch) -> dict[str, os.stat_result]:
+    """Everything belongs to root, as far as lstat tells, but for what is put here: owners and modes by path."""
+    changed: dict[str, Any] = {}
+    lstat = os.lstat
+
+    def told(path: Any, **more: Any) -> Any:
+        info = lstat(path, **more)
+        wanted = {"st_uid": 0, "st_mode": info.st_mode & ~0o022, **changed.get(str(path), {})}
+        return SimpleNamespace(
+            **{name: getattr(info, name) for name in ("st_mode", "st_gid", "st_dev", "st_ino")} | wanted
+        )
+
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    monkeypatch.setattr("os.lstat", told)
+    return changed
+
+
+def test_root_runs_nothing_from_a_directory_that_others_can_change(
+    given: dict[str, Any], as_root: dict[str, Any], tmp_path: Path
+) -> None:
+    place = Place(given)
+    python = Path(place.python)
+    python.parent.mkdir(parents=True)
+    python.write_text("#!/bin/sh\n")
+    parent = str(tmp_path)
+    nobody, everybody, sticky = {"st_uid": 65534}, {"st_mode": 0o40777}, {"st_mode": 0o41777}
+    for path, change, word in (
+        (parent, nobody, "belongs to nobody, and root would run programs"),
+        (parent, everybody, "can be written by everybody"),
+        (place.root, nobody, "belongs to nobody"),
+        (place.root, sticky, "can be written by everybody"),
+        (place.python, nobody, "belongs to nobody"),
+        (place.environment, everybody, "can be written by everybody"),
+    ):
+        as_root[path] = change
+        with pytest.raises(Fault, match=f"^{re.escape(path)} {word}"):
+            steps.carry_out({**given, "step": "read_lock"})
+        as_root.clear()
+    as_root[parent] = sticky
+    steps.carry_out({**given, "step": "read_lock"})
+
+
+def test_link_in_the_path_is_checked_at_its_target(
+    given: dict[str, Any], as_root: dict[str, Any], tmp_path: Path
+) -> None:
+    (tmp_path / "foreign" / "muster").mkdir(parents=True)
+    (tmp_path / "way").symlink_to(tmp_path / "foreign")
+    as_root[str(tmp_path / "foreign")] = {"st_uid": 65534}
+    with pytest.raises(Fault, match="foreign belongs to nobody"):
+        root_safety.refuse_what_others_can_change(Place({**given, "directory": str(tmp_path / "way" / "muster")}))
+
+
+def test_ownership_is_checked_once_and_a_foreign_mark_is_not_trusted(
+    given: dict[str, Any], as_root: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = Place(given)
+    os.makedirs(place.store)
+    mark = Path(place.root, ".only-root")
+    root_safety.refuse_what_others_can_change(place)
+    genuine = mark.read_text()
+    monkeypatch.setattr("os.walk", lambda _top: pytest.fail("looked at again"))
+    root_safety.refuse_what_others_can_change(place)
+    monkeypatch.undo()
+
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    monkeypatch.setattr(
+        root_safety, "who_else_can_change", lambda path, **_more: "belongs to nobody" if path == place.store else ""
+    )
+    mark.write_text(genuine + "0")
+    with pytest.raises(Fault, match="store belongs to nobody"):
+        root_safety.refuse_what_others_can_change(place)
+
+
+def test_directory_ownership_is_not_checked_without_root(
+    given: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    os.makedirs(given["directory"], mode=0o777)
+    os.chmod(given["directory"], 0o777)
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    root_safety.refuse_what_others_can_change(Place(given))
+
+
+# --- Downloads whose hash is not known --------------------------------------------------------------------------------
+
+
+def test_root_downloads_nothing_without_a_known_hash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    source.write_text("x")
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    with pytest.raises(Fault, match=r"root would run what is in it\. Needed: its sha256 \(a setting\)"):
+        installers.download(source.as_uri(), str(target), "", "a setting")
+    assert not target.exists()
+    installers.download(source.as_uri(), str(target), hashlib.sha256(b"x").hexdigest(), "")
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    installers.download(source.as_uri(), str(target), "", "")
+    with pytest.raises(Fault, match="Needed: sha256:0000 "):
+        installers.download(source.as_uri(), str(target), "0000", "")
+    with pytest.raises(Fault, match="cannot be downloaded .* Needed: a server that this node reaches"):
+        installers.get("file:///nowhere", str(target), "00", "")
+
+
+def test_conda_installer_without_a_hash_is_refused(given: dict[str, Any], tmp_path: Path) -> None:
+    installer = tmp_path / "installer.sh"
+    installer.write_text("touch ran")
+    given = {**given, "manager": "conda", "conda_installer_url": installer.as_uri(), "conda_installer_sha256": ""}
+    with pytest.raises(Fault, match=r"Needed: its sha256 in python_env_conda_installer_sha256"):
+        environment.make_environment(Place(given), given, [])
+    kept = tmp_path / "kept.sh"
+    kept.write_text("something else that lay there")
+    digest = hashlib.sha256(installer.read_bytes()).hexdigest()
+    environment.get_conda_installer({**given, "conda_installer_sha256": digest}, str(kept))
+    assert kept.read_text() == "touch ran"
+
+
+def test_unneeded_packages_are_removed_unless_another_layer_needs_them(
+    given: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Path(given["directory"], "store")
+    for name in ("alpha", "beta", "gamma", "hand"):
+        make_wheel(store, name, "1.0")
+    place = Place(given)
+    environment.make_environment(place, given, [])
+    site = next(Path(place.environment).glob("lib/python3*/site-packages"))
+    (site / "hand-1.0.dist-info").mkdir()  # somebody's own, though the lock has it too
+    runs: list[list[str]] = []
+
+    def pip(words: list[str], **_options: Any) -> None:
+        runs.append(words[2:])
+        for word in words:
+            name = word.rpartition("/")[2].split("-")[0]
+            if words[2] == "uninstall" and (site / f"{word}-1.0.dist-info").exists():
+                (site / f"{word}-1.0.dist-info").rmdir()
+            elif words[2] == "install" and word.endswith(".whl"):
+                (site / f"{name}-1.0.dist-info").mkdir()
+
+    monkeypatch.setattr(installing, "run", pip)
+
+    def install(layer: str, key: str, *names: str) -> dict[str, Any]:
+        asked = {**given, "layer": layer}
+        lock = {**lock_of(asked, *names), "key": key}
+        found: dict[str, Any] = installing.check({**asked, "lock": lock})
+        done: dict[str, Any] = installing.install({**asked, "lock": lock})
+        assert found["unneeded"] == done["removed"], "so it is told beforehand"
+        return done
+
+    assert install("requirements", "1", "alpha", "beta", "gamma", "hand")["removed"] == []
+    assert install("deepspeed", "1", "beta")["removed"] == []
+    assert installing.check({**given, "lock": {}})["layers"] == ["requirements"]
+    done = install("requirements", "2", "gamma")
+    assert done["removed"] == ["alpha"] and runs[-1] == ["uninstall", "--yes", "alpha"]
+    assert done["notice"] == "alpha removed from all nodes, since nothing requires it any more"
+    assert install("requirements", "3")["removed"] == ["gamma"], "a list that is empty removes all"
+    assert installing.check({**given, "lock": {}})["layers"] == []
+    assert {path.name for path in site.glob("*.dist-info")} == {"beta-1.0.dist-info", "hand-1.0.dist-info"}
+
+    install("requirements", "4", "alpha")
+    write(place.installed("deepspeed"), "1")  # of a version that wrote the key alone
+    assert install("requirements", "5", "gamma")["removed"] == []
+
+
+# --- What anybody can read --------------------------------------------------------------------------------------------
+
+
+def test_lock_larger_than_a_command_line_argument_is_accepted(given: dict[str, Any]) -> None:
+    names = [f"package-{number}" for number in range(1500)]
+    lock = {
+        **{"layer": "base", "order": 0, "key": "k", "python": PYTHON, "editable": []},
+        "packages": [{"name": name, "version": "1.0"} for name in names],
+        "files": [{"kind": "wheel", "file": f"{name}-1.0-py3-none-any.whl", "sha256": "0" * 64} for name in names],
+    }
+    assert len(json.dumps(lock)) > 128 * 1024
+    _text, answer = ask("compare", {**given, "lock": lock})
+    assert answer["missing"] == [*names, "the environment"]
+
+
+# --- What the project requires ----------------------------------------------------------------------------------------
+
+
+PROJECT = {"file": "requirements.txt", "main": "requirements.txt", "digest": "d1"}
+
+
+def test_project_requirements_are_written_privately_and_removed_later(given: dict[str, Any]) -> None:
+    texts = {"requirements.txt": "-r more/a.txt\n", "more/a.txt": "six\n"}
+    place = Place(given)
+    (main,) = solve.project_files(place, {**given, "project": {**PROJECT, "texts": texts}})
+    assert Path(main).read_text() == texts["requirements.txt"]
+    assert (Path(main).parent / "more" / "a.txt").read_text() == "six\n"
+    assert Path(main).parent.stat().st_mode & 0o077 == 0
+    assert solve.project_files(place, given) == [] and not Path(main).exists()
+
+
+def test_lock_key_changes_with_the_project_requirements(given: dict[str, Any]) -> None:
+    place = Place(given)
+    keys = [solve.key_of(place, {**given, "project": one}) for one in ({}, PROJECT, {**PROJECT, "digest": "d2"})]
+    assert len(set(keys)) == 3
+
+
+def test_digest_of_installed_project_requirements_is_recorded(
+    given: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = Place(given)
+    environment.make_environment(place, given, [])
+    monkeypatch.setattr(installing, "run", lambda words, **_options: None)
+    given = {**given, "layer": "requirements"}
+    installing.install({**given, "lock": {**lock_of(given), "project": "d1"}})
+    assert required_in(place.python) == "d1"
+    installing.install({**given, "lock": {**lock_of(given), "key": "of one that kept none"}})
+    assert required_in(place.python) == ""
+
+
+@pytest.mark.parametrize(
+    ("line", "refused"),
+    [("torch==2.4.0", True), ("torch == 2.13", True), ("torch==2.13.0", False), ("torch>=2", False)],
+)
+def test_project_pinning_another_torch_is_refused_with_the_setting(
+    line: str, refused: bool, given: dict[str, Any]
+) -> None:
+    asked = {**given, "project": {**PROJECT, "texts": {"requirements.txt": f"six\n{line}\ntorchvision==0.1\n"}}}
+    solve.check_torch(asked, {})
+    if not refused:
+        solve.check_torch(asked, {"torch": {"version": "2.13.0+cpu"}})
+        return
+    with pytest.raises(Fault, match="torch 2.13.0.cpu was installed before it.*pytorch_version to 2"):
+        solve.check_torch(asked, {"torch": {"version": "2.13.0+cpu"}})

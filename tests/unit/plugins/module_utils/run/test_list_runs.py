@@ -1,0 +1,67 @@
+"""The runs of a node: listed, and removed where they are over."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ansible_collections.muster.training.plugins.module_utils._run import list_runs
+from tests.unit.supervised import Run, end_by_force, eventually, make_run
+
+
+def on_node(run: Run, *remove: str, check: bool = False) -> dict[str, Any]:
+    return list_runs.main(run.request(0, remove=list(remove), check=check))
+
+
+def over(directory: Path, run_id: str, state: str) -> Run:
+    """A run on this node that has come to this state, and has written 1000 bytes besides."""
+    run = make_run(directory, [["/bin/true"]], run_id=run_id)
+    node = run.node(0)
+    node.mkdir(parents=True)
+    (node / "plan.json").write_text(json.dumps(run.plans[0]))
+    (node / "status.json").write_text(json.dumps({"state": state, "message": "", "since": 5.0}))
+    (node / "launcher.log").write_text("x" * 1000)
+    return run
+
+
+def test_runs_are_listed_and_those_named_are_removed(tmp_path: Path) -> None:
+    run = over(tmp_path, "first", "succeeded")
+    over(tmp_path, "second", "running")  # whose supervisor is gone
+    answer = on_node(run)
+    assert {one["run_id"]: one["state"] for one in answer["runs"]} == {"first": "succeeded", "second": "died"}
+    assert all(one["size"] > 1000 and not one["alive"] for one in answer["runs"])
+    assert answer["removed"] == [] and not answer["changed"]
+
+    assert on_node(run, "first", check=True)["removed"] == ["first"]
+    assert run.node(0).is_dir()
+    answer = on_node(run, "first", "nosuch", "../second")
+    assert (answer["changed"], answer["removed"]) == (True, ["first"])
+    assert not run.node(0).parent.exists() and [one["run_id"] for one in answer["runs"]] == ["second"]
+
+
+def test_live_run_is_not_removed(tmp_path: Path) -> None:
+    run = make_run(tmp_path, [["/bin/sleep", "300"]])
+    run.start(0)
+    try:
+        eventually(lambda: on_node(run)["runs"][0]["alive"])
+        answer = on_node(run, run.run_id)
+        assert (answer["changed"], answer["removed"]) == (False, [])
+        assert answer["runs"][0]["state"] in ("starting", "running") and run.node(0).is_dir()
+    finally:
+        end_by_force(run)
+
+
+def test_run_directory_that_cannot_be_removed_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = over(tmp_path, "first", "succeeded")
+
+    def refuse(path: str) -> None:
+        raise PermissionError(13, "Permission denied", path)
+
+    monkeypatch.setattr(shutil, "rmtree", refuse)
+    assert on_node(run, "first") == {
+        "error": f"cannot remove {run.node(0)}: Permission denied; check who owns it on this node"
+    }

@@ -1,0 +1,912 @@
+"""A node's side of training_run: what it reads, recognises and asks of systemd."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import grp
+import io
+import json
+import os
+import pwd
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ansible_collections.muster.training.plugins.action.training_run import supervisor_files
+from ansible_collections.muster.training.plugins.module_utils._run import dispatch as run_requests
+from ansible_collections.muster.training.plugins.module_utils._run import find_runs as run_runs
+from ansible_collections.muster.training.plugins.module_utils._run import identity as run_identity
+from ansible_collections.muster.training.plugins.module_utils._run import running_supervisors as run_alive
+from ansible_collections.muster.training.plugins.module_utils._run import secrets as run_secrets
+from ansible_collections.muster.training.plugins.module_utils._run import start as run_start
+from ansible_collections.muster.training.plugins.module_utils._run import status as run_status
+from ansible_collections.muster.training.plugins.module_utils._run import stop as run_stop
+from ansible_collections.muster.training.plugins.module_utils._run import unit as run_unit
+from ansible_collections.muster.training.plugins.module_utils._run import watch as run_watch
+from ansible_collections.muster.training.plugins.module_utils._run.identity import RunError
+from ansible_collections.muster.training.plugins.plugin_utils._node_call.call import FIRST_LINE, MARK, standard_input
+from tests.unit.supervised import end_by_force, eventually, make_run
+
+# --- Reading logs -----------------------------------------------------------------------------------------------------
+
+
+def test_only_whole_lines_are_read_while_a_log_may_grow(tmp_path: Path) -> None:
+    log, cursors = tmp_path / "log", dict[str, int]()
+    assert run_watch.read_new(str(log), cursors, False) == ""
+    log.write_text("one\ntw")
+    assert run_watch.read_new(str(log), cursors, False) == "one\n"
+    assert run_watch.read_new(str(log), cursors, False) == ""
+    log.write_text("one\ntwo\nthr")
+    assert run_watch.read_new(str(log), cursors, False) == "two\n"
+    assert run_watch.read_new(str(log), cursors, True) == "thr"
+    assert run_watch.read_new(str(log), cursors, True) == ""
+
+
+def test_invalid_utf8_in_a_log_is_replaced(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_bytes(b"a\xffb\n")
+    assert run_watch.read_new(str(log), {}, False) == "a\ufffdb\n"
+
+
+def test_a_line_longer_than_an_answer_comes_in_pieces(tmp_path: Path) -> None:
+    log, cursors = tmp_path / "log", dict[str, int]()
+    log.write_bytes(b"x" * (2 * run_watch.CHUNK + 5))
+    assert len(run_watch.read_new(str(log), cursors, False)) == run_watch.CHUNK
+    assert len(run_watch.read_new(str(log), cursors, False)) == run_watch.CHUNK
+    assert run_watch.read_new(str(log), cursors, False) == ""
+    assert run_watch.read_new(str(log), cursors, True) == "xxxxx"
+
+
+@given(st.lists(st.text(st.sampled_from("ab\n\r\u00e9"), max_size=30), max_size=8), st.integers(4, 40))
+def test_log_is_read_without_loss_or_duplication(pieces: list[str], chunk: int) -> None:
+    before = run_watch.CHUNK
+    run_watch.CHUNK = chunk
+    log = Path(f"/tmp/muster-unit-log-{os.getpid()}")
+    try:
+        got, cursors = "", dict[str, int]()
+        with open(log, "w", encoding="utf-8", newline="") as stream:
+            for piece in pieces:
+                stream.write(piece)
+                stream.flush()
+                got += run_watch.read_new(str(log), cursors, False)
+        while True:
+            more = run_watch.read_new(str(log), cursors, True)
+            if not more:
+                break
+            got += more
+    finally:
+        run_watch.CHUNK = before
+        log.unlink(missing_ok=True)
+    if "\ufffd" not in got:  # a letter of two bytes may fall between two pieces of an endless line
+        assert got == "".join(pieces)
+
+
+# --- Watching ---------------------------------------------------------------------------------------------------------
+
+
+def watch(run: Any, cursors: dict[str, int] | None = None) -> dict[str, Any]:
+    request = run.request(0, cursors=cursors or {}, wait=0.0, local_rank=0)
+    answer: dict[str, Any] = run_watch.watch(request)
+    return answer
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["step\n", "\U0001f4a5" * 30 + "\n", "x" * 200000 + "\n", "x" * 100000 + "\n" + "x" * 200000 + "\n"],
+    ids=["short", "of four bytes a letter", "long", "short and long"],
+)
+def test_long_log_of_an_ended_run_is_read_to_its_end(tmp_path: Path, line: str) -> None:
+    """Even if the run has ended: the rest comes with the next answers."""
+    run = make_run(tmp_path, [["/bin/true"]])
+    node = run.node(0)
+    node.mkdir(parents=True)
+    (node / "plan.json").write_text(json.dumps(run.plans[0]))
+    (node / "status.json").write_text('{"state": "succeeded", "message": ""}')
+    written = line * (3 * run_watch.CHUNK // len(line.encode()) + 1)
+    (node / "launcher.log").write_text(written, encoding="utf-8")
+    got, cursors = "", dict[str, int]()
+    for _answer in range(10):
+        answer = watch(run, cursors)
+        got += "".join(answer["outputs"].values())
+        cursors = answer["cursors"]
+        if not answer["active"]:
+            break
+    assert not answer["active"]
+    assert got == written
+
+
+@pytest.mark.parametrize("line", ["step\n" + 40 * "x" + "\n", "x"], ids=["lines", "one line without an end"])
+def test_watcher_far_behind_skips_to_the_end_but_keeps_all_results(tmp_path: Path, line: str) -> None:
+    run = make_run(tmp_path, [["/bin/true"]])
+    node = run.node(0)
+    node.mkdir(parents=True)
+    (node / "plan.json").write_text(json.dumps(run.plans[0]))
+    (node / "status.json").write_text('{"state": "succeeded", "message": ""}')
+    filling = line * (40 * 2**20 // len(line))
+    reports = [f'MUSTER_RESULT {{"accuracy": {number}}}\n' for number in range(3)]
+    log = node / "launcher.log"
+    log.write_text(f"first\n{reports[0]}{reports[1]}{filling}\n{reports[2]}{filling}the end")
+    answers, cursors = list[dict[str, Any]](), dict[str, int]()
+    while not answers or answers[-1]["active"]:
+        answers.append(watch(run, cursors))
+        cursors = answers[-1]["cursors"]
+    got = "".join(text for answer in answers for text in answer["outputs"].values())
+    assert got.startswith("".join(reports)) and got.endswith("xthe end" if line == "x" else "x\nthe end")
+    assert "first" not in got and len(answers) <= 3
+    left_out = sum(answer["left_out"].get(str(log), 0) for answer in answers)
+    assert left_out + len(got) == log.stat().st_size + len("".join(reports))
+    if line != "x":
+        assert set(got.removeprefix("".join(reports)).splitlines()) <= {"step", 40 * "x", "the end"}, "whole lines"
+
+
+def test_silence_is_the_age_of_the_newest_log(tmp_path: Path) -> None:
+    older, newer = tmp_path / "older", tmp_path / "newer"
+    for path, age in ((older, 400), (newer, 300)):
+        path.touch()
+        os.utime(path, (time.time() - age,) * 2)
+    silence = run_status.silence_of([str(older), str(newer), str(tmp_path / "none")])
+    assert silence is not None and 300 <= silence < 400
+    assert run_status.silence_of([str(tmp_path / "none")]) is None
+    os.utime(newer, (time.time() + 9000,) * 2)
+    assert run_status.silence_of([str(newer)]) == 0
+
+
+def test_each_attempt_is_shown_to_its_end_before_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_watch, "CHUNK", 8)
+    run = make_run(tmp_path, [["/bin/true"]])
+    run.plans[0]["rank_logs"] = "torchrun"
+    node = run.node(0)
+    for attempt in range(3):
+        logs = node / "ranks" / "first" / f"attempt_{attempt}" / "0"
+        logs.mkdir(parents=True)
+        (logs / "stdout.log").write_text(f"a{attempt}\n" * 7 + "no line end")
+        (logs / "stderr.log").write_text(f"e{attempt}\n")
+    (node / "plan.json").write_text(json.dumps(run.plans[0]))
+    (node / "status.json").write_text('{"state": "succeeded", "message": ""}')
+    got, cursors, active = "", dict[str, int](), True
+    while active:
+        answer = watch(run, cursors)
+        got += "".join(answer["outputs"].values())
+        cursors, active = answer["cursors"], answer["active"]
+    ends = [got.index(f"e{attempt}") for attempt in range(3)]
+    assert got.count("no line end") == 3
+    for attempt in range(1, 3):
+        assert ends[attempt - 1] < got.index(f"a{attempt}"), got
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("step 1\n10%\r20%\r 30%", "30%"),
+        ("step 1\n", ""),
+        ("step 1\n" + "x" * 9000 + "\r 99%\r", "99%"),
+        ("", ""),
+    ],
+)
+def test_unfinished_last_line_is_shown(tmp_path: Path, text: str, shown: str) -> None:
+    log = tmp_path / "stderr.log"
+    log.write_text(text, newline="")
+    cursors: dict[str, int] = {}
+    run_watch.read_new(str(log), cursors, False)
+    assert run_watch.unfinished(str(log), cursors) == shown
+    assert run_watch.unfinished(str(tmp_path / "none"), cursors) == ""
+
+
+def test_a_run_whose_supervisor_is_gone_has_died(tmp_path: Path) -> None:
+    run = make_run(tmp_path, [["/bin/true"]])
+    node = run.node(0)
+    node.mkdir(parents=True)
+    (node / "plan.json").write_text(json.dumps(run.plans[0]))
+    (node / "status.json").write_text('{"state": "running", "message": "", "since": 5.0}')
+    answer = watch(run)
+    assert not answer["active"] and answer["status"]["state"] == "died" and answer["result"] is None
+    found = run_status.read(run.request(0, wait=0))["run"]
+    assert (found["state"], found["since"], found["ranks"]) == ("died", 5.0, [0])
+    assert "the supervisor died" in found["message"]
+
+
+def test_missing_run_is_reported(tmp_path: Path) -> None:
+    run = make_run(tmp_path, [["/bin/true"]])
+    with pytest.raises(RunError, match=f"there is no run {run.run_id} on this node"):
+        watch(run)
+    assert run_status.read(run.request(0, wait=0)) == {"changed": False, "run": None}
+    assert run_requests.main(run.request(0, operation="watch", cursors={}, wait=0, local_rank=0)) == {
+        "error": f"there is no run {run.run_id} on this node"
+    }
+
+
+def test_newest_run_is_used_if_none_is_named(tmp_path: Path) -> None:
+    runs = [make_run(tmp_path, [["/bin/true"]], run_id=run_id) for run_id in ("b", "a", "c")]
+    for age, run in enumerate(runs):
+        node = run.node(0)
+        node.mkdir(parents=True)
+        (node / "plan.json").write_text(json.dumps(run.plans[0]))
+        os.utime(node / "plan.json", (1000 - age, 1000 - age))
+    request = {**runs[0].request(0, wait=0), "run_id": ""}
+    assert run_status.read(request)["run"]["run_id"] == "b"
+    assert run_status.read({**request, "node": "another"})["run"] is None
+
+
+# --- Who is alive -----------------------------------------------------------------------------------------------------
+
+SLEEP = "import sys, time; print('up', flush=True); time.sleep(600)"
+Starter = Callable[..., int]
+
+
+@pytest.fixture
+def start() -> Iterator[Starter]:
+    """Starts a process whose command line ends with the given words."""
+    processes: list[subprocess.Popen[str]] = []
+
+    def starter(*words: str, environment: dict[str, str] | None = None, user: str = "") -> int:
+        python = "/usr/bin/python3" if user else sys.executable  # ours may lie where others see nothing
+        process = subprocess.Popen(
+            [python, "-c", SLEEP, *words],
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, **(environment or {})},
+            user=user or None,
+            cwd="/",
+        )
+        processes.append(process)
+        assert process.stdout is not None and process.stdout.readline() == "up\n"
+        return process.pid
+
+    yield starter
+    for process in processes:
+        process.kill()
+        process.communicate()
+
+
+def seen(pid: int) -> dict[str, Any] | None:
+    return next((one for one in run_alive.supervisors() if one["pid"] == pid), None)
+
+
+@pytest.mark.parametrize("directory", ["/runs/first/node0", "/my runs/é/first/node12"])
+@pytest.mark.parametrize("guard", [False, True])
+def test_supervisors_and_guards_are_recognised_by_command_line(start: Starter, directory: str, guard: bool) -> None:
+    words = [f"{directory}/supervisor.py", *(["--guard"] if guard else []), directory, "first", "10.0.0.9"]
+    pid = start(*words)
+    assert seen(pid) == {"run_id": "first", "address": "10.0.0.9", "directory": directory, "pid": pid}
+    assert run_alive.is_alive(directory)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        (),
+        ("/runs/first/node0/supervisor.py",),
+        ("/runs/first/node0", "first", "10.0.0.9"),
+        ("/runs/first/node0/supervisor.py", "runs/first/node0", "first", "10.0.0.9"),
+        ("/runs/first/node0/supervisor.py", "/runs/first/node0", "second", "10.0.0.9"),
+        ("/runs/first/node0/train.py", "/runs/first/node0", "first", "10.0.0.9"),
+        ("/runs/first/node0/supervisor.py", "/runs/first/node0", "first", "10.0.0.9", "more"),
+        ("--guard", "/runs/first/node0"),
+    ],
+)
+def test_other_processes_are_not_taken_for_supervisors(start: Starter, words: tuple[str, ...]) -> None:
+    assert seen(start(*words)) is None
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can start a process of another user")
+@pytest.mark.parametrize("directory", ["the user's", "a private one of the user's", "hers", "a private one", "none"])
+def test_process_counts_as_supervisor_only_in_its_own_users_directories(
+    start: Starter, monkeypatch: pytest.MonkeyPatch, directory: str
+) -> None:
+    """The words of a command line are anybody's to choose."""
+    nobody, daemon = pwd.getpwnam("nobody"), pwd.getpwnam("daemon")
+    with tempfile.TemporaryDirectory() as made:
+        os.chmod(made, 0o755)
+        node = Path(made, "runs", "ghost", "node0")
+        if directory != "none":
+            node.mkdir(parents=True)
+        owner = nobody if "user's" in directory else daemon
+        for path in Path(made).rglob("*"):
+            os.chown(path, owner.pw_uid, owner.pw_gid)
+            path.chmod(0o700 if "private" in directory else 0o755)
+        pid = start(f"{node}/supervisor.py", str(node), "ghost", "10.0.0.9", user="nobody")
+        (Path(made) / "supervisor.json").write_text("")
+        monkeypatch.setattr(run_alive, "read_json", lambda _path: {"pid": pid})
+        os.seteuid(daemon.pw_uid)  # whose run somebody else pretends to have
+        try:
+            found = seen(pid) is not None
+            assert found == run_alive.is_alive(str(node)) == ("user's" in directory)
+        finally:
+            os.seteuid(0)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can start a process of another user")
+def test_stop_leaves_another_users_process_alone(tmp_path: Path, start: Starter) -> None:
+    """The process claims to be this run's supervisor."""
+    run = make_run(tmp_path, [["/bin/true"]])
+    run.node(0).mkdir(parents=True)
+    plan = run.node(0) / "plan.json"
+    plan.write_text(json.dumps(run.plans[0]))
+    pid = start("/x/supervisor.py", str(run.node(0)), run.run_id, "10.0.0.9", user="nobody")
+    assert run_stop.stop(run.request(0)) == {"changed": False, "stopped": []}
+    assert Path(f"/proc/{pid}").exists()
+
+
+def test_processes_of_a_run_are_found_by_their_environment(start: Starter) -> None:
+    mine = start(environment={"MUSTER_RUN_DIRECTORY": "/runs/first/node1"})
+    others = start(environment={"MUSTER_RUN_DIRECTORY": "/runs/first/node10"})
+    eventually(lambda: mine in run_alive.marked_processes("/runs/first/node1"))
+    assert others not in run_alive.marked_processes("/runs/first/node1")
+    assert os.getpid() not in run_alive.marked_processes("/runs/first/node1")
+
+
+# --- Starting ---------------------------------------------------------------------------------------------------------
+
+
+def test_run_id_that_is_taken_is_refused(tmp_path: Path) -> None:
+    run = make_run(tmp_path, [["/bin/true"]])
+    run.node(0).mkdir(parents=True)
+    with pytest.raises(RunError, match=f"run_id {run.run_id} is taken: {run.node(0)} exists on this node"):
+        run.start()
+
+
+def test_run_directory_that_cannot_be_created_is_reported(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    run = make_run(tmp_path / "file", [["/bin/true"]])
+    with pytest.raises(RunError, match="cannot make the run directory .*file"):
+        run.start()
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    """A directory to which every account finds the way."""
+    with tempfile.TemporaryDirectory() as made:
+        os.chmod(made, 0o755)
+        yield Path(made)
+
+
+ROOT_ONLY = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a directory to another user")
+
+
+@ROOT_ONLY
+@pytest.mark.parametrize(
+    ("where", "mode", "owner", "told"),
+    [
+        ("race9", 0o777, "nobody", "race9 was not made by root, or other accounts can write to it"),
+        ("race9", 0o755, "nobody", "race9 was not made by root, or other accounts can write to it"),
+        ("race9", 0o777, "root", "race9 was not made by root, or other accounts can write to it"),
+        ("race9", 0o1777, "root", "race9 was not made by root, or other accounts can write to it"),
+        ("race9", 0o775, "root", "race9 was not made by root, or other accounts can write to it"),
+        ("", 0o755, "nobody", "runs belongs to nobody: "),
+        ("", 0o777, "root", "other accounts can write .*/runs: .* Choose another launch_node_directory, or .*: chmod"),
+        ("", 0o775, "root", "other accounts can write .*/runs: "),
+        ("..", 0o755, "nobody", "above belongs to nobody: "),
+        ("..", 0o777, "root", "other accounts can write .*/above: "),
+    ],
+)
+def test_run_is_refused_where_another_account_could_replace_its_program(
+    place: Path, where: str, mode: int, owner: str, told: str
+) -> None:
+    run = make_run(place / "above" / "runs", [["/bin/true"]], run_id="race9")
+    (run.directory / "race9").mkdir(parents=True, mode=0o700)
+    changed = (run.directory / where).resolve()
+    changed.chmod(mode)
+    entry, group = pwd.getpwnam(owner), grp.getgrnam("nogroup")
+    os.chown(changed, entry.pw_uid, group.gr_gid)
+    with pytest.raises(RunError, match=told):
+        run.start()
+    assert list((run.directory / "race9").iterdir()) == []
+
+
+@ROOT_ONLY
+@pytest.mark.parametrize("owner", ["nobody", "root"])
+def test_link_to_the_run_directory_must_belong_to_root_or_the_user(place: Path, owner: str) -> None:
+    (place / "disk").mkdir()
+    (place / "scratch").symlink_to("disk")
+    os.chown(place / "scratch", pwd.getpwnam(owner).pw_uid, -1, follow_symlinks=False)
+    run = make_run(place / "scratch" / "runs", [["/bin/true"]])
+    if owner == "root":
+        run.start()
+        run.wait_for("succeeded")
+        run.wait_until_gone()
+    else:
+        with pytest.raises(RunError, match="scratch belongs to nobody: "):
+            run.start()
+        assert list((place / "disk").iterdir()) == []
+
+
+@ROOT_ONLY
+def test_a_run_starts_in_a_directory_with_the_sticky_bit(place: Path) -> None:
+    run = make_run(place, [["/bin/true"]])
+    place.chmod(0o1777)
+    run.start()
+    run.wait_for("succeeded")
+    run.wait_until_gone()
+
+
+@ROOT_ONLY
+def test_run_directory_of_another_account_is_ignored(place: Path) -> None:
+    """What lies there may lead anywhere: `stop` would be written through a link, secrets removed through one."""
+    run = make_run(place, [["/bin/true"]], run_id="theirs")
+    run.node(0).mkdir(parents=True)
+    (run.node(0) / "plan.json").write_text(json.dumps(run.plans[0]))
+    (run.node(0) / "token").write_text("ours")
+    assert run_status.read(run.request(0, wait=0))["run"] is not None
+    nobody = pwd.getpwnam("nobody").pw_uid
+    os.chown(run.node(0).parent, nobody, -1)
+    assert run_status.read(run.request(0, wait=0))["run"] is None
+    assert run_stop.stop(run.request(0))["stopped"] == []
+    long_ago = time.time() - 2 * run_start.LEFT_BEHIND
+    os.utime(run.node(0) / "token", (long_ago, long_ago))
+    run_start.remove_old_secrets(run.request(0), [])
+    assert (run.node(0) / "token").exists()
+
+
+def test_supervisor_that_cannot_be_started_is_reported() -> None:
+    with pytest.raises(RunError, match="cannot start the supervisor with /nowhere/python: .*No such file"):
+        run_start.spawn_detached(["/nowhere/python", "x"])
+
+
+def test_detached_start_does_not_reap_other_children() -> None:
+    other = os.fork()
+    if other == 0:
+        os._exit(7)
+    os.waitid(os.P_PID, other, os.WEXITED | os.WNOWAIT)
+    run_start.spawn_detached(["/bin/true"])
+    assert os.waitstatus_to_exitcode(os.waitpid(other, 0)[1]) == 7
+
+
+def test_repeated_start_changes_nothing_and_another_plan_is_refused(tmp_path: Path) -> None:
+    run = make_run(tmp_path, [["/bin/sleep", "600"]])
+    try:
+        run.start()
+        run.wait_for("running")
+        assert (
+            run_start.start(run.request(0, plan=run.plans[0], token="", environment={}, supervisor={}))["changed"]
+            is False
+        )
+        other = {**run.plans[0], "world_size": 7}
+        with pytest.raises(RunError, match="already running here with another plan"):
+            run_start.start(run.request(0, plan=other, token="", environment={}, supervisor={}))
+    finally:
+        run_stop.remove(run.request(0))
+    run.wait_until_gone()
+    assert not run.node(0).parent.exists()
+
+
+def test_one_of_two_simultaneous_starts_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both would see that nothing runs here, and then start."""
+    runs = [make_run(tmp_path, [["/bin/sleep", "600"]], run_id=name) for name in ("one", "other")]
+    both_looked = threading.Barrier(2)
+    look = run_alive.supervisors
+
+    def slow_look() -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = look()
+        with contextlib.suppress(threading.BrokenBarrierError):
+            both_looked.wait(3.0)  # as long as nothing keeps the second one from looking
+        return found
+
+    monkeypatch.setattr(run_start, "supervisors", slow_look)
+    answers: list[str] = []
+
+    def begin(run: Any) -> None:
+        try:
+            run.start()
+            answers.append("started")
+        except RunError as error:
+            answers.append(str(error))
+
+    threads = [threading.Thread(target=begin, args=(run,)) for run in runs]
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        first, second = sorted(answers, key=len)
+        assert first == "started" and "is alive on this node" in second
+    finally:
+        monkeypatch.undo()
+        for run in runs:
+            end_by_force(run)
+
+
+def test_start_gives_up_waiting_for_another_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_start, "START_LOCK", str(tmp_path / "lock-{uid}"))
+    monkeypatch.setattr(run_start, "START_PATIENCE", 0.1)
+    run = make_run(tmp_path, [["/bin/true"]])
+    with (
+        run_start.one_start_at_a_time(),
+        pytest.raises(RunError, match="another launch of .* for 0 s: wait for it, or .*fuser .*/lock-"),
+    ):
+        run.start()
+
+
+@ROOT_ONLY
+def test_lock_file_of_another_account_does_not_block_a_start(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lock = place / "lock"
+    monkeypatch.setattr(run_start, "START_LOCK", str(lock))
+    lock.touch()
+    os.chown(lock, pwd.getpwnam("nobody").pw_uid, -1)
+    with lock.open() as stream:
+        fcntl.flock(stream, fcntl.LOCK_EX)
+        with run_start.one_start_at_a_time():
+            pass
+
+
+def test_secrets_are_only_in_files_that_their_owner_can_read(tmp_path: Path) -> None:
+    run = make_run(tmp_path, [["/bin/sleep", "600"]])
+    try:
+        run.start(environment={"WANDB_API_KEY": "s3cr3t"})
+        run.wait_for("running")
+        lasting = [path for path in run.node(0).iterdir() if not path.name.endswith(".tmp")]
+        files = {path.name: path.stat().st_mode & 0o777 for path in lasting}
+        assert files["environment.json"] == files["token"] == files["plan.json"] == 0o600
+        assert run.node(0).stat().st_mode & 0o777 == 0o700
+        assert "s3cr3t" not in (run.node(0) / "plan.json").read_text()
+        for pid, line in run.processes().items():
+            assert "s3cr3t" not in line and run.token not in line, pid
+    finally:
+        run_stop.remove(run.request(0))
+
+
+def test_missing_user_is_reported_by_name() -> None:
+    with pytest.raises(RunError, match="there is no user 'nobody-here' on this node"):
+        run_runs.runs_directory({"runs_directory": "~/.muster/runs", "user": "nobody-here"})
+
+
+def test_runs_directory_is_expanded_and_normalised() -> None:
+    mine = pwd.getpwuid(os.geteuid())
+    assert (
+        run_runs.runs_directory({"runs_directory": "~/.muster/runs", "user": mine.pw_name})
+        == f"{mine.pw_dir}/.muster/runs"
+    )
+    assert run_runs.runs_directory({"runs_directory": "/srv/runs", "user": mine.pw_name}) == "/srv/runs"
+    assert run_runs.runs_directory({"runs_directory": "/srv/runs/../x"}) == "/srv/x"
+
+
+def fake_supervisor(start: Starter, directory: str, run_id: str, address: str) -> None:
+    start(f"{directory}/supervisor.py", directory, run_id, address)
+
+
+@pytest.mark.parametrize("supervision", ["auto", "process"])
+def test_start_beside_a_live_run_is_refused_unless_shared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, supervision: str
+) -> None:
+    run = make_run(tmp_path, [["/bin/true"]])
+    run.plans[0]["supervision"] = supervision
+    # on a machine of several nodes another address is another node
+    address = run.plans[0]["node"]["address"] if supervision == "process" else "10.0.0.9"
+    other = {"run_id": "other", "address": address, "directory": "/else/other/node0", "pid": 1}
+    monkeypatch.setattr(run_start, "supervisors", lambda: [other])  # this machine may have more
+    with pytest.raises(RunError, match="run other is alive on this node, in /else/other/node0"):
+        run.start()
+    assert not run.node(0).exists()
+    monkeypatch.setattr(run_start, "spawn_detached", lambda *_words: None)
+    monkeypatch.setattr(run_start, "as_root", lambda _command: None)
+    given = {"token": "", "environment": {}, "supervisor": {}}
+    assert run_start.start(run.request(0, plan=run.plans[0], share=True, **given))["changed"], "who shares it says so"
+
+
+def test_run_that_has_just_ended_does_not_block_its_replacement(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where the first node has stopped its own part, which ends the run on all others."""
+    run = make_run(tmp_path, [["/bin/true"]])
+    run.plans[0]["supervision"] = "process"
+    other = {"run_id": "other", "address": run.plans[0]["node"]["address"], "directory": "/else/other/node0", "pid": 1}
+    looks = iter([[other], []])
+    monkeypatch.setattr(run_start, "supervisors", lambda: next(looks))
+    monkeypatch.setattr(run_start, "spawn_detached", lambda *_words: None)
+    (answer,) = run.start(replace=True)
+    assert answer["changed"] and answer["stopped"] == []
+
+
+def test_live_run_in_another_directory_is_not_reported_as_missing(
+    tmp_path: Path, start: Starter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = make_run(tmp_path, [["/bin/true"]])
+    fake_supervisor(start, f"/else/{run.run_id}/node0", run.run_id, "10.0.0.9")
+    user = pwd.getpwuid(os.geteuid()).pw_name
+    for look in (run_stop.stop, run_status.read):
+        # also of another user, in a directory of all users' runs
+        with monkeypatch.context() as patch:
+            patch.setattr(run_runs, "runs_directory", lambda _request: "/else")
+            with pytest.raises(RunError, match="which was not searched"):
+                look(run.request(0, wait=0))
+        with pytest.raises(
+            RunError, match=f"-e launch_user={user} or -e launch_node_directory=/else, as in its launch"
+        ):
+            look(run.request(0, wait=0))
+
+
+def test_stop_removes_the_secrets_of_a_run_that_died(tmp_path: Path) -> None:
+    run = make_run(tmp_path, [["/bin/true"]])
+    run.node(0).mkdir(parents=True)
+    (run.node(0) / "plan.json").write_text(json.dumps(run.plans[0]))
+    for name in run_secrets.SECRETS:
+        (run.node(0) / name).write_text("s3cr3t")
+    assert (
+        run_stop.stop(run.request(0, check=True)) == run_stop.stop(run.request(0)) == {"changed": False, "stopped": []}
+    )
+    assert [path.name for path in run.node(0).iterdir()] == ["plan.json"]
+
+
+def test_secrets_are_kept_in_memory_where_possible(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that has lost its power comes back without them, whether or not it ever starts or stops a run again."""
+    monkeypatch.setattr(run_secrets, "IN_MEMORY", str(tmp_path / "memory"))
+    places = [tmp_path / "runs" / name for name in ("first/node0", "second/node0")]
+    for place in places:
+        place.mkdir(parents=True)
+    secrets = {"environment.json": "{}", "token": "s3cr3t"}
+    run_start.write_secrets(str(places[0]), secrets)
+    assert not any(path.is_symlink() for path in places[0].iterdir()), "there is no place in memory"
+    mine = tmp_path / "memory" / str(os.geteuid())
+    mine.mkdir(mode=0o700, parents=True)
+    run_start.write_secrets(str(places[1]), secrets)
+    (kept,) = mine.iterdir()
+    assert kept.stat().st_mode & 0o777 == 0o700
+    assert {path.name: path.resolve() for path in places[1].iterdir()} == {name: kept / name for name in secrets}
+    assert {(path.stat().st_mode & 0o777, path.read_text()) for path in kept.iterdir()} == {
+        (0o600, "{}"),
+        (0o600, "s3cr3t"),
+    }
+    (end,) = (word for word in unit(tmp_path, str(places[1])) if "ExecStopPost=/bin/rm" in word)
+    assert str(kept) in end, "systemd removes it where nobody else is left to"
+    with_link = places[0] / "token"
+    with_link.unlink()
+    with_link.symlink_to(tmp_path / "precious/file")
+    (tmp_path / "precious").mkdir()
+    (tmp_path / "precious/file").write_text("not a secret of a run")
+    for place in places:
+        run_secrets.forget_secrets(str(place))
+        assert not any(place.iterdir())
+    assert not any(mine.iterdir())
+    assert (tmp_path / "precious/file").exists()
+
+
+def test_start_removes_secrets_left_by_earlier_runs_of_this_node(tmp_path: Path) -> None:
+    old, fresh, begun, alive, others = (make_run(tmp_path, [["/bin/true"]], run_id=name) for name in "ofban")
+    others.plans[0]["node"]["name"] = "another"
+    long_ago = time.time() - 2 * run_start.LEFT_BEHIND
+    for run in (old, fresh, begun, alive, others):
+        run.node(0).mkdir(parents=True)
+        (run.node(0) / "plan.json").write_text(json.dumps(run.plans[0]))
+        if run in (begun, alive):
+            (run.node(0) / "supervisor.json").write_text('{"pid": 1}')
+        for name in run_secrets.SECRETS:
+            (run.node(0) / name).write_text("s3cr3t")
+            if run not in (fresh, begun):
+                os.utime(run.node(0) / name, (long_ago, long_ago))
+    run_start.remove_old_secrets(old.request(0), [str(alive.node(0))])
+    assert [path.name for path in old.node(0).iterdir()] == ["plan.json"]
+    assert {path.name for path in begun.node(0).iterdir()} == {"plan.json", "supervisor.json"}
+    for run in (fresh, alive, others):
+        assert {path.name for path in run.node(0).iterdir()} >= {"plan.json", *run_secrets.SECRETS}
+
+
+def test_start_after_a_power_failure_removes_the_last_runs_secrets(tmp_path: Path) -> None:
+    """Supervisor and guard are killed at once, as by a power failure, and the node starts the next run at once."""
+    before, after = (make_run(tmp_path, [["/bin/sleep", "600"]], run_id=name) for name in ("before", "after"))
+    try:
+        before.start(environment={"SECRET": "s3cr3t"})
+        before.wait_for("running")
+        end_by_force(before)
+        assert (before.node(0) / "environment.json").exists()
+        after.start(environment={"SECRET": "s3cr3t"})
+        after.wait_for("running")
+        left = [path.parent.parent.name for path in tmp_path.rglob("environment.json")]
+        assert left == ["after"]
+    finally:
+        end_by_force(before)
+        end_by_force(after)
+
+
+@pytest.mark.parametrize(
+    ("cgroup", "unit"),
+    [
+        ("0::/system.slice/muster-first.service", "muster-first"),
+        ("8:pids:/\n1:name=systemd:/system.slice/muster-first.v2.service\n0::/", "muster-first.v2"),
+        ("0::/", ""),
+        ("0::/system.slice/ssh.service", ""),
+        ("0::/system.slice/muster-lab.slice/podman.scope", ""),
+        # a user makes those
+        ("0::/user.slice/user-1000.slice/user@1000.service/system.slice/muster-first.service", ""),
+    ],
+)
+def test_unit_of_a_process_is_read_from_its_cgroup(monkeypatch: pytest.MonkeyPatch, cgroup: str, unit: str) -> None:
+    monkeypatch.setattr("builtins.open", lambda *_words, **_more: io.StringIO(cgroup + "\n"))
+    assert run_alive.unit_of(7) == unit
+
+
+def test_process_that_is_gone_has_no_unit() -> None:
+    assert run_alive.unit_of(2**22 + 1) == ""
+
+
+def test_root_does_not_stop_a_unit_named_only_in_the_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = make_run(tmp_path, [["/bin/sleep", "600"]])
+    monkeypatch.setattr(run_stop, "as_root", lambda command: pytest.fail(f"root was asked to {command}"))
+    run.start()
+    run.wait_for("running")
+    plan = {**run.plans[0], "supervision": "auto", "unit": "ssh"}
+    (run.node(0) / "plan.json").write_text(json.dumps(plan))
+    assert run_stop.stop(run.request(0))["stopped"] == [run.run_id]
+    run.wait_until_gone()
+
+
+def test_supervisor_crash_is_written_to_its_log(tmp_path: Path) -> None:
+    run = make_run(tmp_path, [["/bin/true"]])
+    run.plans[0]["timeouts"] = None
+    run.start()
+    log = run.node(0) / "supervisor.log"
+    eventually(lambda: log.exists() and "TypeError" in log.read_text())
+    assert log.stat().st_mode & 0o777 == 0o600
+    run.wait_until_gone()
+
+
+def test_supervisor_files_are_accessible_only_to_their_owner(tmp_path: Path) -> None:
+    run = make_run(tmp_path, [["/bin/true"]])
+    before = os.umask(0)
+    try:
+        run.start()
+    finally:
+        os.umask(before)
+    run.wait_until_gone()
+    there = [path for path in run.node(0).rglob("*") if not path.is_symlink()]
+    assert [path for path in there if path.stat().st_mode & 0o077] == []
+    ours = {str(path.relative_to(run.node(0))) for path in there if path.suffix in (".py", ".pyc")}
+    assert ours == set(supervisor_files())
+
+
+def on_this_node(request: dict[str, Any]) -> dict[str, Any]:
+    """Run our code as on a node, with the system's Python, which every user may start."""
+    command = ["/usr/bin/python3", "-I", "-S", "-c", FIRST_LINE]
+    done = subprocess.run(command, input=standard_input("_run.dispatch", request), capture_output=True, check=True)
+    answer: dict[str, Any] = json.loads(done.stdout.decode().partition(MARK)[2])
+    return answer
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as another user")
+def test_root_touches_a_users_files_only_as_that_user() -> None:
+    nobody = pwd.getpwnam("nobody")
+    with tempfile.TemporaryDirectory() as made:
+        os.chown(made, nobody.pw_uid, nobody.pw_gid)
+        job = ["/bin/sh", "-c", 'echo "$USER $HOME"; sleep 600']
+        run = make_run(Path(made), [job])
+        request = run.request(0, user="nobody")
+        source = {"supervisor": supervisor_files(), "token": run.token, "environment": {}}
+        try:
+            answer = on_this_node({**request, **source, "operation": "start", "plan": run.plans[0]})
+            assert answer["supervision"] == "process group", answer
+            run.wait_for("running")
+            eventually(lambda: len(run.processes()) == 4)  # guard, supervisor, shell, sleep
+            owners = {os.stat(f"/proc/{pid}").st_uid for pid in run.processes()}
+            owners |= {path.stat().st_uid for path in Path(made).rglob("*") if not path.name.endswith(".tmp")}
+            assert owners == {nobody.pw_uid}
+            log = run.node(0) / "launcher.log"
+            eventually(lambda: log.read_text() == f"nobody {nobody.pw_dir}\n")
+            with tempfile.NamedTemporaryFile("w+") as roots:
+                roots.write("only root may read and write this\n")
+                roots.flush()
+                (run.node(0) / "logs.tar.gz").symlink_to(roots.name)
+                log.unlink()
+                log.symlink_to(roots.name)
+                with pytest.raises(subprocess.CalledProcessError, match="exit status 1"):
+                    on_this_node({**request, "operation": "pack", "what": "logs"})
+                shown = on_this_node({**request, "operation": "watch", "cursors": {}, "wait": 0, "local_rank": 0})
+                assert shown["outputs"] == {}
+                assert Path(roots.name).read_text() == "only root may read and write this\n"
+            assert on_this_node({**request, "operation": "stop"})["stopped"] == [run.run_id]
+        finally:
+            end_by_force(run)
+
+
+# --- The unit ---------------------------------------------------------------------------------------------------------
+
+
+def unit(tmp_path: Path, directory: str, **plan: Any) -> list[str]:
+    made = {**make_run(tmp_path, [["/bin/true"]], run_id="first").plans[0], **plan}
+    command: list[str] = run_unit.unit_command(made, directory, "trainer", ["/usr/bin/python3", "supervisor.py"])
+    return command
+
+
+def test_unit_command_sets_name_user_and_stop_timeout(tmp_path: Path) -> None:
+    command = unit(tmp_path, "/runs/first/node0", timeouts={"grace": 7, "silence": 10})
+    assert command[0] == "systemd-run"
+    assert command[command.index("--") :] == ["--", "/usr/bin/python3", "supervisor.py"]
+    assert {"--unit=muster-first.service", "--uid=trainer", "--service-type=exec", "--collect"} <= set(command)
+    assert "--property=TimeoutStopSec=27" in command, "the supervisor needs the grace and some seconds to end by itself"
+    assert "--property=KillMode=mixed" in command
+    # systemd would open it as root, in a directory in which the user may put a link
+    assert not any("StandardOutput" in word or "StandardError" in word for word in command)
+
+
+def test_unit_watchdog_is_as_patient_as_the_guard(tmp_path: Path) -> None:
+    command = unit(tmp_path, "/runs/first/node0", timeouts={"grace": 7, "silence": 10})
+    assert {"--property=WatchdogSec=15", "--property=NotifyAccess=main"} <= set(command)
+
+
+def test_properties_unknown_to_an_older_systemd_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Debian 10 and RHEL 8 have 241 and 239."""
+    run = make_run(tmp_path, [["/bin/true"]])
+    run.plans[0]["supervision"] = "auto"
+    asked: list[list[str]] = []
+
+    def old_systemd(command: list[str]) -> subprocess.CompletedProcess[str]:
+        asked.append(command)
+        known = not any("TimeoutAbortSec" in word for word in command)
+        told = "" if known else "Unknown assignment: TimeoutAbortSec=5"
+        return subprocess.CompletedProcess(command, 0 if known else 1, "", told)
+
+    monkeypatch.setattr(run_start, "as_root", old_systemd)
+    for name in ("keep_shared_memory", "make_place_in_memory"):
+        monkeypatch.setattr(run_start, name, lambda: None)
+    monkeypatch.setattr(run_start, "supervisors", list)
+    monkeypatch.setattr(os.path, "isdir", lambda _path: True)
+    monkeypatch.setattr(shutil, "which", lambda _name: "/usr/bin/systemd-run")
+    assert run.start()[0]["supervision"] == f"unit muster-{run.run_id}"
+    first, second = asked
+    assert set(first) - set(second) == {"--property=" + one for one in run_unit.SINCE_243}
+
+
+@pytest.mark.parametrize("run_id", ["first.socket", "first.target", "first.service", "first.mount"])
+def test_run_id_cannot_change_the_unit_type(tmp_path: Path, run_id: str) -> None:
+    assert f"--unit=muster-{run_id}.service" in unit(tmp_path, "/runs/x/node0", unit=f"muster-{run_id}")
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")
+@pytest.mark.parametrize("limits", [False, True])
+def test_systemd_understands_each_property(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limits: bool) -> None:
+    monkeypatch.setattr(run_unit, "may_raise_limits", lambda: limits)
+    command = unit(tmp_path, str(tmp_path))
+    properties = [word[len("--property=") :] for word in command if word.startswith("--property=")]
+    assert any(one.startswith("LimitMEMLOCK") for one in properties) == limits
+    file = tmp_path / "muster-first.service"
+
+    def complaints(lines: list[str]) -> str:
+        file.write_text("\n".join(["[Service]", "Type=exec", "ExecStart=/bin/true", *lines, ""]))
+        command = ["systemd-analyze", "verify", str(file)]
+        return subprocess.run(command, check=False, capture_output=True, text=True).stderr
+
+    assert "Unknown key" in complaints(["KilMode=mixed"]), "a mistake would be seen"
+    assert complaints(properties) == ""
+
+
+# --- Root -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("sudo", "expected"),
+    [
+        ('shift; exec "$@"', (3, "no such unit\n")),
+        # a host that does not know its own name: sudo warns, and it is the command that fails
+        (
+            'echo "sudo: unable to resolve host node1" >&2; shift; exec "$@"',
+            (3, "sudo: unable to resolve host node1\n"),
+        ),
+        ('echo "sudo: a password is required" >&2; exit 1', None),
+        ('echo "Sorry, user muster may not run sudo on node1." >&2; exit 1', None),
+        ("", None),
+    ],
+    ids=["root", "root with a warning", "password", "not allowed", "no sudo"],
+)
+def test_failed_command_is_distinguished_from_refused_sudo(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sudo: str, expected: tuple[int, str] | None
+) -> None:
+    monkeypatch.setattr(os, "getuid", lambda: 1000)
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    if sudo:
+        (tmp_path / "sudo").write_text(f"#!/bin/sh\n{sudo}\n")
+        (tmp_path / "sudo").chmod(0o755)
+    (tmp_path / "true").symlink_to("/bin/true")
+    done = run_identity.as_root(["/bin/sh", "-c", "echo no such unit >&2; exit 3"])
+    if expected is None:
+        assert done is None
+    else:
+        assert done is not None and done.returncode == expected[0] and done.stderr.startswith(expected[1])

@@ -1,0 +1,100 @@
+"""All checks together: their ids, what can be skipped, and what the plain words of the manual say."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from ansible_collections.muster.training.plugins.plugin_utils._checks.catalogue import IDS, NEEDED, skip_problems
+from ansible_collections.muster.training.plugins.plugin_utils._checks.findings import (
+    error,
+    merge,
+    render_table,
+    warning,
+)
+from ansible_collections.muster.training.plugins.plugin_utils._checks.software import EQUAL
+from ansible_collections.muster.training.plugins.plugin_utils._checks.ssh_errors import ID as UNREACHABLE
+from tests.unit.healthy import Facts, cluster, findings, spoilt
+
+CHECKOUT = Path(__file__).resolve().parents[5]
+SOURCES = sorted((CHECKOUT / "plugins/plugin_utils/_checks").glob("*.py"))
+
+
+def test_catalogue_holds_exactly_the_ids_that_checks_report() -> None:
+    texts = [path.read_text(encoding="utf-8") for path in SOURCES]
+    given = {found for text in texts for found in re.findall(r"\b(?:error|warning|make)\(\s*\"([a-z-]+)\"", text)}
+    given |= {identity for identity, *_others in EQUAL} | {UNREACHABLE}
+    assert given == set(IDS)
+
+
+def test_healthy_cluster_has_no_findings() -> None:
+    for count in (1, 2, 9):
+        for gpu_count in (0, 8):
+            assert findings(cluster(count, gpu_count)) == []
+            assert findings(cluster(count, gpu_count), launcher="env") == []
+            assert findings(cluster(count, gpu_count), rdzv_backend="c10d") == []
+
+
+def test_same_finding_on_several_nodes_is_merged() -> None:
+    one = error("x", ["a"], "found", "needed", "do")
+    assert merge([one, warning("y", ["b"], "f", "n", "d"), error("x", ["b", "a"], "found", "needed", "do")]) == [
+        error("x", ["a", "b"], "found", "needed", "do"),
+        warning("y", ["b"], "f", "n", "d"),
+    ]
+
+
+def test_individual_checks_can_be_skipped() -> None:
+    def spoil(facts: dict[str, Facts]) -> None:
+        facts["node2"]["kernel"] = "5.15.0"
+        facts["node3"]["hostname"] = "node2"
+
+    assert spoilt(spoil, skip=["skew-kernel"]) == [("error", "duplicate-hostname", ("node2", "node3"))]
+    assert spoilt(spoil, skip=["skew-kernel", "duplicate-hostname"]) == []
+    assert spoilt(spoil, skip=["[skew-kernel", "duplicate-hostname]"]) == []  # as -e preflight_skip=[a,b] comes
+
+
+@pytest.mark.parametrize(
+    ("skip", "said"),
+    [
+        ("skew-kernal", "there is no check 'skew-kernal' to skip: did you mean skew-kernel"),
+        ("own_name_loopback", "did you mean own-name-loopback?"),
+        ("all", "there is no check 'all' to skip; there are unreachable, address-not-here,"),
+        ("unreachable", "the check unreachable cannot be skipped: the node does not answer"),
+    ],
+)
+def test_skipping_an_unknown_or_required_check_is_refused(skip: str, said: str) -> None:
+    assert said in skip_problems([skip])
+    with pytest.raises(ValueError, match=re.escape(said)):
+        findings(cluster(2), skip=[skip])
+    assert skip_problems(set(IDS) - set(NEEDED)) == ""
+
+
+def test_unequal_slots_are_refused_if_the_launcher_does_not_support_them() -> None:
+    facts = cluster(2)
+    nodes = [{"name": name, "address": f"10.0.0.{number}", "slots": number} for number, name in enumerate(facts, 11)]
+    assert [finding.id for finding in findings(facts, nodes=nodes, launcher="env")] == ["launcher"]
+    assert findings(facts, nodes=nodes) == []
+
+
+def test_table_keeps_its_columns_and_strips_escape_sequences() -> None:
+    rows = [
+        warning("slow", ["b"], "it is \x1b[2Jslow", "a fast one " * 20, "buy one"),
+        error("very-busy", ["a", "b"], "it is busy", "a free one", "wait"),
+        error("torn", [], "the plan is torn", "a whole one", "mend it"),
+    ]
+    lines = render_table(rows).splitlines()
+    assert lines[0] == "SEVERITY  CHECK      NODES"
+    assert lines[1:5] == [
+        "ERROR     very-busy  a, b",
+        "          found:  it is busy",
+        "          needed: a free one",
+        "          do:     wait",
+    ]
+    assert lines[5] == "ERROR     torn       the cluster"
+    assert "\x1b" not in "".join(lines)
+    assert all(len(line) <= 110 for line in lines)
+    needed = [line for line in lines[9:] if "fast one" in line]
+    assert len(needed) > 1
+    assert all(line[:18].strip() in ("", "needed:") and line[18] != " " for line in needed)

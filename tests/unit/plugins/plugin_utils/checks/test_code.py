@@ -1,0 +1,107 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Differing code is a finding that says why it was left; files that a launch will copy count as present."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+
+from ansible_collections.muster.training.plugins.plugin_utils._checks.findings import Finding
+from tests.unit.healthy import Facts, cluster, findings
+
+HERE = {"source": "/me/project", "problem": "", "requirements": "requirements.txt", "required": "new"}
+
+
+def part(**more: Any) -> Facts:
+    plain = {"path": "/home/ubuntu", "same": True, "counts": {}, "names": {}, "script": True, "required": None}
+    return {**plain, **more}
+
+
+OLDER = part(same=False, counts={"older": 1, "missing": 5}, names={"older": ["train.py"], "missing": ["a", "b", "c"]})
+
+
+def found(parts: dict[str, Facts], spoil: Any = None, code: Any = None, **given: Any) -> list[Finding]:
+    read = copy.deepcopy(cluster(3))
+    for name, one in parts.items():
+        read[name]["code"] = one
+    if spoil:
+        spoil(read)
+    return findings(read, code={**HERE, **(code or {})}, **given)
+
+
+def test_same_code_on_all_nodes_gives_no_finding() -> None:
+    assert found({"node1": part(), "node2": part()}) == []
+    assert found({}) == []
+
+
+@pytest.mark.parametrize(
+    ("left", "why", "todo"),
+    [
+        ("as_is", "left so by code: as_is", "remove that, and the launch copies it"),
+        ("later", "left unchanged for now", "a launch copies it before the start"),
+        ("refused", "left unchanged, because nothing can start", "the next launch that can start copies it"),
+        ("", "and still does after copying", "code_ignore_existing"),
+    ],
+)
+def test_differing_code_is_one_finding_for_all_nodes(left: str, why: str, todo: str) -> None:
+    (finding,) = found({"node1": OLDER, "node2": part(), "node3": OLDER}, code_left=left)
+    assert (finding.severity, finding.id, finding.nodes) == ("warning", "code-older", ("node1", "node3"))
+    assert finding.found == (
+        f"the code in /home/ubuntu differs from /me/project, {why}: train.py is older there; "
+        "a, b, c and 2 more are missing there"
+    )
+    assert todo in finding.todo
+
+
+def missing(read: dict[str, Facts]) -> None:
+    """No node has the code yet."""
+    for one in read.values():
+        one["working_directory"] |= {"is_directory": False}
+        one["script"] |= {"is_file": False, "readable": False}
+        one["deepspeed_config"] = {"path": "/home/ubuntu/ds.json", "config": None, "error": "there is no such file"}
+
+
+@pytest.mark.parametrize("left", ["later", "refused"])
+def test_files_that_the_launch_will_copy_are_not_reported_missing(left: str) -> None:
+    every = {f"node{number}": part(same=False) for number in (1, 2, 3)}
+    assert [one.id for one in found(every, missing, code_left=left)] == ["code-older"]
+
+
+def test_script_missing_from_the_source_too_is_reported() -> None:
+    every = {f"node{number}": part(same=False, script=False) for number in (1, 2, 3)}
+    assert [one.id for one in found(every, missing, code_left="later")] == ["script-missing", "code-older"]
+
+
+def test_missing_working_directory_is_reported_with_code_as_is() -> None:
+    every = {f"node{number}": part(same=False) for number in (1, 2, 3)}
+    assert "working-directory-missing" in [one.id for one in found(every, missing, code_left="as_is")]
+
+
+def test_unreadable_code_source_is_an_error_unless_code_is_as_is() -> None:
+    problem = {"problem": "code_source is /me/project, which is not on this machine"}
+    (finding,) = found({}, code=problem, code_left="later")
+    assert (finding.severity, finding.id, finding.found) == ("error", "code-unread", problem["problem"])
+    assert "-e code=as_is" in finding.todo
+    assert found({}, code=problem, code_left="as_is") == []
+
+
+def test_requirements_changed_or_never_installed_are_reported() -> None:
+    parts = {"node1": part(required="old"), "node2": part(required=""), "node3": part(required="new")}
+    told = {finding.nodes: finding for finding in found(parts)}
+    assert {nodes: finding.found for nodes, finding in told.items()} == {
+        ("node1",): "/me/project/requirements.txt has changed since it was installed there",
+        ("node2",): "/me/project/requirements.txt was not installed there",
+    }
+    for finding in told.values():
+        assert (finding.severity, finding.id) == ("warning", "requirements-changed")
+        assert finding.todo == "ansible-playbook site.yml --tags python_env"
+
+
+def test_requirements_are_ignored_for_other_environments_and_images() -> None:
+    assert found({"node1": part(required=None)}) == []
+    assert "requirements-changed" not in {one.id for one in found({"node1": part(required="old")}, image="img")}
+    assert found({"node1": part(required="old")}, code={"required": "", "requirements": ""}) == []

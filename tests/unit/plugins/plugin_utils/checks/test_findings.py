@@ -1,0 +1,44 @@
+"""How a finding reads."""
+
+from __future__ import annotations
+
+from ansible_collections.muster.training.plugins.plugin_utils._checks.findings import (
+    error,
+    render_findings,
+    warning,
+    worst_first,
+)
+
+SLOW = warning("slow", ["b"], "it is slow", "a fast one", "buy one")
+BUSY = error("busy", ["a", "b"], "it is busy", "a free one", "wait")
+TORN = error("torn", [], "the plan is torn", "a whole one", "mend it")
+
+
+def test_errors_come_first_and_order_is_kept_within_a_severity() -> None:
+    assert worst_first([SLOW, TORN, SLOW, BUSY]) == [TORN, BUSY, SLOW, SLOW]
+
+
+def test_each_finding_is_rendered_on_three_lines() -> None:
+    assert render_findings([SLOW, BUSY, TORN]) == (
+        "ERROR busy on a, b: it is busy\n"
+        "    needed: a free one\n"
+        "    do:     wait\n"
+        "ERROR torn on the cluster: the plan is torn\n"
+        "    needed: a whole one\n"
+        "    do:     mend it\n"
+        "WARNING slow on b: it is slow\n"
+        "    needed: a fast one\n"
+        "    do:     buy one"
+    )
+    assert render_findings([]) == ""
+
+
+def test_finding_as_dict_is_plain_data() -> None:
+    assert BUSY.as_dict() == {
+        "severity": "error",
+        "id": "busy",
+        "nodes": ["a", "b"],
+        "found": "it is busy",
+        "needed": "a free one",
+        "todo": "wait",
+    }

@@ -1,0 +1,24 @@
+"""What the checks judge, from what Ansible holds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ansible_collections.muster.training.plugins.plugin_utils._checks.gather import answers
+
+NODES = [{"name": "a"}, {"name": "b"}, {"name": "c"}]
+
+
+class HostVars(dict[str, dict[str, Any]]):
+    """As Ansible's: raw_get() gives what was registered as it is."""
+
+    def raw_get(self, name: str) -> dict[str, Any]:
+        return self[name]
+
+
+def test_answers_are_given_or_read_from_the_named_variable() -> None:
+    given: dict[str, Any] = {"a": {"facts": {}}}
+    assert answers({"nodes": NODES, "facts": given, "facts_from": ""}, None) == given
+    hosts = HostVars(a={"seen": {"facts": {"x": 1}}}, b={}, d={"seen": {"facts": {}}})
+    found = answers({"nodes": NODES, "facts": given, "facts_from": "seen"}, hosts)
+    assert found == {"a": {"facts": {"x": 1}}, "b": None}, "b was not asked, c is in no inventory, d no node"

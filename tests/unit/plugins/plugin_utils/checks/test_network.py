@@ -1,0 +1,257 @@
+"""Addresses, interfaces, routes and MTU, and the connections tried between the nodes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ansible_collections.muster.training.plugins.plugin_utils._checks.connections import blame
+from tests.unit.healthy import PORT, Facts, address, cluster, findings, nothing, spoilt, together
+
+TIMED_OUT = "no answer within 3 s"
+REFUSED = "Connection refused"
+EVERYONE = ("node1", "node2", "node3", "node4")
+
+
+def add_interface(facts: dict[str, Facts], name: str, interface: str, own: str, **more: Any) -> None:
+    plain = {"mtu": 9001, "up": True, "loopback": False, "addresses": [own]}
+    facts[name]["interfaces"][interface] = {**plain, **more}
+    facts[name]["addresses"][own.partition("/")[0]] = interface
+
+
+def route(facts: dict[str, Facts], name: str, peer: str, interface: str | None) -> None:
+    facts[name]["routes"][address(peer)] = (
+        None if interface is None else {"interface": interface, "source": "10.9.9.9", "gateway": None, "mtu": 0}
+    )
+
+
+def mtu(facts: dict[str, Facts], size: int, *names: str) -> None:
+    for name in names:
+        facts[name]["interfaces"]["ens5"]["mtu"] = size
+
+
+def on_docker(facts: dict[str, Facts]) -> None:
+    """The address of node2 is that of a container engine's network."""
+    one = facts["node2"]
+    one["interfaces"]["docker0"] = one["interfaces"].pop("ens5")
+    one["addresses"][address("node2")] = one["interface"] = "docker0"
+    for peer in one["routes"].values():
+        peer["interface"] = "docker0"
+
+
+@pytest.mark.parametrize(
+    ("spoil", "found"),
+    [
+        (nothing, []),
+        (lambda f: route(f, "node2", "node1", "eth9"), [("error", "wrong-interface", ("node2",))]),
+        (lambda f: route(f, "node3", "node4", None), [("error", "no-route", ("node3",))]),
+        (lambda f: add_interface(f, "node2", "ens6", "10.0.0.77/24"), [("warning", "several-interfaces", ("node2",))]),
+        (lambda f: add_interface(f, "node2", "ens6", "10.0.1.77/24"), []),
+        (lambda f: add_interface(f, "node2", "ens6", "10.0.0.77/24", up=False), []),
+        (on_docker, [("warning", "internal-interface", ("node2",))]),
+        (lambda f: mtu(f, 1500, "node3"), [("warning", "mtu-mismatch", ("node3",))]),
+        (lambda f: mtu(f, 1500, "node2", "node3", "node4"), [("warning", "mtu-mismatch", ("node1",))]),
+        (lambda f: mtu(f, 1500, *EVERYONE), []),
+        (
+            lambda f: add_interface(f, "node3", "lo2", f"{address('node2')}/32"),
+            [("error", "duplicate-address", ("node3",))],
+        ),
+        (
+            lambda f: f["node1"]["connections"]["peers"]["node2"].update(answered_by="node9"),
+            [("error", "duplicate-address", ("node1", "node2"))],
+        ),
+        (lambda f: f["node4"].update(interface=None), [("error", "address-not-here", ("node4",))]),
+    ],
+)
+def test_network_problem_is_reported_for_its_node(spoil: Any, found: Any) -> None:
+    assert spoilt(spoil) == found
+
+
+def on_loopback(count: int, machines: dict[str, str]) -> list[tuple[str, str, tuple[str, ...]]]:
+    """What is found of nodes with loopback addresses, by the machine of each."""
+    facts = cluster(count)
+    for number, (name, one) in enumerate(facts.items(), 1):
+        one.update(machine=machines[name], interface="lo", routes={})
+        one["addresses"][f"127.0.0.{number}"] = "lo"
+        del one["connections"]
+    nodes = [{"name": name, "address": f"127.0.0.{number}", "slots": 1} for number, name in enumerate(facts, 1)]
+    return [(finding.severity, finding.id, finding.nodes) for finding in findings(facts, nodes=nodes)]
+
+
+HERE, CONTAINER = "be92cfc0 net:[4026531840]", "be92cfc0 net:[4026532281]"
+ELSEWHERE = "3c1f07aa net:[4026531840]"
+
+
+@pytest.mark.parametrize(
+    ("machines", "found"),
+    [
+        ({"node1": HERE, "node2": HERE}, []),
+        ({"node1": HERE, "node2": ELSEWHERE}, [("error", "loopback-address", ("node1", "node2"))]),
+        ({"node1": HERE, "node2": CONTAINER}, [("error", "loopback-address", ("node1", "node2"))]),
+        ({"node1": HERE, "node2": HERE, "node3": CONTAINER}, [("error", "loopback-address", EVERYONE[:3])]),
+        ({"node1": HERE, "node2": ""}, []),  # it cannot be read there: nothing is known
+        ({"node1": ELSEWHERE}, []),
+    ],
+)
+def test_loopback_addresses_are_allowed_only_on_one_machine(machines: dict[str, str], found: Any) -> None:
+    assert on_loopback(len(machines), machines) == found
+
+
+# --- connections ------------------------------------------------------------------------------------------------------
+
+
+def block(facts: dict[str, Facts], source: str, target: str, reason: str = TIMED_OUT) -> None:
+    """No connection opens from source to target, and both have seen so as far as they can."""
+    seen = facts[source]["connections"]["peers"][target]
+    fixed = facts[target]["connections"]["fixed"]
+    seen.update(to=reason, back={}, ports={}, sent=None, received=None, answered_by=None)
+    back = facts[target]["connections"]["peers"][source]["back"]
+    if back:  # target has greeted source, which could not connect back
+        back.update({str(port): reason for port in [PORT, *fixed]})
+
+
+def isolate(facts: dict[str, Facts], name: str, inward: bool = True, outward: bool = True) -> None:
+    for peer in facts:
+        if peer != name:
+            if inward:
+                block(facts, peer, name)
+            if outward:
+                block(facts, name, peer)
+
+
+def came_first(facts: dict[str, Facts], early: str, late: str) -> None:
+    """`early` was refused, since `late` did not listen yet; what `late` then found is all that there is."""
+    seen = facts[early]["connections"]["peers"][late]
+    seen.update(to=REFUSED, back={}, ports={}, sent=None, received=None, answered_by=None)
+
+
+def everyone_came_in_turn(facts: dict[str, Facts]) -> None:
+    for place, early in enumerate(EVERYONE):
+        for late in EVERYONE[place + 1 :]:
+            came_first(facts, early, late)
+
+
+def reject_each_other(facts: dict[str, Facts]) -> None:
+    for one, other in (("node1", "node2"), ("node2", "node1")):
+        came_first(facts, one, other)
+
+
+def close_port(facts: dict[str, Facts], port: int, *sources: str) -> None:
+    """A port of the run on node1 is closed to some."""
+    for source in sources:
+        facts[source]["connections"]["peers"]["node1"]["ports"][str(port)] = TIMED_OUT
+        facts["node1"]["connections"]["peers"][source]["back"][str(port)] = TIMED_OUT
+
+
+def swallow(facts: dict[str, Facts], source: str, target: str) -> None:
+    """Packets of full size do not come through from source to target."""
+    facts[source]["connections"]["peers"][target]["sent"] = 0
+    facts[target]["connections"]["peers"][source]["received"] = 0
+
+
+def swallow_all(facts: dict[str, Facts], name: str) -> None:
+    for peer in facts:
+        if peer != name:
+            swallow(facts, peer, name)
+
+
+def no_ssh(facts: dict[str, Facts], name: str) -> None:
+    for viewer in facts:
+        peers = {peer: "" for peer in facts if peer != viewer}
+        facts[viewer]["ssh"] = {**peers, **({name: "Permission denied (publickey)."} if viewer != name else {})}
+
+
+@pytest.mark.parametrize(
+    ("spoil", "found"),
+    [
+        (lambda f: isolate(f, "node3"), [("error", "peers-blocked", ("node3",))]),
+        (lambda f: isolate(f, "node3", outward=False), [("error", "peers-blocked", ("node3",))]),
+        (lambda f: isolate(f, "node3", inward=False), [("error", "peers-blocked", ("node3",))]),
+        (lambda f: block(f, "node2", "node4"), [("error", "peers-blocked", ("node4", "node2"))]),
+        # nodes that are asked in turns, and not at once, see no less
+        (everyone_came_in_turn, []),
+        (
+            together(everyone_came_in_turn, lambda f: isolate(f, "node3")),
+            [("error", "peers-blocked", ("node3",))],
+        ),
+        (lambda f: came_first(f, "node2", "node3"), []),
+        # who connects back is refused by a peer that does listen
+        (lambda f: block(f, "node2", "node4", REFUSED), [("error", "peers-blocked", ("node4", "node2"))]),
+        (reject_each_other, [("error", "peers-blocked", ("node1", "node2"))]),
+        # ports of the run on the first node
+        (lambda f: close_port(f, 29500, "node2"), [("error", "port-blocked", ("node2",))]),
+        (lambda f: close_port(f, 29499, "node2", "node3", "node4"), [("error", "port-blocked", ("node1",))]),
+        # packets
+        (lambda f: swallow(f, "node2", "node3"), [("error", "mtu-black-hole", ("node3", "node2"))]),
+        (lambda f: swallow_all(f, "node2"), [("error", "mtu-black-hole", ("node2",))]),
+        (lambda f: no_ssh(f, "node4"), [("error", "ssh-between-nodes", ("node4",))]),
+        # nobody listened there: the port is another program's, and port-in-use says so
+        (lambda f: f["node2"].pop("connections"), []),
+    ],
+)
+def test_failed_connections_are_blamed_on_the_node_they_have_in_common(spoil: Any, found: Any) -> None:
+    assert spoilt(spoil) == found
+
+
+def test_blocked_peer_is_reported_with_reason_and_port() -> None:
+    facts = cluster()
+    isolate(facts, "node3")
+    [finding] = findings(facts)
+    assert finding.found == (
+        "no TCP connection opens from node1, node2, node4 to node3, and no TCP connection opens from node3 to node1, "
+        f"node2, node4 (port {PORT}: {TIMED_OUT})"
+    )
+
+
+def asked(facts: dict[str, Facts], name: str, seconds: float) -> None:
+    """The node's turn comes so much after that of the others."""
+    facts[name]["clock"] = {moment: value + seconds for moment, value in facts[name]["clock"].items()}
+
+
+def test_nodes_queried_too_late_to_meet_are_reported_as_unmet() -> None:
+    facts = cluster(3)
+    for peer in ("node1", "node2"):
+        came_first(facts, peer, "node3")
+        came_first(facts, "node3", peer)
+    asked(facts, "node3", 20)
+    assert [(one.severity, one.id) for one in findings(facts)] == [("error", "peers-blocked")]  # something refuses
+    asked(facts, "node3", 25)
+    (found,) = findings(facts)
+    assert (found.severity, found.id, found.nodes) == ("error", "peers-unmet", ("node1", "node2", "node3"))
+    assert "it took 46 s to query all of them, but each waits only 31 s for its peers" in found.found
+    assert "31 s for its peers: node1 and node3, node2 and node3 missed each other" in found.found
+    assert "--forks 3" in found.todo
+    block(facts, "node3", "node1")  # no answer at all
+    assert {one.id for one in findings(facts)} == {"peers-blocked", "peers-unmet"}
+
+
+def test_two_nodes_that_cannot_connect_share_the_blame() -> None:
+    assert spoilt(lambda f: isolate(f, "node2"), count=2) == [("error", "peers-blocked", ("node1", "node2"))]
+    assert spoilt(lambda f: isolate(f, "node2", outward=False), count=2) == [
+        ("error", "peers-blocked", ("node2", "node1"))
+    ]
+
+
+def test_failures_are_grouped_by_common_node() -> None:
+    both = [("a", "x"), ("b", "x"), ("c", "x"), ("x", "a"), ("y", "a"), ("y", "b"), ("y", "c")]
+    assert [nodes for nodes, _failures in blame(both)] == [["x"], ["y"]]
+    assert blame([]) == []
+
+
+def test_duplicate_address_is_not_also_reported_as_blocked() -> None:
+    facts = cluster()
+    add_interface(facts, "node3", "lo2", f"{address('node2')}/32")
+    block(facts, "node3", "node2")
+    route(facts, "node3", "node2", "lo")
+    assert [finding.id for finding in findings(facts)] == ["duplicate-address"]
+
+
+def test_unreachable_node_has_no_other_findings() -> None:
+    facts = cluster()
+    isolate(facts, "node2")
+    answers: dict[str, dict[str, Any]] = {name: {"facts": one} for name, one in facts.items()}
+    answers["node2"] = {"unreachable": True, "msg": "Task failed: ssh: connect to host: No route to host"}
+    found = findings(facts, facts=answers)
+    assert [(finding.id, finding.nodes) for finding in found] == [("unreachable", ("node2",))]
+    assert found[0].found == "it cannot be reached: No route to host"

@@ -1,0 +1,237 @@
+"""The checks of a launch: each finding names the nodes, what was found, what is needed and what to do."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ansible_collections.muster.training.plugins.module_utils._rank_table import Host, build_rank_table
+from ansible_collections.muster.training.plugins.plugin_utils._checks.findings import Finding
+from ansible_collections.muster.training.plugins.plugin_utils._checks.start_conditions import (
+    check_launch,
+    check_reached,
+)
+from tests.unit.supervised import make_job
+
+TABLE = build_rank_table([Host("a", "10.0.0.9", 1), Host("b", "10.0.0.10", 1), Host("c", "10.0.0.11", 1)])
+HERE = build_rank_table([Host("a", "127.0.0.1", 1), Host("b", "127.0.0.2", 1)])
+STATIC = make_job(run_id="first", launcher="torchrun")
+ENV = make_job(run_id="first", launcher="env")
+
+
+def path(name: str, **more: Any) -> dict[str, Any]:
+    return {"path": name, "is_file": True, "is_directory": True, "readable": True, **more}
+
+
+def healthy(address: str) -> dict[str, Any]:
+    """The facts of a node on which nothing is wrong, as far as these checks read them."""
+    return {
+        "runs": [],
+        "addresses": {address: "ens5", "127.0.0.1": "lo"},
+        "interface": "ens5",
+        "ports": {},
+        "binds": {"29499": "", "29500": ""},
+        "interpreter": "/usr/bin/python3",
+        "working_directory": path("/srv/project"),
+        "script": path("/srv/project/train.py"),
+        "run_taken": "",
+    }
+
+
+def found(
+    changes: dict[str, dict[str, Any]], job: Any = STATIC, table: Any = TABLE, replace: bool = False
+) -> list[Finding]:
+    """What the checks say of three nodes, some of them with other facts."""
+    facts = {node.name: {**healthy(node.address), **changes.get(node.name, {})} for node in table.nodes}
+    findings = check_launch(job, table, facts, replace)
+    for finding in findings:
+        assert finding.severity == "error"
+        assert finding.nodes and finding.found and finding.needed and finding.todo
+    return findings
+
+
+def the_finding(changes: dict[str, dict[str, Any]], **options: Any) -> Finding:
+    (finding,) = found(changes, **options)
+    return finding
+
+
+def test_healthy_nodes_have_no_findings() -> None:
+    assert found({}) == []
+    assert found({}, job=ENV) == []
+    assert found({}, table=HERE) == []
+
+
+# --- Not there --------------------------------------------------------------------------------------------------------
+
+
+def test_unreachable_nodes_are_reported_with_their_reasons() -> None:
+    findings = check_reached(["a", "b", "c"], {"c": " out of memory\n", "b": ""})
+    assert [(finding.id, finding.nodes) for finding in findings] == [("unreachable", ("b",)), ("unreachable", ("c",))]
+    assert findings[0].found == "the node does not answer: no reason given"
+    assert findings[1].found == "the node does not answer: out of memory"
+    assert "-vvv" in findings[1].todo
+
+
+# --- Busy -------------------------------------------------------------------------------------------------------------
+
+
+def alive(run_id: str, address: str = "10.0.0.10") -> dict[str, Any]:
+    return {"runs": [{"run_id": run_id, "address": address, "directory": f"/runs/{run_id}/node0", "pid": 7}]}
+
+
+def test_a_node_with_another_run_is_busy() -> None:
+    finding = the_finding({"b": alive("second")})
+    assert (finding.id, finding.nodes) == ("busy", ("b",))
+    assert finding.found == "run second is running there"
+    assert "stop.yml -e run_id=second" in finding.todo and "-e replace=true" in finding.todo
+
+
+def test_port_in_use_is_not_reported_on_a_busy_node() -> None:
+    taken = {"binds": {"29500": "Address already in use"}}
+    assert the_finding({"a": taken}).id == "port-in-use"
+    assert the_finding({"a": {**alive("second"), **taken}}).id == "busy"
+    assert found({"a": {**alive("second"), **taken}}, replace=True) == []
+
+
+def test_each_run_on_a_node_is_reported_once() -> None:
+    runs = [*alive("third")["runs"], *alive("second")["runs"], *alive("second")["runs"]]  # guard and supervisor
+    assert [finding.found for finding in found({"b": {"runs": runs}})] == [
+        "run second is running there",
+        "run third is running there",
+    ]
+
+
+def test_run_on_another_address_of_the_machine_makes_the_node_busy() -> None:
+    assert the_finding({"b": alive("second", "192.168.0.1")}).id == "busy"
+
+
+def test_nodes_on_one_machine_are_distinguished_by_address() -> None:
+    assert found({"a": alive("second", "127.0.0.2")}, table=HERE) == []
+    assert the_finding({"a": alive("second", "127.0.0.1")}, table=HERE).nodes == ("a",)
+
+
+def test_run_to_be_replaced_or_run_itself_does_not_make_a_node_busy() -> None:
+    assert found({"b": alive("second")}, replace=True) == []
+    assert found({"b": alive("first")}) == []
+
+
+# --- Addresses and ports ----------------------------------------------------------------------------------------------
+
+
+def test_address_missing_from_the_node_is_reported() -> None:
+    finding = the_finding({"b": {"interface": None}})
+    assert (finding.id, finding.nodes) == ("address-not-here", ("b",))
+    assert finding.found == "node_address 10.0.0.10 is on none of its interfaces; they have 10.0.0.10, 127.0.0.1"
+    assert "node_address" in finding.todo
+
+
+HOLDER = {"29500": {"pid": 4711, "command": "python3 serve.py"}}
+IN_USE = {"29500": "Address already in use", "29499": ""}
+
+
+@pytest.mark.parametrize(
+    ("facts", "by"),
+    [
+        ({"ports": HOLDER, "binds": IN_USE}, "process 4711 (python3 serve.py)"),
+        ({"ports": {"29500": {"pid": None, "command": ""}}, "binds": IN_USE}, "a process of another user"),
+        ({"binds": IN_USE}, "Address already in use"),
+        ({"ports": HOLDER}, "process 4711 (python3 serve.py)"),  # on another address: torch's store wants them all
+    ],
+)
+def test_rendezvous_port_in_use_is_reported(facts: dict[str, Any], by: str) -> None:
+    finding = the_finding({"a": facts})
+    assert (finding.id, finding.nodes) == ("port-in-use", ("a",))
+    assert finding.found == f"the rendezvous port 29500 is taken by {by}"
+    assert "launch_master_port" in finding.todo
+
+
+def test_lifeline_port_in_use_is_reported() -> None:
+    held = {"29499": {"pid": 12, "command": "nc -l"}}
+    finding = the_finding({"a": {"ports": held, "binds": {"29499": "Address already in use", "29500": ""}}})
+    assert finding.found == "the lifeline's port 29499 is taken by process 12 (nc -l)"
+    assert "launch_lifeline_port" in finding.todo
+
+
+def test_listener_on_another_address_does_not_block_env_or_lifeline() -> None:
+    assert found({"a": {"ports": HOLDER}}, job=ENV) == []
+    assert found({"a": {"ports": {"29499": {"pid": 12, "command": "nc"}}}}) == []
+
+
+def test_ports_are_checked_on_the_first_node_only() -> None:
+    assert found({"b": {"ports": HOLDER, "binds": IN_USE}}) == []
+
+
+def test_both_ports_in_use_are_reported_at_once() -> None:
+    taken = {"29499": "Address already in use", "29500": "Address already in use"}
+    assert [finding.id for finding in found({"a": {"binds": taken}})] == ["port-in-use", "port-in-use"]
+
+
+# --- What the job names -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("change", "identity", "words"),
+    [
+        ({"interpreter": ""}, "interpreter-missing", "there is no executable python3"),
+        (
+            {"working_directory": path("/srv/project", is_directory=False)},
+            "working-directory-missing",
+            "there is no directory /srv/project",
+        ),
+        (
+            {"script": path("/srv/project/train.py", is_file=False)},
+            "script-missing",
+            "no readable file /srv/project/train.py",
+        ),
+        ({"script": path("/srv/x.py", readable=False)}, "script-missing", "there is no readable file /srv/x.py"),
+        ({"run_taken": "/runs/first/node0"}, "run-id-taken", "run first already exists, in /runs/first/node0"),
+    ],
+)
+def test_missing_files_and_taken_run_id_are_reported_once_for_all_nodes(
+    change: dict[str, Any], identity: str, words: str
+) -> None:
+    finding = the_finding({"a": change, "c": change})
+    assert (finding.id, finding.nodes) == (identity, ("a", "c"))
+    assert words in finding.found
+
+
+@pytest.mark.parametrize(
+    ("given", "at_home"),
+    [
+        ({"script": "train.py"}, True),
+        ({"script": "/srv/train.py"}, False),
+        ({"script": "~/train.py"}, False),
+        ({"script": "train.py", "working_directory": "/srv/project"}, False),
+    ],
+)
+def test_missing_relative_script_says_where_its_path_starts(given: dict[str, Any], at_home: bool) -> None:
+    finding = the_finding({"a": {"script": path("/home/u/train.py", is_file=False)}}, job=replace(STATIC, **given))
+    assert ("launch_working_directory is not set, so a relative path starts in" in finding.found) == at_home
+    assert ("set launch_working_directory, or correct launch_script" in finding.todo) == at_home
+    assert "ansible-playbook site.yml --tags code -e code_source=DIRECTORY" in finding.todo
+
+
+def test_a_module_needs_no_script() -> None:
+    assert found({"a": {"script": None}, "b": {"script": None}, "c": {"script": None}}) == []
+
+
+def test_all_problems_of_a_node_are_reported_at_once() -> None:
+    wrong = {**alive("second"), "interface": None, "interpreter": "", "run_taken": "/runs/first/node1"}
+    wrong.update(script=path("/x.py", is_file=False))
+    assert {finding.id for finding in found({"b": wrong})} == {
+        "busy",
+        "address-not-here",
+        "interpreter-missing",
+        "run-id-taken",
+        "script-missing",
+    }
+
+
+@given(st.sets(st.sampled_from("abc")))
+def test_finding_names_exactly_the_affected_nodes(names: set[str]) -> None:
+    findings = found({name: {"interpreter": ""} for name in names})
+    assert [set(finding.nodes) for finding in findings] == ([names] if names else [])

@@ -1,0 +1,50 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The cloud that an inventory names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.inventory_provider import CloudUnclear, cloud_of
+
+EC2 = "plugin: amazon.aws.aws_ec2\nregions: [eu-west-1]\n"
+PAPERSPACE = "plugin: muster.training.paperspace\n"
+
+
+def written(directory: Path, **files: str) -> list[str]:
+    paths = [directory / f"{name}.yml" for name in files]
+    for path in paths:
+        path.write_text(files[path.stem])
+    return [str(path) for path in paths]
+
+
+@pytest.mark.parametrize(
+    ("files", "cloud", "region"),
+    [
+        ({"a": EC2, "ranks": "plugin: muster.training.ranks\n"}, "ec2", "eu-west-1"),
+        ({"a": EC2.replace("[eu-west-1]", "[eu-west-1, us-east-1]")}, "ec2", ""),
+        ({"a": EC2.replace("regions: [eu-west-1]", "regions: 7")}, "ec2", ""),
+        ({"a": EC2 + "secret_key: !vault |\n  $ANSIBLE_VAULT;1.1;AES256\n"}, "ec2", "eu-west-1"),
+        ({"a": PAPERSPACE}, "paperspace", ""),
+        ({"a": "all: {hosts: {n0: }}\n", "b": "plugin: [", "c": "- plugin\n", "d": "plugin: [x]\n"}, "paperspace", ""),
+    ],
+)
+def test_cloud_and_region_are_read_from_the_inventory(
+    tmp_path: Path, files: dict[str, str], cloud: str, region: str
+) -> None:
+    sources = written(tmp_path, **files)
+    assert cloud_of(sources) == {"cloud": cloud, "region": region}
+    assert cloud_of([str(tmp_path)]) == {"cloud": cloud, "region": region}, "as a directory"
+
+
+def test_listed_hosts_default_to_paperspace(tmp_path: Path) -> None:
+    assert cloud_of(["n0,n1,", str(tmp_path / "missing.yml")])["cloud"] == "paperspace"
+
+
+def test_two_clouds_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(CloudUnclear, match=r"machines of two clouds \(.*a.yml, .*b.yml\)"):
+        cloud_of(written(tmp_path, a=EC2, b=PAPERSPACE))

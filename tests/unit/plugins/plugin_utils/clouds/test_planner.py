@@ -1,0 +1,471 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The cluster planner: it finishes from wherever it was interrupted, and touches nothing that belongs to others."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ansible_collections.muster.training.plugins.plugin_utils._clouds import cost, prices
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.documents import (
+    Drive,
+    Machine,
+    Network,
+    Noted,
+    Part,
+    Plan,
+    Step,
+    There,
+    Wanted,
+    What,
+)
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.membership import (
+    PlanRefused,
+    node_number,
+    script_name,
+)
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.planner import clusters_of, plan
+
+SCRIPT = script_name("bert", "0123abcd")
+NOTHING: Noted = {"ids": {}, "asked_twice": [], "addresses": {}}
+
+
+def wanted(**changes: Any) -> Wanted:
+    plain: dict[str, Any] = {
+        "cluster": "bert",
+        "stand": "present",
+        "nnodes": 3,
+        "machine_type": "A6000x2",
+        "region": "ny2",
+        "disk_gb": 250,
+        "drive_gb": 0,
+        "script": SCRIPT,
+        "network_id": "",
+        "remove_drive": False,
+    }
+    return {**plain, **changes}  # type: ignore[typeddict-item]
+
+
+def machine(name: str, machine_id: str = "", **changes: Any) -> Machine:
+    plain: dict[str, Any] = {
+        "id": machine_id or f"ps-{name}",
+        "name": name,
+        "state": "ready",
+        "said": "ready",
+        "machine_type": "A6000x2",
+        "region": "ny2",
+        "network": "nw-bert",
+        "disk_gb": 250,
+        "private_ip": "",
+        "public_ip": "",
+        "fixed_address": False,
+        "per_hour": 3.78,
+        "created": 1.0,
+    }
+    return {**plain, **changes}  # type: ignore[typeddict-item]
+
+
+def network(name: str, network_id: str = "", region: str = "ny2") -> Network:
+    return {"id": network_id or name.replace("muster-", "nw-"), "name": name, "region": region}
+
+
+def drive(name: str, network_id: str = "nw-bert", size: int | None = 250) -> Drive:
+    return {
+        "id": f"dr-{name}-{network_id}",
+        "name": name,
+        "network": network_id,
+        "region": "ny2",
+        "size_gb": size,
+        "share": "",
+        "username": "",
+    }
+
+
+def part(what: What, name: str = "muster-bert", part_id: str = "", **changes: Any) -> Part:
+    plain: dict[str, Any] = {
+        "what": what,
+        "cluster": "bert",
+        "id": part_id or f"own {what} {name}",
+        "name": name,
+        "holds": [],
+    }
+    return {**plain, **changes}  # type: ignore[typeddict-item]
+
+
+PARTS: list[tuple[What, str]] = [
+    ("VPC", "muster-bert"),
+    ("internet gateway", "muster-bert"),
+    ("subnet", "muster-bert-1a"),
+    ("placement group", "muster-bert"),
+]
+AROUND = ("VPC", "internet gateway", "subnet")
+
+
+def account(*machines: Machine, **parts: Any) -> There:
+    plain: dict[str, Any] = {"machines": list(machines), "networks": [], "drives": [], "scripts": [], "addresses": []}
+    return {**plain, **parts}  # type: ignore[typeddict-item]
+
+
+def carry_out(there: There, step: Step, want: Wanted, numbers: Any) -> None:
+    """What a cloud makes of a step."""
+    lists: dict[str, Any] = dict(there)
+    home = next((one["id"] for one in there["networks"] if one["name"] == "muster-bert"), "")
+    if step["what"] == "address":
+        there["addresses"] = [one for one in there["addresses"] if one["ip"] != step["id"]]
+    elif step["action"] == "remove":
+        kind = "parts" if step["what"] in (*AROUND, "placement group") else f"{step['what']}s"
+        lists[kind][:] = [one for one in lists[kind] if one["id"] != step["id"]]
+        for address in there["addresses"]:
+            address["machine"] = "" if address["machine"] == step["id"] else address["machine"]
+        if step["what"] == "network":
+            assert not any(one["network"] == step["id"] for one in [*there["machines"], *there["drives"]])
+        if step["what"] in AROUND:
+            assert not any(one["name"] == "muster-bert" for one in there["networks"]), "it lies there"
+            assert step["what"] != "VPC" or not [one for one in there["parts"] if one["cluster"] == "bert"]
+    elif step["action"] in ("start", "stop"):
+        found = next(one for one in there["machines"] if one["id"] == step["id"])
+        found["state"] = "ready" if step["action"] == "start" else "off"
+    elif step["what"] in (*AROUND, "placement group"):
+        there["parts"].append(part(step["what"], step["name"], f"part-{next(numbers)}"))
+    elif step["what"] == "network":
+        there["networks"].append(network(step["name"], f"nw-{next(numbers)}"))
+    elif step["what"] == "drive":
+        there["drives"].append(drive(step["name"], home, want["drive_gb"]))
+    elif step["what"] == "script":
+        there["scripts"].append({"id": f"sc-{next(numbers)}", "name": step["name"], "machines": []})
+    else:
+        assert home, "a machine is made into a network that is there"
+        there["machines"].append(machine(step["name"], f"ps-{next(numbers)}", network=home, created=2.0))
+
+
+def foreign(there: There) -> There:
+    """All that is not bert's, by the rule as it stands in the documentation: network and name."""
+    home = [one["id"] for one in there["networks"] if one["name"] == "muster-bert"]
+    own = [
+        one["id"]
+        for one in there["machines"]
+        if one["network"] in home and node_number("bert", one["name"]) is not None
+    ]
+    return {
+        "machines": [one for one in there["machines"] if one["id"] not in own],
+        "networks": [one for one in there["networks"] if one["name"] != "muster-bert"],
+        "drives": [one for one in there["drives"] if one["network"] not in home or one["name"] != "bert-data"],
+        "scripts": [one for one in there["scripts"] if not one["name"].startswith("muster-bert-first-boot-")],
+        "addresses": [one for one in there["addresses"] if one["ip"] not in ("198.51.100.1", "198.51.100.2")],
+        "parts": [one for one in there.get("parts", []) if one["cluster"] != "bert"],
+    }
+
+
+# --- What an account may look like
+
+NAMES = st.sampled_from(["bert-0", "bert-1", "bert-3", "bert-7"])
+STRANGE = st.sampled_from(["bertha-0", "bert", "bert-2-0", "bert-01", "node", "Bert-0", "bert-0 ", "bert--1"])
+STATES = st.sampled_from(["ready", "coming", "going", "off"])
+
+
+@st.composite
+def accounts(draw: st.DrawFn) -> There:
+    has_network = draw(st.booleans())
+    own = draw(st.lists(NAMES, max_size=4)) if has_network else []
+    machines = [
+        machine(name, f"own-{place}", state=draw(STATES), created=float(draw(st.integers(1, 3))))
+        for place, name in enumerate(own)
+    ]
+    has_address = draw(st.booleans())
+    if machines and has_address:
+        machines[0]["fixed_address"], machines[0]["public_ip"] = True, "198.51.100.1"
+    homes = st.sampled_from(["", "nw-bert", "nw-bert-2"] if own else ["", "nw-bert-2"])
+    strangers = [
+        machine(draw(STRANGE), f"other-{place}", network=draw(homes), machine_type="C1")
+        for place in range(draw(st.integers(0, 3)))
+    ]
+    strangers += [machine("bert-9", "namesake", network="nw-bert-2")] * draw(st.integers(0, 1))
+    networks = [network("muster-bert-2"), network("muster-bertha"), network("net")]
+    networks += [network("muster-bert")] * has_network
+    drives = [drive("bert-data", "nw-bert-2"), drive("bert-data-old", "nw-bert-2")]
+    drives += [drive("bert-data")] * (has_network and draw(st.booleans()))
+    drives += [drive("photos")] * (has_network and draw(st.booleans()))
+    scripts = [{"id": "sc-o", "name": "bert-first-boot", "machines": []}]
+    scripts += [{"id": "sc-own", "name": SCRIPT, "machines": ["own-0"]}] * draw(st.booleans())
+    addresses = [
+        {"ip": "198.51.100.1", "region": "ny2", "machine": "own-0"},
+        {"ip": "198.51.100.9", "region": "ny2", "machine": draw(st.sampled_from(["", "other-0"]))},
+    ]
+    parts = [part(what, "muster-bert-1a", f"other {what}", cluster="bert-1a") for what, _name in PARTS]
+    parts += [part(what, name) for what, name in draw(st.lists(st.sampled_from(PARTS), unique=True))]
+    shared = draw(st.booleans())
+    if strangers and shared:
+        parts[-1]["holds"] = [strangers[0]["id"]]
+    order = draw(st.permutations([*machines, *strangers]))
+    return account(*order, networks=networks, drives=drives, scripts=scripts, addresses=addresses, parts=parts)
+
+
+WISHES = st.fixed_dictionaries(
+    {
+        "stand": st.sampled_from(["present", "stopped", "absent"]),
+        "nnodes": st.integers(1, 6),
+        "drive_gb": st.sampled_from([0, 250]),
+        "script": st.sampled_from(["", SCRIPT]),
+        "remove_drive": st.booleans(),
+        "parts": st.lists(st.sampled_from(PARTS), unique=True).map(lambda chosen: sorted(chosen, key=PARTS.index)),
+    }
+)
+
+
+@given(accounts(), WISHES, st.integers(0, 12), st.booleans())
+def test_interrupted_plan_resumes_with_remaining_steps_then_none(
+    there: There, wish: dict[str, Any], done: int, twice: bool
+) -> None:
+    want, numbers = wanted(**wish), itertools.count()
+    noted: Noted = {
+        "ids": {},
+        "asked_twice": ["machine bert-0", "machine bert-1"] if twice else [],
+        "addresses": {"198.51.100.1": "own-0"},
+    }
+    others = copy.deepcopy(foreign(there))
+    whole = plan(want, there, noted)
+    for step in whole["steps"][:done]:
+        carry_out(there, step, want, numbers)
+    rest = plan(want, there, noted)["steps"]
+    # ids of what was made meanwhile are new; what is to be done, and in which order, is the same
+    assert [(one["action"], one["what"], one["name"]) for one in rest] == [
+        (one["action"], one["what"], one["name"]) for one in whole["steps"][done:]
+    ]
+    for step in rest:
+        carry_out(there, step, want, numbers)
+    assert plan(want, there, noted)["steps"] == []
+    assert foreign(there) == others, "nothing of anybody else is touched"
+    nodes = plan(want, there, noted)["nodes"]
+    if want["stand"] == "present":
+        assert len(nodes) >= want["nnodes"]
+        assert len(nodes) == max(want["nnodes"], len(whole["nodes"])), "surplus is neither made nor removed"
+    elif want["stand"] == "absent":
+        assert nodes == []
+
+
+@given(accounts(), WISHES)
+def test_steps_touch_only_what_belongs_to_the_cluster(there: There, wish: dict[str, Any]) -> None:
+    kinds = ("machines", "networks", "drives", "scripts", "parts")
+    strange = {one["id"] for kind in kinds for one in dict(foreign(there))[kind]}  # type: ignore[attr-defined]
+    for step in plan(wanted(**wish), there, NOTHING)["steps"]:
+        assert step["id"] not in strange
+        assert step["action"] != "remove" or wish["stand"] == "absent"
+
+
+# --- One by one
+
+
+def names(found: Plan) -> list[str]:
+    return [f"{step['action']} {step['what']} {step['name']}" for step in found["steps"]]
+
+
+def test_new_cluster_is_planned_in_an_empty_account() -> None:
+    assert names(plan(wanted(drive_gb=250), account(), NOTHING)) == [
+        "make network muster-bert",
+        "make drive bert-data",
+        f"make script {SCRIPT}",
+        "make machine bert-0",
+        "make machine bert-1",
+        "make machine bert-2",
+    ]
+
+
+def test_parts_are_made_before_machines_and_removed_after_them() -> None:
+    want = wanted(nnodes=1, script="", parts=PARTS)
+    assert names(plan(want, account(), NOTHING)) == [
+        "make VPC muster-bert",
+        "make internet gateway muster-bert",
+        "make subnet muster-bert-1a",
+        "make network muster-bert",
+        "make placement group muster-bert",
+        "make machine bert-0",
+    ]
+    there = account(
+        machine("bert-0"),
+        networks=[network("muster-bert")],
+        parts=[*(part(what, name) for what, name in PARTS), part("VPC", "muster-bert-2", cluster="bert-2")],
+    )
+    assert plan(want, there, NOTHING)["steps"] == []
+    assert names(plan(wanted(stand="absent"), there, NOTHING)) == [
+        "remove machine bert-0",
+        "remove placement group muster-bert",
+        "remove network muster-bert",
+        "remove subnet muster-bert-1a",
+        "remove internet gateway muster-bert",
+        "remove VPC muster-bert",
+    ]
+
+
+def test_vpc_that_holds_a_foreign_machine_is_kept() -> None:
+    theirs = machine("theirs", "i-theirs", network="sg-theirs")
+    parts = [part("VPC", holds=["ps-bert-0", "i-theirs"]), part("subnet", "muster-bert-1a", holds=["i-theirs"])]
+    there = account(machine("bert-0"), theirs, networks=[network("muster-bert")], parts=parts)
+    found = plan(wanted(stand="absent"), there, NOTHING)
+    assert names(found) == ["remove machine bert-0", "remove network muster-bert"]
+    assert found["kept"] == ["the VPC muster-bert stays: theirs (i-theirs) in it are not part of this cluster"]
+
+
+def test_duplicate_vpc_is_removed_and_the_recorded_one_kept() -> None:
+    there = account(machine("bert-0"), networks=[network("muster-bert")], parts=[part("VPC"), part("VPC", part_id="2")])
+    noted: Noted = {"ids": {"VPC muster-bert": "2"}, "asked_twice": [], "addresses": {}}
+    assert plan(wanted(nnodes=1, script=""), there, noted)["steps"] == []
+    noted["asked_twice"] = ["VPC muster-bert"]
+    assert [step["id"] for step in plan(wanted(nnodes=1, script=""), there, noted)["steps"]] == ["own VPC muster-bert"]
+    assert len(plan(wanted(stand="absent"), there, noted)["steps"]) == 4, "all go in the end"
+
+
+def test_missing_nodes_are_made_and_surplus_nodes_kept() -> None:
+    there = account(machine("bert-1"), machine("bert-4"), networks=[network("muster-bert")])
+    assert names(plan(wanted(nnodes=4, script=""), there, NOTHING)) == ["make machine bert-0", "make machine bert-2"]
+    assert plan(wanted(nnodes=1), there, NOTHING)["steps"] == []
+
+
+def test_drive_and_its_network_are_kept_unless_removal_is_requested() -> None:
+    there = account(machine("bert-0"), networks=[network("muster-bert")], drives=[drive("bert-data")])
+    kept = plan(wanted(stand="absent"), there, NOTHING)
+    assert names(kept) == ["remove machine bert-0"]
+    assert kept["kept"] == ["the drive bert-data (dr-bert-data-nw-bert, 250 GB) stays, with what is on it"]
+    asked = plan(wanted(stand="absent", remove_drive=True), there, NOTHING)
+    assert names(asked) == ["remove machine bert-0", "remove drive bert-data", "remove network muster-bert"]
+
+
+def test_address_now_used_by_a_foreign_machine_is_not_released() -> None:
+    noted: Noted = {"ids": {}, "asked_twice": [], "addresses": {"198.51.100.1": "ps-dead", "198.51.100.2": "ps-dead"}}
+    addresses = [
+        {"ip": "198.51.100.1", "region": "ny2", "machine": "ps-stranger"},
+        {"ip": "198.51.100.2", "region": "ny2", "machine": ""},
+    ]
+    found = plan(wanted(stand="absent"), account(addresses=addresses), noted)
+    assert names(found) == ["remove address 198.51.100.2"]
+
+
+def test_duplicate_machine_is_removed_and_the_recorded_one_kept() -> None:
+    there = account(machine("bert-0", "old"), machine("bert-0", "new", created=2.0), networks=[network("muster-bert")])
+    want = wanted(nnodes=1, script="")
+    assert plan(want, there, NOTHING)["nodes"][0]["id"] == "old"
+    assert plan(want, there, NOTHING)["steps"] == [], "the other is told, and left: nobody asked twice for it"
+    noted: Noted = {"ids": {"machine bert-0": "new"}, "asked_twice": ["machine bert-0"], "addresses": {}}
+    assert [step["id"] for step in plan(want, there, noted)["steps"]] == ["old"]
+
+
+@pytest.mark.parametrize(
+    ("there", "changes", "words"),
+    [
+        (
+            account(networks=[network("muster-bert", "nw1"), network("muster-bert", "nw2", "ca1")]),
+            {},
+            "2 networks are called muster-bert: nw1 in ny2, nw2 in ca1. Which",
+        ),
+        (account(networks=[network("muster-bert", "nw1")]), {"network_id": "nw3"}, "there are: nw1 in ny2"),
+        (
+            account(machine("mine"), networks=[network("muster-bert")]),
+            {},
+            "the name bert is taken: the network muster-bert (nw-bert) holds mine (ps-mine) and no machine of",
+        ),
+        (
+            account(machine("bert-0", machine_type="A4000"), networks=[network("muster-bert")]),
+            {},
+            "bert-0 is of type A4000, not A6000x2. What exists is never changed",
+        ),
+        (
+            account(machine("bert-0", disk_gb=100), networks=[network("muster-bert")]),
+            {},
+            "bert-0 has a disk of 100 GB, not 250",
+        ),
+        (
+            account(networks=[network("muster-bert", region="ca1")]),
+            {},
+            "the network muster-bert is in ca1, not ny2",
+        ),
+        (
+            account(networks=[network("muster-bert")], drives=[drive("bert-data", size=500)]),
+            {"drive_gb": 250},
+            "the drive bert-data has 500 GB, not 250",
+        ),
+    ],
+)
+def test_conflict_with_existing_resources_is_refused(there: There, changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(PlanRefused) as refused:
+        plan(wanted(**changes), there, NOTHING)
+    assert words in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_network_id_selects_between_networks_of_the_same_name() -> None:
+    there = account(networks=[network("muster-bert", "nw1"), network("muster-bert", "nw2")])
+    found = plan(wanted(network_id="nw2"), there, NOTHING)
+    assert found["network"] == network("muster-bert", "nw2")
+
+
+def test_clusters_are_recognized_by_network_name() -> None:
+    found = [network(name) for name in ("muster-bert", "muster-bert-2", "muster-", "muster-Bert", "mustering", "net")]
+    assert clusters_of(found) == ["bert", "bert-2"]
+
+
+# --- Money
+
+
+def test_cost_covers_existing_and_planned_machines() -> None:
+    there = account(machine("bert-0", per_hour=4.0), networks=[network("muster-bert")])
+    want = wanted(nnodes=3)
+    found = cost.cost_of(want, plan(want, there, NOTHING))
+    assert found["per_hour"] == pytest.approx(4.0 + 2 * 3.78)
+    assert found["per_day"] == pytest.approx(24 * (4.0 + 2 * 3.78))
+    assert found["disks_per_month"] == 30.0
+    assert (found["source"], found["date"], found["unknown"]) == (prices.SOURCE, prices.DATE, [])
+
+
+def test_unknown_price_is_reported_as_unknown() -> None:
+    want = wanted(machine_type="B300x8", disk_gb=4000, drive_gb=250)
+    found = cost.cost_of(want, plan(want, account(), NOTHING))
+    assert (found["per_hour"], found["per_day"], found["disks_per_month"]) == (None, None, None)
+    assert found["unknown"] == ["a machine of type B300x8", "a disk of 4000 GB", "the drive"]
+    assert "the price of B300x8 is unknown here" in cost.over_budget(found, 10.0, "B300x8")
+    told = cost.cost_of(want, plan(want, account(), NOTHING), price_per_hour=2.0)
+    assert told["per_hour"] == 6.0
+    assert cost.over_budget(told, 6.0, "B300x8") == ""
+
+
+def test_plan_without_budget_or_over_budget_is_reported() -> None:
+    want = wanted()
+    found = cost.cost_of(want, plan(want, account(), NOTHING))
+    assert "max_usd_per_hour is not given" in cost.over_budget(found, None, "A6000x2")
+    assert (
+        cost.over_budget(found, 11.33, "A6000x2")
+        == "with A6000x2 it costs 11.34 USD an hour, but max_usd_per_hour is 11.33"
+    )
+    assert cost.over_budget(found, 11.34, "A6000x2") == ""
+
+
+def test_price_that_differs_from_the_table_is_reported() -> None:
+    assert cost.differing_prices([machine("bert-0", per_hour=3.80)]) == []
+    assert cost.differing_prices([machine("bert-0", per_hour=4.2), machine("bert-1", per_hour=4.2)]) == [
+        "a machine of type A6000x2 costs 4.20 USD an hour, not the 3.78 USD of 2025-12-28"
+    ]
+
+
+def test_plan_is_shown_in_words_and_as_a_diff() -> None:
+    there = account(machine("bert-0"), machine("bert-9", "other", network="nw9"), networks=[network("muster-bert")])
+    want = wanted(nnodes=2, script="")
+    found = plan(want, there, NOTHING)
+    assert cost.plan_lines(want, found) == [
+        "there: network muster-bert (nw-bert) in ny2",
+        "there: machine bert-0 (ps-bert-0) of type A6000x2, ready, 3.78 USD an hour while it is on",
+        "to make: machine bert-1 of type A6000x2 with 250 GB",
+        "left alone, since they are in other networks: bert-9 (other)",
+    ]
+    costs = cost.cost_of(want, found)
+    before, after = (cost.picture(want, found, costs, after) for after in (False, True))
+    assert before == {"network": "muster-bert", "drive": None, "nodes": {"bert-0": "ready"}}
+    assert after["nodes"] == {"bert-0": "ready", "bert-1": "ready"}
+    assert cost.cost_words(costs, "present") == (
+        "7.56 USD an hour, 181.44 USD a day (Paperspace's console, 2025-12-28); its disks, on or off, 20.00 USD "
+        "a month (cloudypad's documentation of costs, 2024-09)"
+    )

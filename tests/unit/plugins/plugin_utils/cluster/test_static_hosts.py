@@ -1,0 +1,93 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Machines as people list them, in the hostfile formats of their launchers."""
+
+from __future__ import annotations
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ansible_collections.muster.training.plugins.plugin_utils._cluster.static_hosts import (
+    GivenHost,
+    inventory_of,
+    read_hosts,
+)
+
+
+@pytest.mark.parametrize(
+    ("line", "host"),
+    [
+        ("gpu1 slots=8", GivenHost("gpu1", 8)),
+        ("  gpu1.lab  slots = 8 max_slots=16 # the old one", GivenHost("gpu1.lab", 8)),
+        ("gpu1 max-slots=16 slots=2\r", GivenHost("gpu1", 2)),
+        ("10.0.0.4:8", GivenHost("10.0.0.4", 8)),
+        ("10.0.0.4", GivenHost("10.0.0.4")),
+        ("ubuntu@10.0.0.4 slots=1", GivenHost("10.0.0.4", 1, "ubuntu")),
+        ("localhost slots=2", GivenHost("localhost", 2)),
+    ],
+)
+def test_each_hostfile_form_is_read(line: str, host: GivenHost) -> None:
+    assert read_hosts(["# of the first cluster", "", line], "line") == [host]
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        (["a", "a slots=2"], "line 2: a is listed twice. Write each machine once, with all its slots"),
+        (["a slots=0"], "line 1: a has no slots. Remove the line, or write slots=N"),
+        (["[gpus]"], "line 1 is '[gpus]'. Needed: a machine, as in `gpu1`"),
+        (["a,b"], "line 1 is 'a,b'. Needed: a machine"),
+        (["a; rm -rf /"], "line 1 is 'a; rm -rf /'. Needed: a machine"),
+        (["{{ x }}"], "line 1 is '{{ x }}'. Needed: a machine"),
+        (["-oProxyCommand=x"], "line 1 is '-oProxyCommand=x'. Needed: a machine"),
+        (["gpu\u00e4"], r"line 1 is 'gpu\xe4'. Needed: a machine"),
+        (
+            ["localhost slots=2", "gpu2 slots=2"],
+            "localhost is listed beside other machines, but means a different machine on each",
+        ),
+        (["# none"], "no machine is named. Needed: one a line, as in `gpu1`"),
+    ],
+)
+def test_invalid_machine_list_is_refused_in_one_line(lines: list[str], said: str) -> None:
+    with pytest.raises(ValueError) as problem:
+        read_hosts(lines, "line")
+    assert str(problem.value).startswith(said) and len(str(problem.value).splitlines()) == 1
+
+
+@given(st.lists(st.text(max_size=40) | st.from_regex(r"[a-z0-9.:]{1,6}( slots=[0-9])?", fullmatch=True), max_size=4))
+def test_any_accepted_list_becomes_an_inventory_of_its_machines(lines: list[str]) -> None:
+    try:
+        hosts = read_hosts(lines, "line")
+    except ValueError:
+        return
+    found = yaml.safe_load(inventory_of(hosts, "x", lambda _name: "10.0.0.9"))["training"]["hosts"]
+    assert len(found) == len(hosts) and all(isinstance(name, str) for name in found)
+
+
+def test_inventory_has_known_values_and_asks_for_missing_addresses() -> None:
+    known = {"gpu1": "10.0.0.4"}
+    hosts = [GivenHost("gpu1", 8), GivenHost("gpu2", user="ubuntu"), GivenHost("10.0.0.6"), GivenHost("8.8.8.8", 4)]
+    text = inventory_of(hosts, "hosts.txt", lambda name: known.get(name, ""))
+    assert yaml.safe_load(text)["training"]["hosts"] == {
+        "gpu1": {"node_address": "10.0.0.4", "node_slots": 8},
+        "gpu2": {"node_address": None, "ansible_user": "ubuntu"},
+        "node0": {"ansible_host": "10.0.0.6"},
+        "node1": {"ansible_host": "8.8.8.8", "node_slots": 4},
+    }
+    assert text.count("ip -brief address") == 2, "for the one that is not found, and the one with a public address"
+
+
+def test_each_machine_gets_a_unique_name() -> None:
+    hosts = read_hosts(["node0", "10.0.0.5", "node2", "10.0.0.6", "12", "no", "1e3"], "line")
+    found = yaml.safe_load(inventory_of(hosts, "x", lambda _name: ""))["training"]["hosts"]
+    assert list(found) == ["node0", "node1", "node2", "node3", "12", "no", "1e3"]
+
+
+def test_localhost_alone_is_this_machine() -> None:
+    (host,) = yaml.safe_load(inventory_of([GivenHost("localhost", 2)], "hosts.txt", lambda _name: ""))["training"][
+        "hosts"
+    ].values()
+    assert (host["ansible_connection"], host["node_address"], host["node_slots"]) == ("local", "127.0.0.1", 2)

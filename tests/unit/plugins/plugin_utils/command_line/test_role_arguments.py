@@ -1,0 +1,54 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""One node's values stand for those of others only if nothing that their templates read differs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ansible_collections.muster.training.plugins.plugin_utils._command_line.role_arguments import (
+    read_by,
+    refusals,
+    sharing,
+)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "together"),
+    [
+        ({"port": 22}, {"port": 22}, True),
+        ({"port": 22, "rank": 1}, {"port": 22, "rank": 2}, True),  # which nobody reads
+        ({"port": 22}, {"port": "22"}, False),
+        ({"port": 1}, {"port": True}, False),
+        ({"port": 22}, {}, False),
+        ({"port": "{{ a }}", "a": 1}, {"port": "{{ a }}", "a": 2}, False),
+        ({"port": "{{ a }}", "a": 1}, {"port": "{{ a }}"}, False),
+        ({"port": ["{{ a }}"], "a": "{{ __b }}", "__b": 1}, {"port": ["{{ a }}"], "a": "{{ __b }}", "__b": 2}, False),
+        ({"port": "{% if a %}1{% endif %}", "a": 1}, {"port": "{% if a %}1{% endif %}", "a": 2}, False),
+        ({"port": "{{ a }}", "a": "{{ port }}"}, {"port": "{{ a }}", "a": "{{ port }}"}, True),  # a circle
+        ({"port": "{{ hostvars.x.a }}"}, {"port": "{{ hostvars.x.a }}"}, False),
+        ({"port": "{{ lookup('vars', 'a' ~ 'b') }}"}, {"port": "{{ lookup('vars', 'a' ~ 'b') }}"}, False),
+        ({"port": "a", "a": 1}, {"port": "a", "a": 2}, True),
+    ],
+)
+def test_nodes_share_a_value_only_if_nothing_it_reads_differs(
+    one: dict[str, Any], other: dict[str, Any], together: bool
+) -> None:
+    assert sharing(["port"], {"n1": one, "n2": other}) == ([["n1", "n2"]] if together else [["n1"], ["n2"]])
+
+
+def test_variables_read_by_a_variable_are_found() -> None:
+    variables = {"a": {"x": ["{{ b | default(c) }}"]}, "b": "{{ d }}", "e": "{{ f }}"}
+    assert read_by(["a"], variables) == {"a", "b", "c", "d", "default"}
+
+
+def test_wrong_value_is_reported_once() -> None:
+    wrong = [("r", "w", ["n1"]), ("s", "w", ["n2"]), ("r", "w", ["n2", "n3"]), ("r", "v", ["n3"])]
+    assert refusals(wrong, 3) == [
+        "the role r refuses a value: w",
+        "the role s refuses a value on n2: w",
+        "the role r refuses a value on n3: v",
+    ]

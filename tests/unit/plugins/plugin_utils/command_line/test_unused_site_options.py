@@ -1,0 +1,186 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A tag, a switch or a variable that has no effect on the roles of a play is named; one that has is accepted."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from ansible.parsing.dataloader import DataLoader
+from ansible.playbook.block import Block
+from ansible.playbook.task import Task
+
+from ansible_collections.muster.training.plugins.plugin_utils._command_line.extra_vars import typed_variables
+from ansible_collections.muster.training.plugins.plugin_utils._command_line.unused_site_options import (
+    PlayRole,
+    idle_switches,
+    idle_tags,
+    is_selected,
+    needed_collections,
+    unknown_tags,
+    unread_variables,
+    words_in,
+)
+
+
+def role(name: str, tags: str = "", options: str = "", switch: str = "", path: Path = Path("/nowhere")) -> PlayRole:
+    return PlayRole(name, path, frozenset([name, *tags.split()]), frozenset(options.split()), switch)
+
+
+CODE = role("code", options="code_source code_repository", switch="{{ code_source or code_repository }}")
+MPI = role("open_mpi", options="open_mpi_compiler", switch="False")
+SHARE = role("cifs_share", "data", "cifs_share_mounts", "{{ cifs_share_mounts | length > 0 }}")
+BUCKET = role("s3fs", "data", "s3fs_mounts", "{{ s3fs_mounts | length > 0 }}")
+ROLES = [SHARE, BUCKET, MPI, CODE]
+
+
+@pytest.mark.parametrize(
+    ("only", "skip"),
+    list(
+        itertools.product(
+            [["all"], ["data"], ["code"], ["code", "data"], ["tagged"], ["untagged"], ["never"], ["all", "x"]],
+            [[], ["data"], ["all"], ["tagged"], ["untagged"], ["always"], ["code", "x"]],
+        )
+    ),
+)
+def test_tags_select_what_ansible_selects(only: list[str], skip: list[str]) -> None:
+    for one in (CODE, SHARE):
+        task = Task(block=Block(play=SimpleNamespace(_tags=[], tags=[])))
+        task._loader = DataLoader()
+        task._tags = sorted(one.tags)
+        assert is_selected(one, only, skip) == task.evaluate_tags(only, skip, {}), (one.name, only, skip)
+
+
+def test_unknown_tag_is_named_with_the_nearest_or_all_tags() -> None:
+    assert unknown_tags("--tags", ["opn_mpi", "data", "all", "never"], ROLES) == [
+        "--tags opn_mpi: no role has this tag; did you mean open_mpi?"
+    ]
+    assert unknown_tags("--skip-tags", ["xyz"], ROLES) == [
+        "--skip-tags xyz: no role has this tag; Tags: cifs_share, code, data, open_mpi, s3fs"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("only", "skip", "on", "said"),
+    [
+        (["all"], [], [], []),  # nothing was chosen
+        (["data"], [], ["s3fs"], []),
+        (["code"], [], ["code"], []),
+        (
+            ["open_mpi"],
+            [],
+            ["code"],
+            [
+                "--tags open_mpi selects nothing: the role open_mpi is off on all nodes (to enable it, add -e "
+                "open_mpi_enabled=true)"
+            ],
+        ),
+        (
+            ["data", "code"],
+            [],
+            ["code"],
+            [
+                "--tags data selects nothing: "
+                "the role cifs_share is off on all nodes (to enable it, set cifs_share_mounts); "
+                "the role s3fs is off on all nodes (to enable it, set s3fs_mounts)"
+            ],
+        ),
+        (
+            ["code"],
+            [],
+            [],
+            [
+                "--tags code selects nothing: the role code is off on all nodes (to enable it, set one of "
+                "code_source, code_repository)"
+            ],
+        ),
+        (
+            ["code"],
+            ["code"],
+            ["code"],
+            ["--tags code selects nothing, because --skip-tags code excludes it; remove one of them"],
+        ),
+        (
+            ["untagged"],
+            [],
+            ["code"],
+            ["--tags untagged: no role is left to run; choose roles with --tags, or remove these options"],
+        ),
+    ],
+)
+def test_tag_that_selects_nothing_is_named(only: list[str], skip: list[str], on: list[str], said: list[str]) -> None:
+    assert idle_tags(only, skip, ROLES, lambda one: one.name in on) == said
+
+
+def test_tag_of_a_disabled_role_is_idle_even_if_another_role_has_it() -> None:
+    roles = [role("pytorch", "open_mpi"), MPI]
+    assert idle_tags(["open_mpi"], [], roles, lambda one: one.name == "pytorch")
+    assert not idle_tags(["open_mpi"], [], roles, lambda one: one.name == "open_mpi")
+
+
+def test_switch_of_a_role_excluded_by_tags_is_named() -> None:
+    assert idle_switches(["open_mpi_enabled"], ["all"], [], ROLES) == []
+    assert idle_switches(["open_mpi_enabled"], ["open_mpi"], [], ROLES) == []
+    for only, skip in ((["code"], []), (["all"], ["open_mpi"])):
+        assert idle_switches(["open_mpi_enabled"], only, skip, ROLES) == [
+            "open_mpi_enabled is set (with -e), but the tags exclude the role open_mpi; add open_mpi to --tags, or "
+            "remove the variable"
+        ]
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        ("code_source open_mpi_enabled ansible_user", []),
+        ("region", []),  # of the inventory
+        ("other_port", []),  # code reads what belongs to another role
+        ("open_mpi_compiler open_mpi_enabled", []),  # whatever the switch says
+        (
+            "open_mpi_compiler",
+            [
+                "open_mpi_compiler is set (with -e), but the role open_mpi is off on all nodes (to enable it, add -e "
+                "open_mpi_enabled=true)"
+            ],
+        ),
+        (
+            "checkpoints_bucket",
+            [
+                "checkpoints_bucket is set (with -e), but only the role checkpoints reads it, "
+                "which this playbook does not run; remove it"
+            ],
+        ),
+        ("nnodes", ["nnodes is set (with -e), but nothing reads it; correct the name, or remove it"]),
+    ],
+)
+def test_a_variable_that_nothing_reads_is_named(tmp_path: Path, typed: str, said: list[str]) -> None:
+    for name, text in (
+        ("code", "code_source: ''\n# nnodes: 4\nx: '{{ other_port }}'\n"),
+        ("open_mpi", "open_mpi_compiler: false\n"),
+    ):
+        (tmp_path / name / "defaults").mkdir(parents=True)
+        (tmp_path / name / "defaults" / "main.yml").write_text(text)
+    roles = [one._replace(path=tmp_path / one.name) for one in (CODE, MPI)]
+    others = {"checkpoints_bucket": "checkpoints"}
+    assert unread_variables(typed.split(), roles, lambda one: one.name == "code", others, lambda: {"region"}) == said
+
+
+def test_words_of_nested_values_are_found() -> None:
+    assert words_in({"a": ["{{ region }}-x", {"b": ("my_zone", 3)}]}) == {"region", "x", "my_zone"}
+
+
+def test_needed_collections_are_found_in_the_tasks_of_roles(tmp_path: Path) -> None:
+    (tmp_path / "code" / "tasks").mkdir(parents=True)
+    (tmp_path / "code" / "tasks" / "main.yml").write_text(
+        "- name: A\n  ansible.builtin.command: x\n- name: B\n  block:\n    - name: C\n      ansible.posix.sysctl:\n"
+        "        name: a\n    - muster.training.node_facts:\n"
+    )
+    assert needed_collections([CODE._replace(path=tmp_path / "code")]) == {"ansible.posix": ["code"]}
+
+
+def test_variables_from_files_do_not_count_as_typed() -> None:
+    words = ("@job.yml", "a=1 b='x y'", '{"c": [1, !unsafe "{x}"], "d": !vault "$ANSIBLE", "e": !own {"f": 2}}')
+    assert typed_variables(words) == {"a": "1", "b": "x y", "c": [1, "{x}"], "d": "$ANSIBLE", "e": {"f": 2}}

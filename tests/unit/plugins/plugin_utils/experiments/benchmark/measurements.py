@@ -1,0 +1,64 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Measurements of clusters that are made up: what their job would have written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ansible_collections.muster.training.plugins.plugin_utils._experiments.benchmark.schedule import rounds_of
+
+MODEL = "NVIDIA A100-SXM4-40GB"
+
+
+def names_of(nodes: int) -> list[str]:
+    return [f"gpu{rank}" for rank in range(nodes)]
+
+
+def document(
+    nodes: int,
+    gpus: int = 1,
+    rate: Callable[[int, int], float] = lambda _a, _b: 10.0,
+    tflops: Callable[[int], float] = lambda _rank: 250.0,
+    model: str = MODEL,
+    **more: Any,
+) -> dict[str, Any]:
+    """measured/benchmark.json of nodes that reach so many Gb/s with each other, and whose ranks so many TFLOP/s."""
+    ranks = [
+        {"rank": rank, "node": rank // gpus, "local_rank": rank % gpus, "device": model} for rank in range(nodes * gpus)
+    ]
+    return {
+        "version": 1,
+        "backend": "nccl",
+        "torch": "2.6.0",
+        "nccl": "2.21.5",
+        "complete": True,
+        "ranks": ranks,
+        "matmul": [
+            {"rank": rank, "dtype": "bfloat16", "median": tflops(rank), "best": tflops(rank), "right": True}
+            for rank in range(nodes * gpus)
+        ],
+        "copies": [{"rank": rank, "kind": "device", "gbytes": 600.0, "right": True} for rank in range(nodes * gpus)],
+        "collectives": [
+            {
+                "scope": "all",
+                "node": -1,
+                "op": "all_reduce",
+                "bytes": size,
+                "ranks": nodes * gpus,
+                "median_us": 100.0 + size / 1000,
+                "p95_us": 120.0 + size / 1000,
+                "wrong": [],
+            }
+            for size in (1 << 10, 1 << 20, 64 << 20)
+        ],
+        "pairs": [
+            {"a": one, "b": other, "gbps": rate(one, other), "us": 30.0, "right": True}
+            for pairs in rounds_of(nodes)
+            for one, other in pairs
+        ],
+        "left_out": [],
+        **more,
+    }

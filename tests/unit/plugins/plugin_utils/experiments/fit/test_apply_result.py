@@ -1,0 +1,87 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A launch with the batch size that a search found, and searches that cannot provide one."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ansible_collections.muster.training.plugins.plugin_utils._experiments.fit.apply_result import taken
+from ansible_collections.muster.training.plugins.plugin_utils._experiments.fit.fit import FitError
+
+
+def search(runs: Path, name: str = "fit", **more: Any) -> None:
+    state = {
+        "version": 1,
+        "salt": "",
+        "common": "",
+        "job": {"args": ["--batch", "{batch_size}", "--steps", 20], "confirm_args": [], "patience": 60.0},
+        "search": {"start": 8, "multiple": 8, "most": 4096, "margin": 0.05},
+        "program": "train.py",
+        "nnodes": 2,
+        "history": [{}, {}, {}],
+        "under_way": "",
+        "result": 40,
+        "fastest": None,
+        **more,
+    }
+    (runs / name).mkdir(parents=True)
+    (runs / name / "fit.json").write_text(json.dumps(state))
+
+
+def test_batch_is_substituted_into_launch_arguments(tmp_path: Path) -> None:
+    search(tmp_path)
+    words = ["--epochs=3", "--batch={batch_size}", "{batch_size}"]
+    assert taken(tmp_path, "fit", "train.py", words) == (["--epochs=3", "--batch=40", "40"], 40, 2)
+
+
+@pytest.mark.parametrize(
+    ("own", "given"),
+    [
+        (["--batch", "{batch_size}", "--steps", 20], ["--batch", "40", "--steps", "20"]),
+        ("--batch {batch_size}", "--batch 40"),
+    ],
+)
+def test_launch_without_arguments_uses_those_of_the_search(tmp_path: Path, own: Any, given: Any) -> None:
+    search(tmp_path, job={"args": own, "confirm_args": [], "patience": 60.0})
+    assert taken(tmp_path, "fit", "train.py", []).args == given
+
+
+@pytest.mark.parametrize(
+    ("state", "program", "args", "said"),
+    [
+        (
+            {"result": None},
+            "train.py",
+            [],
+            "fit is an unfinished search, after 3 launches: continue it with the command",
+        ),
+        ({"result": 0}, "train.py", [], "fit is a search that found no batch: make the model smaller"),
+        ({}, "other.py", [], "fit is a search with train.py, and this run starts other.py: search with that, or"),
+        ({}, "", [], "this run starts nothing"),
+        ({}, "train.py", ["--batch", "8"], r"launch_args has no \{batch_size\}: .* which are --batch .* --steps 20"),
+    ],
+)
+def test_search_without_a_usable_batch_is_refused(
+    tmp_path: Path, state: dict[str, Any], program: str, args: list[str], said: str
+) -> None:
+    search(tmp_path, **state)
+    with pytest.raises(FitError, match=said):
+        taken(tmp_path, "fit", program, args)
+
+
+def test_unknown_search_name_is_refused_with_the_existing_names(tmp_path: Path) -> None:
+    with pytest.raises(FitError, match=r"has no search for a batch of this name \(there is none at all\): "):
+        taken(tmp_path / "runs", "fit", "train.py", [])
+    search(tmp_path, "fit-bert")
+    (tmp_path / "training").mkdir()
+    for name in ("fit", "training"):
+        with pytest.raises(FitError, match=f"fitted is {name}, and .* of this name .there are fit-bert.: ansible-play"):
+            taken(tmp_path, name, "train.py", [])
+    with pytest.raises(FitError, match=r"fitted is '\.\./fit', and no search has such a name"):
+        taken(tmp_path, "../fit", "train.py", [])

@@ -1,0 +1,136 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a rehearsal reports: whether the curve continues, disk space, time and cost."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ansible_collections.muster.training.plugins.plugin_utils._experiments.rehearse.documents import (
+    ALL,
+    RESUMED,
+    TWO,
+    Job,
+    Rehearsal,
+    Start,
+)
+from ansible_collections.muster.training.plugins.plugin_utils._experiments.rehearse.forecast import judge, render
+
+GB = 10**9
+
+
+def start(what: str, steps: list[float], loss: list[float], **more: Any) -> Start:
+    usual: Start = {
+        "what": what,
+        "run_id": f"r-{what}",
+        "nnodes": 4,
+        "node": "gpu0",
+        "run_seconds": 50.0,
+        "step_seconds": 2.0,
+        "memory_mib": 2048.0,
+        "checkpoint": "/data/c",
+        "checkpoint_seconds": 10.0,
+        "per_hour": 36.0,
+        "currency": "USD",
+        "steps": steps,
+        "loss": loss,
+        "broken": None,
+    }
+    return {**usual, **more}  # type: ignore[typeddict-item]
+
+
+FIRST = start(ALL, [1, 10, 20], [4.0, 3.0, 2.0])
+
+
+def judged(*starts: Start, size: int | None = GB, free: int | None = 100 * GB, **more: Any) -> Rehearsal:
+    job: Job = {
+        "args": [],
+        "resume_args": ["--resume"],
+        "steps": 20,
+        "nnodes": 4,
+        "patience": 60.0,
+        "total_steps": 1000,
+        "checkpoint_steps": 100,
+        "kept": 3,
+        "loss": "",
+    }
+    known: Any = {"version": 1, "job": {**job, **more}, "starts": list(starts), "under_way": ""}
+    return judge(known, size, free)
+
+
+def test_continued_curve_is_go_with_total_time_and_cost() -> None:
+    known = judged(FIRST, start(RESUMED, [21, 40], [2.1, 1.5]))
+    assert known["resumed"] is True and known["findings"] == [] and known["go"] is True
+    assert known["total_seconds"] == 10 + 2000 + 100, "the start, the steps, ten checkpoints"
+    assert known["total_cost"] == pytest.approx(21.1)
+    text = render(known, "r")
+    assert "a checkpoint: 1 GB in 10 s, 100 GB are free" in text and text.endswith("rehearsal r: go")
+    assert "the whole, 1000 steps: about 0:35:10, 21.10 USD" in text
+
+
+@pytest.mark.parametrize(
+    ("second", "said"),
+    [
+        (start(RESUMED, [1, 40], [4.0, 1.5]), "the second start did not load the checkpoint: loss 4 at step 1"),
+        (start(RESUMED, [1, 40], [2.0, 1.5]), "the second start counts its steps from the beginning again"),
+        (start(RESUMED, [21, 40], [3.9, 1.5]), "the second start did not continue the curve: loss 3.9 at step 21"),
+    ],
+)
+def test_curve_that_does_not_continue_is_a_problem(second: Start, said: str) -> None:
+    known = judged(FIRST, second)
+    assert known["resumed"] is False and known["go"] is False
+    assert [one["found"].startswith(said) for one in known["findings"]] == [True], known["findings"]
+    assert "what to do: load model, optimizer and step" in render(known, "r")
+
+
+@given(st.floats(-1e6, 1e6), st.floats(0.1, 1e6), st.floats(0, 1))
+def test_first_loss_of_the_second_start_decides_whether_it_resumed(ended: float, fell: float, share: float) -> None:
+    """share: 0 where the first ended, 1 where it began."""
+    began = ended + fell
+    known = judged(start(ALL, [1, 20], [began, ended]), start(RESUMED, [21], [ended + share * fell]))
+    if share > 0.51 and fell > 0.06 * abs(began):
+        assert known["resumed"] is False
+    if share < 0.49:
+        assert known["resumed"] is not False
+
+
+@pytest.mark.parametrize(
+    ("starts", "more", "said"),
+    [
+        ([FIRST], {"resume_args": []}, "resuming was not tested"),
+        ([start(ALL, [], []), start(RESUMED, [], [])], {}, "whether the second start resumed is unknown"),
+        ([start(ALL, [1, 20], [4, 3.99]), start(RESUMED, [21], [4])], {}, "the loss fell too little to tell"),
+        ([start(ALL, [], [], step_seconds=None)], {"resume_args": ["a"]}, "the time per step is unknown"),
+        ([FIRST], {"total_steps": 0}, "the total time is unknown"),
+        ([start(ALL, [], [], checkpoint="")], {}, "the job reported no checkpoint"),
+        ([start(TWO, [], [], step_seconds=1.0, nnodes=2), FIRST], {}, "a step takes 2 s on 4 nodes, and 1 s on 2"),
+    ],
+)
+def test_unknown_or_unexpected_figures_are_only_hints(starts: list[Start], more: dict[str, Any], said: str) -> None:
+    known = judged(*starts, **more)
+    assert [one["found"].startswith(said) for one in known["findings"]] == [True], known["findings"]
+    assert known["go"] is True and known["findings"][0]["severity"] == "hint"
+
+
+@pytest.mark.parametrize("what", [TWO, ALL, RESUMED])
+def test_loss_that_is_not_a_number_is_the_only_finding(what: str) -> None:
+    known = judged(*(start(one, [], [], broken=7.0 if one == what else None) for one in (TWO, ALL, RESUMED)))
+    assert [one["found"] for one in known["findings"]] == [f"the loss is not a number at step 7 of r-{what}"]
+    assert known["go"] is False and known["resumed"] is None
+
+
+@pytest.mark.parametrize(
+    ("size", "free", "said"),
+    [
+        (GB, 2 * GB, "gpu0 has 3 GB for checkpoints, and 3 of them take 3.3 GB"),
+        (None, None, "the checkpoint /data/c does not exist"),
+    ],
+)
+def test_missing_room_or_checkpoint_is_a_problem(size: int | None, free: int | None, said: str) -> None:
+    known = judged(FIRST, start(RESUMED, [21], [2.0]), size=size, free=free)
+    assert [one["found"].startswith(said) for one in known["findings"]] == [True] and known["go"] is False

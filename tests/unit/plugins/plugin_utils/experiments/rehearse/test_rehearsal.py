@@ -1,0 +1,179 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A rehearsal launch by launch, with simulated launches: what each is given, what it leaves, and what follows."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ansible_collections.muster.training.plugins.plugin_utils._experiments.rehearse.documents import Job, Rehearsal
+from ansible_collections.muster.training.plugins.plugin_utils._experiments.rehearse.rehearsal import (
+    RehearsalError,
+    Rehearsing,
+    close,
+)
+from ansible_collections.muster.training.plugins.plugin_utils._experiments.sequence.launches import Ended
+from tests.unit.plugins.plugin_utils.report.records import write_record
+
+JOB: Job = {
+    "args": ["--steps={steps}", "--to", "/data/{name}"],
+    "resume_args": ["--steps={steps}", "--to", "/data/{name}", "--from", "{checkpoint}"],
+    "steps": 20,
+    "nnodes": 4,
+    "patience": 60.0,
+    "total_steps": 0,
+    "checkpoint_steps": 0,
+    "kept": 1,
+    "loss": "",
+}
+
+
+class Cluster:
+    """Launches runs that tell a loss at each step, and a checkpoint."""
+
+    def __init__(self, runs: Path) -> None:
+        self.runs = runs
+        self.interrupted = self.late = False
+        self.fails_at = self.interrupt_at = self.refused = ""
+        self.said: dict[str, Any] = {"samples_per_second": 64.0, "batch_size": 32, "checkpoint": "/data/c.pt"}
+        self.losses: dict[int, float] = {}  # at these steps, in place of one that falls
+        self.launched: list[str] = []
+        self.given: list[Mapping[str, Any]] = []
+        self.stopped: list[str] = []
+
+    def launch(self, run_id: str, variables: Mapping[str, Any], patience: float) -> Ended:
+        assert patience == 60.0
+        self.launched.append(run_id)
+        self.given.append(variables)
+        self.interrupted = run_id == self.interrupt_at
+        if self.refused:
+            return Ended(2, [self.refused], 1.0, False)
+        more: dict[str, Any] = {"said": self.said}
+        if run_id == self.fails_at:
+            more |= {"state": "failed", "first_failure": {"node": "gpu1", "rank": 1, "error": "NameError: modle"}}
+        record = write_record(self.runs, run_id, nodes=variables.get("nnodes", 4), result=more)
+        first = 21 if "resumed" in run_id else 1
+        lines = [
+            json.dumps({"step": step, "loss": self.losses.get(step, 100 - step)}) for step in range(first, first + 20)
+        ]
+        (record / "logs" / "node0" / "said.jsonl").write_text("\n".join(lines) + "\n")
+        return Ended(0, [], 40.0, self.late)
+
+    def stop(self, run_id: str) -> Ended:
+        self.stopped.append(run_id)
+        return Ended(0, [], 1.0, False)
+
+    def play(self, name: str, log: str, variables: Mapping[str, Any]) -> Ended:
+        return Ended(0, [], 1.0, False)
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Cluster:
+    return Cluster(tmp_path / "runs")
+
+
+def play(cluster: Cluster, said: list[str] | None = None, common: str = "", **more: Any) -> Rehearsal:
+    say = (said if said is not None else []).append
+    rehearsing = Rehearsing(cluster.runs / "r", cluster.runs, cluster, say, common)
+    return rehearsing.play({**JOB, **more})  # type: ignore[typeddict-item]
+
+
+def test_rehearsal_starts_two_nodes_then_all_then_resumes_on_all(cluster: Cluster) -> None:
+    said: list[str] = []
+    play(cluster, said)
+    assert said == [
+        "start 1 of 3: a few steps on two nodes",
+        "start 2 of 3: a few steps on all nodes, and a checkpoint",
+        "start 3 of 3: on all nodes again, from the checkpoint",
+    ]
+    assert cluster.launched == ["r-two", "r-all", "r-resumed"]
+    assert [one.get("nnodes") for one in cluster.given] == [2, None, None]
+    assert [one["launch_args"] for one in cluster.given] == [
+        ["--steps=20", "--to", "/data/r-two"],
+        ["--steps=20", "--to", "/data/r-all"],
+        ["--steps=40", "--to", "/data/r-all", "--from", "/data/c.pt"],
+    ]
+    known = close(cluster.runs / "r", 10**9, 10**10)
+    assert known["go"] is True and known["resumed"] is True
+    assert known["starts"][1]["step_seconds"] == 2.0, "32 of each of 4 ranks, 64 a second"
+    assert known["starts"][2]["steps"][0] == 21
+
+
+def test_rehearsal_on_two_nodes_has_only_two_starts(cluster: Cluster) -> None:
+    play(cluster, nnodes=2)
+    assert cluster.launched == ["r-all", "r-resumed"]
+
+
+def test_interrupted_rehearsal_resumes_and_finished_one_is_refused(cluster: Cluster) -> None:
+    cluster.interrupt_at = "r-all"
+    with pytest.raises(RehearsalError, match="interrupted: r-all was stopped on all nodes; the same command resumes"):
+        play(cluster)
+    play(cluster)
+    assert cluster.stopped == ["r-all"] and cluster.launched == ["r-two", "r-all", "r-all-2", "r-resumed"]
+    assert cluster.given[-1]["launch_args"][2] == "/data/r-all-2", "where the checkpoint was saved"
+    close(cluster.runs / "r", None, None)
+    with pytest.raises(RehearsalError, match="r is a rehearsal that is over: choose another name"):
+        play(cluster)
+    with pytest.raises(RehearsalError, match="r is a rehearsal that has other settings"):
+        play(cluster, steps=3)
+    with pytest.raises(RehearsalError, match="r is a rehearsal that has another job, or other nodes"):
+        play(cluster, common="image two")
+
+
+def test_interrupted_resume_is_repeated_from_a_fresh_checkpoint(cluster: Cluster) -> None:
+    cluster.interrupt_at = "r-resumed"
+    with pytest.raises(RehearsalError, match="interrupted: r-resumed was stopped on all nodes"):
+        play(cluster)
+    cluster.interrupt_at = ""
+    play(cluster)
+    assert cluster.stopped == ["r-resumed"]
+    assert cluster.launched[2:] == ["r-resumed", "r-all-2", "r-resumed-2"], "the first one may have saved over it"
+    assert cluster.given[-1]["launch_args"][2] == "/data/r-all-2"
+
+
+@pytest.mark.parametrize("broken", [math.nan, math.inf])
+def test_non_finite_loss_is_no_go_unless_another_curve_is_chosen(cluster: Cluster, broken: float) -> None:
+    cluster.losses = {11: broken, 12: broken}
+    play(cluster, loss="accuracy")
+    assert close(cluster.runs / "r", 10**9, 10**10)["go"] is True, "another curve is the one that counts"
+    other = Cluster(cluster.runs.parent / "other")
+    other.losses = dict.fromkeys(range(1, 41), broken)
+    play(other)
+    known = close(other.runs / "r", 10**9, 10**10)
+    assert known["findings"][0]["found"] == "the loss is not a number at step 1 of r-two" and known["go"] is False
+    assert [start["broken"] for start in known["starts"]] == [1.0, 1.0, 21.0]
+
+
+def test_failed_start_ends_the_rehearsal_with_its_error(cluster: Cluster) -> None:
+    cluster.fails_at = "r-all"
+    with pytest.raises(
+        RehearsalError, match=r"not yet: r-all \(a few steps .*\) failed: gpu1, rank 1: NameError: modle"
+    ):
+        play(cluster)
+    assert cluster.launched == ["r-two", "r-all"]
+    cluster.fails_at = ""
+    play(cluster)
+    assert cluster.launched[2:] == ["r-all-2", "r-resumed"], "once the script is right it goes on"
+
+
+def test_overlong_and_refused_launches_end_the_rehearsal(cluster: Cluster) -> None:
+    cluster.late = True
+    with pytest.raises(RehearsalError, match="r-two went on for 60 s and was stopped: let the script end after"):
+        play(cluster)
+    cluster.late, cluster.refused = False, "nothing was started: busy on gpu1"
+    with pytest.raises(RehearsalError, match="could not be launched: nothing was started: busy on gpu1"):
+        play(cluster)
+
+
+@pytest.mark.parametrize("told", [None, 7, "relative/path", "/data/\x1b[31mc", "/data/c\n"])
+def test_invalid_checkpoint_path_is_refused(cluster: Cluster, told: Any) -> None:
+    cluster.said["checkpoint"] = told
+    with pytest.raises(RehearsalError, match=r"rehearse_resume_args has \{checkpoint\}, and the job has told of none"):
+        play(cluster)

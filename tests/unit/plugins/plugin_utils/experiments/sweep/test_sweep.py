@@ -1,0 +1,188 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A sweep launch by launch, with simulated launches: what each leaves in its record, and what follows."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ansible_collections.muster.training.plugins.plugin_utils._experiments.fit.search import Search
+from ansible_collections.muster.training.plugins.plugin_utils._experiments.sequence.launches import Ended
+from ansible_collections.muster.training.plugins.plugin_utils._experiments.sweep.documents import State, Variant
+from ansible_collections.muster.training.plugins.plugin_utils._experiments.sweep.sweep import Sweep, SweepError, Wanted
+from tests.unit.plugins.plugin_utils.report.records import write_record
+
+OOM = "OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB"
+
+
+class Cluster:
+    """Launches runs, of which those of some variants fail; a batch above its limit runs out of memory."""
+
+    def __init__(self, runs: Path) -> None:
+        self.runs = runs
+        self.wrong: set[str] = set()
+        self.interrupt_at = self.late_at = self.refused_at = ""
+        self.interrupted = False
+        self.limit = 40
+        self.launched: list[str] = []
+        self.given: list[Mapping[str, Any]] = []
+        self.patience: list[float] = []
+        self.stopped: list[str] = []
+
+    def launch(self, run_id: str, variables: Mapping[str, Any], patience: float) -> Ended:
+        self.launched.append(run_id)
+        self.given.append(variables)
+        self.patience.append(patience)
+        self.interrupted = run_id == self.interrupt_at
+        if run_id == self.refused_at:
+            return Ended(2, ["nothing was started: busy on gpu1"], 3.0, False)
+        batch = next((int(word) for word in variables.get("launch_args", []) if word.isdecimal()), 0)
+        why = OOM if batch > self.limit else "ValueError: no such strategy" if variables["of"] in self.wrong else ""
+        record = write_record(self.runs, run_id, nodes=variables["nnodes"], seconds=60)
+        if why:
+            result = json.loads((record / "result.json").read_text())
+            failure = {"node": "gpu0", "rank": 0, "error": why}
+            ranks = [{"rank": 0, "exit_code": 1, "error": why}]
+            result |= {"state": "failed", "first_failure": failure, "nodes": [{"name": "gpu0", "ranks": ranks}]}
+            (record / "result.json").write_text(json.dumps(result))
+        return Ended(2 if why else 0, [], 40.0, run_id == self.late_at)
+
+    def stop(self, run_id: str) -> Ended:
+        self.stopped.append(run_id)
+        return Ended(0, [], 1.0, False)
+
+    def play(self, name: str, log: str, variables: Mapping[str, Any]) -> Ended:
+        return Ended(0, [], 1.0, False)
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Cluster:
+    return Cluster(tmp_path / "runs")
+
+
+def variant(name: str, nnodes: int = 1, **more: Any) -> Variant:
+    variables = {"of": name, "nnodes": nnodes, **more}
+    return {"name": name, "variables": variables, "fit_args": ["--batch", "{batch_size}"], "kind": name[0]}
+
+
+ALL = [variant("a1"), variant("b"), variant("a2", 2)]
+
+
+def sweep(
+    cluster: Cluster, variants: list[Variant], said: list[str] | None = None, common: str = "", **more: Any
+) -> State:
+    wanted = {"variants": variants, "repeats": 1, "timeout": 0.0, "search": None, "fit_timeout": 60.0, **more}
+    say = (said if said is not None else []).append
+    return Sweep(cluster.runs / "s", cluster.runs, cluster, say, common).run(Wanted(**wanted))
+
+
+def test_variants_run_in_turn_and_a_failed_one_is_skipped(cluster: Cluster) -> None:
+    cluster.wrong, said = {"b"}, list[str]()
+    state = sweep(cluster, ALL, said)
+    assert said == [
+        "variant 1 of 3: a1",
+        "variant 2 of 3, about 40 s each: b",
+        "b failed and is skipped: gpu0, rank 0: ValueError: no such strategy",
+        "variant 3 of 3, about 40 s each: a2",
+    ]
+    assert cluster.launched == ["s-a1", "s-b", "s-a2"] and cluster.given[2]["nnodes"] == 2
+    (table,) = state["tables"]
+    assert {row["variant"]: row["efficiency"] for row in table["rows"]} == {"a1": 1.0, "a2": 0.5, "b": None}
+    assert table["rows"][0]["cost"] == pytest.approx(10.0 / 60), "10 USD an hour, and a minute"
+    assert "b failed: gpu0, rank 0" in (cluster.runs / "s" / "sweep.md").read_text()
+
+
+def test_interrupted_sweep_resumes_and_retries_failed_variants(cluster: Cluster) -> None:
+    cluster.wrong, cluster.interrupt_at = {"b"}, "s-a2"
+    with pytest.raises(SweepError, match="interrupted: s-a2 was stopped on all nodes; the same command resumes"):
+        sweep(cluster, ALL)
+    assert json.loads((cluster.runs / "s" / "sweep.json").read_text())["under_way"] == "s-a2"
+    cluster.wrong, cluster.launched = set(), []
+    state = sweep(cluster, ALL)
+    assert cluster.stopped == ["s-a2"] and cluster.launched == ["s-b-2", "s-a2-2"], "a name is never used twice"
+    assert all(row["succeeded"] for row in state["tables"][0]["rows"]) and state["under_way"] == ""
+    cluster.launched = []
+    assert sweep(cluster, ALL)["tables"] == state["tables"] and cluster.launched == []
+
+
+def test_changed_variant_is_relaunched_and_its_secrets_not_stored(cluster: Cluster) -> None:
+    sweep(cluster, ALL)
+    cluster.launched = []
+    sweep(cluster, [variant("a1", launch_environment={"TOKEN": "s3cret"}), *ALL[1:], variant("c")])
+    assert cluster.launched == ["s-a1-2", "s-c"]
+    assert "s3cret" not in (cluster.runs / "s" / "sweep.json").read_text()
+
+
+def test_changed_job_is_relaunched_and_earlier_results_are_labelled(cluster: Cluster) -> None:
+    said: list[str] = []
+    sweep(cluster, ALL, said, common="image one")
+    assert not any("earlier" in line for line in said)
+    said.clear()
+    cluster.launched = []
+    sweep(cluster, ALL, said, common="image one")
+    assert cluster.launched == [] and said == ["nothing to launch: these are the results of an earlier sweep"]
+    sweep(cluster, ALL, common="image two")
+    assert cluster.launched == ["s-a1-2", "s-b-2", "s-a2-2"]
+
+
+def test_repeats_alternate_and_a_failed_variant_is_not_repeated(cluster: Cluster) -> None:
+    cluster.wrong, said = {"b"}, list[str]()
+    sweep(cluster, ALL, said, repeats=2)
+    assert cluster.launched == ["s-a1", "s-b", "s-a2", "s-a1-2", "s-a2-2"]
+    assert said[-1] == "variant 3 of 3, repeat 2 of 2, about 40 s each: a2"
+
+
+def test_largest_batch_of_each_variant_is_searched_then_measured(cluster: Cluster) -> None:
+    said: list[str] = []
+    search = Search(start=32, multiple=8, most=64, margin=0.0)
+    state = sweep(cluster, [variant("a1")], said, search=search)
+    assert cluster.launched[0] == "s-a1" and cluster.launched[1] == "s-a1-fit-b32"
+    assert cluster.launched[-1] == "s-a1-largest" and cluster.given[-1]["launch_args"] == ["--batch", "40"]
+    assert cluster.given[1]["of"] == "a1", "the variant's settings are those of its search"
+    assert any(line.startswith("variant 1 of 1, a1: probe 2 of about") for line in said), said
+    assert [table["batch"] for table in state["tables"]] == ["same", "largest"]
+    cluster.launched = []
+    assert sweep(cluster, [variant("a1")], search=search)["tables"] == state["tables"] and cluster.launched == []
+
+
+def test_variant_without_a_fitting_batch_is_still_compared_at_the_same_batch(cluster: Cluster) -> None:
+    cluster.limit = 0
+    state = sweep(cluster, [variant("a1")], search=Search(start=1, multiple=1, most=8, margin=0.0))
+    assert [row["why"] for table in state["tables"] for row in table["rows"]] == ["", "no batch fits"]
+
+
+def test_interrupt_during_a_batch_search_ends_the_sweep(cluster: Cluster) -> None:
+    cluster.interrupt_at = "s-a1-fit-b32"
+    search = Search(start=32, multiple=8, most=64, margin=0.0)
+    with pytest.raises(SweepError, match="interrupted: s-a1-fit-b32 was stopped on all nodes"):
+        sweep(cluster, [variant("a1")], search=search)
+    assert sweep(cluster, [variant("a1")], search=search)["tables"][1]["rows"][0]["succeeded"]
+    assert "s-a1-fit-b32" in cluster.stopped
+
+
+def test_overlong_and_refused_launches_are_skipped(cluster: Cluster) -> None:
+    cluster.late_at, cluster.refused_at = "s-a1", "s-b"
+    rows = {row["variant"]: row["why"] for row in sweep(cluster, ALL, timeout=30.0)["tables"][0]["rows"]}
+    assert rows["a1"] == "it ran for 40 s and was stopped: raise sweep_timeout, or let it do less"
+    assert rows["b"] == "it was not launched: nothing was started: busy on gpu1" and rows["a2"] == ""
+
+
+@pytest.mark.parametrize("text", ["[]", '{"version": 0}', '{"version": 1}'])
+def test_sweep_file_of_another_version_is_refused(cluster: Cluster, text: str) -> None:
+    (cluster.runs / "s").mkdir(parents=True)
+    (cluster.runs / "s" / "sweep.json").write_text(text)
+    with pytest.raises(SweepError, match=r"sweep.json is not of this version: choose another name with -e run_id=NAME"):
+        sweep(cluster, ALL)
+
+
+def test_launch_without_a_timeout_has_no_time_limit(cluster: Cluster) -> None:
+    sweep(cluster, ALL[:1])
+    sweep(cluster, ALL[1:2], timeout=30.0)
+    assert cluster.patience == [math.inf, 30.0]

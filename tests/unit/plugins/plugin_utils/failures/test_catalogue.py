@@ -1,0 +1,248 @@
+"""The catalogue of errors: each recorded text finds its entry, harmless ones find none, hostile ones cost little."""
+
+from __future__ import annotations
+
+import re
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from ansible_collections.muster.training.plugins.plugin_utils._failures.catalogue import (
+    LONGEST_LINE,
+    LONGEST_TEXT,
+    explain,
+    explain_failure,
+)
+from ansible_collections.muster.training.plugins.plugin_utils._failures.entries import CATALOGUE
+
+RECORDED = Path(__file__).resolve().parents[3] / "fixtures" / "errors"
+TEXTS = {path.stem: path.read_text().partition("\n")[2] for path in RECORDED.glob("*.txt")}
+ENTRIES = {entry.id: entry for entry in CATALOGUE}
+OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 56.00 MiB."
+CLOSED = (
+    "RuntimeError: [../third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection closed by peer [10.0.0.10]:41234"
+)
+
+
+def ids(text: str) -> list[str]:
+    return [match.entry.id for match in explain(text)]
+
+
+def test_each_entry_has_a_recorded_text_with_its_source() -> None:
+    assert len(ENTRIES) == len(CATALOGUE) >= 40
+    assert sorted(TEXTS) == sorted(ENTRIES)
+    for path in RECORDED.glob("*.txt"):
+        assert re.match(
+            r"# source: ([\w.-]+/[\w.-]+#\d+|the guide to \w[\w ]+|a run on one H200)\n.", path.read_text()
+        ), path.name
+
+
+@pytest.mark.parametrize("name", ENTRIES)
+def test_a_recorded_text_finds_its_own_entry_first(name: str) -> None:
+    assert ids(TEXTS[name])[0] == name
+
+
+def test_entry_is_complete_and_matches_the_words_on_its_page() -> None:
+    for name, entry in ENTRIES.items():
+        assert re.fullmatch(r"[a-z][a-z0-9]*(-[a-z0-9]+)*", name)
+        words = entry.seen.replace("...", "3")  # what differs from case to case
+        assert ids("\n".join([words] * entry.at_least))[:1] == [name]
+        assert entry.cause.endswith("."), name
+        assert entry.title and not entry.title.endswith(".") and not entry.remedy.endswith((".", ";")), name
+
+
+def test_patterns_have_no_unbounded_repetition() -> None:
+    for text in (text for entry in CATALOGUE for text in entry.texts):
+        free = re.sub(r"\\.|\[(?:\\.|[^\]])+\]", "x", text)  # no escapes and no sets of characters
+        assert not re.search(r"[*+]|\{\d*,\}", free), text
+
+
+# --- What is harmless -------------------------------------------------------------------------------------------------
+
+HARMLESS = {
+    "torchrun's banner": """\
+W0325 21:16:42.796000 578 site-packages/torch/distributed/run.py:792]
+W0325 21:16:42.796000 578 site-packages/torch/distributed/run.py:792] *****************************************
+W0325 21:16:42.796000 578 site-packages/torch/distributed/run.py:792] Setting OMP_NUM_THREADS environment variable for \
+each process to be 1 in default, to avoid your system being overloaded, please further tune the variable for optimal \
+performance in your application as needed.
+[W socket.cpp:601] [c10d] The client socket has failed to connect to [node1]:29500 (errno: 97 - Address family not \
+supported by protocol).
+[W socket.cpp:426] [c10d] The server socket has failed to bind to [::]:29500 (errno: 97 - Address family not supported).
+WARNING:torch.distributed.elastic.multiprocessing.api:Sending process 812914 closing signal SIGTERM
+""",
+    "warnings": """\
+/opt/env/lib/python3.12/site-packages/torch/cuda/amp/grad_scaler.py:126: FutureWarning: `torch.cuda.amp.GradScaler(args\
+...)` is deprecated. Please use `torch.amp.GradScaler('cuda', args...)` instead.
+huggingface/tokenizers: The current process just got forked, after parallelism has already been used. Disabling \
+parallelism to avoid deadlocks...
+To disable this warning, you can either: - Explicitly set the environment variable TOKENIZERS_PARALLELISM=(true | false)
+UserWarning: Failed to initialize NumPy: No module named 'numpy' (Triggered internally at tensor_numpy.cpp:81.)
+[rank0]:[W1124 ProcessGroupNCCL.cpp:1250] Warning: WARNING: process group has NOT been destroyed before we destruct \
+ProcessGroupNCCL. On normal program exit, the application should call destroy_process_group
+W tensorflow/stream_executor/platform/default/dso_loader.cc:64] Could not load dynamic library 'libcudart.so.11.0'; \
+dlerror: libcudart.so.11.0: cannot open shared object file: No such file or directory
+DistributedDataParallel: find_unused_parameters=True was specified, but did not find any unused parameters
+""",
+    "NCCL's ordinary words": """\
+node1:275975:275975 [0] NCCL INFO Bootstrap : Using eth0:10.0.0.1<0>
+node1:275975:275975 [0] NCCL INFO NET/Plugin : Plugin load (libnccl-net.so) returned 2 : libnccl-net.so: cannot open \
+shared object file: No such file or directory
+node1:275975:275975 [0] NCCL INFO NET/IB : No device found.
+node1:275975:275975 [0] NCCL INFO NCCL_SOCKET_IFNAME set by environment to =eth0
+node1:275975:275975 [0] NCCL INFO Call to connect returned Connection refused, retrying
+NCCL version 2.21.5+cuda12.4
+""",
+    "a training": "".join(
+        f" {step}%|███▍      | {step}/100 [00:20<02:00, 1.22s/it, loss={3 / step:.3f}, mem=7.1G]\r"
+        for step in range(1, 99)
+    ),
+    "a loss scale that settles": "\n".join(
+        f"[INFO] [loss_scaler.py:183:update_scale] [deepspeed] OVERFLOW! Rank 0 Skipping step. Attempted loss scale: "
+        f"{2**power}, reducing to {2 ** (power - 1)}"
+        for power in (16, 15, 14)
+    ),
+    "words of a text that is trained on": "In memory of the killed: the bus was full, and the error denied.\n",
+    "an error that nobody knows": "Traceback (most recent call last):\n  File 'train.py'\nValueError: boom at step 5\n",
+    "nothing": "",
+}
+
+
+@pytest.mark.parametrize("text", HARMLESS.values(), ids=HARMLESS)
+def test_harmless_output_is_not_an_error(text: str) -> None:
+    assert ids(text) == []
+
+
+def test_harmless_output_does_not_hide_an_error() -> None:
+    noise = "\n".join(HARMLESS.values())
+    for name, text in TEXTS.items():
+        assert ids(f"{noise}\n{text}")[0] == name
+
+
+# --- Order, lines -----------------------------------------------------------------------------------------------------
+
+
+def test_causes_come_before_confirmations_hints_and_consequences() -> None:
+    text = "\n".join(
+        TEXTS[name] for name in ("nccl-time-out", "cudnn-no-algorithm", "kernel-out-of-memory", "disk-full")
+    )
+    assert ids(text) == ["disk-full", "kernel-out-of-memory", "cudnn-no-algorithm", "nccl-time-out"]
+
+
+def test_line_is_explained_once_by_the_most_specific_entry() -> None:
+    assert ids(
+        "misc/shmutils.cc:88 NCCL WARN Error: failed to extend /dev/shm/nccl-WU88OE: No space left on device"
+    ) == ["nccl-shared-memory"]
+    error = "was killed by SIGKILL (the kernel killed processes for lack of memory on this node during the run)"
+    assert ids(error) == ["kernel-out-of-memory"]
+    assert ids("was killed by SIGKILL") == ["killed"]
+
+
+def test_shown_line_has_no_control_characters_and_is_shortened() -> None:
+    line = "\x1b[31mRuntimeError:\x1b[0m CUDA out of\x1b[1m memory\x1b[0m.\x07 \u202etxt\x9b2J"
+    assert [match.line for match in explain(f"first\r{line}\rlast")] == ["RuntimeError: CUDA out of memory. txt 2J"]
+    (match,) = explain("x" * 5000 + OOM + "y" * 5000)
+    assert len(match.line) == LONGEST_LINE and OOM in match.line
+
+
+# --- A failure --------------------------------------------------------------------------------------------------------
+
+
+def test_known_error_takes_precedence_over_the_last_lines() -> None:
+    explanation = explain_failure(OOM, [TEXTS["disk-full"]])
+    assert explanation is not None
+    entry = ENTRIES["cuda-out-of-memory"]
+    assert explanation == {
+        "id": entry.id,
+        "cause": entry.cause,
+        "remedy": entry.remedy,
+        "seen": "",
+    }
+
+
+def test_lost_node_is_explained_whatever_its_last_lines() -> None:
+    error = "gpu2 is lost: no sign of life for 10 s (powered off, or cut off from the network)"
+    explanation = explain_failure(error, TEXTS["disk-full"].splitlines())
+    assert explanation is not None and explanation["id"] == "node-lost"
+    assert "ansible-playbook ping.yml" in explanation["remedy"]
+    assert explain_failure("RuntimeError: all is lost: no node", []) is None
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        "torch.distributed.DistBackendError: NCCL error in: NCCLUtils.hpp:275, invalid usage",
+        "torch.distributed.DistBackendError: NCCL error in: NCCLUtils.hpp:275, unhandled system error",
+        CLOSED,
+    ],
+)
+def test_vague_error_is_explained_by_the_last_lines(error: str) -> None:
+    explanation = explain_failure(error, TEXTS["nccl-duplicate-gpu"].splitlines())
+    assert explanation is not None
+    assert explanation["id"] == "nccl-duplicate-gpu"
+    assert explanation["seen"] == "Duplicate GPU detected : rank 1 and rank 0 both on CUDA device 10"
+
+
+def test_hints_and_consequences_do_not_explain_another_error() -> None:
+    lines = [CLOSED, *TEXTS["cudnn-no-algorithm"].splitlines()]
+    assert explain_failure("ValueError: boom", lines) is None
+    explanation = explain_failure(CLOSED, [])
+    assert explanation is not None and explanation["id"] == "gloo-peer-gone"
+    hint = explain_failure(TEXTS["cudnn-no-algorithm"], [])
+    assert hint is not None and hint["id"] == "cudnn-no-algorithm"
+
+
+# --- Hostile text -----------------------------------------------------------------------------------------------------
+
+
+@given(
+    st.lists(st.sampled_from([*TEXTS.values(), "\x1b[", "\x1b]", "\r", "\n", "\x00", "(", " "]) | st.text(), max_size=6)
+)
+@example(["\x1b[31", "m" * 40])
+def test_any_output_of_a_job_is_handled_without_error(pieces: list[str]) -> None:
+    matches = explain("".join(pieces))
+    names = [match.entry.id for match in matches]
+    assert len(names) == len(set(names))
+    for match in matches:
+        assert 0 < len(match.line) <= LONGEST_LINE and match.line.isprintable()
+
+
+def beginnings() -> str:
+    """What the entries begin with, and do not go on with, in one line."""
+    return "".join(text[: len(text) // 2] + " " for text in TEXTS.values() if "OVERFLOW" not in text).replace("\n", " ")
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [
+        beginnings(),
+        "NCCL WARN " + "c" * 50,
+        "NCCL WARN connect to ",
+        "CUDA out of memory ",
+        "unrecognized arguments: ",
+        "flash_attn flash_attn_",
+        "\x1b[" + "0;" * 20,
+        "\x1b]",
+        "OVERFLOW! Attempted loss scale\n",
+    ],
+)
+def test_four_times_the_text_takes_about_four_times_as_long(piece: str) -> None:
+    def taken(size: int) -> float:
+        text = (piece * (size // len(piece) + 1))[:size]
+        times = []
+        for _round in range(3):
+            begun = time.process_time()
+            explain(text)
+            times.append(time.process_time() - begun)
+        return min(times)
+
+    taken(100)  # compiles
+    assert taken(120_000) < 12 * max(taken(30_000), 0.001)
+
+
+def test_only_the_last_part_of_a_very_long_text_is_searched() -> None:
+    assert ids(OOM + "\n" + "x" * LONGEST_TEXT) == []
+    assert ids("x" * LONGEST_TEXT + "\n" + OOM) == ["cuda-out-of-memory"]

@@ -1,0 +1,129 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A call to a node: what counts as its answer, what as its refusal, and what as no answer at all."""
+
+from __future__ import annotations
+
+import ast
+import json
+import subprocess
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from ansible.errors import AnsibleActionFail
+
+from ansible_collections.muster.training.plugins.plugin_utils._node_call.call import (
+    MARK,
+    MODULE_UTILS,
+    PACKAGE,
+    NodeRefusal,
+    call_node,
+    imports_of,
+    keep_alive,
+    needs_of,
+    source_of,
+)
+
+
+def called(rc: int, stdout: str = "", stderr: str = "") -> dict[str, Any]:
+    """What becomes of a node's output."""
+
+    def execute(*_arguments: Any, **_more: Any) -> dict[str, Any]:
+        return {"rc": rc, "stdout": stdout, "stderr": stderr}
+
+    return on_node(execute, {})
+
+
+def on_node(execute: Any, request: dict[str, Any], variables: dict[str, Any] | None = None) -> dict[str, Any]:
+    action: Any = SimpleNamespace(
+        _task=SimpleNamespace(delegate_to=None),
+        _connection=SimpleNamespace(transport="local"),
+        _templar=SimpleNamespace(template=lambda value: value),
+        _low_level_execute_command=execute,
+    )
+    return call_node(action, "_run.dispatch", request, {"inventory_hostname": "node0", **(variables or {})})
+
+
+def test_ssh_keep_alive_overrides_ansible_cfg() -> None:
+    options = {"ssh_args": "-o ControlMaster=auto -o ServerAliveInterval=600"}
+    connection = SimpleNamespace(transport="ssh", get_option=options.get, set_option=options.__setitem__)
+    for _call in range(2):
+        keep_alive(connection)
+    words = ["ssh", "-G", "-F", "/dev/null", *options["ssh_args"].split(), "node0"]
+    said = subprocess.run(words, check=True, capture_output=True, text=True).stdout.splitlines()
+    assert "serveraliveinterval 5" in said and "serveralivecountmax 3" in said
+    assert options["ssh_args"].count("ServerAliveInterval") == 2, "told more than once"
+
+
+def test_answer_is_found_among_other_output() -> None:
+    answer = {"changed": False, "error": ""}
+    assert called(0, f"Welcome!\n{MARK}{json.dumps(answer)}\nbye\n") == answer
+
+
+def test_error_in_the_answer_is_a_refusal() -> None:
+    with pytest.raises(NodeRefusal, match="node0: there is no run first"):
+        called(0, MARK + json.dumps({"error": "there is no run first on this node"}))
+
+
+@pytest.mark.parametrize(
+    ("rc", "stdout", "stderr", "text"),
+    [
+        (137, "", "Killed", "unexpected answer from the node \\(exit code 137\\): Killed"),
+        (137, MARK + '{"changed": fal', "Killed", "unexpected answer from the node \\(exit code 137\\): Killed"),
+        (2, "", "sh: 1: Cannot fork", "exit code 2.*Cannot fork"),
+        (127, "", "sh: 1: exec: /usr/bin/python3: not found", "there is no Python to run"),
+    ],
+)
+def test_missing_answer_is_a_failure_but_not_a_refusal(rc: int, stdout: str, stderr: str, text: str) -> None:
+    with pytest.raises(AnsibleActionFail, match=text) as caught:
+        called(rc, stdout, stderr)
+    assert not isinstance(caught.value, NodeRefusal)
+
+
+@pytest.mark.parametrize("interpreter", ["", "/opt/my python/bin/python3"])
+def test_command_is_safe_for_any_login_shell(interpreter: str) -> None:
+    """csh takes no newline in quotes and expands `!` there too; fish takes a backslash in single quotes for its own."""
+    given: list[str] = []
+
+    def execute(command: str, **_more: Any) -> dict[str, Any]:
+        given.append(command)
+        return {"rc": 0, "stdout": MARK + "{}", "stderr": ""}
+
+    on_node(execute, {"operation": "read"}, {"ansible_python_interpreter": interpreter})
+    assert not set("\n!\\") & set(given[0]), given
+    assert "operation" not in given[0], "the request is in argv"
+
+
+def test_node_refuses_a_run_it_does_not_have(tmp_path: Any) -> None:
+    def execute(command: str, in_data: bytes, **_more: Any) -> dict[str, Any]:
+        done = subprocess.run(["sh", "-c", command], input=in_data, capture_output=True, check=False, timeout=300)
+        return {"rc": done.returncode, "stdout": done.stdout.decode(), "stderr": done.stderr.decode()}
+
+    request = {"operation": "watch", "run_id": "first", "runs_directory": str(tmp_path), "node": "node0"}
+    with pytest.raises(NodeRefusal, match="node0: there is no run first on this node"):
+        on_node(execute, request)
+
+
+def imported(tree: ast.AST) -> set[str]:
+    """What a piece of a module imports of ours, for the node alone, as Python itself reads it."""
+    found: set[str] = set()
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(PACKAGE):
+            within = (node.module or "")[len(PACKAGE) :].lstrip(".")
+            for alias in node.names:
+                name = f"{within}.{alias.name}".lstrip(".")
+                found.add(name if (MODULE_UTILS / (name.replace(".", "/") + ".py")).is_file() else within)
+        elif not (isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"):
+            found |= imported(node)
+    return found
+
+
+def test_modules_needed_on_the_node_are_those_imported() -> None:
+    for path in MODULE_UTILS.rglob("*.py"):
+        name = ".".join(path.relative_to(MODULE_UTILS).with_suffix("").parts)
+        assert imports_of(name) == imported(ast.parse(source_of(name))), name
+    needed = needs_of("_run.dispatch")
+    assert {"_run.dispatch", "_run.start", "_run.safe_files"} <= set(needed)
+    assert not {"_run.documents", "_run.list_runs", "_plan.plan"} & set(needed)

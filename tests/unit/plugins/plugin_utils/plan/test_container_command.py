@@ -1,0 +1,343 @@
+"""A node's command in a container: its command line, and that it ends with the run (with a stand-in for the engine)."""
+
+from __future__ import annotations
+
+import grp
+import os
+import pwd
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ansible_collections.muster.training.plugins.module_utils._facts import image
+from ansible_collections.muster.training.plugins.module_utils._facts.commands import Output
+from ansible_collections.muster.training.plugins.module_utils._rank_table import Host, build_rank_table
+from ansible_collections.muster.training.plugins.plugin_utils._checks.context import Case
+from ansible_collections.muster.training.plugins.plugin_utils._checks.images import check_images
+from ansible_collections.muster.training.plugins.plugin_utils._plan.container_command import (
+    SHELL,
+    container_words,
+    mounts,
+)
+from ansible_collections.muster.training.plugins.plugin_utils._plan.plan import node_plan
+from tests.unit.healthy import Facts, address, cluster, spoilt
+from tests.unit.supervised import Run, end_by_force, eventually, make_job, make_run
+
+TABLE = build_rank_table([Host("a", "10.0.0.9", 2), Host("b", "10.0.0.10", 2)])
+FACTS: dict[str, Any] = {
+    "interpreter": "/usr/bin/python3",
+    "interface": "ens5",
+    "runs_directory": "/home/me/.muster/runs",
+    "working_directory": {"path": "/srv/project"},
+    "script": {"path": "/srv/project/train.py"},
+    "user": "me",
+    "uid": 1000,
+    "gid": 1001,
+    "gpu_count": 0,
+}
+
+
+def words(facts: dict[str, Any] | None = None, **given: Any) -> list[str]:
+    job = make_job(run_id="first", image="torch:1", interpreter="python", **given)
+    return container_words(job, TABLE.nodes[1], {**FACTS, **(facts or {})}, "/run/dir", "/tmp/muster-x", ["B", "A"])
+
+
+def test_docker_run_command_line() -> None:
+    assert words(container_ulimits=("memlock=-1",), container_mounts=("/data:/data:ro",)) == [
+        *("docker", "run", "--rm", "--pull=never", "--name=muster-first-node1", "--network=host", "--ipc=host"),
+        "--ulimit=memlock=-1",
+        *(
+            "--user=1000:1001",
+            "--volume=/etc/passwd:/etc/passwd:ro",
+            "--volume=/run/dir:/run/dir",
+            "--volume=/tmp/muster-x:/tmp/muster-x",
+        ),
+        *("--volume=/srv/project:/srv/project", "--volume=/data:/data:ro", "--workdir=/srv/project", "--env=USER=me"),
+        *("--env=HOME=/run/dir", "--env=A", "--env=B", "--env=MUSTER_RUN_DIRECTORY", "--env=TMPDIR"),
+        *("--entrypoint=/bin/sh", "torch:1", "-c", SHELL, "/run/dir/bin"),
+    ]
+
+
+def test_gpus_are_requested_only_on_nodes_with_gpus() -> None:
+    assert "--gpus=all" in words({"gpu_count": 8})
+    assert not [word for word in words() if "gpu" in word]
+    assert "--device=nvidia.com/gpu=all" in words({"gpu_count": 1}, container_engine="podman")
+
+
+def test_podman_keeps_the_user_id() -> None:
+    assert "--userns=keep-id" in words(container_engine="podman")
+    assert "--user=0:0" in words({"uid": 0, "gid": 0}, container_engine="podman")
+
+
+def test_user_has_a_name_in_the_container() -> None:
+    """pdsh, ssh and pwd refuse to work for a user without a name; the file is one that the job cannot change."""
+    mount = "--volume=/etc/passwd:/etc/passwd:ro"
+    assert mount in words()
+    assert mount not in words({"uid": 0, "gid": 0, "user": "root"})
+    assert mount not in words(container_engine="podman"), "podman adds the user by itself"
+    assert mount not in words(container_mounts=("/srv/passwd:/etc/passwd:ro",))
+    assert mount not in words(container_options=("--volume=/srv/passwd:/etc/passwd",))
+
+
+def test_shm_size_replaces_host_ipc() -> None:
+    assert "--shm-size=16g" in words(container_shm_size="16g") and "--ipc=host" not in words(container_shm_size="16g")
+
+
+@pytest.mark.parametrize(
+    ("work", "script", "more"),
+    [
+        ("/srv/project", "/srv/project/a/train.py", []),
+        ("/srv/project", "/srv/projects/train.py", ["/srv/projects:/srv/projects:ro"]),
+        ("/", "/opt/train.py", []),
+    ],
+)
+def test_working_directory_and_script_are_mounted(work: str, script: str, more: list[str]) -> None:
+    job = make_job(image="x")
+    found = mounts(job, {"working_directory": {"path": work}, "script": {"path": script}}, "/r", "/t")
+    assert found == ["/r:/r", "/t:/t", *([f"{work}:{work}"] if work != "/" else []), *more]
+
+
+@pytest.mark.parametrize("launcher", ["torchrun", "env", "deepspeed", "mpirun", "accelerate"])
+def test_every_launcher_runs_in_the_image(launcher: str) -> None:
+    job = make_job(
+        run_id="first", launcher=launcher, image="torch:1", interpreter="/opt/conda/bin/python", variables=("TOKEN",)
+    )
+    plan = node_plan(job, TABLE, TABLE.nodes[0], FACTS)
+    assert plan["wrap"][:2] == ["docker", "run"] and plan["remove"] == ["docker", "rm", "--force", "muster-first-node0"]
+    assert "--env=TOKEN" in plan["wrap"] and "--env=NCCL_SOCKET_IFNAME" in plan["wrap"]
+    assert launcher == "mpirun" or plan["command"][0] == "/opt/conda/bin/python"
+    assert plan["path_prefix"] == "/usr/bin"
+
+
+def test_software_of_the_node_is_not_checked_for_an_image() -> None:
+    def spoil(facts: dict[str, Facts]) -> None:
+        for name, one in facts.items():
+            one["interpreter"] = ""
+            one["software"]["packages"] = {}
+            one["programs"] = {} if name == "node2" else {"docker": "/usr/bin/docker"}
+
+    assert spoilt(spoil, 2, image="torch:1") == [("error", "program-missing", ("node2",))]
+    assert spoilt(spoil, 2, image="torch:1", launcher="deepspeed") == [("error", "program-missing", ("node2",))]
+
+
+def test_script_gpus_and_kernel_are_checked_for_an_image_too() -> None:
+    def spoil(facts: dict[str, Facts]) -> None:
+        for one in facts.values():
+            one["programs"] = {"docker": "/usr/bin/docker"}
+            del one["software"]  # the interpreter is the image's
+        facts["node2"]["kernel"] = "6.8.0-51-generic"
+        facts["node3"]["script"]["sha256"] = "bb" * 32
+        for device in facts["node4"]["gpus"]["devices"]:
+            device["name"] = "A100-SXM4-80GB"
+
+    assert spoilt(spoil, 4, 1, image="torch:1") == [
+        ("error", "skew-script", ("node3",)),
+        ("warning", "skew-gpu", ("node4",)),
+        ("warning", "skew-kernel", ("node2",)),
+    ]
+
+
+IMAGE = {
+    "id": "aa" * 32, "size": 8 << 30, "root": "/var/lib/docker", "free": 50 << 30, "toolkit": True,
+    "memory_limit": True, "error": "",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("node", "spoilt_by", "found"),
+    [
+        ("node2", {}, []),
+        ("node2", {"id": "", "size": None}, [("error", "image-missing", ("node2",))]),
+        (
+            "node1",
+            {"id": "", "size": None, "free": 4 << 30},
+            [("error", "image-missing", ("node1",)), ("error", "image-no-room", ("node1",))],
+        ),
+        ("node3", {"id": "bb" * 32}, [("error", "image-skew", ("node3",))]),
+        ("node2", {"toolkit": False}, [("error", "image-gpu-toolkit", ("node2",))]),
+        (
+            "node2",
+            {"id": "", "size": None, "free": None, "root": "", "error": "permission denied"},
+            [("error", "image-unread", ("node2",))],
+        ),
+    ],
+)
+@pytest.mark.parametrize("engine", ["docker", "podman"])
+def test_image_problem_is_reported_for_its_node(
+    engine: str, node: str, spoilt_by: dict[str, Any], found: list[Any]
+) -> None:
+    def spoil(facts: dict[str, Facts]) -> None:
+        for one in facts.values():
+            one["programs"] = {engine: f"/usr/bin/{engine}"}
+            one["image"] = {**IMAGE, **(spoilt_by if one["hostname"] == node else {})}
+
+    assert spoilt(spoil, 3, 1, image="torch:1", container_engine=engine) == found
+
+
+def test_differing_image_is_reported_with_both_digests_and_a_command() -> None:
+    job, facts = make_job(image="torch:1"), cluster(3)
+    for one in facts.values():
+        one["image"] = IMAGE
+    facts["node2"]["image"] = {**IMAGE, "id": "bb" * 32}
+    table = build_rank_table([Host(name, address(name), 1) for name in facts])
+    (finding,) = check_images(Case(job, table, facts))
+    assert finding.nodes == ("node2",) and "node2 has bbbbbbbbbbbb; the others have aaaaaaaaaaaa" in finding.found
+    assert finding.todo == "ansible-playbook site.yml --tags container_image -e container_image_name=torch:1"
+
+
+@pytest.mark.parametrize(
+    ("code", "said", "answer"),
+    [
+        (0, f"sha256:{'ab' * 32} 12\n", ("ab" * 32, 12, "")),
+        (0, f"time=x level=warning\n{'ab' * 32} 12\n", ("ab" * 32, 12, "")),
+        (1, "\nError response from daemon: No such image: a\n", ("", None, "")),
+        (1, "\nError: No such image: a\n", ("", None, "")),
+        (125, "Error: inspecting object: a: image not known\n", ("", None, "")),
+        (1, "permission denied while trying to connect\n", ("", None, "permission denied while trying to connect")),
+        (None, "", ("", None, "it does not answer")),
+    ],
+)
+def test_engine_answer_about_an_image_is_parsed(code: int | None, said: str, answer: tuple[Any, ...]) -> None:
+    assert image.parse_image(Output(code, said, hangs=code is None)) == answer
+
+
+@pytest.mark.parametrize("engine", ["docker", "podman"])
+def test_image_facts_are_read_from_the_engine(engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stand_in = tmp_path / engine
+    stand_in.write_text(f"#!/bin/sh\ncase $1 in image) echo {'ab' * 32} 12;; info) echo {tmp_path}/not/ours;; esac\n")
+    stand_in.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr(image, "ENGINE_PATH", str(tmp_path))
+    monkeypatch.setattr(image, "CDI_DIRECTORIES", (str(tmp_path),))
+    found = image.ImageQuestion(engine, "torch:1").answer()
+    assert found.pop("free") > 0, "of the disk above what is another user's"
+    told = {"id": "ab" * 32, "size": 12, "root": f"{tmp_path}/not/ours", "error": ""}
+    assert found == {**told, "toolkit": False, "memory_limit": None}
+    for name in ("nvidia-container-runtime-hook", "nvidia.yaml"):
+        (tmp_path / name).write_text("cdiVersion: 0.5.0\nkind: nvidia.com/gpu\n")
+        (tmp_path / name).chmod(0o755)
+    assert image.has_toolkit(engine)
+
+
+WARNS = 'time="x" level=warning msg="The cgroupv2 manager is set to systemd but there is no systemd user session"\n'
+
+
+@pytest.mark.parametrize(
+    ("engine", "root", "said", "limit"),
+    [
+        ("docker", False, "/data|true", True),
+        ("docker", False, "/data|false", False),
+        ("podman", False, "/data|systemd [cpu memory pids]", True),
+        ("podman", False, f"{WARNS}/data|cgroupfs [cpu memory pids]", False),
+        ("podman", False, "/data|systemd [pids]", False),
+        ("podman", True, "/data|cgroupfs [cpuset cpu memory]", True),
+        ("podman", True, "/data|cgroupfs []", False),
+    ],
+)
+def test_memory_limit_support_is_read_from_engine_info(engine: str, root: bool, said: str, limit: bool) -> None:
+    """And where images are stored, whatever warnings precede it."""
+    assert image.parse_info(engine, said + "\n", root) == ("/data", limit)
+    assert image.parse_info(engine, "Cannot connect\n", root) == ("", None)
+
+
+@pytest.mark.parametrize("engine", ["docker", "podman"])
+@pytest.mark.parametrize(
+    ("options", "holds", "told"),
+    [
+        (["--memory=8g"], False, True),
+        (["--memory", "8g"], False, True),
+        (["-m8g"], False, True),
+        (["--memory=8g"], True, False),
+        (["--memory=8g"], None, False),
+        (["--memory-swappiness=0", "--cap-add=SYS_PTRACE"], False, False),
+    ],
+)
+def test_memory_limit_that_cannot_be_enforced_is_reported(
+    engine: str, options: list[str], holds: bool | None, told: bool
+) -> None:
+    job, facts = make_job(image="torch:1", container_engine=engine, container_options=tuple(options)), cluster(3)
+    for one in facts.values():
+        one["image"] = {**IMAGE, "memory_limit": holds if one["hostname"] == "node2" else True}
+    table = build_rank_table([Host(name, address(name), 1) for name in facts])
+    found = check_images(Case(job, table, facts))
+    assert [(one.severity, one.id, one.nodes) for one in found] == (
+        [("warning", "image-memory-limit", ("node2",))] if told else []
+    )
+    if told and engine == "podman":
+        assert "apt-get install dbus-user-session" in found[0].todo and "the user's own systemd" in found[0].needed
+
+
+def test_podman_as_root_needs_no_user_systemd_for_a_memory_limit() -> None:
+    job, facts = make_job(image="torch:1", container_engine="podman", container_options=("-m8g",)), cluster(2)
+    for one in facts.values():
+        one.update(image={**IMAGE, "memory_limit": False}, user="root")
+    table = build_rank_table([Host(name, address(name), 1) for name in facts])
+    (found,) = check_images(Case(job, table, facts))
+    assert "cgroup_enable=memory" in found.todo and "dbus" not in found.todo + found.needed
+
+
+def test_docker_group_granted_after_login_is_entered_with_sg(monkeypatch: pytest.MonkeyPatch) -> None:
+    user, words = pwd.getpwuid(os.geteuid()).pw_name, ["docker", "info", "a b"]
+    assert image.in_group("no-such-group", words) == words
+    for members, groups, late in (([user], [], True), ([user], [77], False), (["bob"], [], False)):
+        entry = grp.struct_group(("docker", "x", 77, members))
+        monkeypatch.setattr(grp, "getgrnam", {"docker": entry}.__getitem__)
+        monkeypatch.setattr(os, "getgroups", lambda groups=groups: groups)
+        assert image.in_group("docker", words) == (["sg", "docker", "-c", "docker info 'a b'"] if late else words)
+
+
+# --- It ends with the run: a stand-in for the engine, whose daemon starts the container, so that it is no child of ours
+
+ENGINE = """#!/bin/sh
+cd "$(dirname "$0")"
+if [ "$1" = rm ]; then echo "$@" >> removed; kill -9 $(cat daemon.pid); exit; fi
+echo $$ > client.pid
+echo run > daemon
+while kill -0 $(cat daemon.pid); do sleep 0.1; done
+exit 137
+"""
+DAEMON = "read -r _ < daemon; touch started; exec sleep 631"
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    """A run of one node in a container."""
+    engine = tmp_path / "engine"
+    engine.write_text(ENGINE)
+    engine.chmod(0o755)
+    run = make_run(tmp_path, [["unused"]])
+    run.plans[0].update(wrap=[str(engine), "run"], remove=[str(engine), "rm", "--force", "it"])
+    return run
+
+
+@pytest.fixture
+def container(run: Run) -> Iterator[subprocess.Popen[bytes]]:
+    """What becomes the run's container as soon as the engine asks for it."""
+    os.mkfifo(run.directory / "daemon")
+    with subprocess.Popen(["/bin/sh", "-c", DAEMON], cwd=run.directory) as container:
+        (run.directory / "daemon.pid").write_text(str(container.pid))
+        try:
+            yield container
+            end_by_force(run)
+        finally:
+            container.kill()
+
+
+@pytest.mark.parametrize("how", ["stop", "engine", "supervisor"])
+def test_a_container_ends_with_the_run(run: Run, container: subprocess.Popen[bytes], how: str) -> None:
+    run.start()
+    eventually((run.directory / "started").exists)
+    run.wait_for("running")
+    assert container.poll() is None
+    if how == "stop":
+        run.stop()
+    elif how == "engine":
+        os.kill(int((run.directory / "client.pid").read_text()), 9)
+    else:
+        os.kill(run.supervisor(0), 9)
+    eventually(lambda: container.poll() is not None)
+    run.wait_until_gone()
+    assert set((run.directory / "removed").read_text().splitlines()) == {"rm --force it"}

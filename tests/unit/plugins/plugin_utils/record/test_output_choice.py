@@ -1,0 +1,125 @@
+"""Which files are fetched from a run's nodes, and in which parts."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ansible_collections.muster.training.plugins.plugin_utils._record import output_choice
+from ansible_collections.muster.training.plugins.plugin_utils._record.output_choice import (
+    Left,
+    Output,
+    each_once,
+    is_safe,
+    missing,
+    outputs_of,
+    partial,
+    pieces,
+    to_compare,
+)
+
+
+@pytest.mark.parametrize("name", ["run/last.pt", "work/out/.hidden/a b", "root/scratch/x", "run/..a", "run/\u00e9"])
+def test_name_inside_the_directory_is_safe(name: str) -> None:
+    assert is_safe(name)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(
+            None,
+            7,
+            "",
+            "run",
+            "run/",
+            "/etc/passwd",
+            "run//etc/passwd",
+            "run/../x",
+            "run/a/../../../x",
+            "run/.",
+            "run/a/",
+        ),
+        *("other/x", "../run/x", "run/a\0b", "run/" + "x/" * 3000 + "x", "run/\udcff"),
+    ],
+)
+def test_unsafe_name_is_refused(name: object) -> None:
+    assert not is_safe(name)
+    files, refused = outputs_of([{"name": name, "size": 1, "mtime": 1}])
+    assert files == [] and len(refused) == 1 and refused[0].isascii() and len(refused[0]) <= 200
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"name": "run/a", "size": -1, "mtime": 1},
+        {"name": "run/a", "size": True, "mtime": 1},
+        {"name": "run/a", "size": "1", "mtime": 1},
+        {"name": "run/a", "size": 1, "mtime": 2**63},
+        {"name": "run/a", "size": 1},
+        "run/a",
+        None,
+    ],
+)
+def test_invalid_file_entry_is_refused(told: Any) -> None:
+    assert outputs_of([told])[0] == [] and len(outputs_of([told])[1]) == 1
+    assert outputs_of(told if isinstance(told, dict) else None) == ([], [])
+
+
+def test_duplicate_name_is_refused() -> None:
+    one = {"name": "run/a", "size": 1, "mtime": 1}
+    assert outputs_of([one, {**one, "size": 2}]) == ([Output("run/a", 1, 1)], ["'run/a'"])
+
+
+A, B, C = Output("run/a", 5, 1), Output("run/a", 6, 1), Output("run/b", 5, 2)
+
+
+def test_same_file_on_several_nodes_is_fetched_once_from_the_first() -> None:
+    files = {"n0": [A, C], "n1": [A], "n2": [B, C]}
+    assert to_compare(files) == {"n0": ["run/a", "run/b"], "n1": ["run/a"], "n2": ["run/b"]}
+    same: dict[str, dict[str, Any]] = {"n0": {"run/a": "x", "run/b": "y"}, "n1": {"run/a": "x"}, "n2": {"run/b": "y"}}
+    assert each_once(files, same) == {"n0": [A, C], "n1": [], "n2": [B]}
+    other: dict[str, dict[str, Any]] = {**same, "n1": {"run/a": "z"}, "n2": {"run/b": None}}
+    assert each_once(files, other) == files, "other content, or not known"
+    assert each_once(files, {}) == files
+
+
+def test_complete_file_is_not_fetched_again_and_partial_one_resumes(tmp_path: Path) -> None:
+    assert missing(tmp_path, [A, C]) == [Left(A, 0), Left(C, 0)]
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "a").write_bytes(b"12345")
+    assert missing(tmp_path, [A]) == [Left(A, 0)], "changed since"
+    os.utime(tmp_path / "run" / "a", ns=(1, 1))
+    assert missing(tmp_path, [A]) == [] and missing(tmp_path, [B]) == [Left(B, 0)]
+    partial(tmp_path, C).write_bytes(b"123")
+    assert missing(tmp_path, [C]) == [Left(C, 3)]
+    assert missing(tmp_path, [C._replace(mtime=3)]) == [Left(C._replace(mtime=3), 0)], "a part of another version"
+    partial(tmp_path, C).write_bytes(b"123456")
+    assert missing(tmp_path, [C]) == [Left(C, 0)], "more than there is"
+
+
+@given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50)), max_size=20), st.integers(1, 30), st.integers(1, 5))
+def test_pieces_cover_all_missing_bytes_within_the_limits_of_a_call(
+    sizes: list[tuple[int, int]], most: int, parts: int
+) -> None:
+    before = output_choice.MOST_PARTS
+    output_choice.MOST_PARTS = parts
+    try:
+        left = [Left(Output(f"run/{n}", size, 0), min(have, size)) for n, (size, have) in enumerate(sizes)]
+        calls = pieces(left, most)
+    finally:
+        output_choice.MOST_PARTS = before
+    assert all(call and len(call) <= parts and sum(length for *_file, length in call) <= most for call in calls)
+    came: dict[str, int] = {one.output.name: one.have for one in left}
+    done = set()
+    for output, offset, length in (part for call in calls for part in call):
+        assert offset == came[output.name] and (length > 0 or offset == output.size)
+        came[output.name] += length
+        if came[output.name] == output.size:
+            done.add(output.name)
+    assert done == set(came) and all(came[one.output.name] == one.output.size for one in left)

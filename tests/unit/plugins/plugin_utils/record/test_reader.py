@@ -1,0 +1,140 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What is read from a record's directory: nothing outside it, only regular files, and no more than the limits allow."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+from ansible_collections.muster.training.plugins.plugin_utils._record import reader
+from ansible_collections.muster.training.plugins.plugin_utils._record.reader import Files, lines_of, read_record
+from tests.unit.plugins.plugin_utils.report.records import START, event, write_events, write_record
+
+
+def names(directory: Path) -> list[str]:
+    return [curve.name for curve in read_record(directory, directory.name).curves]
+
+
+def test_links_are_not_followed_and_only_regular_files_are_opened(tmp_path: Path) -> None:
+    directory = write_record(tmp_path / "runs")
+    outside = tmp_path / "outside"
+    write_events(outside / "events.out.tfevents.1", "stolen", [1.0, 2.0])
+    (outside / "secret.json").write_text('{"utc_offset": 1}')
+    node = directory / "logs" / "node0"
+    (node / "linked").symlink_to(outside)
+    (node / "events.out.tfevents.2").symlink_to(outside / "events.out.tfevents.1")
+    (node / "clock.json").unlink()
+    (node / "clock.json").symlink_to(outside / "secret.json")
+    (node / "metrics.csv").symlink_to("/dev/zero")
+    os.mkfifo(node / "trainer_state.json")
+    assert names(directory) == []
+    files = Files(directory)
+    assert files.document("logs/node0/clock.json") is None
+    assert files.document("../outside/secret.json") is None
+    assert files.document("logs/node0/linked/secret.json") is None
+    assert files.document("logs/node0/trainer_state.json") is None
+    assert files.head("logs/node0", 10) == ""
+
+
+def test_curves_of_all_sources_are_found_in_any_directory(tmp_path: Path) -> None:
+    directory = write_record(tmp_path)
+    node = directory / "logs" / "node0"
+    write_events(node / "deep" / "er" / "events.out.tfevents.1.host", "train/loss", [3.0, 2.0, 1.0])
+    (node / "measured").mkdir()
+    history = [{"step": 10, "loss": 2.5, "epoch": 1.0}, {"step": 20, "loss": 1.5}, {"train_runtime": 9.0}]
+    (node / "measured" / "trainer_state.json").write_text(json.dumps({"log_history": history}))
+    (node / "metrics.csv").write_text("epoch,step,val_acc,train_loss\n0,1,,0.9\n0,2,0.5,\n1,3,,0.8\n")
+    (node / "said.jsonl").write_text('{"f1": 0.1, "once": 1}\nnot json\n{"f1": 0.2, "text": "x", "flag": true}\n')
+    found = {curve.name: curve for curve in read_record(directory, "first").curves}
+    assert list(found["train/loss"].value) == [3.0, 2.0, 1.0]
+    assert list(found["train/loss"].time) == [START, START + 1, START + 2]
+    assert (list(found["loss"].step), list(found["loss"].value)) == ([10, 20], [2.5, 1.5])
+    assert (list(found["val_acc"].step), list(found["val_acc"].value)) == ([2], [0.5])
+    assert (list(found["f1"].step), list(found["f1"].value)) == ([0, 2], [0.1, 0.2])
+    assert set(found) == {"train/loss", "loss", "train_runtime", "val_acc", "train_loss", "f1"}
+
+
+def test_non_numbers_are_no_points_but_their_first_step_is_recorded(tmp_path: Path) -> None:
+    directory = write_record(tmp_path)
+    node = directory / "logs" / "node0"
+    (node / "trainer_state.json").write_text('{"log_history": [{"step": 5, "b": Infinity}, {"step": 9, "b": NaN}]}')
+    (node / "metrics.csv").write_text("step,c,d\n1,0.5,text\n2,nan,\nnan,nan,\n")
+    (node / "said.jsonl").write_text('{"step": 8, "a": NaN}\n{"step": 7, "a": -Infinity}\n{"step": 6, "a": null}\n')
+    record = read_record(directory, "first")
+    assert record.broken == {"a": 8.0, "b": 5.0, "c": 2.0}
+    assert [(curve.name, list(curve.value)) for curve in record.curves] == [("c", [0.5])]
+
+
+def test_final_summary_line_is_not_a_point_of_the_curve(tmp_path: Path) -> None:
+    directory = write_record(tmp_path)
+    said = [{"step": 23, "accuracy": 0.5}, {"step": 46, "accuracy": 0.75}, {"accuracy": 0.8, "samples_per_second": 9}]
+    (directory / "logs" / "node0" / "said.jsonl").write_text("".join(json.dumps(one) + "\n" for one in said))
+    (curve,) = read_record(directory, "first").curves
+    assert (curve.name, list(curve.step), list(curve.value)) == ("accuracy", [23, 46], [0.5, 0.75])
+
+
+def test_restarted_job_continues_its_curves(tmp_path: Path) -> None:
+    directory = write_record(tmp_path)
+    node = directory / "logs" / "node0"
+    for attempt in (1, 2):
+        path = node / f"events.out.tfevents.{attempt}"
+        path.write_bytes(event("loss", attempt, START, 1.0 / attempt) + b"cut")
+    (curve,) = read_record(directory, "first").curves
+    assert list(curve.value) == [1.0, 0.5]
+    (node / "eval").mkdir()
+    (node / "eval" / "events.out.tfevents.1").write_bytes(event("loss", 1, START, 3.0))
+    assert sorted(names(directory)) == ["loss (node0)", "loss (node0/eval)"]
+
+
+def test_longest_trainer_state_among_checkpoints_is_used(tmp_path: Path) -> None:
+    directory = write_record(tmp_path)
+    for step in (1, 2, 3):
+        place = directory / "logs" / "node0" / f"checkpoint-{step}"
+        place.mkdir()
+        history = [{"step": one, "loss": 1.0 / one} for one in range(1, step + 1)]
+        (place / "trainer_state.json").write_text(json.dumps({"log_history": history}))
+    (curve,) = read_record(directory, "first").curves
+    assert (curve.name, len(curve.value)) == ("loss", 3)
+
+
+def test_wandb_links_are_read_from_the_log_of_rank_0(tmp_path: Path) -> None:
+    directory = write_record(tmp_path)
+    for node, rank, text in (
+        (0, 0, "wandb: \x1b[34mView run\x1b[0m warm-sun-7 at: https://wandb.ai/team/x/runs/abc12\n"),
+        (0, 0, "View run at https://wandb.ai/team/x/runs/abc12\nView run at javascript:alert(1)\n"),
+        (0, 1, "View run at https://wandb.ai/other\n"),
+        (1, 0, "View run at https://wandb.ai/third\n"),
+    ):
+        place = directory / "logs" / f"node{node}" / "ranks" / "attempt_0" / str(rank)
+        place.mkdir(parents=True, exist_ok=True)
+        with (place / "stdout.log").open("a") as stream:
+            stream.write(text)
+    assert read_record(directory, "first").links == ["https://wandb.ai/team/x/runs/abc12"]
+
+
+def test_end_of_the_first_failed_log_is_read_from_the_record(tmp_path: Path) -> None:
+    log = "/home/u/.muster/runs/first/node1/ranks/x/0/stderr.log"
+    failure = {"node": "gpu1", "node_rank": 1, "rank": 3, "error": "boom", "log": log}
+    directory = write_record(tmp_path, nodes=2, result={"state": "failed", "first_failure": failure})
+    assert read_record(directory, "first").failure_log == ""
+    place = directory / "logs" / "node1" / "ranks" / "x" / "0"
+    place.mkdir(parents=True)
+    (place / "stderr.log").write_text("x" * 1_000_000 + "\nValueError: boom\n")
+    assert read_record(directory, "first").failure_log.endswith("\nValueError: boom\n")
+    for hostile in ("/node1/../../../token", "/node1//etc/passwd", "/node1/ranks/\0", 7, None):
+        failure["log"] = hostile
+        (directory / "token").write_text("a token")
+        (directory / "result.json").write_text(json.dumps({"first_failure": failure}))
+        assert read_record(directory, "first").failure_log == ""
+
+
+def test_overlong_lines_and_text_beyond_the_limit_are_skipped(tmp_path: Path) -> None:
+    path = tmp_path / "lines"
+    path.write_bytes(b"first\n" + b"x" * (3 * reader.LONGEST_LINE) + b"\nsecond\nhalf")
+    with path.open("rb") as stream:
+        assert list(lines_of(stream, 1 << 30)) == ["first", "second"]
+    with path.open("rb") as stream:
+        assert list(lines_of(stream, 6)) == ["first"]

@@ -1,0 +1,293 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The files of a report: the page, the log book, a comparison; with whatever nodes and jobs say in them."""
+
+from __future__ import annotations
+
+import csv
+import getpass
+import json
+import re
+import socket
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ansible_collections.muster.training.plugins.plugin_utils._report import logbook
+from ansible_collections.muster.training.plugins.plugin_utils._report.documents import Report
+from ansible_collections.muster.training.plugins.plugin_utils._report.writer import (
+    comparison_name,
+    is_current,
+    write_comparison,
+    write_report,
+)
+from tests.unit.plugins.plugin_utils.report.records import (
+    HOSTILE,
+    START,
+    Page,
+    Sample,
+    write_events,
+    write_record,
+)
+
+OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
+LONGEST_ID = "r" + "x" * 62  # as long as a run id may be
+
+
+def written(directory: Path, book: Path | None = None) -> tuple[str, Report]:
+    found = write_report(directory, book or directory.parent.parent / "logbook", START)
+    return found.page.read_text(), found.report
+
+
+def check_page(content: str) -> Page:
+    """What holds of each page, whatever was in the record."""
+    page = Page(content)
+    tags = [tag for tag, _attributes in page.tags]
+    assert not {"script", "iframe", "object", "embed", "form", "img", "link", "base", "foreignobject"} & set(tags)
+    assert not [name for _tag, attributes in page.tags for name in attributes if name.startswith("on")]
+    assert [one for one in page.addresses() if not one.startswith("https://wandb.ai/")] == []
+    assert page.named("html")[0]["lang"] == "en"
+    assert "default-src 'none'" in content
+    headings = [int(tag[1]) for tag in tags if tag in ("h1", "h2", "h3", "h4", "h5", "h6")]
+    assert headings.count(1) == 1 and headings[0] == 1
+    assert all(later <= earlier + 1 for earlier, later in zip(headings, headings[1:], strict=False))
+    for picture in page.named("svg"):
+        assert picture["role"] == "img" and picture["aria-label"]
+    assert tags.count("figure") == tags.count("figcaption")
+    assert tags.count("details") == tags.count("summary")
+    assert tags.count("table") == sum(attributes.get("role") == "region" for _tag, attributes in page.tags) - len(
+        page.named("svg")
+    )
+    return page
+
+
+def test_report_consists_of_html_page_json_and_plots(tmp_path: Path) -> None:
+    directory = write_record(tmp_path / "runs", nodes=2, gpus=2)
+    node = directory / "logs" / "node0"
+    write_events(node / "events.out.tfevents.1", "train/loss", [2.0, 1.0, 0.5])
+    (node / "nvidia-smi.txt").write_text("NVIDIA-SMI 550\n<b>")
+    place = node / "ranks" / "0"
+    place.mkdir(parents=True)
+    (place / "stdout.log").write_text("View run at https://wandb.ai/team/x/runs/1\n")
+    content, report = written(directory)
+    page = check_page(content)
+    assert len(page.named("svg")) == 5
+    for word in ("first succeeded after 0:10:00: 2 nodes, world size 4", "train/loss", "GPU utilisation", "3.33 USD"):
+        assert word in page.text
+    assert f"tensorboard --logdir {directory}/logs --port 6006" in page.text
+    assert f"ssh -N -L 6006:localhost:6006 {getpass.getuser()}@{socket.gethostname()}\n" in page.text
+    assert "NVIDIA-SMI 550\n<b>" in page.text
+    made = [path for path in (*directory.glob("*.*"), *(directory / "plots").iterdir()) if path.name != "plan.json"]
+    for path in (*made, *(tmp_path / "logbook").iterdir()):
+        assert b"secret-value" not in path.read_bytes(), f"{path}: of the environment the names are told"
+    assert "NCCL_SOCKET_IFNAME" in page.text
+    assert [one["href"] for one in page.named("a")] == ["https://wandb.ai/team/x/runs/1"]
+    numbers = json.loads((directory / "report.json").read_text())
+    assert numbers["version"] == 1
+    assert numbers == {**json.loads(json.dumps(report)), "curves": numbers["curves"]}
+    assert [curve["points"] for curve in numbers["curves"]] == [[]]
+    assert len(json.loads((directory / "curves.json").read_text())[0]) == 3
+    names = {path.name for path in (directory / "plots").iterdir()}
+    assert {"curve-01.svg", "curve-01.png", "curve-01.vl.json", "gpu-power.svg"} <= names
+    (directory / "plots" / "curve-07.svg").write_text("of an earlier report")
+    (directory / "plots" / "mine.txt").write_text("of the user")
+    written(directory)
+    assert {path.name for path in (directory / "plots").iterdir()} == names | {"mine.txt"}
+
+
+def hostile_record(runs: Path) -> Path:
+    """A record in which everything that can say something says what it should not."""
+    failure: dict[str, Any] = {"node": HOSTILE, "node_rank": 0, "rank": 0, "log": HOSTILE}
+    failure |= {"error": HOSTILE + "y" * 1_000_000, "last_lines": [f"{OOM} {HOSTILE}", "y" * 1_000_000, 7, None]}
+    said: dict[str, Any] = {
+        HOSTILE: 1.5,
+        "text": HOSTILE,
+        "long": "z" * 1_000_000,
+        "samples_per_second": 1e308,
+        "big": 10**400,
+    }
+    directory = write_record(
+        runs,
+        LONGEST_ID,
+        result={"state": "failed", "reason": HOSTILE, "first_failure": failure, "said": said},
+        plan={
+            "launcher": HOSTILE,
+            "command": ["python3", f"{HOSTILE}.py", HOSTILE, f"--{HOSTILE}"],
+            "working_directory": HOSTILE,
+            "environment": {HOSTILE: "value"},
+            "currency": "<b>|",
+            "code": {"commit": HOSTILE, "dirty": 1},
+        },
+    )
+    plan, result = (json.loads((directory / name).read_text()) for name in ("plan.json", "result.json"))
+    plan["nodes"][0] |= {"name": HOSTILE, "address": HOSTILE, "hardware": {"gpu": HOSTILE, "gpus": [HOSTILE]}}
+    result["nodes"][0] |= {"name": HOSTILE, "state": HOSTILE, "mounts": {HOSTILE: HOSTILE}, "stuck": [HOSTILE]}
+    (directory / "plan.json").write_text(json.dumps(plan))
+    (directory / "result.json").write_text(json.dumps(result))
+    node = directory / "logs" / "node0"
+    write_events(node / "events.out.tfevents.1", HOSTILE, [1.0, float("nan"), float("inf"), 2.0])
+    (node / "nvidia-smi.txt").write_text(HOSTILE + "w" * 1_000_000)
+    gpu, ours = f"0, {HOSTILE}, Enabled\n", f"{HOSTILE}, 7, 1e99, -1, 999999999, 1e8\n"
+    other = f"{HOSTILE}, {HOSTILE}, 1, 1, 1, 1\n"
+    (node / "accounting.csv").write_text(gpu + other + gpu + ours + other + "x" * 1_000_000)
+    (node / "said.jsonl").write_text("".join(json.dumps({HOSTILE: one, "ok": one}) + "\n" for one in range(3)))
+    samples = (node / "gpus.csv").read_text()
+    ours, theirs = ", ".join([HOSTILE] * 8), f"{samples.splitlines()[1].partition(',')[0]}, {HOSTILE}, 1, 1, 1, 1, 1, 1"
+    (node / "gpus.csv").write_text(f"{HOSTILE}\n{samples}{ours}\n{theirs}\n" + "u" * 1_000_000 + f"\n{HOSTILE}")
+    with (node / "metrics.csv").open("w", newline="") as stream:
+        table = csv.writer(stream)
+        table.writerow(["step", f"csv {HOSTILE}", "t" * 1_000_000])
+        table.writerow(["step", f"csv {HOSTILE}"])
+        table.writerows([[step, value] for step, value in enumerate([HOSTILE, 1, "nan", 2, "1e999"])])
+    place = node / "ranks" / "0"
+    place.mkdir(parents=True)
+    (place / "stdout.log").write_text(
+        f"View run at https://wandb.ai.evil.example/{'a' * 100}\n{HOSTILE}\n" + "v" * 1_000_000
+    )
+    with (node / "events.jsonl").open("a") as stream:
+        stream.write(json.dumps({"time": START, "event": "shrink", "text": HOSTILE}) + "\n")
+    return directory
+
+
+def test_hostile_text_from_nodes_and_jobs_stays_text(tmp_path: Path) -> None:
+    directory = hostile_record(tmp_path / "runs")
+    content, report = written(directory)
+    page = check_page(content)
+    assert not page.named("b") and not page.named("a")
+    assert "<script>alert(1)</script>" in page.text  # as words
+    assert "{{ 7*7 }}" in page.text and "\x1b" not in content and "\u202e" not in content
+    assert len(content) < 500_000
+    assert f"https://wandb.ai.evil.example/{'a' * 100}" in page.text  # told, and no link
+    for path in (tmp_path / "logbook").iterdir():
+        text = path.read_text()
+        # what is in a code block is shown as it is; elsewhere no tag, no link and no further cell begins
+        outside = "".join(text.split("```")[::2])
+        assert "<script" not in outside and "\x1b" not in text
+        assert not re.search(r"(?<!\\)\]\(http", outside)
+        for line in outside.splitlines():
+            if line.startswith("| "):
+                assert line.replace("\\|", "").count("|") in (3, 9, 10), line
+    numbers = (directory / "report.json").read_text()
+    assert not re.search(r"\\u00[01]|\\u202e|\\n", numbers) and len(numbers) < 100_000
+    assert "<script>alert(1)</script>|`*" in json.loads(numbers)["verdict"]  # as words
+    assert [gpu["samples"] for gpu in report["gpus"]] == [41]
+    assert [(curve["source"], curve["values"]) for curve in report["curves"] if "csv" in curve["name"]] == [
+        ("node0/metrics.csv", 2)
+    ]
+    assert report["run_id"] == LONGEST_ID
+    assert report["failure"] is not None and report["failure"]["cause"] is not None
+    assert [(one["pid"], one["utilization_percent"]) for one in report["processes"]] == [(7, None)]
+
+
+def test_a_page_of_64_gpus_stays_below_2_mb(tmp_path: Path) -> None:
+    def sample(node: int, gpu: int, second: float) -> Sample:
+        noise = hash((node, gpu, second))  # of numbers: the same in each process
+        return (noise % 101, noise % 40000, 40 + noise % 45, noise % 400)
+
+    directory = write_record(tmp_path / "runs", nodes=8, gpus=8, seconds=3600, sample=sample)
+    for place in range(13):
+        write_events(
+            directory / "logs" / "node0" / f"{place}" / "events.out.tfevents.1", f"c{place}", [1.0, 3.0, 2.0] * 400
+        )
+    content, report = written(directory)
+    assert len(report["gpus"]) == 64
+    assert len(check_page(content).named("svg")) == 4 + 12
+    assert len(content.encode()) < 2_000_000
+
+
+def test_without_vl_convert_report_lacks_only_pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "vl_convert", None)
+    directory = write_record(tmp_path / "runs", nodes=1, gpus=2)
+    content, _report = written(directory)
+    page = check_page(content)
+    assert page.named("svg") == []
+    assert "pip install 'vl-convert-python>=1.9,<2'" in page.text
+    assert "gpu0 GPU 1" in page.text
+    assert {path.name.partition(".")[2] for path in (directory / "plots").iterdir()} == {"vl.json"}
+    assert "![" not in next((tmp_path / "logbook").glob("*first.md")).read_text()
+
+
+def test_the_log_book_keeps_what_the_user_wrote(tmp_path: Path) -> None:
+    runs, book = tmp_path / "runs", tmp_path / "logbook"
+    older = write_record(runs, "older", result={"started": START - 86400 * 3, "ended": START - 86400 * 3 + 60})
+    newer = write_record(runs, "newer")
+    (runs / "latest").symlink_to("newer")
+    (runs / "dropped").mkdir()
+    written(older)
+    written(newer)
+    index = book / "README.md"
+    lines = [line for line in index.read_text().splitlines() if line.startswith("| 2")]
+    assert [line.split("|")[2].strip() for line in lines] == [
+        f"[newer]({logbook.date_of(START)}-newer.md)",
+        f"[older]({logbook.date_of(START - 86400 * 3)}-older.md)",
+    ]
+    mine = "\nTried a larger batch.\n<!-- notes -->\nüber | `code`\n"
+    for path in (index, book / f"{logbook.date_of(START)}-newer.md"):
+        path.write_text(path.read_text().partition("<!-- notes -->\n")[0] + "<!-- notes -->\n" + mine)
+    written(newer)
+    for path in (index, book / f"{logbook.date_of(START)}-newer.md"):
+        assert path.read_text().endswith("<!-- notes -->\n" + mine)
+        assert path.read_text().count(mine) == 1
+    page = (book / f"{logbook.date_of(START)}-newer.md").read_text()
+    assert "](../runs/newer/report.html)" in page and "](../runs/newer/plots/gpu-power.svg)" in page
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("batch_size of my_model_2", "batch_size of my_model_2"),
+        ("_x_ *y* `z` ~a~ $b$", "\\_x\\_ \\*y\\* \\`z\\` \\~a\\~ \\$b\\$"),
+        ("a|b\nc\\", "a\\|b c\\\\"),
+        ("# title", "\\# title"),
+        ("1. one", "1\\. one"),
+        ("12.4", "12.4"),
+        ("<b> & [x](y)", "&lt;b&gt; &amp; \\[x\\](y)"),
+        ("https://evil.example www.evil.example", "https\\://evil.example www\\.evil.example"),
+    ],
+)
+def test_markdown_is_escaped_and_plain_words_are_not(text: str, shown: str) -> None:
+    assert logbook.escaped(text) == shown
+
+
+def test_code_block_fence_is_longer_than_any_fence_inside() -> None:
+    first, *_lines, last = logbook.code_block("a\n```\n````\nb")
+    assert first == last == "`````"
+
+
+def test_a_comparison_shows_what_differs_first(tmp_path: Path) -> None:
+    runs, book = tmp_path / "runs", tmp_path / "logbook"
+    command = ["python3", "train.py", "--lr", "2e-3", "--epochs", "3"]
+    told = {"checkpoint": f"/{'long/' * 50}last.pt"}
+    one = write_record(runs, "one", plan={"command": [*command, "--warm"]}, result={"said": told})
+    command[3] = "1e-3"
+    two = write_record(runs, "two", nodes=2, plan={"command": command}, result={"said": {"f1": 0.75}})
+    for directory, values in ((one, [3.0, 2.0, 1.0]), (two, [3.0, 1.0])):
+        write_events(directory / "logs" / "node0" / "events.out.tfevents.1", "loss", values)
+    page, why = write_comparison([one, two], book, None, START)
+    assert (page, why) == (book / "comparison-one-two" / "report.html", "")
+    found = check_page(page.read_text())
+    assert is_current(one) and (two / "report.html").exists()
+    text = found.text
+    assert text.index("Settings that differ") < text.index("Metrics") < text.index("Throughput") < text.index("Cost")
+    settings = text[text.index("Settings that differ") : text.index("Metrics")]
+    assert "--lr" in settings and "--warm" in settings and "nodes" in settings
+    assert "--epochs" not in settings and "driver" not in settings
+    assert "global batch" in settings
+    # a path among the numbers would push them out of sight
+    assert f"<td>{told['checkpoint']}</td>" in page.read_text() and '<td class="n">0.75</td>' in page.read_text()
+    assert [one["aria-label"][:12] for one in found.named("svg")] == ["loss by step", "loss by time"]
+    assert {path.name for path in (page.parent / "plots").glob("*.svg")} == {
+        "curve-01-by-step.svg",
+        "curve-01-by-time.svg",
+    }
+    assert not is_current(write_record(runs, "three"))
+    assert write_comparison([one, two], book, tmp_path / "mine", START)[0] == tmp_path / "mine" / "report.html"
+
+
+def test_comparison_name_is_short_and_unique_for_many_runs() -> None:
+    many = [f"{LONGEST_ID[:60]}{number}" for number in range(20)]
+    assert len(comparison_name(many)) < 130
+    assert comparison_name(many) != comparison_name(many[:19])

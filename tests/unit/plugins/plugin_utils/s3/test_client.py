@@ -1,0 +1,40 @@
+"""S3 errors, explained in plain words; the tests of moving a bucket cause most of them for real."""
+
+from __future__ import annotations
+
+import botocore.exceptions
+import pytest
+
+from ansible_collections.muster.training.plugins.plugin_utils._s3.client import ANSWERS, answer_code, explain
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        ("NoCredentialsError", "there are no credentials for S3"),
+        ("EndpointConnectionError", "Check that the endpoint is right"),
+        ("ConnectTimeoutError", "Check that the endpoint is right"),
+    ],
+)
+def test_errors_without_a_response_are_explained_and_have_no_code(kind: str, said: str) -> None:
+    error = getattr(botocore.exceptions, kind)(endpoint_url="http://s3.example")
+    assert said in explain(error, "source")
+    assert answer_code(error) == ""
+
+
+@pytest.mark.parametrize("code", ANSWERS)
+def test_each_known_error_code_is_explained_in_one_line(code: str) -> None:
+    error = botocore.exceptions.ClientError({"Error": {"Code": code, "Message": "words"}}, "CreateBucket")
+    text = explain(error, "target")
+    assert "{" not in text
+    assert "\n" not in text
+
+
+def test_bucket_name_taken_by_another_account_is_reported() -> None:
+    answer = {"Error": {"Code": "BucketAlreadyExists", "Message": ""}}
+    assert "taken by somebody else" in explain(botocore.exceptions.ClientError(answer, "CreateBucket"), "target")
+
+
+def test_unknown_error_is_reported_in_its_own_words_on_one_line() -> None:
+    error = botocore.exceptions.ClientError({"Error": {"Code": "Odd", "Message": "two\nlines"}}, "CopyObject")
+    assert explain(error, "b") == "An error occurred (Odd) when calling the CopyObject operation: two lines"

@@ -1,0 +1,488 @@
+"""A table of driver states as machines show them: the decision for each, and the reason that is given."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ansible_collections.muster.training.plugins.module_utils._facts import driver as node_driver
+from ansible_collections.muster.training.plugins.module_utils._facts.commands import Output
+from ansible_collections.muster.training.plugins.module_utils._facts.gpus import diagnose
+from ansible_collections.muster.training.plugins.plugin_utils._software.driver import (
+    Decision,
+    Wanted,
+    decide,
+    foreign_removals,
+    held,
+    least_for,
+    to_hold,
+)
+
+SMI = Path(__file__).parents[3] / "fixtures" / "nvidia_smi"
+KERNEL, NEWER = "5.15.0-91-generic", "5.15.0-119-generic"
+V535, V570 = "535.183.01", "570.211"
+AVAILABLE = {
+    "nvidia-driver-535": "535.183.01-0ubuntu0.22.04.1",
+    "nvidia-driver-570": "570.211-0ubuntu0.22.04.1",
+    "nvidia-driver-570-open": "570.211-0ubuntu0.22.04.1",
+    "nvidia-driver-570-server": "570.195.03-0ubuntu0.22.04.1",
+}
+HOLDER = {"pid": 4711, "command": "python3 train.py", "user": "ubuntu", "orphan": False, "run": "", "memory_mib": 900}
+
+
+def packages(
+    version: str = V535, status: str = "installed", flag: str = "ok", wanted: str = "install"
+) -> list[dict[str, str]]:
+    branch = version.partition(".")[0]
+    names = [f"{name}-{branch}" for name in ("libnvidia-compute", "nvidia-dkms", "nvidia-driver", "nvidia-utils")]
+    return [
+        {"name": name, "version": f"{version}-0ubuntu0.22.04.1", "wanted": wanted, "status": status, "flag": flag}
+        for name in names
+    ]
+
+
+def smi(file: str) -> dict[str, str]:
+    """What a recorded output of nvidia-smi means."""
+    text = (SMI / file).read_text()
+    state, said = diagnose(Output(0 if file.endswith(".csv") else 9, text))
+    return {"state": state, "said": said}
+
+
+def facts(
+    loaded: str | None = V535,
+    module: str = V535,
+    library: str | None = V535,
+    *,
+    said: str = "h100_535.csv",
+    newest: str = KERNEL,
+    newest_module: str | None = None,
+    has: list[dict[str, str]] | None = None,
+    **more: Any,
+) -> dict[str, Any]:
+    gpus = {
+        "pci": more.pop("pci", 8),
+        "driver": {"loaded": loaded, "library": library, "on_disk": module or None},
+        "smi": {"state": "hangs", "said": ""} if said == "hangs" else smi(said),
+        "nouveau": more.pop("nouveau", False),
+        "processes": more.pop("processes", []),
+    }
+    modules = {KERNEL: module}
+    if newest != KERNEL:
+        modules[newest] = module if newest_module is None else newest_module
+    driver = {
+        "system": more.pop("system", "ubuntu"),
+        "kernel": KERNEL,
+        "newest_kernel": newest,
+        "modules": modules,
+        "packages": packages() if has is None else has,
+        "dkms": [],
+        "has_dkms": more.pop("has_dkms", True),
+        "available": more.pop("available", AVAILABLE),
+    }
+    runs = more.pop("runs", [])
+    assert not more
+    return {"gpus": gpus, "driver": driver, "runs": runs}
+
+
+NO_DRIVER: dict[str, Any] = {"loaded": None, "module": "", "library": None, "said": "no_driver.txt", "has": []}
+TABLE: list[tuple[str, dict[str, Any], Wanted, str, str]] = [
+    # what it is, facts, what is wanted, decision, a piece of the reason
+    ("healthy", {}, Wanted(), "nothing", "driver 535.183.01 works"),
+    ("healthy, the branch that is asked for", {}, Wanted(branch="535", least="535.54"), "nothing", "works"),
+    ("no GPU", {**NO_DRIVER, "pci": 0}, Wanted(branch="570"), "nothing", "no NVIDIA GPU on the PCI bus"),
+    (
+        "an unattended upgrade while it was loaded",
+        {"module": "535.216.01", "library": "535.216.01", "said": "mismatch.txt", "has": packages("535.216.01")},
+        Wanted(),
+        "reload",
+        "driver 535.183.01 is loaded, and 535.216.01 is installed",
+    ),
+    (
+        "the same, in use",
+        {
+            "module": "535.216.01",
+            "library": "535.216.01",
+            "said": "mismatch_old.txt",
+            "has": packages("535.216.01"),
+            "processes": [HOLDER],
+        },
+        Wanted(reboot=True),
+        "reboot",
+        "in use by process 4711 (python3 train.py)",
+    ),
+    (
+        "the same, in use, and no reboot allowed",
+        {
+            "module": "535.216.01",
+            "library": "535.216.01",
+            "said": "mismatch.txt",
+            "has": packages("535.216.01"),
+            "processes": [HOLDER],
+        },
+        Wanted(),
+        "refuse",
+        "a reboot is needed: driver 535.183.01 is loaded, and 535.216.01 is installed",
+    ),
+    (
+        "a kernel that came without the module, and is booted",
+        {"loaded": None, "module": "", "said": "no_driver.txt"},
+        Wanted(),
+        "rebuild",
+        f"there is no module for the kernel {KERNEL}",
+    ),
+    (
+        "the kernel of the next boot lacks the module",
+        {"newest": NEWER, "newest_module": ""},
+        Wanted(),
+        "rebuild",
+        f"there is no module for the kernel {NEWER}",
+    ),
+    (
+        "no module, and no dkms to build it",
+        {"loaded": None, "module": "", "said": "no_driver.txt", "has_dkms": False},
+        Wanted(),
+        "reinstall",
+        "dkms, which builds it, is not there",
+    ),
+    (
+        "the library is of another version than the module",
+        {"library": "535.161.07", "said": "mismatch.txt"},
+        Wanted(),
+        "reinstall",
+        "the library is 535.161.07, and the module on the disk 535.183.01",
+    ),
+    (
+        "the library is gone",
+        {"library": None, "said": "no_driver.txt"},
+        Wanted(),
+        "reinstall",
+        "the library is missing",
+    ),
+    (
+        "an installation was interrupted",
+        {"has": packages(status="half-configured")},
+        Wanted(),
+        "reinstall",
+        "packages are half installed: libnvidia-compute-535",
+    ),
+    (
+        "a package needs to be installed again",
+        {"has": packages(flag="reinstreq")},
+        Wanted(),
+        "reinstall",
+        "packages are half installed",
+    ),
+    (
+        "packages of two branches",
+        {"has": [*packages(V535), *packages(V570)]},
+        Wanted(),
+        "purge",
+        "packages of several branches are installed: 535, 570",
+    ),
+    (
+        "another branch is asked for",
+        {},
+        Wanted(branch="570"),
+        "purge",
+        "branch 535 is installed, and 570 is asked for",
+    ),
+    (
+        "too old",
+        {"loaded": "470.57.02", "module": "470.57.02", "library": "470.57.02", "has": packages("470.57.02")},
+        Wanted(least="525.60.13"),
+        "purge",
+        "driver 470.57.02 is installed, and 525.60.13 or newer is needed",
+    ),
+    (
+        "interrupted after the purge: the old module is loaded still",
+        {"module": "", "library": None, "said": "no_driver.txt", "has": packages(status="config-files")},
+        Wanted(branch="570"),
+        "install",
+        "no driver is installed",
+    ),
+    ("fresh machine", NO_DRIVER, Wanted(), "install", "no driver is installed"),
+    (
+        "fresh machine with nouveau",
+        {**NO_DRIVER, "nouveau": True},
+        Wanted(branch="570"),
+        "install",
+        "no driver is installed",
+    ),
+    (
+        "a branch that the sources have not",
+        {},
+        Wanted(branch="550"),
+        "refuse",
+        "the package sources have no nvidia-driver-550; they have: nvidia-driver-535 (535.183.01), nvidia-driver-570",
+    ),
+    (
+        "nothing new enough",
+        NO_DRIVER,
+        Wanted(least="580"),
+        "refuse",
+        "have no nvidia-driver-NNN of 580 or newer",
+    ),
+    (
+        "Debian without non-free",
+        {**NO_DRIVER, "system": "debian", "available": {}},
+        Wanted(),
+        "refuse",
+        "they have: none. Switch on the section non-free",
+    ),
+    (
+        "another system",
+        {**NO_DRIVER, "system": "fedora"},
+        Wanted(),
+        "refuse",
+        "the system is fedora. Install a driver by its own means",
+    ),
+    (
+        "by NVIDIA's installer, and it works",
+        {"has": []},
+        Wanted(branch="570"),
+        "nothing",
+        "it did not come from packages, and is left as it is",
+    ),
+    (
+        "by NVIDIA's installer, and it does not",
+        {"has": [], "said": "mismatch.txt"},
+        Wanted(),
+        "refuse",
+        "did not come from packages of this system, and does not work. Remove it by what installed it",
+    ),
+    (
+        "by NVIDIA's installer, and too old",
+        {"has": []},
+        Wanted(least="550.54"),
+        "refuse",
+        "is not the one that is asked for",
+    ),
+    (
+        "installed, and not loaded",
+        {"loaded": None, "said": "no_driver.txt"},
+        Wanted(),
+        "load",
+        "driver 535.183.01 is installed, and not loaded",
+    ),
+    (
+        "installed, and nouveau was first",
+        {"loaded": None, "said": "no_driver.txt", "nouveau": True},
+        Wanted(),
+        "reload",
+        "nouveau holds the GPU",
+    ),
+    (
+        "the fabric manager is of another version",
+        {
+            "has": [
+                *packages(),
+                {
+                    "name": "nvidia-fabricmanager-535",
+                    "version": "535.161.07-1",
+                    "wanted": "install",
+                    "status": "installed",
+                    "flag": "ok",
+                },
+            ]
+        },
+        Wanted(),
+        "reinstall",
+        "the fabric manager is 535.161.07, and the driver 535.183.01",
+    ),
+    ("nvidia-smi hangs", {"said": "hangs"}, Wanted(reboot=True), "reboot", "nvidia-smi does not answer"),
+    ("nvidia-smi hangs, no reboot", {"said": "hangs"}, Wanted(), "refuse", "a reboot is needed"),
+    ("a GPU is lost", {"said": "lost_535.txt"}, Wanted(reboot=True), "reboot", "a GPU is lost: Unable to determine"),
+    ("no device", {"said": "no_gpu.txt"}, Wanted(), "refuse", "finds no GPU that it drives"),
+    ("fails for no reason", {"said": "no_driver.txt"}, Wanted(), "reload", "nvidia-smi fails: NVIDIA-SMI has failed"),
+    (
+        "a run is on",
+        {"runs": [{"run_id": "bert-1"}]},
+        Wanted(branch="570"),
+        "refuse",
+        "needed is: purge (branch 535 is installed, and 570 is asked for), but the run bert-1 is on",
+    ),
+    ("a run is on, and all is well", {"runs": [{"run_id": "bert-1"}]}, Wanted(), "nothing", "works"),
+]
+
+
+@pytest.mark.parametrize("given, wanted, action, reason", [row[1:] for row in TABLE], ids=[row[0] for row in TABLE])
+def test_each_driver_state_gets_its_decision_and_reason(
+    given: dict[str, Any], wanted: Wanted, action: str, reason: str
+) -> None:
+    found = decide(facts(**given), wanted)
+    assert (found.action, reason in found.reason) == (action, True), found
+
+
+def test_table_covers_every_decision() -> None:
+    every = {"nothing", "load", "reload", "rebuild", "reinstall", "install", "purge", "reboot", "refuse"}
+    assert {row[3] for row in TABLE} == every
+
+
+@pytest.mark.parametrize(
+    "wanted, package",
+    [
+        (Wanted(), "nvidia-driver-570"),
+        (Wanted(branch="535"), "nvidia-driver-535"),
+        (Wanted(branch="570", open=True), "nvidia-driver-570-open"),
+        (Wanted(server=True), "nvidia-driver-570-server"),
+        (Wanted(least="535.54", branch="535"), "nvidia-driver-535"),
+        (Wanted(package="nvidia-driver-BRANCH-open"), "nvidia-driver-570-open"),
+    ],
+)
+def test_package_is_chosen_by_branch_and_variant(wanted: Wanted, package: str) -> None:
+    assert decide(facts(**NO_DRIVER), wanted) == Decision("install", "no driver is installed", [package])
+
+
+def test_debian_package_without_a_branch_in_its_name_is_matched_by_version() -> None:
+    given = facts(**NO_DRIVER, system="debian", available={"nvidia-driver": "535.183.01-1~deb12u1"})
+    assert decide(given, Wanted(branch="535")).packages == ["nvidia-driver"]
+    assert decide(given, Wanted(branch="570")).action == "refuse"
+
+
+def test_purge_removes_all_driver_packages_and_nothing_else() -> None:
+    kernel = {
+        "name": f"linux-image-{KERNEL}",
+        "version": "5.15.0-91.101",
+        "wanted": "install",
+        "status": "installed",
+        "flag": "ok",
+    }
+    found = decide(facts(has=[*packages(), kernel]), Wanted(branch="570"))
+    assert found.packages == ["libnvidia-compute-535", "nvidia-dkms-535", "nvidia-driver-535", "nvidia-utils-535"]
+
+
+@pytest.mark.parametrize(
+    "name", ["libxnvctrl0", "nvidia-container-toolkit", "libnvidia-container1", "nvidia-cuda-toolkit", "libnccl2"]
+)
+def test_packages_that_are_not_part_of_a_driver_are_left_alone(name: str) -> None:
+    """libxnvctrl0 comes with Open MPI, by hwloc: to purge it would take both away."""
+    assert not node_driver.DRIVER_PACKAGE.match(name)
+
+
+def test_rebuild_needs_headers_of_the_kernels_that_lack_the_module() -> None:
+    found = decide(facts(loaded=None, module="", said="no_driver.txt", newest=NEWER), Wanted())
+    assert found.kernels == [KERNEL, NEWER]
+    assert found.packages == [f"linux-headers-{KERNEL}", f"linux-headers-{NEWER}"]
+
+
+@pytest.mark.parametrize(
+    "cuda, least, needed",
+    [
+        ("12.4", "", "525.60.13"),
+        ("12.4", "550.54", "550.54"),
+        ("", "550.54", "550.54"),
+        ("13.0", "550.54", "580"),
+        ("", "", ""),
+    ],
+)
+def test_minimum_driver_version_follows_from_cuda(cuda: str, least: str, needed: str) -> None:
+    assert least_for(cuda, least) == needed
+
+
+def test_only_installed_packages_are_held() -> None:
+    kernel = {"name": f"linux-image-{KERNEL}", "version": "1", "wanted": "hold", "status": "installed", "flag": "ok"}
+    driver = facts(has=[*packages()[:1], *packages(V570, status="config-files"), kernel])["driver"]
+    assert to_hold(driver, kernel=False) == ["libnvidia-compute-535"]
+    assert to_hold(driver, kernel=True) == ["libnvidia-compute-535", f"linux-image-{KERNEL}"]
+    assert held(driver) == [f"linux-image-{KERNEL}"]
+
+
+# --- What the tools print ---------------------------------------------------------------------------------------------
+
+
+def test_dpkg_output_is_parsed_for_driver_and_kernel_packages() -> None:
+    text = (
+        "cuda-toolkit-12-4\t12.4.1-1\tinstall\tinstalled\tok\n"
+        "libnvidia-container1\t1.16.2-1\tinstall\tinstalled\tok\n"
+        "libnvidia-compute-535\t535.183.01-0ubuntu0.22.04.1\thold\tinstalled\tok\n"
+        "linux-image-5.15.0-91-generic\t5.15.0-91.101\tinstall\tinstalled\tok\n"
+        "nvidia-container-toolkit\t1.16.2-1\tinstall\tinstalled\tok\n"
+        "nvidia-fabricmanager-535\t535.183.01-1\tinstall\tinstalled\tok\n"
+        "nvidia-driver-470\t\tunknown\tnot-installed\tok\n"
+    )
+    found = node_driver.parse_packages(text)
+    assert [one["name"] for one in found] == [
+        "libnvidia-compute-535",
+        "linux-image-5.15.0-91-generic",
+        "nvidia-fabricmanager-535",
+        "nvidia-driver-470",
+    ]
+    assert found[0] == {
+        "name": "libnvidia-compute-535",
+        "version": "535.183.01-0ubuntu0.22.04.1",
+        "wanted": "hold",
+        "status": "installed",
+        "flag": "ok",
+    }
+
+
+@pytest.mark.parametrize(
+    "line, found",
+    [
+        (
+            "nvidia/535.183.01, 5.15.0-91-generic, x86_64: installed",
+            {"version": "535.183.01", "kernel": "5.15.0-91-generic", "state": "installed"},
+        ),
+        (
+            "nvidia, 470.57.02, 5.4.0-100-generic, x86_64: installed",
+            {"version": "470.57.02", "kernel": "5.4.0-100-generic", "state": "installed"},
+        ),
+        ("nvidia/570.211: added", {"version": "570.211", "kernel": "", "state": "added"}),
+    ],
+)
+def test_dkms_status_is_parsed(line: str, found: dict[str, str]) -> None:
+    assert node_driver.parse_dkms(f"zfs/2.1.5, 5.15.0-91-generic, x86_64: installed\n{line}\n") == [found]
+
+
+def test_available_driver_packages_are_parsed() -> None:
+    search = (
+        "nvidia-driver-535 - NVIDIA driver metapackage\nnvidia-driver-535-open - open kernel modules\n"
+        "nvidia-driver-binary - NVIDIA metapackage\n"
+    )
+    assert node_driver.parse_available(search) == ["nvidia-driver-535", "nvidia-driver-535-open"]
+    recommended = (
+        "nvidia-driver-535, (kernel modules provided by linux-modules-nvidia-535-generic)\nnvidia-driver-570-server\n"
+    )
+    assert node_driver.parse_available(recommended) == ["nvidia-driver-535", "nvidia-driver-570-server"]
+    policy = (
+        "nvidia-driver-535:\n  Installed: (none)\n  Candidate: 535.183.01-0ubuntu0.22.04.1\n  Version table:\n"
+        "     535.183.01-0ubuntu0.22.04.1 500\n        500 http://archive jammy/restricted amd64 Packages\n"
+        "nvidia-driver-570:\n  Installed: (none)\n  Candidate: (none)\n  Version table:\n"
+    )
+    assert node_driver.parse_policy(policy) == {"nvidia-driver-535": "535.183.01-0ubuntu0.22.04.1"}
+
+
+def test_newest_installed_kernel_is_found() -> None:
+    images = [f"/boot/vmlinuz-{one}" for one in (KERNEL, NEWER, "5.4.0-200-generic")]
+    assert node_driver.newest_kernel(KERNEL, images) == NEWER
+    assert node_driver.newest_kernel(KERNEL, []) == KERNEL
+    assert node_driver.newest_kernel("a", ["/boot/vmlinuz-6.1.0-9-amd64", "/boot/vmlinuz-6.1.0-10-cloud-amd64"]) == (
+        "6.1.0-10-cloud-amd64"
+    )
+
+
+@pytest.mark.parametrize(
+    "version, branch",
+    [("535.183.01", 535), ("1:570.211-0ubuntu1", 570), ("580-1", None), ("12.4.1-1", None), ("510.47.03+x", 510)],
+)
+def test_branch_is_read_from_the_package_version(version: str, branch: int | None) -> None:
+    assert node_driver.branch_of(version) == branch
+
+
+def test_other_packages_removed_along_with_the_driver_are_listed() -> None:
+    simulated = """NOTE: This is only a simulation!
+Reading package lists...
+The following packages will be REMOVED:
+  libnvidia-compute-570* my-research-tool* zzz*
+Purg zzz:i386 [2.0]
+Remv my-research-tool [1.0] [nvidia-utils-570:amd64 ]
+Purg nvidia-driver-570 [570.211.01-0ubuntu1]
+Purg libnvidia-compute-570:i386 [570.211.01-0ubuntu1]
+Remv nvidia-fabricmanager-570 [570.211.01-1]
+Inst libother [1.0] (2.0 Debian:12.5/stable [amd64])
+Conf libother (2.0 Debian:12.5/stable [amd64])
+"""
+    assert foreign_removals(simulated) == ["my-research-tool", "zzz"]
+    assert foreign_removals("Inst nvidia-driver-570 (570.211 local [all])\n") == []

@@ -1,0 +1,89 @@
+"""The tables by which software is chosen: they agree with themselves, and docs/software.md shows them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from ansible_collections.muster.training.plugins.plugin_utils._software.choose import dotted, minor_text, span
+from ansible_collections.muster.training.plugins.plugin_utils._software.tables import (
+    BROUGHT_PYTHON,
+    FLASH_ATTENTION,
+    TORCH,
+)
+from ansible_collections.muster.training.plugins.plugin_utils._software.versions import LEAST_DRIVER, version_tuple
+
+MANUAL = Path(__file__).resolve().parents[5] / "docs" / "software.md"
+
+
+def table(head: str, rows: list[list[str]]) -> str:
+    """A table of Markdown."""
+    names = head.split(" | ")
+    lines = [f"| {' | '.join(names)} |", f"|{'---|' * len(names)}"]
+    return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)])
+
+
+def archs_shown(builds: Mapping[int, str]) -> str:
+    """Builds with what they are for: 11.8 (3.7 5.0), 12.1 (5.0)."""
+
+    def capability(arch: str) -> str:
+        digits = arch.removeprefix("sm_")
+        return f"{digits[:-1]}.{digits[-1]}"
+
+    return "; ".join(f"{dotted(build)}: {' '.join(map(capability, archs.split()))}" for build, archs in builds.items())
+
+
+def tables() -> list[str]:
+    """The tables as the manual has them, newest first."""
+    torch = [
+        [minor_text(minor), one.newest, span(one.pythons), archs_shown(one.builds)]
+        for minor, one in reversed(TORCH.items())
+    ]
+    flash = [
+        [
+            release,
+            ", ".join(map(minor_text, one.torches)),
+            ", ".join(f"{major} (cu{tag})" for major, tag in one.cudas.items()),
+            span(one.pythons),
+            minor_text(one.glibc),
+        ]
+        for release, one in reversed(FLASH_ATTENTION.items())
+    ]
+    drivers = [[f"{major}.x", ".".join(map(str, least))] for major, least in sorted(LEAST_DRIVER.items())]
+    return [
+        table(
+            "torch | Newest release | Python | CUDA builds, each with the compute capabilities of its kernels", torch
+        ),
+        table("flash-attention | torch | CUDA (in the name of the wheel) | Python | glibc at least", flash),
+        table("CUDA | NVIDIA driver at least", drivers),
+    ]
+
+
+@pytest.mark.parametrize("shown", tables())
+def test_the_manual_shows_the_tables(shown: str) -> None:
+    assert shown in MANUAL.read_text(), f"docs/software.md must have:\n\n{shown}\n"
+
+
+def test_the_tables_are_in_order() -> None:
+    assert list(TORCH) == sorted(TORCH)
+    assert list(FLASH_ATTENTION) == sorted(FLASH_ATTENTION, key=version_tuple)
+    for minor, one in TORCH.items():
+        assert version_tuple(one.newest)[:2] == minor
+        assert list(one.builds) == sorted(one.builds)
+        assert {build // 10 for build in one.builds} <= set(LEAST_DRIVER)
+
+
+def test_brought_python_suits_every_torch_and_newer_flash_attention() -> None:
+    assert all(one.pythons[0] <= BROUGHT_PYTHON <= one.pythons[1] for one in TORCH.values())
+    newer = [one for release, one in FLASH_ATTENTION.items() if version_tuple(release) >= (2, 6)]
+    assert all(one.pythons[0] <= BROUGHT_PYTHON <= one.pythons[1] for one in newer)
+
+
+def test_newer_torch_supports_pascal_and_volta_only_in_cuda_12_6_builds() -> None:
+    for minor, one in TORCH.items():
+        pascal = [build for build, archs in one.builds.items() if "sm_60" in archs.split()]
+        volta = [build for build, archs in one.builds.items() if "sm_70" in archs.split()]
+        assert minor < (2, 8) or pascal == [126]
+        assert minor < (2, 11) or volta == [126]
