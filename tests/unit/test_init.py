@@ -186,7 +186,7 @@ def test_project_is_written_completely(shell: Shell, source: str, directory: str
     shell.directory = (shell.directory / where).resolve()
     assert shell.files() == sorted([*OTHER_FILES, *INVENTORY_FILES[source]])
     assert f"Written to {shell.directory}: {', '.join(shell.files())}" in run.output
-    assert "Already there, left unchanged: nothing" in run.output
+    assert "Existing files, left unchanged: nothing" in run.output
     for name in INVENTORY_FILES[source]:
         assert (shell.directory / name).read_text() == (CHECKOUT / "inventories" / name).read_text()
     steps = run.output.partition("Next: ")[2]
@@ -223,13 +223,13 @@ def test_existing_files_are_kept_and_named(shell: Shell) -> None:
     (shell.directory / "site.yml").write_text("mine")
     (shell.directory / ".gitignore").write_text("")
     first = shell("ansible-playbook muster.training.init -e source=static")
-    assert "Already there, left unchanged: .gitignore, site.yml" in first.output
+    assert "Existing files, left unchanged: .gitignore, site.yml" in first.output
     before = {name: (shell.directory / name).read_bytes() for name in shell.files()}
     again = shell("ansible-playbook muster.training.init -e source=static -v")
     assert again.code == 0, again.output
     assert " changed=0 " in again.output
     # The project's ansible.cfg lets YAML break long lines.
-    assert f"Already there, left unchanged: {', '.join(shell.files())}" in " ".join(again.output.split())
+    assert f"Existing files, left unchanged: {', '.join(shell.files())}" in " ".join(again.output.split())
     assert {name: (shell.directory / name).read_bytes() for name in shell.files()} == before
     assert before["site.yml"] == b"mine"
 
@@ -245,17 +245,17 @@ def test_check_mode_lists_files_and_writes_nothing(shell: Shell) -> None:
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        ("", "no source of machines was given: choose where your machines come from with -e source=paperspace, -e"),
+        ("", "no source of machines is set: choose where your machines come from with -e source=paperspace, -e"),
         (
             "-e source=hostfile -e hostfile=none",
             "/none: name the file that lists your machines with -e hostfile=hosts.txt",
         ),
         ("-e source=static -e machines=a,a", "-e machines: host 2: a is listed twice. Write each machine once"),
-        ("-e source=azure", "there is no source azure: choose where your machines come from with -e source=paperspace"),
+        ("-e source=azure", "unknown source azure: choose where your machines come from with -e source=paperspace"),
         ("-e source=local -e directory=file", "/file is not a directory: remove it, or choose another directory with"),
         (
             "-e source=local -e directory=open",
-            "/open can be written by everybody, and Ansible ignores an ansible.cfg in",
+            "/open is writable by everybody, and Ansible ignores an ansible.cfg in",
         ),
     ],
 )

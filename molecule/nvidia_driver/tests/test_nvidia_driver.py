@@ -135,7 +135,7 @@ def test_needed_reboot_is_reported_and_done_once_allowed(lab: Lab) -> None:
     play = run(lab, "node1", nvidia_driver_branch="570", nvidia_driver_reboot="never")
     assert play.rc == 2
     assert (
-        "node1: the module cannot be exchanged while the machine runs (rmmod: ERROR: Module nvidia is in use)"
+        "node1: the module cannot be reloaded while the machine is running (rmmod: ERROR: Module nvidia is in use)"
         in said(play)
     )
     assert "Set nvidia_driver_reboot to one or all" in said(play)

@@ -111,7 +111,7 @@ def typed(lab: Lab, *options: str) -> list[str]:
 def test_typed_secrets_are_stored_and_not_echoed(lab: Lab) -> None:
     root(lab, "node2", "rm -f /home/muster/.netrc /home/muster/.cache/huggingface/token")
     process, terminal = drive.terminal(typed(lab, "-vvv"), NO_SECRETS)
-    answers = {"Key of Weights and Biases (it is not shown)": KEY, "Token of Hugging Face (it is not shown)": TOKEN}
+    answers = {"Weights and Biases key (input is hidden)": KEY, "Token of Hugging Face (it is not shown)": TOKEN}
     seen = ""
     try:
         while process.poll() is None:
@@ -144,7 +144,7 @@ def test_missing_secret_without_a_terminal_is_reported_with_remedy(lab: Lab) -> 
         check=False,
     )
     assert done.returncode == 2, done.stdout
-    assert "no key of Weights and Biases is given. Needed: " in " ".join(done.stdout.split()), done.stdout
+    assert "no Weights and Biases key is set. Copy the key shown at " in " ".join(done.stdout.split()), done.stdout
 
 
 def test_job_uses_the_environment_without_launch_python(lab: Lab, tmp_path: Path) -> None:
@@ -253,7 +253,7 @@ def test_failed_installation_is_shown_and_logged_without_index_token(lab: Lab) -
 def test_conda_is_not_installed_without_consent_and_a_hash(lab: Lab) -> None:
     refused = stand_in(lab, "conda", python_env_conda_installer_url="https://repo.anaconda.com/miniconda/x.sh")
     assert refused.rc == 2
-    assert "Needed: your consent. Read them and set python_env_conda_accept_terms to true" in said(refused)
+    assert "Read them and set python_env_conda_accept_terms to true to accept them" in said(refused)
 
     refused = stand_in(lab, "conda", python_env_conda_installer_sha256="")
     assert refused.rc == 2

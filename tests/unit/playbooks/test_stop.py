@@ -20,8 +20,8 @@ ON_THEIR_OWN = "its supervisor ends the run by itself 15 s after losing contact 
 @pytest.mark.parametrize(
     ("other", "said", "unsaid"),
     [
-        (CLOSED, "No node of the run does: if they are up, the run and its costs continue", ON_THEIR_OWN),
-        (HERE, ON_THEIR_OWN, "No node of the run does"),
+        (CLOSED, "No node of the run answers: if they are up, the run and its costs continue", ON_THEIR_OWN),
+        (HERE, ON_THEIR_OWN, "No node of the run answers"),
     ],
 )
 def test_unanswering_node_is_named_with_the_consequences(tmp_path: Path, other: str, said: str, unsaid: str) -> None:

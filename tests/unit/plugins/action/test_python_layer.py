@@ -42,7 +42,7 @@ def test_role_sets_each_shared_option_in_module_defaults() -> None:
     """Except for options of a single step; a forgotten option would mean a different lock on the node."""
     (block,) = (task for task in yaml.safe_load(LAYER.read_text()) if "module_defaults" in task)
     given = block["module_defaults"]["muster.training.python_layer"]
-    assert {name: f"{{{{ __python_env_given.{name} }}}}" for name in given} == given
+    assert {name: f"{{{{ __python_env_settings.{name} }}}}" for name in given} == given
     of_a_step = {"step", "lock", "from", "url", "address", "token"}
     assert set(given) == set(python_layer.ARGUMENT_SPEC) - of_a_step
 
