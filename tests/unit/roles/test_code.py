@@ -18,7 +18,7 @@ pytestmark = pytest.mark.one_core
 CASES: list[tuple[dict[str, str], str]] = [
     (
         {"code_source": "{0}/nowhere"},
-        "code_source is '{0}/nowhere', but {0}/nowhere does not exist on this machine. Set it to the directory to copy.",
+        "code_source is '{0}/nowhere', but {0}/nowhere does not exist on this machine. Set it to the directory to copy",
     ),
     (
         {"code_source": "train.py"},
@@ -26,7 +26,7 @@ CASES: list[tuple[dict[str, str], str]] = [
     ),
     (
         {"code_source": "{0}", "code_repository": "https://127.0.0.1/a.git"},
-        "code_source is '{0}', code_repository is 'https://127.0.0.1/a.git'. Set exactly one of them, a directory on this",
+        "code_source is '{0}', code_repository is 'https://127.0.0.1/a.git'. Set exactly one of them, a directory",
     ),
 ]
 
