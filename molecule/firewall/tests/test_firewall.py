@@ -162,8 +162,8 @@ def test_rules_that_lock_out_the_controller_are_rolled_back(lab: Lab) -> None:
     said = " ".join(play.output.split())
     for node in locked_out:
         assert (
-            f"{node}: with the new rules no new connection from here got through, so they were put back after 30 s"
-            in said
+            f"{node}: no new connection from this machine succeeded with the new rules, "
+            "so they were rolled back after 30 s" in said
         )
         assert login(lab, node)
     assert {node: rules(lab, node) for node in NODES} == before

@@ -111,7 +111,7 @@ def typed(lab: Lab, *options: str) -> list[str]:
 def test_typed_secrets_are_stored_and_not_echoed(lab: Lab) -> None:
     root(lab, "node2", "rm -f /home/muster/.netrc /home/muster/.cache/huggingface/token")
     process, terminal = drive.terminal(typed(lab, "-vvv"), NO_SECRETS)
-    answers = {"Weights and Biases key (input is hidden)": KEY, "Token of Hugging Face (it is not shown)": TOKEN}
+    answers = {"Weights and Biases key (input is hidden)": KEY, "Hugging Face token (input is hidden)": TOKEN}
     seen = ""
     try:
         while process.poll() is None:

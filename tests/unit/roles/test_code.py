@@ -18,15 +18,15 @@ pytestmark = pytest.mark.one_core
 CASES: list[tuple[dict[str, str], str]] = [
     (
         {"code_source": "{0}/nowhere"},
-        "code_source is '{0}/nowhere', and there is no {0}/nowhere on this machine. Needed: the directory to copy",
+        "code_source is '{0}/nowhere', but {0}/nowhere does not exist on this machine. Set it to the directory to copy",
     ),
     (
         {"code_source": "train.py"},
-        "code_source is 'train.py', and {0}/train.py is a file. Needed: the directory to copy. Correct",
+        "code_source is 'train.py', but {0}/train.py is a file. Set it to the directory to copy.",
     ),
     (
         {"code_source": "{0}", "code_repository": "https://127.0.0.1/a.git"},
-        "code_source is '{0}', code_repository is 'https://127.0.0.1/a.git'. Needed: either a directory on this",
+        "code_source is '{0}', code_repository is 'https://127.0.0.1/a.git'. Set exactly one of them, a directory",
     ),
 ]
 

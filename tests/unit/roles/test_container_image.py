@@ -606,7 +606,7 @@ def value_of(expression: str, **variables: Any) -> Any:
 )
 def test_podman_is_installed_only_where_a_part_is_missing(tmp_path: Path, there: list[str], missing: bool) -> None:
     tasks = tasks_of("install.yml")
-    asked, installs = tasks["Check for podman"], tasks["Install podman and what it needs to run rootless"]
+    asked, installs = tasks["Check for podman"], tasks["Install podman and its rootless dependencies"]
     (tmp_path / "sh").symlink_to(shutil.which("sh") or "/bin/sh")
     for name in there:
         (tmp_path / name).write_text("#!/bin/sh\n")
@@ -651,7 +651,7 @@ def test_user_cannot_replace_build_context_while_root_writes_it(tmp_path: Path) 
     (context / "link").symlink_to("/etc/passwd")
     (tmp_path / "chown").write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
     (tmp_path / "chown").chmod(0o755)
-    known = {"__container_image_own": str(tmp_path), "__container_image_user": "alice"}
+    known = {"__container_image_root_path": str(tmp_path), "__container_image_user": "alice"}
     words = Templar(DataLoader(), variables=known).template(tasks[gives]["ansible.builtin.command"]["argv"])
     environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
     done = subprocess.run(words, env=environment, capture_output=True, text=True, check=True)

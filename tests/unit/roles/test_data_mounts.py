@@ -50,5 +50,5 @@ def test_equal_or_unrelated_listings_are_no_difference(listings: list[dict[str, 
 def test_difference_names_the_calling_roles_variable() -> None:
     passed, said = differences({"mount-s3": SEEN}, {"mount-s3": OTHER})
     assert not passed
-    assert "nodes see different contents in /mnt/a" in said
+    assert "nodes see different files in /mnt/a" in said
     assert "mount the same bucket and directory (mount_s3_mounts of each)" in said

@@ -16,8 +16,8 @@ ROLE = Path(__file__).resolve().parents[3] / "roles" / "docker_engine"
     [
         ({"a": 1}, [], "", ""),
         ({}, ["train"], "docker.service is active", ""),
-        ({"a": 1}, ["train"], "", "these containers are running: train. Needed: "),
-        ({"a": 1}, [], "docker.service is active", "cannot be listed: docker.service is active. Needed: "),
+        ({"a": 1}, ["train"], "", "these containers are running: train. Stop them"),
+        ({"a": 1}, [], "docker.service is active", "cannot be listed: docker.service is active. Make `docker ps` work"),
     ],
 )
 def test_new_settings_are_refused_while_containers_run(
@@ -25,7 +25,7 @@ def test_new_settings_are_refused_while_containers_run(
 ) -> None:
     variables = {
         "inventory_hostname": "node1",
-        "__docker_engine_wanted": wanted,
+        "__docker_engine_desired": wanted,
         "__docker_engine_state": {"settings": {}, "running": running, "unheard": unheard},
     }
     templar = Templar(loader=DataLoader(), variables=variables)

@@ -20,7 +20,7 @@ from tests.unit.typed import CHECKOUT, give_collection, typed
 
 pytestmark = pytest.mark.one_core
 HAS_READ = yaml.safe_load((CHECKOUT / "playbooks" / "site.yml").read_text())[1]["vars"]["muster_site"]
-READ = "muster.training.hosts_file : Read the names that each machine uses"
+READ = "muster.training.hosts_file : Read the names of each machine"
 NODES: list[dict[str, Any]] = [
     {"name": f"node{rank + 1}", "node_rank": rank, "address": f"10.1.0.{rank + 1}"} for rank in range(2)
 ]
@@ -59,7 +59,8 @@ def test_nodes_with_one_name_are_refused_though_nothing_is_left_to_do(
 ) -> None:
     done = play(tmp_path, names)
     assert (done.returncode == 2) == refused, done.stdout
-    assert ("node1 and node2 both call themselves a. Needed: " in done.stdout) == refused, done.stdout
+    message = "node1 and node2 have the same hostname a. Give each machine a unique name"
+    assert (message in done.stdout) == refused, done.stdout
     assert f"TASK [{READ}]" not in done.stdout, done.stdout
 
 
