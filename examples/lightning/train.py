@@ -75,11 +75,11 @@ class Classifier(lightning.LightningModule):
     def on_train_epoch_end(self) -> None:
         rate = self.seen * self.trainer.world_size / (time.perf_counter() - self.started)  # of all ranks together
         self.log("samples_per_second", rate, rank_zero_only=True)
-        told = self.trainer.callback_metrics
+        metrics = self.trainer.callback_metrics
         if self.trainer.is_global_zero:
             print(
-                f"epoch {self.current_epoch + 1}/{self.trainer.max_epochs} loss {told['loss']:.4f} "
-                f"accuracy {told['accuracy']:.4f}",
+                f"epoch {self.current_epoch + 1}/{self.trainer.max_epochs} loss {metrics['loss']:.4f} "
+                f"accuracy {metrics['accuracy']:.4f}",
                 flush=True,
             )
 
