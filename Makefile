@@ -6,57 +6,57 @@ SHELL := bash
 .DELETE_ON_ERROR:
 MAKEFLAGS += --no-builtin-rules
 
-# The interpreter that .venv is made of: the first of these that is Python >= 3.11. Another one: make demo PYTHON=/path/to/python3
+# Interpreter for .venv; by default the first Python >= 3.11 in PATH. To choose one: make demo PYTHON=/path/to/python3
 PYTHON ?=
-# Further arguments of pip, e.g. an index with CPU builds of torch: make demo PIP_TORCH_ARGS="--extra-index-url URL"
+# Extra arguments for pip, such as an index with CPU builds of torch: make demo PIP_TORCH_ARGS="--extra-index-url URL"
 PIP_TORCH_ARGS ?=
 # make lab-up N=8
 N ?= 4
-# make molecule SCENARIO=default; without it all scenarios
+# make molecule SCENARIO=default; all scenarios if empty
 SCENARIO ?=
-# Name of molecule's test hosts; another one lets two runs stand side by side: make molecule LAB=second
+# Name of molecule's test hosts. A second name allows a second run at the same time: make molecule LAB=second
 LAB ?= molecule
-NAMED = $(if $(filter-out file default undefined,$(origin LAB)),--name $(LAB))
-# make demo ARGS="-e run_id=first": handed to ansible-playbook
+LAB_NAME_OPTION = $(if $(filter-out file default undefined,$(origin LAB)),--name $(LAB))
+# Extra arguments for ansible-playbook: make demo ARGS="-e run_id=first"
 ARGS ?=
-# make unit PYTEST_ARGS="-k rank_table"
+# Extra arguments for pytest: make unit PYTEST_ARGS="-k rank_table"
 PYTEST_ARGS ?=
-# More than cores: processes of pytest, and scenarios at once. They wait for processes, ports, packages and time-outs. With
-# more, and with unit tests beside scenarios, all takes longer: what waits asks more often, and cores are full as it is.
+# Number of pytest processes and of concurrent scenarios. Both exceed the number of cores because tests wait for processes, ports,
+# packages and timeouts. Higher values, or unit tests alongside scenarios, take longer: waiting tests poll, and the cores are busy.
 PROCESSES ?= $(shell expr $$(nproc) + 2)
-AT_ONCE ?= $(shell expr $$(nproc) + 1)
-# make bench BENCH_ARGS="launch --rounds 9": which ones (launch, preflight, ...), and arguments for launch
+SCENARIO_JOBS ?= $(shell expr $$(nproc) + 1)
+# Benchmarks to run (launch, preflight, ...), and arguments for launch: make bench BENCH_ARGS="launch --rounds 9"
 BENCH_ARGS ?=
 
-# That of Debian takes half as long again.
+# Debian's pip takes 1.5 times as long.
 PIP := pip==26.3
 
 VENV := .venv
 BIN := $(CURDIR)/$(VENV)/bin
-MADE := $(VENV)/.made
+VENV_READY := $(VENV)/.made
 RUN_READY := $(VENV)/.run-ready
 TEST_READY := $(VENV)/.test-ready
-# The newest ansible-core, for Pythons that .venv need not have.
-NEWEST := build/newest
-NEWEST_READY := $(NEWEST)/.ready
-# What looks whether a page can be used by everybody; a test has it look at reports. It has no dependencies.
+# The newest ansible-core, which may need a different Python than .venv.
+NEWEST_VENV := build/newest
+NEWEST_READY := $(NEWEST_VENV)/.ready
+# Accessibility checker for report pages; it has no dependencies.
 AXE_CORE := 4.14.1
 AXE := build/axe-$(AXE_CORE)/node_modules/axe-core/axe.min.js
-# What an example requires beside accelerate, without that and torch, which .venv has; the rows of make test-all run it.
+# Requirements of an example, except accelerate and torch, which are in .venv. Only `thorough` tests use them (make test-all).
 TRANSFORMERS := build/transformers-5.24.0
-TRANSFORMERS_NEEDS := transformers==5.24.0 tokenizers==0.23.3 safetensors==0.8.0 regex==2026.11.19
+TRANSFORMERS_REQUIREMENTS := transformers==5.24.0 tokenizers==0.23.3 safetensors==0.8.0 regex==2026.11.19
 # Sphinx and its theme, for make docs.
 DOCS_VENV := build/docs-venv
 DOCS_READY := $(DOCS_VENV)/.ready
-# A tree in which type checkers find the checkout under its import name.
-TREE := build/tree/ansible_collections/muster/training
-# Without bytecode: Python makes that of what it imports, and most of this is never imported. Where it may not, each start
-# of ansible-playbook takes 0.3 s more of a core, and each of torch 1 s.
+# A directory tree with the checkout under its import name, for type checkers.
+IMPORT_TREE := build/tree/ansible_collections/muster/training
+# pip compiles no bytecode: Python compiles the modules that it imports, and most are never imported. If Python may not write
+# bytecode, each start of ansible-playbook takes 0.3 s more CPU time, and each import of torch 1 s.
 unexport PYTHONDONTWRITEBYTECODE
 PIP_INSTALL = -m pip install --no-compile --quiet --disable-pip-version-check
 
-# The targets of `make test` run one after the other, also with -j; what runs side by side says so.
-ifndef SIDE_BY_SIDE
+# The targets of `make test` run one after another, even with -j. Concurrent targets set CONCURRENT.
+ifndef CONCURRENT
 .NOTPARALLEL:
 endif
 
@@ -64,13 +64,13 @@ endif
 help: ## Print the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-# --- Set-up -----------------------------------------------------------------------------------------------------------
+# --- Setup ------------------------------------------------------------------------------------------------------------
 
-$(MADE):
+$(VENV_READY):
 	@tests/make_venv "$(VENV)" "$(PYTHON)"
 	@touch $@
 
-$(RUN_READY): requirements.txt $(MADE)
+$(RUN_READY): requirements.txt $(VENV_READY)
 	@echo "Installing requirements.txt into $(VENV)"
 	@$(BIN)/python $(PIP_INSTALL) $(PIP)
 	@$(BIN)/python $(PIP_INSTALL) --requirement requirements.txt $(PIP_TORCH_ARGS)
@@ -82,8 +82,8 @@ $(TEST_READY): requirements-test.txt $(RUN_READY)
 	@touch $@
 
 $(NEWEST_READY): tests/requirements-newest.txt
-	@python=$$(tests/newest_python); echo "Making $(NEWEST) with $$python"; "$$python" -m venv --clear $(NEWEST)
-	@$(NEWEST)/bin/python $(PIP_INSTALL) --requirement tests/requirements-newest.txt
+	@python=$$(tests/newest_python); echo "Creating $(NEWEST_VENV) with $$python"; "$$python" -m venv --clear $(NEWEST_VENV)
+	@$(NEWEST_VENV)/bin/python $(PIP_INSTALL) --requirement tests/requirements-newest.txt
 	@touch $@
 
 $(AXE):
@@ -91,24 +91,24 @@ $(AXE):
 	  echo "Installing axe-core $(AXE_CORE) into build"; \
 	  npm install --silent --no-save --no-package-lock --no-audit --no-fund --prefix build/axe-$(AXE_CORE) axe-core@$(AXE_CORE); \
 	else \
-	  echo "axe-core: not run: it is installed by npm, and none was found"; \
+	  echo "axe-core: not run: npm, which installs it, is missing"; \
 	fi
 
 $(TRANSFORMERS)/.ready: $(TEST_READY)
 	@echo "Installing $(notdir $(TRANSFORMERS)) into build"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target $(@D) $(TRANSFORMERS_NEEDS)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target $(@D) $(TRANSFORMERS_REQUIREMENTS)
 	@touch $@
 
-$(DOCS_READY): tests/requirements-docs.txt $(MADE)
-	@echo "Making $(DOCS_VENV)"; $(BIN)/python -m venv --clear $(DOCS_VENV)
+$(DOCS_READY): tests/requirements-docs.txt $(VENV_READY)
+	@echo "Creating $(DOCS_VENV)"; $(BIN)/python -m venv --clear $(DOCS_VENV)
 	@$(DOCS_VENV)/bin/python $(PIP_INSTALL) --requirement tests/requirements-docs.txt
 	@touch $@
 
 .PHONY: venv
-venv: $(TEST_READY) ## Make .venv with all that demo, lint and tests need
+venv: $(TEST_READY) ## Create .venv with everything that demo, lint and tests need
 
 .PHONY: system-packages
-system-packages: ## Install what the test hosts need (as root on Debian or Ubuntu), or say what to install
+system-packages: ## Install the packages that test hosts need (as root on Debian or Ubuntu), or list them
 	@tests/system_packages
 
 .PHONY: clean
@@ -125,27 +125,27 @@ demo: $(RUN_READY) ## Train on this machine: two nodes of two ranks each, CPU on
 
 .PHONY: lab-up
 lab-up: system-packages $(RUN_READY) ## Start N test hosts on this machine; inventory in build/lab/inventory.yml
-	@$(BIN)/python -m tests.lab up --nodes $(N) $(NAMED)
+	@$(BIN)/python -m tests.lab up --nodes $(N) $(LAB_NAME_OPTION)
 
 .PHONY: lab-down
-lab-down: $(RUN_READY) ## Remove the test hosts and all that came with them
-	@$(BIN)/python -m tests.lab down $(NAMED)
+lab-down: $(RUN_READY) ## Remove the test hosts and everything created with them
+	@$(BIN)/python -m tests.lab down $(LAB_NAME_OPTION)
 
 .PHONY: bench
-bench: system-packages $(TEST_READY) ## Measure against mpirun, deepspeed and parallel ssh; writes docs/benchmarks.md
+bench: system-packages $(TEST_READY) ## Benchmark against mpirun, deepspeed and parallel ssh; writes docs/benchmarks.md
 	@$(BIN)/python -m tests.bench $(BENCH_ARGS)
 
 .PHONY: pages
-pages: $(TEST_READY) $(TREE) ## Write the pages of docs/ that are made of the code
+pages: $(TEST_READY) $(IMPORT_TREE) ## Write the pages in docs/ that are generated from the code
 	@PYTHONPATH=build/tree $(BIN)/python -m tests.make_pages
 
 .PHONY: pictures
-pictures: $(TEST_READY) ## Record what commands print, as root, and draw it anew in docs/pictures
+pictures: $(TEST_READY) ## Record the output of commands, as root, and redraw docs/pictures
 	@$(BIN)/python -m tests.make_pictures record
 
-# Warnings are errors, nothing is fetched, and the site loads nothing from elsewhere.
+# Warnings are errors, nothing is downloaded, and the site loads no external resources.
 .PHONY: docs
-docs: $(TEST_READY) $(DOCS_READY) $(TREE) ## Make the documentation site in build/docs, and look that it stands alone
+docs: $(TEST_READY) $(DOCS_READY) $(IMPORT_TREE) ## Build the documentation site in build/docs, and check that it is self-contained
 	@rm -rf build/site; mkdir -p -m 755 build/site/reference
 	@PATH=$(BIN):$$PATH ANSIBLE_COLLECTIONS_PATH=build/tree $(BIN)/antsibull-docs collection --use-current --squash-hierarchy \
 	  --fail-on-error --dest-dir build/site/reference muster.training
@@ -162,28 +162,28 @@ test: system-packages environments lint-units-and-sanity molecule ## Everything:
 
 .PHONY: test-all
 test-all: export ROWS := all
-test-all: test docs ## The same with the rows that are marked `thorough`, and the documentation site: before a release, or after work on what they test
+test-all: test docs ## make test, plus tests marked `thorough` and the documentation site: before a release, or after a change to what they test
 
 .PHONY: environments
-environments: # both at once: pip keeps one core busy
-	@$(MAKE) --no-print-directory --jobs SIDE_BY_SIDE=yes $(TEST_READY) $$(tests/newest_python >/dev/null && echo $(NEWEST_READY))
+environments: # concurrently: each pip keeps one core busy
+	@$(MAKE) --no-print-directory --jobs CONCURRENT=yes $(TEST_READY) $$(tests/newest_python >/dev/null && echo $(NEWEST_READY))
 
-# What fails most often comes first, and takes the least time.
+# first, because it fails most often and takes the least time
 .PHONY: lint-and-pylint
-lint-and-pylint: $(TEST_READY) $(TREE)
-	@$(MAKE) --no-print-directory --jobs --output-sync SIDE_BY_SIDE=yes lint-python lint-ansible lint-docs sanity-pylint
+lint-and-pylint: $(TEST_READY) $(IMPORT_TREE)
+	@$(MAKE) --no-print-directory --jobs --output-sync CONCURRENT=yes lint-python lint-ansible lint-docs sanity-pylint
 
 .PHONY: lint
-lint: $(TEST_READY) $(TREE) ## All of lint; make -k lint goes on after the first that fails
-	@$(MAKE) --no-print-directory --jobs --output-sync SIDE_BY_SIDE=yes lint-python lint-ansible lint-docs
+lint: $(TEST_READY) $(IMPORT_TREE) ## All linters; make -k lint continues after a failure
+	@$(MAKE) --no-print-directory --jobs --output-sync CONCURRENT=yes lint-python lint-ansible lint-docs
 
 .PHONY: lint-python
-lint-python: $(TEST_READY) $(TREE) ## ruff, mypy
+lint-python: $(TEST_READY) $(IMPORT_TREE) ## ruff, mypy
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	cd build/tree && MYPYPATH=.:$(CURDIR) $(BIN)/mypy --config-file $(CURDIR)/pyproject.toml $(addprefix ansible_collections/muster/training/,plugins tests examples molecule roles)
 
-# The plays of molecule/ are run, which finds out most of what there is to find.
+# make test skips the plays in molecule/ here: running them finds most errors.
 .PHONY: lint-ansible
 lint-ansible: $(TEST_READY) ## yamllint, ansible-lint
 	$(BIN)/yamllint --strict .
@@ -195,67 +195,67 @@ lint-docs: $(TEST_READY) ## antsibull-docs, antsibull-changelog
 	  --disallow-unknown-collection-refs --check-extra-docs-refs .
 	PATH=$(BIN):$$PATH $(BIN)/antsibull-changelog lint
 
-$(TREE):
+$(IMPORT_TREE):
 	@mkdir -p $(@D)
 	@ln -sfn $(CURDIR) $@
 
 .PHONY: house
-house: $(TEST_READY) ## The measures of the code: the longest classes, functions and files, import circles
+house: $(TEST_READY) ## Code metrics: the longest classes, functions and files, import cycles
 	$(BIN)/python -m tests.house
 
 .PHONY: changelog
-changelog: $(TEST_READY) ## Enter changelogs/fragments and new plugins under the version of galaxy.yml
+changelog: $(TEST_READY) ## Add changelogs/fragments and new plugins to the version in galaxy.yml
 	PATH=$(BIN):$$PATH $(BIN)/antsibull-changelog release --update-existing --reload-plugins --refresh-plugins
 
 .PHONY: unit
-unit: $(TEST_READY) $(AXE) $(if $(filter all,$(ROWS)),$(TRANSFORMERS)/.ready) ## Unit tests; ROWS=all: those marked `thorough`, too
+unit: $(TEST_READY) $(AXE) $(if $(filter all,$(ROWS)),$(TRANSFORMERS)/.ready) ## Unit tests; with ROWS=all also those marked `thorough`
 	$(BIN)/python -m pytest --numprocesses $(PROCESSES) --dist worksteal $(if $(filter all,$(ROWS)),,-m "not thorough") $(PYTEST_ARGS)
 
-# mypy takes one core at the end of lint, and unit tests wait at times: the rest of sanity has what they leave. Unit tests of
-# the two cores take the same ports: not side by side.
+# The rest of sanity uses the CPU time left by lint, whose mypy occupies one core at the end, and by unit tests, which wait at times.
+# The unit tests of the two ansible-core versions use the same ports, so they run one after another.
 .PHONY: lint-units-and-sanity lint-then-units
 lint-units-and-sanity: $(TEST_READY)
-	@$(MAKE) --no-print-directory --jobs SIDE_BY_SIDE=yes lint-then-units sanity-others
+	@$(MAKE) --no-print-directory --jobs CONCURRENT=yes lint-then-units sanity-others
 lint-then-units:
-	@$(MAKE) --no-print-directory SIDE_BY_SIDE= lint-and-pylint unit unit-newest
+	@$(MAKE) --no-print-directory CONCURRENT= lint-and-pylint unit unit-newest
 
-# Without what does not know of ansible-core: other programs that judge our output, what runs on the nodes by itself, what
-# needs other collections, and what is marked one_core.
+# Skips tests that do not depend on the ansible-core version (oracles, standalone programs on nodes, tests marked one_core), and
+# tests that need other collections.
 .PHONY: unit-newest
-unit-newest: WITHOUT := $(addprefix --ignore=tests/unit/,oracles roles plugins/module_utils inventories test_examples.py test_pictures.py \
-  $(addprefix plugins/plugin_utils/,checks cluster experiments failures plan report software/test_driver.py text) \
-  plugins/plugin_utils/clouds/paperspace $(addsuffix _server.py,test_ec2 test_hub test_paperspace))
-unit-newest: ## Unit tests on the newest ansible-core, where a Python is found that runs it
+unit-newest: IGNORED := $(addprefix --ignore=tests/unit/,oracles roles plugins/module_utils inventories test_examples.py test_pictures.py \
+  $(addprefix plugins/plugin_utils/,checks cluster clouds/paperspace experiments failures plan report software/test_driver.py text) \
+  $(addsuffix _server.py,test_ec2 test_hub test_paperspace))
+unit-newest: ## Unit tests with the newest ansible-core, if a suitable Python is installed
 	@if tests/newest_python >/dev/null; then \
 	  $(MAKE) --no-print-directory $(NEWEST_READY); \
-	  $(NEWEST)/bin/python -m pytest --numprocesses $(PROCESSES) --dist worksteal -m "not one_core and not thorough" $(WITHOUT) $(PYTEST_ARGS); \
+	  $(NEWEST_VENV)/bin/python -m pytest --numprocesses $(PROCESSES) --dist worksteal -m "not one_core and not thorough" $(IGNORED) $(PYTEST_ARGS); \
 	else \
-	  echo "unit-newest: not run: $$(grep ansible-core= tests/requirements-newest.txt) needs Python 3.12 or 3.13, and none was found"; \
+	  echo "unit-newest: not run: $$(grep ansible-core= tests/requirements-newest.txt) needs Python 3.12 or 3.13, which is missing"; \
 	fi
 
 .PHONY: sanity sanity-pylint sanity-others
-sanity: sanity-pylint sanity-others ## ansible-test sanity; of the newest ansible-core, where a Python is found that runs it, what differs by it
+sanity: sanity-pylint sanity-others ## ansible-test sanity; tests that depend on the ansible-core version also with the newest, if a suitable Python is installed
 
 sanity-pylint: $(TEST_READY)
 	@$(BIN)/python tests/sanity.py pylint $(VENV)
 
 sanity-others: $(TEST_READY)
 	@newest=; if tests/newest_python >/dev/null; then \
-	  $(MAKE) --no-print-directory $(NEWEST_READY); newest=$(NEWEST); \
+	  $(MAKE) --no-print-directory $(NEWEST_READY); newest=$(NEWEST_VENV); \
 	else \
-	  echo "sanity: not run with $$(grep ansible-core= tests/requirements-newest.txt): it needs Python 3.12 or 3.13, and none was found"; \
+	  echo "sanity: not run with $$(grep ansible-core= tests/requirements-newest.txt): it needs Python 3.12 or 3.13, which is missing"; \
 	fi; \
 	nice $(BIN)/python tests/sanity.py others $(VENV) $$newest
 
 .PHONY: molecule
-molecule: system-packages $(TEST_READY) ## Molecule on test hosts: all scenarios, or SCENARIO=... with every row
+molecule: system-packages $(TEST_READY) ## Molecule on test hosts: all scenarios, or one with all its tests: SCENARIO=...
 ifdef SCENARIO
 	PATH=$(BIN):$$PATH tests/molecule $(SCENARIO) $(LAB)
 else
-	@$(MAKE) --no-print-directory --keep-going --jobs $(AT_ONCE) SIDE_BY_SIDE=yes $$(tests/molecule --list | sed 's/[^ ]*/molecule-&/g')
+	@$(MAKE) --no-print-directory --keep-going --jobs $(SCENARIO_JOBS) CONCURRENT=yes $$(tests/molecule --list | sed 's/[^ ]*/molecule-&/g')
 endif
 
-# Those that last come first: who is free takes the next.
+# `tests/molecule --list` puts the longest scenarios first; a free job takes the next one.
 molecule-%:
 	@PATH=$(BIN):$$PATH $(if $(filter all,$(ROWS)),,PYTEST_ADDOPTS="-m 'not thorough' $${PYTEST_ADDOPTS:-}") \
 	  tests/named $* tests/molecule $*

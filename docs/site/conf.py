@@ -1,4 +1,4 @@
-"""How Sphinx makes the site of the tree that tests/make_site.py puts together: make docs"""
+"""Sphinx configuration for the tree that tests/make_site.py assembles: make docs"""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ root_doc = "index"
 exclude_patterns = ["_static"]
 nitpicky = True
 
-# What Ansible's own manual explains: labels that the reference names, from a file beside this one. Nothing is fetched.
+# Labels of Ansible's manual that the reference uses, from a file next to this one. Nothing is downloaded.
 intersphinx_mapping = {"ansible": ("https://docs.ansible.com/ansible/latest/", "ansible.inv")}
 intersphinx_disabled_reftypes: list[str] = []
 
-# The anchors of headings are those of the repository's own pages.
+# Heading anchors are the same as in the repository's pages.
 myst_heading_anchors = 4
 myst_enable_extensions = ["attrs_block"]
-# Between runs nothing is known that the pages do not say: a page that is in no table of contents is a mistake.
+# Nothing is suppressed: a page that is missing from all tables of contents is an error.
 suppress_warnings: list[str] = []
 
 html_theme = "furo"

@@ -1,15 +1,15 @@
 """Train a small classifier of handwritten digits with DistributedDataParallel: a complete, restartable training script.
 
-It reads nothing but what launchers of PyTorch set (RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT), so it runs
-under torchrun, DeepSpeed, accelerate, and muster.training alike:
+It reads only the variables that PyTorch launchers set (RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT), so it
+runs under torchrun, DeepSpeed, accelerate and muster.training:
 
     torchrun --standalone --nproc-per-node 4 examples/ddp/train_ddp.py --epochs 20
 
-The data are the 1797 pictures of 8x8 pixels that scikit-learn brings along: nothing is downloaded. GPUs are used where
-there are any (nccl), else the CPU (gloo).
+The data set is the 1797 images of 8x8 pixels included in scikit-learn: nothing is downloaded. Uses GPUs (nccl) if there
+are any, otherwise the CPU (gloo).
 
-Some lines of rank 0 are read by machines. Any script may print such lines, with the keys it likes; muster.training
-shows the last value of each key in the summary of a run, and what comes more than once as a curve in its report:
+Some lines of rank 0 are machine-readable. Any script may print such lines, with any keys; muster.training shows the
+last value of each key in the summary of a run, and keys that occur more than once as curves in its report:
 
     MUSTER_RESULT {"step": 230, "loss": 0.0413, "accuracy": 0.95}
     MUSTER_RESULT {"accuracy": 0.97, "samples_per_second": 12345.6, "checkpoint": "/abs/path.pt"}
@@ -25,40 +25,40 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-import torch.distributed.nn  # before there is a group: imported later it keeps it alive (see main)
+import torch.distributed.nn  # before the group exists: a later import would keep the group alive (see main)
 from sklearn.datasets import load_digits
 from torch import nn
 from torch.distributed.elastic.multiprocessing.errors import record
 from torch.nn.parallel import DistributedDataParallel
 
-HELD_OUT = 360  # a fifth of the pictures
+HELD_OUT = 360  # a fifth of the images
 
 
 def parse_arguments() -> argparse.Namespace:
     run_directory = os.environ.get("MUSTER_RUN_DIRECTORY", ".")
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--epochs", type=int, default=20, help="passes over the pictures (default: %(default)s)")
+    parser.add_argument("--epochs", type=int, default=20, help="passes over the images (default: %(default)s)")
     parser.add_argument(
         "--global-batch-size",
         type=int,
         default=64,
-        help="pictures of all ranks in one step (default: %(default)s), so that any number of ranks learns the same",
+        help="images of all ranks per step, so that any number of ranks learns the same (default: %(default)s)",
     )
-    parser.add_argument("--learning-rate", type=float, default=2e-3, help="of AdamW (default: %(default)s)")
-    parser.add_argument("--seed", type=int, default=0, help="of split, order and weights (default: %(default)s)")
-    parser.add_argument("--checkpoint-every", type=int, default=5, help="epochs between two (default: %(default)s)")
+    parser.add_argument("--learning-rate", type=float, default=2e-3, help="learning rate (default: %(default)s)")
+    parser.add_argument("--seed", type=int, default=0, help="seed for split, order and weights (default: %(default)s)")
+    parser.add_argument("--checkpoint-every", type=int, default=5, help="interval in epochs (default: %(default)s)")
     parser.add_argument(
         "--checkpoint-dir",
         type=Path,
         default=Path(run_directory, "checkpoints"),
-        help="of rank 0's train_ddp.pt (default: checkpoints in $MUSTER_RUN_DIRECTORY, else in the working directory)",
+        help="directory for train_ddp.pt (default: checkpoints in $MUSTER_RUN_DIRECTORY or the working directory)",
     )
-    parser.add_argument("--resume", action="store_true", help="go on from the checkpoint, if there is one")
+    parser.add_argument("--resume", action="store_true", help="continue from the checkpoint, if it exists")
     return parser.parse_args()
 
 
 def load_pictures(seed: int, device: torch.device) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Training pictures and digits, then held-out pictures and digits; the same split on every rank."""
+    """Return training images and digits, then held-out images and digits; the same split on every rank."""
     digits = load_digits()
     pictures = torch.tensor(digits.data, dtype=torch.float32, device=device) / 16.0
     labels = torch.tensor(digits.target, dtype=torch.int64, device=device)
@@ -68,10 +68,10 @@ def load_pictures(seed: int, device: torch.device) -> tuple[torch.Tensor, torch.
 
 
 def shard(samples: int, epoch: int, seed: int, rank: int, world_size: int) -> torch.Tensor:
-    """Indices of this rank in this epoch: one shuffled order, dealt out in turn.
+    """Return the indices of this rank in this epoch: one shuffled order, distributed round-robin.
 
-    The order is filled up from its own beginning until every rank has equally many, as DistributedSampler does: a rank
-    with fewer steps than others would leave them waiting for a gradient that never comes.
+    The order is padded from its beginning until all ranks have the same number, as in DistributedSampler: if a rank had
+    fewer steps than the others, they would wait forever for its gradient.
     """
     order = torch.randperm(samples, generator=torch.Generator().manual_seed(seed + epoch))
     missing = -samples % world_size
@@ -81,7 +81,7 @@ def shard(samples: int, epoch: int, seed: int, rank: int, world_size: int) -> to
 def held_out_accuracy(
     model: nn.Module, pictures: torch.Tensor, labels: torch.Tensor, rank: int, world_size: int
 ) -> float:
-    """Share of held-out pictures told rightly; each rank looks at its part."""
+    """Return the accuracy on held-out images; each rank evaluates its part."""
     model.eval()
     with torch.no_grad():
         right = (model(pictures[rank::world_size]).argmax(dim=1) == labels[rank::world_size]).sum()
@@ -90,20 +90,20 @@ def held_out_accuracy(
     return right.item() / len(labels)
 
 
-def report(reached: dict[str, object]) -> None:
-    """Tell whoever reads the log of rank 0 what has been reached."""
-    print("MUSTER_RESULT " + json.dumps(reached), flush=True)
+def report(metrics: dict[str, object]) -> None:
+    """Print metrics as a machine-readable line in the log of rank 0."""
+    print("MUSTER_RESULT " + json.dumps(metrics), flush=True)
 
 
 def save_checkpoint(path: Path, state: dict[str, object]) -> None:
-    """Write beside, then rename: whoever reads the checkpoint finds a whole one, also after a crash while writing."""
+    """Write a checkpoint atomically, so that readers never see a partial file, even after a crash."""
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_suffix(".tmp")
     torch.save(state, unfinished)
     unfinished.replace(path)
 
 
-@record  # the traceback of a failed rank goes where the launcher looks for it
+@record  # writes a failed rank's traceback to the file that the launcher reads
 def main() -> None:
     arguments = parse_arguments()
     use_cuda = torch.cuda.is_available()
@@ -115,8 +115,8 @@ def main() -> None:
         torch.set_num_threads(1)  # several ranks share the cores
     dist.init_process_group("nccl" if use_cuda else "gloo", init_method="env://")
     train(arguments, device)
-    # Ends the threads of gloo, if nothing else holds the group. One that wants the interpreter while that ends aborts
-    # the process: "terminate called without an active exception" (torch 2.13, Python before 3.14).
+    # Ends gloo's threads, if nothing else holds the group. A thread that needs the interpreter while it shuts down
+    # aborts the process: "terminate called without an active exception" (torch 2.13, Python before 3.14).
     dist.destroy_process_group()
 
 
@@ -130,7 +130,7 @@ def train(arguments: argparse.Namespace, device: torch.device) -> None:
     checkpoint = arguments.checkpoint_dir.absolute() / "train_ddp.pt"
     first_epoch = step = 0
     if arguments.resume:
-        # Rank 0's disk decides for all: the others need not have the file.
+        # only rank 0 needs the file
         saved = [torch.load(checkpoint, map_location="cpu") if rank == 0 and checkpoint.exists() else None]
         dist.broadcast_object_list(saved, src=0, device=device)
         if saved[0] is not None:
@@ -159,7 +159,7 @@ def train(arguments: argparse.Namespace, device: torch.device) -> None:
             optimizer.step()
             loss_sum += loss.detach() * len(batch)
             step += 1
-        dist.all_reduce(loss_sum)  # also waits for the slowest rank, so the time is that of the whole job
+        dist.all_reduce(loss_sum)  # also waits for the slowest rank, so this measures the whole job
         mean_loss = loss_sum.item() / (len(indices) * world_size)
         epoch_samples, epoch_seconds = len(indices) * world_size, time.perf_counter() - started
         samples, seconds = samples + epoch_samples, seconds + epoch_seconds

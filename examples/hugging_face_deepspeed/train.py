@@ -1,13 +1,13 @@
-"""Train a small language model with the Trainer of Hugging Face, and DeepSpeed's ZeRO where --deepspeed names a file.
+"""Train a small language model with Hugging Face's Trainer, and with DeepSpeed's ZeRO if --deepspeed names a file.
 
     torchrun --standalone --nproc-per-node 2 train.py --deepspeed zero2.json --max_steps 200
 
-The model is made from a configuration and learns to repeat what it has read: nothing is downloaded. GPUs are used where
-there are any, else the CPU. All options of TrainingArguments can be given. A model of yours takes the place of
-make_model(), and your data that of Refrains.
+The model is created from a configuration and learns to repeat its input: nothing is downloaded. Uses GPUs if there are
+any, otherwise the CPU. Accepts all options of TrainingArguments. To train your own model, replace make_model() and
+Refrains.
 
-Checkpoints go to $MUSTER_RUN_DIRECTORY/checkpoints, and --resume_from_checkpoint true goes on from the newest of
---output_dir. The last line of rank 0, MUSTER_RESULT, is shown in the summary of a run.
+Checkpoints go to $MUSTER_RUN_DIRECTORY/checkpoints, and --resume_from_checkpoint true continues from the newest
+one in --output_dir. The last line of rank 0, MUSTER_RESULT, is shown in the summary of a run.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import os
 
 import torch
 import torch.distributed as dist
-import torch.distributed.nn  # before there is a group: imported later it keeps it alive
+import torch.distributed.nn  # before the group exists: a later import would keep the group alive
 from torch.distributed.elastic.multiprocessing.errors import record
 from transformers import GPT2Config, GPT2LMHeadModel, HfArgumentParser, Trainer, TrainingArguments
 from transformers.trainer_utils import get_last_checkpoint
@@ -29,7 +29,7 @@ LENGTH = 16
 
 
 class Refrains(torch.utils.data.Dataset):
-    """Four random words, said four times: what comes after the first time can be known from it."""
+    """Lines of four random words, repeated four times: all words after the first four are predictable."""
 
     def __init__(self, held_out: bool) -> None:
         generator = torch.Generator().manual_seed(int(held_out))
@@ -44,7 +44,7 @@ class Refrains(torch.utils.data.Dataset):
 
 
 def make_model() -> GPT2LMHeadModel:
-    """Some 100,000 weights."""
+    """Return a model with about 100,000 weights."""
     torch.manual_seed(0)
     size = {"n_positions": LENGTH, "n_embd": 64, "n_layer": 2, "n_head": 4}
     ends = {"bos_token_id": None, "eos_token_id": None}
@@ -52,13 +52,13 @@ def make_model() -> GPT2LMHeadModel:
 
 
 def accuracy(predicted: tuple[torch.Tensor, torch.Tensor]) -> dict[str, float]:
-    """Share of words told rightly after the first time."""
-    found, wanted = (torch.as_tensor(one) for one in predicted)
-    return {"accuracy": (found[:, PERIOD - 1 : -1] == wanted[:, PERIOD:]).float().mean().item()}
+    """Return the share of correctly predicted words after the first four."""
+    predictions, labels = (torch.as_tensor(array) for array in predicted)
+    return {"accuracy": (predictions[:, PERIOD - 1 : -1] == labels[:, PERIOD:]).float().mean().item()}
 
 
 def parse_arguments() -> TrainingArguments:
-    """Options of TrainingArguments, some of which have other defaults here."""
+    """Parse options of TrainingArguments, some with different defaults."""
     parser = HfArgumentParser(TrainingArguments)
     parser.set_defaults(
         output_dir=os.path.join(os.environ.get("MUSTER_RUN_DIRECTORY", "."), "checkpoints"),
@@ -79,13 +79,13 @@ def parse_arguments() -> TrainingArguments:
     return arguments
 
 
-@record  # the traceback of a failed rank goes where the launcher looks for it
+@record  # writes a failed rank's traceback to the file that the launcher reads
 def main() -> None:
     arguments = parse_arguments()
     if not torch.cuda.is_available():
         torch.set_num_threads(1)  # several ranks share the cores
     train(arguments)
-    gc.collect()  # what holds the group, and so threads of gloo
+    gc.collect()  # objects that hold the group, and with it gloo's threads
     if dist.is_initialized():
         dist.destroy_process_group()
 
@@ -101,14 +101,14 @@ def train(arguments: TrainingArguments) -> None:
     )
     resume = str(arguments.resume_from_checkpoint or "").lower()
     newest = get_last_checkpoint(arguments.output_dir) if os.path.isdir(arguments.output_dir) else None
-    done = trainer.train(resume_from_checkpoint=newest if resume == "true" else arguments.resume_from_checkpoint)
-    told = trainer.evaluate()
+    training = trainer.train(resume_from_checkpoint=newest if resume == "true" else arguments.resume_from_checkpoint)
+    metrics = trainer.evaluate()
     trainer.save_model()
     if trainer.is_world_process_zero():
         result = {
-            "accuracy": round(told["eval_accuracy"], 4),
-            "loss": round(done.training_loss, 4),
-            "samples_per_second": done.metrics["train_samples_per_second"],
+            "accuracy": round(metrics["eval_accuracy"], 4),
+            "loss": round(training.training_loss, 4),
+            "samples_per_second": training.metrics["train_samples_per_second"],
             "checkpoint": os.path.abspath(arguments.output_dir),
         }
         print("MUSTER_RESULT " + json.dumps(result), flush=True)

@@ -1,11 +1,11 @@
-"""Train a small classifier of handwritten digits with Lightning, on as many nodes and devices as torchrun has started.
+"""Train a small classifier of handwritten digits with Lightning, on the nodes and devices that torchrun started.
 
     torchrun --standalone --nproc-per-node 2 train.py --epochs 10
 
-How many that are Lightning is told from the environment, so the script is the same for one node and for sixteen. The
-pictures are those that scikit-learn brings along: nothing is downloaded.
+Lightning reads their number from the environment, so the script is the same for one node and for sixteen. The images
+are included in scikit-learn: nothing is downloaded.
 
-Checkpoints go to $MUSTER_RUN_DIRECTORY/checkpoints; --resume PATH goes on from one. The last line of rank 0,
+Checkpoints go to $MUSTER_RUN_DIRECTORY/checkpoints; --resume PATH continues from one. The last line of rank 0,
 MUSTER_RESULT, is shown in the summary of a run.
 """
 
@@ -20,7 +20,7 @@ import time
 import lightning
 import torch
 import torch.distributed as dist
-import torch.distributed.nn  # before there is a group: imported later it keeps it alive
+import torch.distributed.nn  # before the group exists: a later import would keep the group alive
 from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.loggers import CSVLogger
 from sklearn.datasets import load_digits
@@ -28,11 +28,11 @@ from torch import nn
 from torch.distributed.elastic.multiprocessing.errors import record
 from torch.utils.data import DataLoader, TensorDataset, random_split
 
-HELD_OUT = 360  # a fifth of the pictures
+HELD_OUT = 360  # a fifth of the images
 
 
 class Digits(lightning.LightningDataModule):
-    """1797 pictures of 8x8 pixels; Lightning deals them out to the ranks."""
+    """1797 images of 8x8 pixels, which Lightning distributes among the ranks."""
 
     def __init__(self, batch_size: int) -> None:
         super().__init__()
@@ -51,7 +51,7 @@ class Digits(lightning.LightningDataModule):
 
 
 class Classifier(lightning.LightningModule):
-    """Two hidden layers."""
+    """A classifier with two hidden layers."""
 
     def __init__(self, learning_rate: float) -> None:
         super().__init__()
@@ -75,11 +75,11 @@ class Classifier(lightning.LightningModule):
     def on_train_epoch_end(self) -> None:
         rate = self.seen * self.trainer.world_size / (time.perf_counter() - self.started)  # of all ranks together
         self.log("samples_per_second", rate, rank_zero_only=True)
-        told = self.trainer.callback_metrics
+        metrics = self.trainer.callback_metrics
         if self.trainer.is_global_zero:
             print(
-                f"epoch {self.current_epoch + 1}/{self.trainer.max_epochs} loss {told['loss']:.4f} "
-                f"accuracy {told['accuracy']:.4f}",
+                f"epoch {self.current_epoch + 1}/{self.trainer.max_epochs} loss {metrics['loss']:.4f} "
+                f"accuracy {metrics['accuracy']:.4f}",
                 flush=True,
             )
 
@@ -96,13 +96,13 @@ def parse_arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-@record  # the traceback of a failed rank goes where the launcher looks for it
+@record  # writes a failed rank's traceback to the file that the launcher reads
 def main() -> None:
     arguments = parse_arguments()
     if not torch.cuda.is_available():
         torch.set_num_threads(1)  # several ranks share the cores
     train(arguments)
-    gc.collect()  # what holds the group, and so threads of gloo
+    gc.collect()  # objects that hold the group, and with it gloo's threads
     if dist.is_initialized():
         dist.destroy_process_group()
 
@@ -118,7 +118,7 @@ def train(arguments: argparse.Namespace) -> None:
         strategy="ddp",
         max_epochs=arguments.epochs,
         callbacks=[ModelCheckpoint(directory, save_last=True)],
-        logger=CSVLogger(run_directory, name="", version=""),  # metrics.csv, of which the report makes curves
+        logger=CSVLogger(run_directory, name="", version=""),  # metrics.csv, which the report plots as curves
         enable_progress_bar=False,
         enable_model_summary=False,
     )

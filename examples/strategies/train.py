@@ -1,15 +1,15 @@
-"""Train one small network with DistributedDataParallel, FSDP or a stage of DeepSpeed's ZeRO: the same work, shared out
-in other ways.
+"""Train one small network with DistributedDataParallel, FSDP or a stage of DeepSpeed's ZeRO: the same work,
+distributed differently.
 
     torchrun --standalone --nproc-per-node 2 train.py --strategy fsdp --steps 20
 
-The data are made up and each step's are the same for all strategies and any number of ranks, and so is the loss where
-the global batch is. GPUs are used where there are any (nccl), else the CPU (gloo). A network of yours takes the place
-of make_model().
+The data is synthetic, and the same at each step for all strategies and any number of ranks; so is the loss, if the
+global batch is. Uses GPUs (nccl) if there are any, otherwise the CPU (gloo). To train your own network, replace
+make_model().
 
-The last line of rank 0, MUSTER_RESULT, tells the throughput of the whole job without its first steps, the batch, and
-the most memory that a rank has taken: on a GPU what PyTorch has reserved, else the process itself. The lines before it
-tell the loss, of which the report makes a curve.
+The last line of rank 0, MUSTER_RESULT, reports the throughput of the whole job without its first steps, the batch size,
+and the peak memory of any rank: on a GPU the memory reserved by PyTorch, otherwise that of the process. The lines
+before it report the loss, which the report plots as a curve.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ import time
 
 import torch
 import torch.distributed as dist
-import torch.distributed.nn  # before there is a group: imported later it keeps it alive
+import torch.distributed.nn  # before the group exists: a later import would keep the group alive
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.elastic.multiprocessing.errors import record
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
-WARM_UP = 3  # steps that are not measured: optimizers take their memory, and buckets are made
+WARM_UP = 3  # steps that are not measured: optimizers allocate memory, and buckets are created
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -49,7 +49,7 @@ def parse_arguments() -> argparse.Namespace:
 
 
 class Block(nn.Module):
-    """What a layer adds to its input."""
+    """A residual block."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -67,18 +67,18 @@ def make_model(width: int, layers: int) -> nn.Sequential:
 
 
 def make_batch(step: int, size: int, width: int, rank: int, world_size: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """This rank's part of a step's inputs, and what is to come out: each vector turned round."""
+    """Return this rank's part of a step's inputs, and the targets: each vector reversed."""
     given = torch.randn(size, width, generator=torch.Generator().manual_seed(step))[rank::world_size]
     return given, given.flip(1)
 
 
 class Strategy:
-    """A network and its optimizer as one of the strategies holds them."""
+    """A network and its optimizer, as set up by a strategy."""
 
     def __init__(self, name: str, model: nn.Sequential, batch_size: int, device: torch.device) -> None:
         self.engine = None
         if name.startswith("zero"):
-            import deepspeed  # takes seconds, and the others do without
+            import deepspeed  # takes seconds, and only ZeRO needs it
 
             optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
             config = {
@@ -96,10 +96,10 @@ class Strategy:
             self.model = model
         else:
             self.model = DistributedDataParallel(model, device_ids=[device.index] if device.type == "cuda" else None)
-        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-3)  # of FSDP, over its shards
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-3)  # with FSDP, over its shards
 
     def step(self, given: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
-        """One step; return this rank's loss."""
+        """Run one step and return this rank's loss."""
         loss = nn.functional.mse_loss(self.model(given), wanted)
         if self.engine is not None:
             self.engine.backward(loss)
@@ -112,13 +112,13 @@ class Strategy:
 
 
 def peak_memory_mib(device: torch.device) -> float:
-    """The most that this rank has taken."""
+    """Return the peak memory of this rank."""
     if device.type == "cuda":
         return torch.cuda.max_memory_reserved(device) / 2**20
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
 
 
-@record  # the traceback of a failed rank goes where the launcher looks for it
+@record  # writes a failed rank's traceback to the file that the launcher reads
 def main() -> None:
     arguments = parse_arguments()
     use_cuda = torch.cuda.is_available()
@@ -132,8 +132,8 @@ def main() -> None:
     train(arguments, device)
     dist.destroy_process_group()
     if arguments.strategy == "fsdp" and not use_cuda:
-        # A cache of DTensor holds what fully_shard was given, and so gloo's threads live on: one that wants the
-        # interpreter while that ends would abort the process (torch 2.13, Python before 3.14).
+        # DTensor's cache holds the argument of fully_shard and thus keeps gloo's threads alive: a thread that needs the
+        # interpreter during its shutdown would abort the process (torch 2.13, Python before 3.14).
         sys.stdout.flush()
         os._exit(0)
 
@@ -155,13 +155,13 @@ def train(arguments: argparse.Namespace, device: torch.device) -> None:
     dist.all_reduce(most, op=dist.ReduceOp.MAX)  # also waits for the slowest rank
     seconds = time.perf_counter() - started
     loss = torch.stack(losses)
-    dist.all_reduce(loss)  # of all steps at once, when the time is taken: each would make the ranks wait for each other
+    dist.all_reduce(loss)  # all steps at once, after the measurement: a reduction per step would make ranks wait
     if rank == 0:
-        told = [round(one / world_size, 4) for one in loss.tolist()]
-        for step, one in enumerate(told, 1):
-            print("MUSTER_RESULT " + json.dumps({"step": step, "loss": one}), flush=True)
+        mean_losses = [round(total / world_size, 4) for total in loss.tolist()]
+        for step, mean_loss in enumerate(mean_losses, 1):
+            print("MUSTER_RESULT " + json.dumps({"step": step, "loss": mean_loss}), flush=True)
         result = {
-            "loss": told[-1],
+            "loss": mean_losses[-1],
             "samples_per_second": round(batch_size * world_size * (arguments.steps - WARM_UP) / seconds, 1),
             "batch_size": batch_size,
             "global_batch_size": batch_size * world_size,

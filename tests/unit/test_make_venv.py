@@ -29,7 +29,7 @@ def test_named_interpreter_that_is_too_old_is_refused(tmp_path: Path) -> None:
     old = interpreter(tmp_path / "python3", 'if [ "$1" = --version ]; then echo "Python 3.8.18"; else exit 1; fi')
     run = make_venv(tmp_path, str(old))
     assert run.returncode == 1
-    assert f"{old} is not a Python 3.11 or newer (Python 3.8.18)" in run.stderr
+    assert f"{old} is not Python 3.11 or newer (Python 3.8.18)" in run.stderr
     assert "make PYTHON=" in run.stderr
     assert not (tmp_path / "venv").exists()
 
@@ -42,7 +42,7 @@ def test_message_says_what_to_install_when_no_new_python_is_found(tmp_path: Path
     interpreter(tools / "python3", 'if [ "$1" = --version ]; then echo "Python 3.8.18"; else exit 1; fi')
     run = make_venv(tmp_path, path=str(tools))
     assert run.returncode == 1
-    assert "No Python 3.11 or newer was found (python3 is: Python 3.8.18)" in run.stderr
+    assert "Python 3.11 or newer is missing (python3 is: Python 3.8.18)" in run.stderr
     assert "apt install python3 python3-venv" in run.stderr
 
 

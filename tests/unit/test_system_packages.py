@@ -50,7 +50,7 @@ def test_message_without_root_has_the_install_command(anybody: int | None) -> No
 def test_message_without_dpkg_names_packages_and_targets_that_need_none(anybody: int | None) -> None:
     run = system_packages(None, anybody)
     assert run.returncode == 1
-    assert "only Debian and Ubuntu are known here by package name: podman crun " in run.stderr
+    assert "whose names are known only for Debian and Ubuntu: podman crun " in run.stderr
     assert "'make demo', 'make lint' and 'make unit' need none of them" in run.stderr
 
 

@@ -126,7 +126,7 @@ def test_template_is_planned_in_check_mode_but_refused_for_uncleaned_machine(
     assert "to make: template golden of bert-0, which is off meanwhile; it costs 11.00 USD a month" in said
     code, said = play(server, tmp_path, "image", *words)
     assert code == 2
-    assert "bert-0 was not cleaned, so no template was made from it" in said
+    assert "bert-0 was not cleaned, so no template was created from it" in said
 
 
 def test_cost_lists_clusters_and_other_machines(server: PaperspaceServer, tmp_path: Path) -> None:
