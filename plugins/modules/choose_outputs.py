@@ -69,7 +69,8 @@ compare:
 wanted:
   description:
     - For each node, the C(directory) for its files and its C(files) as O(muster.training.run_outputs#module:files)
-      expects them. returned: with O(compared)
+      expects them.
+  returned: with O(compared)
   type: dict
 count:
   description: Number of files to fetch.
