@@ -98,8 +98,12 @@ EXAMPLES = r"""
   register: plan
   run_once: true
 
-- name: Evaluate the measurements and compare them with last month's muster.training.benchmark: state: judged run_id:
-  benchmark-20261125 baseline: benchmark-20261025 run_once: true
+- name: Evaluate the measurements and compare them with last month's
+  muster.training.benchmark:
+    state: judged
+    run_id: benchmark-20261125
+    baseline: benchmark-20261025
+  run_once: true
 """
 
 RETURN = r"""

@@ -60,8 +60,12 @@ options:
 """
 
 EXAMPLES = r"""
-- name: Remove files that the source no longer has muster.training.code_tree: path: /home/ubuntu/project user: ubuntu
-  listing: "{{ source.listing }}" become: true
+- name: Remove files that the source no longer has
+  muster.training.code_tree:
+    path: /home/ubuntu/project
+    user: ubuntu
+    listing: "{{ source.listing }}"
+  become: true
 
 - name: Copy the project from the first node
   muster.training.code_tree:

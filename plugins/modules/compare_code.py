@@ -54,8 +54,13 @@ seealso:
 """
 
 EXAMPLES = r"""
-- name: Compare the nodes' code with the local code muster.training.compare_code: nodes: "{{ chosen.nodes }}"
-  facts_from: node code: "{{ local.code }}" register: compared run_once: true
+- name: Compare the nodes' code with the local code
+  muster.training.compare_code:
+    nodes: "{{ chosen.nodes }}"
+    facts_from: node
+    code: "{{ local.code }}"
+  register: compared
+  run_once: true
 
 - name: Copy the local code where it differs
   ansible.builtin.include_role:

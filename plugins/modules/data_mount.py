@@ -21,7 +21,7 @@ extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
 attributes:
   check_mode: {support: full}
-  diff_mode: {support: full, details: Of credentials, only shows that they change.}
+  diff_mode: {support: full, details: Credentials are only shown as changed.}
   platform: {platforms: linux}
 options:
   path:

@@ -184,9 +184,15 @@ seealso:
 """
 
 EXAMPLES = r"""
-- name: Ensure four machines, on the spot market if available muster.training.ec2_nodes: cluster: bert nnodes: 4 region:
-  us-east-1 machine_types: [g5.xlarge, g4dn.xlarge] market: spot-else-on-demand ssh_public_key: ~/.ssh/id_ed25519.pub
-  max_usd_per_hour: 5
+- name: Ensure four machines, on the spot market if available
+  muster.training.ec2_nodes:
+    cluster: bert
+    nnodes: 4
+    region: us-east-1
+    machine_types: [g5.xlarge, g4dn.xlarge]
+    market: spot-else-on-demand
+    ssh_public_key: ~/.ssh/id_ed25519.pub
+    max_usd_per_hour: 5
 
 - name: Ensure two machines in a network of their own
   muster.training.ec2_nodes:

@@ -42,7 +42,9 @@ seealso:
 """
 
 EXAMPLES = r"""
-- name: Show the clusters and their cost muster.training.ec2_nodes_info: region: us-east-1
+- name: Show the clusters and their cost
+  muster.training.ec2_nodes_info:
+    region: us-east-1
 """
 
 RETURN = r"""

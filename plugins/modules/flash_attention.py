@@ -76,7 +76,9 @@ EXAMPLES = r"""
     version: 2.8.3
   register: choice
 
-- name: Show the requirements ansible.builtin.debug: var: choice.requirements
+- name: Show the requirements
+  ansible.builtin.debug:
+    var: choice.requirements
 """
 
 RETURN = r"""

@@ -32,7 +32,10 @@ options:
 """
 
 EXAMPLES = r"""
-- name: Remove credentials and identifiers muster.training.image_cleanup: more: [.config/my-tool] become: true
+- name: Remove credentials and identifiers
+  muster.training.image_cleanup:
+    more: [.config/my-tool]
+  become: true
 """
 
 RETURN = r"""

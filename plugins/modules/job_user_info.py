@@ -34,8 +34,13 @@ options:
 """
 
 EXAMPLES = r"""
-- name: Look up the user who runs the jobs muster.training.job_user_info: user: "{{ code_user }}" variable: code_user
-  programs: [rsync] become: false register: account
+- name: Look up the user who runs the jobs
+  muster.training.job_user_info:
+    user: "{{ code_user }}"
+    variable: code_user
+    programs: [rsync]
+  become: false
+  register: account
 
 - name: Ensure a directory of the user
   ansible.builtin.file:
