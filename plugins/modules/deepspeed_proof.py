@@ -13,7 +13,7 @@ short_description: Verify that DeepSpeed works on a node
 description:
   - Compares its release and its built ops with the expected ones, and takes an optimizer step with a known result on
     two processes.
-  - Runs with the environment's interpreter, as the user of the task. It does not depend on the connection. If the play
+  - Runs with the environment's interpreter, as the user of the task, and independently of the connection. If the play
     is interrupted, it continues, and the next run of the same task follows it to its end.
   - Not run in check mode.
 extends_documentation_fragment:
