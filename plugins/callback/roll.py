@@ -11,16 +11,16 @@ short_description: One line per role, and each failure once
 version_added: 0.1.0
 author: The muster contributors (@muster-training)
 description:
-  - Shows only what a person needs to read. For a play that lists roles, this is one line per role - whether it
-    changed something, on which nodes, and how long it took. Roles that had nothing to do are not shown.
-  - A task is named only when it fails, or while it takes longer than O(lasting). Nodes that failed with the same
-    message share one block, and lists of more than eight nodes are shortened.
+  - Shows only essential output. For a play that lists roles, this is one line per role - whether it changed anything,
+    on which nodes, and how long it took. Roles that had nothing to do are not shown.
+  - A task is shown only if it fails, or while it takes longer than O(lasting). Nodes that failed with the same message
+    share one block, and lists of more than eight nodes are shortened.
   - Output of this collection's modules, such as a plan, a table or the output of a job, is shown unchanged.
-  - With C(-v), C(ANSIBLE_STDOUT_CALLBACK=default), or without C(stdout_callback) in F(ansible.cfg), you get Ansible's
-    own output instead.
+  - With C(-v), C(ANSIBLE_STDOUT_CALLBACK=default), or without C(stdout_callback) in F(ansible.cfg), Ansible's default
+    output is shown instead.
 options:
   lasting:
-    description: Seconds after which a task that is still running is named.
+    description: Seconds after which a task that is still running is shown.
     type: float
     default: 10
     ini:
@@ -29,7 +29,7 @@ options:
     env:
       - name: MUSTER_ROLL_LASTING
   longest_diff:
-    description: How many lines of a file C(--diff) shows; the rest is only counted.
+    description: Maximum number of lines per file that C(--diff) shows. The remaining lines are only counted.
     type: int
     default: 20
     ini:

@@ -2,18 +2,18 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What modules support. Used together with the attributes of ansible.builtin, which explain them.
+"""Attributes of modules, in addition to the fragments of ansible.builtin, which describe them.
 
-A module documents its own deviations.
+A module documents where it deviates.
 """
 
 from __future__ import annotations
 
 
 class ModuleDocFragment:
-    """One fragment for each way of doing the work."""
+    """One fragment per execution model."""
 
-    # A module that reads a node and changes nothing.
+    # A module that only reads a node.
     INFO = r"""
 attributes:
   check_mode: {support: full}

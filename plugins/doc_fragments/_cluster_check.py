@@ -8,61 +8,64 @@ from __future__ import annotations
 
 
 class ModuleDocFragment:
-    """What is checked, and which findings are reported."""
+    """What to check, and which findings to report."""
 
     DOCUMENTATION = r"""
 options:
   code:
     description:
-      - The code on the controller, as RV(muster.training.list_code#module:code) gives it and as it was given to
-        M(muster.training.node_facts). A node whose copy differs is a finding.
+      - The code on the controller, as RV(muster.training.list_code#module:code) returns it and as it was passed to
+        M(muster.training.node_facts). A copy that differs is a finding.
     type: dict
     default: {}
   code_left:
     description:
-      - Why code that differs was left as it is. Empty if it was copied and all nodes were asked again.
-      - V(as_is) at the user's request, V(later) by a check that copies nothing, V(refused) because a node does not
+      - Why differing code was not copied. Empty if it was copied and the facts of all nodes were read again.
+      - V(as_is) means at the user's request, V(later) that a check never copies code, V(refused) that a node does not
         answer or is busy.
-      - With V(later) and V(refused), whatever the copy will bring, such as the script, counts as present.
+      - With V(later) and V(refused), files that the copy will add, such as the script, count as present.
     type: str
     choices: ["", as_is, later, refused]
     default: ""
   facts_from:
-    description: Name of the variable that holds this result for each of O(nodes), instead of O(facts).
+    description: Name of the host variable in which each of O(nodes) registered this result. Replaces O(facts).
     type: str
     default: ""
   nproc_per_node:
-    description: Number of processes on each node, instead of what O(nodes) or the GPUs say.
+    description:
+      - Number of processes on each node. Defaults to the node's C(slots) in O(nodes), otherwise to one per GPU.
     type: int
   skip:
     description:
       - IDs of checks whose findings are not reported. Fails on an unknown ID, naming the closest valid one, and on a
-        check without which no run can be planned.
+        check that planning a run requires.
     type: list
     elements: str
     default: []
   thresholds:
-    description: Limits beyond which a number is a finding.
+    description: Limits. A value beyond its limit is a finding.
     type: dict
     suboptions:
       clock_skew:
-        description: Seconds by which a node's clock may differ from the others'.
+        description: Maximum difference between a node's clock and the others', in seconds.
         type: float
         default: 1.0
       disk_gib:
-        description: GiB free for runs and checkpoints. Less than 0.25 GiB is an error.
+        description: Minimum free space for runs and checkpoints, in GiB. Less than 0.25 GiB is an error.
         type: float
         default: 5.0
       shm_gib:
-        description: Size of C(/dev/shm) in GiB. Containers come with 0.06, too little for data loaders and NCCL.
+        description:
+          - Minimum size of C(/dev/shm), in GiB. Containers default to 0.06, too little for data loaders and NCCL.
         type: float
         default: 1.0
       memlock_mib:
-        description: MiB of memory that a run may lock on a node without RDMA. The default is the kernel's since 5.16.
+        description:
+          - Minimum limit of locked memory on a node without RDMA, in MiB. The default is the kernel's since Linux 5.16.
         type: float
         default: 8.0
       nofile:
-        description: Number of files that a run may open. The default is the kernel's.
+        description: Minimum limit of open files of a run. The default is the kernel's.
         type: int
         default: 1024
 """

@@ -2,25 +2,27 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Where a cluster's resources are recorded, and which runs may be running on it."""
+"""Where the journal of a cluster and the records of its runs are stored."""
 
 from __future__ import annotations
 
 
 class ModuleDocFragment:
-    """The options of modules that change the machines of a cluster."""
+    """Options of modules that change the machines of a cluster."""
 
     DOCUMENTATION = r"""
 options:
   runs_directory:
     description:
-      - Directory of the records of runs. A relative path starts at the inventory's directory. If empty, C(runs).
+      - Directory of the run records. A relative path is resolved against the inventory's directory. If empty, defaults
+        to C(runs).
     type: path
     default: ""
   directory:
     description:
-      - Directory of the record on the controller. A relative path starts at the inventory's directory.
-      - If empty, C(.muster/clusters).
+      - Directory of the cluster's journal on the controller. A relative path is resolved against the inventory's
+        directory.
+      - If empty, defaults to C(.muster/clusters).
     type: path
     default: ""
 """

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 
 class ModuleDocFragment:
-    """Where it is, and what it contains."""
+    """The environment's directory, and the key of its content."""
 
     DOCUMENTATION = r"""
 options:
   directory:
-    description: Directory of the environment, as made by P(muster.training.python_env#role).
+    description: Directory of the environment, as created by P(muster.training.python_env#role).
     type: path
     required: true
 """
@@ -21,7 +21,7 @@ options:
     KEY = r"""
 options:
   key:
-    description: Key that stands for everything installed. When it changes, the proof is run again.
+    description: Key that identifies the installed packages. When it changes, the verification runs again.
     type: str
     required: true
 """

@@ -2,13 +2,13 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The option of modules that choose among machines by their group."""
+"""Option of modules that select machines by inventory group."""
 
 from __future__ import annotations
 
 
 class ModuleDocFragment:
-    """Which machines of the inventory are meant."""
+    """The inventory group."""
 
     DOCUMENTATION = r"""
 options:

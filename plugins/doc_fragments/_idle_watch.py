@@ -2,13 +2,13 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The options of modules that create machines which power themselves off."""
+"""Options of modules that create machines which power themselves off."""
 
 from __future__ import annotations
 
 
 class ModuleDocFragment:
-    """How long they wait before they do."""
+    """Time limits after which a machine powers off."""
 
     DOCUMENTATION = r"""
 options:
@@ -19,7 +19,8 @@ options:
     type: str
     default: 30m
   ttl:
-    description: With O(power_off), how long after boot a machine powers off in any case. V(off) disables this.
+    description:
+      - With O(power_off), how long after boot a machine powers off even if users are logged in. V(off) disables this.
     type: str
     default: 24h
 """

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 
 class ModuleDocFragment:
-    """A job as far as it is checked and planned, and the container in which it runs."""
+    """The job to check and plan, and the container in which it runs."""
 
     DOCUMENTATION = r"""
 options:
   nnodes:
     description:
-      - Number of O(nodes) to take, starting with the first. If empty or omitted, all.
+      - Number of O(nodes) to use, starting with the first. If empty or omitted, all are used.
       - A range such as V(2:4) makes the run elastic. It starts with the upper number of nodes and continues while at
-        least the lower number are left. Needs O(rdzv_backend=c10d), which is then the default. Quote a range, since
+        least the lower number remain. Requires O(rdzv_backend=c10d), which is then the default. Quote a range, since
         YAML reads C(2:4) without quotes as the number 124.
     type: raw
   launcher:
@@ -38,9 +38,9 @@ options:
     default: torchrun
   deepspeed_launcher:
     description:
-      - For O(launcher=deepspeed), the program with which DeepSpeed on the first node starts the others. If empty,
-        DeepSpeed is started on each node instead, which needs nothing else there.
-      - Commands travel through the supervisors. No login between nodes is needed, and none is set up.
+      - For O(launcher=deepspeed), the program that DeepSpeed on the first node uses to start the other nodes. If empty,
+        DeepSpeed is started on each node instead, without such a program.
+      - The supervisors relay the commands. SSH logins between nodes are neither needed nor set up.
     type: str
     choices: ["", pdsh, openmpi]
     default: ""
@@ -51,20 +51,21 @@ options:
     type: dict
     default: {}
   no_python:
-    description: Run the script as a program of its own, such as a compiled one, instead of with O(interpreter).
+    description:
+      - Execute the script directly instead of with O(interpreter), for example because it is a compiled program.
     type: bool
     default: false
   image:
     description:
       - Container image in which the launcher and the ranks of each node run, in the foreground of the run's unit. The
-        container ends with the run. O(interpreter) is then one inside the image; of several separated by colons, the
-        last one.
-      - The run directory, O(working_directory) and the directory of O(script) are available at the same paths, and the
-        network is the node's own. GPUs are available if the node has any.
+        container ends with the run. O(interpreter) then refers to the image; of several separated by colons, the last
+        is used. If empty, the job runs without a container.
+      - The run directory, O(working_directory) and the directory of O(script) are mounted at the same paths, and the
+        container shares the node's network. GPUs are available if the node has any.
     type: str
     default: ""
   container_engine:
-    description: Program that runs the container. The run's user must be allowed to use it.
+    description: Container engine. The run's user must be allowed to use it.
     type: str
     choices: [docker, podman]
     default: docker
@@ -74,21 +75,21 @@ options:
       - V(static) numbers the ranks in the order of O(nodes).
       - V(c10d) can restart ranks on all nodes together and survive the loss of nodes. It numbers the nodes by their
         addresses, sorted as text.
-      - If omitted, V(static), or V(c10d) where O(nnodes) is a range.
+      - If omitted, defaults to V(static), or to V(c10d) if O(nnodes) is a range.
     type: str
     choices: [static, c10d]
   script:
     description:
-      - Path of the script on the nodes. A relative path starts at O(working_directory). A job has either a script or a
-        module.
+      - Path of the script on the nodes. A relative path is resolved against O(working_directory). A job has either a
+        script or a module.
     type: str
     default: ""
   args:
     description:
       - Arguments of the script or module. A list with one argument per item, or a string, which is split into words as
         a POSIX shell does. Nothing is expanded.
-      - A number or a date is passed exactly as written, C(007) as C(007). If its spelling is not known, and for C(yes),
-        C(null) and the like, the module fails and asks for quotes.
+      - Numbers and dates are passed exactly as written, C(007) as C(007). The module fails and asks for quotes if their
+        original spelling is unknown, and for values such as C(yes) and C(null).
     type: raw
     default: []
   interpreter:
@@ -96,7 +97,8 @@ options:
     type: str
     default: python3
   working_directory:
-    description: Directory in which the job starts, the same on each node. If empty, the user's home.
+    description:
+      - Directory in which the job starts, the same on each node. If empty, defaults to the user's home directory.
     type: str
     default: ""
   master_port:
@@ -104,7 +106,7 @@ options:
     type: int
     default: 29500
   lifeline_port:
-    description: TCP port on the first node through which the nodes know that the others are alive, from 1024 to 65535.
+    description: TCP port on the first node for the lifeline that connects the supervisors, from 1024 to 65535.
     type: int
     default: 29499
 """
@@ -127,12 +129,13 @@ options:
     default: []
   container_ulimits:
     description:
-      - Limits inside the container. Give none if the node may not raise limits because it is a container itself.
+      - Resource limits inside the container. Use an empty list if the node cannot raise limits because it is a
+        container itself.
     type: list
     elements: str
     default: [memlock=-1, stack=67108864]
   container_shm_size:
-    description: Size of a C(/dev/shm) of the container's own, such as V(16g). If empty, the node's own is used.
+    description: Size of the container's private C(/dev/shm), such as V(16g). If empty, the node's is shared.
     type: str
     default: ""
 """

@@ -8,21 +8,22 @@ from __future__ import annotations
 
 
 class ModuleDocFragment:
-    """How Paperspace is reached."""
+    """Access to the Paperspace API."""
 
     DOCUMENTATION = r"""
 options:
   api_key:
     description:
-      - API key of the team. Best left out; it is then taken from E(PAPERSPACE_API_KEY) or from the files that
-        P(muster.training.paperspace#inventory) reads.
+      - API key of the team. If omitted, which is preferred, it is read from E(PAPERSPACE_API_KEY) or from the files
+        that P(muster.training.paperspace#inventory) reads.
     type: str
   api_url:
-    description: Address of the API. If empty, E(PAPERSPACE_API_URL), else U(https://api.paperspace.com/v1).
+    description:
+      - Base URL of the API. If empty, defaults to E(PAPERSPACE_API_URL), otherwise U(https://api.paperspace.com/v1).
     type: str
     default: ""
   timeout:
-    description: Seconds that one request may take.
+    description: Timeout of a request, in seconds.
     type: float
     default: 30.0
 """

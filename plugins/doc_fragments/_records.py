@@ -2,20 +2,20 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The option of modules that write records next to those of runs."""
+"""Option of modules that write records next to those of runs."""
 
 from __future__ import annotations
 
 
 class ModuleDocFragment:
-    """Where records are kept."""
+    """The directory of the records."""
 
     DOCUMENTATION = r"""
 options:
   directory:
     description:
       - Directory of the records on the controller.
-      - If empty, the C(launch_runs_directory) of the first host of O(group), else C(runs).
+      - If empty, defaults to C(launch_runs_directory) of the first host of O(group), otherwise C(runs).
     type: path
     default: ""
 """

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 
 class ModuleDocFragment:
-    """Where the runs on a node are, and whose."""
+    """The directory and the user of the runs on a node."""
 
     DOCUMENTATION = r"""
 options:
@@ -17,7 +17,7 @@ options:
     type: str
     default: ~/.muster/runs
   user:
-    description: User who runs the job. If empty, the user who logs in.
+    description: User who runs the job. If empty, defaults to the login user.
     type: str
     default: ""
 """

@@ -8,12 +8,12 @@ DOCUMENTATION = r"""
 name: deepspeed_env
 author: muster contributors (@muster)
 version_added: 0.1.0
-short_description: Render variables as a .deepspeed_env
+short_description: Render variables as a .deepspeed_env file
 description:
-  - Produces the text of the file C(.deepspeed_env), with which C(deepspeed --hostfile) passes variables to other nodes.
+  - Produces the text of the file C(.deepspeed_env), from which C(deepspeed --hostfile) passes variables to other nodes.
   - DeepSpeed puts these values into command lines, in quotes that only some of its launchers remove. Values that would
-    not arrive unchanged are refused. Do not put secrets there, since every process list shows them.
-  - The role P(muster.training.launch#role) does not need this file. It is for starting DeepSpeed by hand.
+    not arrive unchanged are rejected. Do not include secrets, since they appear in process lists.
+  - The role P(muster.training.launch#role) does not need this file. It is for starting DeepSpeed manually.
 positional: _input
 options:
   _input:

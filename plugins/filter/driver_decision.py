@@ -20,19 +20,23 @@ options:
     type: dict
     required: true
   branch:
-    description: Wanted driver branch, such as V(570). If empty, the installed one, else the newest available.
+    description:
+      - Requested driver branch, such as V(570). If empty, defaults to the installed branch, otherwise the newest
+        available.
     type: str
     default: ""
   least:
-    description: Oldest acceptable version, such as V(550.54). If empty, any.
+    description: Minimum driver version, such as V(550.54). If empty, any version is accepted.
     type: str
     default: ""
   cuda:
-    description: Version of CUDA that must run, such as V(12.4), which also sets the oldest version.
+    description:
+      - Version of CUDA that the driver must support, such as V(12.4), which implies a minimum driver version. Empty
+        means no requirement.
     type: str
     default: ""
   package:
-    description: Name of the package, with C(BRANCH) in it. If empty, chosen by distribution.
+    description: Name of the package, with the placeholder C(BRANCH). If empty, it depends on the distribution.
     type: str
     default: ""
   server:

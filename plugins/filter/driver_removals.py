@@ -8,7 +8,7 @@ DOCUMENTATION = r"""
 name: driver_removals
 author: muster contributors (@muster)
 version_added: 0.1.0
-short_description: Name the other packages that apt would remove along with the NVIDIA driver
+short_description: List the other packages that apt would remove along with the NVIDIA driver
 description:
   - Takes the output of C(apt-get --simulate) and returns the packages that would be removed but do not belong to the
     driver.

@@ -10,15 +10,15 @@ author: muster contributors (@muster)
 version_added: 0.1.0
 short_description: Add the nodes of a cluster to the text of /etc/hosts
 description:
-  - Puts a block with one line per node at the top, and removes the names of the nodes from all other lines, including
-    C(127.0.1.1). Everything else stays as it is.
-  - After that, every name of the cluster resolves to the C(node_address) of its node, also on the node itself.
+  - Adds a block with one line per node at the top, and removes the names of the nodes from all other lines, including
+    C(127.0.1.1). Everything else is kept.
+  - Every name of the cluster then resolves to the C(node_address) of its node, even on the node itself.
   - The names of the cluster are those of the inventory. A machine's own hostname appears in its own file only.
-  - Fails if the machine calls itself C(localhost) or by the name of another node.
+  - Fails if the machine's hostname is C(localhost) or the name of another node.
 positional: _input, nodes
 options:
   _input:
-    description: Current text of C(/etc/hosts). An empty text gives the block alone.
+    description: Current text of C(/etc/hosts). If empty, only the block is returned.
     type: str
     required: true
   nodes:
@@ -29,11 +29,11 @@ options:
     elements: dict
     required: true
   own:
-    description: Name of the node whose file it is. If empty, only the names of the inventory are added.
+    description: Name of the node to which the file belongs. If empty, only the names of the inventory are added.
     type: str
     default: ""
   hostname:
-    description: What C(uname -n) says on that node. It is added after all others.
+    description: Output of C(uname -n) on that node. This name is added after all others.
     type: str
     default: ""
 seealso:
@@ -42,7 +42,7 @@ seealso:
 """
 
 EXAMPLES = r"""
-- name: Show what /etc/hosts would be
+- name: Show the new text of /etc/hosts
   ansible.builtin.debug:
     msg: "{{ present | muster.training.etc_hosts(nodes, own='node0', hostname='psucgene4') }}"
   vars:

@@ -11,9 +11,9 @@ version_added: 0.1.0
 short_description: Read a hostfile of DeepSpeed or Open MPI, strictly
 description:
   - Reads lines of the form C(host slots=N), empty lines, and comments after C(#).
-  - Accepts only what DeepSpeed and Open MPI both read as intended. Fails with the number of each line that one of them
-    would refuse or silently read as something else, such as Windows line endings, text after the slots, C(slots=0),
-    user names, patterns, IPv6 addresses, or two hosts with the same short name.
+  - Accepts only lines that DeepSpeed and Open MPI both read as intended. Fails with the number of each line that one of
+    them would reject or silently misread, such as Windows line endings, text after the slots, C(slots=0), user names,
+    patterns, IPv6 addresses, or two hosts with the same short name.
 positional: _input
 options:
   _input:
@@ -26,7 +26,7 @@ seealso:
 """
 
 EXAMPLES = r"""
-- name: Check a hostfile written by hand
+- name: Check a handwritten hostfile
   ansible.builtin.debug:
     msg: "{{ lookup('ansible.builtin.file', 'hostfile') | muster.training.from_hostfile }}"
 """

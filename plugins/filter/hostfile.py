@@ -24,21 +24,22 @@ options:
     required: true
   format:
     description:
-      - V(deepspeed) for C(deepspeed --hostfile). Writes only what DeepSpeed and Open MPI read alike; anything else is
-        an error that names the hosts.
+      - V(deepspeed) for C(deepspeed --hostfile). Writes only lines that DeepSpeed and Open MPI read alike; anything
+        else is an error that names the hosts.
       - V(openmpi) for C(mpirun --hostfile) of Open MPI. Start it on the first node. Version 4 gives the first ranks to
         the host it runs on, wherever that host is listed.
       - V(mpich) for C(mpiexec -f) of MPICH and Intel MPI.
-      - V(etc_hosts) for lines of C(/etc/hosts), with the address, the name and, where the name has a domain, the short
-        name. A host whose name is an address gets no line. Slots are ignored and may be left out.
+      - V(etc_hosts) for lines of C(/etc/hosts), with the address, the name and, if the name has a domain, the short
+        name. A host whose name is an address gets no line. Slots are optional and ignored.
     type: str
     choices: [deepspeed, openmpi, mpich, etc_hosts]
     default: deepspeed
   use:
     description:
-      - How the launcher reaches the hosts. Names must resolve on the node that launches.
+      - Whether the launcher reaches the hosts by name or address. Names must resolve on the node that runs the
+        launcher.
       - IPv6 addresses cannot be listed, since hostfile parsers split them at the colons.
-      - Not used with O(format=etc_hosts), which has both.
+      - Not used with O(format=etc_hosts), which contains both.
     type: str
     choices: [name, address]
     default: name
@@ -50,7 +51,7 @@ seealso:
 """
 
 EXAMPLES = r"""
-- name: Write the hostfile of DeepSpeed on the node that launches
+- name: Write the hostfile of DeepSpeed on the node that runs the launcher
   ansible.builtin.copy:
     content: "{{ nodes | muster.training.hostfile }}"
     dest: /etc/deepspeed/hostfile
@@ -66,7 +67,7 @@ EXAMPLES = r"""
   vars:
     nodes: "{{ groups['training'] | muster.training.rank_table(hostvars) }}"
 
-- name: Let every node know its peers by name
+- name: Ensure every node resolves its peers by name
   ansible.builtin.blockinfile:
     path: /etc/hosts
     block: "{{ nodes | muster.training.hostfile('etc_hosts') }}"

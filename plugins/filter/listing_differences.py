@@ -8,10 +8,10 @@ DOCUMENTATION = r"""
 name: listing_differences
 author: muster contributors (@muster)
 version_added: 0.1.0
-short_description: Name the mounts whose contents differ between nodes
+short_description: List the mounts whose contents differ between nodes
 description:
-  - Compares what M(muster.training.data_mount) listed on several nodes. What most nodes see counts as right; in a tie,
-    what the first node sees.
+  - Compares the listings of M(muster.training.data_mount) on several nodes. The listing of most nodes counts as
+    correct; in a tie, that of the first node.
 positional: _input
 options:
   _input:

@@ -8,32 +8,32 @@ DOCUMENTATION = r"""
 name: outdated_files
 author: muster contributors (@muster)
 version_added: 0.1.0
-short_description: Choose the files that a node lacks or has otherwise
+short_description: Select the files that are missing or outdated on a node
 description:
-  - Compares files as M(muster.training.user_files) takes them with what M(muster.training.node_state) says of those on
-    a node, so that nothing is sent to a node that has them.
+  - Compares the desired files, in the format of M(muster.training.user_files), with those that
+    M(muster.training.node_state) read on a node, so that nothing is sent to a node that is up to date.
 positional: _input
 options:
   _input:
-    description: The wanted files, as O(muster.training.user_files#module:files).
+    description: The desired files, as in O(muster.training.user_files#module:files).
     type: list
     elements: dict
     required: true
   found:
-    description: The files on the node, as RV(muster.training.node_state#module:firewall.files).
+    description: The files on the node, as in RV(muster.training.node_state#module:firewall.files).
     type: dict
     required: true
 """
 
 EXAMPLES = r"""
-- name: Show which files are to be written
+- name: Show which files would be written
   ansible.builtin.debug:
-    msg: "{{ wanted | muster.training.outdated_files(found) | map(attribute='path') }}"
+    msg: "{{ desired | muster.training.outdated_files(present) | map(attribute='path') }}"
   vars:
-    wanted:
+    desired:
       - {path: /etc/muster/site, mode: "0644", content: "one\n"}
       - {path: /etc/ssh/ssh_known_hosts, mode: "0644", line: "@cert-authority node1 ours", mark: " ours"}
-    found:
+    present:
       /etc/muster/site:
         user: root
         mode: "0600"
@@ -42,7 +42,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 _value:
-  description: Those of the wanted files that the node lacks, or has with other content, another mode or another owner.
+  description: Those of the desired files that the node lacks, or has with different content, permissions or owner.
   type: list
   elements: dict
   sample: [{path: /etc/muster/site, mode: "0644", content: "one\n"}]

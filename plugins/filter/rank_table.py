@@ -10,8 +10,8 @@ author: muster contributors (@muster)
 version_added: 0.1.0
 short_description: Put the hosts of a group in rank order
 description:
-  - Checks the hosts of a cluster, orders them and numbers them, as everything else in this collection does.
-  - Reports all problems at once, each with what was found, on which host, and what to do.
+  - Checks the hosts of a cluster, orders them and numbers them, in the same way as the rest of this collection.
+  - Reports all problems at once, each with the cause, the host and the remedy.
 positional: _input, hostvars
 options:
   _input:
@@ -23,7 +23,7 @@ options:
     elements: raw
     required: true
   hostvars:
-    description: Variables of all hosts, by name. Required if names are given.
+    description: Variables of all hosts, by name. Required if O(_input) contains names.
     type: dict
   default_slots:
     description:
@@ -43,7 +43,7 @@ options:
     choices: [inventory, name]
     default: inventory
   rank0:
-    description: Name of the host to put first, regardless of the order of the others.
+    description: Name of the host that gets rank 0, whatever its position. The others keep their order.
     type: str
 seealso:
   - plugin: muster.training.ranks
@@ -74,13 +74,13 @@ _value:
       description: Name of the host.
       type: str
     address:
-      description: Address among the nodes, in its canonical form.
+      description: Address at which the other nodes reach it, in its canonical form.
       type: str
     slots:
       description: Number of processes on this node.
       type: int
     node_rank:
-      description: Number of the node, from 0.
+      description: Rank of the node, from 0.
       type: int
     first_rank:
       description: Global rank of the first process on this node.

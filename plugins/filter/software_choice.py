@@ -10,9 +10,9 @@ author: muster contributors (@muster)
 version_added: 0.1.0
 short_description: Choose matching versions of Python, torch, CUDA and flash-attention
 description:
-  - Chooses the newest torch that the nodes can run, given their Pythons, NVIDIA drivers, GPUs and C libraries, with the
-    matching Python and CUDA build.
-  - What you set is kept and only checked. If it cannot work, C(refusal) says why and what would fit.
+  - Chooses the newest release of torch that the nodes can run, given their Python versions, NVIDIA drivers, GPUs and C
+    libraries, with the matching Python and CUDA build.
+  - Explicit choices are kept and only checked. If they cannot work, C(refusal) has the reason and a working choice.
 positional: _input
 options:
   _input:
@@ -21,19 +21,20 @@ options:
     type: dict
     required: true
   version:
-    description: Release of torch, or V(auto).
+    description: Release of torch, or V(auto) for the newest that the nodes can run.
     type: str
     default: auto
   cuda:
     description:
       - CUDA version, such as V(12.4), or V(cpu).
-      - V(auto) takes the newest that all drivers run and that has kernels for all GPUs, or V(cpu) if no node has a GPU.
+      - V(auto) selects the newest version that all drivers support and that has kernels for all GPUs, or V(cpu) if no
+        node has a GPU.
     type: str
     default: auto
   python:
     description:
       - Name, path or version of an interpreter.
-      - V(auto) takes the nodes' own, or one that O(manager) provides if that one is too old or too new.
+      - V(auto) selects the nodes' own interpreter, or one that O(manager) provides if that is too old or too new.
     type: str
     default: auto
   manager:
@@ -46,7 +47,9 @@ options:
     type: str
     default: /opt/muster
   flash_attention:
-    description: Release of flash-attention that must have a wheel, V(auto) for any, empty for none.
+    description:
+      - Release of flash-attention for which a wheel must exist. V(auto) means any release, empty means that it is not
+        required.
     type: str
     default: ""
   packages:
@@ -74,8 +77,8 @@ RETURN = r"""
 _value:
   description:
     - The name of the interpreter (C(python)), the release of torch (C(version)), the name of its index (C(build)), its
-      C(cuda), empty for the CPU, the C(requirements) in pip's format, the release of C(flash_attention), and the
-      C(reasons), one line each.
+      CUDA version (C(cuda)), empty for the CPU, the C(requirements) in pip's format, the release of C(flash_attention),
+      and the C(reasons), one line each.
     - If nothing fits, only the C(refusal), which is empty otherwise.
   type: dict
   sample:

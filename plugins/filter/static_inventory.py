@@ -8,13 +8,13 @@ DOCUMENTATION = r"""
 name: static_inventory
 author: muster contributors (@muster)
 version_added: 0.1.0
-short_description: Make an inventory from a hostfile or a list of addresses
+short_description: Create an inventory from a hostfile or a list of addresses
 description:
   - Reads the hostfiles of DeepSpeed and Open MPI (C(host slots=N)), of MPICH (C(host:N)), and lists of hosts without
-    slots, with comments after C(#), as found in guides. A single line C(localhost slots=2) means this machine.
+    slots. Comments start with C(#). A single line C(localhost slots=2) means this machine.
   - Returns the text of an inventory with the group C(training), to be used together with one of
-    P(muster.training.ranks#inventory). Names are resolved here; an address that is not found is left for you to fill
-    in.
+    P(muster.training.ranks#inventory). Names are resolved on the controller; you must add addresses that cannot be
+    resolved.
   - Fails with the number of each line that cannot be read.
 positional: _input
 options:
@@ -23,7 +23,7 @@ options:
     type: raw
     required: true
   source:
-    description: Origin of the machines, as noted in the inventory.
+    description: Origin of the machines, which is written to the inventory as a comment.
     type: str
     default: -e machines
 seealso:

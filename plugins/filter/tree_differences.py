@@ -8,10 +8,10 @@ DOCUMENTATION = r"""
 name: tree_differences
 author: muster contributors (@muster)
 version_added: 0.1.0
-short_description: Name the files that differ between the nodes' working trees
+short_description: List the files that differ between the nodes' working trees
 description:
-  - Compares the hashes of files on several nodes. The content that most nodes have counts as right; in a tie, that of
-    the first node.
+  - Compares the hashes of files on several nodes. The content on most nodes counts as correct; in a tie, that of the
+    first node.
 positional: _input
 options:
   _input:
@@ -19,7 +19,7 @@ options:
     type: dict
     required: true
   most:
-    description: Maximum number of lines. The last one counts the rest.
+    description: Maximum number of lines. If there are more files, the last line counts the remaining ones.
     type: int
     default: 50
 """

@@ -11,39 +11,39 @@ short_description: Use the machines of a Paperspace account as nodes of a traini
 version_added: 0.1.0
 author: muster contributors (@muster)
 description:
-  - Asks the Paperspace API (version 1) for the machines of an account and puts those selected by the options into the
-    group C(training), as C(ansible-playbook muster.training.site) and C(... muster.training.launch) expect.
+  - Queries the Paperspace API (version 1) for the machines of an account and adds those selected by the options to the
+    group C(training), as the playbooks C(muster.training.site) and C(muster.training.launch) expect.
   - The inventory file is a YAML file whose name ends with C(paperspace.yml) or C(paperspace.yaml). The C(plugin) line
-    alone is enough if all machines of the account that are on belong to the cluster.
-  - All pages of the answer are read before the first host is added. If anything fails, there are no hosts at all, and
-    one line says what failed and what to do. Ansible itself carries on after such a failure and exits successfully,
-    unless C(any_unparsed_is_failed = true) is set in the section C([inventory]) of C(ansible.cfg).
-  - Nothing is changed at Paperspace. Machines that are off are left alone and left out (O(states)).
+    alone is enough if all running machines of the account belong to the cluster.
+  - All pages of the response are read before the first host is added. On a failure, no hosts are added, and a one-line
+    message names the cause and the remedy. Ansible itself continues after such a failure and exits successfully, unless
+    C(any_unparsed_is_failed = true) is set in the section C([inventory]) of C(ansible.cfg).
+  - Nothing is changed at Paperspace. Machines that are off are omitted by default; see O(states).
 notes:
   - "Host variables that other parts of this collection read: C(node_address) (the private address), C(node_slots) (the
-    number of GPUs; 1 for a machine without one, which then runs one process on its CPU) and C(node_rank) (0, 1, 2 ...
-    by time of creation, then by id)."
+    number of GPUs; 1 for a machine without GPUs, which then runs one process on its CPU) and C(node_rank) (0, 1, 2 ...
+    by creation time, then by ID)."
   - "Further host variables: C(ansible_host), C(ansible_user), C(paperspace_id), C(paperspace_name),
     C(paperspace_state), C(paperspace_machine_type), C(paperspace_gpu_count), C(paperspace_gpu_model),
     C(paperspace_gpu_memory) (bytes), C(paperspace_region) (C(ny2), C(ca1), C(ams1)), C(paperspace_region_name) (as
-    given by the API), C(paperspace_network_id), C(paperspace_network_name) (none for Paperspace's shared default
+    returned by the API), C(paperspace_network_id), C(paperspace_network_name) (V(null) for Paperspace's shared default
     network), C(paperspace_private_ip), C(paperspace_public_ip), C(paperspace_public_ip_type), C(paperspace_os),
     C(paperspace_agent_type), C(paperspace_cpus), C(paperspace_ram), C(paperspace_storage_total),
     C(paperspace_storage_used) (bytes), C(paperspace_auto_shutdown_enabled), C(paperspace_auto_shutdown_timeout)
     (hours), C(paperspace_usage_rate), C(paperspace_storage_rate) (US dollars per hour), C(paperspace_created)."
   - "C(node_price_per_hour) is the cost of a machine per hour while it is on, in US dollars. It is the sum of the two
-    rates, or the first alone if the API does not give the second. That the second is also per hour is not documented,
-    but inferred from its size."
-  - What the API returns is treated as data, never as a template. Control characters become spaces, and strings longer
-    than 255 characters are shortened.
-  - A host gets the machine's name. Names that are not unique at Paperspace, that contain characters other than letters,
-    digits, C(.), C(_) and C(-), or that Ansible would take for something else (C(localhost), C(all), C(training)) are
-    made valid and get the machine's id appended, for example C(gpu-node-psucgene4).
+    rates, or the first alone if the API does not return the second. That the second is also per hour is inferred from
+    its size, not documented."
+  - What the API returns is treated as data, never as a template. Control characters are replaced with spaces, and
+    strings are truncated to 255 characters.
+  - A host is named after its machine. Names that are not unique at Paperspace, that contain characters other than
+    letters, digits, C(.), C(_) and C(-), or that have another meaning in Ansible (C(localhost), C(all), C(training))
+    are sanitized and get the machine's ID appended, for example C(gpu-node-psucgene4).
   - C(node_rank) changes when a machine is added, removed or switched off, so that the ranks have no gaps.
-  - Machines in different regions or private networks cannot reach each other. If the options select such machines, this
-    is an error that names them.
-  - The dynamic public address of a machine changes whenever it is started. With a cache, use C(--flush-cache) after a
-    machine was started, created or removed.
+  - Machines in different regions or private networks cannot reach each other. If the options select such machines, the
+    plugin fails and names them.
+  - The dynamic public address of a machine changes with each start. With a cache, use C(--flush-cache) after starting,
+    creating or removing a machine.
 seealso:
   - plugin: muster.training.ranks
     plugin_type: inventory
@@ -55,74 +55,74 @@ extends_documentation_fragment:
   - inventory_cache
 options:
   plugin:
-    description: Marks the file as one for this plugin.
+    description: Token that selects this plugin.
     type: str
     required: true
     choices: [muster.training.paperspace]
   api_key:
     description:
       - API key of the team that owns the machines. Create keys at U(https://console.paperspace.com/settings/apikeys).
-      - Best left out of the file. The key is then taken from the environment variable E(PAPERSPACE_API_KEY), else from
-        C(~/.paperspace/credentials.toml), which C(pspace login) writes (the key of the team that C(pspace config set
-        team) chose), else from C(~/.paperspace/config.json) of the old command-line tool.
+      - Preferably omitted. The key is then read from E(PAPERSPACE_API_KEY), otherwise from
+        C(~/.paperspace/credentials.toml), which C(pspace login) writes (the key of the team selected by C(pspace config
+        set team)), otherwise from C(~/.paperspace/config.json) of the old command-line tool.
       - May be a template, for example a lookup, or a value encrypted by Ansible Vault.
-      - The key is sent to O(api_url) only, and appears in no message, log or cache.
+      - The key is sent only to O(api_url), and never appears in messages, logs or caches.
     # No `env` here: ansible-config dump would print the key.
     type: str
   api_url:
-    description: Address of the API. C(http://) is accepted for this machine only (C(localhost)), for tests.
+    description: Base URL of the API. C(http://) is accepted only for C(localhost), for tests.
     type: str
     default: https://api.paperspace.com/v1
     env:
       - name: PAPERSPACE_API_URL
   region:
     description:
-      - Only machines of this region, by code or full name. V(ny2), V(NY2) and V(East Coast (NY2\)) are the same.
-      - Every region by default, but the selected machines must all be in one.
+      - Select machines of this region, by code or full name. V(ny2), V(NY2) and V(East Coast (NY2\)) are equivalent.
+      - Defaults to all regions, but the selected machines must all be in the same one.
     type: str
   private_network:
     description:
-      - Only machines of this private network, by its name or id.
-      - Every network by default, but the selected machines must all be in one.
+      - Select machines of this private network, by name or ID.
+      - Defaults to all networks, but the selected machines must all be in the same one.
     type: str
   cluster:
     description:
-      - Only the machines of this cluster, made by M(muster.training.paperspace_cluster). These are named
+      - Select the machines of this cluster, created by M(muster.training.paperspace_cluster). These are named
         C(CLUSTER-NUMBER) and are in the private network C(muster-CLUSTER).
-      - A cluster that does not exist yet has no machines, which is a warning, not an error.
+      - If the cluster does not exist yet, the plugin only warns.
     type: str
   drive_path:
     description:
-      - With O(cluster), where the role C(cifs_share) mounts the cluster's network drive on the nodes, if it has one.
-        The group C(training) then gets the variables C(cifs_share_mounts), C(cifs_share_username) and
-        C(cifs_share_password), which asks the API for the password when it is needed
+      - With O(cluster), the directory on the nodes where the role C(cifs_share) mounts the cluster's network drive, if
+        it has one. The group C(training) then gets the variables C(cifs_share_mounts), C(cifs_share_username) and
+        C(cifs_share_password), which queries the API for the password when needed
         (P(muster.training.paperspace_drive_password#lookup)). Values in C(group_vars) take precedence.
-      - If empty, the drive is left alone.
+      - If empty, the drive is ignored.
     type: str
     default: /mnt/training-data
   machine_types:
     description:
-      - Only machines of these types, for example V(A100-80Gx8). Case does not matter.
-      - Every type by default.
+      - Select machines of these types, for example V(A100-80Gx8). Not case-sensitive.
+      - If empty, defaults to all types.
     type: list
     elements: str
     default: []
   names:
     description:
-      - Only machines whose name matches one of these patterns. V(*) stands for any text, V(?) for one character,
-        V([12]) for one of these characters. Every name by default.
+      - Select machines whose name matches one of these patterns. V(*) matches any text, V(?) one character, V([12]) one
+        of these characters. If empty, defaults to all names.
     type: list
     elements: str
     default: []
   query:
     description:
-      - Only machines that this JMESPath query (U(https://jmespath.org)) returns. It is applied to the list of machines
-        selected by the options above, as the API describes them, and must return machines or their ids.
+      - Select the machines that this JMESPath query (U(https://jmespath.org)) returns. It is applied to the list of
+        machines selected by the options above, in the format of the API, and must return machines or their IDs.
       - Needs the Python library C(jmespath) on the controller.
     type: str
   states:
     description:
-      - Only machines in one of these states. V(ready) is on and usable; V(serviceready) is nearly so.
+      - Select machines in one of these states. V(ready) is on and usable; V(serviceready) is almost usable.
       - An empty list selects machines in every state, most of which cannot be reached.
     type: list
     elements: str
@@ -130,41 +130,42 @@ options:
     default: [ready]
   connect_with:
     description:
-      - Which address Ansible connects to. The nodes always use the private one among themselves.
-      - V(private) needs a route from here into the private network, for example a VPN or a jump host.
-      - A machine without the chosen address is an error that names it.
+      - Address to which Ansible connects. The nodes always use the private one among themselves.
+      - V(private) needs a route from the controller into the private network, for example a VPN or a jump host.
+      - The plugin fails if a machine does not have the selected address, and names it.
     type: str
     choices: [public, private]
     default: public
   user:
     description:
       - User to log in as. All of Paperspace's templates use V(paperspace).
-      - Empty leaves the choice to Ansible.
+      - If empty, C(ansible_user) is not set.
     type: str
     default: paperspace
   hostnames:
     description:
-      - What a host is named after. The first of these that a machine has is used; the id is always the last resort.
+      - Sources of a host's name, in order of preference. The first that a machine has is used; the ID is always the
+        last resort.
     type: list
     elements: str
     choices: [name, id, private_ip, public_ip]
     default: [name]
   timeout:
-    description: Seconds that one request may take.
+    description: Timeout of a request, in seconds.
     type: float
     default: 30
   retries:
     description:
-      - Number of retries after a temporary failure (connection, timeout, HTTP 429 and 5xx), with waits of 1, 2, 4 ...
-        seconds, or what the API asks for in C(Retry-After), up to 60 seconds. V(0) disables retries.
+      - Number of retries after a temporary failure (connection, timeout, HTTP 429 and 5xx), after 1, 2, 4 ... seconds,
+        or the time in C(Retry-After), up to 60 seconds. V(0) disables retries.
     type: int
     default: 4
 """
 
 EXAMPLES = r"""
-# The whole file paperspace.yml, for an account that has one cluster. The key is in PAPERSPACE_API_KEY.
+# A complete paperspace.yml for an account with one cluster. The key is in PAPERSPACE_API_KEY.
 #
-#   ansible-inventory -i paperspace.yml --graph --vars     shows what comes out
+#   ansible-inventory -i paperspace.yml --graph --vars     shows the resulting hosts
 #   ansible-playbook muster.training.site -i paperspace.yml
 plugin: muster.training.paperspace
 ---
@@ -175,7 +176,7 @@ private_network: my-team-net
 machine_types: [A6000x2, A6000x4]
 names: ["bert-*"]
 ---
-# The cluster that `ansible-playbook muster.training.provision -e cluster=bert` makes, whatever else the account has.
+# Only the cluster that `ansible-playbook muster.training.provision -e cluster=bert` creates.
 plugin: muster.training.paperspace
 cluster: bert
 ---
@@ -183,7 +184,7 @@ cluster: bert
 plugin: muster.training.paperspace
 query: "[?usageRate < `4` && !contains(name, 'old') && !contains(name, 'test')]"
 ---
-# Queried at most every ten minutes; a program reads the key.
+# Queried at most every ten minutes; the key is read from a program.
 plugin: muster.training.paperspace
 api_key: "{{ lookup('ansible.builtin.pipe', 'pass show paperspace') }}"
 cache: true

@@ -11,23 +11,22 @@ version_added: 0.1.0
 short_description: Put the hosts of a group in rank order
 description:
   - Gives each host of a group C(node_rank) (0, 1, 2 ...), C(node_address) (its address among the nodes) and, if known,
-    C(node_slots) (processes to start on it). This collection reads nothing else of an inventory.
-  - Adds no hosts. It works on the hosts found by the sources before it, as P(ansible.builtin.constructed#inventory)
+    C(node_slots) (processes to start on it). This collection reads no other variables of an inventory.
+  - Adds no hosts. It works on the hosts of the preceding inventory sources, as P(ansible.builtin.constructed#inventory)
     does, so it must come after them, as in C(-i aws_ec2.yml -i ranks.yml). Sources in one directory are read in the
     order of their names.
-  - The name of the file must end with C(ranks.yml) or C(ranks.yaml).
-  - The whole group is checked. Anything that would keep a run from starting, such as two hosts with the same address or
-    a loopback address, is an error that names the hosts.
-  - If the sources before it were read and contain no hosts, for example before cloud machines are created, there is
-    nothing to order, and that is not an error.
-  - If C(node_slots) is set neither here nor by hand, slots are counted on the machine.
+  - The file name must end with C(ranks.yml) or C(ranks.yaml).
+  - The whole group is checked. Anything that would prevent a run from starting, such as a duplicate or loopback
+    address, is an error that names the hosts.
+  - It is not an error if the preceding sources contain no hosts, for example before cloud machines are created.
+  - If C(node_slots) is set neither here nor elsewhere in the inventory, slots are counted on the machine.
 notes:
   - Variables of C(group_vars) and C(host_vars) next to the inventory can be used in the expressions.
   - A failing inventory is only a warning in Ansible unless C(any_unparsed_is_failed) is true in the section
     C([inventory]) of C(ansible.cfg).
 options:
   plugin:
-    description: Marks the file as one for this plugin.
+    description: Token that selects this plugin.
     type: str
     required: true
     choices: [muster.training.ranks]
@@ -38,33 +37,33 @@ options:
   address:
     description:
       - Jinja expression for the (private) address at which the nodes reach each other.
-      - It must give an IP address.
-      - By default C(node_address) of the host, else C(ansible_host), else the name of the host.
+      - It must evaluate to an IP address.
+      - Defaults to C(node_address) of the host, otherwise C(ansible_host), otherwise the name of the host.
     type: str
     default: node_address | default(ansible_host) | default(inventory_hostname)
   slots:
     description:
       - Jinja expression for the number of processes to start on the host, one per GPU.
-      - If it gives none, or a variable in it is undefined, C(node_slots) is left alone.
+      - If it evaluates to none, or a variable in it is undefined, C(node_slots) is not changed.
     type: str
     default: node_slots | default(none)
   rank:
     description:
       - Jinja expression for the position of the host in the group, from 0.
-      - It must give a number for all hosts of the group, or none for all, in which case O(order) decides.
-      - By default, a host keeps its C(node_rank).
+      - It must evaluate to a number for all hosts of the group, or to none for all, in which case O(order) applies.
+      - Defaults to the host's C(node_rank).
     type: str
     default: node_rank | default(none)
   order:
     description:
-      - Order of the hosts if O(rank) gives none.
+      - Order of the hosts if O(rank) evaluates to none.
       - V(inventory) keeps the order of the inventory. V(name) sorts by name, C(node2) before C(node10).
     type: str
     choices: [inventory, name]
     default: inventory
   rank0:
     description:
-      - Name of the host that gets rank 0 in any case. The others keep their order and are numbered after it.
+      - Name of the host that gets rank 0, whatever its position. The others keep their order and are numbered after it.
     type: str
   strict:
     description: Treat an undefined variable in O(slots) or O(rank) as an error.
@@ -74,7 +73,7 @@ options:
 
 EXAMPLES = r"""
 ---
-# ranks.yml: hosts in the order of the inventory, which has node_address or ansible_host for each
+# ranks.yml: hosts in the order of the inventory, each with node_address or ansible_host
 plugin: muster.training.ranks
 
 ---

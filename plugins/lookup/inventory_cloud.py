@@ -8,16 +8,16 @@ DOCUMENTATION = r"""
 name: inventory_cloud
 author: muster contributors (@muster)
 version_added: 0.1.0
-short_description: Tell which cloud the machines of the inventory come from
+short_description: Determine the provider of the inventory's machines
 description:
-  - Reads the files given with C(-i) or by C(inventory) in C(ansible.cfg), including those in directories, and tells
-    whether one is a source for C(amazon.aws.aws_ec2) or for P(muster.training.paperspace#inventory).
-  - If there is neither, the answer is Paperspace. If there are both, it fails, since machines would be created at one
-    of them by chance.
+  - Reads the files given with C(-i) or by C(inventory) in C(ansible.cfg), including those in directories, and
+    determines whether one is a source for C(amazon.aws.aws_ec2) or for P(muster.training.paperspace#inventory).
+  - If there is neither, defaults to Paperspace. Fails if there are both, since the provider at which to create machines
+    would be ambiguous.
 """
 
 EXAMPLES = r"""
-- name: Show the cloud of the inventory, and its region
+- name: Show the provider of the inventory, and its region
   ansible.builtin.debug:
     msg: "{{ lookup('muster.training.inventory_cloud') }}"
 """
@@ -26,7 +26,7 @@ RETURN = r"""
 _value:
   description:
     - One dictionary with C(cloud) (V(ec2) or V(paperspace)) and C(region) (of EC2, if the source names exactly one,
-      else empty).
+      otherwise empty).
   type: list
   elements: dict
   sample: [{cloud: ec2, region: us-east-1}]

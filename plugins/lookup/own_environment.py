@@ -8,27 +8,27 @@ DOCUMENTATION = r"""
 name: own_environment
 author: muster contributors (@muster)
 version_added: 0.1.0
-short_description: Take variables from this machine's environment by name or pattern
+short_description: Read variables of the controller's environment by name or pattern
 description:
-  - Returns the variables of C(ansible-playbook)'s environment whose names match, and no others, as one dictionary.
+  - Returns the variables of C(ansible-playbook)'s environment whose names match, as one dictionary.
   - A name that is not set is an error, unless O(missing=ignore). A pattern may match nothing.
 options:
   _terms:
     description:
       - Names, such as V(HF_TOKEN), and patterns with C(*) and C(?), such as V(WANDB_*).
-      - Each may also be a list of these, or a string separated by commas or spaces, as C(-e) gives it.
+      - Each may also be a list of these, or a string separated by commas or spaces, as set with C(-e).
     type: list
     elements: raw
     required: true
   missing:
-    description: What to do if a name is not set. V(ignore) leaves it out.
+    description: Reaction to a name that is not set. V(error) fails. V(ignore) omits the variable.
     type: str
     choices: [error, ignore]
     default: error
 """
 
 EXAMPLES = r"""
-- name: Show which variables a job would get from here
+- name: Show which variables a job would get from the controller
   ansible.builtin.debug:
     msg: "{{ lookup('muster.training.own_environment', 'HOME', 'WANDB_*') | list }}"
 """

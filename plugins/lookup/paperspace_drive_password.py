@@ -8,10 +8,10 @@ DOCUMENTATION = r"""
 name: paperspace_drive_password
 author: muster contributors (@muster)
 version_added: 0.1.0
-short_description: Ask Paperspace for the password of a network drive
+short_description: Read the password of a Paperspace network drive
 description:
-  - Asks the Paperspace API for the password of a network drive on each lookup, so that it need not be written down and
-    appears in no inventory listing.
+  - Queries the Paperspace API for the password of a network drive on each lookup, so that it does not need to be stored
+    and does not appear in inventory listings.
   - P(muster.training.paperspace#inventory) sets C(cifs_share_password) to this lookup if its cluster has a drive.
   - Use it only where a secret is expected, such as in an option that is not logged.
 options:
@@ -22,17 +22,17 @@ options:
     required: true
   api_key:
     description:
-      - API key of the team. Best left out; it is then taken from E(PAPERSPACE_API_KEY) or from the files that
-        P(muster.training.paperspace#inventory) reads.
+      - API key of the team. If omitted, which is preferred, it is read from E(PAPERSPACE_API_KEY) or from the files
+        that P(muster.training.paperspace#inventory) reads.
     type: str
   api_url:
-    description: Address of the API.
+    description: Base URL of the API.
     type: str
     default: https://api.paperspace.com/v1
     env:
       - name: PAPERSPACE_API_URL
   timeout:
-    description: Seconds that one request may take.
+    description: Timeout of a request, in seconds.
     type: float
     default: 30
   retries:
@@ -45,7 +45,7 @@ seealso:
 """
 
 EXAMPLES = r"""
-# In group_vars/training.yml, for a drive that was made by hand:
+# In group_vars/training.yml, for a drive that was created manually:
 #
 #   cifs_share_username: sdvkpg3v2v
 #   cifs_share_password: "{{ lookup('muster.training.paperspace_drive_password', 'RJFHxSmO7U03') }}"
@@ -61,7 +61,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 _value:
-  description: The password of each drive, empty if it has none.
+  description: The password of each drive. Empty if it has none.
   type: list
   elements: str
 """

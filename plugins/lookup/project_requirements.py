@@ -10,12 +10,12 @@ author: muster contributors (@muster)
 version_added: 0.1.0
 short_description: Read the requirements that a project declares
 description:
-  - Reads C(requirements.txt) in a directory on this machine, with the files it includes, else the C(dependencies) in
-    C(pyproject.toml).
+  - Reads C(requirements.txt) in a directory on the controller, with the files it includes, or if it is missing, the
+    C(dependencies) in C(pyproject.toml).
   - A line that refers to the project itself, such as C(-e .), stands for these dependencies.
 options:
   _terms:
-    description: Directories of projects. If empty, nothing is required.
+    description: Directories of projects. An empty name means no requirements.
     type: list
     elements: str
     required: true
@@ -30,8 +30,8 @@ EXAMPLES = r"""
 RETURN = r"""
 _value:
   description:
-    - For each directory, its C(file) with the requirements, the C(texts) of the files for pip, the C(main) one of them,
-      and a C(digest). Empty if nothing is required.
+    - For each directory, the C(file) that declares the requirements, the C(texts) of the requirements files for pip,
+      the name of the C(main) one, and a C(digest). Empty if there are no requirements.
   type: list
   elements: dict
   sample:

@@ -9,14 +9,15 @@ DOCUMENTATION = r"""
 module: benchmark
 author: muster contributors (@muster)
 version_added: 0.1.0
-short_description: Plan the measurements of a benchmark and judge the results
+short_description: Plan the measurements of a benchmark and evaluate the results
 description:
-  - O(state=planned) returns what the job of the role P(muster.training.benchmark#role) is to measure, and rejects what
-    is impossible.
-  - O(state=suspected) returns what looks slow in a benchmark, so that it can be measured again on its own.
+  - O(state=planned) returns what the job of the role P(muster.training.benchmark#role) must measure, and rejects
+    impossible requests.
+  - O(state=suspected) returns the GPUs, nodes and links that look slow, so that they can be measured again in
+    isolation.
   - O(state=judged) names slow GPUs, nodes and links, shows all figures next to the expected ones, compares them with an
-    earlier benchmark, and writes C(benchmark.json) into the record. Only what was measured again on its own is called
-    slow.
+    earlier benchmark, and writes C(benchmark.json) into the record. Only a result confirmed by the second measurement
+    counts as slow.
   - Connects to nothing.
 extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
@@ -36,7 +37,7 @@ options:
     default: []
   seconds:
     description:
-      - Total seconds for all phases of the first pass, from 5 to 400.
+      - Duration of all phases of the first pass together, in seconds, from 5 to 400.
       - The second pass gets a quarter of it.
     type: float
     default: 300.0
@@ -48,36 +49,37 @@ options:
   largest:
     description:
       - Size in bytes of the largest buffer of a collective.
-      - V(0) means 1 GiB or an eighth of a GPU's free memory; 64 MiB without GPUs.
+      - V(0) means 1 GiB or an eighth of a GPU's free memory, or 64 MiB without GPUs.
     type: int
     default: 0
   run_id:
     description:
       - With O(state=suspected) and O(state=judged), the run that took the measurements.
-      - With O(state=planned), the name it will have. If empty, one is made from the time. Fails if there is a run of
-        this name, unless it is an interrupted benchmark of the same nodes.
+      - With O(state=planned), the name of the new run. If empty, a name is generated from the time. Fails if a run of
+        this name exists, unless it is an interrupted benchmark of the same nodes.
     type: str
     default: ""
   again_run_id:
-    description: The run that measured the suspects again. If empty, there was none.
+    description: The run of the second measurement. Empty means that there was none.
     type: str
     default: ""
   baseline:
-    description: Earlier benchmark to compare with; the beginning of its name is enough. If empty, none.
+    description: Earlier benchmark to compare with; a unique prefix of its name is enough. Empty means none.
     type: str
     default: ""
   network_gbps:
     description:
-      - Combined bandwidth of all network cards of a node in one direction, in Gb/s. If omitted, the nodes are asked.
+      - Combined bandwidth of all network cards of a node in one direction, in Gb/s. If omitted, it is read from the
+        nodes.
     type: float
   fail_on_slow:
-    description: Fail if there is a problem.
+    description: Fail if there is a finding of severity V(problem).
     type: bool
     default: false
   directory:
     description:
       - Directory of the records on the controller.
-      - If empty, the C(launch_runs_directory) of the first host of O(group), else C(runs).
+      - If empty, defaults to C(launch_runs_directory) of the first host of O(group), otherwise C(runs).
     type: path
     default: ""
   group:
@@ -96,7 +98,7 @@ EXAMPLES = r"""
   register: plan
   run_once: true
 
-- name: Judge what was measured, beside last month's
+- name: Evaluate the measurements and compare them with last month's
   muster.training.benchmark:
     state: judged
     run_id: benchmark-20261125
@@ -106,7 +108,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 work:
-  description: What the job is to measure, as JSON. Empty if nothing is suspected.
+  description: What the job must measure, as JSON. Empty if nothing looks slow.
   returned: O(state=planned) or O(state=suspected)
   type: str
   sample: '{"seconds": {"matmul": 45.0}, "rounds": [[[0, 1]]]}'
@@ -116,13 +118,12 @@ run_id:
   type: str
   sample: benchmark-20261125-094640
 begun:
-  description: Whether such a run already exists that was interrupted or is no longer watched.
+  description: Whether this run already exists, interrupted or no longer watched.
   returned: O(state=planned) or O(state=suspected)
   type: bool
 findings:
   description:
-    - What is worth knowing, with C(id), C(severity) (V(problem) or V(hint)), C(about), C(found), C(remedy) and
-      C(numbers).
+    - The findings, each with C(id), C(severity) (V(problem) or V(hint)), C(about), C(found), C(remedy) and C(numbers).
   returned: O(state=judged)
   type: list
   elements: dict

@@ -13,9 +13,9 @@ short_description: Copy an S3 bucket to another region
 description:
   - Creates a bucket in the region and has S3 copy all objects into it, in parallel. No object passes through the
     machine that runs Ansible. Metadata, tags and storage classes are kept.
-  - Run again after an interruption, it continues where it stopped. Objects already there with the same size and
-    checksum are skipped.
-  - Finally verifies that the number, sizes and checksums of all objects are the same.
+  - Run again after an interruption, it continues where it stopped. Objects that exist in the target with the same size
+    and checksum are skipped.
+  - Finally verifies that the number, sizes and checksums of the objects match.
   - The source is never changed, and nothing is deleted. Only current versions of objects are copied, without
     access control lists.
   - In check mode, shows the number of objects, bytes and requests, and the price, and copies nothing.
@@ -45,8 +45,8 @@ options:
     default: ""
   access_key_id:
     description: >-
-      Access key. If empty, boto3 looks for credentials itself, as in C(AWS_ACCESS_KEY_ID), C(AWS_PROFILE) and
-      C(~/.aws). They must allow reading the source and writing to the target.
+      Access key. If empty, boto3 searches its usual sources, such as E(AWS_ACCESS_KEY_ID), E(AWS_PROFILE) and
+      C(~/.aws). The credentials must allow reading the source and writing to the target.
     type: str
     default: ""
   secret_access_key:
@@ -59,8 +59,8 @@ options:
     default: ""
   replace:
     description: >-
-      Overwrite objects in the target whose content differs from the source's. Otherwise they are named, and nothing is
-      copied.
+      Overwrite objects in the target whose content differs from the source's. Otherwise the module fails, names them
+      and copies nothing.
     type: bool
     default: false
   workers:
@@ -69,14 +69,14 @@ options:
     default: 16
   price_per_gb:
     description: >-
-      Price of 10^9 bytes from region to region, in USD. The default is that of most pairs of regions in the United
-      States and Europe in January 2026, according to U(https://repost.aws/articles/ARjzluyMS8RbeOOK4MGXRG6Q/). Look up
-      your regions at U(https://aws.amazon.com/s3/pricing/). Transfer within a region is free.
+      Price of transferring 10^9 bytes between regions, in USD. The default applies to most pairs of regions in the
+      United States and Europe in January 2026, according to U(https://repost.aws/articles/ARjzluyMS8RbeOOK4MGXRG6Q/).
+      Look up your regions at U(https://aws.amazon.com/s3/pricing/). Transfer within a region is free.
     type: float
     default: 0.02
   price_per_1000_requests:
     description: >-
-      Price of 1000 copy or list requests, in USD. The default is that of the Standard class in us-east-1, according to
+      Price of 1000 copy or list requests, in USD. The default applies to the Standard class in us-east-1, according to
       U(https://aws.amazon.com/s3/pricing/).
     type: float
     default: 0.005

@@ -26,7 +26,7 @@ extends_documentation_fragment:
 options:
   nodes:
     description:
-      - The nodes in rank order, as RV(muster.training.choose_nodes#module:nodes) gives them.
+      - The nodes in rank order, as RV(muster.training.choose_nodes#module:nodes) returns them.
     type: list
     elements: dict
     required: true
@@ -38,17 +38,19 @@ options:
     default: {}
   names:
     description:
-      - Require that each node resolves every node by name, and its own name not to loopback. Runs that
+      - Require that each node resolves the names of all nodes, and its own name not to a loopback address. Runs that
         M(muster.training.launch_plan) plans for torchrun do not need names.
     type: bool
     default: true
   json_file:
-    description: File on the controller to which the nodes and the return values are written as JSON.
+    description:
+      - File on the controller to which the nodes and the return values are written as JSON. If omitted, no file is
+        written.
     type: path
   jmespath:
     description:
-      - JMESPath query on the content of O(json_file). Its result is shown as JSON instead of the table, and written
-        there instead of everything.
+      - JMESPath query on the content of O(json_file). Its result replaces the table on the terminal and the content of
+        the file, both as JSON. Empty means no query.
     type: str
     default: ""
 seealso:
@@ -61,7 +63,7 @@ EXAMPLES = r"""
 - name: Check the cluster
   muster.training.check_cluster:
     nodes: "{{ chosen.nodes }}"
-    facts_from: read
+    facts_from: node
     skip: [skew-kernel]
     json_file: preflight.json
   register: checked
@@ -76,12 +78,12 @@ EXAMPLES = r"""
 
 RETURN = r"""
 error_count:
-  description: Number of findings that keep a run from starting.
+  description: Number of findings that prevent a run from starting.
   returned: success
   type: int
   sample: 1
 warning_count:
-  description: Number of findings with which a run can start, but perhaps not as intended.
+  description: Number of findings that do not prevent a run from starting, but may affect it.
   returned: success
   type: int
   sample: 0
@@ -96,11 +98,11 @@ findings:
       type: str
       sample: error
     id:
-      description: The check that found it.
+      description: ID of the check.
       type: str
       sample: own-name-loopback
     nodes:
-      description: Names of the nodes concerned; empty if it concerns the whole cluster.
+      description: Names of the affected nodes. Empty if the whole cluster is affected.
       type: list
       elements: str
       sample: [node3]
@@ -109,11 +111,11 @@ findings:
       type: str
       sample: its own name means 127.0.1.1
     needed:
-      description: What is needed.
+      description: The expected state.
       type: str
       sample: only its node_address, so that the address it gives its peers reaches it
     todo:
-      description: What to do.
+      description: The remedy.
       type: str
       sample: >-
         remove the line of 127.0.1.1 for it from /etc/hosts: run the role hosts_file (ansible-playbook site.yml --tags

@@ -12,16 +12,16 @@ version_added: 0.1.0
 short_description: Reject options without effect before the roles of a play change anything
 description:
   - Compares the roles of this collection in the play with C(--tags), C(--skip-tags) and C(-e).
-  - Fails if a variable is misspelt, as M(muster.training.known_variables) does, for all roles at once, including those
-    that are switched off.
-  - Fails if a tag in C(--tags) selects only roles that are off, if C(-e) switches on a role that the tags leave out,
-    and if no role is left.
-  - If the playbook contains nothing else, also fails if no role has a tag, and if nothing reads a variable given after
+  - Fails if a variable is misspelt, as M(muster.training.known_variables) does, for all roles at once, including
+    disabled ones.
+  - Fails if a tag in C(--tags) selects only disabled roles, if C(-e) enables a role that the tags exclude, or if no
+    role remains.
+  - If the playbook contains nothing else, also fails if no role has a tag, or if nothing reads a variable set with
     C(-e). Variables from a file (C(-e @FILE)) may serve other playbooks and are not checked.
-  - Fails if the documentation of a role does not allow a value, on any node. This is checked for roles that the play
-    imports with C(rolespec_validate=false), and saves a process per role and node; all other roles check their values
+  - Fails if a value on any node violates the argument specification of a role. This is checked for roles that the play
+    imports with C(rolespec_validate=false), which saves a process per role and node; all other roles check their values
     themselves.
-  - Fails if the directory C(code_source) does not exist on this machine, and if a collection whose modules the roles
+  - Fails if the directory C(code_source) does not exist on the controller, or if a collection whose modules the roles
     use is not installed.
   - Reports all problems at once. One task with C(run_once) and the tag C(always) is enough. Connects to nothing.
 extends_documentation_fragment:

@@ -12,10 +12,10 @@ version_added: 0.1.0
 short_description: Choose the nodes of a run from an inventory group
 description:
   - Checks the hosts of a group as one cluster, orders them by C(node_rank), and takes the first O(nnodes) of them.
-  - Reads C(node_address) (else C(ansible_host)), C(node_slots) and C(node_rank) of each host, from the inventory or
-    from P(muster.training.ranks#inventory). Connects to nothing.
-  - Reports all problems of the group at once, host by host, such as equal addresses, loopback addresses on several
-    machines, a gap in C(node_rank), and more nodes wanted than there are.
+  - Reads C(node_address) (or C(ansible_host) if unset), C(node_slots) and C(node_rank) of each host, from the inventory
+    or from P(muster.training.ranks#inventory). Connects to nothing.
+  - Reports all problems of the group at once, host by host, such as duplicate addresses, loopback addresses on several
+    machines, a gap in C(node_rank), and more nodes requested than exist.
 extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
   - ansible.builtin.action_common_attributes.flow
@@ -25,16 +25,16 @@ extends_documentation_fragment:
 options:
   nnodes:
     description:
-      - Number of nodes to take, such as V(4), or a range such as V(2:4) for an elastic run, of which the upper number
-        is taken.
+      - Number of nodes to take, such as V(4), or a range such as V(2:4) for an elastic run, which takes the upper
+        number.
       - If empty or omitted, all of O(nodes) or of the group are taken.
       - Quote a range, since YAML reads C(2:4) without quotes as the number 124.
     type: raw
   nodes:
     description:
-      - Names of the hosts to choose from, each of them in O(group). They keep the order of their C(node_rank).
+      - Names of the hosts to choose from, all members of O(group). They keep the order of their C(node_rank).
       - If empty, all hosts of the group are chosen from.
-      - Under C(--limit), all of them must be taken, so that limiting a play determines exactly which nodes a run has.
+      - With C(--limit), all of them must be taken, so that the limit determines exactly which nodes a run has.
     type: list
     elements: str
     default: []
@@ -76,19 +76,19 @@ addresses:
   type: dict
   sample: {node0: 10.0.0.10, node1: 10.0.0.11}
 prices:
-  description: C(node_price_per_hour) of each chosen host, V(null) if unset.
+  description: C(node_price_per_hour) of each chosen host. V(null) if unset.
   returned: success
   type: dict
   sample: {node0: 2.49, node1: null}
 ports:
   description:
-    - O(ports) for each chosen host that may get rank 0, nothing for the others. With torchrun's c10d, rank 0 goes to
-      the node whose address sorts first.
+    - O(ports) for each chosen host that may get rank 0, and an empty list for the others. With torchrun's c10d, rank 0
+      goes to the node whose address sorts first.
   returned: success
   type: dict
   sample: {node0: [29500, 29499], node1: []}
 nodes:
-  description: The chosen hosts as O(muster.training.launch_plan#module:nodes) takes them.
+  description: The chosen hosts, as O(muster.training.launch_plan#module:nodes) expects them.
   returned: success
   type: list
   elements: dict
@@ -102,28 +102,28 @@ nodes:
       type: str
       sample: 10.0.0.10
     slots:
-      description: C(node_slots) from the inventory, V(null) if unset.
+      description: C(node_slots) from the inventory. V(null) if unset.
       type: raw
       sample: 8
     node_rank:
-      description: Its position among the chosen hosts, from 0. Only if the inventory has a C(node_rank) for it.
+      description: Its position among the chosen hosts, from 0. Present only if the inventory sets C(node_rank) for it.
       type: int
       sample: 0
 probe:
   description:
-    - What the nodes need to find each other once (a fresh secret and ports), as
-      O(muster.training.node_facts#module:probe) takes it.
+    - A new secret and ports for connection tests between the nodes, as O(muster.training.node_facts#module:probe)
+      expects them.
   returned: success
   type: dict
   contains:
     token_file:
       description:
-        - File on this machine with the secret by which a node tells a peer from a stranger. It is deleted when the
-          play's process ends.
+        - File on the controller with the secret that authenticates a peer. It is deleted when the process of the play
+          ends.
       type: str
       sample: /home/me/.ansible/tmp/ansible-local-4711x/muster-probe-a1b2
     candidates:
-      description: Ephemeral TCP ports; each node listens on the first that is free.
+      description: Ephemeral TCP ports. Each node listens on the first free one.
       type: list
       elements: int
       sample: [41234, 52345, 33456]

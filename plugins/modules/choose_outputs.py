@@ -12,7 +12,7 @@ version_added: 0.1.0
 short_description: Choose which of a job's output files to fetch, and from which node
 description:
   - If several nodes have a file with the same name, size and content, only the first node's is chosen.
-  - Shows how much there is, how much of it is here already, and how much will be fetched.
+  - Shows the total size, how much of it is already on the controller, and how much will be fetched.
   - Runs on the controller and connects to nothing.
 extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
@@ -33,15 +33,15 @@ options:
     required: true
   compared:
     description:
-      - The same with O(muster.training.run_outputs#module:state=compared) for RV(compare). If omitted, only RV(compare)
-        is returned.
+      - The same, with O(muster.training.run_outputs#module:state=compared) for the files in RV(compare). If omitted,
+        only RV(compare) is returned.
     type: dict
   directory:
     description: Directory on the controller for the files, with C(nodeRANK) below it for each node.
     type: path
     required: true
   confirm:
-    description: Never ask for confirmation, however much there is.
+    description: Never ask for confirmation, whatever the size.
     type: bool
     default: false
 seealso:
@@ -49,11 +49,11 @@ seealso:
 """
 
 EXAMPLES = r"""
-# `told` and `compared` are the registered results of muster.training.run_outputs on each node.
+# `listed` and `compared` are the registered results of muster.training.run_outputs on each node.
 - name: Choose the files to fetch
   muster.training.choose_outputs:
     nodes: [node0, node1]
-    told: "{{ dict(ansible_play_hosts_all | zip(ansible_play_hosts_all | map('extract', hostvars, 'told'))) }}"
+    told: "{{ dict(ansible_play_hosts_all | zip(ansible_play_hosts_all | map('extract', hostvars, 'listed'))) }}"
     compared: "{{ dict(ansible_play_hosts_all | zip(ansible_play_hosts_all | map('extract', hostvars, 'compared'))) }}"
     directory: runs/first-try/outputs
   register: chosen
@@ -62,14 +62,14 @@ EXAMPLES = r"""
 
 RETURN = r"""
 compare:
-  description: For each node, names of files that other nodes have with the same name and size.
+  description: For each node, the names of files that exist on other nodes with the same name and size.
   returned: without O(compared)
   type: dict
   sample: {node0: [run/last.pt], node1: [run/last.pt]}
 wanted:
   description:
     - For each node, the C(directory) for its files and its C(files) as O(muster.training.run_outputs#module:files)
-      takes them.
+      expects them.
   returned: with O(compared)
   type: dict
 count:
@@ -83,7 +83,7 @@ size:
   type: int
   sample: 2471000000
 ask:
-  description: Whether to ask for confirmation first, since it is more than 1 GB and O(confirm) is not set.
+  description: Whether to ask for confirmation first, because RV(size) exceeds 1 GB and O(confirm) is not set.
   returned: with O(compared)
   type: bool
   sample: true

@@ -11,7 +11,7 @@ author: muster contributors (@muster)
 version_added: 0.1.0
 short_description: Show the runs of all nodes, and which of them are old
 description:
-  - Shows one table of the runs on the nodes, newest first, and returns which of them are old enough to be removed.
+  - Shows one table of the runs on the nodes, newest first, and returns those that are old enough to be removed.
 extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
   - ansible.builtin.action_common_attributes.flow
@@ -25,13 +25,13 @@ options:
     type: dict
     required: true
   keep:
-    description: Number of newest runs to keep. If empty, their number does not count.
+    description: Number of newest runs to keep. If empty, runs are not selected by number.
     type: str
     default: ""
   older_than:
     description:
-      - Age from which a run may be removed, such as V(30d), V(12h), V(90m) or V(2w). If empty, its age does not count.
-      - If O(keep) is given too, both must hold.
+      - Minimum age of a run to remove, such as V(30d), V(12h), V(90m) or V(2w). If empty, runs are not selected by age.
+      - If O(keep) is also set, both conditions must hold.
     type: str
     default: ""
   jmespath:
@@ -73,12 +73,12 @@ runs:
       elements: str
       sample: [gpu1, gpu2]
     "on":
-      description: Names of the nodes that have it.
+      description: Names of the nodes that still have a directory of it.
       type: list
       elements: str
       sample: [gpu1, gpu2]
     state:
-      description: V(running) while it runs on any node, else how it ended, as far as its first node knows.
+      description: V(running) while it runs on any node, otherwise how it ended, according to its first node.
       type: str
       sample: succeeded
     alive:
@@ -95,8 +95,8 @@ runs:
       sample: 1048576
 old:
   description:
-    - Names of the runs to remove. Empty if neither O(keep) nor O(older_than) is given. Never includes a run that is
-      still running or has a node that did not answer.
+    - Names of the runs to remove. Empty if neither O(keep) nor O(older_than) is set. Never includes a run that is still
+      running, or one of whose nodes did not answer.
   returned: success
   type: list
   elements: str

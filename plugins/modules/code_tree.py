@@ -10,45 +10,46 @@ author: muster contributors (@muster)
 version_added: 0.1.0
 short_description: Copy a working tree to a node without touching other files there
 description:
-  - On the first node, with O(listing), removes what an earlier copy brought and the source no longer has. The copy
-    itself is done by rsync from the controller.
-  - On the other nodes, with O(source), does the same and copies from the first node what was brought there.
-  - What was brought is listed in C(.muster-code.json) in the tree. What a job has written or changed since is not
-    listed, and is neither copied nor removed.
+  - On the first node, with O(listing), removes files that an earlier copy added and the source no longer has. The
+    copying itself is done by rsync from the controller.
+  - On the other nodes, with O(source), does the same and copies these files from the first node.
+  - Copied files are listed in C(.muster-code.json) in the tree. Files that a job has written or changed since are not
+    listed, and are neither copied nor removed.
 extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
 attributes:
-  check_mode: {support: partial, details: With O(source) it does not report what would be copied.}
-  diff_mode: {support: partial, details: What is removed.}
+  check_mode: {support: partial, details: With O(source) it does not report which files would be copied.}
+  diff_mode: {support: partial, details: Removed files.}
   platform: {platforms: posix}
 seealso:
   - module: muster.training.code_tree_info
 options:
   path:
-    description: The tree.
+    description: Path of the tree.
     type: path
     required: true
   user:
-    description: Owner of the tree. Everything is done with this user's rights. If empty, the user who runs the task.
+    description:
+      - Owner of the tree. Everything is done with this user's rights. If empty, defaults to the user who runs the task.
     type: str
     default: ""
   exclude:
-    description: Patterns of rsync for what is not part of the tree.
+    description: rsync patterns of files that are not part of the tree.
     type: list
     elements: str
     default: []
   delete:
-    description: Remove everything that the source does not have, except for what O(exclude) leaves out.
+    description: Remove all files that the source does not have, except those that match O(exclude).
     type: bool
     default: false
   listing:
-    description: Content of the source, as returned by M(muster.training.code_tree_info).
+    description: Content of the source, as M(muster.training.code_tree_info) returns it.
     type: str
   source:
-    description: The tree of the first node, as rsync takes it.
+    description: The tree of the first node, in rsync's syntax.
     type: str
   rsync_options:
-    description: Further arguments for rsync. For O(source).
+    description: Further arguments for rsync, with O(source).
     type: list
     elements: str
     default: []
@@ -59,7 +60,7 @@ options:
 """
 
 EXAMPLES = r"""
-- name: Remove what the source no longer has
+- name: Remove files that the source no longer has
   muster.training.code_tree:
     path: /home/ubuntu/project
     user: ubuntu
@@ -82,7 +83,7 @@ removed:
   elements: str
   sample: [old.py]
 copied:
-  description: What was copied, in the format of C(rsync --itemize-changes).
+  description: The copied files, in the format of C(rsync --itemize-changes).
   returned: success
   type: list
   elements: str

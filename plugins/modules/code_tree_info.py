@@ -10,8 +10,8 @@ author: muster contributors (@muster)
 version_added: 0.1.0
 short_description: Read the content of a working tree
 description:
-  - Lists what rsync would copy from a source, or hashes what M(muster.training.code_tree) brought to a node, or what
-    git tracks there. Changes nothing.
+  - Lists what rsync would copy from a source, or hashes the files that M(muster.training.code_tree) copied to a node or
+    that git tracks there. Changes nothing.
 extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
   - muster.training._attributes.info
@@ -19,26 +19,27 @@ seealso:
   - module: muster.training.code_tree
 options:
   path:
-    description: The tree.
+    description: Path of the tree.
     type: path
     required: true
   read:
     description:
-      - V(listing) is what rsync would copy of it; V(hash) one hash of what was brought; V(files) the hash of each file.
+      - V(listing) lists what rsync would copy, V(hash) returns one hash of all copied files, V(files) the hash of each.
     type: str
     choices: [listing, hash, files]
     default: hash
   user:
-    description: Owner of the tree, which is read with this user's rights. If empty, the user who runs the task.
+    description:
+      - Owner of the tree, which is read with this user's rights. If empty, defaults to the user who runs the task.
     type: str
     default: ""
   exclude:
-    description: Patterns of rsync for what is not part of the tree.
+    description: rsync patterns of files that are not part of the tree.
     type: list
     elements: str
     default: []
   git:
-    description: Hash the files that git tracks instead of those that were brought.
+    description: Hash the files that git tracks instead of those that were copied.
     type: bool
     default: false
 """
@@ -63,8 +64,8 @@ EXAMPLES = r"""
 RETURN = r"""
 listing:
   description:
-    - JSON with, by name, the size and time of each file, the target of each link, and null for each directory.
-    - It is a string because names are bytes, some of which are not valid text.
+    - JSON object with the size and time of each file, the target of each link, and null for each directory, by name.
+    - A string, because file names are bytes that may not be valid text.
   returned: for O(read=listing)
   type: str
   sample: '{"train.py": [1204, 1764061295], "package/": null}'
@@ -79,7 +80,7 @@ count:
   type: int
   sample: 12
 files:
-  description: JSON with the hash of each file by name.
+  description: JSON object with the hash of each file, by name.
   returned: for O(read=files)
   type: str
   sample: '{"train.py": "6b86b273ff34fce19d6b804eff5a3f5747ada4eaa22f1d49c01e52ddb7875b4b"}'

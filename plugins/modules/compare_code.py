@@ -9,10 +9,10 @@ DOCUMENTATION = r"""
 module: compare_code
 author: muster contributors (@muster)
 version_added: 0.1.0
-short_description: Tell whether code must be copied to the nodes
+short_description: Decide whether code must be copied to the nodes
 description:
-  - Evaluates what M(muster.training.node_facts) found of the nodes' copies of the code, and shows in a few lines what
-    will be copied.
+  - Evaluates the comparison of the nodes' code by M(muster.training.node_facts), and shows in a few lines what will be
+    copied.
   - Code is not copied if a node does not answer, since no run can start then, or if a run that uses it is still
     running.
   - In check mode nothing is copied. Runs on the controller, connects to nothing and changes nothing.
@@ -23,24 +23,24 @@ extends_documentation_fragment:
   - muster.training._attributes.controller
 options:
   nodes:
-    description: The nodes of the run, as RV(muster.training.choose_nodes#module:nodes) gives them.
+    description: The nodes of the run, as RV(muster.training.choose_nodes#module:nodes) returns them.
     type: list
     elements: dict
     required: true
   facts:
-    description: What M(muster.training.node_facts) returned for each node, by node name.
+    description: Registered result of M(muster.training.node_facts) for each node, by node name.
     type: dict
     default: {}
   facts_from:
-    description: Name of the variable that holds this for each node, instead of O(facts).
+    description: Name of the host variable in which each node registered this result. Replaces O(facts).
     type: str
     default: ""
   code:
-    description: The code, as RV(muster.training.list_code#module:code) gives it.
+    description: The code, as RV(muster.training.list_code#module:code) returns it.
     type: dict
     required: true
   wanted:
-    description: V(as_is) leaves the nodes' copies as they are.
+    description: V(synced) updates the nodes' copies. V(as_is) leaves them unchanged.
     type: str
     choices: [synced, as_is]
     default: synced
@@ -54,11 +54,11 @@ seealso:
 """
 
 EXAMPLES = r"""
-- name: Compare the nodes' code with the one that is here
+- name: Compare the nodes' code with the local code
   muster.training.compare_code:
     nodes: "{{ chosen.nodes }}"
-    facts_from: read
-    code: "{{ here.code }}"
+    facts_from: node
+    code: "{{ local.code }}"
   register: compared
   run_once: true
 
@@ -75,7 +75,7 @@ bring:
   type: bool
   sample: true
 left:
-  description: Why it is not copied, as O(muster.training.launch_plan#module:code_left).
+  description: Why it is not copied, in the values of O(muster.training.launch_plan#module:code_left).
   returned: success
   type: str
   sample: ""

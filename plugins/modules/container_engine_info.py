@@ -8,30 +8,30 @@ DOCUMENTATION = r"""
 module: container_engine_info
 author: muster contributors (@muster)
 version_added: 0.1.0
-short_description: Read what a container engine knows about an image
+short_description: Look up an image in a container engine
 description:
-  - Looks up an image in docker or podman, as the user who runs the module, and examines an archive and a directory with
-    a Dockerfile from which it could be made. Changes nothing.
-  - An archive or directory that is not on this machine is left out of the result.
+  - Looks up an image in Docker or Podman, as the user who runs the module, and inspects an archive and a build context
+    from which it could be created. Changes nothing.
+  - An archive or build context that does not exist on this machine is omitted from the result.
 extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
   - muster.training._attributes.info
 options:
   engine:
-    description: V(docker) or V(podman). If empty, no engine is asked.
+    description: Container engine. If empty, no engine is queried.
     type: str
     choices: ["", docker, podman]
     default: ""
   name:
-    description: Name of the image.
+    description: Name of the image. Empty means none.
     type: str
     default: ""
   archive:
-    description: Path of an archive, as C(docker save) writes it.
+    description: Path of an archive, as C(docker save) writes it. Empty means none.
     type: str
     default: ""
   context:
-    description: Path of a directory with a Dockerfile.
+    description: Path of a build context, a directory with a Dockerfile. Empty means none.
     type: str
     default: ""
 """
@@ -41,22 +41,22 @@ EXAMPLES = r"""
   muster.training.container_engine_info:
     engine: docker
     name: pytorch/pytorch:2.8.0-cuda12.8-cudnn9-runtime
-  register: seen
+  register: image
 
 - name: Check that each node has the engine
   ansible.builtin.assert:
-    that: seen.fault | length == 0
-    fail_msg: "{{ seen.fault }}"
+    that: image.fault | length == 0
+    fail_msg: "{{ image.fault }}"
 """
 
 RETURN = r"""
 fault:
-  description: What is wrong with the engine or the archive, empty if nothing is.
+  description: Error of the engine or the archive. Empty if there is none.
   returned: success
   type: str
   sample: there is no docker
 id:
-  description: Digest of the image in hexadecimal, empty if the engine does not have it.
+  description: Digest of the image in hexadecimal. Empty if the engine does not have it.
   returned: success
   type: str
   sample: 6b2c9ad6d7b1c0ee0f3bd1a50c9b3a5b2f1c30fb2a28f02d7c8f1d5c2cf8e6a1
@@ -66,28 +66,28 @@ size:
   type: int
   sample: 7516192768
 label:
-  description: Hash of what it was built from, if it was built here.
+  description: Hash of the build context, if the image was built on this machine.
   returned: success
   type: str
   sample: ""
 root:
-  description: Directory where the engine keeps images.
+  description: Directory in which the engine stores images.
   returned: if an engine answers
   type: str
   sample: /var/lib/docker
 free:
-  description: Free bytes there.
+  description: Free space there, in bytes.
   returned: if an engine answers
   type: int
   sample: 64424509440
 archive:
-  description: Digests under which an engine may know the archive's image.
+  description: Digests that an engine may report for the image in the archive.
   returned: success
   type: list
   elements: str
   sample: []
 context:
-  description: Hash of the files in the directory with a Dockerfile, empty without one.
+  description: Hash of the files in the build context. Empty without one.
   returned: success
   type: str
   sample: ""

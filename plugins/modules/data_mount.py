@@ -10,29 +10,30 @@ author: muster contributors (@muster)
 version_added: 0.1.0
 short_description: Mount a bucket or a share at every boot, and verify that it works
 description:
-  - Writes a systemd mount unit and a file with the credentials that only root can read. Enables and starts the unit.
-  - Then verifies the mount, since mount programs may report success when it does not work. Stats it, lists it and, if
-    that can be undone, writes, reads and removes something, all as O(user) and within O(timeout).
-  - A boot never waits for such a mount. A machine starts and accepts logins even if the server is gone.
+  - Writes a systemd mount unit and a credentials file that only root can read. Enables and starts the unit.
+  - Then verifies the mount, since mount programs may report success for a broken mount. Stats and lists it and, where
+    deleting is possible, writes, reads and removes a file, all as O(user) and within O(timeout).
+  - A boot never waits for such a mount. The machine starts and accepts logins even if the server is unavailable.
   - A dead mount is unmounted and mounted again. If that fails, nothing is mounted, and the task fails with the cause
-    from the journal and what to do. The unit stays enabled, so that the next boot or run tries again.
-  - Leaves alone mounts made by others and directories that are not empty. Never removes data.
+    from the systemd journal and a remedy. The unit stays enabled, so that the next boot or run tries again.
+  - Leaves mounts made by others and non-empty directories alone. Never removes data.
 extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
 attributes:
   check_mode: {support: full}
-  diff_mode: {support: full, details: For credentials it shows only that they change.}
+  diff_mode: {support: full, details: Credentials are only shown as changed.}
   platform: {platforms: linux}
 options:
   path:
     description:
-      - Mount point, an absolute path without links, in a directory that only root can change. Created if missing.
+      - Mount point, an absolute path without symbolic links, in a directory that only root can change. Created if
+        missing.
     type: str
     required: true
   kind:
     description:
-      - Program that mounts it. It must be installed, which the role of the same name does; for V(cifs), the role
-        C(cifs_share).
+      - Program that mounts it. It must be installed, for example by the role of the same name, or C(cifs_share) for
+        V(cifs).
     type: str
     required: true
     choices: [cifs, s3fs, mount-s3]
@@ -45,11 +46,12 @@ options:
   options:
     description:
       - Options of the program by name, in addition to those that are always set. V(true) means an option without a
-        value; V(false) and null leave it out.
+        value; V(false) and V(null) omit the option.
     type: dict
     default: {}
   credentials:
-    description: Credentials. If omitted, a bucket uses those of the machine's role, and a share is mounted as guest.
+    description:
+      - Credentials. If omitted, a bucket uses those of the instance's IAM role, and a share is mounted as guest.
     type: dict
     suboptions:
       access_key:
@@ -87,7 +89,7 @@ options:
     choices: [mounted, unmounted, absent]
     default: mounted
   timeout:
-    description: Seconds within which it must be mounted and verified, from 5 to 300.
+    description: Timeout of mounting and verification, in seconds, from 5 to 300.
     type: int
     default: 30
 """
@@ -139,13 +141,13 @@ unit:
   sample: mnt-training\x2ddata.mount
 listing:
   description:
-    - Number of names at the top level, and a digest of them. Equal on all nodes that see the same data. Null if it is
-      not mounted, or in check mode not yet.
+    - Number of names at the top level, and a digest of them. Equal on all nodes that see the same data. V(null) if it
+      is not mounted, or in check mode not yet mounted.
   returned: success
   type: dict
   sample: {count: 12, digest: 9e107d9d372bb6826bd81d3542a419d6}
 probe:
-  description: Whether something was written, read and removed.
+  description: Whether a file was written, read and removed.
   returned: success
   type: bool
   sample: true

@@ -11,9 +11,9 @@ author: muster contributors (@muster)
 version_added: 0.1.0
 short_description: Verify that DeepSpeed works on a node
 description:
-  - Compares its release and its built ops with the wanted ones, and takes an optimiser step with a known result on two
-    processes.
-  - Runs with the environment's interpreter, as the user of the task. It does not depend on the connection. If the play
+  - Compares its release and its built ops with the expected ones, and takes an optimizer step with a known result on
+    two processes.
+  - Runs with the environment's interpreter, as the user of the task, and independently of the connection. If the play
     is interrupted, it continues, and the next run of the same task follows it to its end.
   - Not run in check mode.
 extends_documentation_fragment:
@@ -29,7 +29,7 @@ options:
     type: str
     required: true
   built:
-    description: Variables of ops that should have been built, such as V(DS_BUILD_FUSED_ADAM).
+    description: Build variables of the expected ops, such as V(DS_BUILD_FUSED_ADAM).
     type: list
     elements: str
     default: []
@@ -51,7 +51,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 shown:
-  description: What was verified, in a few words.
+  description: One-line summary of what was verified.
   returned: when not in check mode
   type: str
   sample: DeepSpeed 0.17.5, 1 ops built; a step on two ranks is right

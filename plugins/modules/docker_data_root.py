@@ -25,7 +25,7 @@ options:
     type: str
     required: true
   spare_gib:
-    description: GiB that must stay free on the disk of O(path).
+    description: Space that must remain free on the disk of O(path), in GiB.
     type: int
     default: 5
   delete_old:
@@ -43,7 +43,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 former:
-  description: Where the engine kept its data before.
+  description: The previous data directory of the engine.
   returned: success
   type: str
   sample: /var/lib/docker

@@ -8,10 +8,10 @@ DOCUMENTATION = r"""
 module: docker_engine_info
 author: muster contributors (@muster)
 version_added: 0.1.0
-short_description: Read the settings of a Docker engine and what runs in it
+short_description: Read the settings and running containers of a Docker engine
 description:
-  - Reads what the role P(muster.training.docker_engine#role) must know about a machine before it changes settings of
-    the engine. Changes nothing. Needs root.
+  - Reads the state that the role P(muster.training.docker_engine#role) needs before it changes settings of the engine.
+    Changes nothing. Needs root.
 extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
   - muster.training._attributes.info
@@ -30,12 +30,12 @@ EXAMPLES = r"""
 
 RETURN = r"""
 settings:
-  description: Content of C(/etc/docker/daemon.json). Empty if there is no such file.
+  description: Content of C(/etc/docker/daemon.json). Empty if the file does not exist.
   returned: success
   type: dict
   sample: {log-driver: journald}
 fault:
-  description: Why nothing can be added to these settings. Empty if it can.
+  description: Why these settings cannot be changed. Empty if they can.
   returned: success
   type: str
   sample: ""
@@ -51,7 +51,7 @@ unheard:
   type: str
   sample: ""
 nvidia:
-  description: Whether there is an NVIDIA GPU.
+  description: Whether the machine has an NVIDIA GPU.
   returned: success
   type: bool
   sample: true

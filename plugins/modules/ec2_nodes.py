@@ -12,25 +12,25 @@ version_added: 0.1.0
 short_description: Create, stop and remove the machines of a cluster on EC2
 description:
   - Creates a security group, a placement group and the missing instances, and waits until all are running. Existing
-    resources are left as they are. Surplus instances are never removed, and no instance changes its type.
+    resources are left unchanged. Surplus instances are never removed, and no instance changes its type.
   - All or nothing. One request creates the whole set in one subnet; if it is refused, the next zone, the next of
     O(machine_types) and the next market are tried.
-  - Nothing is created before everything is checked and the price is known to be at most O(max_usd_per_hour).
-  - What belongs to a cluster is identified by tags set at creation (C(muster:cluster), C(muster:made-by),
-    C(muster:numbers)), and an instance by its client token and security group as well. Everything else is left alone,
-    whatever its name.
-  - Each request is recorded beforehand in C(.muster/clusters/CLUSTER.json), and has a client token derived from this
-    record. Interrupted at any moment and run again, it continues and creates nothing twice.
+  - Nothing is created until all checks have passed and the price is known not to exceed O(max_usd_per_hour).
+  - Resources of a cluster are identified by tags set at creation (C(muster:cluster), C(muster:made-by),
+    C(muster:numbers)), and instances also by their client token and security group. All other resources are left alone,
+    whatever their names.
+  - Each request is first written to the journal C(.muster/clusters/CLUSTER.json), and has a client token derived from
+    it. After an interruption at any point, the next run continues and creates nothing twice.
   - With O(own_network), the cluster has a network of its own, which is removed with it. Otherwise it uses the region's
     default network, or O(subnet_id).
-  - The security group is open between the nodes, and otherwise only to SSH from O(ssh_from).
+  - The security group allows all traffic between the nodes, and otherwise only SSH from O(ssh_from).
   - In check mode, only read requests are sent. The plan is exact except for capacity.
   - Tested against moto behind a server that adds what moto lacks, never against AWS itself.
 notes:
   - Security group, placement group and network are created here rather than by modules of C(amazon.aws), since they are
-    part of the transaction. They must be recorded before they are created, removed again if no machine is available,
-    and outlive the last machine; and C(amazon.aws.ec2_instance) terminates and retypes running instances if counts or
-    types differ.
+    part of the transaction. They must be in the journal before they are created, removed again if no machine is
+    available, and outlive the last machine; and C(amazon.aws.ec2_instance) terminates and retypes running instances if
+    counts or types differ.
   - A machine that is shut down from inside is terminated along with its disk. Spot machines cannot be stopped.
   - The spot price may rise after the machines are created, up to the on-demand price.
   - A machine has one network interface. Types with several network cards, such as V(p4d.24xlarge), use only the first,
@@ -54,7 +54,7 @@ options:
     description:
       - V(present) ensures that all O(nnodes) machines exist and are running. Those that are off are started.
       - V(stopped) ensures that all machines are off. Their disks still cost money.
-      - V(absent) ensures that nothing of the cluster is left, which is checked twice.
+      - V(absent) removes all resources of the cluster, and checks twice that none remain.
     type: str
     choices: [present, stopped, absent]
     default: present
@@ -70,26 +70,27 @@ options:
     elements: str
     default: []
   region:
-    description: Region. If empty, taken from the environment (E(AWS_DEFAULT_REGION)) or the profile.
+    description: AWS region. If empty, taken from the environment (E(AWS_DEFAULT_REGION)) or the profile.
     type: str
     default: ""
   zones:
     description:
-      - Zones in the order to try them. All machines are in the same zone.
-      - If empty, all that offer the type, cheapest first.
+      - Availability zones in the order in which to try them. All machines are in the same zone.
+      - If empty, defaults to all zones that offer the type, cheapest first.
     type: list
     elements: str
     default: []
   market:
     description:
-      - V(spot) requests machines that AWS may reclaim at two minutes' notice.
+      - V(on-demand) requests machines at the regular price. V(spot) requests machines that AWS may reclaim at two
+        minutes' notice.
       - V(spot-else-on-demand) tries all types and zones on the spot market, then on demand.
     type: str
     choices: [on-demand, spot, spot-else-on-demand]
     default: on-demand
   image:
     description:
-      - Initial content of the disks. ID of an image, or name of an SSM parameter that holds one.
+      - Initial content of the disks, as the ID of an image or the name of an SSM parameter that contains one.
       - Machines added to a cluster get the cluster's image, unless an ID is given.
     type: str
     default: /aws/service/deeplearning/ami/x86_64/base-oss-nvidia-driver-gpu-ubuntu-22.04/latest/ami-id
@@ -99,25 +100,25 @@ options:
     default: 150
   subnet_id:
     description:
-      - ID of the subnet, whose machines must reach the internet. If empty, the subnet of the region's default network
-        in the zone.
+      - ID of the subnet, from which machines must reach the internet. If empty, defaults to the zone's subnet of the
+        region's default network.
     type: str
     default: ""
   own_network:
     description:
       - Create the cluster in a network of its own, a VPC with an internet gateway, a route to it, and a subnet in each
         zone that is tried. O(state=absent) removes it. All of this is free of charge.
-      - Its addresses are the first private C(/16) that overlaps no network of the region, none that this machine is in,
-        and none that Docker uses.
+      - Its addresses are the first private C(/16) that does not overlap with any network of the region, of the
+        controller, or of Docker.
       - An existing cluster is never moved. One with its own network keeps it without this option.
     type: bool
     default: false
   efa:
     description:
-      - Use Elastic Fabric Adapters (EFA) as network interfaces, over which NCCL reaches other machines faster.
-      - V(auto) uses it for types that have it. V(required) excludes types without it. V(none) never uses it.
-      - The image must contain the EFA software, as AWS's Deep Learning AMIs do. Machines added to a cluster get what it
-        has.
+      - Use Elastic Fabric Adapters (EFA) as network interfaces, which speed up NCCL between machines.
+      - V(auto) uses EFA for types that support it. V(required) excludes types that do not. V(none) never uses it.
+      - The image must contain the EFA software, as AWS's Deep Learning AMIs do. Machines added to a cluster use the
+        same interfaces as its existing ones.
     type: str
     choices: [auto, required, none]
     default: auto
@@ -129,14 +130,15 @@ options:
     default: ""
   key_name:
     description:
-      - Name of a key pair that EC2 has in the region. This or O(ssh_public_key) is required for O(state=present).
+      - Name of an existing EC2 key pair in the region. Either this or O(ssh_public_key) is required for
+        O(state=present).
     type: str
     default: ""
   ssh_from:
     description:
       - Addresses and networks from which SSH is allowed, for example V([203.0.113.7, 198.51.100.0/24]).
-      - If empty, this machine's public address as reported by U(https://checkip.amazonaws.com). If it has changed
-        since, the old rule is removed.
+      - If empty, defaults to the controller's public address as reported by U(https://checkip.amazonaws.com). If that
+        has changed, the old rule is removed.
     type: list
     elements: str
     default: []
@@ -145,8 +147,8 @@ options:
       - Let machines power themselves off when nobody uses them, from their first boot on, but never during a run. The
         role C(idle_watch) does the same and keeps it up to date. No AWS key is stored on a machine.
       - A machine that powers itself off is terminated along with its disk, so that it no longer costs anything.
-      - cloud-init sets this up at the first boot. An image without cloud-init, systemd or Python 3 does not watch
-        itself.
+      - cloud-init sets this up at the first boot. On an image without cloud-init, systemd or Python 3, the option has
+        no effect.
     type: bool
     default: false
   max_usd_per_hour:
@@ -154,10 +156,11 @@ options:
       - Maximum cost of the cluster per hour, in US dollars. Required for O(state=present), except in check mode.
     type: float
   price_per_hour:
-    description: Cost of one machine per hour, in US dollars, if AWS's price list cannot be read.
+    description: Cost of one machine per hour, in US dollars. Used if AWS's price list cannot be read.
     type: float
   on_shortage:
-    description: What to do if nothing has capacity. V(rollback) gives up. V(wait) retries everything each minute.
+    description:
+      - Reaction to a lack of capacity everywhere. V(rollback) gives up. V(wait) retries everything each minute.
     type: str
     choices: [rollback, wait]
     default: rollback
@@ -166,7 +169,7 @@ options:
     type: float
     default: 20.0
   group_id:
-    description: ID of the cluster's security group, if several networks have one of its name.
+    description: ID of the cluster's security group. Required only if several networks have one of that name.
     type: str
     default: ""
   force:
@@ -181,7 +184,7 @@ seealso:
 """
 
 EXAMPLES = r"""
-- name: Ensure four machines, on the spot market if it has them
+- name: Ensure four machines, on the spot market if available
   muster.training.ec2_nodes:
     cluster: bert
     nnodes: 4
@@ -215,7 +218,7 @@ cluster:
   type: str
   sample: bert
 group:
-  description: ID of its security group, empty if there is none.
+  description: ID of its security group. Empty if there is none.
   returned: success
   type: str
   sample: sg-0123456789abcdef0
@@ -227,7 +230,7 @@ nodes:
   type: list
   elements: dict
 steps:
-  description: What was done, or in check mode would be.
+  description: The steps that were taken, or in check mode would be.
   returned: success
   type: list
   elements: str
@@ -235,17 +238,17 @@ steps:
 cost:
   description:
     - What the cluster costs in US dollars, with C(per_hour), C(per_day), C(disks_per_month) (on or off; V(null) if a
-      price is not known), C(unknown) (what has no known price), C(source) and C(date) of the hourly price, and
+      price is not known), C(unknown) (items without a known price), C(source) and C(date) of the hourly price, and
       C(disk_source).
   returned: success
   type: dict
 left:
-  description: What could not be removed, and why.
+  description: Resources that could not be removed, and the reasons.
   returned: success
   type: list
   elements: str
 msg:
-  description: What is left of the cluster.
+  description: Summary of the remaining resources and their cost.
   returned: when O(state) is V(stopped) or V(absent)
   type: str
   sample: nothing of bert is left, 0 USD an hour

@@ -12,9 +12,9 @@ version_added: 0.1.0
 short_description: Show the clusters of an AWS account in one region and what they cost
 description:
   - Shows a table of all clusters created by M(muster.training.ec2_nodes) in the region, and one line for instances that
-    belong to none.
-  - The hourly price is that of the day on which a machine was created, as noted in its tags. The cost so far is the
-    maximum at that price, as if the machines had been on ever since.
+    belong to no cluster.
+  - The hourly price is that of the day on which a machine was created, as noted in its tags. The cost so far is an
+    upper limit at that price, which assumes that the machines were never off.
 requirements:
   - boto3 in the Python of C(ansible-playbook)
 extends_documentation_fragment:
@@ -24,16 +24,16 @@ extends_documentation_fragment:
   - muster.training._attributes.controller
 options:
   cluster:
-    description: Name of a single cluster to show. If empty, all.
+    description: Name of a single cluster to show. If empty, all are shown.
     type: str
     default: ""
   region:
-    description: Region. If empty, taken from the environment (E(AWS_DEFAULT_REGION)) or the profile.
+    description: AWS region. If empty, taken from the environment (E(AWS_DEFAULT_REGION)) or the profile.
     type: str
     default: ""
   ttl:
     description:
-      - Maximum age of a cluster, for example V(24h) or V(2d). An older one is named on a line of its own.
+      - Maximum age of a cluster, for example V(24h) or V(2d). Each older cluster is reported on an extra line.
       - V(off) disables this.
     type: str
     default: 24h
@@ -42,7 +42,7 @@ seealso:
 """
 
 EXAMPLES = r"""
-- name: Show what runs and what it costs
+- name: Show the clusters and their cost
   muster.training.ec2_nodes_info:
     region: us-east-1
 """
@@ -51,8 +51,8 @@ RETURN = r"""
 clusters:
   description:
     - Each cluster with C(cluster), C(network) (ID of its security group), C(region), C(types) (of its machines), C(on)
-      and C(off) (how many), C(age) (seconds since its oldest machine was created), C(per_hour), C(so_far),
-      C(stopped_per_month) (US dollars, V(null) if a price is not known) and C(besides) (what else costs money).
+      and C(off) (numbers of machines), C(age) (seconds since its oldest machine was created), C(per_hour), C(so_far),
+      C(stopped_per_month) (US dollars, V(null) if a price is not known) and C(besides) (other items that cost money).
   returned: success
   type: list
   elements: dict

@@ -9,17 +9,17 @@ DOCUMENTATION = r"""
 module: fit
 author: muster contributors (@muster)
 version_added: 0.1.0
-short_description: Find the largest batch size size with which a job fits into memory
+short_description: Find the largest batch size with which a job fits into memory
 description:
   - Launches the job with one batch size after another through the playbook C(muster.training.launch), with the
     inventory and variables of the current playbook. Each launch is a run with a record, on all its ranks.
-  - A batch that ran out of memory on any rank was too large. A launch that fails for another reason ends the search
+  - A batch size is too large if any rank runs out of memory. A launch that fails for another reason ends the search
     with its error message.
-  - A last launch confirms the result, less O(margin).
-  - Progress is kept in C(fit.json). Called again after an interruption, it continues from there. Another job or other
-    nodes mean another search, which needs another O(run_id).
+  - A final launch confirms the result, reduced by O(margin).
+  - Progress is kept in C(fit.json). Called again after an interruption, it continues from there. A different job or
+    different nodes require a new search with another O(run_id).
   - Options that make Ansible prompt, such as C(--ask-become-pass), are refused, since each launch would prompt.
-  - If interrupted, stops the current run on all nodes before it ends.
+  - If interrupted, stops the current run on all nodes before exiting.
   - Needs the Python package C(ansible-runner) on the controller.
 extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
@@ -32,8 +32,8 @@ options:
   state:
     description:
       - V(searched) searches for the batch size.
-      - V(taken) puts the batch size found by the search O(run_id) into O(args), and launches nothing. Fails if there is
-        no such search, if it is not finished or found none, and if it was for another O(program).
+      - V(taken) puts the batch size found by the search O(run_id) into O(args), and launches nothing. Fails if the
+        search does not exist, is not finished, found no batch size, or was for another O(program).
     type: str
     choices: [searched, taken]
     default: searched
@@ -47,14 +47,14 @@ options:
     default: 0
   args:
     description:
-      - Arguments of the job, a list or a string, as O(muster.training.launch_plan#module:args), with C({batch_size}) in
-        place of the batch size.
+      - Arguments of the job, a list or a string as in O(muster.training.launch_plan#module:args), with C({batch_size})
+        as the placeholder of the batch size.
       - They should make the job end after a few steps, at least three.
-      - With O(state=taken), those of the launch. If empty, those of the search are used.
+      - With O(state=taken), the arguments of the launch. If empty, defaults to those of the search.
     type: raw
     default: []
   confirm_args:
-    description: The same for the last, longer launch. If empty, O(args).
+    description: The same for the final, longer launch. If empty, defaults to O(args).
     type: raw
     default: []
   start:
@@ -71,11 +71,11 @@ options:
     default: 4096
   margin:
     description:
-      - Fraction by which the largest batch size is reduced, to allow for samples longer than those of the probes.
+      - Fraction by which the largest batch size is reduced, as a reserve for samples longer than those of the search.
     type: float
     default: 0.05
   probe_timeout:
-    description: Seconds after which a launch that does not end is stopped, which ends the search.
+    description: Timeout of a launch, in seconds. A launch that exceeds it is stopped, which ends the search.
     type: float
     default: 600.0
   run_id:
@@ -105,7 +105,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 batch_size:
-  description: Largest batch size, confirmed.
+  description: Largest confirmed batch size.
   returned: success
   type: int
   sample: 96

@@ -11,8 +11,8 @@ author: muster contributors (@muster)
 version_added: 0.1.0
 short_description: Find the flash-attention wheel that fits an environment, and verify that it works
 description:
-  - The steps that the role P(muster.training.flash_attention#role) runs on the nodes. Installs nothing.
-  - Runs with the environment's interpreter, as the user of the task. It does not depend on the connection. If the play
+  - Runs the steps that the role P(muster.training.flash_attention#role) needs on the nodes. Installs nothing.
+  - Runs with the environment's interpreter, as the user of the task, and independently of the connection. If the play
     is interrupted, it continues, and the next run of the same task follows it to its end.
   - Not run in check mode.
 extends_documentation_fragment:
@@ -24,15 +24,15 @@ extends_documentation_fragment:
 options:
   step:
     description:
-      - V(gpus) reads the compute capabilities of the node's GPUs, and fails if FlashAttention 2 does not run on one of
+      - V(gpus) reads the compute capabilities of the node's GPUs, and fails if FlashAttention 2 does not support one of
         them.
-      - V(choose) finds the matching wheel, or the settings of a build, and notes it in the environment.
-      - V(prove) imports flash-attention, and compares its attention with torch's own if there is a GPU.
+      - V(choose) finds the matching wheel, or the settings of a build, and records it in the environment.
+      - V(prove) imports flash-attention and, on a GPU, compares its attention with that of torch.
     type: str
     choices: [gpus, choose, prove]
     required: true
   version:
-    description: Release, or V(auto) for the newest that has a wheel. For O(step=choose).
+    description: Release of flash-attention, or V(auto) for the newest with a wheel. For O(step=choose).
     type: str
     default: auto
   wheels:
@@ -40,29 +40,31 @@ options:
     type: str
     default: https://github.com/Dao-AILab/flash-attention/releases/download/vVERSION
   sha256:
-    description: Hash of the matching wheel. If empty, it is not checked. For O(step=choose).
+    description: SHA-256 hash of the matching wheel. If empty, it is not checked. For O(step=choose).
     type: str
     default: ""
   build:
-    description: Build it if there is no wheel. For O(step=choose).
+    description: Build flash-attention if there is no wheel. For O(step=choose).
     type: bool
     default: false
   max_jobs:
-    description: Number of parallel build jobs. V(0) means as many as the free memory allows. For O(step=choose).
+    description: Number of parallel build jobs. V(0) means as many as free memory allows. For O(step=choose).
     type: int
     default: 0
   cuda_home:
-    description: Directory of the CUDA to build with. If empty, it is searched for. For O(step=choose).
+    description: Directory of the CUDA toolkit to build with. If empty, it is detected. For O(step=choose).
     type: str
     default: ""
   capabilities:
-    description: Compute capabilities to build for. If empty, the build's own default. For O(step=choose).
+    description:
+      - Compute capabilities to build for. If empty, defaults to those of flash-attention's build. For O(step=choose).
     type: list
     elements: str
     default: []
   key:
     description:
-      - Key that stands for everything installed. When it changes, the proof is run again. Required for O(step=prove).
+      - Key that identifies the installed packages. When it changes, the verification runs again. Required for
+        O(step=prove).
     type: str
 """
 
@@ -74,20 +76,20 @@ EXAMPLES = r"""
     version: 2.8.3
   register: choice
 
-- name: Show it
+- name: Show the requirements
   ansible.builtin.debug:
     var: choice.requirements
 """
 
 RETURN = r"""
 capabilities:
-  description: Compute capabilities of the node's GPUs. Empty if it has none.
+  description: Compute capabilities of the node's GPUs. Empty if it has no GPU.
   returned: for O(step=gpus)
   type: list
   elements: str
   sample: ["9.0"]
 requirements:
-  description: What pip must install.
+  description: Requirements to install with pip.
   returned: for O(step=choose)
   type: list
   elements: str
@@ -104,7 +106,7 @@ options:
   elements: str
   sample: [--no-build-isolation, --no-cache-dir]
 shown:
-  description: What was chosen or verified, in a few words.
+  description: One-line summary of what was chosen or verified.
   returned: for O(step=choose) and O(step=prove)
   type: str
   sample: flash-attention 2.8.3 can be imported, and its attention is torch's within 0.0039

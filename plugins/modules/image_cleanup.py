@@ -8,16 +8,16 @@ DOCUMENTATION = r"""
 module: image_cleanup
 author: muster contributors (@muster)
 version_added: 0.1.0
-short_description: Remove from a node what must not end up in an image of it
+short_description: Remove credentials and identifiers from a node before an image is made of it
 description:
-  - "Removes credentials: in all users' homes, those of AWS, Docker, Git, GitHub, Google, Hugging Face, Kaggle,
-    Kubernetes, Paperspace, rclone, S3, wandb and C(.netrc), all of C(.ssh) except C(authorized_keys), and histories; in
-    the system, the credentials and units of this collection's mounts, and what cloud-init keeps."
-  - "Removes what identifies a node: SSH host keys, the machine ID, keys and settings of the role C(ssh_mesh). The next
-    boot creates a machine ID and host keys, on the node and on each machine made from its image."
-  - Removes the directories of runs, C(~/.muster).
-  - Run this last, before the node is switched off; it comes back with new host keys. C(site.yml) sets it up again.
-  - What your own programs store elsewhere is not known here; list it in O(more). Disk blocks are not overwritten.
+  - "Removes credentials: in all home directories, those of AWS, Docker, Git, GitHub, Google, Hugging Face, Kaggle,
+    Kubernetes, Paperspace, rclone, S3, wandb and C(.netrc), all of C(.ssh) except C(authorized_keys), and histories;
+    system-wide, the credentials and units of this collection's mounts, and the data stored by cloud-init."
+  - "Removes identifiers of a node: SSH host keys, the machine ID, keys and settings of the role C(ssh_mesh). The next
+    boot creates a new machine ID and new host keys, on the node and on each machine created from its image."
+  - Removes the run directories, C(~/.muster).
+  - Run this last, before the node is powered off. It boots with new host keys. C(site.yml) sets it up again.
+  - List in O(more) what your own programs store elsewhere. Disk blocks are not overwritten.
   - Needs root.
 attributes:
   check_mode:
@@ -25,14 +25,14 @@ attributes:
     support: full
 options:
   more:
-    description: Further patterns of paths below the homes, for example V(.config/my-tool).
+    description: Further patterns of paths to remove, relative to the home directories, for example V(.config/my-tool).
     type: list
     elements: str
     default: []
 """
 
 EXAMPLES = r"""
-- name: Remove what must not be in an image
+- name: Remove credentials and identifiers
   muster.training.image_cleanup:
     more: [.config/my-tool]
   become: true

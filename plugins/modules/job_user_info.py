@@ -8,33 +8,33 @@ DOCUMENTATION = r"""
 module: job_user_info
 author: muster contributors (@muster)
 version_added: 0.1.0
-short_description: Read who runs the jobs on a node, and whether the user has what a role needs
+short_description: Look up the user who runs the jobs on a node, and check for programs that a role needs
 description:
-  - Reads who logs in, and the entry of the user who runs the jobs, in one round trip. Changes nothing.
-  - Run it without become, or it takes root for the user who logs in.
+  - Reads the login user and the account of the user who runs the jobs, in one round trip. Changes nothing.
+  - Run it without C(become). Otherwise it reports root as the login user.
 extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
   - muster.training._attributes.info
 options:
   user:
-    description: The user who runs the jobs. If empty, the one who logs in.
+    description: The user who runs the jobs. If empty, defaults to the login user.
     type: str
     default: ""
   variable:
-    description: The variable that names the user. It is part of the message if there is no such user.
+    description: The variable that sets O(user). The error message names it if the user does not exist.
     type: str
     required: true
   programs:
     description:
-      - Programs that must be installed, by the role P(muster.training.base_packages#role).
-      - In check mode they may be missing, since that role may be about to install them.
+      - Programs that must be installed, for example by the role P(muster.training.base_packages#role).
+      - In check mode they may be missing, since that role would install them first.
     type: list
     elements: str
     default: []
 """
 
 EXAMPLES = r"""
-- name: Read the user who runs the jobs
+- name: Look up the user who runs the jobs
   muster.training.job_user_info:
     user: "{{ code_user }}"
     variable: code_user
@@ -54,7 +54,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 login:
-  description: Name of the user who logs in.
+  description: Name of the login user.
   returned: success
   type: str
   sample: ubuntu
@@ -64,7 +64,7 @@ name:
   type: str
   sample: ubuntu
 gid:
-  description: That user's group.
+  description: ID of that user's primary group.
   returned: success
   type: int
   sample: 1000
@@ -74,7 +74,7 @@ home:
   type: str
   sample: /home/ubuntu
 missing:
-  description: O(programs) that are not installed, in check mode.
+  description: O(programs) that are not installed. Always empty outside check mode.
   returned: success
   type: list
   elements: str

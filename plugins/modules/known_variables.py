@@ -14,11 +14,11 @@ description:
   - Fails if a variable starts with the role's name and an underscore, but is not documented in the role's
     C(meta/argument_specs.yml). Shows the closest valid name. Ansible itself silently ignores such a variable.
   - For variables given with C(-e), also fails if the prefix is misspelt, as in C(sh_mesh_port).
-  - Also fails if words are left over after C(-e), such as C(--epochs 1) in C(-e launch_args="--resume --epochs 1").
-    Ansible ends a value at its first space and silently drops the rest. Shows the right form.
-  - Also fails if the variable C(job), which a job file sets, is not a dictionary, has a key that is not the default of
-    any variable of the roles C(launch), C(code) and C(python_env), or has a value without effect because the inventory
-    sets its variable to something else. Values given with C(-e) override both.
+  - Also fails if C(-e) has stray words, such as C(--epochs 1) in C(-e launch_args="--resume --epochs 1"). Ansible ends
+    a value at its first space and silently drops the rest. Shows the correct form.
+  - Also fails if the variable C(job), which a job file sets, is not a dictionary, has a key that none of the variables
+    of the roles C(launch), C(code) and C(python_env) uses as its default, or has a value without effect because the
+    inventory sets its variable to something else. Values given with C(-e) override both.
   - Checks the variables of all hosts of the play at once, so one task with C(run_once) is enough. Connects to nothing.
 extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
@@ -28,29 +28,29 @@ extends_documentation_fragment:
 options:
   role_path:
     description:
-      - Directory of the role, C(role_path) within the role. Its last part is the role's name.
+      - Directory of the role, which is C(role_path) within the role. Its last component is the role's name.
       - If omitted, only variables given with C(-e) are checked.
     type: path
   short_names:
     description:
       - Variables without the prefix that the role also reads. They are meant for the command line, so only variables
-        given with C(-e) are compared with them, and only very similar names are refused.
-      - A short name given with C(-e) is also refused if the variable with the prefix is set to something else, since it
-        would have no effect.
+        set with C(-e) are compared with them, and only very similar names are rejected.
+      - A short name set with C(-e) is also rejected if the prefixed variable has another value, since it would have no
+        effect.
     type: list
     elements: str
     default: []
   settled:
     description:
-      - The O(short_names) that the playbook has already read, such as the beginning of a run's name. The variable with
-        the prefix is what they resolved to, so the two are not compared.
+      - Those of O(short_names) that the playbook has already resolved, such as an abbreviated name of a run. The
+        prefixed variable has the result, so the two are not compared.
     type: list
     elements: str
     default: []
   values:
     description:
       - Also fail if a value is not one of the choices that the role documents for its entry point C(main).
-      - Ansible's own check of a role does this on each host, which costs a launch 0.1 s per dozen nodes.
+      - Ansible's own validation of a role runs on each host, which costs a launch 0.1 s per dozen nodes.
     type: bool
     default: false
 """

@@ -13,10 +13,10 @@ short_description: Plan a run across several nodes
 description:
   - Plans a run from nodes, their facts and a job. The plan consists of the rank table, hostfiles, and for each node the
     command, the environment and the files that M(muster.training.training_run) writes there.
-  - Runs on the controller, connects to nothing and changes nothing. The plan is the only place that holds the order,
-    addresses and numbers of processes.
-  - Shows the plan on the terminal. If something prevents the run, fails with all findings at once, such as a port in
-    use, a script missing on some nodes, or a node busy with another run.
+  - Runs on the controller, connects to nothing and changes nothing. Only the plan defines the order, addresses and
+    numbers of processes.
+  - Shows the plan on the terminal. If anything prevents the run, such as a port in use, a script missing on some nodes,
+    or a node busy with another run, fails with all findings at once.
 extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
   - ansible.builtin.action_common_attributes.flow
@@ -29,10 +29,10 @@ extends_documentation_fragment:
 options:
   nodes:
     description:
-      - The nodes in rank order, as RV(muster.training.choose_nodes#module:nodes) gives them.
+      - The nodes in rank order, as RV(muster.training.choose_nodes#module:nodes) returns them.
       - Each has C(name) (of its host in the inventory), C(address) (at which the other nodes reach it) and, unless
         O(nproc_per_node) is set, C(slots) (processes to start). Without slots, one process per GPU is started.
-      - C(node_rank) prescribes their order. Warns if the launcher uses another one.
+      - C(node_rank) sets their order. The module warns if the launcher uses a different one.
     type: list
     elements: dict
     required: true
@@ -44,8 +44,8 @@ options:
     default: {}
   prices:
     description:
-      - Cost per hour of each node, by node name, as RV(muster.training.choose_nodes#module:prices) gives it. It is kept
-        in the plan, and shown with it if all prices are known.
+      - Cost per hour of each node, by node name, as RV(muster.training.choose_nodes#module:prices) returns it. It is
+        stored in the plan, and shown with it if all prices are known.
     type: dict
     default: {}
   currency:
@@ -54,15 +54,15 @@ options:
     default: USD
   run_id:
     description:
-      - Name of the run, at most 63 letters, digits, C(.), C(_) and C(-), starting with a letter or digit. A name is
-        used once.
-      - If empty, one is made from the script's name, the time and four random digits.
+      - Name of the run, at most 63 letters, digits, C(.), C(_) and C(-), starting with a letter or digit. Each run
+        needs a new name.
+      - If empty, a name is generated from the script's name, the time and four random digits.
     type: str
     default: ""
   debug:
     description:
-      - Have NCCL log what it does (C(NCCL_DEBUG=INFO), to C(nccl.*.log) in the run directory), and torch's flight
-        recorder what each rank did when a collective times out (C(flight_recorder_rank_*) there).
+      - Enable NCCL's debug log (C(NCCL_DEBUG=INFO), in C(nccl.*.log) in the run directory), and torch's flight
+        recorder, which dumps the collectives of each rank when one times out (C(flight_recorder_rank_*) there).
     type: bool
     default: false
   module:
@@ -71,26 +71,26 @@ options:
     default: ""
   environment:
     description:
-      - Environment of the job. Only the names go into the plan, to be checked. The values go to
+      - Environment of the job. Only the names are stored in the plan, to be checked. Pass the values to
         O(muster.training.training_run#module:environment).
-      - Variables that the launcher sets from the rank table, such as C(RANK) and C(MASTER_ADDR), are refused.
-      - A number or a date is passed exactly as written, as with O(args).
+      - Variables that the launcher sets from the rank table, such as C(RANK) and C(MASTER_ADDR), are rejected.
+      - Numbers and dates are passed exactly as written, as in O(args).
     type: dict
     default: {}
   pass_environment:
     description:
-      - Names and patterns of variables in the controller's environment that are in O(environment) as well, as
-        P(muster.training.own_environment#lookup) takes them.
+      - Names and patterns of variables in the controller's environment that are part of O(environment), as
+        P(muster.training.own_environment#lookup) accepts them.
       - Fails if a name is not set on the controller.
     type: raw
     default: []
   max_restarts:
     description:
-      - How often torchrun restarts failed ranks. If omitted, 0, or 3 in an elastic run, where each lost node uses up
-        one.
+      - Maximum number of restarts of failed ranks by torchrun. Defaults to 0, or to 3 in an elastic run, where each
+        lost node consumes one.
     type: int
   start_timeout:
-    description: Seconds within which all nodes must check in and the ranks find each other. At least 5.
+    description: Timeout until all nodes have checked in and the ranks have found each other, in seconds. At least 5.
     type: int
     default: 120
   silence_timeout:
@@ -103,21 +103,21 @@ options:
     default: 5
   outputs:
     description:
-      - Paths or patterns of what the job writes outside its run directory, for M(muster.training.run_outputs). Relative
-        ones start at O(working_directory).
+      - Paths or patterns of files that the job writes outside its run directory, for M(muster.training.run_outputs).
+        Relative paths are resolved against O(working_directory).
     type: list
     elements: str
     default: []
   log_limit:
     description:
-      - GB of disk that the logs of a run may take on a node. Beyond that, the middle of the longest is removed and the
-        job continues. 0 means no limit.
+      - Maximum size of the logs of a run on a node, in GB. Beyond that, the middle of the longest log is removed and
+        the job continues. V(0) means no limit.
     type: int
     default: 10
   replace:
     description:
-      - Plan the run even if others are still running on the nodes. M(muster.training.training_run) stops them before it
-        starts a new one, with its own O(muster.training.training_run#module:replace).
+      - Plan the run even if other runs are active on the nodes. Use it with
+        O(muster.training.training_run#module:replace), which stops them first.
     type: bool
     default: false
 seealso:
@@ -128,7 +128,7 @@ seealso:
 """
 
 EXAMPLES = r"""
-# A whole launch by hand, in a play over the nodes of the run.
+# A complete launch without the role, in a play over the nodes of the run.
 # The role muster.training.launch does the same and shows the run.
 - name: Choose the nodes
   muster.training.choose_nodes:
@@ -168,7 +168,7 @@ EXAMPLES = r"""
       NCCL_DEBUG: INFO
     token: "{{ token }}"
 
-# An elastic run of Python's own module, which continues while two nodes are alive
+# An elastic run of a Python module, which continues while two nodes are alive.
 - name: Plan an elastic run
   muster.training.launch_plan:
     nodes: "{{ chosen.nodes }}"
@@ -188,7 +188,7 @@ run_id:
   sample: train-20261121-040806-b5e0
 findings:
   description:
-    - What the checks found. On an error, the module fails and the findings appear only on the terminal.
+    - The findings of the checks. On an error, the module fails and the findings appear only on the terminal.
       M(muster.training.check_cluster) returns them, errors included, and writes them to a file.
   returned: success
   type: list
@@ -203,7 +203,7 @@ findings:
       type: str
       sample: port-in-use
     nodes:
-      description: The nodes concerned.
+      description: Names of the affected nodes.
       type: list
       elements: str
       sample: [node0]
@@ -212,11 +212,11 @@ findings:
       type: str
       sample: the rendezvous port 29500 is taken by process 4711 (python3 serve.py)
     needed:
-      description: What is needed instead.
+      description: The expected state.
       type: str
       sample: a free TCP port 29500 on the node of rank 0
     todo:
-      description: What to do.
+      description: The remedy.
       type: str
       sample: kill that process, or choose another port with launch_master_port
 nnodes:
@@ -249,11 +249,11 @@ rank_table:
       type: str
       sample: 10.0.0.11
     slots:
-      description: Processes to start on it.
+      description: Number of processes to start on it.
       type: int
       sample: 8
     node_rank:
-      description: Its number, from 0.
+      description: Rank of the node, from 0.
       type: int
       sample: 1
     first_rank:
@@ -262,8 +262,8 @@ rank_table:
       sample: 8
 hostfiles:
   description:
-    - The rank table as a hostfile for C(deepspeed), C(openmpi) and C(mpich). A format that cannot express it is left
-      out.
+    - The rank table as a hostfile for C(deepspeed), C(openmpi) and C(mpich). A format that cannot express it is
+      omitted.
   returned: success
   type: dict
   sample:
@@ -271,12 +271,12 @@ hostfiles:
     openmpi: "node0 slots=8\nnode1 slots=8\n"
     mpich: "node0:8\nnode1:8\n"
 nodes:
-  description: What each node has to do, by node name.
+  description: The part of each node, by node name.
   returned: success
   type: dict
   contains:
     NAME:
-      description: One node.
+      description: The part of one node.
       type: dict
       contains:
         command:
@@ -285,16 +285,17 @@ nodes:
           elements: str
           sample: [/usr/bin/python3, train.py]
         environment:
-          description: The environment that the plan sets, in addition to the user's own.
+          description: Variables that the plan sets, in addition to the user's environment.
           type: dict
           sample: {GLOO_SOCKET_IFNAME: ens5, NCCL_SOCKET_IFNAME: =ens5}
         files:
           description:
-            - Names of the files written to the run directory before the start, readable only by the run's user.
+            - Names of the files that are written to the run directory before the start, readable only by the run's
+              user.
           type: list
           elements: str
           sample: [environment.json, plan.json, supervisor.py, token]
         plan:
-          description: What O(muster.training.training_run#module:plan) takes. Contains no secrets.
+          description: The value of O(muster.training.training_run#module:plan). Contains no secrets.
           type: dict
 """

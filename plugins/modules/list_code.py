@@ -11,8 +11,8 @@ author: muster contributors (@muster)
 version_added: 0.1.0
 short_description: List a code directory that will be copied to the nodes
 description:
-  - Lists what the role code would copy from a directory on the controller, with sizes, times, permissions, and hashes
-    of files up to 1 MiB, so that M(muster.training.node_facts) can compare it with the nodes' copies.
+  - Lists the files that the role C(code) would copy from a directory on the controller, with sizes, times, permissions,
+    and hashes of files up to 1 MiB, so that M(muster.training.node_facts) can compare it with the nodes' copies.
   - Needs rsync on the controller, which decides what is excluded. Connects to nothing and changes nothing.
 extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
@@ -25,20 +25,20 @@ options:
     type: path
     required: true
   exclude:
-    description: What is not copied, in rsync's notation.
+    description: Files that are not copied, as rsync patterns.
     type: list
     elements: str
     default: []
   directory:
-    description: Where it belongs on the nodes, absolute or relative to the home of O(user).
+    description: Directory on the nodes, absolute or relative to the home of O(user).
     type: str
     required: true
   user:
-    description: Its owner on the nodes. If empty, the user who logs in.
+    description: Its owner on the nodes. If empty, defaults to the login user.
     type: str
     default: ""
   requirements:
-    description: Also return the project's requirements, to compare them with what was installed.
+    description: Also return the project's requirements, to compare them with the installed ones.
     type: bool
     default: false
 seealso:
@@ -52,18 +52,18 @@ EXAMPLES = r"""
     source: ~/project
     exclude: [.git/, "*.pyc"]
     directory: project
-  register: here
+  register: local
   run_once: true
 
 - name: Compare the nodes' copies with the local code
   muster.training.node_facts:
-    code: "{{ here.code }}"
+    code: "{{ local.code }}"
   register: node
 """
 
 RETURN = r"""
 code:
-  description: The code, as O(muster.training.node_facts#module:code) takes it.
+  description: The code, as O(muster.training.node_facts#module:code) expects it.
   returned: success
   type: dict
   contains:
@@ -80,7 +80,7 @@ code:
       type: str
       sample: ""
     listing:
-      description: All names with their attributes, compressed. Empty if that is longer than 64 KiB.
+      description: All names with their attributes, compressed. Empty if it would exceed 64 KiB.
       type: str
       sample: eJyrVkrOz0tVslIyVKoFABxxA+g=
     digest:
@@ -92,15 +92,15 @@ code:
       type: int
       sample: 12
     problem:
-      description: Why it cannot be read, empty if it can.
+      description: Why it cannot be read. Empty if it can.
       type: str
       sample: ""
     requirements:
-      description: Its file that lists the project's requirements, empty if there is none.
+      description: Name of the project's requirements file. Empty if there is none.
       type: str
       sample: requirements.txt
     required:
-      description: Hash of the project's requirements, empty if there are none.
+      description: Hash of the project's requirements. Empty if there are none.
       type: str
       sample: 2c26b46b68ffc68ff99b453c1d304134
 """

@@ -11,13 +11,12 @@ author: muster contributors (@muster)
 version_added: 0.1.0
 short_description: Run a command that takes minutes, and show its progress
 description:
-  - Runs a command on the node without a shell, and shows from time to time how long it has been running and the last
-    line of its output.
-  - The command does not depend on the connection. If the play is interrupted, it continues, and the next run of the
+  - Runs a command on the node without a shell, and periodically shows the elapsed time and the last line of its output.
+  - The command runs independently of the connection. If the play is interrupted, it continues, and the next run of the
     same task follows it to its end instead of starting a second one.
   - If it fails, the last 40 lines of its output are shown. The full output stays on the node, readable only by the user
     who ran it, in C(/var/log/muster) (root) or C(~/.muster/logs). The last 20 such logs are kept, 200 MiB at most.
-  - Credentials in URLs (C(https://user:token@host)) are masked in what is shown and kept.
+  - Credentials in URLs (C(https://user:token@host)) are masked on the terminal and in logs.
   - Not run in check mode.
 extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
@@ -26,16 +25,16 @@ extends_documentation_fragment:
   - muster.training._attributes.long
 options:
   what:
-    description: What the command does, in a few words for whoever is waiting.
+    description: Short description of the command, shown while it runs.
     type: str
     required: true
   argv:
-    description: The command and its arguments. Any user of the node can read them while it runs.
+    description: The command and its arguments. All users of the node can read them while it runs.
     type: list
     elements: str
     required: true
   chdir:
-    description: Directory in which it runs. If empty, the login directory.
+    description: Working directory of the command. If empty, defaults to the login directory.
     type: path
     default: ""
   stdin:
@@ -43,14 +42,13 @@ options:
     type: str
     default: ""
   follow:
-    description: Follow the same command if an interrupted play left it running. If false, it starts again.
+    description: Follow the same command if an interrupted play left it running. If V(false), it is started again.
     type: bool
     default: true
   show_every:
     description:
-      - Seconds until a line shows that it is still running. The next one comes after twice that time, and after 5
-        minutes at the latest. Of several nodes working at once, one shows such lines, and another takes over when it
-        ends.
+      - Seconds until the first progress line. The interval doubles with each line, up to 5 minutes. If several nodes
+        work at once, one shows such lines, and another takes over when it ends.
     type: int
     default: 10
 """
@@ -70,15 +68,15 @@ rc:
   type: int
   sample: 0
 stdout_lines:
-  description: What it printed, including stderr, up to the last 200000 characters.
+  description: Output of the command, including stderr, limited to the last 200000 characters.
   returned: when not in check mode
   type: list
   elements: str
   sample: [Collecting torch]
 answer:
   description:
-    - Content of a final output line C(MUSTER-RESULT {...}). Its key C(changed) sets that of the task, and its key
-      C(notice), if any, is shown.
+    - Content of a final output line C(MUSTER-RESULT {...}). Its key C(changed) sets the task's, and its key C(notice),
+      if present, is shown.
   returned: when not in check mode
   type: dict
   sample: {}

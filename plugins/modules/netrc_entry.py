@@ -11,12 +11,12 @@ version_added: 0.1.0
 short_description: Add the credentials for a server to a user's netrc
 description:
   - Writes one entry of C(~/.netrc), replacing any for the same server. All other entries, macros and comments stay.
-  - Only the user can read the file afterwards. It is read and written with that user's rights.
+  - Afterwards only the user can read the file. It is read and written with that user's rights.
 extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
 attributes:
   check_mode: {support: full}
-  diff_mode: {support: partial, details: Only which server the entry is for. The file contains nothing but secrets.}
+  diff_mode: {support: partial, details: Only the name of the server. The rest of the file is secret.}
   platform: {platforms: posix}
 options:
   user:
@@ -38,7 +38,7 @@ options:
 """
 
 EXAMPLES = r"""
-- name: Enter the key of Weights and Biases
+- name: Add the API key of Weights and Biases
   muster.training.netrc_entry:
     user: trainer
     machine: api.wandb.ai
@@ -49,7 +49,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 path:
-  description: The file.
+  description: Path of the file.
   returned: success
   type: str
   sample: /home/trainer/.netrc

@@ -9,13 +9,13 @@ DOCUMENTATION = r"""
 module: node_facts
 author: muster contributors (@muster)
 version_added: 0.1.0
-short_description: Read what a launch or preflight must know about a node
+short_description: Read the facts of a node for a launch or preflight
 description:
-  - Reads in one call, without changing the node, what M(muster.training.launch_plan) and
+  - Reads in one call, without changing the node, the facts that M(muster.training.launch_plan) and
     M(muster.training.check_cluster) evaluate, such as addresses and routes, names, GPUs and drivers, versions of the
-    job's packages, mounts and space, limits, and connections to the other nodes, which are actually opened.
-  - Needs Python 3.8 or newer on the node, and nothing else there. Calls that may hang, such as nvidia-smi or a mount
-    whose server is gone, time out, which is then reported as a fact.
+    job's packages, mounts and space, limits, and test connections to the other nodes.
+  - Needs only Python 3.8 or newer on the node. Calls that may hang, such as nvidia-smi or access to a mount whose
+    server is unavailable, time out, which is reported as a fact.
 extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
   - ansible.builtin.action_common_attributes.flow
@@ -24,11 +24,11 @@ extends_documentation_fragment:
   - muster.training._runs
 options:
   address:
-    description: The node's own address among the nodes. If empty, nothing that depends on it is read.
+    description: The node's address, at which the other nodes reach it. If empty, facts that depend on it are not read.
     type: str
     default: ""
   peers:
-    description: Addresses of all nodes by their names in the inventory. This node may be among them.
+    description: Addresses of all nodes by inventory name. May include this node.
     type: dict
     default: {}
   ports:
@@ -37,29 +37,32 @@ options:
     elements: int
     default: []
   interpreter:
-    description: Name or path of the job's Python interpreter. Of several separated by colons, the first that exists.
+    description:
+      - Name or path of the job's Python interpreter. Of several separated by colons, the first that exists is used. If
+        empty, none is examined.
     type: str
     default: ""
   script:
-    description: Path of the job's script. A relative path starts at O(working_directory).
+    description:
+      - Path of the job's script. A relative path is resolved against O(working_directory). If empty, none is examined.
     type: str
     default: ""
   args:
     description:
-      - Arguments of the job, as O(muster.training.launch_plan#module:args). The part V(software) reads the DeepSpeed
-        configuration that they name.
+      - Arguments of the job, as in O(muster.training.launch_plan#module:args). The part V(software) reads the DeepSpeed
+        configuration that they refer to.
     type: raw
     default: []
   working_directory:
-    description: Directory in which the job will start. If empty, the user's home.
+    description: Directory in which the job will start. If empty, defaults to the user's home directory.
     type: str
     default: ""
   run_id:
-    description: Name of the run about to start, to check whether it is taken.
+    description: Name of the run to start, to check whether it is taken. If empty, this is not checked.
     type: str
     default: ""
   user:
-    description: User who will run the job. If empty, the user who logs in.
+    description: User who will run the job. If empty, defaults to the login user.
   mounts:
     description: Directories that must be mounted, to check in addition to those in C(/etc/fstab).
     type: list
@@ -67,34 +70,35 @@ options:
     default: []
   code:
     description:
-      - Code tree to compare with the node's, as RV(muster.training.list_code#module:code) gives it. Files that are not
-        in it are ignored.
+      - Code tree to compare with the node's copy, as RV(muster.training.list_code#module:code) returns it. Files that
+        are not in the tree are ignored.
     type: dict
     default: {}
   image:
-    description: Image in which the job runs, to look up. One with an empty name is skipped.
+    description: Container image of the job to look up. An image with an empty name is skipped.
     type: dict
     suboptions:
       name:
-        description: Its name.
+        description: Name of the image.
         type: str
         required: true
       engine:
-        description: Engine that should have it.
+        description: Container engine in which to look it up.
         type: str
         choices: [docker, podman]
         default: docker
   parts:
     description:
-      - What to read in addition to what costs next to nothing.
-      - V(gpus) queries nvidia-smi, if there is one, and finds processes that hold a GPU.
-      - V(software) asks O(interpreter) where its packages are, and reads their versions there. Nothing is imported.
+      - Parts to read in addition to the basic facts, which take almost no time.
+      - V(gpus) queries nvidia-smi, if available, and finds processes that use a GPU.
+      - V(software) reads the versions of the packages of O(interpreter), without importing them.
       - V(checkout) reads which commit is checked out, if O(working_directory) is in a git checkout.
-      - V(storage) tests mounts that depend on another machine, and reads how much space there is.
-      - V(system) reads memory, limits, and variables left by an earlier setup.
-      - V(names) reads what the node's own name resolves to, and what C(/etc/hosts) says about its peers.
-      - V(resolver) also resolves the peers' names. If no name server knows them, this may take 3 s.
-      - V(connections) opens TCP connections between this node and all of O(peers), both ways. Needs O(probe).
+      - V(storage) tests network mounts, and reads the free space.
+      - V(system) reads memory, limits, and variables left over from an earlier setup.
+      - V(names) resolves the node's own name, and looks up its peers in C(/etc/hosts).
+      - V(resolver) also resolves the peers' names. This may take 3 s if no name server knows them.
+      - V(connections) opens TCP connections between this node and all of O(peers), in both directions. Requires
+        O(probe).
       - V(ssh) tries C(ssh PEER true) as the job's user with each of O(peers).
     type: list
     elements: str
@@ -102,25 +106,25 @@ options:
     default: [gpus, software, storage, system, names]
   probe:
     description:
-      - How the nodes find each other for the part V(connections) of O(parts), the same on all nodes, as
-        RV(muster.training.choose_nodes#module:probe) gives it.
+      - Secret and ports for the part V(connections) of O(parts), the same on all nodes, as
+        RV(muster.training.choose_nodes#module:probe) returns them.
       - A node first listens and then greets its peers, which connect back. A small process keeps listening until every
-        peer has connected, so that the nodes can be queried at once or in turn.
+        peer has connected, so that the nodes can be queried simultaneously or one after another.
     type: dict
     suboptions:
       token_file:
-        description: File on this machine with a secret by which a node tells a peer from a stranger.
+        description: File on the controller with the secret that authenticates a peer.
         type: path
         required: true
       candidates:
-        description: Ephemeral TCP ports; the node listens on the first that is free.
+        description: Ephemeral TCP ports. The node listens on the first free one.
         type: list
         elements: int
         required: true
       lifetime:
         description:
-          - Seconds to wait for peers. If omitted, 30, plus one for every four of O(peers), plus 15 for each batch after
-            the first in which Ansible queries them, with as many nodes per batch as it has forks.
+          - Seconds to wait for peers. Defaults to 30, plus one per four O(peers), plus 15 for each batch after the
+            first in which Ansible queries them. A batch has as many nodes as Ansible has forks.
         type: int
 seealso:
   - module: muster.training.choose_nodes
@@ -130,7 +134,7 @@ seealso:
 """
 
 EXAMPLES = r"""
-- name: Read what a launch must know about each node
+- name: Read the facts of each node for a launch
   muster.training.node_facts:
     address: "{{ node_address }}"
     ports: [29499, 29500]
@@ -139,7 +143,7 @@ EXAMPLES = r"""
     working_directory: ~/project
   register: node
 
-- name: Read which GPUs there are
+- name: Read the GPUs of each node
   muster.training.node_facts:
     parts: [gpus]
   register: node
@@ -147,18 +151,18 @@ EXAMPLES = r"""
 
 RETURN = r"""
 msg:
-  description: Why there are no facts.
+  description: Why the facts could not be read.
   returned: if RV(facts) is V(null)
   type: str
 facts:
   description:
-    - What was found. V(null) if the node gave none; in a task with C(ignore_unreachable), the node may have been
-      unreachable, which does not fail the task.
+    - Facts of the node. V(null) if they could not be read, for example because the node was unreachable in a task with
+      C(ignore_unreachable).
   returned: success
   type: dict
   contains:
     hostname:
-      description: The node's own hostname.
+      description: Hostname of the node.
       type: str
       sample: node0
     user:
@@ -166,7 +170,7 @@ facts:
       type: str
       sample: ubuntu
     home:
-      description: That user's home, empty if there is no such user.
+      description: That user's home directory. Empty if the user does not exist.
       type: str
       sample: /home/ubuntu
     systemd:
@@ -183,12 +187,12 @@ facts:
       sample: 6.8.0-45-generic
     machine:
       description:
-        - What nodes on the same machine have in common, boot ID of the kernel and network namespace. Empty if it cannot
-          be read.
+        - Identifier of the machine that nodes on it share, made of the kernel's boot ID and the network namespace.
+          Empty if it cannot be read.
       type: str
       sample: be92cfc0-7dd6-4d1c-ad77-e0e9f74d9de7 net:[4026531840]
     glibc:
-      description: Version of the C library, empty if it is not glibc.
+      description: Version of glibc. Empty if the node has another C library.
       type: str
       sample: "2.35"
     interfaces:
@@ -200,13 +204,13 @@ facts:
       type: dict
       sample: {10.0.0.10: ens5, 127.0.0.1: lo}
     interface:
-      description: The interface that carries O(address), V(null) if none does.
+      description: The interface with O(address). V(null) if there is none.
       type: str
       sample: ens5
     routes:
       description:
         - For each address of O(peers), the C(interface), C(source), C(gateway) and C(mtu) of the route, V(null) if
-          there is no route. An C(mtu) of 0 is the interface's.
+          there is no route. An C(mtu) of 0 means the interface's.
       type: dict
       sample: {10.0.0.11: {interface: ens5, source: 10.0.0.10, gateway: null, mtu: 0}}
     runs:
@@ -216,22 +220,22 @@ facts:
       sample: [{run_id: bert-1, address: 10.0.0.10, directory: /home/ubuntu/.muster/runs/bert-1/node0, pid: 4711}]
     ports:
       description:
-        - For each of O(ports) on which something listens, who does. Another user's process is looked up with C(sudo
+        - The listening process for each of O(ports) that is in use. Another user's process is looked up with C(sudo
           -n). The pid is V(null) if it is not visible.
       type: dict
       sample: {"29500": {pid: 4711, command: python3 serve.py}}
     binds:
-      description: For each of O(ports), why it cannot be bound at O(address), empty if it can.
+      description: For each of O(ports), the error of binding it at O(address). Empty if it can be bound.
       type: dict
       sample: {"29499": "", "29500": Address already in use}
     interpreter:
-      description: Absolute path of O(interpreter), empty if there is none, V(null) if none was requested.
+      description: Absolute path of O(interpreter). Empty if it does not exist, V(null) if none was requested.
       type: str
       sample: /usr/bin/python3
     working_directory:
       description:
         - The working directory, with C(path), C(exists), C(is_file), C(is_directory), C(readable) and C(executable).
-        - A path below a mount that does not answer is not touched. C(dead_mount) names that mount.
+        - A path below a hung mount is not accessed. C(dead_mount) names that mount.
       type: dict
       sample:
         path: /home/ubuntu/project
@@ -243,8 +247,8 @@ facts:
         dead_mount: ""
     script:
       description:
-        - The script, as RV(facts.working_directory), and its C(sha256) with the part V(software). V(null) if none was
-          requested.
+        - The script, with the keys of RV(facts.working_directory), and its C(sha256) with the part V(software). V(null)
+          if none was requested.
       type: dict
       sample:
         path: /home/ubuntu/project/train.py
@@ -256,10 +260,10 @@ facts:
         dead_mount: ""
     code:
       description:
-        - The node's copy of O(code), its C(path), whether it is the C(same), and otherwise in how many and which files
-          it differs, by kind (C(counts), C(names)). For a tree with thousands of files, no names are given.
+        - The node's copy of O(code), its C(path), whether it is the C(same), and otherwise the number and names of
+          differing files by kind (C(counts), C(names)). Names are omitted for a tree with thousands of files.
         - Whether the tree has O(script), and the hash of the project's requirements that the role python_env installed
-          next to O(interpreter) (C(required), V(null) if that is in no environment of the role).
+          next to O(interpreter) (C(required), V(null) if the interpreter is not in an environment of the role).
       returned: with O(code)
       type: dict
       sample:
@@ -278,7 +282,7 @@ facts:
       type: bool
       sample: true
     run_taken:
-      description: Directory of an earlier run named O(run_id) on this node, empty if there is none.
+      description: Directory of an earlier run named O(run_id) on this node. Empty if there is none.
       type: str
       sample: ""
     clock:
@@ -293,8 +297,9 @@ facts:
       sample: 8
     gpus:
       description:
-        - What nvidia-smi says (C(smi)), its GPUs (C(devices), C(count)), how many are on the bus (C(pci)), the driver
-          versions loaded, in its library and on disk (C(driver)), and who holds a GPU (C(processes)).
+        - Result of nvidia-smi (C(smi)), its GPUs (C(devices), C(count)), the number of GPUs on the PCI bus (C(pci)),
+          the driver versions that are loaded, of its library and on disk (C(driver)), and the processes that use a GPU
+          (C(processes)).
       returned: with the part V(gpus)
       type: dict
       sample:
@@ -319,15 +324,15 @@ facts:
     checkout:
       description:
         - The git checkout that contains O(working_directory), its C(commit), and whether a tracked file has been
-          changed since (C(dirty), V(null) if git is not installed). V(null) if it is in none.
+          changed since (C(dirty), V(null) if git is not installed). V(null) outside a checkout.
       returned: with the part V(checkout) and a readable directory
       type: dict
       sample: {commit: 3f786850e387550fdab836ed7e6dc881de23001b, dirty: false}
     software:
       description:
         - Version of the interpreter (C(python)), of packages that must agree between nodes (C(packages)), and of the
-          CUDA or ROCm that torch was built for. With the part V(gpus) also the GPUs it was built for (C(archs)), as
-          torch.cuda.get_arch_list() returns them.
+          CUDA or ROCm that torch was built for. With the part V(gpus) also the GPU architectures it was built for
+          (C(archs)), as torch.cuda.get_arch_list() returns them.
       returned: with the part V(software) and an interpreter
       type: dict
       sample:
@@ -339,22 +344,22 @@ facts:
         archs: [sm_75, sm_80, sm_86, sm_90, sm_100, sm_120, compute_120]
         error: ""
     programs:
-      description: Paths of the programs that launchers call, as far as they exist.
+      description: Paths of the programs that launchers call. Missing ones are omitted.
       returned: with the part V(software)
       type: dict
       sample: {mpirun: /usr/bin/mpirun, orted: /usr/bin/orted}
     deepspeed_config:
       description:
-        - The DeepSpeed configuration that O(args) name, with its C(path), its content (C(config), V(null) if it cannot
-          be read) and the C(error).
-      returned: with the part V(software), if O(args) name one
+        - The DeepSpeed configuration that O(args) refer to, with its C(path), its content (C(config), V(null) if it
+          cannot be read) and the C(error).
+      returned: with the part V(software), if O(args) refer to one
       type: dict
       sample: {path: /home/ubuntu/project/ds.json, config: {train_batch_size: 64}, error: ""}
     image:
       description:
-        - For the image in which the job runs, its C(id) in hex, empty if it is missing, and its C(size) in bytes.
-        - For the engine, the directory where it keeps images (C(root)), how many bytes are C(free) there, whether it
-          can give NVIDIA GPUs to a container (C(toolkit)), and the C(error) if it does not answer this user.
+        - For the image of the job, its C(id) in hexadecimal, empty if it is missing, and its C(size) in bytes.
+        - For the engine, the directory in which it stores images (C(root)), the C(free) bytes there, whether containers
+          can use NVIDIA GPUs (C(toolkit)), and the C(error) if this user cannot use it.
       returned: with O(image) and its engine
       type: dict
       sample:
@@ -366,9 +371,9 @@ facts:
         error: ""
     storage:
       description:
-        - Mounts that depend on another machine or should exist, each with its C(state) and who needs it (C(needed)).
-          That is V(wanted) by O(mounts) or M(muster.training.data_mount), V(boot) by C(/etc/fstab), V(optional) for a
-          local disk with C(nofail) there, or empty if it was merely found mounted.
+        - Network mounts and expected mounts, each with its C(state) and why it is C(needed). That is V(wanted) for
+          O(mounts) and M(muster.training.data_mount), V(boot) for C(/etc/fstab), V(optional) for a local disk with
+          C(nofail) there, or empty if it is mounted for no known reason.
         - The space for runs, the job and temporary files (C(disks)) and in C(/dev/shm) (C(shm)).
       returned: with the part V(storage)
       type: dict
@@ -384,8 +389,8 @@ facts:
         shm: {path: /dev/shm, device: 26, total_bytes: 67536248832, free_bytes: 67536248832, free_inodes: 16488341}
     system:
       description:
-        - The distribution, C(memory), C(rdma) devices, the C(limits) of a run (-1 means none), and launchers' variables
-          C(left_over) from an earlier setup.
+        - The distribution, C(memory), C(rdma) devices, the C(limits) of a run (-1 means unlimited), and launchers'
+          variables C(left_over) from an earlier setup.
       returned: with the part V(system)
       type: dict
       sample:
@@ -397,7 +402,7 @@ facts:
     names:
       description:
         - What the node's own name (C(own)) and the peers' names resolve to, by C(/etc/hosts) and, with the part
-          V(resolver), by the C(resolver), and the names that got no answer in time (C(unanswered)).
+          V(resolver), by the C(resolver), and the names whose lookup timed out (C(unanswered)).
       returned: with the part V(names)
       type: dict
       sample:
@@ -408,11 +413,11 @@ facts:
         unanswered: []
     connections:
       description:
-        - The ephemeral port (C(port)) and the C(fixed) ports on which the node listened, for how many seconds at most
-          (C(lifetime)), and the result for each peer.
-        - For a peer, C(to) is empty or says why no connection to it opened, C(back) says the same for its connections
-          to this node's ports, and C(ports) for this node's to its fixed ones. C(sent) and C(received) are the bytes,
-          of 65536, that came through in full-size packets.
+        - The ephemeral port (C(port)) and the C(fixed) ports on which the node listened, the maximum duration in
+          seconds (C(lifetime)), and the result for each peer.
+        - For a peer, C(to) is the error of connecting to it, empty on success, C(back) the same for its connections to
+          this node's ports, and C(ports) for this node's connections to its fixed ports. C(sent) and C(received) are
+          the bytes, out of 65536, that were transferred in full-size packets.
       returned: with the part V(connections)
       type: dict
       sample:
@@ -428,7 +433,7 @@ facts:
             received: 65536
             answered_by: node1
     ssh:
-      description: For each of O(peers), why C(ssh) cannot log in there, empty if it can.
+      description: For each of O(peers), why C(ssh) cannot log in there. Empty if it can.
       returned: with the part V(ssh)
       type: dict
       sample: {node1: ""}

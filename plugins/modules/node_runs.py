@@ -11,7 +11,7 @@ author: muster contributors (@muster)
 version_added: 0.1.0
 short_description: List the runs of a node, and remove old ones
 description:
-  - Lists the runs on a node, in one call, newest first.
+  - Lists the runs on a node in one call, newest first.
   - Removes the directories of finished runs with everything in them, including logs and checkpoints that the job saved
     below its run directory.
 extends_documentation_fragment:
@@ -22,12 +22,12 @@ extends_documentation_fragment:
   - muster.training._runs
 options:
   remove:
-    description: Names of runs whose directories to remove. A run that is still running on this node is left as it is.
+    description: Names of runs whose directories to remove. A run that is still running on this node is not removed.
     type: list
     elements: str
     default: []
   user:
-    description: User who runs the jobs. If empty, the user who logs in.
+    description: User who runs the jobs. If empty, defaults to the login user.
 seealso:
   - module: muster.training.choose_runs
   - module: muster.training.training_run
@@ -57,7 +57,7 @@ runs:
       sample: [gpu1, gpu2]
     state:
       description:
-        - How it ended, if this node knows, else its state on this node, as
+        - How it ended, if this node knows, otherwise its state on this node, as in
           RV(muster.training.training_run#module:run.state).
       type: str
       sample: succeeded

@@ -9,13 +9,14 @@ DOCUMENTATION = r"""
 module: node_state
 author: muster contributors (@muster)
 version_added: 0.1.0
-short_description: Read what roles must know about a node before they change it
+short_description: Read the state of a node that roles compare with the desired one
 description:
-  - Reads in one call, for each role that is asked for, whether there is anything for it to do. Changes nothing. Needs
-    root on the node, Python 3.8 or newer, and nothing else.
-  - C(site.yml) reads the state for all roles at once, so that a second run costs one round trip; a role that finds
-    something to do, or is run by itself, reads its own state again.
-  - If only one state is asked for, the task fails where it cannot be read. Of several, such a one is left out.
+  - Reads in one call, for each requested role, whether it has anything to do. Changes nothing. Needs root on the node
+    and only Python 3.8 or newer.
+  - C(site.yml) reads the state for all roles at once, so that a second run costs one round trip; a role that has
+    something to do, or runs on its own, reads its state again.
+  - If only one state is requested, the task fails if it cannot be read. If several are requested, those that cannot be
+    read are omitted.
 extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
   - ansible.builtin.action_common_attributes.flow
@@ -24,9 +25,10 @@ extends_documentation_fragment:
 options:
   base_packages:
     description:
-      - Wait for cloud-init and other programs that hold the locks of apt and dpkg to finish, then read what is wrong
-        with package management, and which packages, kernel settings, limits and how much shared memory are missing.
-      - Cannot be read if the system is neither Debian nor Ubuntu, and if other programs do not finish in time.
+      - Wait for cloud-init and other programs that hold the locks of apt and dpkg to finish, then read the faults of
+        package management, and which packages, kernel settings and limits are missing and whether shared memory is too
+        small.
+      - Cannot be read if the system is neither Debian nor Ubuntu, or if other programs do not finish in time.
     type: dict
     suboptions:
       wait:
@@ -34,12 +36,12 @@ options:
         type: int
         default: 900
       packages:
-        description: Names of the wanted packages, as apt takes them.
+        description: Names of the required packages, in apt's syntax.
         type: list
         elements: str
         default: []
       sources:
-        description: Package source files that may be broken. The lists of each existing one are requested.
+        description: Package source files that may be broken. The package lists of each existing file are requested.
         type: list
         elements: str
         default: []
@@ -52,12 +54,12 @@ options:
         type: str
         default: 50%
       files:
-        description: Paths of files of root to describe.
+        description: Paths of root's files to describe.
         type: list
         elements: str
         default: []
   nvidia_driver:
-    description: Read GPUs, and which NVIDIA driver is and could be installed. With a GPU it takes a few seconds.
+    description: Read GPUs, and the installed and available NVIDIA drivers. With a GPU this takes a few seconds.
     type: bool
     default: false
   hosts_file:
@@ -67,24 +69,25 @@ options:
     type: bool
     default: false
   firewall:
-    description: Read which ports sshd listens on, and the state of the firewall.
+    description: Read the ports on which sshd listens, and the state of the firewall.
     type: dict
     suboptions:
       program:
-        description: Path of the role's program. If it is there, it tells of the rules.
+        description: Path of the role's program. If it exists, it reports the rules.
         type: path
         required: true
       files:
-        description: Paths of files of root to describe.
+        description: Paths of root's files to describe.
         type: list
         elements: str
         default: []
   ssh_mesh:
-    description: Read the state of sshd, and with the user's rights the user's key.
+    description: Read the state of sshd and, with the user's rights, the user's key.
     type: dict
     suboptions:
       user:
-        description: User who logs in from node to node. If empty, the login user of this task, before becoming root.
+        description:
+          - User who logs in from node to node. If empty, defaults to the login user of this task, before becoming root.
         type: str
         default: ""
       key:
@@ -104,7 +107,7 @@ options:
         type: path
         required: true
       proof_file:
-        description: The file in which the role notes which logins from this node worked.
+        description: The file in which the role records which logins from this node succeeded.
         type: path
         required: true
       client_file:
@@ -112,15 +115,15 @@ options:
         type: path
         required: true
       mark:
-        description: End of the role's lines in files that others write, too.
+        description: Suffix of the role's lines in files that are not exclusively its own.
         type: str
         required: true
       log_in:
-        description: Name of a node at which the user logs in, if there is O(ssh_mesh.proof_file). If empty, none.
+        description: Name of a node to which the user logs in, if O(ssh_mesh.proof_file) exists. Empty means none.
         type: str
         default: ""
   ssh_logins:
-    description: Log in at other nodes.
+    description: Log in to other nodes.
     type: dict
     suboptions:
       user:
@@ -142,7 +145,7 @@ seealso:
 """
 
 EXAMPLES = r"""
-- name: Read which packages and kernel settings the machine lacks, and how it resolves names
+- name: Read missing packages, kernel settings, and how the node resolves names
   muster.training.node_state:
     base_packages:
       packages: [rsync, git]
@@ -172,16 +175,16 @@ EXAMPLES = r"""
 RETURN = r"""
 base_packages:
   description: The state of package management, limits and kernel settings.
-  returned: if O(base_packages) was asked for and can be read
+  returned: if O(base_packages) was requested and can be read
   type: dict
   contains:
     missing:
-      description: Packages that are not installed. Any that is not given by its plain name is always listed.
+      description: Packages that are not installed. A package that is not requested by its plain name is always listed.
       type: list
       elements: str
       sample: [git]
     damaged:
-      description: Installed packages whose file list dpkg cannot read, with the path of that list.
+      description: Installed packages whose file list dpkg cannot read, by name, with the path of that list.
       type: dict
       sample: {}
     interrupted:
@@ -193,7 +196,7 @@ base_packages:
       type: bool
       sample: true
     broken_sources:
-      description: The O(base_packages.sources) that apt rejects, with its message.
+      description: The O(base_packages.sources) that apt rejects, each with its error message.
       type: dict
       sample: {}
     clocks:
@@ -202,15 +205,15 @@ base_packages:
       elements: str
       sample: [systemd-timesyncd.service]
     low:
-      description: The O(base_packages.sysctl) settings that are too low, with the wanted value.
+      description: The O(base_packages.sysctl) settings that are too low, each with its minimum value.
       type: dict
       sample: {net.core.somaxconn: 4096}
     limits_wait:
       description: Whether systemd has yet to read the limits in C(/etc/systemd/system.conf.d/90-muster.conf).
       type: bool
       sample: false
-    most_most_memlock:
-      description: Maximum locked memory, in KiB, that root can allow; -1 if unlimited.
+    most_memlock:
+      description: Maximum locked memory that root can allow, in KiB. -1 if unlimited.
       type: int
       sample: -1
     shm_is_small:
@@ -219,8 +222,8 @@ base_packages:
       sample: false
     files:
       description:
-        - By path, each of the files that is there, no link, and in a directory in which nobody else can write, with its
-          owner (C(user)), its permissions (C(mode)), and the C(sha256) of its content.
+        - Owner (C(user)), permissions (C(mode)) and C(sha256) of each of the files, by path. Missing files, links, and
+          files in directories that others can write to are omitted.
       type: dict
       sample:
         /etc/security/limits.d/90-muster.conf:
@@ -228,7 +231,7 @@ base_packages:
           mode: "0644"
           sha256: 2c8b08da5ce60398e1f19af0e5dccc744df274b826abe585eaba68c525434806
 nvidia_driver:
-  description: What decides about the driver.
+  description: State that P(muster.training.driver_decision#filter) evaluates.
   returned: if O(nvidia_driver)
   type: dict
   contains:
@@ -257,12 +260,12 @@ nvidia_driver:
         has_dkms: true
         available: {nvidia-driver-535: 535.183.01-0ubuntu1}
 hosts_file:
-  description: How the machine resolves its own name and the other nodes'.
+  description: How the node resolves its own name and those of the other nodes.
   returned: if O(hosts_file) and it can be read
   type: dict
   contains:
     hostname:
-      description: What C(uname -n) says.
+      description: Output of C(uname -n).
       type: str
       sample: psucgene4
     hosts:
@@ -284,17 +287,19 @@ hosts_file:
           type: str
           sample: ""
         ours:
-          description: The text that tells cloud-init to leave the file alone, in Base64. Empty if it is not sound.
+          description:
+            - Content of the file that tells cloud-init to leave C(/etc/hosts) alone, in Base64. Empty if its owner or
+              permissions are wrong.
           type: str
           sample: ""
     differences:
-      description: Where the resolver differs from the cluster's block, one line each.
+      description: Differences between the resolver and the cluster's block, one line each.
       type: list
       elements: str
       sample: ["gethostbyname(node1) says 127.0.1.1, the block 10.0.0.11"]
 firewall:
   description: The ports of sshd, and the state of the firewall.
-  returned: if O(firewall) was asked for
+  returned: if O(firewall) was requested
   type: dict
   contains:
     ssh_ports:
@@ -303,7 +308,7 @@ firewall:
       elements: int
       sample: [22]
     sshd_says:
-      description: What sshd prints if it does not report its settings.
+      description: Output of sshd if it does not report its settings.
       type: str
       sample: ""
     nftables:
@@ -311,23 +316,23 @@ firewall:
       type: bool
       sample: true
     rules:
-      description: What the program says of the rules. Empty without it, and where it fails.
+      description: The program's report on the rules. Empty without the program, or if it fails.
       type: dict
       contains:
         kept:
-          description: The kept rules as text. Empty without any.
+          description: The saved rules as text. Empty if there are none.
           type: str
         in_force:
-          description: Whether they are active, and no others are being tried.
+          description: Whether they are active, and no other rules are on trial.
           type: bool
         at_boot:
-          description: Whether systemd activates them at each boot, and has done so at this one.
+          description: Whether systemd activates them at each boot, including the current one.
           type: bool
       sample: {kept: "{}", in_force: true, at_boot: true}
     files:
       description:
-        - By path, each of the files that is there, no link, and in a directory in which nobody else can write, with its
-          owner (C(user)), its permissions (C(mode)), and the C(sha256) of its content.
+        - Owner (C(user)), permissions (C(mode)) and C(sha256) of each of the files, by path. Missing files, links, and
+          files in directories that others can write to are omitted.
       type: dict
       sample:
         /usr/local/lib/muster/firewall.py:
@@ -336,7 +341,7 @@ firewall:
           sha256: 2c8b08da5ce60398e1f19af0e5dccc744df274b826abe585eaba68c525434806
 ssh_mesh:
   description: The state of sshd, and of the user's key and files.
-  returned: if O(ssh_mesh) was asked for
+  returned: if O(ssh_mesh) was requested
   type: dict
   contains:
     user:
@@ -344,7 +349,7 @@ ssh_mesh:
       type: str
       sample: ubuntu
     home:
-      description: The user's home directory. Empty if there is no such user.
+      description: The user's home directory. Empty if the user does not exist.
       type: str
       sample: /home/ubuntu
     group:
@@ -356,11 +361,11 @@ ssh_mesh:
       type: bool
       sample: true
     user_key:
-      description: The public key of the user's private key. Empty if that cannot be used without a prompt.
+      description: The public key of the user's private key. Empty if the private key cannot be used without a prompt.
       type: str
       sample: ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIEpJ
     unusable:
-      description: Why it cannot be used, in the words of ssh-keygen.
+      description: Why the private key cannot be used, as reported by ssh-keygen.
       type: str
       sample: ""
     host_key:
@@ -368,7 +373,7 @@ ssh_mesh:
       type: str
       sample: ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIKxq
     ports:
-      description: Ports set in files other than the role's, or V(22).
+      description: Ports that files other than the role's set. Defaults to V(22).
       type: list
       elements: int
       sample: [22]
@@ -377,31 +382,31 @@ ssh_mesh:
       type: bool
       sample: false
     socket:
-      description: Whether systemd listens instead of sshd.
+      description: Whether systemd's socket activation listens instead of sshd.
       type: bool
       sample: false
     up_to_date:
-      description: Whether sshd has read its files since their last change.
+      description: Whether sshd has reloaded its files since their last change.
       type: bool
       sample: true
     proof:
-      description: Which logins from this node worked, as the role noted it.
+      description: The role's record of which logins from this node succeeded.
       type: str
       sample: ""
     faults:
-      description: What keeps the node from taking part, one sentence each.
+      description: Reasons why the node cannot take part, one sentence each.
       type: list
       elements: str
       sample: []
     closed:
-      description: Whether only the user can write in the home, and enter the directories of the keys.
+      description: Whether only the user can write to the home directory, and access the directories of the keys.
       type: bool
       sample: true
     files:
       description:
-        - By path, each of the files that is there, no link, and in a directory in which nobody else can write, with its
-          owner (C(user)), its permissions (C(mode)), and the C(sha256) of its content. Of files that others write, too,
-          C(line) is the last one that ends with O(ssh_mesh.mark).
+        - Owner (C(user)), permissions (C(mode)) and C(sha256) of each of the files, by path. Missing files, links, and
+          files in directories that others can write to are omitted. Of files that are not exclusively the role's,
+          C(line) is the last line that ends with O(ssh_mesh.mark).
       type: dict
       sample:
         /etc/ssh/ssh_known_hosts:
@@ -409,12 +414,12 @@ ssh_mesh:
           mode: "0644"
           sha256: 2c8b08da5ce60398e1f19af0e5dccc744df274b826abe585eaba68c525434806
     logins:
-      description: For O(ssh_mesh.log_in), why the login fails, or an empty text.
+      description: For O(ssh_mesh.log_in), why the login fails. Empty if it succeeds.
       type: dict
       sample: {node2: ""}
 ssh_logins:
-  description: By name of each node, why the login there fails, or an empty text.
-  returned: if O(ssh_logins) was asked for
+  description: For each node by name, why the login fails. Empty if it succeeds.
+  returned: if O(ssh_logins) was requested
   type: dict
   sample: {node2: "", node3: "Permission denied (publickey)."}
 """

@@ -10,18 +10,18 @@ author: muster contributors (@muster)
 version_added: 0.1.0
 short_description: Fetch the key of a package source and check its fingerprint
 description:
-  - Fetches keys, keeps those with the given fingerprints, and writes them to a keyring that apt reads for one package
-    source (C(Signed-By)). Any other keys that come with them are not trusted.
-  - If no key matches, the task fails and the keyring stays as it was.
+  - Fetches keys, selects those with the given fingerprints, and writes them to a keyring that apt reads for one package
+    source (C(Signed-By)). Other keys in the same file are ignored.
+  - If no key matches, the task fails and the keyring is not changed.
 extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
 attributes:
-  check_mode: {support: partial, details: Fetches nothing. An existing keyring counts as the right one.}
+  check_mode: {support: partial, details: Fetches nothing. An existing keyring counts as correct.}
   diff_mode: {support: full, details: Fingerprints of the keys.}
   platform: {platforms: posix}
 options:
   url:
-    description: URL of the keys, armoured or binary. A path refers to the node.
+    description: URL of the keys, armored or binary, or a path on the node.
     type: str
     required: true
   path:
@@ -36,7 +36,7 @@ options:
 """
 
 EXAMPLES = r"""
-- name: Fetch the key of NVIDIA's package source
+- name: Install the key of NVIDIA's package source
   muster.training.package_key:
     url: https://nvidia.github.io/libnvidia-container/gpgkey
     path: /etc/apt/keyrings/nvidia.gpg

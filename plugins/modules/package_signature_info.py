@@ -10,8 +10,8 @@ author: muster contributors (@muster)
 version_added: 0.1.0
 short_description: Check whether a package is signed by a trusted key
 description:
-  - Verifies the detached signature of a file on the node. A key is trusted by its fingerprint alone, wherever it comes
-    from. Changes nothing. Needs C(gpgv).
+  - Verifies the detached signature of a file on the node. A key is trusted by its fingerprint alone, whatever its
+    source. Changes nothing. Needs C(gpgv).
 extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
   - muster.training._attributes.info
@@ -25,7 +25,7 @@ options:
     type: path
     required: true
   keys:
-    description: Armoured keys, including the one that signed it.
+    description: Path of a file with armored keys, including the signing key.
     type: path
     required: true
   fingerprints:
@@ -44,7 +44,7 @@ EXAMPLES = r"""
     fingerprints: [8AEFE705EBE329C0948C75A66F1C3B3AEF4B030B]
   register: package
 
-- name: Check that the package is signed by a known key
+- name: Check that the package is signed by a trusted key
   ansible.builtin.assert:
     that: package.is_signed
     fail_msg: "{{ package.found }}"
@@ -57,7 +57,7 @@ is_signed:
   type: bool
   sample: true
 found:
-  description: The key that signed it, or what is wrong.
+  description: The signing key, or why the signature is invalid.
   returned: success
   type: str
   sample: signed by 8AEFE705EBE329C0948C75A66F1C3B3AEF4B030B

@@ -12,15 +12,15 @@ version_added: 0.1.0
 short_description: Create, stop and remove the machines of a cluster at Paperspace
 description:
   - Creates a private network, a network drive on request, and the missing machines, and waits until all are ready.
-    Existing resources are left as they are. Surplus machines are never removed, and no machine changes its type.
-  - All or nothing. If capacity is lacking for one of the machines, those created for the cluster are removed again, and
-    the next of O(machine_types) is tried.
-  - Nothing is created before everything is checked and the price is known to be at most O(max_usd_per_hour).
+    Existing resources are left unchanged. Surplus machines are never removed, and no machine changes its type.
+  - All or nothing. If there is no capacity for one of the machines, the newly created ones are removed again, and the
+    next of O(machine_types) is tried.
+  - Nothing is created until all checks have passed and the price is known not to exceed O(max_usd_per_hour).
   - Paperspace has no tags; the private network C(muster-CLUSTER) serves as one. A machine belongs to the cluster if it
-    is in this network and is named C(CLUSTER-0), C(CLUSTER-1) and so on. Everything else is left alone, whatever its
-    name.
-  - Each request is recorded beforehand in C(.muster/clusters/CLUSTER.json), and its result is looked up if the answer
-    is lost. Interrupted at any moment and run again, it continues and creates nothing twice.
+    is in this network and is named C(CLUSTER-0), C(CLUSTER-1) and so on. All other resources are left alone, whatever
+    their names.
+  - Each request is first written to the journal C(.muster/clusters/CLUSTER.json), and its result is looked up if the
+    response is lost. After an interruption at any point, the next run continues and creates nothing twice.
   - In check mode, only read requests are sent. The plan is exact except for capacity.
   - Tested against a server that follows the API's documentation, never against Paperspace itself.
 extends_documentation_fragment:
@@ -41,8 +41,8 @@ options:
     description:
       - V(present) ensures that all O(nnodes) machines exist and are ready. Those that are off are started.
       - V(stopped) ensures that all machines are off. Their disks and static addresses still cost money.
-      - V(absent) ensures that nothing of the cluster is left, which is checked twice. The drive and its network stay,
-        unless O(remove_drive) is set.
+      - V(absent) removes all resources of the cluster, and checks twice that none remain. The drive and its network are
+        kept unless O(remove_drive) is set.
     type: str
     choices: [present, stopped, absent]
     default: present
@@ -58,13 +58,14 @@ options:
     elements: str
     default: []
   region:
-    description: Region, V(ny2), V(ca1) or V(ams1). Required for O(state=present).
+    description: Region of the machines, V(ny2), V(ca1) or V(ams1). Required for O(state=present).
     type: str
     default: ""
   template:
     description:
-      - Initial content of the disks. ID of a template, name of one of the team's own, or part of the name or operating
-        system of one of Paperspace's, of which the newest that supports the machine type is used.
+      - Initial content of the disks, as the ID of a template, the name of one of the team's templates, or part of the
+        name or operating system of one of Paperspace's. Of several matches, the newest that supports the machine type
+        is used.
     type: str
     default: ML-in-a-Box
   disk_gb:
@@ -77,7 +78,7 @@ options:
     default: 0
   public_ip:
     description:
-      - V(dynamic) gives a machine a public address while it is on, a new one after each start.
+      - V(dynamic) gives a machine a public address while it is on, which changes with each start.
       - V(static) gives it a fixed address, which costs money as long as it is kept. It is released with the machine.
       - V(none) makes machines reachable from their private network only.
     type: str
@@ -88,23 +89,25 @@ options:
       - Maximum cost of the cluster per hour, in US dollars. Required for O(state=present), except in check mode.
     type: float
   price_per_hour:
-    description: Cost of one machine per hour, in US dollars, if its price is not known here.
+    description: Cost of one machine per hour, in US dollars. Used if the price of its type is not known.
     type: float
   on_shortage:
     description:
-      - What to do if capacity is lacking for some machines. V(rollback) removes those that were created.
-      - V(wait) keeps them off, which costs only their disks, and tries to start all each minute, for O(wait_minutes).
+      - Reaction to a lack of capacity for some of the machines. V(rollback) removes those that were created.
+      - V(wait) keeps them off, so that only their disks cost money, and tries to start all machines each minute, for
+        O(wait_minutes).
     type: str
     choices: [rollback, wait]
     default: rollback
   wait_minutes:
-    description: Minutes to wait for capacity.
+    description: Minutes to wait for capacity with O(on_shortage=wait).
     type: float
     default: 20.0
   ssh_public_key:
     description:
-      - Public key authorized for the user C(paperspace), or the path of its file. Paperspace keeps a script with it.
-      - If empty, the keys of the account are authorized, which cannot be read from here.
+      - Public key authorized for the user C(paperspace), or the path of its file. Paperspace stores a startup script
+        that contains it.
+      - If empty, the keys of the account are authorized, which the API does not show.
     type: str
     default: ""
   power_off:
@@ -115,7 +118,7 @@ options:
     type: bool
     default: false
   network_id:
-    description: ID of the cluster's network, if several have its name.
+    description: ID of the cluster's network. Required only if several have its name.
     type: str
     default: ""
   remove_drive:
@@ -124,7 +127,7 @@ options:
     default: false
   remove_templates:
     description:
-      - Also remove the templates made from the cluster's machines with O(state=absent). They are named in any case.
+      - Also remove the templates made from the cluster's machines with O(state=absent). They are always reported.
     type: bool
     default: false
   force:
@@ -134,7 +137,8 @@ options:
     type: bool
     default: false
   retries:
-    description: Number of retries after a temporary failure that leaves nothing in doubt.
+    description:
+      - Number of retries of a request after a temporary failure. Requests that may have taken effect are not repeated.
     type: int
     default: 4
 seealso:
@@ -171,7 +175,7 @@ cluster:
   type: str
   sample: bert
 network:
-  description: ID of its private network, empty if there is none.
+  description: ID of its private network. Empty if there is none.
   returned: success
   type: str
   sample: nwhoe4ox
@@ -183,11 +187,11 @@ nodes:
   type: list
   elements: dict
 drive:
-  description: The network drive with C(name), C(id), C(size_gb), C(share) and C(username); V(null) if there is none.
+  description: The network drive with C(name), C(id), C(size_gb), C(share) and C(username). V(null) if there is none.
   returned: success
   type: dict
 steps:
-  description: What was done, or in check mode would be.
+  description: The steps that were taken, or in check mode would be.
   returned: success
   type: list
   elements: str
@@ -195,17 +199,17 @@ steps:
 cost:
   description:
     - What the cluster costs in US dollars, with C(per_hour), C(per_day), C(disks_per_month) (on or off; V(null) if a
-      price is not known), C(unknown) (what has no known price), C(source) and C(date) of the hourly price, and
+      price is not known), C(unknown) (items without a known price), C(source) and C(date) of the hourly price, and
       C(disk_source).
   returned: success
   type: dict
 left:
-  description: What could not be removed, and why.
+  description: Resources that could not be removed, and the reasons.
   returned: success
   type: list
   elements: str
 msg:
-  description: What is left of the cluster.
+  description: Summary of the remaining resources and their cost.
   returned: when O(state) is V(stopped) or V(absent)
   type: str
   sample: nothing of bert is left, 0 USD an hour

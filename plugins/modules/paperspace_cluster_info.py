@@ -12,9 +12,9 @@ version_added: 0.1.0
 short_description: Show the clusters of a Paperspace account and what they cost
 description:
   - Shows a table of all clusters created by M(muster.training.paperspace_cluster) in the account, and one line for
-    machines that belong to none.
-  - The cost so far is the maximum, as if the machines had been on ever since they were created. Paperspace does not
-    tell how long a machine has been on.
+    machines that belong to no cluster.
+  - The cost so far is an upper limit, which assumes that the machines were never off. Paperspace does not report how
+    long a machine has been on.
 extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
   - ansible.builtin.action_common_attributes.flow
@@ -23,18 +23,18 @@ extends_documentation_fragment:
   - muster.training._paperspace
 options:
   cluster:
-    description: Name of a single cluster to show. If empty, all.
+    description: Name of a single cluster to show. If empty, all are shown.
     type: str
     default: ""
   ttl:
     description:
-      - Maximum age of a cluster, for example V(24h) or V(2d). An older one is named on a line of its own.
+      - Maximum age of a cluster, for example V(24h) or V(2d). Each older cluster is reported on an extra line.
       - V(off) disables this.
     type: str
     default: 24h
   jmespath:
     description:
-      - JMESPath query on the return values. Its result is shown as JSON instead of the table.
+      - JMESPath query on the return values. Its result is shown as JSON instead of the table. Empty means no query.
     type: str
     default: ""
   retries:
@@ -46,16 +46,16 @@ seealso:
 """
 
 EXAMPLES = r"""
-- name: Show what runs and what it costs
+- name: Show the clusters and their cost
   muster.training.paperspace_cluster_info:
 """
 
 RETURN = r"""
 clusters:
   description:
-    - Each cluster with C(cluster), C(network) (ID), C(region), C(types) (of its machines), C(on) and C(off) (how many),
-      C(age) (seconds since its oldest machine was created), C(per_hour), C(so_far), C(stopped_per_month) (US dollars,
-      V(null) if a price is not known) and C(besides) (what else costs money, at an unknown price).
+    - Each cluster with C(cluster), C(network) (ID), C(region), C(types) (of its machines), C(on) and C(off) (numbers of
+      machines), C(age) (seconds since its oldest machine was created), C(per_hour), C(so_far), C(stopped_per_month) (US
+      dollars, V(null) if a price is not known) and C(besides) (other items that cost money, at an unknown price).
   returned: success
   type: list
   elements: dict

@@ -9,17 +9,17 @@ DOCUMENTATION = r"""
 module: paperspace_template
 author: muster contributors (@muster)
 version_added: 0.1.0
-short_description: Make a template of a cluster's machine at Paperspace, to create others from
+short_description: Create a Paperspace template from a cluster's machine
 description:
-  - Stops the machine, has Paperspace make a template of its disk, waits until it is listed, and starts the machine
-    again. An existing template of this name and machine is left as it is.
-  - M(muster.training.paperspace_cluster) creates machines from it, given its name in
-    O(muster.training.paperspace_cluster#module:template).
+  - Stops the machine, has Paperspace create a template of its disk, waits until it is listed, and starts the machine
+    again. An existing template of this name and machine is not changed.
+  - M(muster.training.paperspace_cluster) creates machines from it if
+    O(muster.training.paperspace_cluster#module:template) is its name.
   - The template contains the whole disk. Run M(muster.training.image_cleanup) on the machine first, as the playbook
     C(muster.training.image) does.
-  - A template is charged monthly as long as it is kept, even if its machine is gone.
-  - Each request is recorded beforehand in C(.muster/clusters/CLUSTER.json). Interrupted at any moment and run again, it
-    continues and makes no second one.
+  - A template is billed monthly as long as it exists, even after its machine was removed.
+  - Each request is first written to the journal C(.muster/clusters/CLUSTER.json). After an interruption at any point,
+    the next run continues and does not create a second template.
   - Tested against a server that follows the API's documentation, never against Paperspace itself.
 extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
@@ -37,7 +37,7 @@ options:
     type: str
     required: true
   node:
-    description: Name of the machine. If empty, C(CLUSTER-0).
+    description: Name of the machine. If empty, defaults to C(CLUSTER-0).
     type: str
     default: ""
   state:
@@ -48,7 +48,7 @@ options:
     choices: [present, absent]
     default: present
   start:
-    description: Start the machine again.
+    description: Start the machine again afterwards.
     type: bool
     default: true
   force:
@@ -56,24 +56,26 @@ options:
     type: bool
     default: false
   network_id:
-    description: ID of the cluster's network, if several have its name.
+    description: ID of the cluster's network. Required only if several have its name.
     type: str
     default: ""
   api_key:
     description:
-      - API key of the team. Best left out; it is then taken from E(PAPERSPACE_API_KEY) or from the files that
-        P(muster.training.paperspace#inventory) reads.
+      - API key of the team. If omitted, which is preferred, it is read from E(PAPERSPACE_API_KEY) or from the files
+        that P(muster.training.paperspace#inventory) reads.
     type: str
   api_url:
-    description: Address of the API. If empty, E(PAPERSPACE_API_URL), else U(https://api.paperspace.com/v1).
+    description:
+      - Base URL of the API. If empty, defaults to E(PAPERSPACE_API_URL), otherwise U(https://api.paperspace.com/v1).
     type: str
     default: ""
   timeout:
-    description: Seconds that one request may take.
+    description: Timeout of a request, in seconds.
     type: float
     default: 30.0
   retries:
-    description: Number of retries after a temporary failure that leaves nothing in doubt.
+    description:
+      - Number of retries of a request after a temporary failure. Requests that may have taken effect are not repeated.
     type: int
     default: 4
 seealso:
@@ -96,12 +98,12 @@ EXAMPLES = r"""
 
 RETURN = r"""
 template:
-  description: ID of the template, empty if there is none.
+  description: ID of the template. Empty if there is none.
   returned: success
   type: str
   sample: tkni3aa4
 msg:
-  description: What exists now.
+  description: Summary of the resulting state.
   returned: success
   type: str
 """

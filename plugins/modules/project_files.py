@@ -11,7 +11,7 @@ author: muster contributors (@muster)
 version_added: 0.1.0
 short_description: Write the missing files of a project directory
 description:
-  - Writes files on the controller, all in one task. An existing file is left alone, whatever its content.
+  - Writes files on the controller in one task. An existing file is left alone, whatever its content.
   - Connects to nothing. For files on nodes, see M(muster.training.user_files).
 extends_documentation_fragment:
   - ansible.builtin.action_common_attributes

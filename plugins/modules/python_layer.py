@@ -11,11 +11,12 @@ author: muster contributors (@muster)
 version_added: 0.1.0
 short_description: Resolve packages once and install the same wheels on all nodes
 description:
-  - The steps that the role P(muster.training.python_env#role) runs on the nodes. Packages that are installed together
-    form a layer. The first node resolves their versions and downloads the wheels; all nodes install those.
-  - Runs as the user of the task, who owns the environment. It does not depend on the connection. Long steps show their
-    progress; if the play is interrupted, they continue, and the next run of the same task follows them to their end.
-  - URLs with passwords and environment variables are never passed as arguments, where others could read them.
+  - Runs the steps that the role P(muster.training.python_env#role) needs on the nodes. Packages that are installed
+    together form a layer. The first node resolves their versions and downloads the wheels; all nodes install the same
+    wheels.
+  - Runs as the user of the task, who owns the environment, and independently of the connection. Long steps show their
+    progress. If the play is interrupted, they continue, and the next run of the same task follows them to their end.
+  - URLs with passwords and environment variables are never passed as arguments, which other users could read.
 extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
   - ansible.builtin.action_common_attributes.flow
@@ -24,14 +25,14 @@ extends_documentation_fragment:
 attributes:
   check_mode:
     support: partial
-    details: The steps V(read_lock) and V(compare) change nothing and are run. For others it reports that they would be.
+    details: The steps V(read_lock) and V(compare) change nothing and run normally. Other steps are only reported.
   diff_mode: {support: full, details: Names of packages.}
 options:
   step:
     description:
-      - V(read_lock), on the first node, returns the lock that matches what is wanted now.
+      - V(read_lock), on the first node, returns the lock that matches the current requirements.
       - V(solve), on the first node, creates the environment and the lock, and downloads the wheels.
-      - V(compare) returns what this node lacks of O(lock), and fails if it could not be installed.
+      - V(compare) returns the packages of O(lock) that this node lacks, and fails if they could not be installed.
       - V(install) installs O(lock) on this node.
       - V(serve), on the first node, starts serving its wheels to the others; V(stop_serving) stops that.
     type: str
@@ -46,7 +47,7 @@ options:
     type: str
     required: true
   order:
-    description: Position of the layer. Layers with a higher number leave alone what those with a lower one installed.
+    description: Position of the layer. A layer does not change the packages of layers with a lower position.
     type: int
     default: 0
   manager:
@@ -55,7 +56,7 @@ options:
     choices: [venv, uv, conda]
     default: venv
   python:
-    description: Interpreter to create it with, by name, path or version.
+    description: Interpreter of the environment, as a name, path or version.
     type: str
     default: python3
   python_asked:
@@ -63,50 +64,51 @@ options:
     type: str
     default: auto
   space:
-    description: GB that must be free if something has to be installed.
+    description: Space that must be free before packages are installed, in GB.
     type: float
     default: 0
   pip_version:
-    description: Release of pip.
+    description: Release of pip to install.
     type: str
     default: ""
   uv_version:
-    description: Release of uv.
+    description: Release of uv to install.
     type: str
     default: ""
   index_url:
     description:
-      - Package index, including user and password if it needs them. If empty, the one in pip's configuration.
+      - Package index, including user and password if it needs them. If empty, defaults to the one in pip's
+        configuration.
     type: str
     default: ""
   extra_index_urls:
-    description: Further indexes.
+    description: URLs of further package indexes.
     type: list
     elements: str
     default: []
   find_links:
-    description: Further locations of wheels.
+    description: Further locations of wheels, as C(pip --find-links) takes them.
     type: list
     elements: str
     default: []
   requirements:
-    description: Requirements, as pip takes them.
+    description: Requirements in pip's format.
     type: list
     elements: str
     default: []
   files:
-    description: Requirements files on the first node.
+    description: Paths of requirements files on the first node.
     type: list
     elements: str
     default: []
   editable:
-    description: Source trees on the nodes to install in editable mode.
+    description: Paths of source trees on the nodes to install in editable mode.
     type: list
     elements: str
     default: []
   project:
     description:
-      - Requirements of a project on the controller, as P(muster.training.project_requirements#lookup) returns it.
+      - Requirements of a project on the controller, as P(muster.training.project_requirements#lookup) returns them.
     type: dict
     default: {}
   environment:
@@ -123,7 +125,7 @@ options:
     type: str
     default: ""
   conda_installer_sha256:
-    description: Its hash.
+    description: SHA-256 hash of the conda installer.
     type: str
     default: ""
   conda_channels:
@@ -145,7 +147,7 @@ options:
     type: bool
     default: false
   lock:
-    description: The lock that O(step=read_lock) or O(step=solve) returned. If empty, not resolved yet.
+    description: The lock that O(step=read_lock) or O(step=solve) returned. Empty means that it is not resolved yet.
     type: dict
     default: {}
   from:
@@ -153,7 +155,7 @@ options:
     type: str
     default: ""
   url:
-    description: URL at which the first node serves its wheels, ending with the token. Empty on that node itself.
+    description: URL at which the first node serves its wheels, ending with the token. Empty on the first node itself.
     type: str
     default: ""
   address:
@@ -161,13 +163,13 @@ options:
     type: str
     default: ""
   token:
-    description: Token that grants the nodes access.
+    description: Token that grants the nodes access to the wheels.
     type: str
     default: ""
 """
 
 EXAMPLES = r"""
-- name: Choose the packages on the first node
+- name: Resolve the packages on the first node
   muster.training.python_layer:
     step: solve
     directory: /opt/muster
@@ -179,7 +181,7 @@ EXAMPLES = r"""
   run_once: true
   register: solved
 
-- name: Read what the node lacks
+- name: Read which packages the node lacks
   muster.training.python_layer:
     step: compare
     directory: /opt/muster
@@ -190,41 +192,41 @@ EXAMPLES = r"""
 
 RETURN = r"""
 lock:
-  description: Versions and files of the layer. Empty for O(step=read_lock) if no lock matches what is wanted.
+  description: Versions and files of the layer. Empty for O(step=read_lock) if no lock matches the requirements.
   returned: for O(step=read_lock) and O(step=solve)
   type: dict
   sample: {layer: mine, order: 50, key: 6b86b273, packages: [{name: numpy, version: 2.4.0}]}
 missing:
-  description: What the node lacks of it.
+  description: Packages of the lock that the node lacks.
   returned: for O(step=compare)
   type: list
   elements: str
   sample: [numpy]
 unneeded:
-  description: What this layer installed earlier and no layer needs now.
+  description: Packages that this layer installed earlier and no layer needs now.
   returned: for O(step=compare)
   type: list
   elements: str
   sample: []
 layers:
-  description: Layers that have installed something here.
+  description: Layers that have installed packages on this node.
   returned: for O(step=compare)
   type: list
   elements: str
   sample: [base]
 python:
-  description: Version of the environment's interpreter. Empty if there is no environment yet.
+  description: Version of the environment's interpreter. Empty if the environment does not exist yet.
   returned: for O(step=compare)
   type: str
   sample: 3.12.4
 installed:
-  description: What was missing and is now installed.
+  description: Packages that were missing and are now installed.
   returned: for O(step=install), if something was missing
   type: list
   elements: str
   sample: [numpy]
 removed:
-  description: What was no longer needed and has been removed.
+  description: Packages that were no longer needed and have been removed.
   returned: for O(step=install), if something was missing
   type: list
   elements: str

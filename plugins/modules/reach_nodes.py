@@ -11,12 +11,11 @@ author: muster contributors (@muster)
 version_added: 0.1.0
 short_description: Fail once if nodes cannot be reached by SSH
 description:
-  - Logs in to nodes from one task on one host of the play, and shows what is wrong, grouping nodes with the same
-    problem.
+  - Logs in to nodes from one task on one host of the play, and shows failures, grouping nodes with the same cause.
   - Distinguishes an unknown name, no route, a closed port, a timeout, a refused login (user, key, password), an unknown
     or changed host key, and sudo that is missing, refused or asks for a password.
-  - The connections stay open for the following tasks if C(ssh_args) say so. Hosts with a connection other than C(ssh)
-    count as reached.
+  - The connections stay open for the following tasks if C(ssh_args) enable connection sharing. Hosts with a connection
+    other than C(ssh) count as reached.
 extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
   - ansible.builtin.action_common_attributes.flow
@@ -24,15 +23,15 @@ extends_documentation_fragment:
   - muster.training._attributes.controller
 options:
   nodes:
-    description: Names of inventory hosts. Give either these or O(group).
+    description: Names of inventory hosts. Either this or O(group) is required.
     type: list
     elements: str
   group:
-    description: Inventory group, instead of O(nodes). Fails if it has no hosts, with what to do.
+    description: Inventory group whose hosts to check, instead of O(nodes). Fails with instructions if it has no hosts.
     type: str
   need:
     description:
-      - With V(one), it is enough that one node can be reached. If the first one can, no other is tried.
+      - With V(one), one reachable node is enough. If the first node can be reached, no other is tried.
       - With V(all), each node is tried, and each must be reachable.
     type: str
     choices: [one, all]
@@ -60,7 +59,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 msg:
-  description: Number of nodes that cannot be reached.
+  description: Summary with the number of nodes that cannot be reached.
   returned: failure
   type: str
   sample: all 64 nodes cannot be reached

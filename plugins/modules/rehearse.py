@@ -15,16 +15,16 @@ description:
     the current playbook. First on two nodes, if there are more, then on all, and with O(resume_args) on all again, from
     the checkpoint that the job reported. Each launch is a run with a record. One that fails ends the rehearsal with its
     error message.
-  - O(state=judged) reports the time per step, peak memory, size and time of a checkpoint, whether the second start
-    continued the curve of the first, whether checkpoints fit on the disk, and how long the whole run takes and what it
-    costs. It fails if there is a problem.
-  - The measurements are what the job reports in C(MUSTER_RESULT) lines, as C(samples_per_second) with C(batch_size), or
+  - O(state=judged) reports the time per step, peak memory, size and duration of a checkpoint, whether the second start
+    continued the curve of the first, whether checkpoints fit on the disk, and the duration and cost of the whole run.
+    It fails if there is a problem.
+  - The job reports the measurements in C(MUSTER_RESULT) lines, as C(samples_per_second) with C(batch_size), or
     C(seconds_per_step), C(peak_memory_mib), C(checkpoint), C(checkpoint_seconds), and at some steps C(step) and
     C(loss).
-  - Progress is kept in C(rehearsal.json). Called again after an interruption, it continues from there. Another job or
-    other nodes mean another rehearsal, which needs another O(run_id).
+  - Progress is kept in C(rehearsal.json). Called again after an interruption, it continues from there. A different job
+    or different nodes require a new rehearsal with another O(run_id).
   - Options that make Ansible prompt, such as C(--ask-become-pass), are refused, since each launch would prompt.
-  - If interrupted, stops the current run on all nodes before it ends.
+  - If interrupted, stops the current run on all nodes before exiting.
   - Needs the Python package C(ansible-runner) on the controller.
 extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
@@ -35,22 +35,22 @@ extends_documentation_fragment:
   - muster.training._records
 options:
   state:
-    description: What to do.
+    description: V(played) launches the job. V(judged) evaluates the launches.
     type: str
     choices: [played, judged]
     required: true
   args:
     description:
-      - Arguments of the job, a list or a string, as O(muster.training.launch_plan#module:args), with C({steps}) in
-        place of its step limit.
-      - C({name}) is the same for the first start on all nodes and the second, and new for each rehearsal. Use it to
-        name a checkpoint directory.
+      - Arguments of the job, a list or a string as in O(muster.training.launch_plan#module:args), with C({steps}) as
+        the placeholder of its step limit.
+      - C({name}) is the same for the first and second start on all nodes, and new for each rehearsal. Use it to name a
+        checkpoint directory.
     type: raw
     default: []
   resume_args:
     description:
-      - The same for the second start, with twice as many steps in total, and C({checkpoint}) in place of the path that
-        the job reported.
+      - The same for the second start, with twice as many steps in total, and C({checkpoint}) as the placeholder of the
+        path that the job reported.
       - If empty, resuming is not tested.
     type: raw
     default: []
@@ -60,17 +60,17 @@ options:
     default: 20
   nnodes:
     description: >-
-      Number of nodes of the job, such as V(4), or V(2:4) for an elastic run. If empty, all of O(nodes), else of
-      O(group).
+      Number of nodes of the job, such as V(4), or V(2:4) for an elastic run. If empty, defaults to all of O(nodes),
+      otherwise to all of O(group).
     type: str
     default: ""
   nodes:
-    description: Names of the nodes to choose from. If empty, all of O(group).
+    description: Names of the nodes to choose from. If empty, defaults to all of O(group).
     type: list
     elements: str
     default: []
   timeout:
-    description: Seconds after which a launch is stopped, which ends the rehearsal.
+    description: Timeout of a launch, in seconds. A launch that exceeds it is stopped, which ends the rehearsal.
     type: float
     default: 1800.0
   total_steps:
@@ -86,15 +86,15 @@ options:
     type: int
     default: 1
   loss:
-    description: Name of the curve that the second start must continue. If empty, one named C(loss).
+    description: Name of the curve that the second start must continue. If empty, defaults to C(loss).
     type: str
     default: ""
   checkpoint_bytes:
-    description: With O(state=judged), the size of the checkpoint in bytes, as C(du) prints it.
+    description: With O(state=judged), the size of the checkpoint in bytes, as printed by C(du).
     type: str
     default: ""
   free_bytes:
-    description: With O(state=judged), the free bytes on the disk that holds it, as C(df) prints them.
+    description: With O(state=judged), the free space on the disk of the checkpoint in bytes, as printed by C(df).
     type: str
     default: ""
   run_id:
@@ -123,11 +123,11 @@ EXAMPLES = r"""
 
 RETURN = r"""
 checkpoint:
-  description: Path of the checkpoint that the first start on all nodes reported, empty if none.
+  description: Path of the checkpoint that the first start on all nodes reported. Empty if there was none.
   returned: with O(state=played)
   type: str
 node:
-  description: The node that holds it, empty without a checkpoint.
+  description: The node that has the checkpoint. Empty if there was none.
   returned: with O(state=played)
   type: str
 rehearsal:

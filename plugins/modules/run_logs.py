@@ -13,13 +13,13 @@ short_description: Fetch the logs and measurements of a run from a node
 description:
   - Packs the launcher's log, the logs of all ranks, the events, the status of a run and the GPU samples (C(gpus.csv))
     on the node, and unpacks them on the controller.
-  - Also fetches what the job measured. That is everything below C(measured) in its run directory
+  - Also fetches the measurements of the job. These are all files below C(measured) in its run directory
     (C($MUSTER_RUN_DIRECTORY/measured)), TensorBoard event files, C(metrics.csv) and C(trainer_state.json) anywhere in
     the run directory or in O(muster.training.launch_plan#module:outputs) (as C(outputs/NAME)), and from the rank 0 node
-    everything that the job reported by C(MUSTER_RESULT) (C(said.jsonl)). At most 64 MiB per node are taken, smallest
-    files first. What is left out is listed in C(left_out.json) and reported.
-  - C(clock.json) describes the clock of the node's timestamps, with C(utc_offset) in seconds, C(zone), and C(now) in
-    seconds since 1970.
+    all results that the job reported by C(MUSTER_RESULT) (C(said.jsonl)). At most 64 MiB per node are fetched, smallest
+    files first. Files that exceed this limit are listed in C(left_out.json) and reported.
+  - C(clock.json) describes the node's clock, which made the timestamps, with C(utc_offset) in seconds, C(zone), and
+    C(now) in seconds since 1970.
 extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
   - ansible.builtin.action_common_attributes.flow
@@ -39,9 +39,9 @@ options:
     default: true
   what:
     description:
-      - V(logs) fetches all of this.
-      - V(measured) fetches only what shows how the run went, which is what the job and the GPUs did, the events, and
-        the last 8 MiB of each log of rank 0.
+      - V(logs) fetches all of these files.
+      - V(measured) fetches only the measurements of the job, the GPU samples, the events, and the last 8 MiB of each
+        log of rank 0.
     type: str
     choices: [logs, measured]
     default: logs
@@ -59,8 +59,8 @@ EXAMPLES = r"""
 RETURN = r"""
 directory:
   description: >-
-    The directory with the logs, V(null) if the node knows no such run, or if nothing could be fetched and it was not
-    O(required).
+    The directory with the logs. V(null) if the node does not have the run, or if nothing could be fetched and
+    O(required) is V(false).
   returned: success
   type: str
   sample: logs/first-try

@@ -13,10 +13,10 @@ short_description: Fetch the files that a run's job wrote on a node
 description:
   - Lists the files that a run's job wrote on a node, hashes some to compare their content, and fetches them to the
     controller in chunks of 16 MiB.
-  - These are the files in the run directory that are neither logs nor this collection's own, and those given by
-    O(muster.training.launch_plan#module:outputs) and O(outputs). No links are followed.
-  - A file that is here with the same size and modification time is not fetched again. A partly fetched file continues
-    where it stopped, unless it changed on the node.
+  - These are the files in the run directory, except logs and this collection's own files, and those selected by
+    O(muster.training.launch_plan#module:outputs) and O(outputs). Links are not followed.
+  - A file that exists on the controller with the same size and modification time is not fetched again. A partly fetched
+    file is resumed, unless it has changed on the node.
 extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
   - ansible.builtin.action_common_attributes.flow
@@ -27,32 +27,32 @@ extends_documentation_fragment:
 options:
   state:
     description:
-      - V(listed) returns which files there are.
+      - V(listed) returns the list of files.
       - V(compared) returns the SHA-256 of the files O(names).
-      - V(fetched) fetches O(files) into O(directory). Fails if there is not enough space here. A file that cannot be
-        fetched, or changes meanwhile, is reported by a warning and in RV(failures).
+      - V(fetched) fetches O(files) into O(directory). Fails if the controller does not have enough space. A file that
+        cannot be fetched, or changes meanwhile, is reported by a warning and in RV(failures).
     type: str
     choices: [listed, compared, fetched]
     required: true
   outputs:
     description:
-      - Paths or patterns of what the job wrote outside its run directory, in addition to those given to its launch.
-        Relative ones start at its working directory.
+      - Paths or patterns of files that the job wrote outside its run directory, in addition to those set at its launch.
+        Relative paths are resolved against its working directory.
     type: list
     elements: str
     default: []
   names:
-    description: Names of files, as in RV(files).
+    description: Names of files to hash, as in RV(files). Required for O(state=compared).
     type: list
     elements: str
     default: []
   files:
-    description: Files, as in RV(files).
+    description: Files to fetch, as in RV(files). Required for O(state=fetched).
     type: list
     elements: dict
     default: []
   directory:
-    description: Directory on the controller for the files. Created if missing.
+    description: Directory on the controller for the files. Created if missing. Required for O(state=fetched).
     type: path
     default: ""
   progress_interval:
@@ -69,27 +69,27 @@ EXAMPLES = r"""
   muster.training.run_outputs:
     state: listed
     run_id: first-try
-  register: told
+  register: listed
 
-- name: Copy the local code where it differs
+- name: Fetch the files
   muster.training.run_outputs:
     state: fetched
     run_id: first-try
-    files: "{{ told.files }}"
+    files: "{{ listed.files }}"
     directory: outputs/{{ inventory_hostname }}
 """
 
 RETURN = r"""
 files:
   description:
-    - Files that the job wrote. A name says where a file is, which is C(run/PATH) in the run directory, C(work/PATH) in
-      the job's working directory, and C(root/PATH) elsewhere.
+    - Files that the job wrote. The name of a file is C(run/PATH) in the run directory, C(work/PATH) in the job's
+      working directory, and C(root/PATH) elsewhere.
   returned: when O(state=listed)
   type: list
   elements: dict
   contains:
     name:
-      description: Its name.
+      description: Name of the file.
       type: str
       sample: run/checkpoints/last.pt
     size:
@@ -107,15 +107,15 @@ more:
   sample: false
 unreached:
   description: Whether the node could not be reached, in a task with C(ignore_unreachable).
-  returned: if it could not
+  returned: if the node could not be reached
   type: bool
   sample: true
 hashes:
-  description: The SHA-256 of each of O(names), V(null) if a file cannot be read.
+  description: The SHA-256 hash of each of O(names). V(null) if the file cannot be read.
   returned: when O(state=compared)
   type: dict
 directory:
-  description: The directory with the files.
+  description: Directory on the controller with the files.
   returned: when O(state=fetched)
   type: str
   sample: runs/first-try/outputs/node0

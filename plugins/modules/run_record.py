@@ -11,8 +11,8 @@ author: muster contributors (@muster)
 version_added: 0.1.0
 short_description: Keep the record of a run next to the inventory
 description:
-  - Keeps C(runs/RUN_ID) on the controller, with C(plan.json), the run's token while it is running, and C(result.json)
-    after its end. C(runs/latest) names the run that was opened last.
+  - Manages C(runs/RUN_ID) on the controller, with C(plan.json), the run's token while it is running, and C(result.json)
+    after its end. C(runs/latest) names the most recently opened run.
   - Connects to nothing.
 extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
@@ -25,27 +25,27 @@ options:
     description:
       - V(opened) creates the record, with a new token that only its owner can read. Fails if O(run_id) is taken.
       - V(dropped) removes the record of a run that could not be started, so that its name is free again.
-      - V(read) looks up a run, the latest if O(run_id) is empty. The beginning of a name is enough if it is unique.
+      - V(read) looks up a run, by default the latest. A unique prefix of its name is enough.
       - V(closed) writes the verdict, shows it, and fails if the run did not succeed (unless O(fail) leaves that to a
-        later task) or contact with it was lost.
-      - V(succeeded) fails if a run did not succeed, according to O(verdict). It shows and writes nothing.
-      - V(judged) is for a run that nobody watched to its end. It shows the verdict, and writes it if it is missing. It
-        does nothing if the run is still going (except to show what it costs, if the prices are known), if the rank 0
-        node and another one could not be read, or without a record. The outcome of the run never fails the task.
+        later task) or if contact with it was lost.
+      - V(succeeded) fails if the run did not succeed, according to O(verdict). It shows and writes nothing.
+      - V(judged) is for a run that nobody watched until its end. It shows the verdict, and writes it if it is missing.
+        It does nothing if the run is still active (except to show its cost, if the prices are known), if the rank 0
+        node and another node could not be read, or if there is no record. The outcome of the run never fails the task.
     type: str
     choices: [opened, dropped, read, closed, judged, succeeded]
     required: true
   directory:
     description:
       - Directory of the records on the controller.
-      - If empty, the C(launch_runs_directory) of the first host of O(group), else C(runs).
-      - A relative path starts at the directory of this host's inventory.
+      - If empty, defaults to C(launch_runs_directory) of the first host of O(group), otherwise C(runs).
+      - A relative path is resolved against the directory of this host's inventory.
     type: path
     default: ""
   run_id:
     description:
-      - Name of the run. Required for V(opened), V(dropped) and V(closed). Otherwise defaults to the run that was opened
-        last.
+      - Name of the run. Required for V(opened), V(dropped) and V(closed). Otherwise defaults to the most recently
+        opened run.
     type: str
     default: ""
   plan:
@@ -54,19 +54,20 @@ options:
     type: dict
   result:
     description:
-      - How the run ended, from RV(muster.training.training_watch#module:result). Omitted if the rank 0 node was lost.
+      - How the run ended, from RV(muster.training.training_watch#module:result). Omit it if contact with the rank 0
+        node was lost.
     type: dict
   reads:
     description:
-      - For each node by name, RV(muster.training.training_run#module:run) as it was read there, V(null) if it could not
-        be read.
+      - For each node by name, RV(muster.training.training_run#module:run) as read there, or V(null) if it could not be
+        read.
       - Used by O(state=judged), and by O(state=closed) without O(result).
     type: dict
     default: {}
   said:
     description:
-      - What the job reported, from RV(muster.training.training_watch#module:said). It is shown, and kept with the
-        verdict.
+      - Results that the job reported, from RV(muster.training.training_watch#module:said). They are shown, and stored
+        with the verdict.
     type: dict
     default: {}
   fail:
@@ -74,7 +75,7 @@ options:
     type: bool
     default: true
   verdict:
-    description: How the run went, from RV(verdict). Required for O(state=succeeded).
+    description: The verdict, from RV(verdict). Required for O(state=succeeded).
     type: dict
 seealso:
   - module: muster.training.training_watch
@@ -108,32 +109,32 @@ EXAMPLES = r"""
 
 RETURN = r"""
 run_id:
-  description: Name of the run, empty if none was found.
+  description: Name of the run. Empty if none was found.
   returned: when O(state) is V(opened) or V(read)
   type: str
   sample: first-try
 record:
-  description: Directory of the record, or for V(closed) and V(judged) the file that contains the verdict.
+  description: Directory of the record or, for V(closed) and V(judged), the file with the verdict.
   returned: success
   type: str
   sample: /home/me/cluster/runs/first-try
 goes_on:
-  description: Commands that show the run and end it, as this user has to type them.
+  description: Commands that show and end the run, as this user must enter them.
   returned: when O(state=opened), outside check mode
   type: str
   sample: "  status:  ansible-playbook status.yml -e run_id=first-try"
 plan:
-  description: Plan of the rank 0 node, V(null) if there is no record.
+  description: Plan of the rank 0 node. V(null) if there is no record.
   returned: when O(state=read)
   type: dict
 names:
-  description: The nodes of the run, or all hosts of O(group) if there is no record.
+  description: Names of the nodes of the run, or of all hosts of O(group) if there is no record.
   returned: when O(state=read)
   type: list
   elements: str
   sample: [node0, node1]
 verdict:
-  description: How the run went.
+  description: How the run ended, and why.
   returned: >-
     when O(state=closed), and the run succeeded or O(fail) is V(false); when O(state=judged), V(null) if there is none
     yet
@@ -148,7 +149,7 @@ verdict:
       type: str
       sample: succeeded
     reason:
-      description: Why the run ended, empty if it succeeded.
+      description: Why the run ended. Empty if it succeeded.
       type: str
       sample: ""
     world_size:
@@ -160,7 +161,8 @@ verdict:
       type: int
       sample: 2
     started:
-      description: When rank 0's supervisor started, in seconds since 1970. V(null) if it could not be asked.
+      description:
+        - When rank 0's supervisor started, in seconds since 1970. V(null) if the supervisor could not be queried.
       type: float
       sample: 1795234086.7
     ended:
@@ -169,8 +171,8 @@ verdict:
       sample: 1795234112.8
     cost:
       description:
-        - Cost of the run from C(started) to C(ended), by the prices in its plan. V(null) if the price of one of the
-          nodes, or the start, is not known.
+        - Cost of the run from C(started) to C(ended), according to the prices in its plan. V(null) if the start or the
+          price of a node is unknown.
       type: float
       sample: 0.42
     currency:
@@ -179,8 +181,8 @@ verdict:
       sample: USD
     first_failure:
       description:
-        - What failed first, with C(node), C(node_rank), C(rank), C(error), C(log) and C(last_lines), at most 20 of that
-          log. V(null) if nothing failed.
+        - The first failure, with C(node), C(node_rank), C(rank), C(error), C(log) and C(last_lines), the last 20 or
+          fewer lines of that log. V(null) if nothing failed.
       type: dict
       sample:
         node: node1
@@ -192,10 +194,10 @@ verdict:
     nodes:
       description:
         - Each node with C(name), C(node_rank), C(state), C(exit_code), C(log) (its launcher's), C(stuck) (processes
-          that do not end), C(mounts) (that died), C(gpus) (what C(nvidia-smi) said once they failed), C(unwritten) (why
-          the run directory could not be written), C(shortened) (what was done to logs beyond their limit), C(oom_kills)
-          (processes that the kernel killed there for lack of memory during the run, V(null) if the node does not tell)
-          and C(ranks).
+          that do not end), C(mounts) (hung mounts), C(gpus) (output of C(nvidia-smi) after they failed), C(unwritten)
+          (why the run directory could not be written), C(shortened) (how logs beyond their limit were shortened),
+          C(oom_kills) (number of processes that the kernel killed during the run for lack of memory, V(null) if the
+          node does not report it) and C(ranks).
       type: list
       elements: dict
 """

@@ -11,13 +11,13 @@ author: muster contributors (@muster)
 version_added: 0.1.0
 short_description: Write the report of a run, or compare several
 description:
-  - Makes C(report.html) from the record of a run, a page without scripts that opens from disk, with C(report.json) (all
-    its numbers), C(curves.json), and in C(plots) each plot as C(.svg), C(.png) and Vega-Lite specification.
+  - Creates C(report.html) from the record of a run, a page without scripts that opens from disk, with C(report.json)
+    (all its numbers), C(curves.json), and in C(plots) each plot as C(.svg), C(.png) and a Vega-Lite specification.
   - Writes a page about the run and the table of all runs into the log book. Anything below the line C(<!-- notes -->)
     of such a page is kept.
-  - For several runs, makes a page that compares them, differing settings first. Also makes any missing reports.
-  - Plots need the Python package C(vl-convert-python) on the controller. Without it, the report has no plots and says
-    how to get it.
+  - For several runs, creates a page that compares them, differing settings first. Also creates missing reports.
+  - Plots need the Python package C(vl-convert-python) on the controller. Without it, the report has no plots and
+    explains how to install it.
   - The nodes' measurements are read from C(logs) in the record, into which M(muster.training.run_logs) fetches them.
   - Connects to nothing.
 extends_documentation_fragment:
@@ -29,32 +29,32 @@ extends_documentation_fragment:
 options:
   runs:
     description:
-      - The run, or the runs to compare, 20 at most. The beginning of a name is enough if it is unique.
-      - If empty, the run that was launched last.
+      - The run, or the runs to compare, 20 at most. A unique prefix of a name is enough.
+      - If empty, defaults to the most recently launched run.
     type: list
     elements: str
     default: []
   directory:
     description:
       - Directory of the records on the controller.
-      - If empty, the C(launch_runs_directory) of the first host of O(group), else C(runs).
-      - A relative path starts at the directory of this host's inventory.
+      - If empty, defaults to C(launch_runs_directory) of the first host of O(group), otherwise C(runs).
+      - A relative path is resolved against the directory of this host's inventory.
     type: path
     default: ""
   logbook:
     description:
       - Directory of the log book.
-      - If empty, C(logbook) next to the directory of the records.
+      - If empty, defaults to C(logbook) next to the directory of the records.
     type: path
     default: ""
   report_directory:
     description:
       - Directory for a comparison.
-      - If empty, one in the log book named after the runs.
+      - If empty, defaults to one in the log book that is named after the runs.
     type: path
     default: ""
   required:
-    description: Fail if the report cannot be made. Otherwise only warn.
+    description: Fail if the report cannot be created. Otherwise only warn.
     type: bool
     default: true
 seealso:
@@ -63,7 +63,7 @@ seealso:
 """
 
 EXAMPLES = r"""
-- name: Ensure the run launched last has a report
+- name: Ensure the most recent run has a report
   muster.training.run_report:
   run_once: true
 
@@ -75,20 +75,20 @@ EXAMPLES = r"""
 
 RETURN = r"""
 report:
-  description: Path of the page, empty if it could not be made and was not O(required).
+  description: Path of the page. Empty if it could not be created and O(required) is V(false).
   returned: success
   type: str
   sample: /home/me/cluster/runs/first-try/report.html
 findings:
   description:
-    - What is worth knowing about the run, with C(id), C(severity) (V(problem) or V(hint)), C(about), C(found),
-      C(remedy) and C(numbers). Empty for a comparison.
-  returned: when the page was made
+    - The findings about the run, each with C(id), C(severity) (V(problem) or V(hint)), C(about), C(found), C(remedy)
+      and C(numbers). Empty for a comparison.
+  returned: when the page was created
   type: list
   elements: dict
 without_pictures:
-  description: Why there are no plots, empty if there are.
-  returned: when the page was made
+  description: Why there are no plots. Empty if there are.
+  returned: when the page was created
   type: str
   sample: ""
 """

@@ -11,8 +11,8 @@ author: muster contributors (@muster)
 version_added: 0.1.0
 short_description: Show the status of a run as a table of its nodes
 description:
-  - Shows on the terminal what M(muster.training.training_run) read on each node, and writes it as JSON on request.
-    Connects to nothing.
+  - Shows the status that M(muster.training.training_run) read on each node, and writes it as JSON on request. Connects
+    to nothing.
 extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
   - ansible.builtin.action_common_attributes.flow
@@ -20,21 +20,22 @@ extends_documentation_fragment:
   - muster.training._attributes.controller
 options:
   reads:
-    description: Registered result of M(muster.training.training_run) without a state for each node, by node name.
+    description:
+      - Registered result of M(muster.training.training_run), called without a state, for each node, by node name.
     type: dict
     required: true
   run_id:
-    description: Name of the requested run. If empty, the newest on each node.
+    description: Name of the requested run. If empty, defaults to the newest on each node.
     type: str
     default: ""
   json_file:
-    description: File on the controller to which the status is written as JSON. If empty, none is written.
+    description: File on the controller to which the status is written as JSON. If empty, no file is written.
     type: path
     default: ""
   jmespath:
     description:
       - JMESPath query on the return values. Its result is shown as JSON instead of the table, and written to
-        O(json_file).
+        O(json_file). Empty means no query.
     type: str
     default: ""
 seealso:
@@ -74,9 +75,9 @@ nodes:
       sample: node1
     state:
       description:
-        - As RV(muster.training.training_run#module:run.state).
-        - V(no run) if the node has none of this name. V(unreachable) if the node does not answer. V(not read) if it
-          could not tell or was not asked.
+        - As in RV(muster.training.training_run#module:run.state).
+        - V(no run) if the node does not have the run. V(unreachable) if the node does not answer. V(not read) if the
+          state could not be read or was not requested.
       type: str
       sample: running
     ranks:
@@ -89,7 +90,7 @@ nodes:
       type: float
       sample: 1795234086.7
     message:
-      description: Why it is in this state, or why the node could not be asked.
+      description: Why it is in this state, or why the node could not be queried.
       type: str
       sample: ""
     last_line:
@@ -97,11 +98,11 @@ nodes:
       type: str
       sample: step 120 loss 0.31
     silence:
-      description: As RV(muster.training.training_run#module:run.silence).
+      description: As in RV(muster.training.training_run#module:run.silence).
       type: float
       sample: 2.5
     gpus:
-      description: As RV(muster.training.training_run#module:run.gpus).
+      description: As in RV(muster.training.training_run#module:run.gpus).
       type: dict
       sample: {age: 4.2, devices: [{index: 0, utilization_percent: 97}]}
 """

@@ -36,35 +36,39 @@ options:
     type: dict
     required: true
   address:
-    description: Address of the node among the nodes. If empty, no network variables are set.
+    description: Address at which the other nodes reach the node. If empty, no network variables are set.
     type: str
     default: ""
   image:
-    description: Image of the job, as O(muster.training.launch_plan#module:image). If empty, none.
+    description:
+      - Container image of the job, as in O(muster.training.launch_plan#module:image). If empty, the shell runs without
+        a container.
     type: str
     default: ""
   container_engine:
-    description: Program that runs the container.
+    description: Container engine.
     type: str
     choices: [docker, podman]
     default: docker
   run_id:
-    description: Run in whose container the shell is opened. If empty, it gets a container of its own.
+    description: Name of the run in whose container the shell is opened. If empty, the shell gets a new container.
     type: str
     default: ""
   user:
-    description: User of the job. If empty, the user who logs in.
+    description: User of the job. If empty, defaults to the login user.
     type: str
     default: ""
   json_file:
-    description: File on this machine to which the words of the command are written.
+    description:
+      - File on the controller to which the arguments of the command are written as JSON. If omitted, no file is
+        written.
     type: path
 seealso:
   - module: muster.training.node_facts
 """
 
 EXAMPLES = r"""
-- name: Read what the command needs to know
+- name: Read the facts that the command needs
   muster.training.node_facts:
     interpreter: python3
     working_directory: ~/project
@@ -79,7 +83,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 words:
-  description: The command, word by word.
+  description: The command, one argument per item.
   returned: success
   type: list
   elements: str

@@ -11,7 +11,7 @@ author: muster contributors (@muster)
 version_added: 0.1.0
 short_description: Show which machines answer and which GPUs they have
 description:
-  - Shows a table of machines with their addresses, drivers and GPUs, who is using them, and those that do not answer.
+  - Shows a table of machines with their addresses, drivers, GPUs and users, and those that do not answer.
   - Runs on the controller, connects to nothing and changes nothing. Does not fail on missing machines; see RV(missing).
 extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
@@ -21,7 +21,7 @@ extends_documentation_fragment:
 options:
   facts:
     description:
-      - Registered result of M(muster.training.node_facts) with the part C(gpus) for each machine, by name. A machine
+      - Registered result of M(muster.training.node_facts) with the part V(gpus) for each machine, by name. A machine
         without facts counts as not answering.
     type: dict
     required: true
@@ -60,27 +60,27 @@ nodes:
       type: str
       sample: node0
     address:
-      description: C(node_address) of the host, else C(ansible_host), empty if it has neither.
+      description: C(node_address) of the host, or C(ansible_host) if unset. Empty if it has neither.
       type: str
       sample: 10.0.0.10
     reached:
-      description: Whether it answers.
+      description: Whether the machine answers.
       type: bool
       sample: true
     gpu_count:
-      description: Number of GPUs it has.
+      description: Number of its GPUs.
       type: int
       sample: 8
     driver:
-      description: Version of its NVIDIA driver, empty without one.
+      description: Version of its NVIDIA driver. Empty without a driver.
       type: str
       sample: 570.124.06
     gpus:
-      description: Description of its GPUs, and what is wrong with them.
+      description: Description of its GPUs and their faults.
       type: str
       sample: 8 x H100 80GB HBM3 80 GiB
     message:
-      description: Why it does not answer, empty if it does.
+      description: Why it does not answer. Empty if it does.
       type: str
       sample: ""
 """

@@ -10,15 +10,15 @@ author: muster contributors (@muster)
 version_added: 0.1.0
 short_description: Sign the SSH keys of a cluster's nodes, renew and revoke certificates
 description:
-  - Keeps an SSH certificate authority in a directory on the controller. Signs a host key and a user key for each given
-    node, and keeps the certificates. One call handles all nodes.
+  - Manages an SSH certificate authority in a directory on the controller. Signs a host key and a user key for each of
+    O(nodes), and stores the certificates. One call handles all nodes.
   - A certificate is renewed when it is about to expire, when the node has other names or another key, and when the
     authority has a new key.
   - Certificates of nodes that are not in O(members), and of keys and names that a node no longer has, are put on a
     revocation list. A node that returns with the same key and names is taken off the list.
-  - If two run at once for the same directory, one waits for the other.
-  - The authority's key is created without a passphrase. Give it one with C(ssh-keygen -p -f DIRECTORY/ca); it is then
-    used through C(ssh-agent), to which C(ssh-add DIRECTORY/ca) adds it.
+  - Concurrent calls for the same directory wait for each other.
+  - The authority's key is created without a passphrase. Set one with C(ssh-keygen -p -f DIRECTORY/ca), and add the key
+    to C(ssh-agent) with C(ssh-add DIRECTORY/ca), through which it is then used.
   - Private keys of nodes are not needed.
 extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
@@ -28,11 +28,12 @@ attributes:
   platform: {platforms: posix}
 options:
   directory:
-    description: Directory of the authority. Created for its owner alone, with a C(.gitignore) for everything in it.
+    description:
+      - Directory of the authority. Created with access for its owner only, and with a C(.gitignore) for all its files.
     type: path
     required: true
   members:
-    description: Names of all nodes of the cluster, including those that O(nodes) leaves out.
+    description: Names of all nodes of the cluster, including those that are not in O(nodes).
     type: list
     elements: str
     required: true
@@ -51,7 +52,7 @@ options:
         type: str
         required: true
       user_key:
-        description: Public key of the user on this node. Empty in check mode if it does not exist yet.
+        description: Public key of the user on this node. May be empty in check mode if it does not exist yet.
         type: str
         required: true
       host_key:
@@ -64,11 +65,11 @@ options:
         elements: str
         required: true
   valid_for:
-    description: How long a certificate is valid, such as V(52w) or V(1d12h).
+    description: Validity period of a certificate, such as V(52w) or V(1d12h).
     type: str
     default: 52w
   renew_before:
-    description: How long before it expires a certificate is renewed.
+    description: How long before its expiry a certificate is renewed, in the format of O(valid_for).
     type: str
     default: 12w
 requirements:
@@ -103,12 +104,12 @@ EXAMPLES = r"""
 
 RETURN = r"""
 public_key:
-  description: Public key of the authority. Empty in check mode if there is none yet.
+  description: Public key of the authority. Empty in check mode if it does not exist yet.
   returned: success
   type: str
   sample: ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIO4
 certificates:
-  description: For each node by name, the texts of its certificates. Empty in check mode if one has yet to be made.
+  description: For each node by name, its certificates. Empty in check mode if they do not exist yet.
   returned: success
   type: dict
   sample: {node0: {user: ssh-ed25519-cert-v01@openssh.com AAAA, host: ssh-ed25519-cert-v01@openssh.com AAAA}}
@@ -120,7 +121,8 @@ revoked:
   sample: [node3/user-2c26b46b68ffc68f]
 revoked_list:
   description:
-    - The revocation list in Base64, as C(RevokedKeys) and C(RevokedHostKeys) take it. Empty if check mode made none.
+    - The revocation list in Base64, as C(RevokedKeys) and C(RevokedHostKeys) accept it. Empty in check mode if it does
+      not exist yet.
   returned: success
   type: str
   sample: U1NIS1JMCgA=

@@ -13,16 +13,16 @@ short_description: Compare variants of a job by launching them one after another
 description:
   - Launches each variant through the playbook C(muster.training.launch), with the inventory and variables of the
     current playbook, overridden by those of the variant. Each launch is a run with a record.
-  - A variant that fails is reported and skipped.
-  - At the end, shows a table of the variants with the arguments as given, which should mean the same global batch size
-    for all, and with O(fit) another one with the largest batch size of each. Both are also written as Markdown to
+  - A failing variant is reported and skipped.
+  - At the end, shows a table of the variants with their own arguments, which should use the same global batch size, and
+    with O(fit) a second table with the largest batch size of each variant. Both are also written as Markdown to
     C(sweep.md), and the numbers to C(sweep.json).
-  - Throughput, batch size and memory are what the job reports in C(MUSTER_RESULT) lines, as C(samples_per_second),
-    C(batch_size) and C(peak_memory_mib). Otherwise, memory is taken from GPU samples.
-  - Called again after an interruption, it continues. What succeeded with the same settings, job and nodes is not
-    launched again; what failed is.
+  - The job reports throughput, batch size and memory in C(MUSTER_RESULT) lines, as C(samples_per_second), C(batch_size)
+    and C(peak_memory_mib). If it does not, memory is taken from GPU samples.
+  - Called again after an interruption, it continues. Variants that succeeded with the same settings, job and nodes are
+    not launched again; failed ones are.
   - Options that make Ansible prompt, such as C(--ask-become-pass), are refused, since each launch would prompt.
-  - If interrupted, stops the current run on all nodes before it ends.
+  - If interrupted, stops the current run on all nodes before exiting.
   - Needs the Python package C(ansible-runner) on the controller.
 extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
@@ -36,7 +36,7 @@ options:
     description:
       - Variants to compare, a list of mappings. Each has a C(name), and settings of the launch by the short names of a
         job file, such as C(nnodes), C(launcher), C(args) and C(environment), or as C(launch_*) variables.
-      - C(args) are appended to O(args). All other settings replace those of the job.
+      - C(args) are appended to O(args). Other settings replace those of the job.
     type: raw
     default: []
   args:
@@ -46,7 +46,7 @@ options:
     type: raw
     default: []
   repeats:
-    description: How often each variant is launched. If more than once, the tables show medians and ranges.
+    description: Number of launches of each variant. If greater than 1, the tables show medians and ranges.
     type: int
     default: 1
   timeout:
@@ -54,21 +54,21 @@ options:
     type: float
     default: 0.0
   fit:
-    description: Also find the largest batch size of each variant, and launch it with that.
+    description: Also find the largest batch size of each variant, and launch the variant with it.
     type: bool
     default: false
   fit_args:
     description:
-      - The same as O(args) for this search, with C({batch_size}) in place of the batch size, which may also appear in
-        the variants' own C(args).
+      - Replaces O(args) in this search, with C({batch_size}) as the placeholder of the batch size. The variants'
+        C(args) may also contain it.
     type: raw
     default: []
   start:
-    description: First batch size to try, as O(muster.training.fit#module:start).
+    description: First batch size to try, as in O(muster.training.fit#module:start).
     type: int
     default: 8
   multiple:
-    description: Round the largest batch size down to a multiple of this, as O(muster.training.fit#module:multiple).
+    description: Round the largest batch size down to a multiple of this, as in O(muster.training.fit#module:multiple).
     type: int
     default: 8
   max:
@@ -80,7 +80,9 @@ options:
     type: float
     default: 0.05
   probe_timeout:
-    description: Seconds after which a launch of the search is stopped, which ends the search for this variant.
+    description:
+      - Timeout of a launch of the search, in seconds. A launch that exceeds it is stopped, which ends the search for
+        this variant.
     type: float
     default: 600.0
   run_id:
@@ -109,7 +111,7 @@ EXAMPLES = r"""
 RETURN = r"""
 tables:
   description:
-    - One with the same global batch size, and with O(fit) one with the largest batch size of each.
+    - One table with the same global batch size, and with O(fit) one with the largest batch size of each variant.
     - C(rows) has a mapping for each variant, fastest first, with C(variant), C(succeeded), C(why), C(run_ids),
       C(nnodes), C(ranks), C(batch_size), C(global_batch_size), C(samples_per_second), C(least), C(most), C(per_rank),
       C(efficiency), C(memory_mib), C(run_seconds), C(cost), C(per_1000_samples) and C(currency).

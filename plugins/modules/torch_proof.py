@@ -11,9 +11,9 @@ author: muster contributors (@muster)
 version_added: 0.1.0
 short_description: Verify that torch works on a node
 description:
-  - Compares the torch build with the wanted one, multiplies matrices on each GPU, and runs a sum over two processes
-    with NCCL, or with Gloo if there are fewer than two GPUs.
-  - Runs with the environment's interpreter, as the user of the task. It does not depend on the connection. If the play
+  - Compares the torch build with the expected one, multiplies matrices on each GPU, and runs an all-reduce of two
+    processes with NCCL, or with Gloo on fewer than two GPUs.
+  - Runs with the environment's interpreter, as the user of the task, and independently of the connection. If the play
     is interrupted, it continues, and the next run of the same task follows it to its end.
   - Not run in check mode.
 extends_documentation_fragment:
@@ -29,11 +29,11 @@ options:
     type: str
     required: true
   build:
-    description: Expected build, as a wheel index names it, such as V(cu126) or V(cpu).
+    description: Expected build, by the name of its wheel index, such as V(cu126) or V(cpu).
     type: str
     required: true
   cuda:
-    description: CUDA version it is built for. If empty, none.
+    description: Expected CUDA version of the build. Empty means a build without CUDA.
     type: str
     default: ""
   gpus:
@@ -60,7 +60,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 shown:
-  description: What was verified, in a few words.
+  description: One-line summary of what was verified.
   returned: when not in check mode
   type: str
   sample: 2.8.0+cu126 True 12.6; products right on 8 GPUs, sum of two ranks by nccl

@@ -14,7 +14,7 @@ description:
   - Brings one node's part of a run into the desired state, in one call.
   - A supervisor on the node keeps it alive, in a systemd unit C(muster-RUN_ID) if systemd is available. The supervisors
     of a run stay in contact, so that it ends on all nodes when it ends on one, even if nobody is watching.
-  - Needs Python 3.8 or newer on the node, and nothing else there.
+  - Needs only Python 3.8 or newer on the node.
 extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
   - ansible.builtin.action_common_attributes.flow
@@ -24,14 +24,14 @@ attributes:
   diff_mode:
     support: partial
     details:
-      - In check mode O(state=started) shows each file as it would be written, with secrets hidden, and of this
-        collection's own programs only the number of lines.
+      - In check mode, O(state=started) shows each file as it would be written, with secrets hidden. Of this
+        collection's own programs, it shows only the number of lines.
 options:
   state:
     description:
-      - V(started) writes the run directory and starts the run. Nothing is changed if this same plan is already running.
+      - V(started) writes the run directory and starts the run. Nothing is changed if the same plan is already running.
       - V(stopped) ends all processes of the run, including those that ignore SIGTERM or have detached themselves, and
-        returns once they are gone. Nothing is changed if none is running.
+        returns once they have exited. Nothing is changed if none is running.
       - V(absent) does the same and removes the run directory with all logs.
       - If omitted, nothing is changed, and RV(run) returns the status of the run.
     type: str
@@ -40,40 +40,40 @@ options:
     description:
       - Name of the run. Not used with O(state=started), since O(plan) contains it.
       - If empty, O(state=stopped) and O(state=absent) apply to each run that belongs to this node, and without a state
-        the newest is inspected.
+        the newest run is inspected.
     type: str
     default: ""
   plan:
     description:
-      - What this node must do, from RV(muster.training.launch_plan#module:nodes). Required for O(state=started).
+      - The node's plan, from RV(muster.training.launch_plan#module:nodes). Required for O(state=started).
     type: dict
   environment:
     description:
-      - Environment of the job, in addition to what O(plan) sets. The values are kept out of logs, process lists and
-        diffs, and hidden from other users.
+      - Environment of the job, in addition to the variables that O(plan) sets. The values are kept out of logs, process
+        lists and diffs, and hidden from other users.
     type: dict
     default: {}
   token:
     description:
-      - Secret by which the nodes of this run recognize each other, the same on each of them. Required for
+      - Secret with which the nodes of this run authenticate each other, the same on all of them. Required for
         O(state=started).
       - Generate a new one for each run, such as 64 random hexadecimal digits, as M(muster.training.run_record) does.
     type: str
   runs_directory:
     description:
-      - Directory of the runs on the node. C(RUN_ID/nodeRANK) is created below it. A leading C(~) is the home of the
-        run's user.
+      - Directory of the runs on the node. C(RUN_ID/nodeRANK) is created below it. A leading C(~) means the home
+        directory of the run's user.
     type: str
     default: ~/.muster/runs
   user:
     description:
-      - User who runs the job. If empty, the user who logs in. For any other user, the task needs root through
-        C(become).
+      - User who runs the job. If empty, defaults to the login user. For any other user, the task needs C(become) to
+        root.
     type: str
     default: ""
   replace:
     description:
-      - With O(state=started), end each run that belongs to this node first.
+      - With O(state=started), first end each run that belongs to this node.
     type: bool
     default: false
   share:
@@ -121,7 +121,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 unreached:
-  description: Whether the node could not be reached, in a task with C(ignore_unreachable); RV(msg) says why.
+  description: Whether the node could not be reached, in a task with C(ignore_unreachable). RV(msg) has the reason.
   returned: when O(state) is omitted
   type: bool
   sample: true
@@ -130,7 +130,7 @@ msg:
   returned: if RV(unreached)
   type: str
 run:
-  description: Status of the run on this node, V(null) if there is none.
+  description: Status of the run on this node. V(null) if there is none.
   returned: when O(state) is omitted
   type: dict
   contains:
@@ -143,7 +143,7 @@ run:
       type: str
       sample: node1
     node_rank:
-      description: Its number in the run, from 0.
+      description: Rank of the node in the run, from 0.
       type: int
       sample: 1
     ranks:
@@ -161,13 +161,13 @@ run:
       sample: 16
     state:
       description:
-        - V(starting), V(running), V(stopping), V(ended) (this node is done, others may not be), V(succeeded), V(failed)
-          or V(stopped).
-        - V(died) if the supervisor disappeared without reporting an end.
+        - V(starting), V(running), V(stopping), V(ended) (this node has finished, others may not have), V(succeeded),
+          V(failed) or V(stopped).
+        - V(died) if the supervisor terminated without reporting an end.
       type: str
       sample: running
     message:
-      description: Why it is in this state, empty if there is nothing to report.
+      description: Why it is in this state. Empty if there is nothing to report.
       type: str
       sample: ""
     since:
@@ -184,15 +184,14 @@ run:
       sample: step 120 loss 0.31
     silence:
       description:
-        - Seconds since the first rank of the node last wrote something. V(null) while the run is not running, and if
+        - Seconds since the first rank of the node last wrote something. V(null) unless the run is running, and if
           nothing has been written yet.
       type: float
       sample: 2.5
     gpus:
       description:
-        - What the node's GPUs are doing, C(devices) with one entry each, and how many seconds ago that was (C(age)).
-          Sampled every 15 s, and kept as C(gpus.csv) in the run directory. V(null) without a GPU, and while the run is
-          not running.
+        - Latest sample of the node's GPUs, with one entry each in C(devices), and its C(age) in seconds. Taken every 15
+          s, and stored as C(gpus.csv) in the run directory. V(null) without a GPU, and unless the run is running.
       type: dict
       sample:
         age: 4.2
@@ -226,8 +225,8 @@ run:
       type: dict
     said:
       description:
-        - What the job itself reported in C(MUSTER_RESULT {...}) lines of rank 0, the last value of each key. On the
-          rank 0 node only, and once the run is over. All of them are kept as C(said.jsonl) in the run directory.
+        - Results that the job reported in C(MUSTER_RESULT {...}) lines of rank 0, with the last value of each key. On
+          the rank 0 node only, and once the run has ended. All lines are stored as C(said.jsonl) in the run directory.
       type: dict
       sample: {accuracy: 0.97}
 directory:
@@ -236,7 +235,7 @@ directory:
   type: str
   sample: /home/ubuntu/.muster/runs/first-try/node1
 supervision:
-  description: What ends the run's processes if the supervisor itself is killed, a systemd unit or a guard process.
+  description: The systemd unit or guard process that ends the run's processes if the supervisor itself is killed.
   returned: when O(state=started), not in check mode
   type: str
   sample: unit muster-first-try
@@ -247,8 +246,8 @@ command:
   elements: str
   sample: [/usr/bin/python3, train.py]
 stopped:
-  description: Names of the runs that were running here.
-  returned: when O(state) is given
+  description: Names of the runs that were running on this node.
+  returned: when O(state) is set
   type: list
   elements: str
   sample: [first-try]

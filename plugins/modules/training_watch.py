@@ -11,10 +11,9 @@ author: muster contributors (@muster)
 version_added: 0.1.0
 short_description: Show a run while it is running
 description:
-  - Shows on the terminal what a rank writes, what happens to the run, and an occasional progress line, until the run
-    ends.
-  - Needs one connection to one node, however many nodes the run has. The supervisor of rank 0 knows the state of all
-    nodes. Delegate the task to that node.
+  - Shows the output of a rank, events of the run, and periodic progress lines on the terminal, until the run ends.
+  - Needs only one connection to one node, whatever the number of nodes, since the supervisor of rank 0 knows the state
+    of all nodes. Delegate the task to that node.
   - Ending the playbook does not end the run.
   - Nothing is shown in check mode.
 extends_documentation_fragment:
@@ -40,14 +39,14 @@ options:
     type: int
     default: 30
   patience:
-    description: Seconds without an answer from the node after which watching ends.
+    description: Seconds without a reply from the node after which watching ends.
     type: int
     default: 30
 notes:
-  - A line C(MUSTER_RESULT {"accuracy":0.97}) from the job, with a JSON object, is not shown but returned as RV(said). A
-    line of more than 64 KiB, or with more than 20 levels of nested objects and lists, is treated as ordinary output.
-  - If more than 2 MiB of output are waiting to be shown, only the end is shown, together with how much is left out and
-    which file on the node has all of it.
+  - A line C(MUSTER_RESULT {"accuracy":0.97}) from the job, with a JSON object, is not shown, but returned as RV(said).
+    A line of more than 64 KiB, or with more than 20 levels of nested objects and lists, is treated as ordinary output.
+  - If more than 2 MiB of output are pending, only the end is shown, with the amount that was skipped and the file on
+    the node that has all of it.
 seealso:
   - module: muster.training.training_run
   - module: muster.training.run_record
@@ -71,7 +70,7 @@ lost:
   type: bool
   sample: false
 result:
-  description: How the run ended, as the supervisor of rank 0 wrote it. V(null) if that was not available.
+  description: How the run ended, according to the supervisor of rank 0. V(null) if that is not available.
   returned: always, except in check mode
   type: dict
   sample: {run_id: first-try, state: succeeded, reason: "", world_size: 16, nnodes: 2}
@@ -81,7 +80,7 @@ status:
   type: dict
   sample: {run_id: first-try, node_rank: 0, state: succeeded, message: ""}
 said:
-  description: What the job itself reported by C(MUSTER_RESULT).
+  description: Results that the job reported by C(MUSTER_RESULT).
   returned: always, except in check mode
   type: dict
   sample: {accuracy: 0.9778}

@@ -11,16 +11,15 @@ version_added: 0.1.0
 short_description: Create directories and files of a user, with that user's rights
 description:
   - As root, for another user, it does everything with that user's rights, so that a link or directory swapped in by the
-    user leads nowhere the user could not go anyway. Needs neither the package C(acl) nor a world-readable temporary
-    file.
-  - For files of root, such as those below C(/etc), use O(user=root).
+    user gives no access beyond the user's own. Needs neither the package C(acl) nor a world-readable temporary file.
+  - For root's files, such as those below C(/etc), use O(user=root).
   - A directory that the user cannot create, such as C(/data), is created by root and given to the user, provided that
-    only root can replace a directory above it. An existing directory keeps its owner.
+    only root can replace its parent directories. An existing directory keeps its owner.
 extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
 attributes:
   check_mode: {support: full}
-  diff_mode: {support: full, details: For O(files). Set C(diff) to false if a content is secret.}
+  diff_mode: {support: full, details: For O(files). Set C(diff) to false if the content is secret.}
   platform: {platforms: posix}
 options:
   user:
@@ -34,22 +33,22 @@ options:
     default: []
     suboptions:
       path:
-        description: An absolute path, or one that begins with C(~/), the user's home.
+        description: An absolute path, or one that begins with C(~/), the user's home directory.
         type: str
         required: true
       mode:
         description:
-          - Permissions, such as V("0700"). Those of a directory that belongs to somebody else are left as they are.
+          - Permissions, such as V("0700"). Those of a directory that belongs to another user are not changed.
           - If omitted, the user can read, write and enter the directory.
         type: str
       closed:
-        description: Ensure that only the owner can write there.
+        description: Ensure that only the owner can write to it.
         type: bool
         default: false
       only_root:
         description:
-          - For directories of root, fail if anybody else could change it, or replace it or a directory above it. No
-            part of the path may be a link.
+          - For root's directories, fail if another user could change it, or replace it or a parent directory. No part
+            of the path may be a link.
         type: bool
         default: false
       user:
@@ -57,17 +56,18 @@ options:
         type: str
         default: ""
   files:
-    description: Files with O(files[].content), or with one O(files[].line).
+    description: Files to write, each with O(files[].content), or with one O(files[].line) to add.
     type: list
     elements: dict
     default: []
     suboptions:
       path:
-        description: An absolute path, or one that begins with C(~/), the user's home. Its directory must exist.
+        description:
+          - An absolute path, or one that begins with C(~/), the user's home directory. The parent directory must exist.
         type: str
         required: true
       mode:
-        description: Permissions.
+        description: Permissions, in octal.
         type: str
         default: "0600"
       content:
@@ -78,13 +78,13 @@ options:
         type: bool
         default: false
       line:
-        description: A line, without its line ending. All other lines stay.
+        description: A line, without its line ending. All other lines are kept.
         type: str
         default: ""
       mark:
         description:
-          - Suffix of O(files[].line); an existing line with the same suffix is replaced by it. If empty, the whole
-            line.
+          - Suffix of O(files[].line); an existing line with the same suffix is replaced. If empty, defaults to the
+            whole line.
         type: str
         default: ""
       user:

@@ -673,7 +673,7 @@ def test_duplicate_and_reserved_names_get_the_machine_id(project: Project, serve
 def test_ansible_doc_shows_the_manual(project: Project) -> None:
     run = project.run("ansible-doc", "-t", "inventory", "muster.training.paperspace")
     assert run.code == 0, run.stderr
-    for text in ("Asks the Paperspace API", "PAPERSPACE_API_KEY", "PAPERSPACE_API_URL", "private_network"):
+    for text in ("Queries the Paperspace API", "PAPERSPACE_API_KEY", "PAPERSPACE_API_URL", "private_network"):
         assert text in run.stdout
 
 
