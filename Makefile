@@ -179,6 +179,7 @@ lint: $(TEST_READY) $(IMPORT_TREE) ## All linters; make -k lint continues after 
 
 .PHONY: lint-python
 lint-python: $(TEST_READY) $(IMPORT_TREE) ## ruff, mypy
+	$(BIN)/python -m tests.commit_subjects
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	cd build/tree && MYPYPATH=.:$(CURDIR) $(BIN)/mypy --config-file $(CURDIR)/pyproject.toml $(addprefix ansible_collections/muster/training/,plugins tests examples molecule roles)

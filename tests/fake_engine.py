@@ -20,15 +20,15 @@ STORE = Path(os.environ.get("ENGINE_STORE", "/nowhere"))
 PODMAN = os.environ.get("ENGINE_NAME") == "podman"
 
 
-def fail(said: str, code: int = 1) -> None:
-    print(said, file=sys.stderr)
+def fail(message: str, code: int = 1) -> None:
+    print(message, file=sys.stderr)
     sys.exit(code)
 
 
-def body_of(name: str) -> bytes:
+def read_image(name: str) -> bytes:
     """The content of an image, by name or id."""
-    names = json.loads((STORE / "names").read_text()) if (STORE / "names").exists() else {}
-    path = STORE / f"image-{names.get(name, name)}"
+    image_ids = json.loads((STORE / "names").read_text()) if (STORE / "names").exists() else {}
+    path = STORE / f"image-{image_ids.get(name, name)}"
     if not path.exists() and PODMAN:
         fail(f"Error: inspecting object: {name}: image not known", 125)
     if not path.exists():
@@ -36,7 +36,7 @@ def body_of(name: str) -> bytes:
     return path.read_bytes()
 
 
-def inspected(body: bytes) -> str:
+def format_inspection(body: bytes) -> str:
     """The output of `image inspect --format '{{json .}}'`; podman prints a list, as for the word json."""
     label = body.partition(b"\n")[0].decode() if body.startswith(b"label ") else ""
     labels = {"muster.source": label.removeprefix("label ")} if label else None
@@ -45,12 +45,12 @@ def inspected(body: bytes) -> str:
     return json.dumps([image], indent=5) if PODMAN else json.dumps(image)
 
 
-def keep(body: bytes, *names: str) -> None:
+def store_image(body: bytes, *names: str) -> None:
     """Store an image under these names."""
     identity = hashlib.sha256(body).hexdigest()
     (STORE / f"image-{identity}").write_bytes(body)
-    known = json.loads((STORE / "names").read_text()) if (STORE / "names").exists() else {}
-    (STORE / "names").write_text(json.dumps({**known, **dict.fromkeys(names, identity)}))
+    image_ids = json.loads((STORE / "names").read_text()) if (STORE / "names").exists() else {}
+    (STORE / "names").write_text(json.dumps({**image_ids, **dict.fromkeys(names, identity)}))
 
 
 def archive_of(body: bytes) -> bytes:
@@ -64,26 +64,26 @@ def archive_of(body: bytes) -> bytes:
     return packed.getvalue()
 
 
-def main(words: list[str]) -> None:
+def main(argv: list[str]) -> None:
     with (STORE / "calls").open("a") as calls:
-        calls.write(" ".join(words) + "\n")
-    kept = (
-        os.environ.get("REGISTRY_AUTH_FILE") if PODMAN else f"{words[1]}/config.json" if words[0] == "--config" else ""
+        calls.write(" ".join(argv) + "\n")
+    login_path = (
+        os.environ.get("REGISTRY_AUTH_FILE") if PODMAN else f"{argv[1]}/config.json" if argv[0] == "--config" else ""
     )
-    login = Path(kept) if kept else None
-    verb, *rest = words[2:] if words[0] == "--config" else words
+    login = Path(login_path) if login_path else None
+    verb, *arguments = argv[2:] if argv[0] == "--config" else argv
     if verb == "info":
-        print("/var/tmp" if "{{.Store.ImageCopyTmpDir}}" in rest else STORE)
+        print("/var/tmp" if "{{.Store.ImageCopyTmpDir}}" in arguments else STORE)
     elif verb == "image":
-        print(inspected(body_of(rest[-1])))
+        print(format_inspection(read_image(arguments[-1])))
     elif verb == "login":
         assert login, "the login is to lie in a directory of its own"
-        login.write_text(f"{rest[1]} {sys.stdin.read()}")
+        login.write_text(f"{arguments[1]} {sys.stdin.read()}")
     elif verb == "pull":
-        known = login.read_text() if login else ""
-        if (STORE / "refuse").exists() and (STORE / "refuse").read_text() != known:
-            fail(f"Error response from daemon: pull access denied for {rest[-1]}: authentication required")
-        keep(f"pulled {rest[-1]}\n".encode() * 4000, rest[-1])
+        credentials = login.read_text() if login else ""
+        if (STORE / "refuse").exists() and (STORE / "refuse").read_text() != credentials:
+            fail(f"Error response from daemon: pull access denied for {arguments[-1]}: authentication required")
+        store_image(f"pulled {arguments[-1]}\n".encode() * 4000, arguments[-1])
     elif verb == "load":
         if (STORE / "full").exists():
             fail("write /layer.tar: no space left on device")
@@ -92,20 +92,20 @@ def main(words: list[str]) -> None:
             if time.monotonic() > deadline:
                 fail("what this was to wait for never came")
             time.sleep(0.05)
-        with tarfile.open(rest[-1]) as archive:
+        with tarfile.open(arguments[-1]) as archive:
             stream = archive.extractfile("body")
             assert stream
-            keep(stream.read())
+            store_image(stream.read())
     elif verb == "save":
-        sys.stdout.buffer.write(archive_of(body_of(rest[-1])))
+        sys.stdout.buffer.write(archive_of(read_image(arguments[-1])))
     elif verb == "tag":
-        keep(body_of(rest[0]), rest[1])
+        store_image(read_image(arguments[0]), arguments[1])
     elif verb == "build":
-        given = dict(word.split("=", 1) for word in rest if word.startswith("--") and "=" in word)
-        file = rest[rest.index("--file") + 1]
+        options = dict(word.split("=", 1) for word in arguments if word.startswith("--") and "=" in word)
+        file = arguments[arguments.index("--file") + 1]
         text = sys.stdin.read() if file == "-" else Path(file).read_text()
-        label = given.get("--label", "").removeprefix("muster.source=")
-        keep((f"label {label}\n" if label else "").encode() + text.encode(), given["--tag"])
+        label = options.get("--label", "").removeprefix("muster.source=")
+        store_image((f"label {label}\n" if label else "").encode() + text.encode(), options["--tag"])
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
-"""Code metrics: the longest classes, functions and files, import cycles, and programs hidden in roles.
+"""Code metrics: the longest pieces, import cycles, dialect in names, and module_utils that never reach a node.
 
     python -m tests.house [DIRECTORY]     for this checkout, or another one to compare with
 
-They hint at what to read next, and are not limits: a longer piece that reads better may stay.
+The lengths hint at what to read next and are not limits. The command fails if a folder has more dialect than
+IDIOM_LIMIT or if module_utils holds a file that no node runs.
 """
 
 from __future__ import annotations
@@ -27,23 +28,60 @@ ROOMS = (
     "playbooks",
     "tests",
 )
+# Folders whose names must follow the glossary in CONTRIBUTING.md
+STANDARD_TERMS = ("plugins", "roles")
+IDIOM_LIMIT = 0.02  # share of all bindings
+# Words that the glossary replaces: as a whole name, and as a part of one
+IDIOM_NAMES = frozenset(
+    re.findall(
+        r"\w+",
+        """
+        answer answers ask asked asks brought done else fault given goes gone heard keeps kept knows known leave
+        leaves left lie lies look looked looks made makes meant named nothing one ones other others ours own
+        place placed places reached rest said says seen shown somebody something stands taken tells theirs there
+        told took trouble wanted way ways whole whose why words
+        """,
+    )
+)
+IDIOM_PARTS = frozenset(
+    re.findall(
+        r"\w+",
+        """
+        asked brought fault found gone heard leave leaves lies look looks meant ours patience place places proof
+        prove proved said stands theirs there told trouble wanted way ways why words
+        """,
+    )
+)
+PART = re.compile(r"[A-Z]?[a-z0-9]+|[A-Z]+")
+QUOTED_MODULE = re.compile(r"\"(_[a-z_]+(?:\.[a-z_]+)*)\"")
 
 
 class Piece(NamedTuple):
-    """A class, a function or a file. lines: its length; attributes: those that a class's methods set on self."""
+    """A class, function or file, with its length in lines and the number of attributes that its methods set on self."""
 
     lines: int
     name: str
     attributes: int = 0
 
 
+class Idiom(NamedTuple):
+    """The bindings of a folder, and those of them that use a word the glossary replaces."""
+
+    bindings: int
+    names: tuple[str, ...]
+
+    @property
+    def share(self) -> float:
+        return len(self.names) / max(self.bindings, 1)
+
+
 def sources(root: Path, room: str) -> Iterator[Path]:
-    """The Python files in a part of the checkout."""
+    """Yield the Python files in a part of the checkout."""
     return (path for path in sorted((root / room).rglob("*.py")) if "build" not in path.relative_to(root).parts)
 
 
 def pieces(path: Path, root: Path) -> tuple[list[Piece], list[Piece]]:
-    """The classes and the functions of a file."""
+    """Return the classes and the functions of a file."""
     classes, functions = [], []
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if not isinstance(node, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
@@ -58,65 +96,119 @@ def pieces(path: Path, root: Path) -> tuple[list[Piece], list[Piece]]:
 
 
 def attributes(node: ast.ClassDef) -> Iterator[str]:
-    """The attributes that a class's methods set on self."""
-    for one in ast.walk(node):
-        if not (isinstance(one, ast.Attribute) and isinstance(one.ctx, ast.Store)):
+    """Yield the attributes that a class's methods set on self."""
+    for child in ast.walk(node):
+        if not (isinstance(child, ast.Attribute) and isinstance(child.ctx, ast.Store)):
             continue
-        if isinstance(one.value, ast.Name) and one.value.id == "self":
-            yield one.attr
+        if isinstance(child.value, ast.Name) and child.value.id == "self":
+            yield child.attr
+
+
+def bindings(tree: ast.AST) -> Iterator[tuple[str, int]]:
+    """Yield each name that a file binds, with its line: definitions, parameters, variables, attributes and aliases."""
+    for node in ast.walk(tree):
+        name: str | None = None
+        if isinstance(node, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef, ast.ExceptHandler)):
+            name = node.name
+        elif isinstance(node, ast.arg):
+            name = node.arg
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            name = node.id
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            name = node.attr
+        elif isinstance(node, ast.alias):
+            name = node.asname
+        if name:
+            yield name, getattr(node, "lineno", 0)
+
+
+def is_idiom(name: str) -> bool:
+    """Return whether a name consists of, or contains, a word that the glossary replaces."""
+    return name.lower() in IDIOM_NAMES or any(part.lower() in IDIOM_PARTS for part in PART.findall(name))
+
+
+def idiom(root: Path, folder: str) -> Idiom:
+    """Return the dialect among the names that a folder's Python files bind."""
+    total = 0
+    names = []
+    for path in sources(root, folder):
+        for name, line in bindings(ast.parse(path.read_text(encoding="utf-8"))):
+            total += 1
+            if is_idiom(name):
+                names.append(f"{path.relative_to(root)}:{line}: {name}")
+    return Idiom(total, tuple(names))
 
 
 def imports(root: Path) -> dict[str, set[str]]:
-    """For each module in plugins, the modules in plugins that it imports."""
-    found: dict[str, set[str]] = {}
+    """Return for each module in plugins the modules in plugins that it imports."""
+    graph: dict[str, set[str]] = {}
     for path in sources(root, "plugins"):
-        own = ".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__")
-        found[own] = set()
+        importer = ".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__")
+        graph[importer] = set()
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(PACKAGE):
                 module = str(node.module).removeprefix(PACKAGE)
-                found[own] |= {module, *(f"{module}.{alias.name}" for alias in node.names)}
-    return {name: (known & found.keys()) - {name} for name, known in found.items()}
+                graph[importer] |= {module, *(f"{module}.{alias.name}" for alias in node.names)}
+    return {name: (imported & graph.keys()) - {name} for name, imported in graph.items()}
 
 
 def circles(graph: Mapping[str, Iterable[str]]) -> list[list[str]]:
-    """The import cycles: groups of modules that all import each other, directly or indirectly."""
-    reached = {name: reachable(graph, name) for name in graph}
-    found: list[list[str]] = []
+    """Return the import cycles: groups of modules that all import each other, directly or indirectly."""
+    closures = {name: reachable(graph, [name]) for name in graph}
+    cycles: list[list[str]] = []
     for name in sorted(graph):
-        group = sorted(other for other in reached[name] if name in reached[other])
-        if group and group not in found:
-            found.append(group)
-    return found
+        group = sorted(other for other in closures[name] if name in closures[other])
+        if group and group not in cycles:
+            cycles.append(group)
+    return cycles
 
 
-def reachable(graph: Mapping[str, Iterable[str]], start: str) -> set[str]:
-    """All modules that a module imports, directly or indirectly."""
-    found: set[str] = set()
-    waiting = list(graph[start])
-    while waiting:
-        name = waiting.pop()
-        if name not in found:
-            found.add(name)
-            waiting += graph[name]
-    return found
+def reachable(graph: Mapping[str, Iterable[str]], start: Iterable[str]) -> set[str]:
+    """Return all modules that some modules import, directly or indirectly."""
+    closure: set[str] = set()
+    queue = [imported for name in start for imported in graph[name]]
+    while queue:
+        name = queue.pop()
+        if name not in closure:
+            closure.add(name)
+            queue += graph[name]
+    return closure
+
+
+def never_on_nodes(root: Path, graph: Mapping[str, Iterable[str]]) -> list[str]:
+    """Return the files of module_utils that no node runs.
+
+    Nodes run modules without an action plugin of the same name, the module_utils that controller code names in a string
+    for call_node, run_code or the supervisor, and everything that these import.
+    """
+    actions = {path.stem for path in sources(root, "plugins/action")}
+    roots = {name for name in graph if name.startswith("plugins.modules.") and name.rpartition(".")[2] not in actions}
+    for folder in ("plugins/action", "plugins/plugin_utils"):
+        for path in sources(root, folder):
+            quoted = QUOTED_MODULE.findall(path.read_text(encoding="utf-8"))
+            roots |= {f"plugins.module_utils.{name}" for name in quoted} & graph.keys()
+    on_nodes = roots | reachable(graph, roots)
+    return sorted(name for name in graph if name.startswith("plugins.module_utils.") and name not in on_nodes)
 
 
 def hidden_programs(root: Path) -> list[str]:
-    """The files in roles that contain a program as text."""
+    """Return the files in roles that contain a program as text."""
     files = sorted((root / "roles").rglob("*.yml"))
     return [str(path.relative_to(root)) for path in files if HIDDEN.search(path.read_text(encoding="utf-8"))]
 
 
-def table(title: str, found: Iterable[Piece]) -> list[str]:
-    """The longest pieces, as lines for a terminal."""
-    longest = sorted(found, reverse=True)[:SHOWN]
-    more = [f", {one.attributes} attributes" if one.attributes else "" for one in longest]
-    return [title, *(f"  {one.lines:>5}  {one.name}{rest}" for one, rest in zip(longest, more, strict=True))]
+def table(title: str, candidates: Iterable[Piece]) -> list[str]:
+    """Format the longest pieces as lines for a terminal."""
+    longest = sorted(candidates, reverse=True)[:SHOWN]
+    suffixes = [f", {piece.attributes} attributes" if piece.attributes else "" for piece in longest]
+    return [
+        title,
+        *(f"  {piece.lines:>5}  {piece.name}{suffix}" for piece, suffix in zip(longest, suffixes, strict=True)),
+    ]
 
 
-def report(root: Path) -> list[str]:
-    """All measures of a checkout."""
+def report(root: Path) -> tuple[list[str], bool]:
+    """Return all measures of a checkout as lines, and whether they are within the limits."""
     classes: list[Piece] = []
     functions: list[Piece] = []
     files: list[Piece] = []
@@ -126,7 +218,7 @@ def report(root: Path) -> list[str]:
             Piece(len(path.read_text(encoding="utf-8").splitlines()), str(path.relative_to(root)))
             for path in [*sources(root, room), *sorted((root / room).rglob("*.yml"))]
         ]
-        lines.append(f"{room:<22}{len(of_room):>6}{sum(one.lines for one in of_room):>8}")
+        lines.append(f"{room:<22}{len(of_room):>6}{sum(piece.lines for piece in of_room):>8}")
         if room != "tests":
             files += of_room
             for path in sources(root, room):
@@ -134,11 +226,23 @@ def report(root: Path) -> list[str]:
                 classes += in_file[0]
                 functions += in_file[1]
     lines += ["", *table("longest classes", classes), *table("longest functions", functions), *table("files", files)]
-    found = circles(imports(root))
-    lines += ["", f"import circles: {len(found)}", *(f"  {' '.join(group)}" for group in found)]
-    hidden = hidden_programs(root)
-    return [*lines, f"programs as text in roles: {len(hidden)}", *(f"  {name}" for name in hidden)]
+    graph = imports(root)
+    cycles, unreached, hidden = circles(graph), never_on_nodes(root, graph), hidden_programs(root)
+    dialects = {folder: idiom(root, folder) for folder in STANDARD_TERMS}
+    lines += ["", f"import circles: {len(cycles)}", *(f"  {' '.join(group)}" for group in cycles)]
+    lines += [f"programs as text in roles: {len(hidden)}", *(f"  {name}" for name in hidden)]
+    lines += [f"module_utils that no node runs: {len(unreached)}", *(f"  {name}" for name in unreached)]
+    within = not unreached
+    for folder, dialect in dialects.items():
+        share = f"{dialect.share:.1%} of {dialect.bindings}"
+        lines.append(f"dialect in names of {folder}: {share}, limit {IDIOM_LIMIT:.0%}")
+        if dialect.share > IDIOM_LIMIT:
+            within = False
+            lines += [f"  {name}" for name in dialect.names]
+    return lines, within
 
 
 if __name__ == "__main__":
-    print("\n".join(report(Path(sys.argv[1] if len(sys.argv) > 1 else ".").resolve())))
+    measured, within_limits = report(Path(sys.argv[1] if len(sys.argv) > 1 else ".").resolve())
+    print("\n".join(measured))
+    sys.exit(not within_limits)

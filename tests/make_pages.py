@@ -9,10 +9,10 @@ import re
 import runpy
 from pathlib import Path
 
-from ansible_collections.muster.training.plugins.plugin_utils._checks.catalogue import IDS, NEEDED
-from ansible_collections.muster.training.plugins.plugin_utils._failures.entries import TOPICS, Entry
+from ansible_collections.muster.training.plugins.plugin_utils._checks.catalogue import IDS, REQUIRED
+from ansible_collections.muster.training.plugins.plugin_utils._failures.entries import TOPICS, CatalogueEntry
 
-WORDS = runpy.run_path(str(Path(__file__).resolve().parents[1] / "roles/init/files/muster.py"))["WORDS"]
+WORDS = runpy.run_path(str(Path(__file__).resolve().parents[1] / "roles/init/files/muster.py"))["COMMANDS"]
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 OPTION = r"(?:-e '\{[^']*\}'|(?:--tags|-e) [\w=.,]*\w(?:\.\.\.)?)"
 COMMAND = re.compile(rf"(?:\w+=\.\.\. )?ansible-playbook \w+\.yml(?: {OPTION})*|{OPTION}")
@@ -79,13 +79,13 @@ def short(command: str) -> str:
     )
 
 
-def rendered_entry(entry: Entry) -> str:
+def rendered_entry(entry: CatalogueEntry) -> str:
     """One entry of the catalogue of errors: the message, its cause, what to do."""
     mark = {"root": " (*hint*)" if entry.weak else "", "consequence": " (*consequence*)", "confirmation": " (*proof*)"}
-    often = f", in {entry.at_least} lines or more" if entry.at_least > 1 else ""
+    often = f", in {entry.min_lines} lines or more" if entry.min_lines > 1 else ""
     return (
         f"#### {prose(entry.title)}\n\n"
-        f"- `{entry.id}`{mark[entry.kind]}: {code(entry.seen)}{often}\n"
+        f"- `{entry.id}`{mark[entry.kind]}: {code(entry.example)}{often}\n"
         f"- {prose(entry.cause)}\n"
         f"- What to do: {prose(entry.remedy)}.\n"
     )
@@ -97,7 +97,7 @@ def what_went_wrong() -> str:
     for topic, entries in TOPICS.items():
         parts += [f"### {topic}\n", *(rendered_entry(entry) for entry in entries)]
     rows = "".join(f"| `{name}` | {prose(IDS[name])} |\n" for name in sorted(IDS))
-    return "\n".join([*parts, CHECKS.format(needed=", ".join(f"`{name}`" for name in NEEDED)) + rows])
+    return "\n".join([*parts, CHECKS.format(needed=", ".join(f"`{name}`" for name in REQUIRED)) + rows])
 
 
 PAGES = {"what_went_wrong.md": what_went_wrong}

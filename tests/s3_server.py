@@ -33,7 +33,7 @@ from werkzeug.serving import BaseWSGIServer, WSGIRequestHandler, make_server
 from tests.lab.virtual_machine import free_port
 
 Environ = dict[str, Any]
-Answer = Callable[..., Any]
+StartResponse = Callable[..., Any]
 
 AUTHORIZATION = re.compile(
     r"AWS4-HMAC-SHA256 Credential=([^/]+)/(\d{8})/([^/]+)/s3/aws4_request, ?SignedHeaders=([^,]+), ?Signature=(\w+)"
@@ -55,12 +55,12 @@ REFUSALS = {
 """Amazon's codes, their statuses and messages."""
 
 
-class _Quiet(WSGIRequestHandler):
+class _QuietRequestHandler(WSGIRequestHandler):
     """Reuses connections, as in HTTP/1.1, and does not log requests to the terminal."""
 
     protocol_version = "HTTP/1.1"
 
-    def log(self, *_words: Any) -> None:
+    def log(self, *_arguments: Any) -> None:
         """Log nothing."""
 
 
@@ -120,8 +120,10 @@ class S3Server:
     def __enter__(self) -> S3Server:
         self.start()
         for bucket in self.buckets:
-            where = {} if self.region == "us-east-1" else {"LocationConstraint": self.region}
-            self.client().create_bucket(Bucket=bucket, **({"CreateBucketConfiguration": where} if where else {}))
+            configuration = {} if self.region == "us-east-1" else {"LocationConstraint": self.region}
+            self.client().create_bucket(
+                Bucket=bucket, **({"CreateBucketConfiguration": configuration} if configuration else {})
+            )
         return self
 
     def __exit__(self, *_error: object) -> None:
@@ -133,7 +135,9 @@ class S3Server:
         deadline = time.monotonic() + 60
         while True:
             try:
-                self._server = make_server(self.address, self.port, self._serve, threaded=True, request_handler=_Quiet)
+                self._server = make_server(
+                    self.address, self.port, self._serve, threaded=True, request_handler=_QuietRequestHandler
+                )
                 break
             except (OSError, SystemExit):  # a process forked just now may still hold the previous socket
                 if time.monotonic() > deadline:
@@ -156,7 +160,7 @@ class S3Server:
         self._released.set()
         self._released = threading.Event()
 
-    def _serve(self, environ: Environ, start_response: Answer) -> Iterable[bytes]:
+    def _serve(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
         self.requests.append((environ["REQUEST_METHOD"], environ["PATH_INFO"]))
         if self.hangs:
             self._released.wait(600)
@@ -164,13 +168,13 @@ class S3Server:
             with contextlib.suppress(OSError):  # the client may have closed it
                 environ["werkzeug.socket"].shutdown(socket.SHUT_RDWR)
             return []
-        code, words = self._judge(environ)
+        code, values = self._judge(environ)
         if code:
             status, message = REFUSALS[code]
             text = (
                 f'<?xml version="1.0" encoding="UTF-8"?>\n<Error><Code>{code}</Code>'
-                f"<Message>{message.format(**words)}</Message>"
-                + (f"<Region>{self.region}</Region>" if words else "")
+                f"<Message>{message.format(**values)}</Message>"
+                + (f"<Region>{self.region}</Region>" if values else "")
                 + "<RequestId>0</RequestId></Error>"
             ).encode()
             # the body of a refused request is not read, so close the connection
@@ -183,10 +187,10 @@ class S3Server:
         """The code to refuse a request with, "" to accept it, and the values for the error's message."""
         if self.refuse:
             return self.refuse, {}
-        found = AUTHORIZATION.match(environ.get("HTTP_AUTHORIZATION", ""))
-        if not found:
+        match = AUTHORIZATION.match(environ.get("HTTP_AUTHORIZATION", ""))
+        if not match:
             return "AccessDenied", {}
-        key, date, region, names, signature = found.groups()
+        key, date, region, names, signature = match.groups()
         if key not in self.keys:
             return "InvalidAccessKeyId", {}
         if region != self.region:

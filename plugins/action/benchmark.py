@@ -16,28 +16,30 @@ from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 from ansible.utils.vars import load_extra_vars
 
-from ansible_collections.muster.training.plugins.action.run_record import records_directory
-from ansible_collections.muster.training.plugins.action.run_report import record_of
 from ansible_collections.muster.training.plugins.plugin_utils._experiments.benchmark.baseline import compare
 from ansible_collections.muster.training.plugins.plugin_utils._experiments.benchmark.documents import Benchmark
-from ansible_collections.muster.training.plugins.plugin_utils._experiments.benchmark.read import Measured
+from ansible_collections.muster.training.plugins.plugin_utils._experiments.benchmark.read import BenchmarkMeasurements
 from ansible_collections.muster.training.plugins.plugin_utils._experiments.benchmark.record import (
-    JUDGED,
-    MEASURED,
-    benchmark_in,
-    measured_in,
+    BENCHMARK_FILE,
+    MEASUREMENTS_FILE,
+    load_benchmark,
+    load_measurements,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._experiments.benchmark.schedule import (
     OPERATIONS,
-    work_again,
-    work_of,
+    plan_remeasurement,
+    plan_task,
 )
-from ansible_collections.muster.training.plugins.plugin_utils._experiments.benchmark.slow_parts import judge, suspects
+from ansible_collections.muster.training.plugins.plugin_utils._experiments.benchmark.slow_parts import (
+    find_suspects,
+    judge,
+)
 from ansible_collections.muster.training.plugins.plugin_utils._experiments.benchmark.table import render
-from ansible_collections.muster.training.plugins.plugin_utils._record.coerce import clean, mapping, mappings
-from ansible_collections.muster.training.plugins.plugin_utils._record.reader import Files
+from ansible_collections.muster.training.plugins.plugin_utils._record.coerce import clean_text, to_mapping, to_mappings
+from ansible_collections.muster.training.plugins.plugin_utils._record.reader import RecordFiles
+from ansible_collections.muster.training.plugins.plugin_utils._record.record_paths import find_record, records_directory
 from ansible_collections.muster.training.plugins.plugin_utils._report.writer import write_file
-from ansible_collections.muster.training.plugins.plugin_utils._user_error import Refusal
+from ansible_collections.muster.training.plugins.plugin_utils._user_error import UserError
 
 ARGUMENT_SPEC = {
     "state": {"type": "str", "choices": ["planned", "suspected", "judged"], "required": True},
@@ -55,138 +57,140 @@ ARGUMENT_SPEC = {
 }
 LEAST_SECONDS, MOST_SECONDS = 5.0, 400.0  # at most ten minutes with starts and second measurements
 PROGRAM = "benchmark_job.py"
-SECOND_LOOK = 0.25  # share of the first measurements' seconds
+REMEASURE_SHARE = 0.25  # share of the first measurements' seconds
 # Set by the benchmark itself: the same variables given with -e would override it
-OWN = ("job", "detach", "fitted") + tuple(
+OVERRIDING_VARIABLES = ("job", "detach", "fitted") + tuple(
     f"launch_{name}"
     for name in ("script", "module", "args", "fitted", "launcher", "no_python", "working_directory", "run_id", "detach")
 )
 
 
-def plan(args: dict[str, Any], directory: Path, extra: dict[str, Any]) -> dict[str, Any]:
+def plan_benchmark(args: dict[str, Any], directory: Path, extra: dict[str, Any]) -> dict[str, Any]:
     """What to measure. Raises AnsibleActionFail for invalid requests, before anything is started."""
-    given = [name for name in OWN if name in extra]
-    if given:
-        raise Refusal(
-            f"{', '.join(given)} was given with -e, but the benchmark is a job of its own: leave it out. It uses "
+    overriding = [name for name in OVERRIDING_VARIABLES if name in extra]
+    if overriding:
+        raise UserError(
+            f"{', '.join(overriding)} was given with -e, but the benchmark is a job of its own: leave it out. It uses "
             "only your launch_python, launch_user, launch_image and launch_environment",
             result={"changed": False},
         )
     if not LEAST_SECONDS <= args["seconds"] <= MOST_SECONDS:
-        raise Refusal(
+        raise UserError(
             f"benchmark_seconds is {args['seconds']:g}, but must be {LEAST_SECONDS:g} to {MOST_SECONDS:g}",
             result={"changed": False},
         )
-    unknown = [one for one in args["collectives"] if one not in OPERATIONS]
+    unknown = [operation for operation in args["collectives"] if operation not in OPERATIONS]
     if unknown:
-        raise Refusal(
+        raise UserError(
             f"benchmark_collectives has {ascii(unknown[0])[:40]}; valid are {', '.join(OPERATIONS)}",
             result={"changed": False},
         )
     if args["baseline"]:
         read_baseline(directory, args["baseline"])
-    work = work_of(len(args["nodes"]), args["seconds"], args["collectives"], args["largest"])
+    task = plan_task(len(args["nodes"]), args["seconds"], args["collectives"], args["largest"])
     name = args["run_id"] or time.strftime("benchmark-%Y%m%d-%H%M%S")
-    begun = has_begun(directory, name, args["nodes"])
-    if begun:
+    is_resumed = find_interrupted(directory, name, args["nodes"])
+    if is_resumed:
         Display().display(f"[benchmark] {name} was interrupted: resuming it")
-    return {"changed": False, "work": json.dumps(work), "run_id": name, "begun": begun}
+    return {"changed": False, "work": json.dumps(task), "run_id": name, "begun": is_resumed}
 
 
-def has_begun(directory: Path, run_id: str, nodes: list[str]) -> bool:
+def find_interrupted(directory: Path, run_id: str, nodes: list[str]) -> bool:
     """Whether an interrupted benchmark has this name. Raises AnsibleActionFail if any other run has it."""
-    files = Files(directory / run_id)
-    found = mapping(files.document("plan.json"))
-    if not found:
+    files = RecordFiles(directory / run_id)
+    plan = to_mapping(files.read_json("plan.json"))
+    if not plan:
         return False
-    why = ""
-    ended = ended_otherwise(files)
-    if files.document(JUDGED) is not None:
-        why = "a finished benchmark"
-    elif not clean(found.get("program"), 4096).endswith(f"/{PROGRAM}"):
-        why = "a run that was not a benchmark"
-    elif {clean(node.get("name"), 300) for node in mappings(found.get("nodes"))} != set(nodes):
-        why = "a benchmark of other nodes"
-    elif ended:
-        why = f"a benchmark that was not interrupted but ended: {ended}"
-    if why:
-        raise Refusal(
-            f"{run_id} is {why}: choose another name with -e run_id=NAME, or leave it out to get a new one",
+    description = ""
+    state = failed_state(files)
+    if files.read_json(BENCHMARK_FILE) is not None:
+        description = "a finished benchmark"
+    elif not clean_text(plan.get("program"), 4096).endswith(f"/{PROGRAM}"):
+        description = "a run that was not a benchmark"
+    elif {clean_text(node.get("name"), 300) for node in to_mappings(plan.get("nodes"))} != set(nodes):
+        description = "a benchmark of other nodes"
+    elif state:
+        description = f"a benchmark that was not interrupted but ended: {state}"
+    if description:
+        raise UserError(
+            f"{run_id} is {description}: choose another name with -e run_id=NAME, or leave it out to get a new one",
             result={"changed": False},
         )
     return True
 
 
-def ended_otherwise(files: Files) -> str:
+def failed_state(files: RecordFiles) -> str:
     """How a run ended if it did not succeed, else ""."""
-    state = clean(mapping(files.document("result.json")).get("state"), 40)
+    state = clean_text(to_mapping(files.read_json("result.json")).get("state"), 40)
     return "" if state == "succeeded" else state
 
 
 def read_baseline(directory: Path, run_id: str) -> Benchmark:
     """An earlier benchmark. Raises AnsibleActionFail if none has this name."""
-    record = record_of(directory, run_id)
-    found = benchmark_in(record)
-    if found is None:
-        raise Refusal(
+    record = find_record(directory, run_id)
+    benchmark = load_benchmark(record)
+    if benchmark is None:
+        raise UserError(
             f"baseline is {record.name}, which was not a benchmark, or its results were not fetched: name one that "
-            f"benchmark.yml launched and that has {MEASURED} in its record",
+            f"benchmark.yml launched and that has {MEASUREMENTS_FILE} in its record",
             result={"changed": False},
         )
-    return found
+    return benchmark
 
 
-def measured_of(directory: Path, args: dict[str, Any], run_id: str) -> Measured:
+def read_measurements(directory: Path, args: dict[str, Any], run_id: str) -> BenchmarkMeasurements:
     """A run's measurements. Raises AnsibleActionFail if there are none."""
-    record = record_of(directory, run_id)
-    found = measured_in(record, args["network_gbps"])
-    if found is None:
+    record = find_record(directory, run_id)
+    measurements = load_measurements(record, args["network_gbps"])
+    if measurements is None:
         raise AnsibleActionFail(
-            f"benchmark {run_id} left nothing in {record / MEASURED}: fetch it with ansible-playbook logs.yml "
+            f"benchmark {run_id} left nothing in {record / MEASUREMENTS_FILE}: fetch it with ansible-playbook logs.yml "
             f"-e run_id={run_id} -e fetch=true, and read the log of its rank 0"
         )
-    return found
+    return measurements
 
 
-def suspect(args: dict[str, Any], directory: Path) -> dict[str, Any]:
+def plan_repeat(args: dict[str, Any], directory: Path) -> dict[str, Any]:
     """What to measure again alone; work is empty if nothing."""
-    found = suspects(measured_of(directory, args, args["run_id"]))
-    if not found["ranks"] and not found["pairs"]:
+    suspects = find_suspects(read_measurements(directory, args, args["run_id"]))
+    if not suspects["ranks"] and not suspects["pairs"]:
         return {"changed": False, "work": "", "begun": False}
-    second = Files(directory / f"{args['run_id']}-again")
-    ended = ended_otherwise(second)
-    if ended:
-        raise Refusal(
-            f"{args['run_id']}-again, the repeat of the slow measurements, ended: {ended}. Choose another "
+    repeat_files = RecordFiles(directory / f"{args['run_id']}-again")
+    state = failed_state(repeat_files)
+    if state:
+        raise UserError(
+            f"{args['run_id']}-again, the repeat of the slow measurements, ended: {state}. Choose another "
             "name with -e run_id=NAME, or leave it out to get a new one",
             result={"changed": False},
         )
-    begun = bool(second.document("plan.json"))
+    is_resumed = bool(repeat_files.read_json("plan.json"))
     Display().display(
-        f"[benchmark] {len(found['ranks'])} ranks and {len(found['pairs'])} pairs of nodes are measured again, one at "
+        f"[benchmark] {len(suspects['ranks'])} ranks and {len(suspects['pairs'])} pairs of nodes are measured again, one at "
         "a time"
     )
-    work = work_again(found, SECOND_LOOK * args["seconds"])
-    return {"changed": False, "work": json.dumps(work), "begun": begun}
+    task = plan_remeasurement(suspects, REMEASURE_SHARE * args["seconds"])
+    return {"changed": False, "work": json.dumps(task), "begun": is_resumed}
 
 
-def conclude(args: dict[str, Any], directory: Path) -> dict[str, Any]:
+def judge_benchmark(args: dict[str, Any], directory: Path) -> dict[str, Any]:
     """Judge, compare, show, and write the benchmark into the record."""
-    measured = measured_of(directory, args, args["run_id"])
-    again = measured_of(directory, args, args["again_run_id"]) if args["again_run_id"] else None
-    found = judge(measured, again, args["run_id"])
+    measurements = read_measurements(directory, args, args["run_id"])
+    remeasured = read_measurements(directory, args, args["again_run_id"]) if args["again_run_id"] else None
+    benchmark = judge(measurements, remeasured, args["run_id"])
     if args["baseline"]:
-        found = compare(found, read_baseline(directory, args["baseline"]))
-    write_file(record_of(directory, args["run_id"]) / JUDGED, json.dumps(found, indent=1, allow_nan=False) + "\n")
-    Display().display(render(found))
-    problems = [one for one in found["findings"] if one["severity"] == "problem"]
+        benchmark = compare(benchmark, read_baseline(directory, args["baseline"]))
+    write_file(
+        find_record(directory, args["run_id"]) / BENCHMARK_FILE, json.dumps(benchmark, indent=1, allow_nan=False) + "\n"
+    )
+    Display().display(render(benchmark))
+    problems = [finding for finding in benchmark["findings"] if finding["severity"] == "problem"]
     if problems and args["fail_on_slow"]:
-        raise Refusal(
+        raise UserError(
             f"the benchmark has found {len(problems)} problem{'s' * (len(problems) > 1)}, and "
             "benchmark_fail_on_slow is set",
             result={"changed": True},
         )
-    return {"changed": True, "findings": found["findings"], "verdict": found["verdict"]}
+    return {"changed": True, "findings": benchmark["findings"], "verdict": benchmark["verdict"]}
 
 
 class ActionModule(ActionBase):
@@ -205,7 +209,7 @@ class ActionModule(ActionBase):
         )
         directory = records_directory(args["directory"], args["group"], task_vars)
         if args["state"] == "planned":
-            return plan(args, directory, load_extra_vars(self._loader))
+            return plan_benchmark(args, directory, load_extra_vars(self._loader))
         if self._task.check_mode:
             return {"changed": args["state"] == "judged", "work": ""}
-        return suspect(args, directory) if args["state"] == "suspected" else conclude(args, directory)
+        return plan_repeat(args, directory) if args["state"] == "suspected" else judge_benchmark(args, directory)

@@ -13,23 +13,23 @@ from typing import Any
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
-from ansible_collections.muster.training.plugins.plugin_utils._failures.verdict import duration
 from ansible_collections.muster.training.plugins.plugin_utils._s3.bucket_move import (
     MoveError,
     Progress,
     Route,
     Survey,
     copy_missing,
-    in_words,
-    some,
+    format_keys,
+    format_size,
     survey,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._s3.client import (
-    answer_code,
+    bucket_region,
+    error_code,
     explain,
     make_client,
-    region_of,
 )
+from ansible_collections.muster.training.plugins.plugin_utils._text.duration import format_duration
 
 ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "source": {"type": "str", "required": True},
@@ -47,135 +47,137 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
 }
 
 
-def plan_words(found: Survey, args: dict[str, Any], from_region: str, free: bool) -> str:
+def describe_plan(plan: Survey, args: dict[str, Any], from_region: str, free: bool) -> str:
     """The planned actions, and their cost."""
-    price = found.price(0.0 if free else args["price_per_gb"], args["price_per_1000_requests"])
-    there = found.objects - found.missing
+    price = plan.price(0.0 if free else args["price_per_gb"], args["price_per_1000_requests"])
+    existing = plan.objects - plan.missing
     return (
-        f"{args['source']} ({from_region}) to {args['target']} ({args['region']}): {found.objects} objects, "
-        f"{in_words(found.size)}; {there} already there; to be copied: {found.missing} objects, "
-        f"{in_words(found.missing_size)}, {found.requests} requests, about {price:.2f} USD"
+        f"{args['source']} ({from_region}) to {args['target']} ({args['region']}): {plan.objects} objects, "
+        f"{format_size(plan.size)}; {existing} already there; to be copied: {plan.missing} objects, "
+        f"{format_size(plan.missing_size)}, {plan.requests} requests, about {price:.2f} USD"
     )
 
 
-def refuse(found: Survey, args: dict[str, Any]) -> None:
+def refuse_conflicts(plan: Survey, args: dict[str, Any]) -> None:
     """Raise MoveError if the objects should not be copied."""
-    if found.differing and not args["replace"]:
+    if plan.differing and not args["replace"]:
         raise MoveError(
-            f"{args['target']} has {len(found.differing)} objects that differ from those in {args['source']}: "
-            f"{some(found.differing)}. They were changed in one of the two. Check which are right; "
+            f"{args['target']} has {len(plan.differing)} objects that differ from those in {args['source']}: "
+            f"{format_keys(plan.differing)}. They were changed in one of the two. Check which are right; "
             "replace=true copies those of the source over them"
         )
-    if found.frozen:
+    if plan.archived:
         raise MoveError(
-            f"{len(found.frozen)} objects of {args['source']} are archived and cannot be read: {some(found.frozen)}. "
+            f"{len(plan.archived)} objects of {args['source']} are archived and cannot be read: {format_keys(plan.archived)}. "
             "Have S3 restore them first (aws s3api restore-object)"
         )
 
 
-class Move:
+class BucketMove:
     """One move, from the first query to the final comparison."""
 
     def __init__(self, args: dict[str, Any]) -> None:
         self.args = args
-        self.about = args["source"]  # the bucket that errors refer to
+        self.bucket = args["source"]  # the bucket that errors refer to
 
     def client(self, region: str) -> Any:
         """A client in a region."""
         names = ("access_key_id", "secret_access_key", "session_token")
-        words = {name: self.args[name] for name in names}
-        return make_client(**words, region=region, endpoint_url=self.args["endpoint_url"], workers=self.args["workers"])
+        credentials = {name: self.args[name] for name in names}
+        return make_client(
+            **credentials, region=region, endpoint_url=self.args["endpoint_url"], workers=self.args["workers"]
+        )
 
-    def target_region(self, client: Any) -> str:
+    def find_target_region(self, client: Any) -> str:
         """The target's region, empty if it does not exist yet."""
-        self.about = self.args["target"]
+        self.bucket = self.args["target"]
         try:
-            return region_of(client, self.args["target"])
+            return bucket_region(client, self.args["target"])
         except Exception as error:
-            if answer_code(error) in ("404", "NoSuchBucket"):
+            if error_code(error) in ("404", "NoSuchBucket"):
                 return ""
             raise
 
-    def create(self, client: Any) -> None:
+    def create_target(self, client: Any) -> None:
         """Make the target."""
         region = self.args["region"]
-        place = {} if region == "us-east-1" else {"CreateBucketConfiguration": {"LocationConstraint": region}}
-        client.create_bucket(Bucket=self.args["target"], **place)
+        location = {} if region == "us-east-1" else {"CreateBucketConfiguration": {"LocationConstraint": region}}
+        client.create_bucket(Bucket=self.args["target"], **location)
 
-    def do(self, check: bool) -> dict[str, Any]:
+    def run(self, check: bool) -> dict[str, Any]:
         """Compare, copy, compare again. Raises MoveError and boto3's errors."""
         args, display = self.args, Display()
         if args["source"] == args["target"]:
             raise MoveError(f"source and target are both {args['source']}. Give the target another name")
-        from_region = region_of(self.client("us-east-1"), args["source"])
+        from_region = bucket_region(self.client("us-east-1"), args["source"])
         writer = self.client(args["region"])
-        there = self.target_region(writer)
-        if there and there != args["region"]:
+        target_region = self.find_target_region(writer)
+        if target_region and target_region != args["region"]:
             raise MoveError(
-                f"bucket {args['target']} already exists in {there}, not in {args['region']}. "
+                f"bucket {args['target']} already exists in {target_region}, not in {args['region']}. "
                 "Correct the region, or give the target another name"
             )
-        self.about = args["source"]
+        self.bucket = args["source"]
         route = Route(args["source"], args["target"], self.client(from_region), writer)
-        found = survey(route, bool(there))
-        words = plan_words(found, args, from_region, from_region == args["region"])
-        display.display(words)
+        before = survey(route, bool(target_region))
+        summary = describe_plan(before, args, from_region, from_region == args["region"])
+        display.display(summary)
         result = {
-            "changed": bool(found.missing) or not there,
-            "created": not there,
-            "objects": found.objects,
-            "bytes": found.size,
-            "copied": found.missing,
-            "copied_bytes": found.missing_size,
-            "requests": found.requests,
+            "changed": bool(before.missing) or not target_region,
+            "created": not target_region,
+            "objects": before.objects,
+            "bytes": before.size,
+            "copied": before.missing,
+            "copied_bytes": before.missing_size,
+            "requests": before.requests,
             "price": round(
-                found.price(args["price_per_gb"] * (from_region != args["region"]), args["price_per_1000_requests"]), 4
+                before.price(args["price_per_gb"] * (from_region != args["region"]), args["price_per_1000_requests"]), 4
             ),
-            "msg": words,
+            "msg": summary,
         }
-        refuse(found, args)
+        refuse_conflicts(before, args)
         if check:
             return result
-        if not there:
-            self.about = args["target"]
-            self.create(writer)
-            self.about = args["source"]
-        if found.missing:
-            self.copy(route, found)
-        proof = survey(route, True)
-        if proof.missing or proof.objects != found.objects or proof.size != found.size:
+        if not target_region:
+            self.bucket = args["target"]
+            self.create_target(writer)
+            self.bucket = args["source"]
+        if before.missing:
+            self.copy(route, before)
+        after = survey(route, True)
+        if after.missing or after.objects != before.objects or after.size != before.size:
             raise MoveError(
-                f"after copying, {proof.missing} objects of {args['target']} differ from those of {args['source']} "
-                f"({some(proof.differing) or 'they are missing'}; {found.objects} objects, {in_words(found.size)} "
-                f"before, {proof.objects} objects, {in_words(proof.size)} now). Stop what writes there; run this again"
+                f"after copying, {after.missing} objects of {args['target']} differ from those of {args['source']} "
+                f"({format_keys(after.differing) or 'they are missing'}; {before.objects} objects, {format_size(before.size)} "
+                f"before, {after.objects} objects, {format_size(after.size)} now). Stop what writes there; run this again"
             )
-        by_size = f" ({proof.by_size} encrypted ones by their sizes only)" if proof.by_size else ""
-        extra = f"; {proof.extra} more objects are in the target" if proof.extra else ""
+        by_size = f" ({after.by_size} encrypted ones by their sizes only)" if after.by_size else ""
+        extra = f"; {after.extra} more objects are in the target" if after.extra else ""
         display.display(
-            f"{args['target']} holds all {proof.objects} objects, {in_words(proof.size)}, of {args['source']}: "
+            f"{args['target']} holds all {after.objects} objects, {format_size(after.size)}, of {args['source']}: "
             f"number, sizes and checksums are the same{by_size}{extra}. {args['source']} was left unchanged"
         )
-        return {**result, "verified": proof.objects, "verified_by_size": proof.by_size, "extra": proof.extra}
+        return {**result, "verified": after.objects, "verified_by_size": after.by_size, "extra": after.extra}
 
-    def copy(self, route: Route, found: Survey) -> None:
+    def copy(self, route: Route, plan: Survey) -> None:
         """Copy, and show the progress."""
-        display, done = Display(), Progress()
-        started = shown = time.monotonic()
+        display, progress = Display(), Progress()
+        started = last_shown = time.monotonic()
 
         def tick() -> None:
-            nonlocal shown
+            nonlocal last_shown
             now = time.monotonic()
-            if now - shown < self.args["show_every"]:
+            if now - last_shown < self.args["show_every"]:
                 return
-            shown = now
-            speed = done.size / (now - started)
-            left = duration((found.missing_size - done.size) / speed) if speed else "?"
+            last_shown = now
+            speed = progress.size / (now - started)
+            remaining = format_duration((plan.missing_size - progress.size) / speed) if speed else "?"
             display.display(
-                f"copied {done.objects} of {found.missing} objects, {in_words(done.size)} of "
-                f"{in_words(found.missing_size)}, {in_words(speed)}/s, {left} left"
+                f"copied {progress.objects} of {plan.missing} objects, {format_size(progress.size)} of "
+                f"{format_size(plan.missing_size)}, {format_size(speed)}/s, {remaining} left"
             )
 
-        copy_missing(route, self.args["workers"], done, tick)
+        copy_missing(route, self.args["workers"], progress, tick)
 
 
 class ActionModule(ActionBase):
@@ -191,16 +193,16 @@ class ActionModule(ActionBase):
         missing = [name for name in ("source", "target", "region") if not args[name]]
         if missing:
             return {"failed": True, "msg": f"{' and '.join(missing)} must be given: -e {missing[0]}=..."}
-        move = Move(args)
+        move = BucketMove(args)
         try:
             from boto3.exceptions import Boto3Error
             from botocore.exceptions import BotoCoreError, ClientError
         except ImportError:
-            why = "boto3 is missing in the Python of ansible-playbook. Needed: boto3. Install it: "
-            return {"failed": True, "msg": f"{why}{sys.executable} -m pip install boto3"}
+            message = "boto3 is missing in the Python of ansible-playbook. Needed: boto3. Install it: "
+            return {"failed": True, "msg": f"{message}{sys.executable} -m pip install boto3"}
         try:
-            return move.do(self._task.check_mode)
+            return move.run(self._task.check_mode)
         except MoveError as error:
             return {"failed": True, "msg": str(error)}
         except (Boto3Error, BotoCoreError, ClientError) as error:
-            return {"failed": True, "msg": explain(error, move.about)}
+            return {"failed": True, "msg": explain(error, move.bucket)}

@@ -15,18 +15,26 @@ from ansible.utils.display import Display
 
 from ansible_collections.muster.training.plugins.module_utils._rank_table import RankTable, RankTableError
 from ansible_collections.muster.training.plugins.plugin_utils._checks.findings import Finding, render_table
-from ansible_collections.muster.training.plugins.plugin_utils._checks.gather import THRESHOLDS_SPEC, answers, judge
-from ansible_collections.muster.training.plugins.plugin_utils._jmespath import QueryError, answer_text, ask
-from ansible_collections.muster.training.plugins.plugin_utils._plan.job_arguments import job_arguments
-from ansible_collections.muster.training.plugins.plugin_utils._plan.job_spec import CHECKED, DEFAULTS, JOB
+from ansible_collections.muster.training.plugins.plugin_utils._checks.gather import (
+    THRESHOLDS_SPEC,
+    collect_replies,
+    run_checks,
+)
+from ansible_collections.muster.training.plugins.plugin_utils._jmespath import QueryError, format_result, run_query
+from ansible_collections.muster.training.plugins.plugin_utils._plan.job_arguments import parse_arguments
+from ansible_collections.muster.training.plugins.plugin_utils._plan.job_spec import (
+    CHECKED_OPTIONS,
+    DEFAULTS,
+    JOB_OPTIONS,
+)
 from ansible_collections.muster.training.plugins.plugin_utils._plan.read_job import read_job
 
 ARGUMENT_SPEC = {
-    **CHECKED,
+    **CHECKED_OPTIONS,
     "nodes": {"type": "list", "elements": "dict", "required": True},
     "facts": {"type": "dict", "default": {}},
     "facts_from": {"type": "str", "default": ""},
-    "nproc_per_node": JOB["nproc_per_node"],
+    "nproc_per_node": JOB_OPTIONS["nproc_per_node"],
     "names": {"type": "bool", "default": True},
     "code": {"type": "dict", "default": {}},
     "code_left": {"type": "str", "choices": ["", "as_is", "later", "refused"], "default": ""},
@@ -36,20 +44,20 @@ ARGUMENT_SPEC = {
     "jmespath": {"type": "str", "default": ""},
 }
 # Other fields of a job, which no check uses: launch_plan's defaults.
-NO_JOB = {**DEFAULTS, "run_id": "preflight"}
+JOB_DEFAULTS = {**DEFAULTS, "run_id": "preflight"}
 
 
-def counted(number: int, what: str) -> str:
+def format_count(number: int, noun: str) -> str:
     """A number of things, in words."""
-    return f"{number or 'no'} {what}{'' if number == 1 else 's'}"
+    return f"{number or 'no'} {noun}{'' if number == 1 else 's'}"
 
 
 def render(table: RankTable, findings: list[Finding]) -> str:
     """The findings and a summary, for a terminal."""
     errors = sum(finding.severity == "error" for finding in findings)
     total = (
-        f"preflight of {counted(table.nnodes, 'node')}: {counted(errors, 'error')}, "
-        f"{counted(len(findings) - errors, 'warning')}"
+        f"preflight of {format_count(table.nnodes, 'node')}: {format_count(errors, 'error')}, "
+        f"{format_count(len(findings) - errors, 'warning')}"
     )
     return f"{render_table(findings)}\n\n{total}" if findings else total
 
@@ -65,14 +73,16 @@ class ActionModule(ActionBase):
         task_vars = task_vars or {}
         super().run(tmp, task_vars)
         _result, args = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
-        args["facts"] = answers(args, task_vars.get("hostvars"))
+        args["facts"] = collect_replies(args, task_vars.get("hostvars"))
         try:
-            arguments = {**NO_JOB, **args, "args": job_arguments(args["args"], self._loader)}
-            table, findings = judge(arguments, read_job(arguments, target_needed=False), names_needed=args["names"])
-        except RankTableError as problem:
-            raise AnsibleActionFail(f"the nodes are not a valid cluster:\n{problem}") from problem
-        except ValueError as problem:
-            raise AnsibleActionFail(str(problem)) from problem
+            arguments = {**JOB_DEFAULTS, **args, "args": parse_arguments(args["args"], self._loader)}
+            table, findings = run_checks(
+                arguments, read_job(arguments, target_needed=False), names_needed=args["names"]
+            )
+        except RankTableError as error:
+            raise AnsibleActionFail(f"the nodes are not a valid cluster:\n{error}") from error
+        except ValueError as error:
+            raise AnsibleActionFail(str(error)) from error
         errors = sum(finding.severity == "error" for finding in findings)
         result: dict[str, Any] = {
             "changed": False,
@@ -82,13 +92,13 @@ class ActionModule(ActionBase):
         }
         document: Any = {"nodes": table.as_dicts(), **result}
         try:
-            document = ask(args["jmespath"], document) if args["jmespath"] else document
-        except QueryError as problem:
-            raise AnsibleActionFail(str(problem)) from None
-        Display().display(answer_text(document) if args["jmespath"] else render(table, findings))
+            document = run_query(args["jmespath"], document) if args["jmespath"] else document
+        except QueryError as error:
+            raise AnsibleActionFail(str(error)) from None
+        Display().display(format_result(document) if args["jmespath"] else render(table, findings))
         if args["json_file"]:
             try:
-                Path(args["json_file"]).write_text(answer_text(document) + "\n", encoding="utf-8")
-            except OSError as problem:
-                raise AnsibleActionFail(f"cannot write {args['json_file']}: {problem.strerror}") from problem
+                Path(args["json_file"]).write_text(format_result(document) + "\n", encoding="utf-8")
+            except OSError as error:
+                raise AnsibleActionFail(f"cannot write {args['json_file']}: {error.strerror}") from error
         return result

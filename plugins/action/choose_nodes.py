@@ -18,11 +18,11 @@ from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 
 from ansible_collections.muster.training.plugins.module_utils._rank_table import RankTableError, build_rank_table
-from ansible_collections.muster.training.plugins.plugin_utils._cluster.training_group import members_of
+from ansible_collections.muster.training.plugins.plugin_utils._cluster.training_group import group_members
 from ansible_collections.muster.training.plugins.plugin_utils._command_line.unused_options import (
-    refuse_what_has_no_effect,
+    reject_unused_options,
 )
-from ansible_collections.muster.training.plugins.plugin_utils._inventory_sources import refuse_unread_sources
+from ansible_collections.muster.training.plugins.plugin_utils._inventory_sources import reject_unread_sources
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job import parse_nnodes
 
 ARGUMENT_SPEC = {
@@ -31,10 +31,10 @@ ARGUMENT_SPEC = {
     "nodes": {"type": "list", "elements": "str", "default": []},
     "ports": {"type": "list", "elements": "int", "default": []},
 }
-EPHEMERAL = range(32768, 61000)  # Linux's default net.ipv4.ip_local_port_range
+EPHEMERAL_PORTS = range(32768, 61000)  # Linux's default net.ipv4.ip_local_port_range
 
 
-def as_host(name: str, variables: Mapping[str, Any]) -> dict[str, Any]:
+def host_entry(name: str, variables: Mapping[str, Any]) -> dict[str, Any]:
     """A host of the inventory in the rank table's form; slots to be counted on the node are 1 for now."""
     slots = variables.get("node_slots")
     return {
@@ -53,20 +53,20 @@ def choose(
     Includes node_rank, renumbered, if the inventory prescribes the order: some launchers have their own.
     Raises AnsibleActionFail with all problems of the group.
     """
-    members = members_of(group, groups)
-    strangers = [name for name in names if name not in members]
-    if strangers:
+    members = group_members(group, groups)
+    unknown_names = [name for name in names if name not in members]
+    if unknown_names:
         raise AnsibleActionFail(
-            f"nodes names {', '.join(strangers)}, which are not in the group '{group}': {', '.join(members)}"
+            f"nodes names {', '.join(unknown_names)}, which are not in the group '{group}': {', '.join(members)}"
         )
-    hosts = [as_host(name, hostvars[name]) for name in members]
+    hosts = [host_entry(name, hostvars[name]) for name in members]
     try:
-        most = parse_nnodes(nnodes)[1] if nnodes not in (None, "") else len(names or members)
+        max_nodes = parse_nnodes(nnodes)[1] if nnodes not in (None, "") else len(names or members)
         table = build_rank_table(hosts)
         if names:
             hosts = [
                 host | {"rank": None}
-                for host in (as_host(node.name, hostvars[node.name]) for node in table.nodes)
+                for host in (host_entry(node.name, hostvars[node.name]) for node in table.nodes)
                 if host["name"] in names
             ]
         return [
@@ -76,7 +76,7 @@ def choose(
                 "slots": hostvars[node.name].get("node_slots"),
                 **({} if hostvars[node.name].get("node_rank") is None else {"node_rank": node.node_rank}),
             }
-            for node in build_rank_table(hosts, nnodes=most).nodes
+            for node in build_rank_table(hosts, nnodes=max_nodes).nodes
         ]
     except RankTableError as error:
         raise AnsibleActionFail(f"the group '{group}' is not a valid cluster:\n{error}") from error
@@ -84,7 +84,7 @@ def choose(
         raise AnsibleActionFail(str(error)) from error
 
 
-def masters(nodes: list[dict[str, Any]]) -> set[str]:
+def master_candidates(nodes: list[dict[str, Any]]) -> set[str]:
     """The nodes that may get rank 0: the first one, or with c10d the one whose address sorts first."""
     return {nodes[0]["name"], min(nodes, key=lambda node: str(node["address"]))["name"]}
 
@@ -108,28 +108,30 @@ class ActionModule(ActionBase):
         task_vars = task_vars or {}
         super().run(tmp, task_vars)
         _result, args = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
-        refuse_what_has_no_effect(task_vars)
-        refuse_unread_sources(task_vars["hostvars"])
+        reject_unused_options(task_vars)
+        reject_unread_sources(task_vars["hostvars"])
         limit = task_vars.get("ansible_limit") if args["nodes"] else None
-        left = f"--limit {limit} leaves {', '.join(args['nodes'])}: name exactly the nodes of the run with --limit"
+        limit_error = (
+            f"--limit {limit} leaves {', '.join(args['nodes'])}: name exactly the nodes of the run with --limit"
+        )
         try:
             nodes = choose(args["group"], task_vars["groups"], task_vars["hostvars"], args["nnodes"], args["nodes"])
-        except AnsibleActionFail as problem:
-            raise AnsibleActionFail(f"{problem.message}\n{left}" if limit else problem.message) from problem
+        except AnsibleActionFail as error:
+            raise AnsibleActionFail(f"{error.message}\n{limit_error}" if limit else error.message) from error
         # in the run's own play, which goes on with all of its hosts
         if task_vars["inventory_hostname"] in args["nodes"] and len(nodes) < len(args["nodes"]):
-            play = f"the play runs on {', '.join(args['nodes'])}: set its hosts to exactly the nodes of the run"
-            raise AnsibleActionFail(f"nnodes is {args['nnodes']}, but {left if limit else play}")
-        first = masters(nodes)
+            play_error = f"the play runs on {', '.join(args['nodes'])}: set its hosts to exactly the nodes of the run"
+            raise AnsibleActionFail(f"nnodes is {args['nnodes']}, but {limit_error if limit else play_error}")
+        candidates = master_candidates(nodes)
         return {
             "changed": False,
             "names": [node["name"] for node in nodes],
             "nodes": nodes,
             "addresses": {node["name"]: node["address"] for node in nodes},
             "prices": {node["name"]: task_vars["hostvars"][node["name"]].get("node_price_per_hour") for node in nodes},
-            "ports": {node["name"]: args["ports"] if node["name"] in first else [] for node in nodes},
+            "ports": {node["name"]: args["ports"] if node["name"] in candidates else [] for node in nodes},
             "probe": {
                 "token_file": write_token(C.DEFAULT_LOCAL_TMP),  # Ansible removes this directory when it ends
-                "candidates": random.sample(EPHEMERAL, 3),
+                "candidates": random.sample(EPHEMERAL_PORTS, 3),
             },
         }

@@ -13,13 +13,13 @@ from typing import Any
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
-from ansible_collections.muster.training.plugins.module_utils._rank_table import some
+from ansible_collections.muster.training.plugins.module_utils._rank_table import abbreviate
 from ansible_collections.muster.training.plugins.plugin_utils._record.output_choice import (
-    Output,
-    each_once,
-    missing,
-    outputs_of,
-    to_compare,
+    OutputFile,
+    deduplicate,
+    find_missing,
+    names_to_compare,
+    parse_outputs,
 )
 
 ARGUMENT_SPEC = {
@@ -29,24 +29,24 @@ ARGUMENT_SPEC = {
     "directory": {"type": "path", "required": True},
     "confirm": {"type": "bool", "default": False},
 }
-UNASKED = 10**9  # bytes to fetch without confirmation
+CONFIRM_SIZE = 10**9  # bytes to fetch without confirmation
 
 
-def number_of(count: int) -> str:
+def count_files(count: int) -> str:
     """A number of files in words."""
     return f"{count} file{'' if count == 1 else 's'}"
 
 
-def in_words(wanted: Mapping[str, list[Output]], count: int, size: int, twice: int, target: str) -> str:
+def summarize(files: Mapping[str, list[OutputFile]], count: int, size: int, duplicates: int, target: str) -> str:
     """The files to fetch, in words."""
-    every = [output for outputs in wanted.values() for output in outputs]
-    here, bytes_here = len(every) - count, sum(output.size for output in every) - size
-    lines = [f"outputs of the run: {number_of(len(every))}, {(size + bytes_here) / 1e6:.0f} MB"]
-    if twice:
-        lines.append(f"  identical on several nodes, fetched once: {number_of(twice)}")
-    if here or bytes_here:
-        lines.append(f"  already here: {number_of(here)}, {bytes_here / 1e6:.0f} MB")
-    lines.append(f"  to fetch: {number_of(count)}, {size / 1e6:.0f} MB, into {target}")
+    all_files = [output for outputs in files.values() for output in outputs]
+    present, present_size = len(all_files) - count, sum(output.size for output in all_files) - size
+    lines = [f"outputs of the run: {count_files(len(all_files))}, {(size + present_size) / 1e6:.0f} MB"]
+    if duplicates:
+        lines.append(f"  identical on several nodes, fetched once: {count_files(duplicates)}")
+    if present or present_size:
+        lines.append(f"  already here: {count_files(present)}, {present_size / 1e6:.0f} MB")
+    lines.append(f"  to fetch: {count_files(count)}, {size / 1e6:.0f} MB, into {target}")
     return "\n".join(lines)
 
 
@@ -61,46 +61,46 @@ class ActionModule(ActionBase):
         super().run(tmp, task_vars or {})
         _result, args = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
         display = Display()
-        files: dict[str, list[Output]] = {}
+        files: dict[str, list[OutputFile]] = {}
         for name in args["nodes"]:
-            answer = args["told"].get(name)
-            told = answer.get("files") if isinstance(answer, Mapping) else None
-            files[name], refused = outputs_of(told)
+            reply = args["told"].get(name)
+            entries = reply.get("files") if isinstance(reply, Mapping) else None
+            files[name], refused = parse_outputs(entries)
             if args["compared"] is None:
                 continue
             if refused:
                 display.warning(
                     f"{name} has files that are not fetched because their names lead outside the directory: "
-                    f"{some(refused)}"
+                    f"{abbreviate(refused)}"
                 )
-            if isinstance(answer, Mapping) and answer.get("more"):
+            if isinstance(reply, Mapping) and reply.get("more"):
                 display.warning(
                     f"{name} has files that cannot be listed and are not fetched: their names are not UTF-8, or there "
                     "are too many"
                 )
         if args["compared"] is None:
-            return {"changed": False, "compare": to_compare(files)}
-        away = [name for name in args["nodes"] if name not in args["told"]]
-        if away:
-            display.warning(f"{some(away)}: not in this inventory, so what the job wrote there is not fetched")
+            return {"changed": False, "compare": names_to_compare(files)}
+        missing = [name for name in args["nodes"] if name not in args["told"]]
+        if missing:
+            display.warning(f"{abbreviate(missing)}: not in this inventory, so what the job wrote there is not fetched")
         hashes = {
-            name: answer["hashes"]
-            for name, answer in args["compared"].items()
-            if isinstance(answer, Mapping) and isinstance(answer.get("hashes"), Mapping)
+            name: reply["hashes"]
+            for name, reply in args["compared"].items()
+            if isinstance(reply, Mapping) and isinstance(reply.get("hashes"), Mapping)
         }
-        wanted = each_once(files, hashes)
+        unique = deduplicate(files, hashes)
         directories = {name: Path(args["directory"], f"node{rank}") for rank, name in enumerate(args["nodes"])}
-        left = [one for name, outputs in wanted.items() for one in missing(directories[name], outputs)]
-        size = sum(one.output.size - one.have for one in left)
-        twice = sum(map(len, files.values())) - sum(map(len, wanted.values()))
-        display.display(in_words(wanted, len(left), size, twice, args["directory"]))
+        pending = [file for name, outputs in unique.items() for file in find_missing(directories[name], outputs)]
+        size = sum(file.output.size - file.fetched for file in pending)
+        duplicates = sum(map(len, files.values())) - sum(map(len, unique.values()))
+        display.display(summarize(unique, len(pending), size, duplicates, args["directory"]))
         return {
             "changed": False,
             "wanted": {
                 name: {"directory": str(directories[name]), "files": [output._asdict() for output in outputs]}
-                for name, outputs in wanted.items()
+                for name, outputs in unique.items()
             },
-            "count": len(left),
+            "count": len(pending),
             "size": size,
-            "ask": size > UNASKED and not args["confirm"],
+            "ask": size > CONFIRM_SIZE and not args["confirm"],
         }

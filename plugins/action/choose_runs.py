@@ -15,7 +15,7 @@ from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
-from ansible_collections.muster.training.plugins.plugin_utils._jmespath import QueryError, answer_text, ask
+from ansible_collections.muster.training.plugins.plugin_utils._jmespath import QueryError, format_result, run_query
 from ansible_collections.muster.training.plugins.plugin_utils._text.printable import printable
 
 ARGUMENT_SPEC = {
@@ -27,7 +27,7 @@ ARGUMENT_SPEC = {
 SECONDS = {"m": 60, "h": 3600, "d": 86400, "w": 604800}
 
 
-def age(text: str) -> float:
+def parse_age(text: str) -> float:
     """An age such as 30d, 12h, 90m or 2w in seconds. Raises AnsibleActionFail if it is invalid."""
     match = re.fullmatch(r"(\d{1,6})([mhdw])", text)
     if match is None:
@@ -37,7 +37,7 @@ def age(text: str) -> float:
     return float(match[1]) * SECONDS[match[2]]
 
 
-def number(text: str) -> int:
+def parse_count(text: str) -> int:
     """The number of runs to keep. Raises AnsibleActionFail if it is not a number."""
     if not re.fullmatch(r"\d{1,6}", text):
         raise AnsibleActionFail(
@@ -46,42 +46,44 @@ def number(text: str) -> int:
     return int(text)
 
 
-def merged(reads: Mapping[str, Any]) -> list[dict[str, Any]]:
+def merge_runs(reads: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Each run once, newest first: its nodes, its total size there, and its result.
 
     If nodes disagree, the values that keep a run count: the latest start, and every node that any of them names.
     """
     runs: dict[str, dict[str, Any]] = {}
-    for name, answer in reads.items():
-        for one in answer["runs"] if isinstance(answer, Mapping) and "runs" in answer else ():
-            run = runs.setdefault(one["run_id"], {"run_id": one["run_id"], "nodes": [], "on": [], "states": {}})
-            run["nodes"] += [node for node in one["nodes"] if node not in run["nodes"]]
+    for name, reply in reads.items():
+        for node_run in reply["runs"] if isinstance(reply, Mapping) and "runs" in reply else ():
+            run = runs.setdefault(
+                node_run["run_id"], {"run_id": node_run["run_id"], "nodes": [], "on": [], "states": {}}
+            )
+            run["nodes"] += [node for node in node_run["nodes"] if node not in run["nodes"]]
             run["on"].append(name)
-            run["states"][name] = one["state"]
-            run["alive"] = run.get("alive", False) or one["alive"]
-            run["started"] = max(run.get("started", 0.0), one["started"])
-            run["size"] = run.get("size", 0) + one["size"]
+            run["states"][name] = node_run["state"]
+            run["alive"] = run.get("alive", False) or node_run["alive"]
+            run["started"] = max(run.get("started", 0.0), node_run["started"])
+            run["size"] = run.get("size", 0) + node_run["size"]
     for run in runs.values():
         states = run.pop("states")  # the first node's state counts, since it knows the run's result
-        last = next(states[name] for name in [*run["nodes"], *states] if name in states)
-        run["state"] = "running" if run["alive"] else last
+        state = next(states[name] for name in [*run["nodes"], *states] if name in states)
+        run["state"] = "running" if run["alive"] else state
     return sorted(runs.values(), key=lambda run: run["started"], reverse=True)
 
 
-def old_runs(runs: list[dict[str, Any]], keep: str, older_than: str, asked: set[str], now: float) -> list[str]:
+def old_runs(runs: list[dict[str, Any]], keep: str, older_than: str, replied: set[str], now: float) -> list[str]:
     """Names of the runs to remove: beyond the newest `keep`, and older than `older_than`, if both are given.
 
     Never one that is or may be alive: `asked` lacks nodes that did not answer.
     """
     if not keep and not older_than:
         return []
-    stay = number(keep) if keep else 0
-    least = age(older_than) if older_than else 0.0
-    over = [run for run in runs[stay:] if now - run["started"] >= least]
-    return [run["run_id"] for run in over if not run["alive"] and set(run["nodes"]) <= asked]
+    keep_count = parse_count(keep) if keep else 0
+    min_age = parse_age(older_than) if older_than else 0.0
+    candidates = [run for run in runs[keep_count:] if now - run["started"] >= min_age]
+    return [run["run_id"] for run in candidates if not run["alive"] and set(run["nodes"]) <= replied]
 
 
-def render(runs: list[dict[str, Any]]) -> str:
+def render_table(runs: list[dict[str, Any]]) -> str:
     """The table."""
     lines = [("RUN", "STATE", "STARTED", "SIZE", "NODES")]
     for run in runs:
@@ -102,17 +104,17 @@ class ActionModule(ActionBase):
         """Show the runs, and return the old ones."""
         super().run(tmp, task_vars or {})
         _result, args = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
-        runs = merged(args["reads"])
+        runs = merge_runs(args["reads"])
         silent = {
-            name for name, answer in args["reads"].items() if not isinstance(answer, Mapping) or "runs" not in answer
+            name for name, reply in args["reads"].items() if not isinstance(reply, Mapping) or "runs" not in reply
         }
         old = old_runs(runs, args["keep"], args["older_than"], set(args["reads"]) - silent, time.time())
         display = Display()
         try:
-            answer = answer_text(ask(args["jmespath"], {"runs": runs, "old": old})) if args["jmespath"] else ""
-        except QueryError as problem:
-            raise AnsibleActionFail(str(problem)) from None
-        display.display(answer or (render(runs) if runs else "no runs on these nodes"))
+            output = format_result(run_query(args["jmespath"], {"runs": runs, "old": old})) if args["jmespath"] else ""
+        except QueryError as error:
+            raise AnsibleActionFail(str(error)) from None
+        display.display(output or (render_table(runs) if runs else "no runs on these nodes"))
         if silent:
             display.warning(f"{', '.join(sorted(silent))} did not answer: runs there are not listed and are kept")
         if old:

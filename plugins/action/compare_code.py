@@ -12,10 +12,10 @@ from typing import Any
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
-from ansible_collections.muster.training.plugins.module_utils._rank_table import some
-from ansible_collections.muster.training.plugins.plugin_utils._checks.code import difference
-from ansible_collections.muster.training.plugins.plugin_utils._checks.gather import answers
-from ansible_collections.muster.training.plugins.plugin_utils._checks.start_conditions import runs_at
+from ansible_collections.muster.training.plugins.module_utils._rank_table import abbreviate
+from ansible_collections.muster.training.plugins.plugin_utils._checks.code import describe_difference
+from ansible_collections.muster.training.plugins.plugin_utils._checks.gather import collect_replies
+from ansible_collections.muster.training.plugins.plugin_utils._checks.start_conditions import live_run_ids
 from ansible_collections.muster.training.plugins.plugin_utils._text.printable import printable
 
 ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
@@ -28,26 +28,32 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
 }
 
 
-def why_left(nodes: list[dict[str, Any]], answered: Mapping[str, Any], wanted: str, busy_is_right: bool) -> str:
+def find_skip_reason(
+    nodes: list[dict[str, Any]], facts_by_node: Mapping[str, Any], requested: str, busy_is_right: bool
+) -> str:
     """Why differing code is not copied now, as code_left of launch_plan; empty if it is copied.
 
     answered: the facts of the nodes that have answered. A running job keeps its code, and a run that cannot start needs
     none.
     """
-    if wanted == "as_is":
+    if requested == "as_is":
         return "as_is"
-    busy = any(runs_at(node["address"], answered[node["name"]]["runs"]) for node in nodes if node["name"] in answered)
-    return "refused" if len(answered) < len(nodes) or (busy and not busy_is_right) else ""
+    busy = any(
+        live_run_ids(node["address"], facts_by_node[node["name"]]["runs"])
+        for node in nodes
+        if node["name"] in facts_by_node
+    )
+    return "refused" if len(facts_by_node) < len(nodes) or (busy and not busy_is_right) else ""
 
 
-def in_words(code: Mapping[str, Any], differing: Mapping[str, Mapping[str, Any]]) -> str:
+def render_differences(code: Mapping[str, Any], differing: Mapping[str, Mapping[str, Any]]) -> str:
     """What is about to be copied, in one line for each difference."""
     groups: dict[str, list[str]] = {}
     for name, part in differing.items():
-        groups.setdefault(difference(part), []).append(name)
-    lines = [f"  {some(names)}: {printable(words)}" for words, names in groups.items()]
-    shown = lines if len(lines) <= 3 else [*lines[:2], f"  and {len(lines) - 2} more"]
-    return "\n".join([f"bringing the code of {code['source']}", *shown])
+        groups.setdefault(describe_difference(part), []).append(name)
+    lines = [f"  {abbreviate(names)}: {printable(text)}" for text, names in groups.items()]
+    visible = lines if len(lines) <= 3 else [*lines[:2], f"  and {len(lines) - 2} more"]
+    return "\n".join([f"bringing the code of {code['source']}", *visible])
 
 
 class ActionModule(ActionBase):
@@ -61,14 +67,21 @@ class ActionModule(ActionBase):
         task_vars = task_vars or {}
         super().run(tmp, task_vars)
         _result, args = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
-        given = answers(args, task_vars.get("hostvars"))
-        answered = {name: one["facts"] for name, one in given.items() if isinstance(one, Mapping) and one.get("facts")}
-        parts = {name: facts.get("code") for name, facts in answered.items()}
+        replies = collect_replies(args, task_vars.get("hostvars"))
+        facts_by_node = {
+            name: reply["facts"] for name, reply in replies.items() if isinstance(reply, Mapping) and reply.get("facts")
+        }
+        parts = {name: facts.get("code") for name, facts in facts_by_node.items()}
         differing = {name: part for name, part in parts.items() if part and not part["same"]}
-        left = why_left(args["nodes"], answered, args["wanted"], args["busy_is_right"])
-        if not left and self._task.check_mode:
-            left = "later"
-        bring = bool(differing) and not left
-        if bring:
-            Display().display(in_words(args["code"], differing))
-        return {"changed": left == "later" and bool(differing), "bring": bring, "left": left, "differing": [*differing]}
+        skip_reason = find_skip_reason(args["nodes"], facts_by_node, args["wanted"], args["busy_is_right"])
+        if not skip_reason and self._task.check_mode:
+            skip_reason = "later"
+        must_copy = bool(differing) and not skip_reason
+        if must_copy:
+            Display().display(render_differences(args["code"], differing))
+        return {
+            "changed": skip_reason == "later" and bool(differing),
+            "bring": must_copy,
+            "left": skip_reason,
+            "differing": [*differing],
+        }

@@ -12,19 +12,22 @@ from typing import Any
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
-from ansible_collections.muster.training.plugins.plugin_utils._clouds.age_limit import limit_seconds, limit_word
-from ansible_collections.muster.training.plugins.plugin_utils._clouds.cost_overview import lines, overview
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.age_limit import limit_seconds, normalize_limit
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.cost_overview import (
+    format_overview,
+    summarize_clusters,
+)
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.client import (
-    Aws,
-    BotoMissing,
+    AwsClient,
+    BotoMissingError,
     Ec2Error,
     new_session,
 )
-from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.placement import check_region
-from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.prices import disk, prices_with
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.placement import choose_region
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.prices import make_prices, read_disk_price
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.resources import read_account
-from ansible_collections.muster.training.plugins.plugin_utils._clouds.membership import PlanRefused
-from ansible_collections.muster.training.plugins.plugin_utils._user_error import Refusal
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.membership import PlanRefusedError
+from ansible_collections.muster.training.plugins.plugin_utils._user_error import UserError
 
 ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "cluster": {"type": "str", "default": ""},
@@ -45,19 +48,19 @@ class ActionModule(ActionBase):
         _result, args = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
         display = Display()
         try:
-            ttl = limit_seconds(limit_word("ttl", args["ttl"]))
+            ttl = limit_seconds(normalize_limit("ttl", args["ttl"]))
             session = new_session()
-            aws = Aws(session, check_region(session, args["region"]), say=display.display)
+            aws = AwsClient(session, choose_region(session, args["region"]), say=display.display)
             account = read_account(aws)
-            prices = prices_with("", None, disk(aws) if account.there["networks"] else None)
-        except (PlanRefused, Ec2Error, BotoMissing) as error:
-            raise Refusal(str(error)) from None
-        clusters, others = overview(account.there, time.time(), prices)
+            prices = make_prices("", None, read_disk_price(aws) if account.resources["networks"] else None)
+        except (PlanRefusedError, Ec2Error, BotoMissingError) as error:
+            raise UserError(str(error)) from None
+        clusters, other_machines = summarize_clusters(account.resources, time.time(), prices)
         if args["cluster"]:
-            clusters = [one for one in clusters if one["cluster"] == args["cluster"]]
-        for one in clusters:
-            volumes = account.volumes.get(one["cluster"], [])
-            one["besides"] += [f"unattached volume {volume}" for volume in volumes]
-        for line in lines(clusters, [] if args["cluster"] else others, prices, ttl):
+            clusters = [cluster for cluster in clusters if cluster["cluster"] == args["cluster"]]
+        for cluster in clusters:
+            volumes = account.volumes.get(cluster["cluster"], [])
+            cluster["besides"] += [f"unattached volume {volume}" for volume in volumes]
+        for line in format_overview(clusters, [] if args["cluster"] else other_machines, prices, ttl):
             display.display(line)
-        return {"changed": False, "clusters": clusters, "others": len(others)}
+        return {"changed": False, "clusters": clusters, "others": len(other_machines)}

@@ -26,16 +26,16 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "capabilities": {"type": "list", "elements": "str", "default": []},
     "key": {"type": "str", "no_log": False},
 }
-CHOOSES_BY = ("version", "wheels", "sha256", "build", "max_jobs", "cuda_home", "capabilities")
-WHAT = {"gpus": "querying the GPUs", "choose": "finding a matching wheel", "prove": "checking that it works"}
+CHOICE_OPTIONS = ("version", "wheels", "sha256", "build", "max_jobs", "cuda_home", "capabilities")
+DESCRIPTIONS = {"gpus": "querying the GPUs", "choose": "finding a matching wheel", "prove": "checking that it works"}
 
 
-def request_of(args: dict[str, Any]) -> dict[str, Any]:
+def build_request(args: dict[str, Any]) -> dict[str, Any]:
     """The request of a step on the node, whose answer is cached in the environment."""
     installed = os.path.join(args["directory"], "installed")
     if args["step"] == "choose":
-        asked = {name: args[name] for name in CHOOSES_BY}
-        return {"step": "choose", **asked, "choice_file": os.path.join(installed, "flash_attention.choice")}
+        options = {name: args[name] for name in CHOICE_OPTIONS}
+        return {"step": "choose", **options, "choice_file": os.path.join(installed, "flash_attention.choice")}
     if args["step"] == "prove":
         return {"step": "prove", "key": args["key"], "marker": os.path.join(installed, "flash_attention.proved")}
     return {"step": "gpus"}
@@ -51,10 +51,10 @@ class ActionModule(ActionBase):
         """Return the step's answer."""
         task_vars = task_vars or {}
         super().run(tmp, task_vars)
-        needed = [("step", "prove", ["key"])]
-        _result, args = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC, required_if=needed)
+        required_if = [("step", "prove", ["key"])]
+        _result, args = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC, required_if=required_if)
         if self._task.check_mode:
             return NOT_IN_CHECK_MODE
         python = os.path.join(args["directory"], "env", "bin", "python")
-        what = f"flash_attention: {WHAT[args['step']]}"
-        return run_code(self, task_vars, what, python, "_torch.flash_attention", request_of(args))
+        description = f"flash_attention: {DESCRIPTIONS[args['step']]}"
+        return run_code(self, task_vars, description, python, "_torch.flash_attention", build_request(args))

@@ -16,23 +16,35 @@ from ansible.utils.display import Display
 
 from ansible_collections.muster.training.plugins.module_utils._rank_table import RankTable, RankTableError
 from ansible_collections.muster.training.plugins.plugin_utils._checks.findings import Finding, render_findings
-from ansible_collections.muster.training.plugins.plugin_utils._checks.gather import THRESHOLDS_SPEC, answers, judge
+from ansible_collections.muster.training.plugins.plugin_utils._checks.gather import (
+    THRESHOLDS_SPEC,
+    collect_replies,
+    run_checks,
+)
 from ansible_collections.muster.training.plugins.plugin_utils._controller_env import (
     missing_names,
-    missing_problem,
-    patterns_in,
+    missing_names_message,
+    parse_patterns,
 )
-from ansible_collections.muster.training.plugins.plugin_utils._plan.cost import CURRENCY, money, read_prices, total
+from ansible_collections.muster.training.plugins.plugin_utils._plan.cost import (
+    CURRENCY,
+    format_amount,
+    read_prices,
+    total_price,
+)
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job import Job
-from ansible_collections.muster.training.plugins.plugin_utils._plan.job_arguments import job_arguments, job_environment
-from ansible_collections.muster.training.plugins.plugin_utils._plan.job_spec import JOB
-from ansible_collections.muster.training.plugins.plugin_utils._plan.machines import machines_of
-from ansible_collections.muster.training.plugins.plugin_utils._plan.plan import hostfiles, node_plan
+from ansible_collections.muster.training.plugins.plugin_utils._plan.job_arguments import (
+    parse_arguments,
+    parse_environment,
+)
+from ansible_collections.muster.training.plugins.plugin_utils._plan.job_spec import JOB_OPTIONS
+from ansible_collections.muster.training.plugins.plugin_utils._plan.machines import describe_machines
+from ansible_collections.muster.training.plugins.plugin_utils._plan.plan import build_node_plan, render_hostfiles
 from ansible_collections.muster.training.plugins.plugin_utils._plan.read_job import read_job
-from ansible_collections.muster.training.plugins.plugin_utils._user_error import Refusal
+from ansible_collections.muster.training.plugins.plugin_utils._user_error import UserError
 
 ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
-    **JOB,
+    **JOB_OPTIONS,
     "nodes": {"type": "list", "elements": "dict", "required": True},
     "facts": {"type": "dict", "default": {}},
     "facts_from": {"type": "str", "default": ""},
@@ -59,17 +71,17 @@ def render_plan(job: Job, table: RankTable, facts: Mapping[str, Any], cost: str 
         f"run {job.run_id}: {nodes} node{'' if table.nnodes == 1 else 's'}, world size {table.world_size}, {kind}, "
         f"rendezvous at {table.master.address} port {job.master_port}"
     ]
-    shown = table.nodes if table.nnodes <= 16 else table.nodes[:15]
-    width = max(len(node.name) for node in shown)
-    for node in shown:
+    visible = table.nodes if table.nnodes <= 16 else table.nodes[:15]
+    width = max(len(node.name) for node in visible)
+    for node in visible:
         ranks = (
             f"rank {node.first_rank}"
             if node.slots == 1
             else f"ranks {node.first_rank}-{node.first_rank + node.slots - 1}"
         )
         lines.append(f"  node {node.node_rank}  {node.name:<{width}}  {node.address}  {ranks}")
-    if len(shown) < table.nnodes:
-        lines.append(f"  ... and {table.nnodes - len(shown)} more")
+    if len(visible) < table.nnodes:
+        lines.append(f"  ... and {table.nnodes - len(visible)} more")
     if cost:
         lines.append(f"  costs        {cost}")
     return "\n".join([*lines, *render_rank(job, facts)])
@@ -77,8 +89,8 @@ def render_plan(job: Job, table: RankTable, facts: Mapping[str, Any], cost: str 
 
 def hourly_cost(table: RankTable, prices: Mapping[str, float | None], currency: str) -> str:
     """The nodes' total price in words, "" if any price is unknown."""
-    rate = total(prices.get(node.name) for node in table.nodes)
-    return f"{money(rate, currency)} an hour" if rate is not None else ""
+    rate = total_price(prices.get(node.name) for node in table.nodes)
+    return f"{format_amount(rate, currency)} an hour" if rate is not None else ""
 
 
 def render_rank(job: Job, facts: Mapping[str, Any]) -> list[str]:
@@ -86,7 +98,7 @@ def render_rank(job: Job, facts: Mapping[str, Any]) -> list[str]:
     names = job.interpreter.split(":")
     interpreter = names[-1] if job.image else facts.get("interpreter") or names[0]
     directory = facts.get("working_directory", {}).get("path") or job.working_directory or "the user's home"
-    command = shlex.join([*job.program_words(interpreter), *job.args])
+    command = shlex.join([*job.program_argv(interpreter), *job.args])
     lines = [f"  command      {command}", f"  directory    {directory}"]
     if job.image:
         lines.append(f"  image        {job.image}")
@@ -98,7 +110,7 @@ def render_rank(job: Job, facts: Mapping[str, Any]) -> list[str]:
 def make_plan(args: Mapping[str, Any]) -> tuple[Job, RankTable, list[Finding]]:
     """Job, table and findings. Raises ValueError if the arguments or the nodes are invalid."""
     job = read_job(args)
-    return job, *judge(args, job)
+    return job, *run_checks(args, job)
 
 
 class ActionModule(ActionBase):
@@ -112,44 +124,44 @@ class ActionModule(ActionBase):
         task_vars = task_vars or {}
         super().run(tmp, task_vars)
         _result, args = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
-        args["facts"] = answers(args, task_vars.get("hostvars"))
-        missing = missing_names(patterns_in([args["pass_environment"]]))
+        args["facts"] = collect_replies(args, task_vars.get("hostvars"))
+        missing = missing_names(parse_patterns([args["pass_environment"]]))
         if missing:
-            raise Refusal(f"launch_pass_environment has what is {missing_problem(missing)}")
+            raise UserError(f"launch_pass_environment has what is {missing_names_message(missing)}")
         try:
-            args["args"] = job_arguments(args["args"], self._loader)
-            args["environment"] = job_environment(args["environment"], self._loader)
+            args["args"] = parse_arguments(args["args"], self._loader)
+            args["environment"] = parse_environment(args["environment"], self._loader)
             prices = read_prices(args["prices"])
             job, table, findings = make_plan(args)
-        except RankTableError as problem:
-            raise AnsibleActionFail(f"the nodes are not a valid cluster:\n{problem}") from problem
-        except ValueError as problem:
-            raise AnsibleActionFail(f"the job cannot be planned:\n{problem}") from problem
+        except RankTableError as error:
+            raise AnsibleActionFail(f"the nodes are not a valid cluster:\n{error}") from error
+        except ValueError as error:
+            raise AnsibleActionFail(f"the job cannot be planned:\n{error}") from error
         display = Display()
-        answer = args["facts"].get(table.master.name)
+        reply = args["facts"].get(table.master.name)
         cost = hourly_cost(table, prices, args["currency"])
-        display.display(render_plan(job, table, (answer or {}).get("facts") or {}, cost))
+        display.display(render_plan(job, table, (reply or {}).get("facts") or {}, cost))
         if findings:
             display.display(render_findings(findings), stderr=False)
         errors = [finding for finding in findings if finding.severity == "error"]
         if errors:
-            on = sorted({name for finding in errors for name in finding.nodes})
-            where = f" on {', '.join(on)}" if on else ""
+            failed_nodes = sorted({name for finding in errors for name in finding.nodes})
+            location = f" on {', '.join(failed_nodes)}" if failed_nodes else ""
             ids = ", ".join(dict.fromkeys(finding.id for finding in errors))
             # without the findings, which are already on the screen: Ansible prints a failed task's whole result
-            raise Refusal(f"nothing was started: {ids}{where}", result={"changed": False, "run_id": job.run_id})
+            raise UserError(f"nothing was started: {ids}{location}", result={"changed": False, "run_id": job.run_id})
         facts = {node.name: args["facts"][node.name]["facts"] for node in table.nodes}
-        machines = machines_of(facts, prices, table.master.name, args["currency"], bool(job.image))
-        plans = {node.name: node_plan(job, table, node, facts[node.name], machines) for node in table.nodes}
+        machines = describe_machines(facts, prices, table.master.name, args["currency"], bool(job.image))
+        plans = {node.name: build_node_plan(job, table, node, facts[node.name], machines) for node in table.nodes}
         return {
             "changed": False,
             "run_id": job.run_id,
-            "findings": [one.as_dict() for one in findings],
+            "findings": [finding.as_dict() for finding in findings],
             "nnodes": table.nnodes,
             "world_size": table.world_size,
             "rank_table": table.as_dicts(),
             "master": table.master.name,
-            "hostfiles": hostfiles(table),
+            "hostfiles": render_hostfiles(table),
             "nodes": {
                 name: {
                     "command": plan["command"],

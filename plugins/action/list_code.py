@@ -12,7 +12,7 @@ from ansible.plugins.action import ActionBase
 
 from ansible_collections.muster.training.plugins.plugin_utils._project.local_code import (
     add_requirements,
-    read_code_here,
+    read_local_code,
 )
 
 ARGUMENT_SPEC = {
@@ -34,7 +34,7 @@ class ActionModule(ActionBase):
         """Return the directory's contents."""
         super().run(tmp, task_vars)
         _result, args = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
-        code = read_code_here(args["source"], args["exclude"], args["directory"], args["user"])
+        code = read_local_code(args["source"], args["exclude"], args["directory"], args["user"])
         if args["requirements"]:
             add_requirements(code)
         return {"changed": False, "code": code}

@@ -13,17 +13,17 @@ from typing import Any
 from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure, AnsibleError
 from ansible.plugins.action import ActionBase
 
-from ansible_collections.muster.training.plugins.plugin_utils._checks.ssh_errors import known_trouble
+from ansible_collections.muster.training.plugins.plugin_utils._checks.ssh_errors import match_failure
 from ansible_collections.muster.training.plugins.plugin_utils._node_call.call import call_node
-from ansible_collections.muster.training.plugins.plugin_utils._plan.job_arguments import job_arguments
+from ansible_collections.muster.training.plugins.plugin_utils._plan.job_arguments import parse_arguments
 
 PARTS = ["gpus", "software", "storage", "system", "checkout", "names", "resolver", "connections", "ssh"]
 # Seconds for a call to a slow node: 10 to log in, 6 for mounts that hang, 10 for nvidia-smi. Nodes queried in turns
 # are rarely all that slow: 2 to log in, 10 for nvidia-smi without persistence mode.
-SLOWEST_CALL = 30
-FURTHER_TURN = 15
-STARTED_A_SECOND = 4  # calls that a slow controller starts per second; 20 are usual with 16 forks
-USUAL_FORKS = 5  # Ansible's default
+SLOW_CALL = 30
+LATER_BATCH = 15
+STARTS_PER_SECOND = 4  # calls that a slow controller starts per second; 20 are usual with 16 forks
+DEFAULT_FORKS = 5  # Ansible's default
 ARGUMENT_SPEC = {
     "address": {"type": "str", "default": ""},
     "peers": {"type": "dict", "default": {}},
@@ -61,13 +61,13 @@ ARGUMENT_SPEC = {
 }
 
 
-def lifetime(nodes: int, forks: int) -> int:
+def probe_lifetime(nodes: int, forks: int) -> int:
     """Seconds for which a node waits for its peers, if Ansible queries `forks` nodes at a time.
 
     The first node must still be waiting when the last one is queried. A node that has met all its peers stops at once.
     """
     turns = -(-nodes // max(1, forks))
-    return SLOWEST_CALL + max(0, turns - 1) * FURTHER_TURN + nodes // STARTED_A_SECOND
+    return SLOW_CALL + max(0, turns - 1) * LATER_BATCH + nodes // STARTS_PER_SECOND
 
 
 class ActionModule(ActionBase):
@@ -85,29 +85,29 @@ class ActionModule(ActionBase):
             raise AnsibleActionFail("the part 'connections' needs probe, address and peers")
         request["node"] = task_vars["inventory_hostname"]
         try:
-            request["args"] = job_arguments(request["args"], self._loader)
+            request["args"] = parse_arguments(request["args"], self._loader)
         except ValueError:  # launch_plan and check_cluster report it, once for all nodes
             request["args"] = []
         if request["probe"]:
             request["probe"]["token"] = Path(request["probe"].pop("token_file")).read_text(encoding="utf-8")
         if request["probe"] and request["probe"]["lifetime"] is None:
-            forks = int(task_vars.get("ansible_forks") or USUAL_FORKS)
-            request["probe"]["lifetime"] = lifetime(len(request["peers"]), forks)
+            forks = int(task_vars.get("ansible_forks") or DEFAULT_FORKS)
+            request["probe"]["lifetime"] = probe_lifetime(len(request["peers"]), forks)
         if request["code"].get("problem"):  # launch_plan and check_cluster report it
             request["code"] = {}
         if request["image"] and not request["image"]["name"]:
             request["image"] = None
         before = time.time()
         try:
-            answer = call_node(self, "_facts.read", request, task_vars)
-        except AnsibleError as problem:
+            reply = call_node(self, "_facts.read", request, task_vars)
+        except AnsibleError as error:
             # Return it, so that with failed_when and ignore_unreachable a later task judges it, once.
             if self._task.ignore_unreachable and (
-                isinstance(problem, AnsibleConnectionFailure) or known_trouble(str(problem))
+                isinstance(error, AnsibleConnectionFailure) or match_failure(str(error))
             ):
-                return {"changed": False, "facts": None, "msg": str(problem)}
-            if isinstance(problem, AnsibleConnectionFailure):
+                return {"changed": False, "facts": None, "msg": str(error)}
+            if isinstance(error, AnsibleConnectionFailure):
                 raise
-            return {"failed": True, "facts": None, "msg": str(problem)}
-        answer["facts"]["clock"].update(before=before, after=time.time())
-        return answer
+            return {"failed": True, "facts": None, "msg": str(error)}
+        reply["facts"]["clock"].update(before=before, after=time.time())
+        return reply

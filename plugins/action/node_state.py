@@ -62,6 +62,6 @@ class ActionModule(ActionBase):
         """Return the states that are asked for."""
         task_vars = task_vars or {}
         super().run(tmp, task_vars)
-        _result, asked = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
-        request = {name: options for name, options in asked.items() if options}
+        _result, options_by_part = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
+        request = {name: options for name, options in options_by_part.items() if options}
         return {"changed": False, **call_node(self, "_facts.role_state", request, task_vars)}

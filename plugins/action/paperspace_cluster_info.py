@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Controller side of the module paperspace_cluster_info: an account's clusters, and their cost."""
+"""Controller side of the module paperspace_cluster_info, which lists an account's clusters and their cost."""
 
 from __future__ import annotations
 
@@ -13,19 +13,22 @@ from typing import Any
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
-from ansible_collections.muster.training.plugins.plugin_utils._clouds.age_limit import limit_seconds, limit_word
-from ansible_collections.muster.training.plugins.plugin_utils._clouds.cost_overview import lines, overview
-from ansible_collections.muster.training.plugins.plugin_utils._clouds.membership import PlanRefused
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.age_limit import limit_seconds, normalize_limit
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.cost_overview import (
+    format_overview,
+    summarize_clusters,
+)
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.membership import PlanRefusedError
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.api_key import find_api_key
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.client import Client
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.errors import (
     DEFAULT_URL,
     PaperspaceError,
 )
-from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.operations import session
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.operations import get_session
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.resources import read_account
-from ansible_collections.muster.training.plugins.plugin_utils._jmespath import QueryError, answer_text, ask
-from ansible_collections.muster.training.plugins.plugin_utils._user_error import Refusal
+from ansible_collections.muster.training.plugins.plugin_utils._jmespath import QueryError, format_result, run_query
+from ansible_collections.muster.training.plugins.plugin_utils._user_error import UserError
 
 ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "cluster": {"type": "str", "default": ""},
@@ -39,7 +42,7 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
 
 
 class ActionModule(ActionBase):
-    """Runs where ansible-playbook runs; only reads."""
+    """Runs on the controller only; read-only."""
 
     _supports_check_mode = True
     _requires_connection = False
@@ -50,7 +53,7 @@ class ActionModule(ActionBase):
         _result, args = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
         display = Display()
         try:
-            ttl = limit_seconds(limit_word("ttl", args["ttl"]))
+            ttl = limit_seconds(normalize_limit("ttl", args["ttl"]))
             client = Client(
                 find_api_key(args["api_key"], os.environ, os.path.expanduser("~")),
                 args["api_url"] or os.environ.get("PAPERSPACE_API_URL") or DEFAULT_URL,
@@ -58,17 +61,17 @@ class ActionModule(ActionBase):
                 retries=args["retries"],
                 notify=display.warning,
             )
-            session(client)
-            clusters, others = overview(read_account(client), time.time())
+            get_session(client)
+            clusters, other_machines = summarize_clusters(read_account(client), time.time())
             if args["cluster"]:
-                clusters = [one for one in clusters if one["cluster"] == args["cluster"]]
-            result = {"clusters": clusters, "others": len(others)}
+                clusters = [cluster for cluster in clusters if cluster["cluster"] == args["cluster"]]
+            result = {"clusters": clusters, "others": len(other_machines)}
             if args["jmespath"]:
-                shown = [answer_text(ask(args["jmespath"], result))]
+                output = [format_result(run_query(args["jmespath"], result))]
             else:
-                shown = lines(clusters, [] if args["cluster"] else others, ttl=ttl)
-        except (PlanRefused, PaperspaceError, QueryError) as error:
-            raise Refusal(str(error)) from None
-        for line in shown:
+                output = format_overview(clusters, [] if args["cluster"] else other_machines, ttl=ttl)
+        except (PlanRefusedError, PaperspaceError, QueryError) as error:
+            raise UserError(str(error)) from None
+        for line in output:
             display.display(line)
         return {"changed": False, **result}

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Controller side of the module paperspace_template: makes and removes templates of a cluster's machines."""
+"""Controller side of the module paperspace_template, which creates and removes templates of a cluster's machines."""
 
 from __future__ import annotations
 
@@ -13,34 +13,37 @@ from typing import Any
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
-from ansible_collections.muster.training.plugins.action.paperspace_cluster import (
-    beside_inventory,
-    checked_cluster,
-    refuse_runs,
-)
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.documents import Machine
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.journal import (
-    ClusterRecord,
-    RecordError,
-    open_record,
+    ClusterJournal,
+    JournalError,
+    open_journal,
 )
-from ansible_collections.muster.training.plugins.plugin_utils._clouds.membership import PlanRefused
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.membership import PlanRefusedError
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.options import (
+    refuse_active_runs,
+    resolve_beside_inventory,
+    validate_cluster_name,
+)
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.api_key import find_api_key
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.client import Client
-from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.create import ClusterError, Work
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.create import (
+    PaperspaceClusterError,
+    PaperspaceContext,
+)
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.errors import (
     DEFAULT_URL,
     PaperspaceError,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.image import (
-    Imaged,
-    make_image,
-    remove_image,
+    TemplateResult,
+    ensure_template,
+    remove_template,
 )
-from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.teardown import Agree
-from ansible_collections.muster.training.plugins.plugin_utils._command_line.command_hints import as_typed
-from ansible_collections.muster.training.plugins.plugin_utils._text.printable import one_line
-from ansible_collections.muster.training.plugins.plugin_utils._user_error import Refusal
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.teardown import Confirm
+from ansible_collections.muster.training.plugins.plugin_utils._command_line.command_hints import adapt_commands
+from ansible_collections.muster.training.plugins.plugin_utils._text.printable import single_line
+from ansible_collections.muster.training.plugins.plugin_utils._user_error import UserError
 
 ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "cluster": {"type": "str", "required": True},
@@ -59,24 +62,28 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
 }
 
 
-def checked_name(name: str) -> str:
-    """The name of a template. Raises PlanRefused if it is invalid."""
+def validate_template_name(name: str) -> str:
+    """Return the name of a template. Raise PlanRefusedError if it is invalid."""
     if not name:
-        raise PlanRefused("the template has no name. Choose one: -e template=bert-with-data")
-    if name != one_line(name, 80) or not name.isascii():
-        raise PlanRefused(f"the template's name is {ascii(name)[:60]}. Needed: up to 80 plain characters")
+        raise PlanRefusedError("no template name is set. Set one: -e template=bert-with-data")
+    if name != single_line(name, 80) or not name.isascii():
+        raise PlanRefusedError(f"invalid template name {ascii(name)[:60]}. Use up to 80 printable ASCII characters")
     return name
 
 
-def carry_out(work: Work, args: dict[str, Any], agree: Agree, check: bool) -> Imaged:
-    """Make or remove the template. Raises PlanRefused, ClusterError, RecordError, PaperspaceError."""
+def apply_state(context: PaperspaceContext, args: dict[str, Any], confirm: Confirm, check: bool) -> TemplateResult:
+    """Create or remove the template.
+
+    Raises:
+        PlanRefusedError, PaperspaceClusterError, JournalError, PaperspaceError
+    """
     if args["state"] == "absent":
-        return remove_image(work, args["name"], check)
-    return make_image(work, args["node"] or f"{args['cluster']}-0", args["name"], args["start"], check, agree)
+        return remove_template(context, args["name"], check)
+    return ensure_template(context, args["node"] or f"{args['cluster']}-0", args["name"], args["start"], check, confirm)
 
 
 class ActionModule(ActionBase):
-    """Runs where ansible-playbook runs; no node takes part."""
+    """Runs on the controller only."""
 
     _supports_check_mode = True
     _requires_connection = False
@@ -88,21 +95,21 @@ class ActionModule(ActionBase):
         _result, args = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
         check, display = self._task.check_mode, Display()
         sources = task_vars.get("ansible_inventory_sources") or []
-        directory = beside_inventory(args["directory"] or ".muster/clusters", sources)
-        runs = beside_inventory(args["runs_directory"] or "runs", sources)
+        directory = resolve_beside_inventory(args["directory"] or ".muster/clusters", sources)
+        runs = resolve_beside_inventory(args["runs_directory"] or "runs", sources)
 
-        def agree(machines: Sequence[Machine]) -> None:
+        def confirm(machines: Sequence[Machine]) -> None:
             if not args["force"]:
-                refuse_runs(args["cluster"], runs, machines)
+                refuse_active_runs(args["cluster"], runs, machines)
 
-        def work(client: Client, record: ClusterRecord) -> Work:
-            return Work(
-                args["cluster"], client, record, args["network_id"], lambda line: display.display(as_typed(line))
+        def create_context(client: Client, journal: ClusterJournal) -> PaperspaceContext:
+            return PaperspaceContext(
+                args["cluster"], client, journal, args["network_id"], lambda line: display.display(adapt_commands(line))
             )
 
         try:
-            cluster = checked_cluster(args["cluster"])
-            checked_name(args["name"])
+            cluster = validate_cluster_name(args["cluster"])
+            validate_template_name(args["name"])
             client = Client(
                 find_api_key(args["api_key"], os.environ, os.path.expanduser("~")),
                 args["api_url"] or os.environ.get("PAPERSPACE_API_URL") or DEFAULT_URL,
@@ -110,8 +117,8 @@ class ActionModule(ActionBase):
                 retries=args["retries"],
                 notify=display.warning,
             )
-            with open_record(directory, cluster, "paperspace", check) as record:
-                done = carry_out(work(client, record), args, agree, check)
-        except (PlanRefused, ClusterError, RecordError, PaperspaceError) as error:
-            raise Refusal(as_typed(str(error))) from None
-        return {"changed": done.changed, "template": done.template_id, "msg": done.words}
+            with open_journal(directory, cluster, "paperspace", check) as journal:
+                template = apply_state(create_context(client, journal), args, confirm, check)
+        except (PlanRefusedError, PaperspaceClusterError, JournalError, PaperspaceError) as error:
+            raise UserError(adapt_commands(str(error))) from None
+        return {"changed": template.changed, "template": template.template_id, "msg": template.message}

@@ -11,7 +11,7 @@ from typing import Any
 
 from ansible.plugins.action import ActionBase
 
-from ansible_collections.muster.training.plugins.plugin_utils._user_error import Refusal
+from ansible_collections.muster.training.plugins.plugin_utils._user_error import UserError
 
 ARGUMENT_SPEC = {
     "directory": {"type": "path", "required": True},
@@ -28,7 +28,7 @@ ARGUMENT_SPEC = {
 }
 
 
-def write_new(path: str, content: str, executable: bool) -> None:
+def write_new_file(path: str, content: str, executable: bool) -> None:
     """Write a new file. Raises OSError, FileExistsError if it exists."""
     os.makedirs(os.path.dirname(path), exist_ok=True)
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -49,18 +49,18 @@ class ActionModule(ActionBase):
         _result, args = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
         written: list[str] = []
         diff: list[dict[str, str]] = []
-        for one in args["files"]:
-            path = os.path.join(args["directory"], one["path"])
+        for file in args["files"]:
+            path = os.path.join(args["directory"], file["path"])
             if os.path.lexists(path):
                 continue
             if not self._task.check_mode:
                 try:
-                    write_new(path, one["content"], one["executable"])
+                    write_new_file(path, file["content"], file["executable"])
                 except OSError as error:
-                    raise Refusal(
+                    raise UserError(
                         f"{path} cannot be written: {error.strerror}. Choose another directory, or fix this one",
                         result={"changed": bool(written), "written": written},
                     ) from error
-            written.append(one["path"])
-            diff.append({"before": "", "after": one["content"], "before_header": path, "after_header": path})
+            written.append(file["path"])
+            diff.append({"before": "", "after": file["content"], "before_header": path, "after_header": path})
         return {"changed": bool(written), "written": written, "diff": diff}

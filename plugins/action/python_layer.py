@@ -12,7 +12,7 @@ from ansible.plugins.action import ActionBase
 
 from ansible_collections.muster.training.plugins.plugin_utils._node_call.detached import NOT_IN_CHECK_MODE, run_code
 
-WHAT = {
+DESCRIPTIONS = {
     "read_lock": "reading the previous choice",
     "solve": "choosing and getting packages",
     "compare": "comparing the node with the choice",
@@ -20,10 +20,10 @@ WHAT = {
     "serve": "serving files to the other nodes",
     "stop_serving": "stopping the file server",
 }
-READING = ("read_lock", "compare")
-LONG = ("solve", "install")  # steps that are followed if an interrupted play has left them running
+READ_ONLY_STEPS = ("read_lock", "compare")
+RESUMABLE_STEPS = ("solve", "install")  # steps that are followed if an interrupted play has left them running
 ARGUMENT_SPEC: dict[str, Any] = {
-    "step": {"type": "str", "choices": list(WHAT), "required": True},
+    "step": {"type": "str", "choices": list(DESCRIPTIONS), "required": True},
     "directory": {"type": "path", "required": True},
     "layer": {"type": "str", "required": True},
     "order": {"type": "int", "default": 0},
@@ -56,11 +56,11 @@ ARGUMENT_SPEC: dict[str, Any] = {
 }
 
 
-def difference(answer: dict[str, Any]) -> dict[str, str]:
+def package_diff(result: dict[str, Any]) -> dict[str, str]:
     """The changes of an installation, one package per line."""
     return {
-        "before": "".join(f"{name}\n" for name in answer.get("removed", [])),
-        "after": "".join(f"{name}\n" for name in answer.get("installed", [])),
+        "before": "".join(f"{name}\n" for name in result.get("removed", [])),
+        "after": "".join(f"{name}\n" for name in result.get("installed", [])),
     }
 
 
@@ -76,8 +76,10 @@ class ActionModule(ActionBase):
         super().run(tmp, task_vars)
         _result, args = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
         step = args["step"]
-        if self._task.check_mode and step not in READING:
+        if self._task.check_mode and step not in READ_ONLY_STEPS:
             return NOT_IN_CHECK_MODE
-        what = f"{args['layer']}: {WHAT[step]}"
-        answer = run_code(self, task_vars, what, "python3", "_python_env.steps", args, follow=step in LONG)
-        return {**answer, "diff": difference(answer)} if "installed" in answer else answer
+        description = f"{args['layer']}: {DESCRIPTIONS[step]}"
+        result = run_code(
+            self, task_vars, description, "python3", "_python_env.steps", args, follow=step in RESUMABLE_STEPS
+        )
+        return {**result, "diff": package_diff(result)} if "installed" in result else result

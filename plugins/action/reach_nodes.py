@@ -14,12 +14,12 @@ from ansible.utils.display import Display
 
 from ansible_collections.muster.training.plugins.plugin_utils._checks.findings import Finding, render_findings
 from ansible_collections.muster.training.plugins.plugin_utils._checks.ssh_errors import connection_findings
-from ansible_collections.muster.training.plugins.plugin_utils._cluster.training_group import members_of
+from ansible_collections.muster.training.plugins.plugin_utils._cluster.training_group import group_members
 from ansible_collections.muster.training.plugins.plugin_utils._command_line.unused_options import (
-    refuse_what_has_no_effect,
+    reject_unused_options,
 )
-from ansible_collections.muster.training.plugins.plugin_utils._node_call.ssh_reachability import unreached_nodes
-from ansible_collections.muster.training.plugins.plugin_utils._user_error import Refusal
+from ansible_collections.muster.training.plugins.plugin_utils._node_call.ssh_reachability import unreachable_nodes
+from ansible_collections.muster.training.plugins.plugin_utils._user_error import UserError
 
 ARGUMENT_SPEC = {
     "nodes": {"type": "list", "elements": "str"},
@@ -27,32 +27,32 @@ ARGUMENT_SPEC = {
     "need": {"type": "str", "choices": ["one", "all"], "default": "one"},
     "root": {"type": "bool", "default": False},
 }
-ONE_OF = {"mutually_exclusive": [("nodes", "group")], "required_one_of": [("nodes", "group")]}
-USUAL_FORKS = 5  # Ansible's default
-MOST_NAMES = 8
+CONSTRAINTS = {"mutually_exclusive": [("nodes", "group")], "required_one_of": [("nodes", "group")]}
+DEFAULT_FORKS = 5  # Ansible's default
+MAX_NAMES = 8
 
 
-def few_names(finding: Finding) -> Finding:
+def shorten_names(finding: Finding) -> Finding:
     """The finding with the names of the first nodes and the number of the others."""
-    if len(finding.nodes) <= MOST_NAMES:
+    if len(finding.nodes) <= MAX_NAMES:
         return finding
-    return replace(finding, nodes=(*finding.nodes[:MOST_NAMES], f"and {len(finding.nodes) - MOST_NAMES} more"))
+    return replace(finding, nodes=(*finding.nodes[:MAX_NAMES], f"and {len(finding.nodes) - MAX_NAMES} more"))
 
 
 def verdict(unreached: list[str], nodes: list[str], root: bool) -> str:
     """What unreached nodes mean for the play."""
-    what = "cannot be used" if root else "cannot be reached"
+    state = "cannot be used" if root else "cannot be reached"
     if len(unreached) == len(nodes):
-        return f"{unreached[0]} {what}" if len(nodes) == 1 else f"all {len(nodes)} nodes {what}"
-    return f"{len(unreached)} of {len(nodes)} nodes {what}. Needed: all of them"
+        return f"{unreached[0]} {state}" if len(nodes) == 1 else f"all {len(nodes)} nodes {state}"
+    return f"{len(unreached)} of {len(nodes)} nodes {state}. Needed: all of them"
 
 
-def remedy(unreached: list[str], nodes: list[str]) -> str:
+def exclusion_hint(unreached: list[str], nodes: list[str]) -> str:
     """How to go on without some of the nodes; "" if that would leave none."""
     if len(unreached) == len(nodes):
         return ""
-    left_out = ":".join(f"!{name}" for name in unreached[:MOST_NAMES])
-    return f"Fix that, or leave nodes out: --limit 'all:{left_out}'"
+    exclusions = ":".join(f"!{name}" for name in unreached[:MAX_NAMES])
+    return f"Fix that, or leave nodes out: --limit 'all:{exclusions}'"
 
 
 class ActionModule(ActionBase):
@@ -65,21 +65,21 @@ class ActionModule(ActionBase):
         """Fail if too few nodes can be reached."""
         task_vars = task_vars or {}
         super().run(tmp, task_vars)
-        _result, args = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC, **ONE_OF)
-        refuse_what_has_no_effect(task_vars)
-        nodes = args["nodes"] if args["group"] is None else members_of(args["group"], task_vars["groups"])
-        unreached = unreached_nodes(
+        _result, args = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC, **CONSTRAINTS)
+        reject_unused_options(task_vars)
+        nodes = args["nodes"] if args["group"] is None else group_members(args["group"], task_vars["groups"])
+        unreached = unreachable_nodes(
             self,
             nodes,
             task_vars["hostvars"],
             become=args["root"],
-            all_needed=args["need"] == "all",
-            at_once=int(task_vars.get("ansible_forks") or USUAL_FORKS),
+            all_required=args["need"] == "all",
+            parallel_logins=int(task_vars.get("ansible_forks") or DEFAULT_FORKS),
         )
         if not unreached:
             return {"changed": False}
-        Display().display(render_findings(few_names(one) for one in connection_findings(unreached)))
+        Display().display(render_findings(shorten_names(finding) for finding in connection_findings(unreached)))
         # on its own line: YAML output would double each quote, so it could not be pasted
-        if go_on := remedy(list(unreached), nodes):
-            Display().display(go_on)
-        raise Refusal(verdict(list(unreached), nodes, args["root"]))
+        if hint := exclusion_hint(list(unreached), nodes):
+            Display().display(hint)
+        raise UserError(verdict(list(unreached), nodes, args["root"]))

@@ -13,20 +13,23 @@ from typing import Any
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
-from ansible_collections.muster.training.plugins.action.run_record import records_directory
-from ansible_collections.muster.training.plugins.plugin_utils._experiments.rehearse.documents import ALL, Job
-from ansible_collections.muster.training.plugins.plugin_utils._experiments.rehearse.forecast import named, render
+from ansible_collections.muster.training.plugins.plugin_utils._experiments.rehearse.documents import (
+    ALL_NODES,
+    RehearsalJob,
+)
+from ansible_collections.muster.training.plugins.plugin_utils._experiments.rehearse.forecast import find_launch, render
 from ansible_collections.muster.training.plugins.plugin_utils._experiments.rehearse.rehearsal import (
     STEPS,
     RehearsalError,
-    Rehearsing,
-    close,
+    RehearsalRunner,
+    conclude,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._experiments.sequence.fingerprint import common_settings
 from ansible_collections.muster.training.plugins.plugin_utils._experiments.sequence.preconditions import sequence
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job import SAFE_RUN_ID, parse_nnodes
-from ansible_collections.muster.training.plugins.plugin_utils._plan.job_arguments import job_arguments
-from ansible_collections.muster.training.plugins.plugin_utils._user_error import Refusal
+from ansible_collections.muster.training.plugins.plugin_utils._plan.job_arguments import parse_arguments
+from ansible_collections.muster.training.plugins.plugin_utils._record.record_paths import records_directory
+from ansible_collections.muster.training.plugins.plugin_utils._user_error import UserError
 
 ARGUMENT_SPEC = {
     "state": {"type": "str", "choices": ["played", "judged"], "required": True},
@@ -48,13 +51,13 @@ ARGUMENT_SPEC = {
 }
 
 
-def first_number(text: str) -> int | None:
+def parse_leading_number(text: str) -> int | None:
     """The number at the start of a text, such as the last line of du or df; None if there is none."""
-    words = (text.strip().splitlines() or [""])[-1].split()
-    return int(words[0]) if words and words[0].isascii() and words[0].isdigit() else None
+    tokens = (text.strip().splitlines() or [""])[-1].split()
+    return int(tokens[0]) if tokens and tokens[0].isascii() and tokens[0].isdigit() else None
 
 
-def wanted_nodes(nnodes: str, nodes: Sequence[str], machines: int) -> int:
+def count_nodes(nnodes: str, nodes: Sequence[str], machines: int) -> int:
     """How many nodes a launch uses: the given number, else the named nodes, else all. Raises ValueError."""
     return parse_nnodes(nnodes)[1] if nnodes else len(nodes) or machines
 
@@ -77,56 +80,60 @@ class ActionModule(ActionBase):
         directory = runs / args["run_id"]
         try:
             if args["state"] == "played":
-                return self.played(directory, runs, job, common_settings(task_vars, args["group"]))
-            known = close(directory, first_number(args["checkpoint_bytes"]), first_number(args["free_bytes"]))
-        except RehearsalError as problem:
-            raise Refusal(str(problem), result={"changed": True}) from problem
-        Display().display(render(known, args["run_id"]))
-        if not known["go"]:
-            raise Refusal("not yet: fix the problems above first", result={"changed": True})
-        return {"changed": True, "rehearsal": known}
+                return self.launch_all(directory, runs, job, common_settings(task_vars, args["group"]))
+            rehearsal = conclude(
+                directory, parse_leading_number(args["checkpoint_bytes"]), parse_leading_number(args["free_bytes"])
+            )
+        except RehearsalError as error:
+            raise UserError(str(error), result={"changed": True}) from error
+        Display().display(render(rehearsal, args["run_id"]))
+        if not rehearsal["go"]:
+            raise UserError("not yet: fix the problems above first", result={"changed": True})
+        return {"changed": True, "rehearsal": rehearsal}
 
-    def played(self, directory: Path, runs: Path, job: Job, common: str) -> dict[str, Any]:
+    def launch_all(self, directory: Path, runs: Path, job: RehearsalJob, common: str) -> dict[str, Any]:
         """The launches, and the checkpoint's directory."""
-        with sequence(directory) as launches:
-            say = Display().display
-            known = Rehearsing(directory, runs, launches, lambda text: say(f"[rehearsal] {text}"), common).play(job)
-        whole = named(known["starts"], ALL)
-        told = whole is not None and whole["checkpoint"]
+        with sequence(directory) as runner:
+            display = Display().display
+            rehearsal = RehearsalRunner(
+                directory, runs, runner, lambda text: display(f"[rehearsal] {text}"), common
+            ).run(job)
+        full_launch = find_launch(rehearsal["starts"], ALL_NODES)
+        has_checkpoint = full_launch is not None and full_launch["checkpoint"]
         return {
             "changed": True,
-            "checkpoint": whole["checkpoint"] if whole is not None else "",
-            "node": whole["node"] if whole is not None and told else "",
+            "checkpoint": full_launch["checkpoint"] if full_launch is not None else "",
+            "node": full_launch["node"] if full_launch is not None and has_checkpoint else "",
         }
 
-    def job(self, args: dict[str, Any], machines: int) -> Job:
+    def job(self, args: dict[str, Any], machines: int) -> RehearsalJob:
         """The job to rehearse. Raises Refusal if that is impossible."""
-        wrong, words = "", dict[str, list[str]]()
+        error_message, arguments = "", dict[str, list[str]]()
         try:
-            nnodes = wanted_nodes(args["nnodes"], args["nodes"], machines)
-        except ValueError as problem:
-            raise Refusal(str(problem), result={"changed": False}) from problem
+            nnodes = count_nodes(args["nnodes"], args["nodes"], machines)
+        except ValueError as error:
+            raise UserError(str(error), result={"changed": False}) from error
         for name in ("args", "resume_args"):
             try:
-                words[name] = job_arguments(args[name], self._loader)
-            except ValueError as problem:
-                raise Refusal(f"rehearse_{name}: {problem}", result={"changed": False}) from problem
-        if args["state"] == "played" and not any(STEPS in word for word in words["args"]):
-            wrong = (
+                arguments[name] = parse_arguments(args[name], self._loader)
+            except ValueError as error:
+                raise UserError(f"rehearse_{name}: {error}", result={"changed": False}) from error
+        if args["state"] == "played" and not any(STEPS in argument for argument in arguments["args"]):
+            error_message = (
                 f"rehearse_args has no {STEPS}: put it where the script takes its step limit, such as "
                 f'-e \'{{"rehearse_args": ["--max_steps", "{STEPS}"]}}\''
             )
-        least = {"steps": 1, "total_steps": 0, "checkpoint_steps": 0, "checkpoints_kept": 1}
-        for name, value in least.items():
-            if args[name] < value:
-                wrong = f"rehearse_{name} is {args[name]}, but must be {value} or more"
+        minimums = {"steps": 1, "total_steps": 0, "checkpoint_steps": 0, "checkpoints_kept": 1}
+        for name, minimum in minimums.items():
+            if args[name] < minimum:
+                error_message = f"rehearse_{name} is {args[name]}, but must be {minimum} or more"
         if not SAFE_RUN_ID.match(args["run_id"]) or len(args["run_id"]) > 40:
-            wrong = "run_id is not a safe name: use letters, digits, '.', '_' and '-', 40 at most"
-        if wrong:
-            raise Refusal(wrong, result={"changed": False})
-        return Job(
-            args=words["args"],
-            resume_args=words["resume_args"],
+            error_message = "run_id is not a safe name: use letters, digits, '.', '_' and '-', 40 at most"
+        if error_message:
+            raise UserError(error_message, result={"changed": False})
+        return RehearsalJob(
+            args=arguments["args"],
+            resume_args=arguments["resume_args"],
             steps=args["steps"],
             nnodes=nnodes,
             patience=args["timeout"],

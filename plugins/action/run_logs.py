@@ -18,9 +18,9 @@ from ansible.errors import AnsibleActionFail, AnsibleError
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
-from ansible_collections.muster.training.plugins.plugin_utils._command_line.command_hints import as_typed
+from ansible_collections.muster.training.plugins.plugin_utils._command_line.command_hints import adapt_commands
 from ansible_collections.muster.training.plugins.plugin_utils._node_call.call import call_node
-from ansible_collections.muster.training.plugins.plugin_utils._record.free_space import require_room
+from ansible_collections.muster.training.plugins.plugin_utils._record.free_space import require_free_space
 from ansible_collections.muster.training.plugins.plugin_utils._text.printable import printable
 
 ARGUMENT_SPEC = {
@@ -31,11 +31,11 @@ ARGUMENT_SPEC = {
     "runs_directory": {"type": "str", "default": "~/.muster/runs"},
     "user": {"type": "str", "default": ""},
 }
-MOST_MEASURED = 512 << 20  # bytes; a node packs less than half of this
-MOST_FILES = 100_000  # in one archive; a node with 16 ranks restarted 100 times has a few thousand
+MAX_MEASURED = 512 << 20  # bytes; a node packs less than half of this
+MAX_FILES = 100_000  # in one archive; a node with 16 ranks restarted 100 times has a few thousand
 
 
-def unpack(archive: IO[bytes], target: Path, most: int | None = None) -> None:
+def unpack(archive: IO[bytes], target: Path, limit: int | None = None) -> None:
     """Unpack a node's archive: files and directories below the target, private to their owner.
 
     An archive of a few megabytes may hold any number of files of any size, so the free disk space is checked before
@@ -49,14 +49,14 @@ def unpack(archive: IO[bytes], target: Path, most: int | None = None) -> None:
         size = 0
         for number, member in enumerate(tar, 1):
             size += member.size
-            if most is not None and size > most:
+            if limit is not None and size > limit:
                 raise AnsibleActionFail(
-                    f"the node's archive has more than {most >> 20} MiB, more than a run ever measures: nothing more "
+                    f"the node's archive has more than {limit >> 20} MiB, more than a run ever measures: nothing more "
                     f"was unpacked into {target}; check who else can write to the run's directory on this node"
                 )
-            if number > MOST_FILES:
+            if number > MAX_FILES:
                 raise AnsibleActionFail(
-                    f"the node's archive has more than {MOST_FILES} files: nothing more was unpacked into {target}; "
+                    f"the node's archive has more than {MAX_FILES} files: nothing more was unpacked into {target}; "
                     "check what the job writes to its run's directory on this node"
                 )
             name = PurePosixPath(member.name)
@@ -70,7 +70,7 @@ def unpack(archive: IO[bytes], target: Path, most: int | None = None) -> None:
                 path.mkdir(mode=0o700, parents=True, exist_ok=True)
             elif member.isreg():
                 path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-                require_room(path.parent, member.size, f"the logs up to {name}")
+                require_free_space(path.parent, member.size, f"the logs up to {name}")
                 descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
                 content = tar.extractfile(member)
                 with os.fdopen(descriptor, "wb") as stream:
@@ -78,16 +78,16 @@ def unpack(archive: IO[bytes], target: Path, most: int | None = None) -> None:
                         shutil.copyfileobj(content, stream)
 
 
-def left_out_in_words(node: str, run_id: str, left_out: Any) -> str:
+def describe_left_out(node: str, run_id: str, left_out: Any) -> str:
     """Which files of a run a node has left out, "" if none."""
-    files = [one for one in left_out["files"] if one["kept"] == 0]
+    files = [file for file in left_out["files"] if file["kept"] == 0]
     if not files:
         return ""
-    size = sum(one["size"] for one in files)
-    more = left_out["count"] - len(left_out["files"]) + len(files) - 1
-    others = "" if more == 0 else " and 1 other" if more == 1 else f" and {more} others"
-    return as_typed(
-        f"{node} kept measurements of run {run_id}, {size / 1e6:.0f} MB: {printable(files[0]['file'])[:200]}{others} "
+    size = sum(file["size"] for file in files)
+    other_count = left_out["count"] - len(left_out["files"]) + len(files) - 1
+    suffix = "" if other_count == 0 else " and 1 other" if other_count == 1 else f" and {other_count} others"
+    return adapt_commands(
+        f"{node} kept measurements of run {run_id}, {size / 1e6:.0f} MB: {printable(files[0]['file'])[:200]}{suffix} "
         f"(a node's {left_out['limit'] >> 20} MiB are fetched, smallest files first). To fetch all of them: "
         f"ansible-playbook fetch.yml -e run_id={run_id}"
     )
@@ -108,13 +108,13 @@ class ActionModule(ActionBase):
             return {"changed": True, "directory": args["directory"]}
         try:
             return self.fetch(args, task_vars)
-        except (AnsibleError, OSError) as problem:
+        except (AnsibleError, OSError) as error:
             if args["required"]:
                 raise
             node = task_vars["inventory_hostname"]
-            what = f"the measurements of run {args['run_id']} on {node} are not in its record: {problem}"
+            what = f"the measurements of run {args['run_id']} on {node} are not in its record: {error}"
             Display().warning(
-                as_typed(f"{what}; to try again: ansible-playbook logs.yml -e run_id={args['run_id']} -e fetch=true")
+                adapt_commands(f"{what}; to try again: ansible-playbook logs.yml -e run_id={args['run_id']} -e fetch=true")
             )
             return {"changed": False, "directory": None, "msg": what}
 
@@ -130,24 +130,24 @@ class ActionModule(ActionBase):
             return {"changed": False, "directory": None, "msg": what}
         target = Path(args["directory"])
         target.mkdir(parents=True, exist_ok=True)
-        require_room(Path(tempfile.gettempdir()), packed["size"], f"the packed logs of {request['node']}")
+        require_free_space(Path(tempfile.gettempdir()), packed["size"], f"the packed logs of {request['node']}")
         with tempfile.TemporaryFile() as archive:
-            piece = packed
-            archive.write(base64.b64decode(piece["data"]))
-            while not piece["last"] and archive.tell() <= packed["size"]:
-                piece = call_node(
+            chunk = packed
+            archive.write(base64.b64decode(chunk["data"]))
+            while not chunk["last"] and archive.tell() <= packed["size"]:
+                chunk = call_node(
                     self, "_run.dispatch", {**request, "operation": "piece", "offset": archive.tell()}, task_vars
                 )
-                archive.write(base64.b64decode(piece["data"]))
+                archive.write(base64.b64decode(chunk["data"]))
             archive.seek(0)
             try:
-                unpack(archive, target, MOST_MEASURED if args["what"] == "measured" else None)
-            except (tarfile.TarError, EOFError, zlib.error) as problem:
+                unpack(archive, target, MAX_MEASURED if args["what"] == "measured" else None)
+            except (tarfile.TarError, EOFError, zlib.error) as error:
                 raise AnsibleActionFail(
-                    f"what {request['node']} sent is not a complete archive of logs ({problem}): try again, or check "
+                    f"what {request['node']} sent is not a complete archive of logs ({error}): try again, or check "
                     "who else can write to the run's directory on this node"
-                ) from problem
-        told = left_out_in_words(request["node"], args["run_id"], packed["left_out"])
-        if told:
-            Display().warning(told)
+                ) from error
+        warning = describe_left_out(request["node"], args["run_id"], packed["left_out"])
+        if warning:
+            Display().warning(warning)
         return {"changed": True, "directory": str(target)}

@@ -19,18 +19,18 @@ from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
-from ansible_collections.muster.training.plugins.module_utils._run.outputs import PIECE
-from ansible_collections.muster.training.plugins.plugin_utils._failures.verdict import duration
+from ansible_collections.muster.training.plugins.module_utils._run.outputs import PIECE_BYTES
 from ansible_collections.muster.training.plugins.plugin_utils._node_call.call import call_node
-from ansible_collections.muster.training.plugins.plugin_utils._record.free_space import require_room
+from ansible_collections.muster.training.plugins.plugin_utils._record.free_space import require_free_space
 from ansible_collections.muster.training.plugins.plugin_utils._record.output_choice import (
     PARTIAL,
-    Output,
-    missing,
-    outputs_of,
-    partial,
-    pieces,
+    OutputFile,
+    batch_parts,
+    find_missing,
+    parse_outputs,
+    partial_path,
 )
+from ansible_collections.muster.training.plugins.plugin_utils._text.duration import format_duration
 from ansible_collections.muster.training.plugins.plugin_utils._text.printable import printable
 
 ARGUMENT_SPEC = {
@@ -47,28 +47,28 @@ ARGUMENT_SPEC = {
 OPERATIONS = {"listed": "tell", "compared": "compare", "fetched": "hand_out"}
 
 
-class Broken(Exception):
+class PartError(Exception):
     """Why a file cannot be fetched, for a person."""
 
 
-def write_part(target: Path, output: Output, offset: int, length: int, answer: Any) -> None:
+def write_part(target: Path, output: OutputFile, offset: int, length: int, reply: Any) -> None:
     """Append a part from a node to the local part of a file; give the file its name once it is complete.
 
     Raises Broken if the part is not the requested one, OSError if it cannot be written here.
     """
-    problem = answer.get("problem") if isinstance(answer, dict) else "no answer"
+    problem = reply.get("problem") if isinstance(reply, dict) else "no answer"
     try:
-        data = base64.b64decode(str(answer["data"]), validate=True) if problem is None else b""
+        data = base64.b64decode(str(reply["data"]), validate=True) if problem is None else b""
     except (KeyError, binascii.Error):
         problem = "the answer is not a file"
     if problem is None and len(data) != length:
         problem = f"{len(data)} bytes received instead of {length}"
     if problem is not None:
-        raise Broken(printable(str(problem))[:200])
+        raise PartError(printable(str(problem))[:200])
     path = target / output.name
-    part = partial(target, output)
+    part = partial_path(target, output)
     part.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    require_room(part.parent, length, "the outputs of the run", "bring fewer")
+    require_free_space(part.parent, length, "the outputs of the run", "bring fewer")
     descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     with os.fdopen(descriptor, "wb") as stream:
         stream.truncate(offset)
@@ -79,10 +79,10 @@ def write_part(target: Path, output: Output, offset: int, length: int, answer: A
         part.replace(path)
 
 
-def parts_below(target: Path) -> Iterator[Path]:
+def partial_files(target: Path) -> Iterator[Path]:
     """The partial files in a directory; links are not followed."""
-    for place, _directories, names in os.walk(target):
-        yield from (Path(place, name) for name in names if name.startswith(PARTIAL))
+    for directory, _directories, names in os.walk(target):
+        yield from (Path(directory, name) for name in names if name.startswith(PARTIAL))
 
 
 class ActionModule(ActionBase):
@@ -107,34 +107,36 @@ class ActionModule(ActionBase):
             return self.fetch(args, request, task_vars)
         try:
             return call_node(self, "_run.outputs", request, task_vars)
-        except AnsibleConnectionFailure as problem:
+        except AnsibleConnectionFailure as error:
             if not self._task.ignore_unreachable:
                 raise
-            return {"changed": False, "unreached": True, "files": [], "msg": str(problem)}
+            return {"changed": False, "unreached": True, "files": [], "msg": str(error)}
 
     def fetch(self, args: dict[str, Any], request: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
         """Fetch the missing parts of the files."""
-        files, refused = outputs_of(args["files"])
+        files, refused = parse_outputs(args["files"])
         if refused:
             raise AnsibleActionFail(f"{request['node']} has files that cannot be fetched: {', '.join(refused[:5])}")
         target = Path(args["directory"])
-        left = missing(target, files)
-        if self._task.check_mode or not left:
-            return {"changed": bool(left), "directory": str(target), "failures": {}}
+        pending = find_missing(target, files)
+        if self._task.check_mode or not pending:
+            return {"changed": bool(pending), "directory": str(target), "failures": {}}
         target.mkdir(mode=0o755, parents=True, exist_ok=True)
-        size = sum(one.output.size - one.have for one in left)
-        require_room(target, size, f"the outputs of {request['node']}", "bring fewer")
-        failures = self.bring(target, pieces(left, PIECE), size, args["progress_interval"], request, task_vars)
+        size = sum(file.output.size - file.fetched for file in pending)
+        require_free_space(target, size, f"the outputs of {request['node']}", "bring fewer")
+        failures = self.fetch_parts(
+            target, batch_parts(pending, PIECE_BYTES), size, args["progress_interval"], request, task_vars
+        )
         if not failures:
-            for part in parts_below(target):  # left from versions that no longer exist
+            for part in partial_files(target):  # left from versions that no longer exist
                 with contextlib.suppress(OSError):
                     part.unlink()
-        return {"changed": len(failures) < len(left), "directory": str(target), "failures": failures}
+        return {"changed": len(failures) < len(pending), "directory": str(target), "failures": failures}
 
-    def bring(
+    def fetch_parts(
         self,
         target: Path,
-        calls: list[list[tuple[Output, int, int]]],
+        calls: list[list[tuple[OutputFile, int, int]]],
         size: int,
         interval: float,
         request: dict[str, Any],
@@ -142,31 +144,33 @@ class ActionModule(ActionBase):
     ) -> dict[str, str]:
         """Fetch the parts, call by call, and show the progress; return the files that cannot be fetched, and why."""
         display, node = Display(), request["node"]
-        began = told = time.monotonic()
-        done, failures = 0, dict[str, str]()
+        started = last_shown = time.monotonic()
+        received, failures = 0, dict[str, str]()
         for call in calls:
-            wanted = [part for part in call if part[0].name not in failures]
-            parts = [{**output._asdict(), "offset": offset, "length": length} for output, offset, length in wanted]
-            answers = call_node(self, "_run.outputs", {**request, "parts": parts}, task_vars).get("parts")
-            given = answers if isinstance(answers, list) else []
-            for number, (output, offset, length) in enumerate(wanted):
+            requested = [part for part in call if part[0].name not in failures]
+            parts = [{**output._asdict(), "offset": offset, "length": length} for output, offset, length in requested]
+            replies = call_node(self, "_run.outputs", {**request, "parts": parts}, task_vars).get("parts")
+            valid_replies = replies if isinstance(replies, list) else []
+            for number, (output, offset, length) in enumerate(requested):
                 try:
-                    write_part(target, output, offset, length, given[number] if number < len(given) else None)
-                    done += length
-                except (Broken, OSError) as problem:
-                    failures[output.name] = str(problem)
+                    write_part(
+                        target, output, offset, length, valid_replies[number] if number < len(valid_replies) else None
+                    )
+                    received += length
+                except (PartError, OSError) as error:
+                    failures[output.name] = str(error)
                     with contextlib.suppress(OSError):
-                        partial(target, output).unlink()
+                        partial_path(target, output).unlink()
             now = time.monotonic()
-            if now - told >= interval:
-                told = now
-                rate = done / (now - began)
-                rest = f", {duration((size - done) / rate)} to go" if rate else ""
+            if now - last_shown >= interval:
+                last_shown = now
+                rate = received / (now - started)
+                remaining = f", {format_duration((size - received) / rate)} to go" if rate else ""
                 display.display(
-                    f"[muster] {node}: {done / 1e9:.1f} of {size / 1e9:.1f} GB, {rate / 1e6:.0f} MB/s{rest}"
+                    f"[muster] {node}: {received / 1e9:.1f} of {size / 1e9:.1f} GB, {rate / 1e6:.0f} MB/s{remaining}"
                 )
-        took = duration(time.monotonic() - began)
-        display.display(f"[muster] {node}: {done / 1e6:.0f} MB after {took}, in {target}")
-        for name, why in failures.items():
-            display.warning(f"{node} did not send {printable(name)[:200]}: {why}; run this again to get it")
+        duration = format_duration(time.monotonic() - started)
+        display.display(f"[muster] {node}: {received / 1e6:.0f} MB after {duration}, in {target}")
+        for name, reason in failures.items():
+            display.warning(f"{node} did not send {printable(name)[:200]}: {reason}; run this again to get it")
         return failures

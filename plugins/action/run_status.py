@@ -15,10 +15,13 @@ from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
-from ansible_collections.muster.training.plugins.module_utils._run.gpu_samples import INTERVAL
-from ansible_collections.muster.training.plugins.plugin_utils._checks.ssh_errors import trouble_of
-from ansible_collections.muster.training.plugins.plugin_utils._failures.verdict import duration, silence_in_words
-from ansible_collections.muster.training.plugins.plugin_utils._jmespath import QueryError, answer_text, ask
+from ansible_collections.muster.training.plugins.module_utils._run.timeouts import (
+    GPU_SILENCE_TIMEOUT,
+)
+from ansible_collections.muster.training.plugins.plugin_utils._checks.ssh_errors import classify_failure
+from ansible_collections.muster.training.plugins.plugin_utils._failures.verdict import format_silence
+from ansible_collections.muster.training.plugins.plugin_utils._jmespath import QueryError, format_result, run_query
+from ansible_collections.muster.training.plugins.plugin_utils._text.duration import format_duration
 from ansible_collections.muster.training.plugins.plugin_utils._text.printable import printable
 
 ARGUMENT_SPEC = {
@@ -27,10 +30,9 @@ ARGUMENT_SPEC = {
     "json_file": {"type": "path", "default": ""},
     "jmespath": {"type": "str", "default": ""},
 }
-SILENT = 4 * INTERVAL  # age in seconds of the last GPU sample from which nvidia-smi counts as silent
 
 
-def node_status(name: str, answer: Any) -> dict[str, Any]:
+def node_status(name: str, reply: Any) -> dict[str, Any]:
     """One node's row: training_run's answer, or why there is none."""
     unknown: dict[str, Any] = {
         "node": name,
@@ -41,15 +43,15 @@ def node_status(name: str, answer: Any) -> dict[str, Any]:
         "silence": None,
         "gpus": None,
     }
-    if not isinstance(answer, Mapping):
+    if not isinstance(reply, Mapping):
         return {**unknown, "state": "not read", "message": "not queried"}
-    if answer.get("skipped"):  # stop.yml has already tried
+    if reply.get("skipped"):  # stop.yml has already tried
         return {**unknown, "state": "unreachable", "message": "did not answer a moment ago"}
-    if answer.get("unreachable") or answer.get("unreached"):
-        return {**unknown, "state": "unreachable", "message": trouble_of(name, str(answer.get("msg", ""))).found}
-    if answer.get("failed"):
-        return {**unknown, "state": "not read", "message": str(answer.get("msg", ""))}
-    run = answer.get("run")
+    if reply.get("unreachable") or reply.get("unreached"):
+        return {**unknown, "state": "unreachable", "message": classify_failure(name, str(reply.get("msg", ""))).problem}
+    if reply.get("failed"):
+        return {**unknown, "state": "not read", "message": str(reply.get("msg", ""))}
+    run = reply.get("run")
     if run is None:
         return {**unknown, "state": "no run"}
     keys = (*unknown, "node_rank", "state", "run_id", "directory")
@@ -60,26 +62,26 @@ def write_json(file: str, status: Any) -> None:
     """Write a status, or an answer, for programs. Raises AnsibleActionFail if the file cannot be written."""
     try:
         Path(file).write_text(json.dumps(status, indent=1) + "\n", encoding="utf-8")
-    except OSError as problem:
+    except OSError as error:
         raise AnsibleActionFail(
-            f"cannot write {file}: {problem.strerror}; name a writable file with -e json=FILE"
-        ) from problem
+            f"cannot write {file}: {error.strerror}; name a writable file with -e json=FILE"
+        ) from error
 
 
-def gpus_in_words(gpus: Mapping[str, Any] | None) -> str:
+def format_gpus(gpus: Mapping[str, Any] | None) -> str:
     """The activity of a node's GPUs: "91-99 %, 71 of 80 GiB", the memory of the fullest one."""
     if gpus is None:
         return ""
-    if gpus["age"] > SILENT:
-        return f"no answer for {duration(gpus['age'])}"
+    if gpus["age"] > GPU_SILENCE_TIMEOUT:
+        return f"no answer for {format_duration(gpus['age'])}"
     busy = sorted({gpu["utilization_percent"] for gpu in gpus["devices"]} - {None})
-    words = [f"{busy[0]:.0f} %" if len(busy) == 1 else f"{busy[0]:.0f}-{busy[-1]:.0f} %"] if busy else []
+    parts = [f"{busy[0]:.0f} %" if len(busy) == 1 else f"{busy[0]:.0f}-{busy[-1]:.0f} %"] if busy else []
     memory = [(gpu["memory_used_mib"], gpu["memory_total_mib"]) for gpu in gpus["devices"]]
-    known = [(used, total) for used, total in memory if used is not None and total is not None]
-    if known:
-        used, total = max(known)
-        words.append(f"{used / 1024:.0f} of {total / 1024:.0f} GiB")
-    return ", ".join(words)
+    known_memory = [(used, total) for used, total in memory if used is not None and total is not None]
+    if known_memory:
+        used, total = max(known_memory)
+        parts.append(f"{used / 1024:.0f} of {total / 1024:.0f} GiB")
+    return ", ".join(parts)
 
 
 def render_status(nodes: list[dict[str, Any]], now: float) -> str:
@@ -89,10 +91,10 @@ def render_status(nodes: list[dict[str, Any]], now: float) -> str:
         ranks = node["ranks"]
         span = "" if not ranks else str(ranks[0]) if len(ranks) == 1 else f"{ranks[0]}-{ranks[-1]}"
         # a node's clock may be ahead of ours
-        since = "" if node["since"] is None else duration(max(0.0, now - node["since"]))
-        written = f"{silence_in_words(node['silence'])} {node['last_line'][:120]}".strip()
+        since = "" if node["since"] is None else format_duration(max(0.0, now - node["since"]))
+        written = f"{format_silence(node['silence'])} {node['last_line'][:120]}".strip()
         last = printable(node["message"] or written)
-        rows.append((node["node"], span, node["state"], since, gpus_in_words(node["gpus"]), last))
+        rows.append((node["node"], span, node["state"], since, format_gpus(node["gpus"]), last))
     if not any(row[4] for row in rows[1:]):
         rows = [(*row[:4], row[5]) for row in rows]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]) - 1)]
@@ -109,12 +111,12 @@ class ActionModule(ActionBase):
         """Show the status of a run and return it."""
         super().run(tmp, task_vars or {})
         _result, args = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
-        nodes = [node_status(name, answer) for name, answer in args["reads"].items()]
+        nodes = [node_status(name, reply) for name, reply in args["reads"].items()]
         nodes.sort(key=lambda node: (node.get("run_id", "~"), node.get("node_rank", 0)))
         run_ids = sorted({node["run_id"] for node in nodes if node.get("run_id")})
         status = {"run_ids": run_ids, "nodes": nodes}
         if args["jmespath"]:
-            self._answer(args["jmespath"], status, args["json_file"])
+            self._show_query_result(args["jmespath"], status, args["json_file"])
             return {"changed": False, **status}
         if run_ids:
             Display().display(f"run {', '.join(run_ids)}")
@@ -128,11 +130,11 @@ class ActionModule(ActionBase):
         return {"changed": False, **status}
 
     @staticmethod
-    def _answer(query: str, status: dict[str, Any], file: str) -> None:
+    def _show_query_result(query: str, status: dict[str, Any], file: str) -> None:
         try:
-            found = ask(query, status)
-        except QueryError as problem:
-            raise AnsibleActionFail(str(problem)) from None
-        Display().display(answer_text(found))
+            result = run_query(query, status)
+        except QueryError as error:
+            raise AnsibleActionFail(str(error)) from None
+        Display().display(format_result(result))
         if file:
-            write_json(file, found)
+            write_json(file, result)

@@ -15,12 +15,16 @@ from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
-from ansible_collections.muster.training.plugins.plugin_utils._plan.job_spec import CONTAINER, DEFAULTS
+from ansible_collections.muster.training.plugins.plugin_utils._plan.job_spec import CONTAINER_OPTIONS, DEFAULTS
 from ansible_collections.muster.training.plugins.plugin_utils._plan.read_job import read_job
-from ansible_collections.muster.training.plugins.plugin_utils._plan.shell_command import OPTIONS, login_words, script_of
+from ansible_collections.muster.training.plugins.plugin_utils._plan.shell_command import (
+    SSH_OPTIONS,
+    login_argv,
+    shell_script,
+)
 
 ARGUMENT_SPEC = {
-    **CONTAINER,
+    **CONTAINER_OPTIONS,
     "facts": {"type": "dict", "required": True},
     "address": {"type": "str", "default": ""},
     "run_id": {"type": "str", "default": ""},
@@ -41,16 +45,25 @@ class ActionModule(ActionBase):
         super().run(tmp, task_vars)
         _result, args = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
         try:
-            given = {name: value for name, value in args.items() if name in DEFAULTS}
-            job = read_job({**DEFAULTS, **given}, target_needed=False)
-        except ValueError as problem:
-            raise AnsibleActionFail(str(problem)) from problem
+            job_options = {name: value for name, value in args.items() if name in DEFAULTS}
+            job = read_job({**DEFAULTS, **job_options}, target_needed=False)
+        except ValueError as error:
+            raise AnsibleActionFail(str(error)) from error
         facts = {**args["facts"], "address": args["address"]}
         name = task_vars["inventory_hostname"]
-        wanted = ("ansible_host", "ansible_connection", "ansible_ssh_common_args", *(name for _option, name in OPTIONS))
-        variables = {one: self._templar.template(task_vars[one]) for one in wanted if one in task_vars}
-        words = login_words(variables, name, args["user"], script_of(job, facts, args["run_id"]))
-        Display().display(f"{name}: {shlex.join(words)}")
+        variable_names = (
+            "ansible_host",
+            "ansible_connection",
+            "ansible_ssh_common_args",
+            *(name for _option, name in SSH_OPTIONS),
+        )
+        variables = {
+            variable: self._templar.template(task_vars[variable])
+            for variable in variable_names
+            if variable in task_vars
+        }
+        argv = login_argv(variables, name, args["user"], shell_script(job, facts, args["run_id"]))
+        Display().display(f"{name}: {shlex.join(argv)}")
         if args["json_file"]:
-            Path(args["json_file"]).write_text(json.dumps(words), encoding="utf-8")
-        return {"changed": False, "words": words}
+            Path(args["json_file"]).write_text(json.dumps(argv), encoding="utf-8")
+        return {"changed": False, "words": argv}

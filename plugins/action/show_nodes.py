@@ -14,14 +14,17 @@ from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
 from ansible_collections.muster.training.plugins.plugin_utils._checks.findings import render_table
-from ansible_collections.muster.training.plugins.plugin_utils._checks.ssh_errors import connection_findings, trouble_of
-from ansible_collections.muster.training.plugins.plugin_utils._inventory_sources import refuse_unread_sources
-from ansible_collections.muster.training.plugins.plugin_utils._text.printable import one_line
+from ansible_collections.muster.training.plugins.plugin_utils._checks.ssh_errors import (
+    classify_failure,
+    connection_findings,
+)
+from ansible_collections.muster.training.plugins.plugin_utils._inventory_sources import reject_unread_sources
+from ansible_collections.muster.training.plugins.plugin_utils._text.printable import single_line
 
 ARGUMENT_SPEC = {
     "facts": {"type": "dict", "required": True},
 }
-SMI_WORDS = {
+SMI_MESSAGES = {
     "hangs": "nvidia-smi does not answer",
     "mismatch": "driver and library versions differ",
     "no-driver": "no driver is loaded",
@@ -29,59 +32,60 @@ SMI_WORDS = {
     "gpu-lost": "a GPU is lost",
     "failed": "nvidia-smi fails",
 }
-WIDEST = 90  # characters of the last column
+MAX_COLUMN_WIDTH = 90  # characters of the last column
 
 
-def gpu_words(gpus: Mapping[str, Any]) -> str:
+def describe_gpus(gpus: Mapping[str, Any]) -> str:
     """The GPUs of a node: number, model and memory, who uses them, or what is wrong."""
     models = Counter(
         device["name"] + (f" {round(device['memory_mib'] / 1024)} GiB" if device["memory_mib"] else "")
         for device in gpus["devices"]
     )
-    words = [f"{number} x {model}" for model, number in models.items()]
-    if not words and gpus["count"]:
-        words = [f"{gpus['count']} (without nvidia-smi)"]
-    trouble = SMI_WORDS.get(gpus["smi"]["state"])
-    if trouble is None and gpus["pci"] > gpus["count"]:
-        trouble = SMI_WORDS["no-driver"]
-    faults = [f"GPU {device['index']}: {device['fault']}" for device in gpus["devices"] if device["fault"]]
-    busy = sorted({process["user"] or "somebody" for process in gpus["processes"]})
-    words += [f"! {text}" for text in [trouble, *faults] if text]
-    words += [f"in use by {', '.join(busy)}"] if busy else []
-    return "; ".join(words) or "none"
+    parts = [f"{number} x {model}" for model, number in models.items()]
+    if not parts and gpus["count"]:
+        parts = [f"{gpus['count']} (without nvidia-smi)"]
+    smi_problem = SMI_MESSAGES.get(gpus["smi"]["state"])
+    if smi_problem is None and gpus["pci"] > gpus["count"]:
+        smi_problem = SMI_MESSAGES["no-driver"]
+    gpu_errors = [f"GPU {device['index']}: {device['fault']}" for device in gpus["devices"] if device["fault"]]
+    users = sorted({process["user"] or "somebody" for process in gpus["processes"]})
+    parts += [f"! {text}" for text in [smi_problem, *gpu_errors] if text]
+    parts += [f"in use by {', '.join(users)}"] if users else []
+    return "; ".join(parts) or "none"
 
 
-def is_unreached(answer: Any) -> bool:
+def is_unreached(reply: Any) -> bool:
     """Whether a machine was queried, and did not report its GPUs."""
-    return isinstance(answer, Mapping) and answer.get("facts") is None and bool(answer.get("msg"))
+    return isinstance(reply, Mapping) and reply.get("facts") is None and bool(reply.get("msg"))
 
 
-def row(name: str, address: str, answer: Any) -> dict[str, Any]:
+def build_row(name: str, address: str, reply: Any) -> dict[str, Any]:
     """The row of one machine."""
-    found: dict[str, Any] = {"node": name, "address": address, "reached": False, "gpu_count": 0}
-    found.update(dict.fromkeys(("driver", "gpus", "message"), ""))
-    if not isinstance(answer, Mapping) or answer.get("facts") is None:
-        message = answer.get("msg") if isinstance(answer, Mapping) else None
-        return {**found, "message": trouble_of(name, str(message or "not queried")).found}
-    gpus = answer["facts"]["gpus"]
+    row: dict[str, Any] = {"node": name, "address": address, "reached": False, "gpu_count": 0}
+    row.update(dict.fromkeys(("driver", "gpus", "message"), ""))
+    if not isinstance(reply, Mapping) or reply.get("facts") is None:
+        message = reply.get("msg") if isinstance(reply, Mapping) else None
+        return {**row, "message": classify_failure(name, str(message or "not queried")).problem}
+    gpus = reply["facts"]["gpus"]
     driver = gpus["driver"]["loaded"] or next((device["driver"] for device in gpus["devices"]), "")
-    return {**found, "reached": True, "gpu_count": gpus["count"], "driver": driver, "gpus": gpu_words(gpus)}
+    return {**row, "reached": True, "gpu_count": gpus["count"], "driver": driver, "gpus": describe_gpus(gpus)}
 
 
 def render(rows: list[dict[str, Any]]) -> str:
     """The table and its totals."""
     lines = [("NODE", "ADDRESS", "ANSWERS", "DRIVER", "GPUS")]
-    for one in rows:
-        answers = "yes" if one["reached"] else "NO"
-        last = one_line(one["gpus"] or one["message"], WIDEST)
-        lines.append((one["node"], one["address"], answers, one["driver"] or "-", last))
+    for row in rows:
+        reachable = "yes" if row["reached"] else "NO"
+        detail = single_line(row["gpus"] or row["message"], MAX_COLUMN_WIDTH)
+        lines.append((row["node"], row["address"], reachable, row["driver"] or "-", detail))
     widths = [max(len(line[column]) for line in lines) for column in range(4)]
     table = [
         "  ".join([*(cell.ljust(width) for cell, width in zip(line, widths, strict=False)), line[4]]).rstrip()
         for line in lines
     ]
-    reached, gpus = sum(one["reached"] for one in rows), sum(one["gpu_count"] for one in rows)
-    total = f"{reached} of {len(rows)} machine{'' if len(rows) == 1 else 's'} answer{'s' if reached == 1 else ''}"
+    reached_count, gpus = sum(row["reached"] for row in rows), sum(row["gpu_count"] for row in rows)
+    machines = f"machine{'' if len(rows) == 1 else 's'}"
+    total = f"{reached_count} of {len(rows)} {machines} answer{'s' if reached_count == 1 else ''}"
     return "\n".join([*table, f"{total}, {gpus} GPU{'' if gpus == 1 else 's'}"])
 
 
@@ -97,13 +101,15 @@ class ActionModule(ActionBase):
         super().run(tmp, task_vars)
         _result, args = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
         rows = []
-        for name, answer in args["facts"].items():
+        for name, reply in args["facts"].items():
             variables = task_vars["hostvars"].get(name, {})
-            rows.append(row(name, str(variables.get("node_address") or variables.get("ansible_host") or ""), answer))
+            rows.append(
+                build_row(name, str(variables.get("node_address") or variables.get("ansible_host") or ""), reply)
+            )
         Display().display(render(rows))
-        unreached = {name: str(answer["msg"]) for name, answer in args["facts"].items() if is_unreached(answer)}
+        unreached = {name: str(reply["msg"]) for name, reply in args["facts"].items() if is_unreached(reply)}
         if unreached:
             Display().display(render_table(connection_findings(unreached)))
-        refuse_unread_sources(task_vars["hostvars"])  # the table may lack machines
-        missing = [one["node"] for one in rows if not one["reached"]]
+        reject_unread_sources(task_vars["hostvars"])  # the table may lack machines
+        missing = [row["node"] for row in rows if not row["reached"]]
         return {"changed": False, "nodes": rows, "missing": missing}

@@ -13,34 +13,41 @@ from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
-from ansible_collections.muster.training.plugins.action.fit import ARGUMENT_SPEC as FIT_SPEC
-from ansible_collections.muster.training.plugins.action.fit import refusal_of as fit_refusal
-from ansible_collections.muster.training.plugins.action.known_variables import entry_points, wrong_values
-from ansible_collections.muster.training.plugins.action.run_record import records_directory
-from ansible_collections.muster.training.plugins.plugin_utils._experiments.fit.search import Search
-from ansible_collections.muster.training.plugins.plugin_utils._experiments.fit.template import HOLE
+from ansible_collections.muster.training.plugins.plugin_utils._command_line.role_variables import (
+    find_wrong_values,
+    read_entry_points,
+)
+from ansible_collections.muster.training.plugins.plugin_utils._experiments.fit.options import (
+    SEARCH_OPTIONS,
+    find_option_error,
+)
+from ansible_collections.muster.training.plugins.plugin_utils._experiments.fit.search import SearchSettings
+from ansible_collections.muster.training.plugins.plugin_utils._experiments.fit.template import PLACEHOLDER
 from ansible_collections.muster.training.plugins.plugin_utils._experiments.sequence.fingerprint import common_settings
 from ansible_collections.muster.training.plugins.plugin_utils._experiments.sequence.preconditions import sequence
 from ansible_collections.muster.training.plugins.plugin_utils._experiments.sweep.documents import Variant
 from ansible_collections.muster.training.plugins.plugin_utils._experiments.sweep.sweep import (
-    FILE,
-    PAGE,
+    PAGE_FILE,
+    STATE_FILE,
     Sweep,
     SweepError,
-    Wanted,
+    SweepRequest,
 )
-from ansible_collections.muster.training.plugins.plugin_utils._experiments.sweep.table import for_terminal
+from ansible_collections.muster.training.plugins.plugin_utils._experiments.sweep.table import render_text
 from ansible_collections.muster.training.plugins.plugin_utils._experiments.sweep.variants import (
-    Given,
-    Readers,
+    SweepInput,
+    ValueReaders,
     read_variants,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job import SAFE_RUN_ID
-from ansible_collections.muster.training.plugins.plugin_utils._plan.job_arguments import job_arguments, job_environment
-from ansible_collections.muster.training.plugins.plugin_utils._plan.job_file import job_keys
-from ansible_collections.muster.training.plugins.plugin_utils._user_error import Refusal
+from ansible_collections.muster.training.plugins.plugin_utils._plan.job_arguments import (
+    parse_arguments,
+    parse_environment,
+)
+from ansible_collections.muster.training.plugins.plugin_utils._plan.job_file import read_job_keys
+from ansible_collections.muster.training.plugins.plugin_utils._record.record_paths import records_directory
+from ansible_collections.muster.training.plugins.plugin_utils._user_error import UserError
 
-OF_SEARCH = ("start", "multiple", "max", "margin", "probe_timeout")
 ARGUMENT_SPEC = {
     "variants": {"type": "raw", "default": []},
     "args": {"type": "raw", "default": []},
@@ -48,7 +55,7 @@ ARGUMENT_SPEC = {
     "timeout": {"type": "float", "default": 0.0},
     "fit": {"type": "bool", "default": False},
     "fit_args": {"type": "raw", "default": []},
-    **{name: FIT_SPEC[name] for name in OF_SEARCH},
+    **SEARCH_OPTIONS,
     "run_id": {"type": "str", "default": "sweep"},
     "directory": {"type": "path", "default": ""},
     "group": {"type": "str", "default": "training"},
@@ -72,8 +79,8 @@ class ActionModule(ActionBase):
             return {"changed": True}
         runs = records_directory(args["directory"], args["group"], task_vars)
         directory = runs / args["run_id"]
-        search = Search(start=args["start"], multiple=args["multiple"], most=args["max"], margin=args["margin"])
-        wanted = Wanted(
+        search = SearchSettings(start=args["start"], multiple=args["multiple"], most=args["max"], margin=args["margin"])
+        request = SweepRequest(
             variants=variants,
             repeats=args["repeats"],
             timeout=args["timeout"],
@@ -82,53 +89,53 @@ class ActionModule(ActionBase):
         )
         display = Display()
         try:
-            with sequence(directory) as launches:
+            with sequence(directory) as runner:
                 common = common_settings(task_vars, args["group"])
-                sweep = Sweep(directory, runs, launches, lambda text: display.display(f"[sweep] {text}"), common)
-                state = sweep.run(wanted)
-        except SweepError as problem:
-            raise Refusal(str(problem), result={"changed": True}) from problem
+                sweep = Sweep(directory, runs, runner, lambda text: display.display(f"[sweep] {text}"), common)
+                state = sweep.run(request)
+        except SweepError as error:
+            raise UserError(str(error), result={"changed": True}) from error
         for table in state["tables"]:
-            display.display(f"\n{for_terminal(table)}")
-        display.display(f"\nthe tables: {directory / PAGE}, the numbers: {directory / FILE}")
+            display.display(f"\n{render_text(table)}")
+        display.display(f"\nthe tables: {directory / PAGE_FILE}, the numbers: {directory / STATE_FILE}")
         if not any(run["succeeded"] for run in state["runs"]):
-            raise Refusal("no variant succeeded", result={"changed": True})
+            raise UserError("no variant succeeded", result={"changed": True})
         return {"changed": True, "tables": state["tables"]}
 
     def variants(self, args: dict[str, Any], machines: int) -> list[Variant]:
         """The variants to compare. Raises AnsibleActionFail with all problems."""
-        wrong = "" if args["repeats"] >= 1 else f"sweep_repeats is {args['repeats']}, but must be 1 or more"
+        error_message = "" if args["repeats"] >= 1 else f"sweep_repeats is {args['repeats']}, but must be 1 or more"
         if not SAFE_RUN_ID.match(args["run_id"]) or len(args["run_id"]) > 30:
-            wrong = "run_id is not a safe name: use letters, digits, '.', '_' and '-', 30 at most"
-        if args["fit"] and not wrong:
-            wrong = fit_refusal({**args, "args": [HOLE], "confirm_args": []})
-        if wrong:
-            raise Refusal(wrong, result={"changed": False})
+            error_message = "run_id is not a safe name: use letters, digits, '.', '_' and '-', 30 at most"
+        if args["fit"] and not error_message:
+            error_message = find_option_error({**args, "args": [PLACEHOLDER], "confirm_args": []})
+        if error_message:
+            raise UserError(error_message, result={"changed": False})
         common = {}
         for name in ("args", "fit_args"):
             try:
-                common[name] = job_arguments(args[name], self._loader)
+                common[name] = parse_arguments(args[name], self._loader)
             except ValueError as problem:
                 option = "sweep_args" if name == "args" else name
-                raise Refusal(f"{option}: {problem}", result={"changed": False}) from problem
-        given = Given(
+                raise UserError(f"{option}: {problem}", result={"changed": False}) from problem
+        sweep_input = SweepInput(
             sweep=args["run_id"],
             variants=args["variants"],
             args=common["args"],
             fit_args=common["fit_args"],
             fit=args["fit"],
-            keys=job_keys(LAUNCH.parent),
-            options=set(entry_points(LAUNCH)["main"]["options"]),
+            keys=read_job_keys(LAUNCH.parent),
+            options=set(read_entry_points(LAUNCH)["main"]["options"]),
             machines=machines,
         )
-        readers = Readers(
-            arguments=lambda value: job_arguments(value, self._loader),
-            environment=lambda value: job_environment(value, self._loader),
-            wrong=lambda variables: wrong_values(LAUNCH, lambda name: variables[name], variables),
+        readers = ValueReaders(
+            arguments=lambda value: parse_arguments(value, self._loader),
+            environment=lambda value: parse_environment(value, self._loader),
+            find_errors=lambda variables: find_wrong_values(LAUNCH, lambda name: variables[name], variables),
         )
-        found, said = read_variants(given, readers)
-        if len(said) == 1:
-            raise Refusal(said[0], result={"changed": False})
-        if said:
-            raise AnsibleActionFail("\n".join(said))
-        return found
+        variants, problems = read_variants(sweep_input, readers)
+        if len(problems) == 1:
+            raise UserError(problems[0], result={"changed": False})
+        if problems:
+            raise AnsibleActionFail("\n".join(problems))
+        return variants

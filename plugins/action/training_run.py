@@ -13,9 +13,9 @@ from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
 from ansible.plugins.action import ActionBase
 
 from ansible_collections.muster.training.plugins.module_utils._supervisor.entry import FOLDER
-from ansible_collections.muster.training.plugins.plugin_utils._node_call.call import call_node, needs_of, source_of
+from ansible_collections.muster.training.plugins.plugin_utils._node_call.call import call_node, required_modules, module_source
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job import SAFE_RUN_ID, environment_problems
-from ansible_collections.muster.training.plugins.plugin_utils._plan.job_arguments import job_environment
+from ansible_collections.muster.training.plugins.plugin_utils._plan.job_arguments import parse_environment
 from ansible_collections.muster.training.plugins.plugin_utils._plan.launchers.base import RANK_PROGRAM, SHELL_PROGRAM
 
 ARGUMENT_SPEC = {
@@ -37,14 +37,14 @@ SUPERVISOR = "_supervisor.entry"
 
 def supervisor_files() -> dict[str, str]:
     """The supervisor's source files, by path in a run directory."""
-    modules = [module for module in needs_of(SUPERVISOR) if module != SUPERVISOR]
+    modules = [module for module in required_modules(SUPERVISOR) if module != SUPERVISOR]
     return {
-        "supervisor.py": source_of(SUPERVISOR),
-        **{f"{FOLDER}/{module.replace('.', '/')}.py": source_of(module) for module in modules},
+        "supervisor.py": module_source(SUPERVISOR),
+        **{f"{FOLDER}/{module.replace('.', '/')}.py": module_source(module) for module in modules},
     }
 
 
-def own_program(*sources: str) -> str:
+def program_placeholder(*sources: str) -> str:
     """A diff's placeholder for one of our programs, which is long and the same in each run."""
     lines = sum(len(source.splitlines()) for source in sources)
     return f"(muster's own program, {lines} lines{f' in {len(sources)} files' if sources[1:] else ''})\n"
@@ -54,14 +54,17 @@ def planned_files(plan: dict[str, Any], environment: dict[str, Any]) -> list[dic
     """The files a start would write, as diffs; values of the user's environment are never shown."""
     hidden = "".join(f"{name}=(hidden)\n" for name in sorted(environment))
     files = plan.get("files", {})
-    shown = json.dumps({**plan, "files": sorted(files)}, indent=1, sort_keys=True) + "\n"  # the files' texts follow
+    plan_text = json.dumps({**plan, "files": sorted(files)}, indent=1, sort_keys=True) + "\n"  # the files' texts follow
     written = {
-        "plan.json (0600)": shown,
+        "plan.json (0600)": plan_text,
         "environment.json (0600)": hidden,
         "token (0600)": "(hidden)\n",
-        "supervisor.py (0600)": own_program(*supervisor_files().values()),
+        "supervisor.py (0600)": program_placeholder(*supervisor_files().values()),
         **{f"{name} (0600)": text for name, text in sorted(files.items())},
-        **{f"bin/{name} (0700)": own_program(source_of(PROGRAMS[name])) for name in sorted(plan.get("programs", []))},
+        **{
+            f"bin/{name} (0700)": program_placeholder(module_source(PROGRAMS[name]))
+            for name in sorted(plan.get("programs", []))
+        },
     }
     return [{"before": "", "after": text, "after_header": header} for header, text in written.items()]
 
@@ -92,10 +95,10 @@ class ActionModule(ActionBase):
                     "; ".join(problems) or "state: started needs a plan (from launch_plan) and a token"
                 )
             try:
-                given = job_environment(request["environment"], self._loader)
-            except ValueError as problem:
-                raise AnsibleActionFail(str(problem)) from None
-            request["environment"] = {name: str(value) for name, value in given.items()}
+                variables = parse_environment(request["environment"], self._loader)
+            except ValueError as error:
+                raise AnsibleActionFail(str(error)) from None
+            request["environment"] = {name: str(value) for name, value in variables.items()}
             if self._task.check_mode:
                 return {
                     "changed": True,
@@ -103,11 +106,11 @@ class ActionModule(ActionBase):
                     "diff": planned_files(request["plan"], request["environment"]),
                 }
             request["supervisor"] = supervisor_files()
-            request["programs"] = {name: source_of(PROGRAMS[name]) for name in request["plan"].get("programs", [])}
+            request["programs"] = {name: module_source(PROGRAMS[name]) for name in request["plan"].get("programs", [])}
         try:
             return call_node(self, "_run.dispatch", request, task_vars)
-        except AnsibleConnectionFailure as problem:
+        except AnsibleConnectionFailure as error:
             if request["state"] or not self._task.ignore_unreachable:
                 raise
             # for a read-only call, a later task reports it for all nodes at once
-            return {"changed": False, "unreached": True, "msg": str(problem)}
+            return {"changed": False, "unreached": True, "msg": str(error)}

@@ -16,13 +16,15 @@ from ansible.errors import AnsibleConnectionFailure, AnsibleError
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
-from ansible_collections.muster.training.plugins.module_utils._run.job_results import reported
-from ansible_collections.muster.training.plugins.plugin_utils._failures.verdict import (
-    duration,
-    report_in_words,
-    silence_in_words,
+from ansible_collections.muster.training.plugins.module_utils._run.job_results import parse_report
+from ansible_collections.muster.training.plugins.module_utils._run.timeouts import (
+    LONG_POLL_TIMEOUT,
+    REPLY_GRACE_PERIOD,
+    RETRY_INTERVAL,
 )
-from ansible_collections.muster.training.plugins.plugin_utils._node_call.call import NodeRefusal, call_node
+from ansible_collections.muster.training.plugins.plugin_utils._failures.verdict import format_report, format_silence
+from ansible_collections.muster.training.plugins.plugin_utils._node_call.call import NodeRequestError, call_node
+from ansible_collections.muster.training.plugins.plugin_utils._text.duration import format_duration
 
 ARGUMENT_SPEC = {
     "run_id": {"type": "str", "required": True},
@@ -33,38 +35,36 @@ ARGUMENT_SPEC = {
     "progress_interval": {"type": "int", "default": 30},
     "patience": {"type": "int", "default": 30},
 }
-LONG_POLL = 5.0  # seconds that the node waits for news before it answers
-ANSWER_PATIENCE = 15.0  # more seconds until an answer counts as missing: ssh itself may wait for many minutes
 
 
-class Answers:
+class NodeCaller:
     """Calls the node in a thread, so that a hanging connection does not block the watch."""
 
     def __init__(self, action: ActionBase, task_vars: dict[str, Any]) -> None:
         self.action = action
         self.task_vars = task_vars
 
-    def _call(self, request: dict[str, Any], answers: queue.Queue[Any]) -> None:
+    def _call(self, request: dict[str, Any], replies: queue.Queue[Any]) -> None:
         try:
-            answers.put(call_node(self.action, "_run.dispatch", request, self.task_vars))
-        except Exception as problem:  # passed to the waiting thread, whatever it is
-            answers.put(problem)
+            replies.put(call_node(self.action, "_run.dispatch", request, self.task_vars))
+        except Exception as error:  # passed to the waiting thread, whatever it is
+            replies.put(error)
 
-    def ask(self, request: dict[str, Any], patience: float) -> dict[str, Any]:
+    def call(self, request: dict[str, Any], timeout: float) -> dict[str, Any]:
         """The node's answer. Raises AnsibleConnectionFailure if none arrives in time."""
-        answers: queue.Queue[Any] = queue.Queue()
-        threading.Thread(target=self._call, args=(request, answers), daemon=True).start()
+        replies: queue.Queue[Any] = queue.Queue()
+        threading.Thread(target=self._call, args=(request, replies), daemon=True).start()
         try:
-            answer = answers.get(timeout=patience)
+            reply = replies.get(timeout=timeout)
         except queue.Empty:
-            raise AnsibleConnectionFailure(f"no answer within {patience:g} s") from None
-        if isinstance(answer, Exception):
-            raise answer
-        result: dict[str, Any] = answer
+            raise AnsibleConnectionFailure(f"no answer within {timeout:g} s") from None
+        if isinstance(reply, Exception):
+            raise reply
+        result: dict[str, Any] = reply
         return result
 
 
-def visible(line: str) -> str:
+def visible_text(line: str) -> str:
     """A line as a terminal shows it: the text after the last carriage return."""
     return line.rstrip("\r").rpartition("\r")[2]
 
@@ -82,67 +82,67 @@ class ActionModule(ActionBase):
         _result, args = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
         if self._task.check_mode:
             return {"changed": False, "skipped": True}
-        return self.watch(args, Answers(self, task_vars))
+        return self.watch(args, NodeCaller(self, task_vars))
 
-    def watch(self, args: dict[str, Any], answers: Answers) -> dict[str, Any]:
+    def watch(self, args: dict[str, Any], caller: NodeCaller) -> dict[str, Any]:
         """Ask, show, ask again."""
         display = Display()
-        request = {**args, "operation": "watch", "wait": LONG_POLL, "cursors": {}}
-        said: dict[str, Any] = {}
+        request = {**args, "operation": "watch", "wait": LONG_POLL_TIMEOUT, "cursors": {}}
+        reported: dict[str, Any] = {}
         last = newest = ""
-        heard = progress = time.monotonic()
+        last_reply = progress = time.monotonic()
         alive = ""  # only rank 0's node knows
         parent = os.getppid()
         while os.getppid() == parent:
             try:
-                answer = answers.ask(request, LONG_POLL + ANSWER_PATIENCE)
-            except NodeRefusal as problem:
-                return {"failed": True, "msg": str(problem.message), "lost": False, "result": None, "said": said}
-            except (AnsibleError, OSError) as problem:
+                reply = caller.call(request, LONG_POLL_TIMEOUT + REPLY_GRACE_PERIOD)
+            except NodeRequestError as error:
+                return {"failed": True, "msg": str(error.message), "lost": False, "result": None, "said": reported}
+            except (AnsibleError, OSError) as error:
                 # Other failures may be temporary: the network, or a node that is briefly short of memory or
                 # processes while the run goes on. (OSError: this machine cannot start the connection.)
-                silent = time.monotonic() - heard
+                silent = time.monotonic() - last_reply
                 if silent > args["patience"]:
-                    why = " ".join(str(problem).split())
-                    display.display(f"[muster] {args['node']} has not answered for {silent:.0f} s: {why}")
-                    return {"changed": False, "lost": True, "result": None, "said": said}
-                time.sleep(1.0)
+                    reason = " ".join(str(error).split())
+                    display.display(f"[muster] {args['node']} has not answered for {silent:.0f} s: {reason}")
+                    return {"changed": False, "lost": True, "result": None, "said": reported}
+                time.sleep(RETRY_INTERVAL)
                 continue
-            now = heard = time.monotonic()
-            request["cursors"] = answer["cursors"]
-            for log, size in answer["left_out"].items():
+            now = last_reply = time.monotonic()
+            request["cursors"] = reply["cursors"]
+            for log, size in reply["left_out"].items():
                 display.display(f"[muster] {size / 1e6:.0f} MB of output skipped; full log: {args['node']}:{log}")
-            for text in answer["outputs"].values():
+            for text in reply["outputs"].values():
                 for line in text.split("\n"):
-                    shown = visible(line)
-                    report = reported(shown)
+                    visible_line = visible_text(line)
+                    report = parse_report(visible_line)
                     if report is not None:
-                        said.update(report)
-                        newest = report_in_words(report) or newest
-                    elif shown:
-                        last = shown.strip() or last
-                        display.display(shown)
-            last = answer["unfinished"] or last
-            for event in answer["events"]:
+                        reported.update(report)
+                        newest = format_report(report) or newest
+                    elif visible_line:
+                        last = visible_line.strip() or last
+                        display.display(visible_line)
+            last = reply["unfinished"] or last
+            for event in reply["events"]:
                 display.display(f"[muster] {event['text']}")
-            status = answer["status"]
+            status = reply["status"]
             if status.get("nodes"):
-                well = sum(node["state"] in ("ready", "running", "ended") for node in status["nodes"])
-                alive = f" nodes alive: {well} of {len(status['nodes'])};"
-            if not answer["active"]:
+                alive_count = sum(node["state"] in ("ready", "running", "ended") for node in status["nodes"])
+                alive = f" nodes alive: {alive_count} of {len(status['nodes'])};"
+            if not reply["active"]:
                 return {
                     "changed": False,
                     # nodes: it is rank 0's status, which alone has the result
-                    "lost": answer["result"] is None and (status["state"] == "died" or "nodes" in status),
-                    "result": answer["result"],
+                    "lost": reply["result"] is None and (status["state"] == "died" or "nodes" in status),
+                    "result": reply["result"],
                     "status": status,
-                    "said": said,
+                    "said": reported,
                 }
             if now - progress >= args["progress_interval"]:
                 progress = now
-                elapsed = duration(status.get("updated", 0.0) - status.get("started", 0.0))
-                told = [f"reported: {newest[:160]}"] * bool(newest) + [f"last line: {last[:160]}"] * bool(last)
-                words = f"{alive}{silence_in_words(answer['silence'])} {'; '.join(told) or 'no output yet'}"
-                display.display(f"[muster] {elapsed}{words}")
+                elapsed = format_duration(status.get("updated", 0.0) - status.get("started", 0.0))
+                details = [f"reported: {newest[:160]}"] * bool(newest) + [f"last line: {last[:160]}"] * bool(last)
+                summary = f"{alive}{format_silence(reply['silence'])} {'; '.join(details) or 'no output yet'}"
+                display.display(f"[muster] {elapsed}{summary}")
         # ansible-playbook and its terminal are gone: nobody reads the output, and writing it would finally block
-        return {"changed": False, "lost": True, "result": None, "said": said}
+        return {"changed": False, "lost": True, "result": None, "said": reported}

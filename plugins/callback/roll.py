@@ -59,50 +59,52 @@ from typing import Any
 from ansible import constants as C
 from ansible.plugins.callback.default import CallbackModule as Default
 
-from ansible_collections.muster.training.plugins.plugin_utils._checks.ssh_errors import trouble_of
+from ansible_collections.muster.training.plugins.plugin_utils._checks.ssh_errors import classify_failure
 
-SHOWN_NODES = 8
-TAIL = 10  # lines of output shown from a failed program
+MAX_NODES = 8
+MAX_OUTPUT_LINES = 10  # lines of output shown from a failed program
 WATCH = "muster.training.training_watch"
-THEIR_OWN_WORDS = tuple(  # they report their own progress
+REPORT_OWN_PROGRESS = tuple(  # they report their own progress
     f"muster.training.{name}"
     for name in (
         *("training_watch", "long_command", "torch_proof", "deepspeed_proof", "flash_attention", "python_layer"),
         *("fit", "sweep", "rehearse"),
     )
 )
-ASKING = ("pause", "ansible.builtin.pause")
+PAUSES = ("pause", "ansible.builtin.pause")
 CONTROL = {number: None for number in (*range(32), *range(127, 160)) if chr(number) not in "\n\t"}
-LOOKING = (  # a role that is switched off has nothing else
+PREPARATORY = (  # a role that is switched off has nothing else
     *("include_tasks", "include_role", "import_tasks", "import_role", "validate_argument_spec", "set_fact"),
     "known_variables",
 )
 # Ansible's prefix for the message of a plugin that refuses something.
-AROUND = re.compile(r"\ATask failed: (?:[^\n]*?The (?:filter|lookup|test) plugin 'muster\.training\.\w+' failed: )?")
+ERROR_PREFIX = re.compile(
+    r"\ATask failed: (?:[^\n]*?The (?:filter|lookup|test) plugin 'muster\.training\.\w+' failed: )?"
+)
 MESSAGES = ("debug", "ansible.builtin.debug", "ansible.legacy.debug")
 META = ("meta", "ansible.builtin.meta", "ansible.legacy.meta")
 PROGRAMS = (".py", ".sh")
-OF_NO_USE = "Module remote_tmp "  # a harmless warning from root's first task on each machine
+HARMLESS_WARNING = "Module remote_tmp "  # a harmless warning from root's first task on each machine
 
 
-def names(nodes: Iterable[str]) -> str:
+def join_names(nodes: Iterable[str]) -> str:
     """The names of some nodes on one line, shortened if there are many."""
-    found = list(dict.fromkeys(nodes))
-    if len(found) <= SHOWN_NODES:
-        return " ".join(found)
-    return f"{' '.join(found[: SHOWN_NODES - 1])} and {len(found) - SHOWN_NODES + 1} more"
+    unique = list(dict.fromkeys(nodes))
+    if len(unique) <= MAX_NODES:
+        return " ".join(unique)
+    return f"{' '.join(unique[: MAX_NODES - 1])} and {len(unique) - MAX_NODES + 1} more"
 
 
-def duration(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """Seconds in human-readable form."""
     if seconds < 60:
         return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
+    minutes, remainder = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {rest:02d} s"
+    return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {remainder:02d} s"
 
 
-def plain(text: str) -> str:
+def strip_controls(text: str) -> str:
     """A text without terminal control sequences: it may come from a node or a job."""
     return text.translate(CONTROL)
 
@@ -123,33 +125,33 @@ def program(diff: Mapping[str, Any]) -> str:
 def last_lines(text: str) -> str:
     """The end of a program's output."""
     lines = text.rstrip().splitlines()
-    return "\n".join([*(["..."] if len(lines) > TAIL else []), *lines[-TAIL:]])
+    return "\n".join([*(["..."] if len(lines) > MAX_OUTPUT_LINES else []), *lines[-MAX_OUTPUT_LINES:]])
 
 
 def reason(result: Mapping[str, Any]) -> str:
     """What is shown for a failed result: its message and the output of the failed program, once."""
     # censored: from a task with no_log; reason: from a file that cannot be included, in ansible-core 2.19
-    told = str(result.get("msg") or result.get("censored") or result.get("reason") or "").strip()
-    parts = [AROUND.sub("", told)]
+    message = str(result.get("msg") or result.get("censored") or result.get("reason") or "").strip()
+    parts = [ERROR_PREFIX.sub("", message)]
     for key in ("module_stderr", "stderr", "module_stdout", "stdout"):
-        said = str(result.get(key) or "").strip()
-        if said and not any(said in part for part in parts):
-            parts.append(last_lines(said))
-    return plain("\n".join(part for part in parts if part)) or "failed without a message"
+        output = str(result.get(key) or "").strip()
+        if output and not any(output in part for part in parts):
+            parts.append(last_lines(output))
+    return strip_controls("\n".join(part for part in parts if part)) or "failed without a message"
 
 
-def without_way(node: str, result: Mapping[str, Any]) -> str:
+def describe_unreachable(node: str, result: Mapping[str, Any]) -> str:
     """What is shown for a node that does not answer: why, if known, and what to do."""
-    trouble = trouble_of(node, reason(result))
-    return plain(f"{trouble.found}\nneeded: {trouble.needed}\ndo:     {trouble.todo}")
+    diagnosis = classify_failure(node, reason(result))
+    return strip_controls(f"{diagnosis.problem}\nneeded: {diagnosis.requirement}\ndo:     {diagnosis.remedy}")
 
 
-def with_rescue(task: Any, part: str) -> str:
+def rescue_block(task: Any, part: str) -> str:
     """The uuid of the block with a rescue that contains a task in this part (block or rescue), "" without one."""
     child, parent = task, getattr(task, "_parent", None)
     while parent is not None:
         # a result's task is a copy
-        if getattr(parent, "rescue", None) and child._uuid in [one._uuid for one in getattr(parent, part)]:
+        if getattr(parent, "rescue", None) and child._uuid in [sibling._uuid for sibling in getattr(parent, part)]:
             return str(parent._uuid)
         child, parent = parent, getattr(parent, "_parent", None)
     return ""
@@ -168,7 +170,7 @@ def lists_roles(play: Mapping[str, Any]) -> bool:
 
 
 @dataclass
-class Stage:
+class RoleProgress:
     """A role, from its first task onwards."""
 
     role: str
@@ -204,25 +206,25 @@ class CallbackModule(Default):
         self.started = time.monotonic()
         self.check = False
         self.with_roles = False  # a play that lists roles; others speak through their modules
-        self.headed = False
+        self.header_shown = False
         self.nodes: list[str] = []  # of the play
         self.all_nodes: dict[str, None] = {}  # of all plays with roles
-        self.stage = Stage("", self.started)
+        self.stage = RoleProgress("", self.started)
         self.task: Any = None
         self.failures: dict[str, list[str]] = {}  # of this task: text to nodes
         self.messages: dict[str, list[str]] = {}
-        self.named: set[str] = set()  # texts in which the node named itself
+        self.self_naming: set[str] = set()  # texts in which the node named itself
         self.diffs: dict[str, list[str]] = {}
         self.items: dict[str, list[str]] = {}  # node to the reasons why its items failed
         self.rescued: dict[tuple[str, str], str] = {}  # block and node to the reason why its rescue runs there
-        self.seen: set[str] = set()  # roles that have had a line
-        self.left_behind: tuple[str, str] | None = None  # a run that has not ended, and its commands
+        self.shown_roles: set[str] = set()  # roles that have had a line
+        self.unfinished_run: tuple[str, str] | None = None  # a run that has not ended, and its commands
         self.watched = False  # that run
         if isinstance(sys.stdout, io.TextIOWrapper):  # else a pipe to a file or tee shows a run only after its end
             sys.stdout.reconfigure(line_buffering=True)
         # A worker does not inherit the timer's handler: Ansible refuses tasks with a time limit if it finds one.
         os.register_at_fork(after_in_child=lambda: signal.signal(signal.SIGALRM, signal.SIG_DFL))
-        atexit.register(self.end)  # even if nothing else is called, as after Ctrl-C
+        atexit.register(self.show_remaining)  # even if nothing else is called, as after Ctrl-C
 
     # --- what is shown
 
@@ -233,37 +235,37 @@ class CallbackModule(Default):
         """Show a title and, below it, a text of several lines."""
         self.say("\n".join([title, *(f"    {line}".rstrip() for line in text.splitlines())]), color)
 
-    def where(self, nodes: Iterable[str]) -> str:
+    def location(self, nodes: Iterable[str]) -> str:
         """Where something happened: nodes in inventory order, "" if on all of several."""
-        found = set(nodes)
-        everywhere = len(found) > 1 and len(found) == len(self.nodes)
-        return "" if everywhere else self.names(found)
+        node_set = set(nodes)
+        everywhere = len(node_set) > 1 and len(node_set) == len(self.nodes)
+        return "" if everywhere else self.names(node_set)
 
     def names(self, nodes: Iterable[str]) -> str:
         """Some of the play's nodes in its order."""
-        return names(sorted(nodes, key=self.place))
+        return join_names(sorted(nodes, key=self.position))
 
-    def place(self, node: str) -> int:
+    def position(self, node: str) -> int:
         """The position of a node in its play; the last for one that another node added."""
         return self.nodes.index(node) if node in self.nodes else len(self.nodes)
 
-    def in_order(self, said: dict[str, list[str]]) -> list[tuple[str, list[str]]]:
+    def sort_by_node(self, texts: dict[str, list[str]]) -> list[tuple[str, list[str]]]:
         """Texts with the nodes they came from, in play order rather than in order of answers."""
-        return sorted(said.items(), key=lambda one: min(self.place(node) for node in one[1]))
+        return sorted(texts.items(), key=lambda item: min(self.position(node) for node in item[1]))
 
     def end_task(self) -> None:
         """Show the messages of the task that ends here, grouping nodes with the same text."""
         signal.setitimer(signal.ITIMER_REAL, 0)
-        for text, nodes in self.in_order(self.diffs):
+        for text, nodes in self.sort_by_node(self.diffs):
             self.say(f"  {self.names(nodes)}:\n{text}")
         different = len({tuple(nodes) for nodes in self.messages.values()}) > 1
-        for text, nodes in self.in_order(self.messages):
-            where = self.names(nodes) if different else self.where(nodes) if text in self.named else ""
+        for text, nodes in self.sort_by_node(self.messages):
+            where = self.names(nodes) if different else self.location(nodes) if text in self.self_naming else ""
             self.say(f"{where}: {text}" if where else text)
-        for text, nodes in self.in_order(self.failures):
+        for text, nodes in self.sort_by_node(self.failures):
             title = " ".join(part for part in ("FAILED", role_of(self.task), "on", self.names(nodes)) if part)
             self.block(f"{title}: {self.task.get_name().rpartition(' : ')[2]}", text, C.COLOR_ERROR)
-        self.diffs, self.messages, self.failures, self.items, self.named = {}, {}, {}, {}, set()
+        self.diffs, self.messages, self.failures, self.items, self.self_naming = {}, {}, {}, {}, set()
 
     def end_stage(self) -> None:
         """Show the line of the role that ends here."""
@@ -272,81 +274,85 @@ class CallbackModule(Default):
             return  # failures are shown above
         if stage.changed:
             changed = "would change" if self.check else "changed"
-            state, color = f"{changed} {self.where(stage.changed)}", C.COLOR_CHANGED
-        elif stage.role in self.seen:
+            state, color = f"{changed} {self.location(stage.changed)}", C.COLOR_CHANGED
+        elif stage.role in self.shown_roles:
             return
         else:
             state, color = "ok", C.COLOR_OK
-        self.seen.add(stage.role)
-        self.say(f"  {stage.role:<18}{state.rstrip():<40}  {duration(time.monotonic() - stage.started):>12}", color)
+        self.shown_roles.add(stage.role)
+        self.say(
+            f"  {stage.role:<18}{state.rstrip():<40}  {format_duration(time.monotonic() - stage.started):>12}", color
+        )
 
-    def end(self) -> None:
+    def show_remaining(self) -> None:
         """Show what remains, including a run that continues without this command."""
         self.end_task()
-        if self.left_behind:
-            run_id, commands = self.left_behind
+        if self.unfinished_run:
+            run_id, commands = self.unfinished_run
             state = "keeps running on its nodes" if self.watched else "was starting and may be running"
             self.say(f"run {run_id} {state}.\n{commands}")
 
-    def begin(self, task: Any) -> None:
+    def begin_task(self, task: Any) -> None:
         self.end_task()
         if role_of(task) != self.stage.role:
             self.end_stage()
-            self.stage = Stage(role_of(task), time.monotonic())
+            self.stage = RoleProgress(role_of(task), time.monotonic())
         self.task = task
-        if task.action not in THEIR_OWN_WORDS + ASKING:
-            signal.signal(signal.SIGALRM, self.still)
+        if task.action not in REPORT_OWN_PROGRESS + PAUSES:
+            signal.signal(signal.SIGALRM, self.show_running_task)
             signal.setitimer(signal.ITIMER_REAL, self.get_option("lasting"))
 
-    def still(self, _number: int, _frame: object) -> None:
+    def show_running_task(self, _number: int, _frame: object) -> None:
         """Name a task that takes long. Uses a timer in this process, which its workers do not have."""
         with contextlib.suppress(RuntimeError):  # it may interrupt a line being written
             self.say(f"  {self.stage.role or self.playbook:<18}{self.task.get_name().rpartition(' : ')[2]} ...")
 
-    def done(self, result: Any) -> None:
-        if result.task.action.rpartition(".")[2] not in LOOKING:
+    def record_success(self, result: Any) -> None:
+        if result.task.action.rpartition(".")[2] not in PREPARATORY:
             self.stage.ok[result.host.get_name()] = None
         if result.result.get("changed"):
             self.stage.changed[result.host.get_name()] = None
         if result.task.action in MESSAGES and not (result.task.loop and "results" in result.result):
-            node, said = result.host.get_name(), self.message(result)
-            text = without_name(node, said)
+            node, message = result.host.get_name(), self.message_of(result)
+            text = without_name(node, message)
             self.messages.setdefault(text, []).append(node)
-            if text != said:
-                self.named.add(text)
+            if text != message:
+                self.self_naming.add(text)
 
-    def keep_in_mind(self, result: Any) -> None:
+    def remember_run(self, result: Any) -> None:
         """Remember a run that continues without anybody watching its end."""
         if result.result.get("goes_on"):
-            self.left_behind = (str(result.result["run_id"]), str(result.result["goes_on"]))
+            self.unfinished_run = (str(result.result["run_id"]), str(result.result["goes_on"]))
         elif result.task.action == WATCH and not result.result.get("lost"):  # otherwise the other nodes are asked next
-            self.left_behind = None
+            self.unfinished_run = None
 
-    def message(self, result: Any) -> str:
+    def message_of(self, result: Any) -> str:
         """The message of a task whose purpose is to show one."""
         if "msg" not in result.result:  # of a variable
             self._clean_results(result.result, result.task.action)
             return str(self._dump_results(result.result)).strip()
-        said = result.result["msg"]
-        return plain("\n".join(str(line) for line in said) if isinstance(said, list) else str(said).strip())
+        message = result.result["msg"]
+        return strip_controls(
+            "\n".join(str(line) for line in message) if isinstance(message, list) else str(message).strip()
+        )
 
-    def fail(self, result: Any, why: str) -> None:
+    def record_failure(self, result: Any, failure_reason: str) -> None:
         """Remember why a task failed on a node, until all have answered."""
         node = result.host.get_name()
-        texts = list(dict.fromkeys(self.items.pop(node, []))) or [why]
-        block = with_rescue(result.task, "block")
+        texts = list(dict.fromkeys(self.items.pop(node, []))) or [failure_reason]
+        block = rescue_block(result.task, "block")
         if block:
             self.rescued[block, node] = "\n".join(texts)
             return
-        before = self.rescued.pop((with_rescue(result.task, "rescue"), node), "")
+        before = self.rescued.pop((rescue_block(result.task, "rescue"), node), "")
         if before and before not in texts[0]:
             texts.insert(0, before)
         self.stage.failed[node] = None
         self.failures.setdefault("\n".join(without_name(node, text) for text in texts), []).append(node)
 
     def _handle_warnings(self, res: Any) -> None:
-        said = res.get("warnings") or []
-        if said and not self._display.verbosity and all(OF_NO_USE in str(one) for one in said):
+        warnings = res.get("warnings") or []
+        if warnings and not self._display.verbosity and all(HARMLESS_WARNING in str(warning) for warning in warnings):
             res.pop("warnings")
         super()._handle_warnings(res)
 
@@ -354,7 +360,7 @@ class CallbackModule(Default):
 
     @unless_verbose
     def v2_playbook_on_start(self, playbook: Any) -> None:
-        self.headed, self.all_nodes, self.seen, self.started = False, {}, set(), time.monotonic()
+        self.header_shown, self.all_nodes, self.shown_roles, self.started = False, {}, set(), time.monotonic()
         self.playbook = os.path.splitext(os.path.basename(playbook._file_name))[0]
 
     @unless_verbose
@@ -364,19 +370,19 @@ class CallbackModule(Default):
         gc.freeze()
         self.end_task()
         self.end_stage()
-        self.left_behind, self.watched = None, False  # for a run left on purpose, this has been shown
-        self.stage = Stage("", time.monotonic())
+        self.unfinished_run, self.watched = None, False  # for a run left on purpose, this has been shown
+        self.stage = RoleProgress("", time.monotonic())
         self.check = bool(play.check_mode)
         self.with_roles = lists_roles(play.get_ds() or {})
         inventory = play.get_variable_manager()._inventory
         self.nodes = [host.get_name() for host in inventory.get_hosts(play.hosts)]
         if self.with_roles:
             self.all_nodes.update(dict.fromkeys(self.nodes))
-        if self.with_roles and not self.headed:
-            self.headed = True
+        if self.with_roles and not self.header_shown:
+            self.header_shown = True
             number = f"{len(self.nodes)} node{'' if len(self.nodes) == 1 else 's'}"
             mode = ", dry run (--check)" if self.check else ""
-            self.say(f"{self.playbook}: {number}{mode}: {names(self.nodes)}")
+            self.say(f"{self.playbook}: {number}{mode}: {join_names(self.nodes)}")
 
     def v2_playbook_on_task_start(self, task: Any, is_conditional: bool) -> None:
         self.watched = self.watched or task.action == WATCH
@@ -386,23 +392,23 @@ class CallbackModule(Default):
             self.task = task
             super().v2_playbook_on_task_start(task, is_conditional)
         else:
-            self.begin(task)
+            self.begin_task(task)
 
     @unless_verbose
     def v2_playbook_on_handler_task_start(self, task: Any) -> None:
-        self.begin(task)
+        self.begin_task(task)
 
     @unless_verbose
     def v2_runner_on_start(self, host: Any, task: Any) -> None:
         pass
 
     def v2_runner_on_ok(self, result: Any) -> None:
-        self.keep_in_mind(result)
+        self.remember_run(result)
         if self._display.verbosity:
             super().v2_runner_on_ok(result)
         else:
             self._handle_warnings(result.result)
-            self.done(result)
+            self.record_success(result)
 
     @unless_verbose
     def v2_runner_on_skipped(self, result: Any) -> None:
@@ -412,18 +418,18 @@ class CallbackModule(Default):
     def v2_runner_on_failed(self, result: Any, ignore_errors: bool = False) -> None:
         self._handle_warnings(result.result)
         if not ignore_errors:
-            self.fail(result, reason(result.result))
+            self.record_failure(result, reason(result.result))
 
     @unless_verbose
     def v2_runner_on_unreachable(self, result: Any) -> None:
         self._handle_warnings(result.result)
         if not result.task.ignore_unreachable:
-            self.fail(result, without_way(result.host.get_name(), result.result))
+            self.record_failure(result, describe_unreachable(result.host.get_name(), result.result))
 
     @unless_verbose
     def v2_runner_item_on_ok(self, result: Any) -> None:
         if result.task.action in MESSAGES:
-            self.done(result)
+            self.record_success(result)
 
     @unless_verbose
     def v2_runner_item_on_failed(self, result: Any) -> None:
@@ -467,8 +473,8 @@ class CallbackModule(Default):
 
     @unless_verbose
     def v2_on_file_diff(self, result: Any) -> None:
-        found = result.result.get("diff") or []
-        for diff in found if isinstance(found, list) else [found]:
+        diffs = result.result.get("diff") or []
+        for diff in diffs if isinstance(diffs, list) else [diffs]:
             lines = (program(diff) or self._get_diff(diff) or "").rstrip().splitlines()
             longest = self.get_option("longest_diff")
             if len(lines) > longest:
@@ -478,28 +484,28 @@ class CallbackModule(Default):
                 self.diffs.setdefault(text, []).append(result.host.get_name())
 
     def v2_playbook_on_stats(self, stats: Any) -> None:
-        self.left_behind = None
+        self.unfinished_run = None
         if self._display.verbosity:
             super().v2_playbook_on_stats(stats)
         else:
-            self.sum_up(stats)
+            self.show_summary(stats)
 
-    def sum_up(self, stats: Any) -> None:
+    def show_summary(self, stats: Any) -> None:
         """Show the last line."""
         self.end_task()
         self.end_stage()
-        if not self.headed:
+        if not self.header_shown:
             return
         sums = {host: stats.summarize(host) for host in stats.processed}
         nodes = [host for host in self.all_nodes if host in sums]  # in the order of the plays, not of the answers
         failed = [host for host in nodes if sums[host]["failures"] or sums[host]["unreachable"]]
         changed = [host for host in nodes if sums[host]["changed"]]
-        took = duration(time.monotonic() - self.started)
+        duration = format_duration(time.monotonic() - self.started)
         if failed:
-            text, color = f"failed on {names(failed)}; rerun with -v for Ansible's full output", C.COLOR_ERROR
+            text, color = f"failed on {join_names(failed)}; rerun with -v for Ansible's full output", C.COLOR_ERROR
         elif changed:
             what = "would be changed" if self.check else "changed"
             text, color = f"{len(changed)} of {len(nodes)} nodes {what}", C.COLOR_CHANGED
         else:
             text, color = f"{len(nodes)} of {len(nodes)} nodes ok, nothing to change", C.COLOR_OK
-        self.say(f"{self.playbook}: {text}   {took}", color)
+        self.say(f"{self.playbook}: {text}   {duration}", color)

@@ -93,15 +93,15 @@ from ansible_collections.muster.training.plugins.plugin_utils._software import d
 
 
 def driver_decision(
-    facts: Mapping[str, Any], cuda: str = "", least: str = "", hold_kernel: bool = False, **wanted: Any
+    facts: Mapping[str, Any], cuda: str = "", least: str = "", hold_kernel: bool = False, **options: Any
 ) -> dict[str, Any]:
     """What to do next."""
-    wanted["branch"] = str(wanted.get("branch", ""))
-    asked = nvidia_driver.Wanted(least=nvidia_driver.least_for(str(cuda), str(least)), **wanted)
+    options["branch"] = str(options.get("branch", ""))
+    desired = nvidia_driver.DesiredDriver(least=nvidia_driver.minimum_driver(str(cuda), str(least)), **options)
     return {
-        **nvidia_driver.as_data(nvidia_driver.decide(facts, asked)),
-        "hold": nvidia_driver.to_hold(facts["driver"], hold_kernel),
-        "held": nvidia_driver.held(facts["driver"]),
+        **nvidia_driver.decision_as_dict(nvidia_driver.decide(facts, desired)),
+        "hold": nvidia_driver.packages_to_hold(facts["driver"], hold_kernel),
+        "held": nvidia_driver.held_packages(facts["driver"]),
     }
 
 

@@ -88,7 +88,11 @@ from typing import Any
 
 from ansible.errors import AnsibleFilterError
 
-from ansible_collections.muster.training.plugins.module_utils._rank_table import RankTableError, build_rank_table, shown
+from ansible_collections.muster.training.plugins.module_utils._rank_table import (
+    RankTableError,
+    build_rank_table,
+    format_value,
+)
 from ansible_collections.muster.training.plugins.plugin_utils._cluster.hostfile_formats import (
     render_deepspeed,
     render_hosts_entries,
@@ -96,7 +100,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._cluster.hostfile_
     render_openmpi,
 )
 
-RENDER: dict[str, Callable[..., str]] = {
+RENDERERS: dict[str, Callable[..., str]] = {
     "deepspeed": render_deepspeed,
     "openmpi": render_openmpi,
     "mpich": render_mpich,
@@ -106,10 +110,12 @@ RENDER: dict[str, Callable[..., str]] = {
 
 def hostfile(hosts: Iterable[Mapping[str, Any]], format: str = "deepspeed", use: str = "name") -> str:  # noqa: A002
     """The content of a hostfile."""
-    render = RENDER.get(format)
+    render = RENDERERS.get(format)
     if render is None:
-        needed = ", ".join(map(repr, RENDER))
-        raise AnsibleFilterError(f"The format of the hostfile is {shown(format)}. Needed: one of {needed}.")
+        valid_formats = ", ".join(map(repr, RENDERERS))
+        raise AnsibleFilterError(
+            f"The format of the hostfile is {format_value(format)}. Needed: one of {valid_formats}."
+        )
     if format == "etc_hosts" and not isinstance(hosts, (str, Mapping)):
         hosts = [{"slots": 1, **host} if isinstance(host, Mapping) else host for host in hosts]
     try:

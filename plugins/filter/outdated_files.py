@@ -53,27 +53,27 @@ import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-File = Mapping[str, Any]
+FileSpec = Mapping[str, Any]
 
 
-def is_as_wanted(wanted: File, found: File) -> bool:
+def is_up_to_date(desired: FileSpec, present: FileSpec) -> bool:
     """Whether a file on a node has the owner, the mode, and the content or the line that it should have."""
-    if (found.get("user"), found.get("mode")) != (wanted.get("user", "root"), wanted["mode"]):
+    if (present.get("user"), present.get("mode")) != (desired.get("user", "root"), desired["mode"]):
         return False
-    if "content" not in wanted:
-        return bool(found.get("line") == wanted["line"])
-    content = wanted["content"].encode()
-    content = base64.b64decode(content) if wanted.get("base64") else content
-    return bool(found["sha256"] == hashlib.sha256(content).hexdigest())
+    if "content" not in desired:
+        return bool(present.get("line") == desired["line"])
+    content = desired["content"].encode()
+    content = base64.b64decode(content) if desired.get("base64") else content
+    return bool(present["sha256"] == hashlib.sha256(content).hexdigest())
 
 
-def outdated_files(wanted: Iterable[File], found: Mapping[str, File]) -> list[File]:
+def outdated_files(desired: Iterable[FileSpec], found: Mapping[str, FileSpec]) -> list[FileSpec]:
     """Those of the wanted files that are not as they should be."""
-    return [one for one in wanted if not is_as_wanted(one, found.get(one["path"], {}))]
+    return [file for file in desired if not is_up_to_date(file, found.get(file["path"], {}))]
 
 
 class FilterModule:
     """The filter as Ansible finds it."""
 
-    def filters(self) -> dict[str, Callable[..., list[File]]]:
+    def filters(self) -> dict[str, Callable[..., list[FileSpec]]]:
         return {"outdated_files": outdated_files}

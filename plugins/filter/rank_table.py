@@ -95,7 +95,11 @@ from typing import Any
 
 from ansible.errors import AnsibleFilterError
 
-from ansible_collections.muster.training.plugins.module_utils._rank_table import RankTableError, build_rank_table, shown
+from ansible_collections.muster.training.plugins.module_utils._rank_table import (
+    RankTableError,
+    build_rank_table,
+    format_value,
+)
 
 
 def rank_table(
@@ -117,7 +121,9 @@ def rank_table(
 
 def _host(name: str, hostvars: Mapping[str, Mapping[str, Any]], default_slots: int | None) -> dict[str, Any]:
     if not isinstance(name, str) or name not in hostvars:
-        raise AnsibleFilterError(f"hostvars know no host named {shown(name)}. Give names of hosts of the inventory.")
+        raise AnsibleFilterError(
+            f"hostvars know no host named {format_value(name)}. Give names of hosts of the inventory."
+        )
     variables = hostvars[name]
     return {
         "name": name,

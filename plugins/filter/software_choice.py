@@ -105,7 +105,7 @@ if TYPE_CHECKING:
 # choose is imported where it is used: Ansible loads all filters of a collection in each process that looks one up.
 
 
-def node_of(name: str, facts: Mapping[str, Any], directory: str) -> choose.Node:
+def read_node_software(name: str, facts: Mapping[str, Any], directory: str) -> choose.NodeSoftware:
     """The relevant part of a node's facts."""
     from ansible_collections.muster.training.plugins.plugin_utils._software import choose
 
@@ -116,13 +116,14 @@ def node_of(name: str, facts: Mapping[str, Any], directory: str) -> choose.Node:
         if device.get("compute_capability")
     )
     python = software.get("python") or ""
-    return choose.Node(
+    return choose.NodeSoftware(
         name=name,
         gpus=gpus["pci"],
         driver=gpus["driver"]["loaded"] or next((device["driver"] for device in gpus["devices"]), ""),
         devices=devices,
         python=python,
-        made=bool(python) and os.path.normpath(facts["interpreter"]) == os.path.normpath(f"{directory}/env/bin/python"),
+        has_environment=bool(python)
+        and os.path.normpath(facts["interpreter"]) == os.path.normpath(f"{directory}/env/bin/python"),
         glibc=facts.get("glibc") or "",
     )
 
@@ -140,19 +141,19 @@ def software_choice(
     """The software for these nodes."""
     from ansible_collections.muster.training.plugins.plugin_utils._software import choose
 
-    nodes = {name: node_of(name, one, directory) for name, one in facts.items()}
-    wishes = choose.Wishes(str(version), str(cuda), str(python), str(flash_attention), manager, directory)
+    nodes = {name: read_node_software(name, node_facts, directory) for name, node_facts in facts.items()}
+    request = choose.SoftwareRequest(str(version), str(cuda), str(python), str(flash_attention), manager, directory)
     try:
-        choice = choose.choose(nodes, wishes)
-    except choose.Refusal as refusal:
-        return {"refusal": str(refusal)}
+        choice = choose.choose(nodes, request)
+    except choose.SoftwareChoiceError as error:
+        return {"refusal": str(error)}
     return {
         "refusal": "",
         "python": choice.python,
         "version": choice.torch,
         "build": choice.build,
         "cuda": choice.cuda,
-        "requirements": choose.requirements(choice.torch, list(packages or [])),
+        "requirements": choose.pip_requirements(choice.torch, list(packages or [])),
         "flash_attention": choice.flash,
         "reasons": choice.reasons,
     }

@@ -51,25 +51,25 @@ from collections.abc import Callable
 
 from ansible.errors import AnsibleFilterError
 
-from ansible_collections.muster.training.plugins.plugin_utils._cluster.static_hosts import inventory_of, read_hosts
+from ansible_collections.muster.training.plugins.plugin_utils._cluster.static_hosts import read_hosts, render_inventory
 
 
-def address_of(name: str) -> str:
+def resolve_address(name: str) -> str:
     """The IPv4 address that this machine resolves a name to, "" if there is none that others could use."""
     try:
-        found = socket.getaddrinfo(name, None, socket.AF_INET, socket.SOCK_STREAM)[0][4][0]
+        address = socket.getaddrinfo(name, None, socket.AF_INET, socket.SOCK_STREAM)[0][4][0]
     except (OSError, UnicodeError):
         return ""
-    return "" if ipaddress.ip_address(found).is_loopback else str(found)
+    return "" if ipaddress.ip_address(address).is_loopback else str(address)
 
 
-def static_inventory(given: str | list[str], source: str = "-e machines") -> str:
+def static_inventory(machines: str | list[str], source: str = "-e machines") -> str:
     """An inventory made from a hostfile or a list of hosts."""
-    lines, what = (given.splitlines(), "line") if isinstance(given, str) else (map(str, given), "host")
+    lines, item_name = (machines.splitlines(), "line") if isinstance(machines, str) else (map(str, machines), "host")
     try:
-        return inventory_of(read_hosts(lines, what), source, address_of)
-    except ValueError as problem:
-        raise AnsibleFilterError(f"{source}: {problem}") from problem
+        return render_inventory(read_hosts(lines, item_name), source, resolve_address)
+    except ValueError as error:
+        raise AnsibleFilterError(f"{source}: {error}") from error
 
 
 class FilterModule:

@@ -45,24 +45,28 @@ _value:
 from collections import Counter
 from collections.abc import Callable, Mapping
 
-from ansible_collections.muster.training.plugins.module_utils._rank_table import some
+from ansible_collections.muster.training.plugins.module_utils._rank_table import abbreviate
 
 
 def tree_differences(trees: Mapping[str, Mapping[str, str]], most: int = 50) -> list[str]:
     """One line for each file that differs."""
     lines = []
     for path in sorted(set().union(*trees.values())):
-        has = {node: tree[path] for node, tree in trees.items() if path in tree}
-        lacking = [node for node in trees if node not in has]
-        right = Counter(has.values()).most_common(1)[0][0]
-        other = [node for node, digest in has.items() if digest != right]
-        said = []
-        if lacking:
-            said.append(f"only on {some(has)}" if len(has) < len(lacking) else f"missing on {some(lacking)}")
-        if other:
-            said.append(f"other content on {some(other)}")
-        if said:
-            lines.append(f"{path}: {', '.join(said)}")
+        digests = {node: tree[path] for node, tree in trees.items() if path in tree}
+        nodes_without = [node for node in trees if node not in digests]
+        most_common = Counter(digests.values()).most_common(1)[0][0]
+        different_nodes = [node for node, digest in digests.items() if digest != most_common]
+        differences = []
+        if nodes_without:
+            differences.append(
+                f"only on {abbreviate(digests)}"
+                if len(digests) < len(nodes_without)
+                else f"missing on {abbreviate(nodes_without)}"
+            )
+        if different_nodes:
+            differences.append(f"other content on {abbreviate(different_nodes)}")
+        if differences:
+            lines.append(f"{path}: {', '.join(differences)}")
     return lines if len(lines) <= most else [*lines[: most - 1], f"and {len(lines) - most + 1} more"]
 
 

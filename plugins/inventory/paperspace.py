@@ -215,82 +215,82 @@ from ansible.template import trust_as_template
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.api_key import find_api_key
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.client import Client
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.drive import (
+    cluster_drive,
     mount_variables,
-    own_drive,
     password_template,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.errors import PaperspaceError
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.hosts import (
     GROUP,
-    Host,
+    InventoryHost,
     Selection,
     SelectionError,
-    hosts,
-    labels,
-    nothing_left,
+    build_hosts,
+    explain_empty_selection,
+    format_machines,
     select,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.resources import read_drives
-from ansible_collections.muster.training.plugins.plugin_utils._text.printable import one_line
+from ansible_collections.muster.training.plugins.plugin_utils._text.printable import single_line
 
 
 class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
-    """Options in, hosts out; the requests and their meaning are in the two private files."""
+    """Reads the options and adds the hosts; client.py sends the requests, hosts.py interprets the responses."""
 
     NAME = "muster.training.paperspace"
 
     def verify_file(self, path: str) -> bool:
-        """Whether a file is for this plugin, by its name."""
+        """Return whether a file is for this plugin, by its name."""
         return bool(super().verify_file(path)) and path.endswith(("paperspace.yml", "paperspace.yaml"))
 
     def parse(self, inventory: t.Any, loader: t.Any, path: str, cache: bool = True) -> None:
-        """Add the chosen machines to the inventory, or none and raise AnsibleParserError."""
+        """Add the selected machines to the inventory, or add none and raise AnsibleParserError."""
         super().parse(inventory, loader, path, cache)
         self._read_config_data(path)
         try:
-            answer = self._answer(path, cache)
-            chosen = self._choose(answer)
+            response = self._fetch(path, cache)
+            selected = self._select_hosts(response)
         except (PaperspaceError, SelectionError) as error:
-            # The message is complete; a chain of causes would repeat it.
+            # the message is complete; a chain of causes would repeat it
             raise AnsibleParserError(f"{self.NAME}: {error}") from None
         self.inventory.add_group(GROUP)
-        for host in chosen:
-            self._add(host)
-        self._add_drive({host.variables["paperspace_network_id"] for host in chosen}, answer)
+        for host in selected:
+            self._add_host(host)
+        self._add_drive({host.variables["paperspace_network_id"] for host in selected}, response)
 
-    def _answer(self, path: str, cache: bool) -> dict[str, list[dict[str, t.Any]]]:
-        """The API's raw answer, from the cache if enabled and present; no option is stored in the cache."""
+    def _fetch(self, path: str, cache: bool) -> dict[str, list[dict[str, t.Any]]]:
+        """Return the API's raw response, from the cache if enabled and valid; no option is stored in the cache."""
         caching = self.get_option("cache")
         key = self.get_cache_key(path)
-        wants_drive = self.get_option("cluster") and self.get_option("drive_path")
+        needs_drive = self.get_option("cluster") and self.get_option("drive_path")
         if caching and cache:
             try:
                 cached = self._cache[key]
-                parts = ("machines", "networks", "drives") if wants_drive else ("machines", "networks")
-                if all(isinstance(one["id"], str) for part in parts for one in cached[part]):
+                parts = ("machines", "networks", "drives") if needs_drive else ("machines", "networks")
+                if all(isinstance(item["id"], str) for part in parts for item in cached[part]):
                     return t.cast("dict[str, list[dict[str, t.Any]]]", cached)
             except (AnsibleError, KeyError, TypeError, ValueError):
-                pass  # none, expired, or written by something else: ask again
+                pass  # missing, expired, or written by something else: request it again
         client = self._client()
-        answer = {"machines": client.list_all("/machines"), "networks": client.list_all("/private-networks")}
-        if wants_drive:  # as the listing has no password
-            answer["drives"] = [dict(one) for one in read_drives(client)]
+        response = {"machines": client.list_all("/machines"), "networks": client.list_all("/private-networks")}
+        if needs_drive:  # read_drives() omits the password
+            response["drives"] = [dict(drive) for drive in read_drives(client)]
         if caching:
-            self._cache[key] = answer
-        return answer
+            self._cache[key] = response
+        return response
 
     def _client(self) -> Client:
-        given = self.get_option("api_key")
+        api_key = self.get_option("api_key")
         return Client(
-            find_api_key(str(self.templar.template(given)) if given else None, os.environ, os.path.expanduser("~")),
+            find_api_key(str(self.templar.template(api_key)) if api_key else None, os.environ, os.path.expanduser("~")),
             self.get_option("api_url"),
             timeout=self.get_option("timeout"),
             retries=self.get_option("retries"),
             notify=lambda line: self.display.warning(f"{self.NAME}: {line}"),
         )
 
-    def _choose(self, answer: dict[str, list[dict[str, t.Any]]]) -> list[Host]:
-        wanted = Selection(
+    def _select_hosts(self, response: dict[str, list[dict[str, t.Any]]]) -> list[InventoryHost]:
+        selection = Selection(
             region=self.get_option("region"),
             private_network=self.get_option("private_network"),
             cluster=self.get_option("cluster"),
@@ -299,24 +299,26 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
             query=self.get_option("query"),
             states=self.get_option("states"),
         )
-        kept, left_out = select(answer["machines"], answer["networks"], wanted)
-        for step in left_out:
-            self.display.v(f"{self.NAME}: left out by {step.option}: {labels(step.machines)}")
-        if not kept:
-            self.display.warning(f"{self.NAME}: {one_line(nothing_left(len(answer['machines']), left_out), 1000)}.")
-        return hosts(
-            kept,
-            answer["networks"],
+        machines, excluded = select(response["machines"], response["networks"], selection)
+        for step in excluded:
+            self.display.v(f"{self.NAME}: excluded by {step.option}: {format_machines(step.machines)}")
+        if not machines:
+            self.display.warning(
+                f"{self.NAME}: {single_line(explain_empty_selection(len(response['machines']), excluded), 1000)}."
+            )
+        return build_hosts(
+            machines,
+            response["networks"],
             preferences=self.get_option("hostnames"),
             connect_with=self.get_option("connect_with"),
             user=self.get_option("user"),
         )
 
-    def _add_drive(self, networks: set[str], answer: dict[str, list[dict[str, t.Any]]]) -> None:
+    def _add_drive(self, networks: set[str], response: dict[str, list[dict[str, t.Any]]]) -> None:
         cluster, path = self.get_option("cluster"), self.get_option("drive_path")
         if not cluster or not path:
             return
-        drive = own_drive(cluster, networks, t.cast(t.Any, answer["drives"]))
+        drive = cluster_drive(cluster, networks, t.cast(t.Any, response["drives"]))
         if drive is None:
             return
         for name, value in mount_variables(drive, path).items():
@@ -325,7 +327,7 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
         if template:
             self.inventory.set_variable(GROUP, "cifs_share_password", trust_as_template(template))
 
-    def _add(self, host: Host) -> None:
+    def _add_host(self, host: InventoryHost) -> None:
         self.inventory.add_host(host.name, group=GROUP)
         for name, value in host.variables.items():
             self.inventory.set_variable(host.name, name, value)

@@ -106,12 +106,12 @@ from ansible.utils.vars import combine_vars
 from ansible.vars.plugins import get_vars_from_inventory_sources
 
 from ansible_collections.muster.training.plugins.module_utils._rank_table import (
-    Host,
-    Problem,
+    HostSpec,
     RankTableError,
+    RankTableProblem,
+    abbreviate,
     build_rank_table,
-    shown,
-    some,
+    format_value,
 )
 
 
@@ -130,23 +130,23 @@ class InventoryModule(BaseInventoryPlugin, Constructable):
         unknown = set(self._read_config_data(path)) - set(self.get_options())
         if unknown:  # Ansible would ignore them, and a misspelt `rank0` would have no effect
             raise AnsibleParserError(
-                f"{self.NAME}: there is no option {some(sorted(unknown))}. "
+                f"{self.NAME}: there is no option {abbreviate(sorted(unknown))}. "
                 f"Needed: {', '.join(sorted(self.get_options()))}. Correct the spelling."
             )
         hosts = self._members(self.get_option("group"))
         if not hosts:
             return
         try:
-            given = self._evaluate_all(hosts, _VariablesOf(loader, [*inventory.processed_sources, path]))
+            configured = self._evaluate_all(hosts, _HostVariables(loader, [*inventory.processed_sources, path]))
             table = build_rank_table(
                 # Slots that were not given are counted on the node; for the order, any number will do.
-                [replace(host, slots=1) if host.slots is None else host for host in given],
+                [replace(host, slots=1) if host.slots is None else host for host in configured],
                 order=self.get_option("order"),
                 rank0=self.get_option("rank0"),
             )
         except RankTableError as exc:
             raise AnsibleParserError(f"{self.NAME}: the hosts do not form a valid cluster.\n{exc}") from exc
-        counted_later = {host.name for host in given if host.slots is None}
+        counted_later = {host.name for host in configured if host.slots is None}
         for node in table.nodes:
             inventory.set_variable(node.name, "node_rank", node.node_rank)
             inventory.set_variable(node.name, "node_address", node.address)
@@ -157,22 +157,22 @@ class InventoryModule(BaseInventoryPlugin, Constructable):
         """The hosts of the group; none only if the cloud machines are not created yet."""
         group = self.inventory.groups.get(name)
         hosts = group.get_hosts() if group else []
-        not_made_yet = group is None and not self.inventory.hosts and self.inventory.processed_sources
-        if not hosts and not not_made_yet:
+        is_pending = group is None and not self.inventory.hosts and self.inventory.processed_sources
+        if not hosts and not is_pending:
             state = "is empty" if group else "does not exist"
             raise AnsibleParserError(
-                f"{self.NAME}: the group {shown(name)} {state}. Needed: at least one host, put into it by a source "
-                "before this one. Give this file after the others (-i hosts.yml -i ranks.yml); in a directory, let its "
-                "name sort behind theirs, as 99_ranks.yml does."
+                f"{self.NAME}: the group {format_value(name)} {state}. Needed: at least one host, put into it by a "
+                "source before this one. Give this file after the others (-i hosts.yml -i ranks.yml); in a directory, "
+                "let its name sort behind theirs, as 99_ranks.yml does."
             )
         return hosts
 
-    def _evaluate_all(self, hosts: list[InventoryHost], variables_of: _VariablesOf) -> list[Host]:
+    def _evaluate_all(self, hosts: list[InventoryHost], host_variables: _HostVariables) -> list[HostSpec]:
         """The results of the expressions for each host, still unchecked. Raises one error for all that fail."""
-        problems: list[Problem] = []
-        given: list[Host] = []
+        problems: list[RankTableProblem] = []
+        configured: list[HostSpec] = []
         for host in hosts:
-            variables = variables_of(host)
+            variables = host_variables(host)
             values: dict[str, Any] = {"address": None, "slots": None, "rank": None}
             for option in values:
                 try:
@@ -181,36 +181,38 @@ class InventoryModule(BaseInventoryPlugin, Constructable):
                     may_be_missing = option != "address" and not self.get_option("strict")
                     if may_be_missing and isinstance(exc, AnsibleUndefinedVariable):
                         continue
-                    found = f"the expression of {option} fails: {_one_line(exc.message)}"
-                    todo = f"Correct {option} in this file, or the variables of this host"
-                    problems.append(Problem(host.name, found, "an expression that has a value for every host", todo))
-            given.append(Host(host.name, **values))
+                    problem = f"the expression of {option} fails: {_single_line(exc.message)}"
+                    remedy = f"Correct {option} in this file, or the variables of this host"
+                    problems.append(
+                        RankTableProblem(host.name, problem, "an expression that has a value for every host", remedy)
+                    )
+            configured.append(HostSpec(host.name, **values))
         if problems:
             raise RankTableError(problems)
-        return given
+        return configured
 
 
-def _one_line(text: str) -> str:
+def _single_line(text: str) -> str:
     """An Ansible message, which may quote an API, without line breaks and control characters."""
     return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in " ".join(text.split()))
 
 
-class _VariablesOf:
+class _HostVariables:
     """The variables that the inventory and the vars plugins (group_vars, host_vars) give to a host."""
 
     def __init__(self, loader: DataLoader, sources: list[str]) -> None:
         self._loader = loader
         self._sources = sources
-        self._of_groups: dict[tuple[str, ...], dict[str, Any]] = {}
+        self._group_cache: dict[tuple[str, ...], dict[str, Any]] = {}
 
     def __call__(self, host: InventoryHost) -> dict[str, Any]:
         groups = sort_groups(host.get_groups())
         key = tuple(group.name for group in groups)
-        if key not in self._of_groups:  # once for all hosts of the same groups
-            everywhere = [group for group in groups if group.name == "all"]
-            others = [group for group in groups if group.name != "all"]
-            self._of_groups[key] = combine_vars(self._group_variables(everywhere), self._group_variables(others))
-        variables = combine_vars(self._of_groups[key], host.get_vars())
+        if key not in self._group_cache:  # once for all hosts of the same groups
+            all_group = [group for group in groups if group.name == "all"]
+            other_groups = [group for group in groups if group.name != "all"]
+            self._group_cache[key] = combine_vars(self._group_variables(all_group), self._group_variables(other_groups))
+        variables = combine_vars(self._group_cache[key], host.get_vars())
         return combine_vars(variables, self._plugin_variables([host]))
 
     def _group_variables(self, groups: list[Group]) -> dict[str, Any]:

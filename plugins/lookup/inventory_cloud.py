@@ -38,19 +38,19 @@ from ansible.errors import AnsibleLookupError
 from ansible.plugins.lookup import LookupBase
 
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.inventory_provider import (
-    Cloud,
-    CloudUnclear,
-    cloud_of,
+    AmbiguousCloudError,
+    InventoryCloud,
+    detect_cloud,
 )
 
 
 class LookupModule(LookupBase):
-    """Reads the variable ansible_inventory_sources, and the files that it names."""
+    """Reads the variable ansible_inventory_sources, and the files it lists."""
 
-    def run(self, terms: list[Any], variables: dict[str, Any] | None = None, **kwargs: Any) -> list[Cloud]:
-        """Return one dictionary."""
+    def run(self, terms: list[Any], variables: dict[str, Any] | None = None, **kwargs: Any) -> list[InventoryCloud]:
+        """Return a list with one dictionary."""
         self.set_options(var_options=variables, direct=kwargs)
         try:
-            return [cloud_of((variables or {}).get("ansible_inventory_sources") or [])]
-        except CloudUnclear as error:
+            return [detect_cloud((variables or {}).get("ansible_inventory_sources") or [])]
+        except AmbiguousCloudError as error:
             raise AnsibleLookupError(str(error)) from None

@@ -47,21 +47,21 @@ from ansible.errors import AnsibleLookupError
 from ansible.plugins.lookup import LookupBase
 
 from ansible_collections.muster.training.plugins.plugin_utils._controller_env import (
+    matching_environment,
     missing_names,
-    missing_problem,
-    own_environment,
-    patterns_in,
+    missing_names_message,
+    parse_patterns,
 )
 
 
 class LookupModule(LookupBase):
-    """A lookup, not a filter: Ansible loads all filters of a collection, again for each node."""
+    """A lookup, because Ansible loads all filters of a collection again for each node."""
 
     def run(self, terms: list[Any], variables: dict[str, Any] | None = None, **kwargs: Any) -> list[dict[str, str]]:
-        """Return one dictionary."""
+        """Return a list with one dictionary."""
         self.set_options(var_options=variables, direct=kwargs)
-        patterns = patterns_in(terms)
+        patterns = parse_patterns(terms)
         missing = missing_names(patterns)
         if missing and self.get_option("missing") == "error":
-            raise AnsibleLookupError(missing_problem(missing))
-        return [own_environment(patterns)]
+            raise AnsibleLookupError(missing_names_message(missing))
+        return [matching_environment(patterns)]

@@ -79,11 +79,11 @@ from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace
     PaperspaceError,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.operations import get_drive
-from ansible_collections.muster.training.plugins.plugin_utils._text.printable import one_line
+from ansible_collections.muster.training.plugins.plugin_utils._text.printable import single_line
 
 
 class LookupModule(LookupBase):
-    """One request per drive."""
+    """Sends one request per drive."""
 
     def run(self, terms: list[Any], variables: dict[str, Any] | None = None, **kwargs: Any) -> list[str]:
         """Return the passwords."""
@@ -97,7 +97,7 @@ class LookupModule(LookupBase):
             )
             return [self._password(client, str(term)) for term in terms]
         except PaperspaceError as error:
-            raise AnsibleLookupError(f"the password of the network drive is not known: {error}") from None
+            raise AnsibleLookupError(f"cannot read the password of the network drive: {error}") from None
 
     @staticmethod
     def _password(client: Client, drive_id: str) -> str:
@@ -105,6 +105,6 @@ class LookupModule(LookupBase):
             return str(get_drive(client, drive_id).get("password") or "")
         except NotFoundError:
             raise AnsibleLookupError(
-                f"the account of this API key has no network drive {one_line(drive_id, 80)}. If it was removed, read "
-                "the inventory again (--flush-cache)"
+                f"the account of this API key has no network drive {single_line(drive_id, 80)}. If it was removed, "
+                "read the inventory again (--flush-cache)"
             ) from None

@@ -53,9 +53,9 @@ class LookupModule(LookupBase):
     """Reads files on the controller."""
 
     def run(self, terms: list[Any], variables: dict[str, Any] | None = None, **kwargs: Any) -> list[dict[str, Any]]:
-        """Return what each requires."""
+        """Return the requirements of each project."""
         self.set_options(var_options=variables, direct=kwargs)
         try:
             return [dict(read_project(str(term)) or {}) for term in terms]
-        except ValueError as problem:
-            raise AnsibleLookupError(str(problem)) from problem
+        except ValueError as error:
+            raise AnsibleLookupError(str(error)) from error

@@ -16,7 +16,7 @@ import os
 import pwd
 import shutil
 
-from ansible_collections.muster.training.plugins.module_utils._files.user_files import as_user
+from ansible_collections.muster.training.plugins.module_utils._files.user_files import run_as_user
 
 TYPE_CHECKING = False  # importing typing would cost more than all other imports
 if TYPE_CHECKING:
@@ -87,19 +87,19 @@ WantedBy=multi-user.target
 """
 
 
-def people() -> list[pwd.struct_passwd]:
+def login_users() -> list[pwd.struct_passwd]:
     """Root and all users with a login and a home: on Debian, users start at 1000, and nobody is 65534."""
     return [
-        one for one in pwd.getpwall() if (one.pw_uid == 0 or 1000 <= one.pw_uid < 65534) and os.path.isdir(one.pw_dir)
+        user for user in pwd.getpwall() if (user.pw_uid == 0 or 1000 <= user.pw_uid < 65534) and os.path.isdir(user.pw_dir)
     ]
 
 
-def found_below(directory: str, patterns: Sequence[str]) -> list[str]:
+def glob_below(directory: str, patterns: Sequence[str]) -> list[str]:
     """Existing paths, including hidden ones, in the order of the patterns."""
-    found: list[str] = []
+    paths: list[str] = []
     for pattern in patterns:
-        found += sorted(glob.glob(os.path.join(glob.escape(directory), pattern)))
-    return found
+        paths += sorted(glob.glob(os.path.join(glob.escape(directory), pattern)))
+    return paths
 
 
 def remove(path: str) -> None:
@@ -110,19 +110,19 @@ def remove(path: str) -> None:
         os.unlink(path)
 
 
-def clean_home(home: str, more: Sequence[str], check: bool) -> dict[str, Any]:
+def clean_home(home: str, extra_patterns: Sequence[str], check: bool) -> dict[str, Any]:
     """Clean one home, with its user's rights; return the removed paths."""
-    paths = found_below(home, [*HOME, *more])
+    paths = glob_below(home, [*HOME, *extra_patterns])
     for path in [] if check else paths:
         remove(path)
     keys = os.path.join(home, ".ssh", "authorized_keys")
     lines = read_lines(keys)
-    kept = [line for line in lines if not line.rstrip().endswith(MESH_MARK)]
-    if len(kept) < len(lines):
+    remaining_lines = [line for line in lines if not line.rstrip().endswith(MESH_MARK)]
+    if len(remaining_lines) < len(lines):
         paths.append(keys)
         if not check:
             with open(keys, "w", encoding="utf-8", errors="surrogateescape") as stream:
-                stream.writelines(kept)
+                stream.writelines(remaining_lines)
     return {"paths": paths}
 
 
@@ -141,7 +141,7 @@ def mount_units(root: str) -> list[str]:
     return [unit for unit in units if any(SECRETS in line for line in read_lines(unit))]
 
 
-def new_identity(root: str, check: bool) -> list[str]:
+def reset_identity(root: str, check: bool) -> list[str]:
     """Make machines created from the image generate their own name and host keys; return what was changed."""
     changed = []
     machine_id = os.path.join(root, MACHINE_ID)
@@ -164,13 +164,13 @@ def new_identity(root: str, check: bool) -> list[str]:
     return changed
 
 
-def clean(root: str, users: Sequence[pwd.struct_passwd], more: Sequence[str], check: bool) -> list[str]:
+def clean(root: str, users: Sequence[pwd.struct_passwd], extra_patterns: Sequence[str], check: bool) -> list[str]:
     """Remove it all; return the paths that are, or would be, removed or emptied. more: extra patterns below homes."""
     changed: list[str] = []
     for user in users:
-        done = as_user(user, functools.partial(clean_home, user.pw_dir, list(more), check))
-        changed += done["paths"]
-    paths = mount_units(root) + found_below(root, SYSTEM)
+        result = run_as_user(user, functools.partial(clean_home, user.pw_dir, list(extra_patterns), check))
+        changed += result["paths"]
+    paths = mount_units(root) + glob_below(root, SYSTEM)
     for path in [] if check else paths:
         remove(path)
-    return changed + paths + new_identity(root, check)
+    return changed + paths + reset_identity(root, check)

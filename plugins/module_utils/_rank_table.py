@@ -25,7 +25,7 @@ ORDERS = ("inventory", "name")
 # Host names that the resolver and the hostfile readers of DeepSpeed, Open MPI and MPICH all accept.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}(?:\.[A-Za-z0-9_-]{1,63})*\Z")
 # Words that the lexers of Open MPI 4.1 and PRRTE (util/hostfile/hostfile_lex.l) do not read as a host.
-_LEXER_WORDS = frozenset(
+_LEXER_TOKENS = frozenset(
     ("boards", "cores", "cores-per-socket", "cores_per_socket", "count", "count-max", "count_max", "cpu", "cpu-max")
     + ("cpu-set", "cpu_max", "cpu_set", "max-count", "max-cpu", "max-slots", "max_count", "max_cpu", "max_slots")
     + ("port", "rank", "slot", "slots", "slots-max", "slots_max", "sockets", "sockets-per-board", "sockets_per_board")
@@ -34,41 +34,43 @@ _LEXER_WORDS = frozenset(
 # Names that mean "this machine" on every machine.
 _LOCAL_NAMES = frozenset(("localhost", "localhost4", "localhost6", "ip6-localhost", "ip6-loopback"))
 
-_NAME_NEEDED = (
+_NAME_REQUIREMENT = (
     "ASCII letters, digits, '-', '_' and '.', beginning with a letter or a digit, at most 63 characters between dots "
     "and 253 in all, and no word of the hostfile's grammar such as 'slots'"
 )
-_NAME_TODO = "Rename the host in the inventory; its address goes into ansible_host and node_address"
-_ADDRESS_NEEDED = "the IP address, in digits, under which the other nodes reach this one: the private one"
-_ADDRESS_TODO = "Set node_address of this host in the inventory (on the host, `ip -brief address` shows its addresses)"
+_NAME_REMEDY = "Rename the host in the inventory; its address goes into ansible_host and node_address"
+_ADDRESS_REQUIREMENT = "the IP address, in digits, under which the other nodes reach this one: the private one"
+_ADDRESS_REMEDY = (
+    "Set node_address of this host in the inventory (on the host, `ip -brief address` shows its addresses)"
+)
 
 _Address = Union[ipaddress.IPv4Address, ipaddress.IPv6Address]
 
 
 @dataclass(frozen=True)
-class Problem:
+class RankTableProblem:
     """One fault of the input, and the host or file line with that fault; None for the whole input."""
 
     host: str | None
-    found: str
-    needed: str
-    todo: str
+    problem: str
+    requirement: str
+    remedy: str
 
     def __str__(self) -> str:
-        where = "" if self.host is None else f"{_plain(self.host)}: "
-        return f"{where}{self.found}. Needed: {self.needed}. {self.todo}."
+        prefix = "" if self.host is None else f"{_plain(self.host)}: "
+        return f"{prefix}{self.problem}. Needed: {self.requirement}. {self.remedy}."
 
 
 class RankTableError(ValueError):
     """The input is not a valid rank table. `problems` holds all faults; the text has one line for each."""
 
-    def __init__(self, problems: Iterable[Problem]) -> None:
+    def __init__(self, problems: Iterable[RankTableProblem]) -> None:
         self.problems = list(problems)
         super().__init__("\n".join(str(problem) for problem in self.problems))
 
 
 @dataclass(frozen=True)
-class Host:
+class HostSpec:
     """A host as given. `slots`: processes to start on it. `rank`: its prescribed place in the group, if any."""
 
     name: str
@@ -132,15 +134,24 @@ class RankTable:
         node = self._by_name.get(name)
         if node is None:
             raise RankTableError(
-                [Problem(None, f"no node is named {shown(name)}", f"one of {some(self._by_name)}", "Correct the name")]
+                [
+                    RankTableProblem(
+                        None,
+                        f"no node is named {format_value(name)}",
+                        f"one of {abbreviate(self._by_name)}",
+                        "Correct the name",
+                    )
+                ]
             )
         return node
 
     def locate(self, rank: int) -> tuple[Node, int]:
         """The node that runs the process of this global rank, and its local rank. RankTableError if there is none."""
         if not 0 <= rank < self.world_size:
-            needed = f"a rank from 0 to {self.world_size - 1}"
-            raise RankTableError([Problem(None, f"no process has rank {shown(rank)}", needed, "Correct the rank")])
+            requirement = f"a rank from 0 to {self.world_size - 1}"
+            raise RankTableError(
+                [RankTableProblem(None, f"no process has rank {format_value(rank)}", requirement, "Correct the rank")]
+            )
         node = self.nodes[bisect_right(self._first_ranks, rank) - 1]
         return node, rank - node.first_rank
 
@@ -159,7 +170,7 @@ class RankTable:
 
 
 def build_rank_table(
-    hosts: Iterable[Host | Mapping[str, Any]],
+    hosts: Iterable[HostSpec | Mapping[str, Any]],
     *,
     nnodes: int | None = None,
     order: str = "inventory",
@@ -176,14 +187,20 @@ def build_rank_table(
 
     Raises RankTableError with all problems.
     """
-    problems: list[Problem] = []
+    problems: list[RankTableProblem] = []
     group = _read_hosts(hosts, problems)
-    wanted = _read_nnodes(nnodes, group, problems)
+    count = _read_nnodes(nnodes, group, problems)
     if order not in ORDERS:
-        problems.append(Problem(None, f"the order is {shown(order)}", "'inventory' or 'name'", "Correct the order"))
+        problems.append(
+            RankTableProblem(None, f"the order is {format_value(order)}", "'inventory' or 'name'", "Correct the order")
+        )
     if rank0 is not None and group and all(host.name != rank0 for host in group):
-        needed = f"the name of a host of the group: {some(host.name for host in group)}"
-        problems.append(Problem(None, f"rank0 is {shown(rank0)}, which is not in the group", needed, "Correct rank0"))
+        requirement = f"the name of a host of the group: {abbreviate(host.name for host in group)}"
+        problems.append(
+            RankTableProblem(
+                None, f"rank0 is {format_value(rank0)}, which is not in the group", requirement, "Correct rank0"
+            )
+        )
     _check_names(group, problems)
     addresses = _check_addresses(group, problems)
     slots = _check_slots(group, problems)
@@ -191,19 +208,19 @@ def build_rank_table(
     if problems:
         raise RankTableError(problems)
 
-    places = list(range(len(group)))
+    indexes = list(range(len(group)))
     if ranks:
-        places.sort(key=ranks.__getitem__)
+        indexes.sort(key=ranks.__getitem__)
     elif order == "name":
-        places.sort(key=lambda place: natural_key(group[place].name))
+        indexes.sort(key=lambda index: natural_key(group[index].name))
     if rank0 is not None:
-        places.sort(key=lambda place: group[place].name != rank0)  # stable: the others keep their order
+        indexes.sort(key=lambda index: group[index].name != rank0)  # stable: the others keep their order
 
     nodes: list[Node] = []
     first_rank = 0
-    for node_rank, place in enumerate(places[:wanted]):
-        nodes.append(Node(str(group[place].name), str(addresses[place]), slots[place], node_rank, first_rank))
-        first_rank += slots[place]
+    for node_rank, index in enumerate(indexes[:count]):
+        nodes.append(Node(str(group[index].name), str(addresses[index]), slots[index], node_rank, first_rank))
+        first_rank += slots[index]
     return RankTable(tuple(nodes))
 
 
@@ -223,19 +240,19 @@ def whole_number(value: object) -> int | None:
     return None
 
 
-def name_fault(name: object) -> str | None:
+def name_error(name: object) -> str | None:
     """Why launchers would not accept this as a host name, or None if they do."""
     if not isinstance(name, str) or not name:
-        return f"the name is {shown(name)}"
+        return f"the name is {format_value(name)}"
     if len(name) > 253:
-        return f"the name {shown(name)} is {len(name)} characters long"
+        return f"the name {format_value(name)} is {len(name)} characters long"
     if not _NAME.match(name):
-        return f"the name {shown(name)} is not one that launchers take"
-    if name.lower() in _LEXER_WORDS:
-        return f"the name {shown(name)} is a word of the hostfile's grammar"
+        return f"the name {format_value(name)} is not one that launchers take"
+    if name.lower() in _LEXER_TOKENS:
+        return f"the name {format_value(name)} is a word of the hostfile's grammar"
     # Open MPI 4 cuts off domains, and resolvers read the rest as an address: 10.example.com becomes 0.0.0.10.
     if re.match(r"([0-9]+|0[xX][0-9A-Fa-f]*)(\.|\Z)", name) and ip_literal(name) is None:
-        return f"the name {shown(name)} begins with a number, which is resolved as an address"
+        return f"the name {format_value(name)} begins with a number, which is resolved as an address"
     return None
 
 
@@ -263,7 +280,7 @@ def means_this_machine(name: str) -> bool:
     return address.is_loopback or address.is_unspecified
 
 
-def shown(value: object) -> str:
+def format_value(value: object) -> str:
     """The value for a message: quoted, in ASCII, control characters escaped, shortened if long."""
     if isinstance(value, int) and not isinstance(value, bool):
         return str(int(value)) if abs(value) < 10**18 else "a number of more than 18 digits"
@@ -274,135 +291,147 @@ def shown(value: object) -> str:
     return text if len(text) <= 80 else f"{text[:80]}... (cut)"
 
 
-def some(names: Iterable[object]) -> str:
+def abbreviate(names: Iterable[object]) -> str:
     """The first three of the names, and how many more there are."""
-    listed = list(names)
-    first = ", ".join(_plain(name) for name in listed[:3])
-    return first if len(listed) <= 3 else f"{first} and {len(listed) - 3} more"
+    items = list(names)
+    first = ", ".join(_plain(name) for name in items[:3])
+    return first if len(items) <= 3 else f"{first} and {len(items) - 3} more"
 
 
 def _plain(name: object) -> str:
     """A name unchanged if it is printable, else escaped."""
-    fit = isinstance(name, str) and 0 < len(name) <= 253 and name.isascii() and name.isprintable()
-    return str(name) if fit else shown(name)
+    is_plain = isinstance(name, str) and 0 < len(name) <= 253 and name.isascii() and name.isprintable()
+    return str(name) if is_plain else format_value(name)
 
 
-def _on(host: Host, found: str, needed: str, todo: str) -> Problem:
-    return Problem(str(host.name) if isinstance(host.name, str) else shown(host.name), found, needed, todo)
+def _host_problem(host: HostSpec, problem: str, requirement: str, remedy: str) -> RankTableProblem:
+    return RankTableProblem(
+        str(host.name) if isinstance(host.name, str) else format_value(host.name), problem, requirement, remedy
+    )
 
 
-def _read_hosts(hosts: object, problems: list[Problem]) -> list[Host]:
+def _read_hosts(hosts: object, problems: list[RankTableProblem]) -> list[HostSpec]:
     """The entries as Host, with unchecked fields."""
-    needed = "a list of hosts, each with name, address, slots and, where it is prescribed, rank"
+    requirement = "a list of hosts, each with name, address, slots and, where it is prescribed, rank"
     if isinstance(hosts, (str, bytes, Mapping)) or not isinstance(hosts, Iterable):
-        problems.append(Problem(None, f"the hosts are {shown(hosts)}", needed, "Give a list"))
+        problems.append(RankTableProblem(None, f"the hosts are {format_value(hosts)}", requirement, "Give a list"))
         return []
-    group: list[Host] = []
+    group: list[HostSpec] = []
     for number, item in enumerate(hosts, 1):
-        if isinstance(item, Host):
+        if isinstance(item, HostSpec):
             group.append(item)
         elif isinstance(item, Mapping):
-            group.append(_read_mapping(item, needed, problems))
+            group.append(_read_mapping(item, requirement, problems))
         else:
             problems.append(
-                Problem(None, f"entry {number} of the hosts is {shown(item)}", needed, "Correct this entry")
+                RankTableProblem(
+                    None, f"entry {number} of the hosts is {format_value(item)}", requirement, "Correct this entry"
+                )
             )
     if not group and not problems:
-        todo = "Put hosts into the group; if they are rented machines, start them"
-        problems.append(Problem(None, "there are no hosts", "at least one", todo))
+        remedy = "Put hosts into the group; if they are rented machines, start them"
+        problems.append(RankTableProblem(None, "there are no hosts", "at least one", remedy))
     return group
 
 
-def _read_mapping(item: Mapping[str, Any], needed: str, problems: list[Problem]) -> Host:
+def _read_mapping(item: Mapping[str, Any], requirement: str, problems: list[RankTableProblem]) -> HostSpec:
     rank, node_rank = item.get("rank"), item.get("node_rank")
-    host = Host(item.get("name"), item.get("address"), item.get("slots"), node_rank if rank is None else rank)  # type: ignore[arg-type]
+    host = HostSpec(item.get("name"), item.get("address"), item.get("slots"), node_rank if rank is None else rank)  # type: ignore[arg-type]
     unknown = [key for key in item if key not in ("name", "address", "slots", "rank", "node_rank", "first_rank")]
     if unknown:
-        problems.append(_on(host, f"the host has unknown keys: {some(unknown)}", needed, "Correct their spelling"))
+        problems.append(
+            _host_problem(
+                host, f"the host has unknown keys: {abbreviate(unknown)}", requirement, "Correct their spelling"
+            )
+        )
     if rank is not None and node_rank is not None and rank != node_rank:
-        found = f"its rank is {shown(rank)}, but its node_rank is {shown(node_rank)}"
-        problems.append(_on(host, found, "one of them", "Remove the other"))
+        problem = f"its rank is {format_value(rank)}, but its node_rank is {format_value(node_rank)}"
+        problems.append(_host_problem(host, problem, "one of them", "Remove the other"))
     return host
 
 
-def _read_nnodes(nnodes: object, group: list[Host], problems: list[Problem]) -> int:
+def _read_nnodes(nnodes: object, group: list[HostSpec], problems: list[RankTableProblem]) -> int:
     if nnodes is None:
         return len(group)
     count = whole_number(nnodes)
     if count is None or count < 1 or count > len(group) > 0:
-        found = f"nnodes is {shown(nnodes)}, and the group has {len(group)}"
+        problem = f"nnodes is {format_value(nnodes)}, and the group has {len(group)}"
         if group:
-            found = f"{found}: {some(host.name for host in group)}"
-        needed = f"a whole number from 1 to {max(len(group), 1)}"
-        problems.append(Problem(None, found, needed, "Ask for fewer nodes or add hosts to the group"))
+            problem = f"{problem}: {abbreviate(host.name for host in group)}"
+        requirement = f"a whole number from 1 to {max(len(group), 1)}"
+        problems.append(RankTableProblem(None, problem, requirement, "Ask for fewer nodes or add hosts to the group"))
     return count or 0
 
 
-def _check_names(group: list[Host], problems: list[Problem]) -> None:
-    names: dict[str, Host] = {}
-    short_names: dict[str, Host] = {}
+def _check_names(group: list[HostSpec], problems: list[RankTableProblem]) -> None:
+    names: dict[str, HostSpec] = {}
+    short_names: dict[str, HostSpec] = {}
     for host in group:
-        fault = name_fault(host.name)
-        if fault:
-            problems.append(_on(host, fault, _NAME_NEEDED, _NAME_TODO))
+        error = name_error(host.name)
+        if error:
+            problems.append(_host_problem(host, error, _NAME_REQUIREMENT, _NAME_REMEDY))
             continue
-        same = names.setdefault(host.name.lower(), host)
-        if same is not host:
-            found = f"the name is there twice, the first time as {same.name}"
-            problems.append(_on(host, found, "each host once", "Remove one or rename it"))
+        previous = names.setdefault(host.name.lower(), host)
+        if previous is not host:
+            problem = f"the name is there twice, the first time as {previous.name}"
+            problems.append(_host_problem(host, problem, "each host once", "Remove one or rename it"))
             continue
-        same = short_names.setdefault(short_name(host.name), host)
-        if same is not host:
-            found = f"its short name {short_name(host.name)} is also that of {same.name}, and Open MPI cuts domains off"
-            problems.append(_on(host, found, "a first part of the name that no other host has", "Rename one of them"))
+        previous = short_names.setdefault(short_name(host.name), host)
+        if previous is not host:
+            problem = (
+                f"its short name {short_name(host.name)} is also that of {previous.name}, and Open MPI cuts domains off"
+            )
+            problems.append(
+                _host_problem(host, problem, "a first part of the name that no other host has", "Rename one of them")
+            )
 
 
-def _check_addresses(group: list[Host], problems: list[Problem]) -> list[_Address | None]:
+def _check_addresses(group: list[HostSpec], problems: list[RankTableProblem]) -> list[_Address | None]:
     """The addresses in group order; None for a host without a valid one."""
     addresses = [ip_literal(host.address) if isinstance(host.address, str) else None for host in group]
     all_loopback = all(address is not None and address.is_loopback for address in addresses)
     all_link_local = all(address is not None and address.is_link_local for address in addresses)
-    owners: dict[_Address, Host] = {}
+    owners: dict[_Address, HostSpec] = {}
     for host, address in zip(group, addresses):
         if address is None:
-            fault: str | None = _no_address(host.address)
+            error: str | None = _missing_address_error(host.address)
         else:
-            fault = _address_fault(address, loopback_ok=all_loopback, link_local_ok=all_link_local)
-            same = owners.setdefault(address, host)
-            if fault is None and same is not host:
-                fault = f"its address {address} is also that of {_plain(same.name)}"
-        if fault:
-            problems.append(_on(host, fault, _ADDRESS_NEEDED, _ADDRESS_TODO))
+            error = _address_error(address, loopback_ok=all_loopback, link_local_ok=all_link_local)
+            previous = owners.setdefault(address, host)
+            if error is None and previous is not host:
+                error = f"its address {address} is also that of {_plain(previous.name)}"
+        if error:
+            problems.append(_host_problem(host, error, _ADDRESS_REQUIREMENT, _ADDRESS_REMEDY))
     for host, address in zip(group, addresses):
-        if address is not None and name_fault(host.name) is None:
-            fault = _misleading_name(host.name, address, owners)
-            if fault:
-                problems.append(_on(host, fault, "a name that means this host on every node", _NAME_TODO))
+        if address is not None and name_error(host.name) is None:
+            error = _misleading_name_error(host.name, address, owners)
+            if error:
+                problems.append(_host_problem(host, error, "a name that means this host on every node", _NAME_REMEDY))
 
     families: dict[int, list[str]] = {4: [], 6: []}
     for host, address in zip(group, addresses):
         if address is not None:
             families[address.version].append(host.name)
     if families[4] and families[6]:
-        found = f"some addresses are IPv4 ({some(families[4])}) and some are IPv6 ({some(families[6])})"
-        todo = "Set node_address of all hosts to their addresses in the one network that they share"
-        problems.append(Problem(None, found, "addresses of one kind", todo))
+        problem = f"some addresses are IPv4 ({abbreviate(families[4])}) and some are IPv6 ({abbreviate(families[6])})"
+        remedy = "Set node_address of all hosts to their addresses in the one network that they share"
+        problems.append(RankTableProblem(None, problem, "addresses of one kind", remedy))
     return addresses
 
 
-def _no_address(text: object) -> str:
+def _missing_address_error(text: object) -> str:
     if text is None or text == "":
         return "the host has no address"
     if not isinstance(text, str):
-        return f"its address is {shown(text)}"
+        return f"its address is {format_value(text)}"
     if "%" in text:
-        return f"its address {shown(text)} has a zone, which means something else on each node"
-    if name_fault(text) is None:
-        return f"its address {shown(text)} is a name, and names are resolved differently on each node"
-    return f"its address {shown(text)} is malformed"
+        return f"its address {format_value(text)} has a zone, which means something else on each node"
+    if name_error(text) is None:
+        return f"its address {format_value(text)} is a name, and names are resolved differently on each node"
+    return f"its address {format_value(text)} is malformed"
 
 
-def _address_fault(address: _Address, *, loopback_ok: bool, link_local_ok: bool) -> str | None:
+def _address_error(address: _Address, *, loopback_ok: bool, link_local_ok: bool) -> str | None:
     """Why an address is useless between nodes. Loopback is fine if all nodes are this machine."""
     if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
         return f"its address {address} is an IPv4 address in IPv6 form; write it as {address.ipv4_mapped}"
@@ -429,56 +458,60 @@ def _address_fault(address: _Address, *, loopback_ok: bool, link_local_ok: bool)
     return None
 
 
-def _misleading_name(name: str, address: _Address, owners: Mapping[_Address, Host]) -> str | None:
+def _misleading_name_error(name: str, address: _Address, owners: Mapping[_Address, HostSpec]) -> str | None:
     """Why a launcher that uses the name would reach a machine other than the one at this address."""
     if means_this_machine(name) and not address.is_loopback:
         return f"each node takes the name {name} for itself, but the address is {address}"
-    named = ip_literal(name)
-    if named is not None and named != address and named in owners:
-        return f"the name {name} is the address of {_plain(owners[named].name)}, but its own is {address}"
+    name_address = ip_literal(name)
+    if name_address is not None and name_address != address and name_address in owners:
+        return f"the name {name} is the address of {_plain(owners[name_address].name)}, but its own is {address}"
     return None
 
 
-def _check_slots(group: list[Host], problems: list[Problem]) -> list[int]:
+def _check_slots(group: list[HostSpec], problems: list[RankTableProblem]) -> list[int]:
     slots: list[int] = []
     for host in group:
         count = whole_number(host.slots)
         slots.append(count or 0)
         if count is None or not 1 <= count <= MAX_SLOTS:
-            found = "the host has no slots" if host.slots is None else f"its slots are {shown(host.slots)}"
-            todo = "Set node_slots of this host to the number of processes to start on it, one a GPU"
-            problems.append(_on(host, found, f"a whole number from 1 to {MAX_SLOTS}", todo))
+            problem = "the host has no slots" if host.slots is None else f"its slots are {format_value(host.slots)}"
+            remedy = "Set node_slots of this host to the number of processes to start on it, one a GPU"
+            problems.append(_host_problem(host, problem, f"a whole number from 1 to {MAX_SLOTS}", remedy))
     return slots
 
 
-def _check_ranks(group: list[Host], problems: list[Problem]) -> list[int]:
+def _check_ranks(group: list[HostSpec], problems: list[RankTableProblem]) -> list[int]:
     """The explicit ranks in group order; empty if there are none, or they are wrong."""
-    bare = [host.name for host in group if host.rank is None]
-    if len(bare) == len(group):
+    unranked = [host.name for host in group if host.rank is None]
+    if len(unranked) == len(group):
         return []
-    needed = f"node_rank 0 to {len(group) - 1}, each once, on all hosts of the group, or on none of them"
-    todo = "Correct node_rank in the inventory, or remove it from all hosts of the group"
-    if bare:
-        found = f"{len(group) - len(bare)} of {len(group)} hosts have a node_rank, but not {some(bare)}"
-        problems.append(Problem(None, found, needed, todo))
-    owners: dict[int, Host] = {}
+    requirement = f"node_rank 0 to {len(group) - 1}, each once, on all hosts of the group, or on none of them"
+    remedy = "Correct node_rank in the inventory, or remove it from all hosts of the group"
+    if unranked:
+        problem = f"{len(group) - len(unranked)} of {len(group)} hosts have a node_rank, but not {abbreviate(unranked)}"
+        problems.append(RankTableProblem(None, problem, requirement, remedy))
+    owners: dict[int, HostSpec] = {}
     ranks: list[int] = []
     for host in group:
         if host.rank is None:
             continue
         rank = whole_number(host.rank)
         if rank is None:
-            problems.append(_on(host, f"its node_rank is {shown(host.rank)}", needed, todo))
+            problems.append(_host_problem(host, f"its node_rank is {format_value(host.rank)}", requirement, remedy))
             continue
         ranks.append(rank)
-        same = owners.setdefault(rank, host)
-        if same is not host:
-            problems.append(_on(host, f"its node_rank {rank} is also that of {_plain(same.name)}", needed, todo))
+        previous = owners.setdefault(rank, host)
+        if previous is not host:
+            problems.append(
+                _host_problem(
+                    host, f"its node_rank {rank} is also that of {_plain(previous.name)}", requirement, remedy
+                )
+            )
     if len(owners) < len(group):
         return []
     for expected, rank in enumerate(sorted(owners)):
         if rank != expected:
-            found = f"its node_rank is {shown(rank)}, but no host has node_rank {expected}"
-            problems.append(_on(owners[rank], found, needed, todo))
+            problem = f"its node_rank is {format_value(rank)}, but no host has node_rank {expected}"
+            problems.append(_host_problem(owners[rank], problem, requirement, remedy))
             return []
     return ranks

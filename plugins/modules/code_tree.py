@@ -113,7 +113,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
 }
 
 
-def keep(params: dict[str, Any], check: bool) -> dict[str, Any]:
+def update_tree(params: dict[str, Any], check: bool) -> dict[str, Any]:
     """What was removed and copied; in check mode, what would be removed."""
     path, patterns, delete = params["path"], params["exclude"], params["delete"]
     if params["listing"] is not None:
@@ -121,8 +121,8 @@ def keep(params: dict[str, Any], check: bool) -> dict[str, Any]:
     elif check:
         removed, copied = [], ""
     else:
-        more = (params["rsync_options"], params["shell"])
-        removed, copied = copy.bring(path, params["source"], patterns, delete, *more)
+        rsync_arguments = (params["rsync_options"], params["shell"])
+        removed, copied = copy.copy_tree(path, params["source"], patterns, delete, *rsync_arguments)
     return {"removed": removed, "copied": copied.splitlines()}
 
 
@@ -135,13 +135,13 @@ def main() -> None:
         supports_check_mode=True,
     )
     try:
-        user = user_files.entry_of(module.params["user"] or pwd.getpwuid(os.geteuid()).pw_name)
-        done = user_files.as_user(user, functools.partial(keep, module.params, module.check_mode))
+        user = user_files.get_user(module.params["user"] or pwd.getpwuid(os.geteuid()).pw_name)
+        result = user_files.run_as_user(user, functools.partial(update_tree, module.params, module.check_mode))
     except user_files.UserFileError as error:
         module.fail_json(msg=str(error))
     diff = {"before_header": module.params["path"], "after_header": module.params["path"], "after": ""}
-    diff["before"] = "".join(f"{name}\n" for name in done["removed"])
-    module.exit_json(changed=bool(done["removed"] or done["copied"]), diff=diff if done["removed"] else {}, **done)
+    diff["before"] = "".join(f"{name}\n" for name in result["removed"])
+    module.exit_json(changed=bool(result["removed"] or result["copied"]), diff=diff if result["removed"] else {}, **result)
 
 
 if __name__ == "__main__":

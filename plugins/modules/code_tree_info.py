@@ -106,10 +106,10 @@ ARGUMENT_SPEC: dict[str, Any] = {
 }
 
 
-def look(params: dict[str, Any]) -> dict[str, Any]:
+def read_tree(params: dict[str, Any]) -> dict[str, Any]:
     """The requested part of the result."""
     if params["read"] == "listing":
-        return {"listing": json.dumps(copy.entries(params["path"], params["exclude"]))}
+        return {"listing": json.dumps(copy.list_source(params["path"], params["exclude"]))}
     files = copy.hashes(params["path"], params["exclude"], params["git"])
     if params["read"] == "files":
         return {"files": json.dumps(files)}
@@ -120,11 +120,11 @@ def main() -> None:
     """Run the module."""
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     try:
-        user = user_files.entry_of(module.params["user"] or pwd.getpwuid(os.geteuid()).pw_name)
-        found = user_files.as_user(user, functools.partial(look, module.params))
+        user = user_files.get_user(module.params["user"] or pwd.getpwuid(os.geteuid()).pw_name)
+        result = user_files.run_as_user(user, functools.partial(read_tree, module.params))
     except user_files.UserFileError as error:
         module.fail_json(msg=str(error))
-    module.exit_json(changed=False, **found)
+    module.exit_json(changed=False, **result)
 
 
 if __name__ == "__main__":

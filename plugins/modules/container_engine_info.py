@@ -97,7 +97,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.muster.training.plugins.module_utils._containers.image_transfer import look
+from ansible_collections.muster.training.plugins.module_utils._containers.image_transfer import inspect
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "engine": {"type": "str", "choices": ["", "docker", "podman"], "default": ""},
@@ -110,7 +110,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
 def main() -> None:
     """Run the module."""
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
-    module.exit_json(changed=False, **look(module.params))
+    module.exit_json(changed=False, **inspect(module.params))
 
 
 if __name__ == "__main__":

@@ -160,7 +160,7 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.muster.training.plugins.module_utils._mounts import ensure
-from ansible_collections.muster.training.plugins.module_utils._mounts.driver import MountError, Wanted
+from ansible_collections.muster.training.plugins.module_utils._mounts.driver import MountError, DesiredMount
 from ansible_collections.muster.training.plugins.module_utils._mounts.registry import KINDS
 
 ARGUMENT_SPEC: dict[str, Any] = {
@@ -192,7 +192,7 @@ NO_SECRETS = ("username", "domain")
 """The part of the credentials that may be shown."""
 
 
-def wanted_of(params: dict[str, Any]) -> Wanted:
+def desired_mount(params: dict[str, Any]) -> DesiredMount:
     """The mount described by the parameters."""
     try:
         user = pwd.getpwnam(params["user"])
@@ -201,7 +201,7 @@ def wanted_of(params: dict[str, Any]) -> Wanted:
             f"{params['path']}: there is no user {params['user']!r} on this node. Needed: the user who runs the jobs. "
             "Correct its name, or make the user"
         ) from error
-    return Wanted(
+    return DesiredMount(
         path=params["path"],
         source=params["source"],
         options=params["options"],
@@ -213,14 +213,14 @@ def wanted_of(params: dict[str, Any]) -> Wanted:
     )
 
 
-def bring(params: dict[str, Any], check_mode: bool) -> dict[str, Any]:
+def apply_state(params: dict[str, Any], check_mode: bool) -> dict[str, Any]:
     """Bring the mount into the desired state."""
     if os.geteuid() != 0:
         raise MountError(f"{params['path']}: mounting needs root. Set become: true")
-    kind, wanted = KINDS[params["kind"]], wanted_of(params)
+    kind, desired = KINDS[params["kind"]], desired_mount(params)
     if params["state"] == "mounted":
-        return ensure.mounted(kind, wanted, check_mode)
-    return ensure.unmounted(kind, wanted, check_mode, absent=params["state"] == "absent")
+        return ensure.ensure_mounted(kind, desired, check_mode)
+    return ensure.ensure_unmounted(kind, desired, check_mode, absent=params["state"] == "absent")
 
 
 def main() -> None:
@@ -230,7 +230,7 @@ def main() -> None:
         # otherwise every path containing this word would be hidden
         module.no_log_values.discard((module.params["credentials"] or {}).get(name))
     try:
-        result = bring(module.params, module.check_mode)
+        result = apply_state(module.params, module.check_mode)
     except MountError as error:
         module.fail_json(msg=str(error))
     except OSError as error:

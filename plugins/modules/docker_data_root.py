@@ -67,9 +67,9 @@ def main() -> None:
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     path, spare, delete = (module.params[name] for name in ("path", "spare_gib", "delete_old"))
     try:
-        changed, former = data_root.keep(path, spare, delete, module.check_mode)
-    except (data_root.Problem, OSError) as problem:
-        module.fail_json(msg=f"Docker's data were not moved: {problem}.")
+        changed, former = data_root.ensure(path, spare, delete, module.check_mode)
+    except (data_root.DataRootError, OSError) as error:
+        module.fail_json(msg=f"Docker's data were not moved: {error}.")
     diff = {"before": f"data-root {former}\n", "after": f"data-root {path}\n"}
     module.exit_json(changed=changed, former=former, diff=diff)
 

@@ -66,10 +66,10 @@ def main() -> None:
     """Run the module."""
     module = AnsibleModule(argument_spec={}, supports_check_mode=True)
     try:
-        found = docker_state.state()
+        state = docker_state.state()
     except OSError as error:
         module.fail_json(msg=f"{error.filename} cannot be read: {error.strerror}. Needed: root. Set become: true")
-    module.exit_json(changed=False, **found)
+    module.exit_json(changed=False, **state)
 
 
 if __name__ == "__main__":

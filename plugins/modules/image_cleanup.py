@@ -52,7 +52,7 @@ import os
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.muster.training.plugins.module_utils._files.user_files import UserFileError
-from ansible_collections.muster.training.plugins.module_utils._image_cleanup import clean, people
+from ansible_collections.muster.training.plugins.module_utils._image_cleanup import clean, login_users
 
 
 def main() -> None:
@@ -62,11 +62,11 @@ def main() -> None:
     )
     if os.geteuid() != 0:
         module.fail_json(msg="homes and keys of the node are cleaned as root. Set become: true")
-    wrong = [one for one in module.params["more"] if one.startswith(("/", "~")) or ".." in one.split("/") or not one]
-    if wrong:
-        module.fail_json(msg=f"more has {wrong[0]!r}. Needed: a path below the homes, such as .config/my-tool")
+    invalid = [pattern for pattern in module.params["more"] if pattern.startswith(("/", "~")) or ".." in pattern.split("/") or not pattern]
+    if invalid:
+        module.fail_json(msg=f"more has {invalid[0]!r}. Needed: a path below the homes, such as .config/my-tool")
     try:
-        paths = clean("/", people(), module.params["more"], module.check_mode)
+        paths = clean("/", login_users(), module.params["more"], module.check_mode)
     except (OSError, UserFileError) as error:
         module.fail_json(msg=f"the node is not clean: {error}. Make no image of it; run this again")
     module.exit_json(changed=bool(paths), paths=paths)

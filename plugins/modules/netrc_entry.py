@@ -76,15 +76,15 @@ def main() -> None:
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     params = module.params
     try:
-        user = user_files.entry_of(params["user"])
+        user = user_files.get_user(params["user"])
         path = os.path.join(user.pw_dir, ".netrc")
-        words = (params["machine"], params["login"], params["password"])
-        done = user_files.as_user(user, functools.partial(netrc.keep, path, *words, module.check_mode))
+        fields = (params["machine"], params["login"], params["password"])
+        result = user_files.run_as_user(user, functools.partial(netrc.ensure_entry, path, *fields, module.check_mode))
     except user_files.UserFileError as error:
         module.fail_json(msg=str(error))
-    shown = f"machine {params['machine']}, with credentials that are not shown\n"
-    diff = {"before_header": path, "after_header": path, "before": "", "after": shown} if done["changed"] else {}
-    module.exit_json(changed=done["changed"], diff=diff, path=path)
+    description = f"machine {params['machine']}, with credentials that are not shown\n"
+    diff = {"before_header": path, "after_header": path, "before": "", "after": description} if result["changed"] else {}
+    module.exit_json(changed=result["changed"], diff=diff, path=path)
 
 
 if __name__ == "__main__":

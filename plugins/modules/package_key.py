@@ -67,32 +67,32 @@ ARGUMENT_SPEC: dict[str, Any] = {
 }
 
 
-def shown(ring: bytes) -> str:
+def describe_keyring(ring: bytes) -> str:
     """The fingerprints of a keyring, one per line."""
     try:
-        return "".join(f"{name}\n" for name in package_key.keys(ring))
+        return "".join(f"{name}\n" for name in package_key.parse_keys(ring))
     except ValueError:
         return "no keyring\n"
 
 
-def keep(params: dict[str, Any], check: bool) -> dict[str, Any]:
+def ensure_keyring(params: dict[str, Any], check: bool) -> dict[str, Any]:
     """Ensure the keyring exists; in check mode, tell whether it is missing."""
     path = params["path"]
     if check:
         return {"changed": not os.path.exists(path)}
-    known = {package_key.plain(one) for one in params["fingerprints"]}
-    ring = package_key.chosen(package_key.fetch(params["url"]), known)
-    texts = {"before": shown(package_key.before(path)), "after": shown(ring)}
+    trusted = {package_key.normalize(text) for text in params["fingerprints"]}
+    ring = package_key.select_trusted(package_key.fetch(params["url"]), trusted)
+    texts = {"before": describe_keyring(package_key.read_keyring(path)), "after": describe_keyring(ring)}
     diff = {"before_header": path, "after_header": path, **texts}
-    return {"changed": package_key.keep(ring, path), "diff": diff, "kept": list(package_key.keys(ring))}
+    return {"changed": package_key.ensure_keyring(ring, path), "diff": diff, "kept": list(package_key.parse_keys(ring))}
 
 
 def main() -> None:
     """Run the module."""
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     try:
-        result = keep(module.params, module.check_mode)
-    except package_key.Problem as problem:
+        result = ensure_keyring(module.params, module.check_mode)
+    except package_key.PackageKeyError as problem:
         module.fail_json(msg=str(problem))
     except OSError as error:
         module.fail_json(msg=f"{error.filename} cannot be written: {error.strerror}")

@@ -81,15 +81,15 @@ def main() -> None:
     """Run the module."""
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     path, signature, keys = (module.params[name] for name in ("path", "signature", "keys"))
-    known = {package_signature.plain(one) for one in module.params["fingerprints"]}
+    trusted = {package_signature.normalize(text) for text in module.params["fingerprints"]}
     try:
-        is_signed, found = package_signature.verdict(path, signature, keys, known)
+        is_signed, message = package_signature.verify_signature(path, signature, keys, trusted)
     except OSError as error:
         module.fail_json(
             msg=f"the signature of {path} cannot be verified: {error.filename}: {error.strerror}. Needed: the package, "
             "its signature, the keys, and gpgv. Fetch them, and install gpgv"
         )
-    module.exit_json(changed=False, is_signed=is_signed, found=found)
+    module.exit_json(changed=False, is_signed=is_signed, found=message)
 
 
 if __name__ == "__main__":

@@ -140,18 +140,18 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.muster.training.plugins.module_utils._ssh.authority import (
     AuthorityError,
-    is_good,
+    is_valid,
     locked,
-    make_authority,
+    create_authority,
     public_key,
     read_records,
     read_revoked,
     revoked_ids,
-    seconds_of,
+    parse_duration,
     sign,
-    signer,
+    signing_options,
     summary,
-    wanted_certificates,
+    desired_certificates,
     write,
     write_revoked,
 )
@@ -176,48 +176,48 @@ ARGUMENT_SPEC = {
 }
 
 
-def keep(params: dict[str, Any], check_mode: bool) -> dict[str, Any]:
+def update_authority(params: dict[str, Any], check_mode: bool) -> dict[str, Any]:
     """Bring the authority up to date; in check mode, tell what would change."""
     directory = Path(params["directory"])
-    valid_for, renew_before = seconds_of(params["valid_for"]), seconds_of(params["renew_before"])
+    valid_for, renew_before = parse_duration(params["valid_for"]), parse_duration(params["renew_before"])
     if renew_before >= valid_for:
         raise AuthorityError(
             f"valid_for is {params['valid_for']}. Needed: more than renew_before, {params['renew_before']}."
         )
     if check_mode:
-        return brought(params, directory, valid_for, renew_before, check_mode=True)
+        return update_files(params, directory, valid_for, renew_before, check_mode=True)
     os.umask(0o077)
     (directory / "nodes").mkdir(parents=True, exist_ok=True)
     directory.chmod(0o700)
     with locked(directory):
         (directory / ".gitignore").write_text("*\n")
-        return brought(params, directory, valid_for, renew_before, check_mode=False)
+        return update_files(params, directory, valid_for, renew_before, check_mode=False)
 
 
-def brought(
+def update_files(
     params: dict[str, Any], directory: Path, valid_for: int, renew_before: int, *, check_mode: bool
 ) -> dict[str, Any]:
     """Do so under an exclusive lock; durations in seconds."""
     authority = public_key(directory)
     is_new = not authority
     if is_new and not check_mode:
-        authority = make_authority(directory)
-    words: list[str] = []
+        authority = create_authority(directory)
+    options: list[str] = []
     before, revoked_before = read_records(directory), read_revoked(directory)
     now = int(time.time())
     after, certificates = copy.deepcopy(before), {}
     for node in params["nodes"]:
-        wanted = wanted_certificates(node, authority)
+        desired = desired_certificates(node, authority)
         record = after.setdefault(node["name"], {"certificates": {}})
-        record["current"] = list(wanted)
-        for one, entry in wanted.items():
-            if not is_good(record["certificates"].get(one), entry, now + renew_before):
+        record["current"] = list(desired)
+        for certificate_id, entry in desired.items():
+            if not is_valid(record["certificates"].get(certificate_id), entry, now + renew_before):
                 if not check_mode:
-                    words = words or signer(directory)
-                text = "" if check_mode else sign(directory, one, entry, valid_for, words)
+                    options = options or signing_options(directory)
+                text = "" if check_mode else sign(directory, certificate_id, entry, valid_for, options)
                 dates = {"signed": now, "valid_until": now + valid_for}
-                record["certificates"][one] = {**entry, **dates, "certificate": text}
-        texts = {entry["kind"]: record["certificates"][one]["certificate"] for one, entry in wanted.items()}
+                record["certificates"][certificate_id] = {**entry, **dates, "certificate": text}
+        texts = {entry["kind"]: record["certificates"][one]["certificate"] for one, entry in desired.items()}
         certificates[node["name"]] = {"user": "", "host": "", **texts}
     revoked = revoked_ids(after, params["members"])
 
@@ -242,7 +242,7 @@ def main() -> None:
     """Run the module."""
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     try:
-        result = keep(module.params, module.check_mode)
+        result = update_authority(module.params, module.check_mode)
     except AuthorityError as error:
         module.fail_json(msg=str(error))
     except OSError as error:

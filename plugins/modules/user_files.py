@@ -154,7 +154,7 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.muster.training.plugins.module_utils._files import root_path, user_files
-from ansible_collections.muster.training.plugins.module_utils._files.user_files import UserFileError, entry_of
+from ansible_collections.muster.training.plugins.module_utils._files.user_files import UserFileError, get_user
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "user": {"type": "str", "required": True},
@@ -188,7 +188,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
 }
 
 
-def absolute(path: str, home: str) -> str:
+def absolute_path(path: str, home: str) -> str:
     """Make a path that may begin with ~/ absolute; raise UserFileError if it is invalid."""
     path = os.path.join(home, path[2:]) if path.startswith("~/") else home if path == "~" else path
     if not path.startswith("/"):
@@ -196,7 +196,7 @@ def absolute(path: str, home: str) -> str:
     return os.path.normpath(path)
 
 
-def octal(mode: str | None) -> int | None:
+def parse_mode(mode: str | None) -> int | None:
     """Permissions as a number; raise UserFileError if they are invalid."""
     try:
         return None if mode is None else int(mode, 8)
@@ -204,13 +204,13 @@ def octal(mode: str | None) -> int | None:
         raise UserFileError(f"mode is {mode!r}. Needed: octal digits in quotes, such as '0700'") from None
 
 
-def ensure_directory(entry: pwd.struct_passwd, wanted: dict[str, Any], check: bool) -> bool:
+def ensure_directory(entry: pwd.struct_passwd, options: dict[str, Any], check: bool) -> bool:
     """Ensure a directory exists; return whether that was, or would be, a change."""
-    path, mode = absolute(wanted["path"], entry.pw_dir), octal(wanted["mode"])
-    if wanted["only_root"] and entry.pw_uid == root_path.ROOT:
-        refuse_what_others_can_exchange(path)
-    done = user_files.as_user(entry, functools.partial(user_files.directory, path, mode, wanted["closed"], check))
-    if done.get("missing"):
+    path, mode = absolute_path(options["path"], entry.pw_dir), parse_mode(options["mode"])
+    if options["only_root"] and entry.pw_uid == root_path.ROOT:
+        require_root_only(path)
+    result = user_files.run_as_user(entry, functools.partial(user_files.ensure_directory, path, mode, options["closed"], check))
+    if result.get("missing"):
         if os.geteuid() != 0:
             raise UserFileError(
                 f"{path} cannot be made by {entry.pw_name}. Needed: a directory of {entry.pw_name}'s. Make it: "
@@ -225,22 +225,22 @@ def ensure_directory(entry: pwd.struct_passwd, wanted: dict[str, Any], check: bo
                 f"{path} is not made: {error}. Needed: a path on which only root, or only {entry.pw_name}, can write. "
                 "Choose another one, or make it yourself"
             ) from None
-    return bool(done["changed"])
+    return bool(result["changed"])
 
 
-def refuse_what_others_can_exchange(path: str) -> None:
+def require_root_only(path: str) -> None:
     """Raise UserFileError if anyone but root could change or replace a directory."""
-    fault = root_path.parent_fault(os.path.join(path, "."))  # also the directory itself
-    if not fault and os.path.isdir(path) and os.stat(path).st_mode & 0o022:  # the sticky bit protects only parents
-        fault = f"{path} can be written by others than root"
-    if fault:
+    reason = root_path.parent_error(os.path.join(path, "."))  # also the directory itself
+    if not reason and os.path.isdir(path) and os.stat(path).st_mode & 0o022:  # the sticky bit protects only parents
+        reason = f"{path} can be written by others than root"
+    if reason:
         raise UserFileError(
-            f"{fault}, and root would act on what lies in {path}. Needed: a directory that only root can change, and "
+            f"{reason}, and root would act on what lies in {path}. Needed: a directory that only root can change, and "
             "so all directories above it, without links. Choose another path, such as one below /var/lib"
         )
 
 
-def shown(text: str) -> str:
+def describe_content(text: str) -> str:
     """Content for display: binary as its size; otherwise as text, with a mark for each byte that is not UTF-8."""
     content = text.encode("utf-8", "surrogateescape")
     if b"\0" in content:
@@ -248,27 +248,27 @@ def shown(text: str) -> str:
     return content.decode("utf-8", "replace")
 
 
-def keep(params: dict[str, Any], check: bool) -> dict[str, Any]:
+def apply_state(params: dict[str, Any], check: bool) -> dict[str, Any]:
     """Bring everything into the desired state; in check mode, tell what would change."""
     changed, diff, written = False, [], []
-    for wanted in params["directories"]:
-        changed |= ensure_directory(entry_of(wanted["user"] or params["user"]), wanted, check)
-    for wanted in params["files"]:
-        entry = entry_of(wanted["user"] or params["user"])
-        path, mode = absolute(wanted["path"], entry.pw_dir), octal(wanted["mode"])
-        text, line, mark = wanted["content"], wanted["line"], wanted["mark"]
+    for options in params["directories"]:
+        changed |= ensure_directory(get_user(options["user"] or params["user"]), options, check)
+    for options in params["files"]:
+        entry = get_user(options["user"] or params["user"])
+        path, mode = absolute_path(options["path"], entry.pw_dir), parse_mode(options["mode"])
+        text, line, mark = options["content"], options["line"], options["mark"]
         if text is None and (not line or not line.endswith(mark)):
             raise UserFileError(f"{path}: line is {line!r}. Needed: a content, or a line that ends with mark")
-        if text is not None and wanted["base64"]:
+        if text is not None and options["base64"]:
             text = base64.b64decode(text).decode("utf-8", "surrogateescape")
-        write = functools.partial(user_files.file, path, mode or 0, check, text, line, mark, wanted["validate"])
-        done = user_files.as_user(entry, write)
-        if done["changed"]:
+        write = functools.partial(user_files.ensure_file, path, mode or 0, check, text, line, mark, options["validate"])
+        result = user_files.run_as_user(entry, write)
+        if result["changed"]:
             written.append(path)
-        if done["before"] != done["after"]:
-            texts = {key: shown(done[key]) for key in ("before", "after")}
+        if result["before"] != result["after"]:
+            texts = {key: describe_content(result[key]) for key in ("before", "after")}
             diff.append({"before_header": path, "after_header": path, **texts})
-    home = entry_of(params["user"]).pw_dir
+    home = get_user(params["user"]).pw_dir
     return {"changed": changed or bool(written), "diff": diff, "home": home, "changed_files": written}
 
 
@@ -276,7 +276,7 @@ def main() -> None:
     """Run the module."""
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     try:
-        result = keep(module.params, module.check_mode)
+        result = apply_state(module.params, module.check_mode)
     except UserFileError as error:
         module.fail_json(msg=str(error))
     except OSError as error:

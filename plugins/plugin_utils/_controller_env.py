@@ -13,28 +13,30 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 
-def patterns_in(terms: Iterable[Any]) -> list[str]:
+def parse_patterns(terms: Iterable[Any]) -> list[str]:
     """Names and patterns, one by one: each term is one, a list of some, or a text with commas or blanks between."""
-    found: list[str] = []
+    patterns: list[str] = []
     for term in terms:
         if isinstance(term, str):
-            found += [one for one in re.split(r"[,\s]+", term.strip("[]")) if one]
+            patterns += [pattern for pattern in re.split(r"[,\s]+", term.strip("[]")) if pattern]
         else:
-            found += [str(one) for one in term]
-    return found
+            patterns += [str(pattern) for pattern in term]
+    return patterns
 
 
-def own_environment(patterns: Iterable[str]) -> dict[str, str]:
+def matching_environment(patterns: Iterable[str]) -> dict[str, str]:
     """The variables whose names match."""
     patterns = list(patterns)
-    return {name: value for name, value in os.environ.items() if any(fnmatchcase(name, one) for one in patterns)}
+    return {
+        name: value for name, value in os.environ.items() if any(fnmatchcase(name, pattern) for pattern in patterns)
+    }
 
 
 def missing_names(patterns: Iterable[str]) -> list[str]:
     """The names, and not patterns, of variables that are not set."""
-    return [one for one in patterns if not re.search(r"[*?\[]", one) and one not in os.environ]
+    return [pattern for pattern in patterns if not re.search(r"[*?\[]", pattern) and pattern not in os.environ]
 
 
-def missing_problem(names: Iterable[str]) -> str:
+def missing_names_message(names: Iterable[str]) -> str:
     """What to say about variables that are not set."""
     return f"not set in the environment of ansible-playbook: {', '.join(names)}; export them here first, or remove them"

@@ -14,7 +14,7 @@ from ansible.utils.path import unfrackpath
 from ansible.vars.hostvars import HostVars
 
 
-def refuse_unread_sources(hostvars: HostVars) -> None:
+def reject_unread_sources(hostvars: HostVars) -> None:
     """Raise AnsibleActionFail if a source of the inventory was not read.
 
     Ansible itself only warns, unless any_unparsed_is_failed is set, and runs on the hosts that it has: half a cluster.
@@ -30,15 +30,15 @@ def refuse_unread_sources(hostvars: HostVars) -> None:
 def unread_sources(manager: InventoryManager) -> list[str]:
     """The sources that were given and not read, files of directories one by one."""
     read = set(manager._inventory.processed_sources)
-    return [source for source in _each(manager._sources) if source not in read]
+    return [source for source in _expand(manager._sources) if source not in read]
 
 
-def _each(sources: list[str]) -> Iterator[str]:
+def _expand(sources: list[str]) -> Iterator[str]:
     """Each source as the manager names it; what it skips is skipped."""
     for source in filter(None, sources):
         path = source if "," in source else unfrackpath(source, follow=False)
         if os.path.isdir(path):
             entries = sorted(entry for entry in os.listdir(path) if not IGNORED.search(entry.encode()))
-            yield from _each([os.path.join(path, entry) for entry in entries])
+            yield from _expand([os.path.join(path, entry) for entry in entries])
         elif path != "/etc/ansible/hosts" or os.path.exists(path):  # the default, which need not exist
             yield path

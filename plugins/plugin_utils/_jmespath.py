@@ -14,38 +14,42 @@ class QueryError(ValueError):
     """The query is not valid. str() is one line for a person that says where it is wrong."""
 
 
-def ask(query: str, document: Any) -> Any:
+def run_query(query: str, document: Any) -> Any:
     """What a query finds in a document of dictionaries, lists, texts and numbers; None if it finds nothing.
 
     Raises QueryError.
     """
-    jmespath = _jmespath()
+    jmespath = _import_jmespath()
     try:
         return jmespath.search(query, document)
     except jmespath.exceptions.JMESPathError as error:
-        raise QueryError(_words(query, error)) from None
+        raise QueryError(_error_message(query, error)) from None
     except RecursionError:
         raise QueryError(f"the JMESPath expression {ascii(query)[:200]} is nested too deeply") from None
 
 
-def answer_text(found: Any) -> str:
+def format_result(result: Any) -> str:
     """An answer for the screen or a file, as JSON."""
-    return json.dumps(found, indent=1)
+    return json.dumps(result, indent=1)
 
 
-def _words(query: str, error: Exception) -> str:
+def _error_message(query: str, error: Exception) -> str:
     expression = ascii(query)[:200]
     if not query.strip():
         return "the JMESPath expression is empty. Needed is one such as nodes[].node"
     position = getattr(error, "lex_position", getattr(error, "lexer_position", None))
     if position is None:  # of a function: its own words name it
         return f"the JMESPath expression {expression} cannot be answered: {' '.join(str(error).split())}"
-    rest = query[position : position + 20]
-    where = f"at character {position + 1}, at {ascii(rest)}" if rest else "at its end, where something is missing"
-    return f"the JMESPath expression {expression} is wrong {where}. How they are written: https://jmespath.org"
+    remaining_text = query[position : position + 20]
+    location = (
+        f"at character {position + 1}, at {ascii(remaining_text)}"
+        if remaining_text
+        else "at its end, where something is missing"
+    )
+    return f"the JMESPath expression {expression} is wrong {location}. How they are written: https://jmespath.org"
 
 
-def _jmespath() -> Any:
+def _import_jmespath() -> Any:
     try:
         import jmespath  # type: ignore[import-untyped,unused-ignore]
         import jmespath.exceptions

@@ -9,7 +9,7 @@ from __future__ import annotations
 from ansible.errors import AnsibleActionFail
 
 
-class Refusal(AnsibleActionFail):
+class UserError(AnsibleActionFail):
     """A failure in one line, for what the screen already shows, or what takes only a few words.
 
     For any other error, Ansible shows the message twice, with the lines of our playbook that have the task. That

@@ -60,14 +60,14 @@ def take(directory: Path, nodes: int, number: int) -> tuple[float, float]:
 
 def judged() -> float:
     """The seconds from the measurements of MANY nodes with eight GPUs each to the verdict and its table."""
-    from ansible_collections.muster.training.plugins.plugin_utils._experiments.benchmark.read import read_measured
+    from ansible_collections.muster.training.plugins.plugin_utils._experiments.benchmark.read import read_measurements
     from ansible_collections.muster.training.plugins.plugin_utils._experiments.benchmark.slow_parts import judge
     from ansible_collections.muster.training.plugins.plugin_utils._experiments.benchmark.table import render
     from tests.unit.plugins.plugin_utils.experiments.benchmark.measurements import document, names_of
 
     told: Any = document(MANY, gpus=8, rate=lambda one, other: 3.0 if 5 in (one, other) else 10.0)
     started = time.perf_counter()
-    found = judge(read_measured(told, names_of(MANY)), read_measured(told, names_of(MANY)), "bench")
+    found = judge(read_measurements(told, names_of(MANY)), read_measurements(told, names_of(MANY)), "bench")
     render(found)
     taken = time.perf_counter() - started
     if [one["about"] for one in found["findings"] if one["id"] == "benchmark-node-slow"] != [["gpu5"]]:

@@ -47,8 +47,8 @@ def measure(size: Size, directory: Path) -> dict[str, float]:
     started, used = time.perf_counter(), time.process_time()
     written = write_report(directory / "runs" / "run", directory / "logbook", time.time())
     taken, used = time.perf_counter() - started, time.process_time() - used
-    if written.without_pictures:
-        raise SystemExit(written.without_pictures)
+    if written.drawing_error:
+        raise SystemExit(written.drawing_error)
     if len(written.report["gpus"]) != size.nodes * size.gpus or len(written.report["curves"]) != size.curves:
         raise SystemExit("The report lacks GPUs or curves of its record.")
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

@@ -11,8 +11,8 @@ import signal
 import threading
 from pathlib import Path
 
-from .faults import Fault
-from .repository import Kind, files_of
+from .faults import HubFault
+from .repository import Kind, read_directory
 from .server import HubServer
 
 
@@ -32,14 +32,14 @@ def main() -> None:
         signal.signal(number, lambda *_: stopped.set())
     server = HubServer(arguments.address, port=arguments.port)
     kinds: list[tuple[Kind, list[str]]] = [("model", arguments.model), ("dataset", arguments.dataset)]
-    for kind, given in kinds:
-        for text in given:
+    for kind, definitions in kinds:
+        for text in definitions:
             name, _mark, directory = text.partition("=")
-            server.add(kind, name, files_of(Path(directory)), gated=name in arguments.gated)
+            server.add(kind, name, read_directory(Path(directory)), gated=name in arguments.gated)
     for text in arguments.token:
         token, _mark, name = text.partition("=")
         server.tokens.setdefault(token, set()).add(name)
-    server.faults = [Fault(**json.loads(text)) for text in arguments.fault]
+    server.faults = [HubFault(**json.loads(text)) for text in arguments.fault]
     with server:
         print(f"HF_ENDPOINT={server.url}", flush=True)
         stopped.wait()

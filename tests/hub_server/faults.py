@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass
-class Fault:
+class HubFault:
     """One way in which an answer is not what it should be.
 
     path, method: patterns of the requests that it hits. times: how often, -1 for ever.
@@ -38,8 +38,8 @@ class Fault:
         return True
 
 
-def too_many(seconds: int, **more: object) -> Fault:
+def rate_limit_fault(seconds: int, **fields: object) -> HubFault:
     """The hub asks to wait so many seconds."""
-    text = '{"error":"We had to rate limit you. Retry later."}'
+    body = '{"error":"We had to rate limit you. Retry later."}'
     headers = {"Retry-After": str(seconds), "RateLimit": f'"api";r=0;t={seconds}'}
-    return Fault(status=429, headers=headers, body=text, **more)  # type: ignore[arg-type]
+    return HubFault(status=429, headers=headers, body=body, **fields)  # type: ignore[arg-type]

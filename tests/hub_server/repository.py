@@ -14,13 +14,13 @@ Kind = Literal["model", "dataset"]
 POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:{sha256}\nsize {size}\n"
 
 
-def git_blob(body: bytes) -> str:
+def git_blob_hash(body: bytes) -> str:
     """The name that git gives to a content."""
     return hashlib.sha1(b"blob %d\0" % len(body) + body).hexdigest()
 
 
 @dataclass(frozen=True)
-class File:
+class HubFile:
     """A file of a commit. A large one lies in the storage, and git has a pointer to it."""
 
     body: bytes
@@ -39,7 +39,7 @@ class File:
     @property
     def blob(self) -> str:
         """The name of what git has."""
-        return git_blob(self.pointer if self.large else self.body)
+        return git_blob_hash(self.pointer if self.large else self.body)
 
     @property
     def etag(self) -> str:
@@ -58,15 +58,15 @@ class Repository:
     name: str
     gated: bool = False
     private: bool = False
-    commits: dict[str, dict[str, File]] = field(default_factory=dict)
+    commits: dict[str, dict[str, HubFile]] = field(default_factory=dict)
     refs: dict[str, str] = field(default_factory=dict)
 
     def commit(self, files: dict[str, bytes], *, ref: str = "main", large: int = 1024) -> str:
         """Make these files the content of a branch; those from so many bytes on are large ones. Returns the commit."""
-        held = {path: File(body, len(body) >= large) for path, body in sorted(files.items())}
-        told = "".join(f"{path} {one.blob}\n" for path, one in held.items())
-        name = hashlib.sha1(f"{self.kind} {self.name} {len(self.commits)}\n{told}".encode()).hexdigest()
-        self.commits[name] = held
+        commit_files = {path: HubFile(body, len(body) >= large) for path, body in sorted(files.items())}
+        tree = "".join(f"{path} {file.blob}\n" for path, file in commit_files.items())
+        name = hashlib.sha1(f"{self.kind} {self.name} {len(self.commits)}\n{tree}".encode()).hexdigest()
+        self.commits[name] = commit_files
         self.refs[ref] = name
         return name
 
@@ -75,6 +75,6 @@ class Repository:
         return revision if revision in self.commits else self.refs.get(revision)
 
 
-def files_of(directory: Path) -> dict[str, bytes]:
+def read_directory(directory: Path) -> dict[str, bytes]:
     """The files below a directory."""
     return {str(path.relative_to(directory)): path.read_bytes() for path in directory.rglob("*") if path.is_file()}

@@ -16,15 +16,15 @@ import threading
 import urllib.parse
 from typing import Any, NamedTuple
 
-from .faults import Fault
-from .repository import File, Kind, Repository
+from .faults import HubFault
+from .repository import HubFile, Kind, Repository
 
 TREE_PAGE = 50
 API = re.compile(r"/api/(models|datasets)/([^/]+/[^/]+)(?:/(revision|tree)/([^/]+)(/.*)?)?")
 RESOLVE = re.compile(r"/(datasets/)?([^/]+/[^/]+)/resolve/([^/]+)/(.+)")
 
 
-class Asked(NamedTuple):
+class HubRequest(NamedTuple):
     """A request that came."""
 
     method: str
@@ -32,7 +32,7 @@ class Asked(NamedTuple):
     token: str
 
 
-class Answer(NamedTuple):
+class HubResponse(NamedTuple):
     """What is sent."""
 
     status: int
@@ -40,7 +40,7 @@ class Answer(NamedTuple):
     body: bytes
 
 
-class Refused(Exception):
+class HubRefusalError(Exception):
     """A request that the hub refuses: status, X-Error-Code, X-Error-Message."""
 
     def __init__(self, status: int, code: str, message: str) -> None:
@@ -61,19 +61,19 @@ class HubServer:
         self.address = address
         self.repositories: dict[tuple[Kind, str], Repository] = {}
         self.tokens: dict[str, set[str]] = {}
-        self.faults: list[Fault] = []
-        self.storage_faults: list[Fault] = []
-        self.requests: list[Asked] = []
-        self.storage_requests: list[Asked] = []
+        self.faults: list[HubFault] = []
+        self.storage_faults: list[HubFault] = []
+        self.requests: list[HubRequest] = []
+        self.storage_requests: list[HubRequest] = []
         self.ranges: list[str] = []
         self.problems: list[str] = []
         self.stopping = threading.Event()
         self.lock = threading.Lock()
-        self._hub = _Server((address, port), type("Hub", (_Handler,), {"owner": self, "storage": False}))
-        self._storage = _Server((address, 0), type("Storage", (_Handler,), {"owner": self, "storage": True}))
+        self._hub = _HubHTTPServer((address, port), type("Hub", (_HubHandler,), {"owner": self, "storage": False}))
+        self._storage = _HubHTTPServer((address, 0), type("Storage", (_HubHandler,), {"owner": self, "storage": True}))
         self._threads = [
-            threading.Thread(target=one.serve_forever, kwargs={"poll_interval": 0.05})
-            for one in (self._hub, self._storage)
+            threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+            for server in (self._hub, self._storage)
         ]
 
     @property
@@ -97,63 +97,67 @@ class HubServer:
 
     def add(self, kind: Kind, name: str, files: dict[str, bytes], *, gated: bool = False) -> Repository:
         """A repository with one commit on main."""
-        made = self.repositories[kind, name] = Repository(kind, name, gated)
-        made.commit(files)
-        return made
+        repository = self.repositories[kind, name] = Repository(kind, name, gated)
+        repository.commit(files)
+        return repository
 
     # - what is answered
 
-    def answer(self, asked: Asked, query: dict[str, str]) -> Answer:
+    def respond(self, request: HubRequest, query: dict[str, str]) -> HubResponse:
         """The hub's answer."""
-        path = asked.path
+        path = request.path
         try:
-            if asked.token and asked.token not in self.tokens:
-                raise Refused(401, "", "Invalid credentials in Authorization header")
+            if request.token and request.token not in self.tokens:
+                raise HubRefusalError(401, "", "Invalid credentials in Authorization header")
             if path == "/api/whoami-v2":
-                if not asked.token:
-                    raise Refused(401, "", "Invalid username or password.")
-                return _json({"type": "user", "name": "somebody", "auth": {"type": "access_token"}})
-            if found := API.fullmatch(path):
-                kind: Kind = "model" if found[1] == "models" else "dataset"
-                return self.api(self.repository(kind, found[2], asked), found[3], found[4] or "main", asked, query)
-            if found := RESOLVE.fullmatch(path):
-                kind = "dataset" if found[1] else "model"
-                return self.resolve(self.repository(kind, found[2], asked), found[3], found[4], asked)
-            raise Refused(404, "", "Sorry, we can't find the page you are looking for.")
-        except Refused as refused:
-            headers = {"X-Error-Message": refused.message, **({"X-Error-Code": refused.code} if refused.code else {})}
-            return _json({"error": refused.message}, refused.status, headers)
+                if not request.token:
+                    raise HubRefusalError(401, "", "Invalid username or password.")
+                return _json_response({"type": "user", "name": "somebody", "auth": {"type": "access_token"}})
+            if match := API.fullmatch(path):
+                kind: Kind = "model" if match[1] == "models" else "dataset"
+                return self.commit_response(
+                    self.find_repository(kind, match[2], request), match[3], match[4] or "main", request, query
+                )
+            if match := RESOLVE.fullmatch(path):
+                kind = "dataset" if match[1] else "model"
+                return self.file_response(self.find_repository(kind, match[2], request), match[3], match[4], request)
+            raise HubRefusalError(404, "", "Sorry, we can't find the page you are looking for.")
+        except HubRefusalError as error:
+            headers = {"X-Error-Message": error.message, **({"X-Error-Code": error.code} if error.code else {})}
+            return _json_response({"error": error.message}, error.status, headers)
 
-    def repository(self, kind: Kind, name: str, asked: Asked) -> Repository:
+    def find_repository(self, kind: Kind, name: str, request: HubRequest) -> Repository:
         """What is named. Who shows no token learns of a missing one no more than of a private one."""
-        found = self.repositories.get((kind, name))
-        if found and (asked.token or not found.private):
-            return found
-        if asked.token:
-            raise Refused(404, "RepoNotFound", "Repository not found")
-        raise Refused(401, "RepoNotFound", "Invalid username or password.")
+        match = self.repositories.get((kind, name))
+        if match and (request.token or not match.private):
+            return match
+        if request.token:
+            raise HubRefusalError(404, "RepoNotFound", "Repository not found")
+        raise HubRefusalError(401, "RepoNotFound", "Invalid username or password.")
 
-    def commit_of(self, repository: Repository, revision: str) -> str:
+    def resolve_commit(self, repository: Repository, revision: str) -> str:
         """The commit that is meant."""
-        found = repository.resolve(urllib.parse.unquote(revision))
-        if not found:
-            raise Refused(404, "RevisionNotFound", f"Invalid rev id: {revision}")
-        return found
+        commit = repository.resolve(urllib.parse.unquote(revision))
+        if not commit:
+            raise HubRefusalError(404, "RevisionNotFound", f"Invalid rev id: {revision}")
+        return commit
 
-    def api(self, repository: Repository, verb: str, revision: str, asked: Asked, query: dict[str, str]) -> Answer:
+    def commit_response(
+        self, repository: Repository, verb: str, revision: str, request: HubRequest, query: dict[str, str]
+    ) -> HubResponse:
         """What is known of a commit."""
-        commit = self.commit_of(repository, revision)
+        commit = self.resolve_commit(repository, revision)
         files = repository.commits[commit]
         if verb == "tree":
             start = int(query.get("cursor", "0"))
             page = list(files.items())[start : start + TREE_PAGE]
-            more = {}
+            headers = {}
             if start + TREE_PAGE < len(files):
-                words = urllib.parse.urlencode({**query, "cursor": start + TREE_PAGE})
-                more["Link"] = f'<{self.url}{asked.path}?{words}>; rel="next"'
-            return _json([_in_tree(path, one) for path, one in page], headers=more)
+                next_query = urllib.parse.urlencode({**query, "cursor": start + TREE_PAGE})
+                headers["Link"] = f'<{self.url}{request.path}?{next_query}>; rel="next"'
+            return _json_response([_tree_entry(path, file) for path, file in page], headers=headers)
         blobs = query.get("blobs", "").lower() == "true"
-        return _json(
+        return _json_response(
             {
                 "_id": commit[:24],
                 "id": repository.name,
@@ -165,57 +169,61 @@ class HubServer:
                 "tags": [],
                 "downloads": 0,
                 "likes": 0,
-                "siblings": [_sibling(path, one) if blobs else {"rfilename": path} for path, one in files.items()],
+                "siblings": [_sibling(path, file) if blobs else {"rfilename": path} for path, file in files.items()],
             }
         )
 
-    def resolve(self, repository: Repository, revision: str, path: str, asked: Asked) -> Answer:
+    def file_response(self, repository: Repository, revision: str, path: str, request: HubRequest) -> HubResponse:
         """A file, or where it is."""
-        if repository.gated and repository.name not in self.tokens.get(asked.token, ()):
+        if repository.gated and repository.name not in self.tokens.get(request.token, ()):
             kind, name = repository.kind, repository.name
-            if not asked.token:
-                raise Refused(
+            if not request.token:
+                raise HubRefusalError(
                     401,
                     "GatedRepo",
                     f"Access to {kind} {name} is restricted. You must have access to it and be authenticated to "
                     "access it. Please log in.",
                 )
-            raise Refused(
+            raise HubRefusalError(
                 403,
                 "GatedRepo",
                 f"Access to {kind} {name} is restricted and you are not in the authorized list. "
                 f"Visit https://huggingface.co/{name} to ask for access.",
             )
-        commit = self.commit_of(repository, revision)
-        one = repository.commits[commit].get(urllib.parse.unquote(path))
-        if one is None:
-            raise Refused(404, "EntryNotFound", "Entry not found")
+        commit = self.resolve_commit(repository, revision)
+        file = repository.commits[commit].get(urllib.parse.unquote(path))
+        if file is None:
+            raise HubRefusalError(404, "EntryNotFound", "Entry not found")
         headers = {"X-Repo-Commit": commit, "Accept-Ranges": "bytes"}
-        if not one.large:
-            return Answer(200, {**headers, "ETag": f'"{one.blob}"', "Content-Type": "text/plain"}, one.body)
+        if not file.large:
+            return HubResponse(200, {**headers, "ETag": f'"{file.blob}"', "Content-Type": "text/plain"}, file.body)
         host, port = self._storage.server_address[:2]
-        where = f"http://{host!s}:{port}/{one.sha256}?X-Signature={_signature(one.sha256)}"
-        linked = {"X-Linked-Etag": f'"{one.sha256}"', "X-Linked-Size": str(len(one.body)), "Location": where}
-        return Answer(302, {**headers, **linked, "ETag": f'"{one.blob}"'}, b"Found. Redirecting")
+        location = f"http://{host!s}:{port}/{file.sha256}?X-Signature={_signature(file.sha256)}"
+        linked_headers = {
+            "X-Linked-Etag": f'"{file.sha256}"',
+            "X-Linked-Size": str(len(file.body)),
+            "Location": location,
+        }
+        return HubResponse(302, {**headers, **linked_headers, "ETag": f'"{file.blob}"'}, b"Found. Redirecting")
 
-    def stored(self, asked: Asked, query: dict[str, str]) -> Answer:
+    def storage_response(self, request: HubRequest, query: dict[str, str]) -> HubResponse:
         """A content of the storage."""
-        if asked.token:
+        if request.token:
             self.problems.append("a token was shown to the storage")
-            return Answer(400, {}, b"<Error><Code>InvalidArgument</Code></Error>")
-        sha256 = asked.path.strip("/")
+            return HubResponse(400, {}, b"<Error><Code>InvalidArgument</Code></Error>")
+        sha256 = request.path.strip("/")
         if query.get("X-Signature") != _signature(sha256):
-            return Answer(403, {}, b"<Error><Code>AccessDenied</Code></Error>")
+            return HubResponse(403, {}, b"<Error><Code>AccessDenied</Code></Error>")
         for repository in list(self.repositories.values()):
             for commit in list(repository.commits.values()):
-                for one in commit.values():
-                    if one.large and one.sha256 == sha256:
-                        return Answer(200, {"ETag": f'"{sha256}"', "Accept-Ranges": "bytes"}, one.body)
-        return Answer(404, {}, b"<Error><Code>NoSuchKey</Code></Error>")
+                for file in commit.values():
+                    if file.large and file.sha256 == sha256:
+                        return HubResponse(200, {"ETag": f'"{sha256}"', "Accept-Ranges": "bytes"}, file.body)
+        return HubResponse(404, {}, b"<Error><Code>NoSuchKey</Code></Error>")
 
 
-def _json(content: Any, status: int = 200, headers: dict[str, str] | None = None) -> Answer:
-    return Answer(status, {"Content-Type": "application/json", **(headers or {})}, json.dumps(content).encode())
+def _json_response(content: Any, status: int = 200, headers: dict[str, str] | None = None) -> HubResponse:
+    return HubResponse(status, {"Content-Type": "application/json", **(headers or {})}, json.dumps(content).encode())
 
 
 def _signature(sha256: str) -> str:
@@ -223,21 +231,21 @@ def _signature(sha256: str) -> str:
     return hashlib.sha256(f"signed {sha256}".encode()).hexdigest()[:20]
 
 
-def _in_tree(path: str, one: File) -> dict[str, Any]:
-    told: dict[str, Any] = {"type": "file", "path": path, "oid": one.blob, "size": len(one.body)}
-    if one.large:
-        told["lfs"] = {"oid": one.sha256, "size": len(one.body), "pointerSize": len(one.pointer)}
-    return told
+def _tree_entry(path: str, file: HubFile) -> dict[str, Any]:
+    entry: dict[str, Any] = {"type": "file", "path": path, "oid": file.blob, "size": len(file.body)}
+    if file.large:
+        entry["lfs"] = {"oid": file.sha256, "size": len(file.body), "pointerSize": len(file.pointer)}
+    return entry
 
 
-def _sibling(path: str, one: File) -> dict[str, Any]:
-    told: dict[str, Any] = {"rfilename": path, "blobId": one.blob, "size": len(one.body)}
-    if one.large:
-        told["lfs"] = {"sha256": one.sha256, "size": len(one.body), "pointerSize": len(one.pointer)}
-    return told
+def _sibling(path: str, file: HubFile) -> dict[str, Any]:
+    entry: dict[str, Any] = {"rfilename": path, "blobId": file.blob, "size": len(file.body)}
+    if file.large:
+        entry["lfs"] = {"sha256": file.sha256, "size": len(file.body), "pointerSize": len(file.pointer)}
+    return entry
 
 
-class _Server(http.server.ThreadingHTTPServer):
+class _HubHTTPServer(http.server.ThreadingHTTPServer):
     request_queue_size = 64
     daemon_threads = True
 
@@ -248,7 +256,7 @@ class _Server(http.server.ThreadingHTTPServer):
             self.RequestHandlerClass.owner.problems.append(repr(error))  # type: ignore[attr-defined]
 
 
-class _Handler(http.server.BaseHTTPRequestHandler):
+class _HubHandler(http.server.BaseHTTPRequestHandler):
     owner: HubServer
     storage: bool
     protocol_version = "HTTP/1.1"
@@ -260,24 +268,28 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         owner = self.owner
         split = urllib.parse.urlsplit(self.path)
         query = dict(urllib.parse.parse_qsl(split.query, keep_blank_values=True))
-        asked = Asked(self.command, split.path, self.headers.get("Authorization", "").removeprefix("Bearer "))
+        request = HubRequest(self.command, split.path, self.headers.get("Authorization", "").removeprefix("Bearer "))
         with owner.lock:
-            (owner.storage_requests if self.storage else owner.requests).append(asked)
+            (owner.storage_requests if self.storage else owner.requests).append(request)
             faults = owner.storage_faults if self.storage else owner.faults
-            fault = next((one for one in faults if one.applies(asked.method, asked.path)), Fault())
+            fault = next(
+                (candidate for candidate in faults if candidate.applies(request.method, request.path)), HubFault()
+            )
             if self.headers.get("Range"):
                 owner.ranges.append(self.headers["Range"])
         owner.stopping.wait(fault.delay)
-        answer = owner.stored(asked, query) if self.storage else owner.answer(asked, query)
+        response = owner.storage_response(request, query) if self.storage else owner.respond(request, query)
         if fault.status:
-            answer = Answer(fault.status, {"Content-Type": "application/json", **fault.headers}, fault.body.encode())
-        if answer.status == 200:
-            answer = self._ranged(answer)
-        body = answer.body
+            response = HubResponse(
+                fault.status, {"Content-Type": "application/json", **fault.headers}, fault.body.encode()
+            )
+        if response.status == 200:
+            response = self._apply_range(response)
+        body = response.body
         if fault.spoil and body:
             body = body[:-1] + bytes([body[-1] ^ 1])
-        self.send_response(answer.status)
-        for name, value in {"Content-Length": str(len(body)), **answer.headers}.items():
+        self.send_response(response.status)
+        for name, value in {"Content-Length": str(len(body)), **response.headers}.items():
             self.send_header(name, value)
         self.end_headers()
         if self.command != "HEAD":
@@ -291,14 +303,14 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
     do_GET = do_HEAD = _serve  # noqa: N815 (the names are http.server's)
 
-    def _ranged(self, answer: Answer) -> Answer:
+    def _apply_range(self, response: HubResponse) -> HubResponse:
         """The part that was asked for."""
-        found = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))
-        if not found:
-            return answer
-        size = len(answer.body)
-        start, last = int(found[1]), min(int(found[2] or size - 1), size - 1)
+        match = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))
+        if not match:
+            return response
+        size = len(response.body)
+        start, last = int(match[1]), min(int(match[2] or size - 1), size - 1)
         if start >= size:
-            return Answer(416, {"Content-Range": f"bytes */{size}"}, b"")
-        headers = {**answer.headers, "Content-Range": f"bytes {start}-{last}/{size}"}
-        return Answer(206, headers, answer.body[start : last + 1])
+            return HubResponse(416, {"Content-Range": f"bytes */{size}"}, b"")
+        headers = {**response.headers, "Content-Range": f"bytes {start}-{last}/{size}"}
+        return HubResponse(206, headers, response.body[start : last + 1])

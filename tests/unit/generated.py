@@ -6,21 +6,21 @@ import string
 
 from hypothesis import strategies as st
 
-from ansible_collections.muster.training.plugins.module_utils._rank_table import Host
+from ansible_collections.muster.training.plugins.module_utils._rank_table import HostSpec
 
 _short_names = st.text(string.ascii_letters + string.digits + "-_", max_size=8).map("n{}".format)
 _domains = st.sampled_from(["", "", ".a.example", ".b", ".ec2.internal"])
 
 
 @st.composite
-def clusters(draw: st.DrawFn, six: bool | None = None) -> list[Host]:
+def clusters(draw: st.DrawFn, six: bool | None = None) -> list[HostSpec]:
     """Hosts that make a rank table, with IPv4 addresses, IPv6 addresses (`six`), or either."""
     names = draw(st.lists(_short_names, min_size=1, max_size=12, unique_by=str.lower))
     numbers = draw(st.lists(st.integers(1, 2**16 - 1), min_size=len(names), max_size=len(names), unique=True))
     if six is None:
         six = draw(st.booleans())
     return [
-        Host(
+        HostSpec(
             name + draw(_domains),
             f"fd00::{number:x}" if six else f"10.0.{number >> 8}.{number & 255}",
             draw(st.integers(1, 16)),

@@ -9,7 +9,7 @@ from typing import Any
 from ansible_collections.muster.training.plugins.action.launch_plan import ARGUMENT_SPEC
 from ansible_collections.muster.training.plugins.plugin_utils._checks.context import Thresholds
 from ansible_collections.muster.training.plugins.plugin_utils._checks.findings import Finding
-from ansible_collections.muster.training.plugins.plugin_utils._checks.gather import judge
+from ansible_collections.muster.training.plugins.plugin_utils._checks.gather import run_checks
 from ansible_collections.muster.training.plugins.plugin_utils._plan.read_job import read_job
 
 PORT = 41234
@@ -170,7 +170,7 @@ def arguments(read: dict[str, Facts], **given: Any) -> dict[str, Any]:
 def findings(read: dict[str, Facts], names_needed: bool = True, **given: Any) -> list[Finding]:
     """All that the checks find."""
     args = arguments(read, **given)
-    return judge(args, read_job(args), names_needed)[1]
+    return run_checks(args, read_job(args), names_needed)[1]
 
 
 def spoilt(spoil: Spoil, count: int = 4, gpu_count: int = 0, **given: Any) -> list[tuple[str, str, tuple[str, ...]]]:

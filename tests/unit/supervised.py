@@ -19,15 +19,15 @@ from pathlib import Path
 from typing import Any
 
 from ansible_collections.muster.training.plugins.action.training_run import supervisor_files
-from ansible_collections.muster.training.plugins.module_utils._rank_table import Host, build_rank_table
+from ansible_collections.muster.training.plugins.module_utils._rank_table import HostSpec, build_rank_table
 from ansible_collections.muster.training.plugins.module_utils._run import running_supervisors as run_alive
 from ansible_collections.muster.training.plugins.module_utils._run import safe_files as run_directory
 from ansible_collections.muster.training.plugins.module_utils._run import start as run_start
 from ansible_collections.muster.training.plugins.module_utils._run import stop as run_stop
 from ansible_collections.muster.training.plugins.module_utils._run.processes import signal_all
-from ansible_collections.muster.training.plugins.module_utils._supervisor.lifeline import line_mac, proof
+from ansible_collections.muster.training.plugins.module_utils._supervisor.lifeline import line_mac, handshake_mac
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job import Job
-from ansible_collections.muster.training.plugins.plugin_utils._plan.plan import launcher_of, node_plan
+from ansible_collections.muster.training.plugins.plugin_utils._plan.plan import get_launcher, build_node_plan
 
 # Seconds. What a cluster has in tens is in tenths here, and longer where only a busy machine would come to feel it.
 TIMEOUTS = {"start": 60.0, "heartbeat": 0.2, "sample": 0.2, "silence": 15.0, "grace": 0.5}
@@ -149,7 +149,7 @@ class Run:
             for rank in ranks or range(len(self.plans))
         ]
 
-    def set_patience(self, name: str, seconds: float) -> None:
+    def set_constant(self, name: str, seconds: float) -> None:
         """Give the supervisors that are started from now on another value of one of their constants."""
         found = 0
         for path, source in self.sources.items():
@@ -195,7 +195,7 @@ class Run:
 
     def processes(self) -> dict[int, str]:
         """Supervisors, guards and job processes of this run, with their command lines."""
-        found = {one["pid"] for one in run_alive.supervisors() if one["run_id"] == self.run_id}
+        found = {one["pid"] for one in run_alive.find_supervisors() if one["run_id"] == self.run_id}
         for rank in range(len(self.plans)):
             found.update(run_alive.marked_processes(str(self.node(rank))))
         return {pid: command_line(pid) for pid in found}
@@ -221,15 +221,15 @@ def make_run(
 ) -> Run:
     """A run of one node a command, planned as every run; only command, addresses and times are ours."""
     job = make_job(**given)
-    hosts = [Host(f"node{n}", f"{NETWORK}.{n + first_address}", 1) for n in range(len(commands))]
-    table = launcher_of(job).order(build_rank_table(hosts))
+    hosts = [HostSpec(f"node{n}", f"{NETWORK}.{n + first_address}", 1) for n in range(len(commands))]
+    table = get_launcher(job).order(build_rank_table(hosts))
     facts = {
         "interpreter": sys.executable,
         "interface": "lo",
         "runs_directory": str(directory),
         "working_directory": {"path": str(directory)},
     }
-    plans: list[Any] = [node_plan(job, table, node, facts) for node in table.nodes]
+    plans: list[Any] = [build_node_plan(job, table, node, facts) for node in table.nodes]
     for plan, command in zip(plans, commands, strict=True):
         plan["command"] = command
         plan["timeouts"] = {**TIMEOUTS, **(timeouts or {})}
@@ -311,11 +311,11 @@ class Stranger:
     def check_in(self, run: Run, rank: int) -> None:
         """Come in as a node's supervisor does, with the token."""
         nonce = next(self.lines)["nonce"]
-        mac = proof(run.token, "peer", run.run_id, rank, nonce, "mine")
+        mac = handshake_mac(run.token, "peer", run.run_id, rank, nonce, "mine")
         self.say({"node_rank": rank, "nonce": "mine", "mac": mac})
         answer = next(self.lines)
-        assert answer["mac"] == proof(run.token, "server", run.run_id, rank, nonce, "mine")
-        self.voice.key = proof(run.token, "key", run.run_id, rank, nonce, "mine")
+        assert answer["mac"] == handshake_mac(run.token, "server", run.run_id, rank, nonce, "mine")
+        self.voice.key = handshake_mac(run.token, "key", run.run_id, rank, nonce, "mine")
 
     def close(self) -> None:
         self.socket.close()

@@ -174,6 +174,23 @@ def test_node_code_needs_only_the_python_3_8_standard_library(path: Path) -> Non
     assert not foreign
 
 
+def test_plugins_do_not_import_other_plugins() -> None:
+    """Shared code is in module_utils and plugin_utils."""
+    kinds = ("action", "callback", "filter", "inventory", "lookup", "modules")
+    prefixes = tuple(f"ansible_collections.{COLLECTION}.plugins.{kind}" for kind in kinds)
+    imports = []
+    for path in sorted(path for kind in kinds for path in (CHECKOUT / "plugins" / kind).rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = []
+            if isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                assert node.level == 0, f"{path}:{node.lineno}: a relative import"
+                names = [f"{node.module}.{alias.name}" for alias in node.names]
+            imports += [f"{path.relative_to(CHECKOUT)}: {name}" for name in names if name.startswith(prefixes)]
+    assert not imports
+
+
 def test_each_role_has_ansible_doc_documentation(tmp_path: Path) -> None:
     give_collection(tmp_path)
     roles = sorted(path.name for path in (CHECKOUT / "roles").iterdir())

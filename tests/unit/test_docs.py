@@ -15,7 +15,7 @@ import pytest
 import yaml
 from ansible import context
 
-from ansible_collections.muster.training.plugins.action.run_record import commands_of
+from ansible_collections.muster.training.plugins.action.run_record import run_commands
 from ansible_collections.muster.training.plugins.module_utils._run.unit import LOGIND
 from tests.make_site import CHECKOUT, is_foreign
 from tests.unit.pages import GUIDES, PAGES, REASONS, anchors, commands, fences, links, spans, text_of
@@ -59,7 +59,7 @@ OTHERS = {"init_process_group", "open_mpi_proof"}
 """Names that begin as a role does, and are none of ours: of torch, and a file."""
 
 
-SHORT = {playbook: word for word, (playbook, *_more) in muster.WORDS.items()}
+SHORT = {playbook: word for word, (playbook, *_more) in muster.COMMANDS.items()}
 IN_FULL = {
     "README.md": ["ansible-playbook playbooks/launch.yml"],  # a checkout without a project, where ./muster is not
     "docs/getting_started.md": ["ansible-playbook logs.yml"],  # what ./muster stands for
@@ -142,9 +142,9 @@ def test_muster_commands_on_pages_are_valid(page: str) -> None:
     for command in commands(page):
         for word, *rest in words_of_muster(command):
             if word == "help":
-                assert len(rest) <= 1 and muster.help_of(*rest or [""]), command
+                assert len(rest) <= 1 and muster.format_help(*rest or [""]), command
             elif word not in ("WORD", "..."):
-                assert muster.translate(word, rest)[1] == f"{muster.WORDS[word][0]}.yml", command
+                assert muster.translate(word, rest)[1] == f"{muster.COMMANDS[word][0]}.yml", command
 
 
 @pytest.mark.parametrize("page", GUIDES)
@@ -160,7 +160,7 @@ def test_documented_hint_about_a_detached_run_matches_the_output(monkeypatch: py
     monkeypatch.setattr(context, "CLIARGS", {})  # of no command: the playbooks are named as in a project
     (shown,) = [fence.body for fence in fences("docs/running.md") if "keeps running on its nodes" in fence.body]
     run_id = shown.split()[1]
-    assert shown == f"run {run_id} keeps running on its nodes.\n{commands_of(run_id)}\n"
+    assert shown == f"run {run_id} keeps running on its nodes.\n{run_commands(run_id)}\n"
 
 
 # --- Undo -------------------------------------------------------------------------------------------------------------

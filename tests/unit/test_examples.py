@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from ansible_collections.muster.training.plugins.plugin_utils._plan.job_file import job_keys, unknown_keys
+from ansible_collections.muster.training.plugins.plugin_utils._plan.job_file import read_job_keys, find_unknown_keys
 from ansible_collections.muster.training.plugins.plugin_utils._plan.plan import LAUNCHERS
 from ansible_collections.muster.training.plugins.plugin_utils._project.requirements import read_project
 
@@ -34,7 +34,7 @@ def test_there_is_one_example_of_each_kind() -> None:
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
 def test_job_file_has_known_keys_and_existing_files(example: Path) -> None:
     job = yaml.safe_load((example / "job.yml").read_text())["job"]
-    assert unknown_keys(job, job_keys(CHECKOUT / "roles")) == []
+    assert find_unknown_keys(job, read_job_keys(CHECKOUT / "roles")) == []
     assert job["code"] == "." and job.get("launcher", "torchrun") in LAUNCHERS
     assert (example / job["script"]).is_file()
     for word in shlex.split(job["args"]):

@@ -27,6 +27,43 @@ def test_imports_of_packages_and_modules_are_followed(tmp_path: Path) -> None:
     assert house.circles(house.imports(tmp_path)) == [["plugins.module_utils._job", "plugins.module_utils._run.plan"]]
 
 
+def test_idiom_is_counted_in_every_kind_of_binding(tmp_path: Path) -> None:
+    (tmp_path / "plugins").mkdir()
+    (tmp_path / "plugins" / "a.py").write_text(
+        "import os as told\nclass Wanted:\n    def said(self, why):\n        self.words_left = one = 1\n"
+        "        for node in why: pass\nseen_paths = list(map(str, []))\n"
+    )
+    dialect = house.idiom(tmp_path, "plugins")
+    assert [name.rpartition(" ")[2] for name in sorted(dialect.names)] == [
+        "told", "Wanted", "said", "why", "one", "words_left",
+    ]  # fmt: skip
+    assert dialect.bindings == 9
+    assert dialect.share == pytest.approx(6 / 9)
+
+
+@pytest.mark.parametrize("name", ["known_hosts", "location", "workplace", "single_line", "answer_code", "ensure"])
+def test_standard_terms_are_not_counted_as_idiom(name: str) -> None:
+    assert not house.is_idiom(name)
+
+
+def test_module_util_that_no_node_runs_is_listed(tmp_path: Path) -> None:
+    for folder in ("modules", "module_utils/_facts", "plugin_utils", "action"):
+        (tmp_path / "plugins" / folder).mkdir(parents=True)
+    utils = f"from {house.PACKAGE}plugins.module_utils"
+    for name, text in {
+        "modules/on_node": f"{utils} import _used\n",
+        "modules/documented": f"{utils} import _controller\n",
+        "action/documented": f"{utils} import _controller\n",
+        "action/caller": 'call_node(self, "_facts.read", {})\n',
+        "module_utils/_used": "",
+        "module_utils/_controller": "",
+        "module_utils/_facts/read": f"def main():\n    {utils}._facts import gpus\n",
+        "module_utils/_facts/gpus": "",
+    }.items():
+        (tmp_path / "plugins" / f"{name}.py").write_text(text)
+    assert house.never_on_nodes(tmp_path, house.imports(tmp_path)) == ["plugins.module_utils._controller"]
+
+
 def test_class_is_measured_in_lines_and_attributes(tmp_path: Path) -> None:
     file = tmp_path / "a.py"
     file.write_text("class A:\n    def f(self):\n        self.x = self.y = 1\n        self.x = self.z\n")
@@ -42,3 +79,13 @@ def test_program_hidden_in_role_argv_is_found() -> None:
 def test_checkout_has_no_import_cycles_or_hidden_programs() -> None:
     assert house.circles(house.imports(CHECKOUT)) == []
     assert house.hidden_programs(CHECKOUT) == []
+
+
+def test_module_utils_hold_only_code_that_nodes_run() -> None:
+    assert house.never_on_nodes(CHECKOUT, house.imports(CHECKOUT)) == []
+
+
+@pytest.mark.parametrize("folder", house.STANDARD_TERMS)
+def test_names_follow_the_glossary(folder: str) -> None:
+    dialect = house.idiom(CHECKOUT, folder)
+    assert dialect.share <= house.IDIOM_LIMIT, dialect.names

@@ -15,7 +15,7 @@ from huggingface_hub.errors import (
     RevisionNotFoundError,
 )
 
-from tests.hub_server.faults import Fault, too_many
+from tests.hub_server.faults import HubFault, rate_limit_fault
 from tests.hub_server.repository import Repository
 from tests.hub_server.server import HubServer
 
@@ -99,7 +99,7 @@ def test_download_that_is_cut_off_resumes(
     hub: HubServer, tmp_path: Path, reset: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(huggingface_hub.constants, "DOWNLOAD_CHUNK_SIZE", 10000)  # what it has of a chunk is lost
-    hub.storage_faults = [Fault(cut=70000, times=1, reset=reset)]
+    hub.storage_faults = [HubFault(cut=70000, times=1, reset=reset)]
     if reset:
         with pytest.raises(Exception, match=r"(?i)reset|peer"):
             one_file(hub, tmp_path, WEIGHTS)
@@ -108,9 +108,9 @@ def test_download_that_is_cut_off_resumes(
 
 
 def test_too_many_requests_error_has_retry_after(hub: HubServer, tmp_path: Path) -> None:
-    hub.faults = [too_many(0, method="HEAD", times=1)]
+    hub.faults = [rate_limit_fault(0, method="HEAD", times=1)]
     assert one_file(hub, tmp_path) == FILES["config.json"]
-    hub.faults = [too_many(77, path="/api/")]
+    hub.faults = [rate_limit_fault(77, path="/api/")]
     with pytest.raises(HfHubHTTPError, match="Retry after 77 seconds") as told:
         huggingface_hub.HfApi(endpoint=hub.url, token=False).model_info(NAME)
     assert told.value.response.headers["Retry-After"] == "77"

@@ -15,12 +15,12 @@ from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.client import Client
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.errors import (
     EventError,
-    LostAnswerError,
+    LostReplyError,
     NotFoundError,
     PaperspaceError,
     RequestError,
 )
-from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.objects import Machine, MachineChange
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.objects import ApiMachine, MachineChange
 from tests.paperspace_server.account import Account, Host, Outcome, Share
 from tests.paperspace_server.document import DOCUMENT, Document
 from tests.paperspace_server.faults import Fault, broken_off
@@ -58,13 +58,13 @@ def create(client: Client, name: str = "bert-0", **changes: Any) -> MachineChang
     return api.create_machine(client, name=name, **{**wanted, **changes})
 
 
-def made(client: Client, name: str = "bert-0", **changes: Any) -> Machine:
+def made(client: Client, name: str = "bert-0", **changes: Any) -> ApiMachine:
     return looked_at(client, create(client, name, **changes))
 
 
-def looked_at(client: Client, change: MachineChange) -> Machine:
+def looked_at(client: Client, change: MachineChange) -> ApiMachine:
     assert change.event is not None
-    client.wait_for(change.event)
+    client.wait_for_event(change.event)
     return api.get_machine(client, change.machine["id"])
 
 
@@ -127,13 +127,13 @@ def test_snapshots_are_deleted_with_their_machine(account: Account, client: Clie
     one = made(client)
     change = client.change("POST", "/snapshots", {"name": "before", "machineId": one["id"]})
     assert change.event is not None
-    client.wait_for(change.event)
+    client.wait_for_event(change.event)
     assert [taken["name"] for taken in api.list_snapshots(client)] == ["before"]
     looked_for = create(client, "bert-1")
     looked_at(client, looked_for)
     deletion = api.delete_machine(client, one["id"])
     assert deletion.event is not None
-    client.wait_for(deletion.event)
+    client.wait_for_event(deletion.event)
     assert api.list_snapshots(client) == []
 
 
@@ -151,10 +151,10 @@ def test_lack_of_capacity_leaves_machine_off_with_event_done(account: Account, c
     assert api.is_available(client, "A4000", "ny2")
     second = made(client, "bert-1")
     assert second["state"] == "off"
-    (event,) = api.machine_events(client, second["id"])
+    (event,) = api.list_machine_events(client, second["id"])
     assert (event["state"], event["error"]) == ("done", None)
     assert looked_at(client, api.start_machine(client, second["id"]))["state"] == "off"
-    assert api.machine_events(client, second["id"])[-1]["state"] == "error"
+    assert api.list_machine_events(client, second["id"])[-1]["state"] == "error"
     account.capacity["A4000"] = 2
     assert looked_at(client, api.start_machine(client, second["id"]))["state"] == "ready"
 
@@ -238,7 +238,7 @@ def test_after_cut_connection_only_first_machine_may_be_created(
     server.faults = broken_off(1, carried_out=carried_out)
     api.list_machines(client)
     for name in ("bert-0", "bert-1"):
-        with pytest.raises(LostAnswerError):
+        with pytest.raises(LostReplyError):
             create(client, name)
     assert [m["name"] for m in account.machines] == ["bert-0"] * carried_out
     server.faults = [Fault(method="POST", status=403)]
@@ -286,7 +286,7 @@ def test_new_machines_are_the_given_test_hosts(account: Account, client: Client)
     for one in (machines[0], machines[2]):
         deletion = api.delete_machine(client, one["id"])
         assert deletion.event is not None
-        client.wait_for(deletion.event)
+        client.wait_for_event(deletion.event)
     assert made(client, "bert-4", network_id=network["id"])["privateIp"] == "10.9.0.11"
 
 

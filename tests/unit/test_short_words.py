@@ -169,24 +169,24 @@ def test_values_of_e_that_ansible_reads_are_not_refused(
     monkeypatch.setattr(muster, "HERE", str(tmp_path / "project"))
     for name in ("HOME", "MINE"):
         monkeypatch.setenv(name, str(tmp_path / "home"))
-    muster.refuse_unread(muster.translate("launch", ["-e", value, "train.py", "@nowhere.yml", "{"]))
+    muster.check_files_and_values(muster.translate("launch", ["-e", value, "train.py", "@nowhere.yml", "{"]))
     monkeypatch.setitem(sys.modules, "yaml", None)  # a Python beside Ansible's
-    muster.refuse_unread(["-e", '{"a": 1'])
+    muster.check_files_and_values(["-e", '{"a": 1'])
     with pytest.raises(muster.UsageError, match="there is no file .*/nojob.yml"):
-        muster.refuse_unread(["-e", '{"a": 1', "-e", "@nojob.yml"])
+        muster.check_files_and_values(["-e", '{"a": 1', "-e", "@nojob.yml"])
 
 
 def test_every_playbook_has_a_word_and_every_option_a_variable() -> None:
-    assert {playbook for playbook, *_more in muster.WORDS.values()} == {
+    assert {playbook for playbook, *_more in muster.COMMANDS.values()} == {
         path.stem for path in (CHECKOUT / "playbooks").glob("*.yml")
     } - {"init"}
-    for word, (playbook, role, _about, options) in muster.WORDS.items():
+    for word, (playbook, role, _about, options) in muster.COMMANDS.items():
         text = (CHECKOUT / f"playbooks/{playbook}.yml").read_text()
         if role:
             text += (CHECKOUT / f"roles/{role}/defaults/main.yml").read_text()
         for variable in options.values():
             assert variable.partition("=")[0] in text, (word, variable)
-        help_text = muster.help_of(word)
+        help_text = muster.format_help(word)
         assert all(option in help_text for option in options)
     assert len(PROGRAM.read_text().splitlines()) <= 200
 
@@ -194,7 +194,7 @@ def test_every_playbook_has_a_word_and_every_option_a_variable() -> None:
 @pytest.mark.parametrize("typed", [["help", "launch"], ["launch", "--help"], ["launch", "-h"]])
 def test_help_is_printed_for_each_spelling(typed: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert muster.main(typed) == 0
-    assert capsys.readouterr().out.startswith(f"./muster launch: {muster.WORDS['launch'][2]}")
+    assert capsys.readouterr().out.startswith(f"./muster launch: {muster.COMMANDS['launch'][2]}")
 
 
 def test_command_is_printed_and_run_in_the_project(tmp_path: Path) -> None:

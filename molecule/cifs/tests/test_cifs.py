@@ -16,7 +16,8 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.muster.training.plugins.module_utils._supervisor.watchers import LOOK, LOOK_PATIENCE
+from ansible_collections.muster.training.plugins.module_utils._run.timeouts import MOUNT_CHECK_TIMEOUT
+from ansible_collections.muster.training.plugins.module_utils._supervisor.watchers import MOUNT_CHECK
 from tests import drive
 from tests.lab.virtual_machine import VirtualMachine, virtual_machine
 from tests.samba_server import SambaServer, samba_server
@@ -219,7 +220,7 @@ def test_silent_server_is_reported_and_readers_recover(bench: Bench) -> None:
     try:
         with bench.server.silent():
             reading.start()
-            look = f"timeout {LOOK_PATIENCE} python3 -ISc {shlex.quote(LOOK)} {PATH}"
+            look = f"timeout {MOUNT_CHECK_TIMEOUT} python3 -ISc {shlex.quote(MOUNT_CHECK)} {PATH}"
             assert bench.machine.run(look).returncode == 124, "a run would not notice"
             bench.refused("does not answer", "private network")
         reading.join(LONGEST_WAIT)

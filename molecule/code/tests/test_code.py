@@ -229,7 +229,7 @@ def test_launch_brings_current_code_unless_told_as_is(lab: Lab) -> None:
         play = drive.run("launch.yml", lab.inventory, **job, code="as_is")
         assert play.rc == 0, play.output
         assert re.search(r"^hello$", play.output, re.MULTILINE) and "edited" not in play.output
-        assert "left so by code: as_is" in words(play) and "train.py is older there" in words(play)
+        assert "not copied because code is as_is" in words(play) and "train.py is older on the node" in words(play)
 
         play = drive.run("launch.yml", lab.inventory, **job)
         assert play.rc == 0, play.output

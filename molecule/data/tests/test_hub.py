@@ -10,7 +10,7 @@ import pytest
 
 from tests import drive
 from tests.data_hosts import Data
-from tests.hub_server.faults import Fault
+from tests.hub_server.faults import HubFault
 from tests.hub_server.server import HubServer
 from tests.recap import unchanged
 
@@ -54,7 +54,7 @@ def test_gated_model_without_access_is_reported(data: Data, hub: HubServer) -> N
 
 def test_gated_model_is_downloaded_once_for_all_nodes(data: Data, hub: HubServer) -> None:
     hub.tokens[TOKEN].add("org/tiny")
-    hub.storage_faults = [Fault(cut=20000000, times=1)]
+    hub.storage_faults = [HubFault(cut=20000000, times=1)]
     play = site(data, hub)
     assert play.rc == 0, play.output[-6000:]
     assert TOKEN not in play.output

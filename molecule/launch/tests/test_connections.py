@@ -80,7 +80,7 @@ def test_each_connection_problem_is_named_with_remedy(lab: Lab, tmp_path: Path) 
         ("refused", "nothing listens on its port 2222: Connection refused", "set ansible_port"),
         ("silent", "it did not answer in time", "firewall of its provider"),
         ("name", "its name is not known to this machine", "set ansible_host"),
-        ("route", "it cannot be reached: No route to host", "check that the machine is on"),
+        ("route", "it cannot be reached: No route to host", "check that the machine is running"),
         ("sudo", "sudo asks for a password", "--ask-become-pass"),
     ):
         finding = output.partition(f"ERROR unreachable {nodes} found: ")[2].partition("ERROR unreachable")[0]

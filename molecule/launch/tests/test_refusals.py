@@ -51,7 +51,7 @@ def test_busy_nodes_are_refused_unless_run_is_replaced(lab: Lab, nodes: list[str
     assert first.rc == 0 and "step" not in first.output, first.output
     at_work = ["grep", "-q", "^step 3 ", "/home/muster/.muster/runs/first/node1/launcher.log"]
     drive.eventually("it is at work", lambda: lab.exec("node2", at_work).returncode == 0, 120)
-    output = refused(lab, nodes, "run first is running there", nnodes=3)
+    output = refused(lab, nodes, "run first is running on the node", nnodes=3)
     assert "busy on node1, node2:" in output and "port-in-use" not in output
     second = drive.launch(lab, "first_node.py", run_id="second", nnodes=3, replace=True, launch_launcher="env").wait()
     assert second.rc == 0, second.output
@@ -81,9 +81,9 @@ def test_missing_script_is_refused(lab: Lab, nodes: list[str]) -> None:
     for name in ("node1", "node4"):
         lab.exec(name, ["sh", "-c", "echo 'print(1)' > /home/muster/only_here.py"])
     play = drive.start("launch.yml", lab.inventory, launch_script="only_here.py", nnodes=4).wait()
-    said = "script-missing on node2, node3: there is no readable file /home/muster/only_here.py"
+    said = "script-missing on node2, node3: /home/muster/only_here.py is missing or not readable"
     assert play.rc == 2 and play.output.count(said) == 1, play.output
-    assert play.output.count("there is no readable file") == 1, play.output
+    assert play.output.count("is missing or not readable") == 1, play.output
     assert f"playbooks/site.yml -i {lab.inventory.relative_to(drive.CHECKOUT)} --tags code" in play.output, play.output
 
 

@@ -19,11 +19,11 @@ import urllib.request
 
 BLOCK = re.compile(rb"-----BEGIN PGP PUBLIC KEY BLOCK-----(.*?)-----END PGP PUBLIC KEY BLOCK-----", re.DOTALL)
 PUBLIC_KEY = 6  # tag of a key's first packet
-MOST = 2**20  # largest key file in bytes
-PATIENCE = 60  # seconds of silence from the server
+MAX_BYTES = 2**20  # largest key file in bytes
+TIMEOUT = 60  # seconds of silence from the server
 
 
-class Problem(Exception):
+class PackageKeyError(Exception):
     """A problem, described for a person."""
 
 
@@ -39,37 +39,37 @@ def without_armor(text: bytes) -> bytes:
     return packets
 
 
-def split(data: bytes) -> list[tuple[int, bytes, bytes]]:
+def parse_packets(data: bytes) -> list[tuple[int, bytes, bytes]]:
     """The packets of OpenPGP data (RFC 9580, 4.2): tag, body, and the whole packet. Raises ValueError."""
-    packets, place = [], 0
-    while place < len(data):
-        start, head = place, data[place]
-        if not head & 0x80:
+    packets, position = [], 0
+    while position < len(data):
+        start, tag_byte = position, data[position]
+        if not tag_byte & 0x80:
             raise ValueError("no packet begins there")
-        first = data[place + 1] if place + 1 < len(data) else 255
-        if head & 0x40:
-            tag = head & 0x3F
+        first = data[position + 1] if position + 1 < len(data) else 255
+        if tag_byte & 0x40:
+            tag = tag_byte & 0x3F
             size = 1 if first < 192 else 2 if first < 224 else 5
-            lengths = data[place + 1 : place + 1 + size]
+            lengths = data[position + 1 : position + 1 + size]
             if 224 <= first < 255 or len(lengths) < size:
                 raise ValueError("its length is not told")
             length = (
-                first if size == 1 else ((first - 192) << 8) + lengths[1] + 192 if size == 2 else number(lengths[1:])
+                first if size == 1 else ((first - 192) << 8) + lengths[1] + 192 if size == 2 else to_int(lengths[1:])
             )
         else:
-            tag, size = head >> 2 & 0x0F, {0: 1, 1: 2, 2: 4}.get(head & 3, 0)
-            lengths = data[place + 1 : place + 1 + size]
+            tag, size = tag_byte >> 2 & 0x0F, {0: 1, 1: 2, 2: 4}.get(tag_byte & 3, 0)
+            lengths = data[position + 1 : position + 1 + size]
             if not size or len(lengths) < size:
                 raise ValueError("its length is not told")
-            length = number(lengths)
-        place += 1 + size + length
-        if place > len(data):
+            length = to_int(lengths)
+        position += 1 + size + length
+        if position > len(data):
             raise ValueError("it is cut off")
-        packets.append((tag, data[place - length : place], data[start:place]))
+        packets.append((tag, data[position - length : position], data[start:position]))
     return packets
 
 
-def number(data: bytes) -> int:
+def to_int(data: bytes) -> int:
     """Big-endian bytes as a number."""
     return int.from_bytes(data, "big")
 
@@ -81,28 +81,28 @@ def fingerprint(body: bytes) -> str:
     return hashlib.sha1(b"\x99" + len(body).to_bytes(2, "big") + body).hexdigest().upper()
 
 
-def keys(data: bytes) -> dict[str, bytes]:
+def parse_keys(data: bytes) -> dict[str, bytes]:
     """All keys by fingerprint, each with its packets. Raises ValueError."""
-    found: dict[str, bytes] = {}
+    packets_by_fingerprint: dict[str, bytes] = {}
     current = ""
-    for tag, body, packet in split(data):
+    for tag, body, packet in parse_packets(data):
         if tag == PUBLIC_KEY:
             current = fingerprint(body)
         if not current:
             raise ValueError("it does not begin with a key")
-        found[current] = found.get(current, b"") + packet
-    return found
+        packets_by_fingerprint[current] = packets_by_fingerprint.get(current, b"") + packet
+    return packets_by_fingerprint
 
 
-def chosen(text: bytes, known: set[str]) -> bytes:
+def select_trusted(text: bytes, trusted: set[str]) -> bytes:
     """The trusted keys. Raises Problem if there is none."""
     try:
-        found = keys(without_armor(text))
+        keys = parse_keys(without_armor(text))
     except (ValueError, binascii.Error) as error:
-        raise Problem(f"what was fetched is no file of keys ({error})") from None
-    ring = b"".join(packets for name, packets in found.items() if name in known)
+        raise PackageKeyError(f"what was fetched is no file of keys ({error})") from None
+    ring = b"".join(packets for name, packets in keys.items() if name in trusted)
     if not ring:
-        raise Problem(f"its fingerprint is {', '.join(found) or 'none, the file is empty'}")
+        raise PackageKeyError(f"its fingerprint is {', '.join(keys) or 'none, the file is empty'}")
     return ring
 
 
@@ -110,22 +110,22 @@ def fetch(url: str) -> bytes:
     """The content of a URL, or of a file on this machine. Raises Problem."""
     try:
         with urllib.request.build_opener().open(
-            f"file://{url}" if url.startswith("/") else url, timeout=PATIENCE
-        ) as answer:
-            text: bytes = answer.read(MOST + 1)
+            f"file://{url}" if url.startswith("/") else url, timeout=TIMEOUT
+        ) as response:
+            text: bytes = response.read(MAX_BYTES + 1)
     except (OSError, ValueError) as error:
-        raise Problem(f"it cannot be fetched: {error}") from None
-    if len(text) > MOST:
-        raise Problem(f"what was fetched has more than {MOST} bytes, and is no file of keys")
+        raise PackageKeyError(f"it cannot be fetched: {error}") from None
+    if len(text) > MAX_BYTES:
+        raise PackageKeyError(f"what was fetched has more than {MAX_BYTES} bytes, and is no file of keys")
     return text
 
 
-def plain(fingerprint: str) -> str:
+def normalize(fingerprint: str) -> str:
     """A fingerprint in fingerprint()'s form: no blanks, upper case."""
     return re.sub(r"\s", "", fingerprint).upper()
 
 
-def before(path: str) -> bytes:
+def read_keyring(path: str) -> bytes:
     """The existing keyring, empty if there is none."""
     try:
         with open(path, "rb") as stream:
@@ -134,9 +134,9 @@ def before(path: str) -> bytes:
         return b""
 
 
-def keep(ring: bytes, path: str, check: bool = False) -> bool:
+def ensure_keyring(ring: bytes, path: str, check: bool = False) -> bool:
     """Write the keyring atomically; return whether it changes, also in check mode."""
-    if before(path) == ring:
+    if read_keyring(path) == ring:
         return False
     if not check:
         os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)

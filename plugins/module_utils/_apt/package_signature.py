@@ -18,7 +18,7 @@ import tempfile
 BLOCK = re.compile(r"-----BEGIN PGP PUBLIC KEY BLOCK-----(.*?)-----END PGP PUBLIC KEY BLOCK-----", re.DOTALL)
 
 
-def plain(fingerprint: str) -> str:
+def normalize(fingerprint: str) -> str:
     """A fingerprint in gpgv's form: no blanks, upper case."""
     return re.sub(r"\s", "", fingerprint).upper()
 
@@ -37,15 +37,15 @@ def keyring(text: str) -> bytes:
 
 def signers(status: str) -> list[str]:
     """The fingerprints of keys with valid signatures, of each key itself and its primary key."""
-    found = []
+    fingerprints = []
     for line in status.splitlines():
-        words = line.split()
-        if words[:2] == ["[GNUPG:]", "VALIDSIG"]:
-            found += [words[2], words[-1]]
-    return found
+        fields = line.split()
+        if fields[:2] == ["[GNUPG:]", "VALIDSIG"]:
+            fingerprints += [fields[2], fields[-1]]
+    return fingerprints
 
 
-def verdict(file: str, signature: str, keys: str, known: set[str]) -> tuple[bool, str]:
+def verify_signature(file: str, signature: str, keys: str, trusted: set[str]) -> tuple[bool, str]:
     """Whether a file is signed by a trusted key, and a message about it.
 
     Args:
@@ -70,21 +70,21 @@ def verdict(file: str, signature: str, keys: str, known: set[str]) -> tuple[bool
             written.write(ring)
         # No AnsibleModule here.
         # pylint: disable=ansible-bad-function
-        done = subprocess.run(
+        completed = subprocess.run(
             ["gpgv", "--status-fd", "1", "--keyring", path, signature, file],
             capture_output=True,
             encoding="utf-8",
             errors="replace",
             check=False,
         )
-    found = signers(done.stdout)
-    if done.returncode == 0 and known.intersection(found):
-        return True, f"signed by {found[0]}"
-    if found:
-        return False, f"it is signed by {found[0]}, a key that does not count"
-    if "NO_PUBKEY" in done.stdout:
+    fingerprints = signers(completed.stdout)
+    if completed.returncode == 0 and trusted.intersection(fingerprints):
+        return True, f"signed by {fingerprints[0]}"
+    if fingerprints:
+        return False, f"it is signed by {fingerprints[0]}, a key that does not count"
+    if "NO_PUBKEY" in completed.stdout:
         return False, "it is signed by a key that is not among those fetched"
-    if "BADSIG" in done.stdout:
+    if "BADSIG" in completed.stdout:
         return False, "the signature is not of this package"
-    said = done.stderr.strip().splitlines()[-1:] or ["gpgv said nothing"]
-    return False, f"the signature cannot be verified ({said[0]})"
+    message = completed.stderr.strip().splitlines()[-1:] or ["gpgv said nothing"]
+    return False, f"the signature cannot be verified ({message[0]})"

@@ -31,20 +31,20 @@ if TYPE_CHECKING:
 
 INFO = "/var/lib/dpkg/info"
 LOCKS = ("/var/lib/dpkg/lock-frontend", "/var/lib/dpkg/lock", "/var/lib/apt/lists/lock", "/var/cache/apt/archives/lock")
-CLOCKS = ("chrony", "chronyd", "ntpsec", "ntp", "ntpd", "openntpd", "systemd-timesyncd")
+TIME_SERVICES = ("chrony", "chronyd", "ntpsec", "ntp", "ntpd", "openntpd", "systemd-timesyncd")
 LIMITS = "/etc/systemd/system.conf.d/90-muster.conf"
 CAP_SYS_RESOURCE = 24
 # A package's name, with or without an architecture: anything else that apt accepts is left to apt.
 PLAIN_NAME = re.compile(r"[a-z0-9][a-z0-9+.-]*(:[a-z0-9]+)?")
 
 
-class Fault(Exception):
+class AptStateError(Exception):
     """What was found, what is needed and what to do."""
 
 
-def output(*words: str) -> str:
+def run(*argv: str) -> str:
     """A command's output, whether it succeeds or not."""
-    return subprocess.run(words, capture_output=True, text=True, check=False).stdout
+    return subprocess.run(argv, capture_output=True, text=True, check=False).stdout
 
 
 def wait_for_cloud_init(seconds: float) -> None:
@@ -59,9 +59,9 @@ def wait_for_cloud_init(seconds: float) -> None:
                 check=False,
             )
         except subprocess.TimeoutExpired:
-            said = " ".join(output("cloud-init", "status", "--long").split())
-            raise Fault(
-                f"cloud-init still sets the machine up after {seconds:.0f} s ({said}). Needed: its end. "
+            status = " ".join(run("cloud-init", "status", "--long").split())
+            raise AptStateError(
+                f"cloud-init still sets the machine up after {seconds:.0f} s ({status}). Needed: its end. "
                 "Look at /var/log/cloud-init-output.log, or set base_packages_wait higher"
             ) from None
 
@@ -70,8 +70,8 @@ def lock_holder(path: str) -> int:
     """The process that holds a lock; 0 if none does."""
     try:
         with open(path, "rb+") as file:
-            asked = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
-            kind, _whence, _start, _length, pid = struct.unpack("hhqqi4x", fcntl.fcntl(file, fcntl.F_GETLK, asked))
+            lock_request = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+            kind, _whence, _start, _length, pid = struct.unpack("hhqqi4x", fcntl.fcntl(file, fcntl.F_GETLK, lock_request))
     except OSError:
         return 0
     return 0 if kind == fcntl.F_UNLCK else pid
@@ -87,7 +87,7 @@ def wait_for_locks(seconds: float) -> None:
                 break
             if time.monotonic() > deadline:
                 command = read(f"/proc/{pid}/cmdline").replace("\0", " ").strip()
-                raise Fault(
+                raise AptStateError(
                     f"{path} is held by process {pid} ({command}) for more than {seconds:.0f} s. Needed: its end. "
                     "Wait for it or stop it, then run this again"
                 )
@@ -112,7 +112,7 @@ def require_debian() -> None:
     kin = f"{release.get('ID', '')} {release.get('ID_LIKE', '')}".replace('"', "").split()
     if "debian" not in kin and "ubuntu" not in kin:
         name = release.get("PRETTY_NAME", "").strip('"') or "unknown"
-        raise Fault(
+        raise AptStateError(
             f"the system is {name}. Needed: Debian or Ubuntu. Install the packages by its own means, and set "
             "base_packages_enabled to false for this host"
         )
@@ -120,18 +120,18 @@ def require_debian() -> None:
 
 def missing_packages(names: list[str]) -> list[str]:
     """Those of the packages that are not installed, judging by name alone; apt knows more."""
-    plain = [name for name in names if PLAIN_NAME.fullmatch(name)]
-    asked = "--showformat=${db:Status-Status} ${Package} ${Package}:${Architecture}\\n"
-    lines = output("dpkg-query", "--show", asked, *plain).splitlines() if plain else []
-    there = {name for line in lines for name in line.split()[1:] if line.startswith("installed ")}
-    return [name for name in names if name not in there]
+    plain_names = [name for name in names if PLAIN_NAME.fullmatch(name)]
+    format_option = "--showformat=${db:Status-Status} ${Package} ${Package}:${Architecture}\\n"
+    lines = run("dpkg-query", "--show", format_option, *plain_names).splitlines() if plain_names else []
+    installed = {name for line in lines for name in line.split()[1:] if line.startswith("installed ")}
+    return [name for name in names if name not in installed]
 
 
 def damaged_lists() -> dict[str, str]:
     """Installed packages whose file list is damaged or missing, with the list's path."""
-    asked = "${db:Status-Status} ${Package} ${Architecture} ${Multi-Arch}\\n"
+    list_format = "${db:Status-Status} ${Package} ${Architecture} ${Multi-Arch}\\n"
     damaged = {}
-    for line in output("dpkg-query", "--show", f"--showformat={asked}").splitlines():
+    for line in run("dpkg-query", "--show", f"--showformat={list_format}").splitlines():
         status, package, architecture, *multi_arch = line.split()
         if status == "installed":
             name = f"{package}:{architecture}" if multi_arch == ["same"] else package
@@ -143,7 +143,7 @@ def damaged_lists() -> dict[str, str]:
 
 def is_interrupted() -> bool:
     """Whether dpkg was interrupted: it left a journal, or an unconfigured package."""
-    states = output("dpkg-query", "--show", "--showformat=${db:Status-Status} ${db:Status-Eflag}\\n").splitlines()
+    states = run("dpkg-query", "--show", "--showformat=${db:Status-Status} ${db:Status-Eflag}\\n").splitlines()
     half_done = ("unpacked", "half-configured", "half-installed", "triggers-awaited", "triggers-pending")
     return bool(glob.glob("/var/lib/dpkg/updates/[0-9]*")) or any(state.split()[0] in half_done for state in states)
 
@@ -155,27 +155,27 @@ def broken_sources(paths: list[str]) -> dict[str, str]:
         with tempfile.TemporaryDirectory() as lists:
             os.chmod(lists, 0o755)  # apt downloads as its own user
             options = [f"Dir::Etc::SourceList={path}", "Dir::Etc::SourceParts=/dev/null", f"Dir::State::Lists={lists}"]
-            words = ["apt-get", "update", *(word for option in options for word in ("-o", option))]
-            done = subprocess.run(words, capture_output=True, text=True, check=False)
-        if done.returncode:
-            broken[path] = " ".join(done.stderr.split())
+            argv = ["apt-get", "update", *(word for option in options for word in ("-o", option))]
+            completed = subprocess.run(argv, capture_output=True, text=True, check=False)
+        if completed.returncode:
+            broken[path] = " ".join(completed.stderr.split())
     return broken
 
 
-def low_settings(wanted: dict[str, int]) -> dict[str, int]:
+def low_settings(minimums: dict[str, int]) -> dict[str, int]:
     """Kernel settings that are lower than wanted, with the wanted values."""
     low = {}
-    for name, value in wanted.items():
-        now = read(f"/proc/sys/{name.replace('.', '/')}").split()
-        if len(now) != 1 or not now[0].isdigit():
-            found = " ".join(now) or "unknown"
-            raise Fault(f"the kernel setting {name} is {found}. Needed: one number. Correct base_packages_sysctl")
-        if int(now[0]) < int(value):
+    for name, value in minimums.items():
+        values = read(f"/proc/sys/{name.replace('.', '/')}").split()
+        if len(values) != 1 or not values[0].isdigit():
+            current = " ".join(values) or "unknown"
+            raise AptStateError(f"the kernel setting {name} is {current}. Needed: one number. Correct base_packages_sysctl")
+        if int(values[0]) < int(value):
             low[name] = int(value)
     return low
 
 
-def limit(kind: int, unit: int) -> int:
+def highest_limit(kind: int, unit: int) -> int:
     """The highest limit that root can set on this machine; -1: unlimited."""
     capabilities = int(re.findall(r"CapEff:\s*([0-9a-f]+)", read("/proc/self/status"))[0], 16)
     hard = resource.getrlimit(kind)[1]
@@ -183,14 +183,14 @@ def limit(kind: int, unit: int) -> int:
     return -1 if free else hard // unit
 
 
-def least(text: str, memory: int) -> int:
+def parse_size(text: str, memory: int) -> int:
     """A size such as 50% or 64G in bytes."""
-    found = re.fullmatch(r"([0-9]+)(%|[kKmMgG])", text)
-    if not found:
-        raise Fault(
+    match = re.fullmatch(r"([0-9]+)(%|[kKmMgG])", text)
+    if not match:
+        raise AptStateError(
             f"base_packages_shm_size is {text!r}. Needed: a share of memory as 50%, or a size as 64G. Correct it"
         )
-    number, unit = int(found.group(1)), found.group(2).lower()
+    number, unit = int(match.group(1)), match.group(2).lower()
     return memory * number // 100 if unit == "%" else number << {"k": 10, "m": 20, "g": 30}[unit]
 
 
@@ -198,12 +198,12 @@ def waits_for_systemd(path: str) -> bool:
     """Whether systemd has yet to read our limits, because an earlier call was interrupted."""
     for name, value in re.findall(r"(?m)^(DefaultLimit\w+)=(\w+)$", read(path)):
         number = str(int(value[:-1]) * 1024) if value.endswith("K") else value
-        if output("systemctl", "show", f"--property={name}").strip() != f"{name}={number}":
+        if run("systemctl", "show", f"--property={name}").strip() != f"{name}={number}":
             return True
     return False
 
 
-def state(given: Data) -> Data:
+def state(options: Data) -> Data:
     """The machine's complete state.
 
     Args:
@@ -213,24 +213,24 @@ def state(given: Data) -> Data:
     Raises Fault if the machine cannot be worked on.
     """
     require_debian()
-    wait_for_cloud_init(given["wait"])
-    wait_for_locks(given["wait"])
+    wait_for_cloud_init(options["wait"])
+    wait_for_locks(options["wait"])
     shm = os.statvfs("/dev/shm")
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    units = output(
-        "systemctl", "list-unit-files", "--state=enabled", "--no-legend", *(f"{name}.service" for name in CLOCKS)
+    units = run(
+        "systemctl", "list-unit-files", "--state=enabled", "--no-legend", *(f"{name}.service" for name in TIME_SERVICES)
     )
     return {
-        "missing": missing_packages(given["packages"]),
+        "missing": missing_packages(options["packages"]),
         "damaged": damaged_lists(),
         "interrupted": is_interrupted(),
         "has_lists": bool(glob.glob("/var/lib/apt/lists/*Packages*")),
-        "broken_sources": broken_sources(given["sources"]),
+        "broken_sources": broken_sources(options["sources"]),
         "clocks": [line.split()[0] for line in units.splitlines()],
-        "low": low_settings(given["sysctl"]),
-        "files": file_state.as_they_are(given["files"]),
+        "low": low_settings(options["sysctl"]),
+        "files": file_state.read_files(options["files"]),
         "limits_wait": waits_for_systemd(LIMITS),
-        "most_files": limit(resource.RLIMIT_NOFILE, 1),
-        "most_memlock": limit(resource.RLIMIT_MEMLOCK, 1024),
-        "shm_is_small": shm.f_blocks * shm.f_frsize < least(given["shm_size"], memory) * 0.99,
+        "most_files": highest_limit(resource.RLIMIT_NOFILE, 1),
+        "most_memlock": highest_limit(resource.RLIMIT_MEMLOCK, 1024),
+        "shm_is_small": shm.f_blocks * shm.f_frsize < parse_size(options["shm_size"], memory) * 0.99,
     }

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     # File: [size in bytes, modification time in seconds, 1 if executable, hash or ""]. Link: ["link", target].
     # Directory, whose name ends with a slash: null.
-    Entry = Optional[List[Any]]
-    Tree = Dict[str, Entry]
+    TreeEntry = Optional[List[Any]]
+    Tree = Dict[str, TreeEntry]
 
     class CodeFacts(TypedDict):
         """A node's facts about its copy: for each kind of difference (KINDS), the number of names and some of them."""
@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 
 LIST = ".muster-code.json"  # the role code's list of what it has copied, in the tree itself
 KINDS = ("missing", "older", "newer", "other", "extra")
-MOST_NAMES = 3  # per kind
-HASHED = 1 << 20  # bytes; up to this size, files that differ only in time are compared by hash
+MAX_NAMES = 3  # per kind
+HASH_LIMIT = 1 << 20  # bytes; up to this size, files that differ only in time are compared by hash
 
 
 def hash_of(path: str) -> str:
@@ -50,22 +50,22 @@ def hash_of(path: str) -> str:
         return hashlib.sha256(file.read()).hexdigest()[:16]
 
 
-def entry_of(path: str) -> Entry:
+def entry_of(path: str) -> TreeEntry:
     """The tree's entry for a path, without a hash. Raises OSError if the path does not exist."""
-    found = os.lstat(path.rstrip("/"))
-    if stat.S_ISLNK(found.st_mode):
+    status = os.lstat(path.rstrip("/"))
+    if stat.S_ISLNK(status.st_mode):
         return ["link", os.readlink(path.rstrip("/"))]
-    if stat.S_ISDIR(found.st_mode):
+    if stat.S_ISDIR(status.st_mode):
         return None
-    return [found.st_size, int(found.st_mtime), int(bool(found.st_mode & 0o100)), ""]
+    return [status.st_size, int(status.st_mtime), int(bool(status.st_mode & 0o100)), ""]
 
 
-def packed(tree: Tree) -> str:
+def pack(tree: Tree) -> str:
     """A tree as compact text for sending."""
     return base64.b64encode(zlib.compress(json.dumps(tree).encode())).decode()
 
 
-def unpacked(text: str) -> Tree:
+def unpack(text: str) -> Tree:
     """The tree in such a text."""
     tree: Tree = json.loads(zlib.decompress(base64.b64decode(text)))
     return tree
@@ -77,64 +77,64 @@ def digest_of(tree: Tree) -> str:
     return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
 
 
-def brought_to(directory: str) -> Tree:
+def read_list(directory: str) -> Tree:
     """The role code's list of what it has copied into a directory; empty if there is none."""
     path = os.path.join(directory, LIST)
     try:
         if os.path.islink(path):
             return {}
         with open(path, encoding="utf-8") as file:
-            found = json.load(file)
+            entries = json.load(file)
     except (OSError, ValueError):
         return {}
-    inside = {name for name in found if not name.startswith("/") and ".." not in name.split("/") and "\0" not in name}
-    return {name: found[name] for name in inside}
+    safe_names = {name for name in entries if not name.startswith("/") and ".." not in name.split("/") and "\0" not in name}
+    return {name: entries[name] for name in safe_names}
 
 
-def kind_of(wanted: Entry, path: str) -> str:
+def difference_kind(expected: TreeEntry, path: str) -> str:
     """How a path differs from an entry, one of KINDS; empty if it does not."""
     try:
-        here = entry_of(path)
+        actual = entry_of(path)
     except OSError:
         return "missing"
-    if here is None or wanted is None or here[0] == "link" or wanted[0] == "link":
-        return "" if here == wanted else "other"
-    if here[2] == wanted[2] and here[0] == wanted[0]:
-        if here[1] == wanted[1]:
+    if actual is None or expected is None or actual[0] == "link" or expected[0] == "link":
+        return "" if actual == expected else "other"
+    if actual[2] == expected[2] and actual[0] == expected[0]:
+        if actual[1] == expected[1]:
             return ""
         try:
-            if wanted[3] and hash_of(path) == wanted[3]:
+            if expected[3] and hash_of(path) == expected[3]:
                 return ""
         except OSError:
             return "other"
-    if here[1] == wanted[1]:
+    if actual[1] == expected[1]:
         return "other"
-    return "older" if here[1] < wanted[1] else "newer"
+    return "older" if actual[1] < expected[1] else "newer"
 
 
-def is_left(directory: str, name: str, brought: Tree) -> bool:
+def is_stale(directory: str, name: str, copied: Tree) -> bool:
     """Whether a formerly copied name is still there unchanged, so that the role code would remove it."""
     try:
-        here = entry_of(os.path.join(directory, name))
+        actual = entry_of(os.path.join(directory, name))
     except OSError:
         return False
-    if here is None or brought[name] is None or here[0] == "link":
-        return here is not None and here == brought[name]  # a directory may hold a job's files
-    return here[:2] == brought[name]
+    if actual is None or copied[name] is None or actual[0] == "link":
+        return actual is not None and actual == copied[name]  # a directory may hold a job's files
+    return actual[:2] == copied[name]
 
 
-def differences(directory: str, wanted: Tree) -> dict[str, list[str]]:
+def differences(directory: str, expected: Tree) -> dict[str, list[str]]:
     """Names by kind of difference."""
-    found: dict[str, list[str]] = {}
-    for name, entry in wanted.items():
-        kind = kind_of(entry, os.path.join(directory, name))
+    names_by_kind: dict[str, list[str]] = {}
+    for name, entry in expected.items():
+        kind = difference_kind(entry, os.path.join(directory, name))
         if kind:
-            found.setdefault(kind, []).append(name)
-    brought = brought_to(directory)
-    for name in sorted(set(brought) - set(wanted)):
-        if is_left(directory, name, brought):
-            found.setdefault("extra", []).append(name)
-    return found
+            names_by_kind.setdefault(kind, []).append(name)
+    copied = read_list(directory)
+    for name in sorted(set(copied) - set(expected)):
+        if is_stale(directory, name, copied):
+            names_by_kind.setdefault("extra", []).append(name)
+    return names_by_kind
 
 
 def tree_of(directory: str, names: Mapping[str, Any]) -> Tree:
@@ -148,7 +148,7 @@ def tree_of(directory: str, names: Mapping[str, Any]) -> Tree:
     return tree
 
 
-def required_in(interpreter: str) -> str | None:
+def installed_requirements(interpreter: str) -> str | None:
     """The hash of the project's requirements that the role python_env has installed in an interpreter's environment.
 
     Empty if it has installed none, None if the interpreter is not in an environment of that role.
@@ -184,16 +184,16 @@ def read_code(directory: str, code: Mapping[str, Any], script: str, interpreter:
     was derived from. script: path of the job's script, or "".
     """
     listing = code["listing"]
-    wanted = unpacked(listing) if listing else None
-    names: Mapping[str, Any] = brought_to(directory) if wanted is None else wanted
-    found = {} if wanted is None else differences(directory, wanted)
-    same = digest_of(tree_of(directory, names)) == code["digest"] if wanted is None else not found
-    below = os.path.relpath(script, directory) if script else ""
+    expected = unpack(listing) if listing else None
+    names: Mapping[str, Any] = read_list(directory) if expected is None else expected
+    names_by_kind = {} if expected is None else differences(directory, expected)
+    same = digest_of(tree_of(directory, names)) == code["digest"] if expected is None else not names_by_kind
+    relative_script = os.path.relpath(script, directory) if script else ""
     return {
         "path": directory,
         "same": same,
-        "counts": {kind: len(found[kind]) for kind in KINDS if kind in found},
-        "names": {kind: found[kind][:MOST_NAMES] for kind in KINDS if kind in found},
-        "script": bool(script) and (below in names if wanted is not None else not below.startswith("..")),
-        "required": required_in(interpreter),
+        "counts": {kind: len(names_by_kind[kind]) for kind in KINDS if kind in names_by_kind},
+        "names": {kind: names_by_kind[kind][:MAX_NAMES] for kind in KINDS if kind in names_by_kind},
+        "script": bool(script) and (relative_script in names if expected is not None else not relative_script.startswith("..")),
+        "required": installed_requirements(interpreter),
     }

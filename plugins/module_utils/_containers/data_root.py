@@ -20,62 +20,62 @@ import time
 SETTINGS = "/etc/docker/daemon.json"
 RECORD = "/var/lib/muster/docker_data_root.json"
 UNITS = ["docker.service", "docker.socket"]
-START_PATIENCE = 60.0  # seconds until the engine must answer
+START_TIMEOUT = 60.0  # seconds until the engine must answer
 
 
-class Problem(Exception):
+class DataRootError(Exception):
     """A problem, described for a person."""
 
 
 def run(*command: str) -> str:
     """Run a command to its end; return what it prints. Raises Problem if it fails."""
     try:
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+        completed = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     except OSError as error:
-        raise Problem(f"{command[0]} cannot be run: {error.strerror}") from error
-    if done.returncode != 0:
-        raise Problem(f"{' '.join(command)[:200]}: {(done.stderr or done.stdout).strip()[-500:]}")
-    return done.stdout
+        raise DataRootError(f"{command[0]} cannot be run: {error.strerror}") from error
+    if completed.returncode != 0:
+        raise DataRootError(f"{' '.join(command)[:200]}: {(completed.stderr or completed.stdout).strip()[-500:]}")
+    return completed.stdout
 
 
-def contents() -> dict[str, list[str]]:
+def list_contents() -> dict[str, list[str]]:
     """Return the engine's contents, by kind: images by digest and name, containers by id and name, volumes."""
-    questions = {
+    commands = {
         "images": ("image", "ls", "--all", "--no-trunc", "--format", "{{.ID}} {{.Repository}}:{{.Tag}}"),
         "containers": ("ps", "--all", "--no-trunc", "--format", "{{.ID}} {{.Names}}"),
         "volumes": ("volume", "ls", "--format", "{{.Driver}} {{.Name}}"),
     }
-    return {kind: sorted(run("docker", *words).splitlines()) for kind, words in questions.items()}
+    return {kind: sorted(run("docker", *arguments).splitlines()) for kind, arguments in commands.items()}
 
 
-def missing(before: dict[str, list[str]], after: dict[str, list[str]]) -> str:
+def describe_missing(before: dict[str, list[str]], after: dict[str, list[str]]) -> str:
     """Describe which of the previous contents are gone, empty if none."""
-    found = []
+    parts = []
     for kind, names in before.items():
         lost = [name for name in names if name not in after[kind]]
         if lost:
-            found.append(f"{len(lost)} of {len(names)} {kind} (such as {lost[0]})")
-    return " and ".join(found)
+            parts.append(f"{len(lost)} of {len(names)} {kind} (such as {lost[0]})")
+    return " and ".join(parts)
 
 
-def difference(source: str, target: str) -> str:
+def first_difference(source: str, target: str) -> str:
     """Return the first path in a tree that differs from its copy, empty if none does."""
-    for current, names, leaves in os.walk(source, onerror=unreadable):
-        for name in (*names, *leaves):
+    for current, names, files in os.walk(source, onerror=raise_error):
+        for name in (*names, *files):
             path = os.path.join(current, name)
             copy = os.path.join(target, os.path.relpath(path, source))
             try:
-                one, other = os.lstat(path), os.lstat(copy)
+                source_status, copy_status = os.lstat(path), os.lstat(copy)
             except FileNotFoundError:
                 return path
-            kind = stat.S_IFMT(one.st_mode)
+            kind = stat.S_IFMT(source_status.st_mode)
             is_file = kind == stat.S_IFREG
-            if kind != stat.S_IFMT(other.st_mode) or (is_file and one.st_size != other.st_size):
+            if kind != stat.S_IFMT(copy_status.st_mode) or (is_file and source_status.st_size != copy_status.st_size):
                 return path
     return ""
 
 
-def unreadable(error: OSError) -> None:
+def raise_error(error: OSError) -> None:
     """Raise an error of os.walk, which would otherwise skip what it cannot read."""
     raise error
 
@@ -83,7 +83,7 @@ def unreadable(error: OSError) -> None:
 def check_store() -> None:
     """Raise Problem if the images are not below data-root."""
     if "io.containerd.snapshotter" in run("docker", "info", "--format", "{{json .DriverStatus}}"):
-        raise Problem(
+        raise DataRootError(
             "the engine keeps its images and containers in containerd's store, which does not move with data-root. "
             "Needed: an engine with a store of its own (`docker info` then shows no io.containerd.snapshotter). Give "
             "containerd another directory instead (`root` in /etc/containerd/config.toml), or set "
@@ -99,15 +99,15 @@ def data_root() -> str:
 
 def start_engine() -> None:
     """Start the engine and wait until it answers."""
-    with contextlib.suppress(Problem):  # clears the start limit after too many failures
+    with contextlib.suppress(DataRootError):  # clears the start limit after too many failures
         run("systemctl", "reset-failed", *UNITS)
     run("systemctl", "start", *reversed(UNITS))
-    deadline = time.monotonic() + START_PATIENCE
+    deadline = time.monotonic() + START_TIMEOUT
     while True:
         try:
             data_root()
             return
-        except Problem:
+        except DataRootError:
             if time.monotonic() > deadline:
                 raise
             time.sleep(0.5)
@@ -126,16 +126,16 @@ def read_settings() -> dict[str, object]:
     """Return the engine's settings."""
     try:
         with open(SETTINGS, encoding="utf-8") as stream:
-            found = json.loads(stream.read() or "{}")
+            settings = json.loads(stream.read() or "{}")
     except FileNotFoundError:
         return {}
     except ValueError as error:
-        raise Problem(
+        raise DataRootError(
             f"{SETTINGS} is not JSON ({error}). Needed: settings to which data-root can be added. Correct it"
         ) from error
-    if not isinstance(found, dict):
-        raise Problem(f"{SETTINGS} is not a JSON object. Needed: settings to which data-root can be added. Correct it")
-    return found
+    if not isinstance(settings, dict):
+        raise DataRootError(f"{SETTINGS} is not a JSON object. Needed: settings to which data-root can be added. Correct it")
+    return settings
 
 
 def write_text(path: str, text: str) -> None:
@@ -156,14 +156,14 @@ def size_of(path: str) -> int:
 def check_target(source: str, target: str, spare: int) -> None:
     """Raise Problem if the data cannot be moved to the target."""
     if not os.path.isabs(target) or os.path.normpath(target) != target:
-        raise Problem(
+        raise DataRootError(
             f"docker_data_root_path is {target}. Needed: an absolute path without .. and without / at its end"
         )
     real_source, real_target = os.path.realpath(source), os.path.realpath(target)
     if f"{real_target}/".startswith(f"{real_source}/") or f"{real_source}/".startswith(f"{real_target}/"):
-        raise Problem(f"{target} overlaps the current data in {source}. Needed: a directory of its own")
+        raise DataRootError(f"{target} overlaps the current data in {source}. Needed: a directory of its own")
     if os.path.lexists(target) and (not os.path.isdir(target) or os.listdir(target)):
-        raise Problem(
+        raise DataRootError(
             f"{target} is not empty. Needed: an empty directory, or one that does not exist yet. Choose another one"
         )
     parent = target
@@ -172,7 +172,7 @@ def check_target(source: str, target: str, spare: int) -> None:
     disk = os.statvfs(parent)
     free, needed = disk.f_bavail * disk.f_frsize, size_of(source) + spare
     if free < needed:
-        raise Problem(
+        raise DataRootError(
             f"{free / 2**30:.1f} GiB are free where {target} would be. Needed: {needed / 2**30:.1f} GiB, which is "
             f"what {source} holds and {spare / 2**30:.0f} GiB to spare. Use a larger disk, or remove images with "
             "`docker image prune`"
@@ -181,70 +181,70 @@ def check_target(source: str, target: str, spare: int) -> None:
 
 def move(source: str, target: str) -> None:
     """Move the data; if a step fails, restore the previous state and raise Problem."""
-    before, settings, old_text = contents(), read_settings(), settings_text()
+    before, settings, old_text = list_contents(), read_settings(), settings_text()
     existed = os.path.isdir(target)
     try:
         run("systemctl", "stop", *reversed(UNITS))
         os.makedirs(os.path.dirname(target), exist_ok=True)
         run("cp", "--archive", "--no-target-directory", source, target)
-        differs = difference(source, target)
-        if differs:
-            raise Problem(f"{differs} is missing or differs in the copy")
+        differing_path = first_difference(source, target)
+        if differing_path:
+            raise DataRootError(f"{differing_path} is missing or differs in the copy")
         if old_text is not None:
             write_text(f"{SETTINGS}.before-data-root", old_text)
         write_text(SETTINGS, json.dumps({**settings, "data-root": target}, indent=4, sort_keys=True) + "\n")
         start_engine()
         if os.path.realpath(data_root()) != os.path.realpath(target):
-            raise Problem(f"the engine has its data in {data_root()}, although {SETTINGS} says {target}")
-        lost = missing(before, contents())
+            raise DataRootError(f"the engine has its data in {data_root()}, although {SETTINGS} says {target}")
+        lost = describe_missing(before, list_contents())
         if lost:
-            raise Problem(f"the engine does not find {lost} in the copy")
+            raise DataRootError(f"the engine does not find {lost} in the copy")
         write_text(RECORD, json.dumps({"from": source, "to": target}) + "\n")
-    except (Problem, OSError) as problem:
-        raise Problem(f"{problem}. {undo(old_text, source, target, existed)}") from problem
+    except (DataRootError, OSError) as error:
+        raise DataRootError(f"{error}. {undo(old_text, source, target, existed)}") from error
 
 
 def undo(old_text: str | None, source: str, target: str, existed: bool) -> str:
     """Restore the previous state; describe how far that succeeded."""
-    stays = f"The copy in {target} stays"
+    copy_stays = f"The copy in {target} stays"
     try:
         run("systemctl", "stop", *reversed(UNITS))
         stopped = ""
-    except Problem as problem:  # the engine may have no unit, be stopped, or keep running
-        stopped = f" ({problem})"
+    except DataRootError as error:  # the engine may have no unit, be stopped, or keep running
+        stopped = f" ({error})"
     try:
         if settings_text() != old_text:
             if old_text is None:
                 os.unlink(SETTINGS)
             else:
                 write_text(SETTINGS, old_text)
-    except OSError as problem:
+    except OSError as error:
         former = f"no {SETTINGS}" if old_text is None else f"the text of {SETTINGS}.before-data-root in {SETTINGS}"
         return (
-            f"The former settings cannot be restored ({problem}), and the engine was not started with "
-            f"others{stopped}. {stays}. Needed: {former}. Fix that, then `systemctl restart docker`, and remove the "
+            f"The former settings cannot be restored ({error}), and the engine was not started with "
+            f"others{stopped}. {copy_stays}. Needed: {former}. Fix that, then `systemctl restart docker`, and remove the "
             "copy"
         )
     try:
         start_engine()
         root = data_root()
-    except Problem as problem:
+    except DataRootError as error:
         return (
-            f"The former settings are back, but the engine does not start: {problem}. {stays}. See "
+            f"The former settings are back, but the engine does not start: {error}. {copy_stays}. See "
             "`journalctl -u docker`"
         )
     if os.path.realpath(root) != os.path.realpath(source):
         return (
-            f"The former settings are back, but the engine runs with its data in {root}{stopped}. {stays}. Needed: an "
+            f"The former settings are back, but the engine runs with its data in {root}{stopped}. {copy_stays}. Needed: an "
             f"engine with its data in {source}. `systemctl restart docker`, then remove the copy"
         )
     try:
         shutil.rmtree(target)
-    except OSError as problem:
+    except OSError as error:
         # a mount point cannot be removed, and need not be
         if os.path.lexists(target) and not (existed and is_empty(target)):
             return (
-                f"The engine runs with its former data again, but the copy in {target} cannot be removed ({problem}). "
+                f"The engine runs with its former data again, but the copy in {target} cannot be removed ({error}). "
                 "Needed: an empty directory, or none, for the next try. Remove the copy"
             )
     if existed:
@@ -273,7 +273,7 @@ def delete_old(target: str) -> bool:
     return True
 
 
-def keep(path: str, spare_gib: int, delete: bool, check: bool) -> tuple[bool, str]:
+def ensure(path: str, spare_gib: int, delete: bool, check: bool) -> tuple[bool, str]:
     """Ensure that the data is in `path`; return whether that is a change, also in check mode, and where it was before.
 
     Args:
@@ -286,10 +286,10 @@ def keep(path: str, spare_gib: int, delete: bool, check: bool) -> tuple[bool, st
     source = data_root()
     if os.path.realpath(source) == os.path.realpath(path):
         return delete and not check and delete_old(path), source
-    running = run("docker", "ps", "--format", "{{.Names}}").split()
-    if running:
-        raise Problem(
-            f"these containers are running: {', '.join(running)}. Needed: none while the data is moved. Stop them"
+    containers = run("docker", "ps", "--format", "{{.Names}}").split()
+    if containers:
+        raise DataRootError(
+            f"these containers are running: {', '.join(containers)}. Needed: none while the data is moved. Stop them"
         )
     check_store()
     check_target(source, path, spare_gib * 2**30)

@@ -31,23 +31,23 @@ def read_settings(path: str) -> tuple[Data, str]:
     except FileNotFoundError:
         return {}, ""
     try:
-        found = json.loads(text or "{}")
-    except ValueError as problem:
-        return {}, f"{path} is no JSON ({problem})"
-    if not isinstance(found, dict):
+        settings = json.loads(text or "{}")
+    except ValueError as error:
+        return {}, f"{path} is no JSON ({error})"
+    if not isinstance(settings, dict):
         return {}, f"{path} holds no object"
-    return found, ""
+    return settings, ""
 
 
-def ask(*words: str) -> str:
+def run(*argv: str) -> str:
     """Return a command's output. Raises OSError or subprocess's errors if it fails or hangs."""
-    return subprocess.run(words, capture_output=True, text=True, check=True, timeout=60).stdout
+    return subprocess.run(argv, capture_output=True, text=True, check=True, timeout=60).stdout
 
 
-def running() -> tuple[list[str], str]:
+def list_running() -> tuple[list[str], str]:
     """Return the names of running containers, and why they cannot be listed; no names without an engine."""
     try:
-        return ask("docker", "ps", "--format", "{{.Names}}").split(), ""
+        return run("docker", "ps", "--format", "{{.Names}}").split(), ""
     except FileNotFoundError:
         return [], ""
     except subprocess.TimeoutExpired:
@@ -57,28 +57,28 @@ def running() -> tuple[list[str], str]:
     except OSError as problem:
         fault = f"docker cannot be run ({problem.strerror})"
     try:
-        state = ask("systemctl", "show", "--property=ActiveState", "--value", "docker.service").strip()
+        state = run("systemctl", "show", "--property=ActiveState", "--value", "docker.service").strip()
     except (OSError, subprocess.SubprocessError):
         return [], f"{fault}, and systemd does not tell whether the engine is up"
-    left = shims()
+    left = shim_pids()
     if state in ("inactive", "failed") and not left:
         return [], ""
     alive = f", and containers are alive (containerd-shim, process {', '.join(left)})" if left else ""
     return [], f"{fault}, docker.service is {state}{alive}"
 
 
-def shims() -> list[str]:
+def shim_pids() -> list[str]:
     """Return the processes that keep Docker's containers running: they outlive a killed engine."""
-    found = []
+    pids = []
     for path in glob.glob("/proc/[0-9]*/cmdline"):
         try:
             with open(path, "rb") as stream:
-                words = stream.read().split(b"\0")
+                arguments = stream.read().split(b"\0")
         except OSError:  # it has ended
             continue
-        if os.path.basename(words[0]).startswith(b"containerd-shim") and b"moby" in words:
-            found.append(path.split("/")[2])
-    return found
+        if os.path.basename(arguments[0]).startswith(b"containerd-shim") and b"moby" in arguments:
+            pids.append(path.split("/")[2])
+    return pids
 
 
 def has_nvidia() -> bool:
@@ -93,5 +93,5 @@ def has_nvidia() -> bool:
 def state() -> Data:
     """The complete state."""
     settings, fault = read_settings(SETTINGS)
-    names, unheard = running()
+    names, unheard = list_running()
     return {"settings": settings, "fault": fault, "running": names, "unheard": unheard, "nvidia": has_nvidia()}

@@ -21,8 +21,8 @@ import tarfile
 from typing import Any, Iterator, NamedTuple
 
 LABEL = "muster.source"  # label of an image that was built here: the hash of its build context
-PATIENCE = 60.0  # seconds within which a working engine answers
-LONGEST_MANIFEST = 2**20  # bytes of an archive's manifest
+TIMEOUT = 60.0  # seconds within which a working engine answers
+MAX_MANIFEST = 2**20  # bytes of an archive's manifest
 CHUNK = 2**20  # bytes of a file read at a time
 DIGEST = re.compile(r"[0-9a-f]{64}")  # SHA-256, by which engines know an image
 GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"  # first bytes of compressed files
@@ -43,11 +43,11 @@ NO_ANSWER = re.compile(
 )
 
 
-class Fault(Exception):
+class EngineError(Exception):
     """What was found, what is needed and what to do, in one line."""
 
 
-class Found(NamedTuple):
+class EngineImage(NamedTuple):
     """An image that the engine has. id: its digest in hex. size: bytes, unpacked. label: see LABEL."""
 
     id: str
@@ -55,13 +55,13 @@ class Found(NamedTuple):
     label: str
 
 
-def words_of(done: subprocess.CompletedProcess[str]) -> str:
+def error_output(completed: subprocess.CompletedProcess[str]) -> str:
     """The end of a failed program's output."""
-    said = " ".join((done.stderr or done.stdout).split())
-    return said[-400:] or f"exit code {done.returncode}"
+    text = " ".join((completed.stderr or completed.stdout).split())
+    return text[-400:] or f"exit code {completed.returncode}"
 
 
-def nearest(path: str) -> str:
+def existing_parent(path: str) -> str:
     """A directory, or its nearest existing parent."""
     while path and not os.path.isdir(path):
         path = os.path.dirname(path)
@@ -81,56 +81,56 @@ class Engine:
         self.login: list[str] = []  # options that make it use a registry login
         self.environment = dict(os.environ)
 
-    def run(self, *words: str, text: str = "", patience: float | None = None) -> subprocess.CompletedProcess[str]:
+    def run(self, *arguments: str, text: str = "", timeout: float | None = None) -> subprocess.CompletedProcess[str]:
         """Run the engine to its end, with a text on standard input. Raises Fault if it cannot be run or hangs."""
         try:
             return subprocess.run(
-                [self.name, *self.login, *words],
+                [self.name, *self.login, *arguments],
                 input=text,
                 capture_output=True,
                 text=True,
                 errors="replace",
                 check=False,
-                timeout=patience,
+                timeout=timeout,
                 env=self.environment,
             )
         except OSError as error:
-            raise Fault(f"{self.name} cannot be run: {error.strerror}") from None
+            raise EngineError(f"{self.name} cannot be run: {error.strerror}") from None
         except subprocess.TimeoutExpired:
-            raise Fault(f"`{self.name} {' '.join(words[:2])}` did not answer within {patience:g} s") from None
+            raise EngineError(f"`{self.name} {' '.join(arguments[:2])}` did not answer within {timeout:g} s") from None
 
-    def find(self, name: str) -> Found | None:
+    def find(self, name: str) -> EngineImage | None:
         """The image with a name or id, None if there is none. Raises Fault if the engine does not say."""
-        done = self.run("image", "inspect", "--format", "{{json .}}", name, patience=PATIENCE)
-        if done.returncode:
-            if re.search(r"no such image|image not known|not found", done.stderr, re.I):
+        completed = self.run("image", "inspect", "--format", "{{json .}}", name, timeout=TIMEOUT)
+        if completed.returncode:
+            if re.search(r"no such image|image not known|not found", completed.stderr, re.I):
                 return None
-            raise Fault(f"`{self.name} image inspect {name}`: {words_of(done)}")
-        told = json.loads(done.stdout)
-        image = told[0] if isinstance(told, list) else told  # podman prints a list in this format, even of one
+            raise EngineError(f"`{self.name} image inspect {name}`: {error_output(completed)}")
+        reply = json.loads(completed.stdout)
+        image = reply[0] if isinstance(reply, list) else reply  # podman prints a list in this format, even of one
         labels = (image.get("Config") or {}).get("Labels") or {}
-        return Found(digest_of(image["Id"]), int(image.get("Size") or 0), str(labels.get(LABEL, "")))
+        return EngineImage(digest_of(image["Id"]), int(image.get("Size") or 0), str(labels.get(LABEL, "")))
 
     def root(self) -> str:
         """The directory in which the engine keeps images. Raises Fault."""
-        form = "{{.DockerRootDir}}" if self.name == "docker" else "{{.Store.GraphRoot}}"
-        done = self.run("info", "--format", form, patience=PATIENCE)
-        if done.returncode:
-            raise Fault(f"`{self.name} info`: {words_of(done)}")
-        return done.stdout.strip()
+        info_format = "{{.DockerRootDir}}" if self.name == "docker" else "{{.Store.GraphRoot}}"
+        completed = self.run("info", "--format", info_format, timeout=TIMEOUT)
+        if completed.returncode:
+            raise EngineError(f"`{self.name} info`: {error_output(completed)}")
+        return completed.stdout.strip()
 
-    def room(self) -> tuple[str, int]:
+    def free_space(self) -> tuple[str, int]:
         """The directory in which the engine keeps images, and the bytes free there."""
         root = self.root()
-        return root, shutil.disk_usage(nearest(root)).free
+        return root, shutil.disk_usage(existing_parent(root)).free
 
-    def unpacks_in(self) -> str:
+    def unpack_directory(self) -> str:
         """The directory where an image being loaded is temporarily unpacked a second time. Raises Fault."""
         if self.name == "docker":
             return self.root()
-        done = self.run("info", "--format", "{{.Store.ImageCopyTmpDir}}", patience=PATIENCE)
+        completed = self.run("info", "--format", "{{.Store.ImageCopyTmpDir}}", timeout=TIMEOUT)
         # older engines use it without saying so
-        return (done.stdout.strip() if done.returncode == 0 else "") or "/var/tmp"
+        return (completed.stdout.strip() if completed.returncode == 0 else "") or "/var/tmp"
 
     def builder(self) -> list[str]:
         """The words of the build command. A rootless podman asks the user's systemd for a cgroup to build in.
@@ -140,25 +140,25 @@ class Engine:
         user = self.name == "podman" and os.geteuid() != 0
         return ["--cgroup-manager=cgroupfs", "build"] if user else ["build"]
 
-    def fault(self, what: str, done: subprocess.CompletedProcess[str]) -> Fault:
+    def command_error(self, failure: str, completed: subprocess.CompletedProcess[str]) -> EngineError:
         """Why a command failed, with the remedy if it is known."""
-        said = words_of(done)
-        return Fault(f"{what}: {said}. {self.remedy()}" if FULL.search(said) else f"{what}: {said}")
+        message = error_output(completed)
+        return EngineError(f"{failure}: {message}. {self.remedy()}" if FULL.search(message) else f"{failure}: {message}")
 
-    def registry_fault(self, what: str, registry: str, done: subprocess.CompletedProcess[str], user: str) -> Fault:
+    def registry_error(self, failure: str, registry: str, completed: subprocess.CompletedProcess[str], user: str) -> EngineError:
         """Why a registry refused a request, and what to do. user: who has logged in, or should have."""
-        said = words_of(done)
-        if FULL.search(said):
-            return self.fault(what, done)
-        return Fault(f"{what}: {said}. {registry_remedy(said, registry, user)}".rstrip())
+        message = error_output(completed)
+        if FULL.search(message):
+            return self.command_error(failure, completed)
+        return EngineError(f"{failure}: {message}. {suggest_remedy(message, registry, user)}".rstrip())
 
-    def build_fault(self, what: str, done: subprocess.CompletedProcess[str], user: str) -> Fault:
+    def build_error(self, failure: str, completed: subprocess.CompletedProcess[str], user: str) -> EngineError:
         """Why a build failed, and what to do if a registry refuses the Dockerfile's base image."""
-        said = words_of(done)
-        if not (LIMITED.search(said) or (NO_BASE.search(said) and DENIED.search(said))):
-            return self.fault(what, done)
-        more = "" if user else "; container_image_base is then the name after FROM, whose registry the login is for"
-        return Fault(f"{what}: {said}. {registry_remedy(said, '', user)}{more}")
+        message = error_output(completed)
+        if not (LIMITED.search(message) or (NO_BASE.search(message) and DENIED.search(message))):
+            return self.command_error(failure, completed)
+        note = "" if user else "; container_image_base is then the name after FROM, whose registry the login is for"
+        return EngineError(f"{failure}: {message}. {suggest_remedy(message, '', user)}{note}")
 
     def remedy(self) -> str:
         """What to do if the engine's disk is full."""
@@ -194,9 +194,9 @@ def logged_in(engine: Engine, name: str, user: str, password: str, directory: st
             engine.login = ["--config", directory]
         else:
             engine.environment["REGISTRY_AUTH_FILE"] = os.path.join(directory, "auth.json")
-        done = engine.run("login", "--username", user, "--password-stdin", registry, text=password)
-        if done.returncode:
-            raise engine.registry_fault(f"{registry} does not let {user} log in", registry, done, user)
+        completed = engine.run("login", "--username", user, "--password-stdin", registry, text=password)
+        if completed.returncode:
+            raise engine.registry_error(f"{registry} does not let {user} log in", registry, completed, user)
         yield
     finally:
         engine.login = []
@@ -210,14 +210,14 @@ def registry_of(name: str) -> str:
     return first if slash and (re.search(r"[.:]", first) or first == "localhost") else "docker.io"
 
 
-def registry_remedy(said: str, registry: str, user: str) -> str:
+def suggest_remedy(message: str, registry: str, user: str) -> str:
     """What to do about a message from a registry, or from the network on the way to it. user: who logs in."""
-    if UNKNOWN.search(said):
+    if UNKNOWN.search(message):
         return "Correct the image's name and tag: the registry has none of this name"
-    if LIMITED.search(said):
-        more = "container_image_registry_user and container_image_registry_password: a login may pull more"
-        return "Wait, then run this again" if user else f"Wait, or give {more}"
-    if DENIED.search(said):
+    if LIMITED.search(message):
+        hint = "container_image_registry_user and container_image_registry_password: a login may pull more"
+        return "Wait, then run this again" if user else f"Wait, or give {hint}"
+    if DENIED.search(message):
         if user:
             return (
                 "Correct container_image_registry_user, container_image_registry_password, or the image's name: this "
@@ -226,24 +226,24 @@ def registry_remedy(said: str, registry: str, user: str) -> str:
         return "Correct the image's name, or give container_image_registry_user and container_image_registry_password"
     docker_hub = registry == "docker.io"
     host = "registry-1.docker.io" if docker_hub else registry
-    if NO_TLS.search(said):
+    if NO_TLS.search(message):
         return (
             f"Needed: a registry with TLS. Give {registry} a certificate, or have the engine go without: docker by "
             f"docker_engine_settings: {{insecure-registries: [{registry}]}}, podman by insecure = true in "
             "/etc/containers/registries.conf"
         )
-    if NO_TRUST.search(said):
-        known = f"/etc/docker/certs.d/{registry}/ca.crt on this node"
+    if NO_TRUST.search(message):
+        certificate_path = f"/etc/docker/certs.d/{registry}/ca.crt on this node"
         if docker_hub:  # Docker does not use it for its own registry
-            known = (
+            certificate_path = (
                 "/usr/local/share/ca-certificates/NAME.crt on this node, as root run `update-ca-certificates`, restart "
                 "docker where it is the engine"
             )
         return (
             f"Needed: a certificate of {registry} that this node knows. Put that of its authority, or of the proxy "
-            f"that answers in its place, into {known}, and run this again"
+            f"that answers in its place, into {certificate_path}, and run this again"
         )
-    if NO_ANSWER.search(said):
+    if NO_ANSWER.search(message):
         return (
             f"Needed: a registry that answers this node. See whether {registry} runs and `curl https://{host}/v2/` "
             "reaches it from there; run this again then. Without a registry, container_image_archive takes what "
@@ -252,7 +252,7 @@ def registry_remedy(said: str, registry: str, user: str) -> str:
     return ""
 
 
-def whole_name(name: str) -> str:
+def qualified_name(name: str) -> str:
     """An image name with its registry, which podman does not add by itself."""
     registry = registry_of(name)
     if name.startswith(f"{registry}/"):
@@ -270,30 +270,30 @@ def read_archive(path: str) -> list[str]:
         with tarfile.open(path) as archive:
             for member in archive:
                 name = member.name[2:] if member.name.startswith("./") else member.name
-                if name in ("manifest.json", "index.json") and member.isfile() and member.size < LONGEST_MANIFEST:
+                if name in ("manifest.json", "index.json") and member.isfile() and member.size < MAX_MANIFEST:
                     stream = archive.extractfile(member)
                     texts[name] = stream.read() if stream else b""
-        configs = [os.path.basename(one["Config"]) for one in json.loads(texts.get("manifest.json", b"[]"))]
+        configs = [os.path.basename(entry["Config"]) for entry in json.loads(texts.get("manifest.json", b"[]"))]
         indices = [one["digest"] for one in json.loads(texts.get("index.json", b"{}")).get("manifests", ())]
     except (OSError, EOFError, tarfile.TarError) as error:
-        raise Fault(f"container_image_archive {path} cannot be read: {error}. Save it again") from None
+        raise EngineError(f"container_image_archive {path} cannot be read: {error}. Save it again") from None
     except (ValueError, KeyError, TypeError, AttributeError):
         configs = indices = []
     if len(configs) != 1:
         kind = f"holds {len(configs)} images" if configs else "is no archive of an image"
-        raise Fault(
+        raise EngineError(
             f"container_image_archive {path} {kind}. Needed: one image, as `docker save --output FILE IMAGE` writes it"
         )
-    known = []
+    digests = []
     for one in [*configs, *indices]:
         name = digest_of(one[:-5] if one.endswith(".json") else one) if isinstance(one, str) else ""
         if not DIGEST.fullmatch(name):  # an engine might read it as an option
-            raise Fault(
+            raise EngineError(
                 f"container_image_archive {path} calls its image {repr(one)[:100]}. Needed: its SHA-256, 64 hex "
                 "digits, as `docker save --output FILE IMAGE` writes it. Save it again"
             )
-        known.append(name)
-    return known
+        digests.append(name)
+    return digests
 
 
 def unpacked_size(path: str) -> int:
@@ -331,53 +331,53 @@ def context_hash(directory: str) -> str:
     Raises Fault if there is anything but files, directories and links: reading a pipe may not end.
     """
     digest = hashlib.sha256()
-    for current, names, leaves in os.walk(directory):
+    for current, names, files in os.walk(directory):
         names[:] = sorted(name for name in names if name != ".git")
-        for name in sorted(leaves):
+        for name in sorted(files):
             path = os.path.join(current, name)
             if os.path.exists(path) and not os.path.isfile(path):  # except for broken links
-                raise Fault(
+                raise EngineError(
                     f"{path} is not a regular file. Needed: files, directories and links to them beside a Dockerfile, "
                     "which are copied to a node. Remove it, or move the Dockerfile to a directory of its own"
                 )
-            told = [os.path.relpath(path, directory), os.lstat(path).st_mode & 0o777]
+            description = [os.path.relpath(path, directory), os.lstat(path).st_mode & 0o777]
             if os.path.islink(path):
-                told.append(os.readlink(path))
+                description.append(os.readlink(path))
             else:
-                told.append(file_hash(path))
-            digest.update(json.dumps(told).encode())
+                description.append(file_hash(path))
+            digest.update(json.dumps(description).encode())
     return digest.hexdigest()
 
 
-def look(request: dict[str, str]) -> dict[str, Any]:
+def inspect(request: dict[str, str]) -> dict[str, Any]:
     """What exists. engine "": examine only an archive or a context."""
-    answer: dict[str, Any] = {"fault": "", "id": "", "size": 0, "label": "", "archive": [], "context": ""}
-    for part in (look_at_engine, look_at_files):  # look at files even without an engine, which may be installed later
+    reply: dict[str, Any] = {"fault": "", "id": "", "size": 0, "label": "", "archive": [], "context": ""}
+    for part in (inspect_engine, inspect_files):  # look at files even without an engine, which may be installed later
         try:
-            part(request, answer)
-        except Fault as fault:
-            answer["fault"] = answer["fault"] or str(fault)
-        except OSError as error:
-            answer["fault"] = answer["fault"] or f"{error.filename}: {error.strerror}"
-    return answer
+            part(request, reply)
+        except EngineError as fault:
+            reply["fault"] = reply["fault"] or str(fault)
+        except OSError as os_error:
+            reply["fault"] = reply["fault"] or f"{os_error.filename}: {os_error.strerror}"
+    return reply
 
 
-def look_at_engine(request: dict[str, str], answer: dict[str, Any]) -> None:
+def inspect_engine(request: dict[str, str], reply: dict[str, Any]) -> None:
     """Where the engine keeps images, and its copy of this one. Raises Fault."""
     if not request.get("engine"):
         return
     engine = Engine(request["engine"])
     if not shutil.which(engine.name):
-        raise Fault(f"there is no {engine.name}")
-    answer["root"], answer["free"] = engine.room()
-    found = engine.find(request["name"])
-    answer.update(found._asdict() if found else {})
+        raise EngineError(f"there is no {engine.name}")
+    reply["root"], reply["free"] = engine.free_space()
+    image = engine.find(request["name"])
+    reply.update(image._asdict() if image else {})
 
 
-def look_at_files(request: dict[str, str], answer: dict[str, Any]) -> None:
+def inspect_files(request: dict[str, str], reply: dict[str, Any]) -> None:
     """The contents of an archive and a context. Raises Fault."""
     path = os.path.expanduser(request.get("archive", ""))
     if path and os.path.isfile(path):
-        answer["archive"] = read_archive(path)
+        reply["archive"] = read_archive(path)
     if request.get("context"):
-        answer["context"] = context_hash(os.path.expanduser(request["context"]))
+        reply["context"] = context_hash(os.path.expanduser(request["context"]))

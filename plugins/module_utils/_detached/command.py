@@ -29,9 +29,9 @@ TYPE_CHECKING = False  # importing typing would cost more than all other imports
 if TYPE_CHECKING:
     from typing import Any
 
-MOST_OUTPUT = 200000  # characters returned from the end of the output
-MOST_LOGS = 20  # logs of failed commands kept per user
-MOST_LOG_BYTES = 200 * 2**20  # in total for these logs; the newest always stays
+MAX_OUTPUT = 200000  # characters returned from the end of the output
+MAX_LOGS = 20  # logs of failed commands kept per user
+MAX_LOG_BYTES = 200 * 2**20  # in total for these logs; the newest always stays
 ROOT_LOGS = "/var/log/muster"
 CREDENTIALS = re.compile(r"(://)[^/\s@'\"]+@")  # https://user:token@host
 
@@ -42,7 +42,7 @@ def without_credentials(text: str) -> str:
     return "\n".join(line if line.startswith(RESULT_MARK) else CREDENTIALS.sub(r"\1****@", line) for line in lines)
 
 
-def directory_of(request: dict[str, Any]) -> str:
+def state_directory(request: dict[str, Any]) -> str:
     """The directory for this command's state: the same for the same command, and private to this user."""
     parts = [request[part] for part in ("argv", "environment", "chdir", "stdin", "run")] + [os.geteuid()]
     name = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:20]
@@ -58,24 +58,24 @@ def read(path: str) -> str:
     """The end of a file, "" if there is none."""
     try:
         with open(path, "rb") as stream:
-            stream.seek(max(0, os.stat(path).st_size - MOST_OUTPUT))
+            stream.seek(max(0, os.stat(path).st_size - MAX_OUTPUT))
             return stream.read().decode("utf-8", "replace")
     except OSError:
         return ""
 
 
-def output_of(path: str) -> str:
+def read_output(path: str) -> str:
     """The end of a command's output, followed by its complete last line for the play."""
-    shown = result = ""
+    tail = result = ""
     with contextlib.suppress(OSError), open(path, encoding="utf-8", errors="replace", newline="\n") as stream:
         for line in stream:
             if line.startswith(RESULT_MARK):
                 result = line
             else:
-                shown += line
-                if len(shown) > 2 * MOST_OUTPUT:
-                    shown = shown[-MOST_OUTPUT:]
-    return without_credentials(shown[-MOST_OUTPUT:]) + result
+                tail += line
+                if len(tail) > 2 * MAX_OUTPUT:
+                    tail = tail[-MAX_OUTPUT:]
+    return without_credentials(tail[-MAX_OUTPUT:]) + result
 
 
 def started_at(pid: int) -> str:
@@ -86,11 +86,11 @@ def started_at(pid: int) -> str:
 
 def is_running(path: str) -> bool:
     """Whether a command's keeper process is alive."""
-    words = read(os.path.join(path, "keeper")).split()
-    return len(words) == 2 and started_at(int(words[0])) == words[1]
+    fields = read(os.path.join(path, "keeper")).split()
+    return len(fields) == 2 and started_at(int(fields[0])) == fields[1]
 
 
-def keep(path: str, request: dict[str, Any]) -> None:
+def run_command(path: str, request: dict[str, Any]) -> None:
     """Run the command in a new session and record how it ended. Never returns."""
     try:
         os.setsid()
@@ -99,12 +99,12 @@ def keep(path: str, request: dict[str, Any]) -> None:
             stream.write(f"{os.getpid()} {started_at(os.getpid())}")
         os.rename(os.path.join(path, "keeper.new"), os.path.join(path, "keeper"))
         log = os.open(os.path.join(path, "log"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with tempfile.TemporaryFile(dir=path) as given:  # has no name, so it vanishes with the command
-            given.write(request["stdin"].encode())
-            given.seek(0)
-            os.dup2(given.fileno(), 0)
-        for here, there in ((log, 1), (log, 2)):
-            os.dup2(here, there)
+        with tempfile.TemporaryFile(dir=path) as stdin_file:  # has no name, so it vanishes with the command
+            stdin_file.write(request["stdin"].encode())
+            stdin_file.seek(0)
+            os.dup2(stdin_file.fileno(), 0)
+        for source, target in ((log, 1), (log, 2)):
+            os.dup2(source, target)
         os.closerange(3, 256)
         code = 127
         try:
@@ -113,8 +113,8 @@ def keep(path: str, request: dict[str, Any]) -> None:
             code = subprocess.call(
                 request["argv"], cwd=request["chdir"] or None, env={**os.environ, **request["environment"]}
             )
-        except OSError as problem:
-            os.write(2, f"{request['argv'][0]}: {problem.strerror}\n".encode())
+        except OSError as error:
+            os.write(2, f"{request['argv'][0]}: {error.strerror}\n".encode())
         with open(os.path.join(path, "code.new"), "w", encoding="utf-8") as stream:
             stream.write(str(code))
         os.rename(os.path.join(path, "code.new"), os.path.join(path, "code"))
@@ -129,14 +129,14 @@ def start(path: str, request: dict[str, Any]) -> bool:
     with contextlib.suppress(FileNotFoundError):
         os.unlink(os.path.join(path, "keeper"))
     if os.fork() == 0:
-        keep(path, request)
+        run_command(path, request)
     deadline = time.monotonic() + 10
     while not os.path.exists(os.path.join(path, "keeper")) and time.monotonic() < deadline:
         time.sleep(0.01)
     return False
 
 
-def logs_of_this_user() -> str:
+def log_directory() -> str:
     """The directory of the logs that stay on the node."""
     if os.geteuid() == 0:
         return ROOT_LOGS
@@ -150,21 +150,21 @@ def remove_old_logs(directory: str) -> None:
     used = 0
     for number, (_written, size, path) in enumerate(sorted(logs, reverse=True)):
         used += size
-        if number and (number >= MOST_LOGS or used > MOST_LOG_BYTES):
+        if number and (number >= MAX_LOGS or used > MAX_LOG_BYTES):
             os.unlink(path)
 
 
-def keep_log(path: str, what: str) -> str:
+def save_log(path: str, title: str) -> str:
     """Keep a failed command's output, readable only by its user; return its path, "" if that is impossible."""
     source = os.path.join(path, "log")
-    directory = logs_of_this_user()
-    words = [time.strftime("%Y%m%dT%H%M%S"), os.uname().nodename, re.sub(r"[^A-Za-z0-9]+", "-", what).strip("-")[:60]]
-    kept = os.path.join(directory, "-".join([*words, os.path.basename(path)[-6:]]) + ".log")
+    directory = log_directory()
+    name_parts = [time.strftime("%Y%m%dT%H%M%S"), os.uname().nodename, re.sub(r"[^A-Za-z0-9]+", "-", title).strip("-")[:60]]
+    log_path = os.path.join(directory, "-".join([*name_parts, os.path.basename(path)[-6:]]) + ".log")
     try:
         if os.stat(source).st_size == 0:
             return ""
         os.makedirs(directory, mode=0o700, exist_ok=True)
-        descriptor = os.open(kept, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+        descriptor = os.open(log_path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
         with open(source, encoding="utf-8", errors="replace", newline="\n") as raw, open(
             descriptor, "w", encoding="utf-8"
         ) as log:
@@ -174,12 +174,12 @@ def keep_log(path: str, what: str) -> str:
         remove_old_logs(directory)
     except OSError:
         return ""
-    return kept
+    return log_path
 
 
 def main(request: dict[str, Any]) -> dict[str, Any]:
     """Start or follow the command, and answer once it has ended, or after request["patience"] seconds."""
-    path = directory_of(request)
+    path = state_directory(request)
     followed = start(path, request) if request["start"] else False
     deadline = time.monotonic() + request["patience"]
     code = ""
@@ -191,8 +191,8 @@ def main(request: dict[str, Any]) -> dict[str, Any]:
         elif not code:
             time.sleep(0.05)
     if code:
-        output = output_of(os.path.join(path, "log"))
-        log = keep_log(path, request["what"]) if code != "0" else ""
+        output = read_output(os.path.join(path, "log"))
+        log = save_log(path, request["what"]) if code != "0" else ""
         shutil.rmtree(path)
         lost = code == "lost"
         return {"ended": True, "rc": 1 if lost else int(code), "output": output, "lost": lost, "log": log}

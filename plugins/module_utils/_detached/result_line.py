@@ -21,25 +21,25 @@ if TYPE_CHECKING:
 RESULT_MARK = "MUSTER-RESULT "  # prefix of a line for the play, not for a person
 
 
-class Fault(Exception):
+class StepError(Exception):
     """What was found, what is needed and what to do."""
 
 
-class ProgramFault(Fault):
+class ProgramError(StepError):
     """A program failed. Its output says why."""
 
 
-def say(words: str) -> None:
+def print_line(text: str) -> None:
     """Print a line for the waiting user."""
-    sys.stdout.write(f"{words}\n")
+    sys.stdout.write(f"{text}\n")
     sys.stdout.flush()
 
 
-def answered(work: Callable[[Data], Data], request: Data) -> Data:
+def report_result(function: Callable[[Data], Data], request: Data) -> Data:
     """Return the work's result. Reports a Fault to the play, and ends this process as failed."""
     try:
-        return work(request)
-    except Fault as fault:
-        told = {"fault": str(fault), "output_tells": isinstance(fault, ProgramFault)}
-        say(RESULT_MARK + json.dumps(told))
+        return function(request)
+    except StepError as error:
+        message = {"fault": str(error), "output_tells": isinstance(error, ProgramError)}
+        print_line(RESULT_MARK + json.dumps(message))
         raise SystemExit(1) from None

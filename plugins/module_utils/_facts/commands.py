@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Run commands and calls that may hang, with a time limit. Private to this collection.
+"""Run commands and calls that may hang, with a time limit.
 
-Runs on the node, standard library only, Python >= 3.8. A process that waits for a broken device or a dead server cannot
-be killed. Processes left behind here hold no descriptors of ours, so they do not block the answer to the controller.
+A process that waits for a broken device or a dead server cannot be killed. Processes abandoned here hold none of our
+descriptors, so they do not block the reply to the controller.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from typing import Any
 
 
-class Output:
-    """A command's output. `code` is None if it did not end in time, or could not be started."""
+class CommandOutput:
+    """A command's output. `code` is None if the command did not end in time or could not be started."""
 
     def __init__(self, code: int | None, text: str, hangs: bool = False) -> None:
         self.code = code
@@ -34,12 +34,12 @@ class Output:
 
 
 class Command:
-    """A command running in the background; its output and errors are returned as one text."""
+    """A command running in the background, with its output and errors in one text."""
 
     def __init__(self, argv: Sequence[str], **options: Any) -> None:
-        self.problem = ""
+        self.start_error = ""
         try:
-            # No AnsibleModule here: this runs by itself on a node.
+            # no AnsibleModule here: this runs on a node without Ansible
             # pylint: disable=ansible-bad-function
             self.process = subprocess.Popen(
                 argv,
@@ -50,23 +50,23 @@ class Command:
                 **options,
             )
         except OSError as error:
-            self.problem = f"{argv[0]}: {error.strerror}"
+            self.start_error = f"{argv[0]}: {error.strerror}"
 
-    def output(self, deadline: float) -> Output:
-        """Return its output; at the deadline (time.monotonic()) it is killed and abandoned."""
-        if self.problem:
-            return Output(None, self.problem)
+    def output(self, deadline: float) -> CommandOutput:
+        """Return the output; at the deadline (time.monotonic()), kill and abandon the command."""
+        if self.start_error:
+            return CommandOutput(None, self.start_error)
         try:
             # even after waiting for another command, get this one's output
-            said, _nothing = self.process.communicate(timeout=max(0.5, deadline - time.monotonic()))
+            raw, _nothing = self.process.communicate(timeout=max(0.5, deadline - time.monotonic()))
         except subprocess.TimeoutExpired:
             with contextlib.suppress(OSError):
                 os.killpg(self.process.pid, signal.SIGKILL)
-            return Output(None, "", hangs=True)
-        return Output(self.process.returncode, said.decode("utf-8", "replace"))
+            return CommandOutput(None, "", hangs=True)
+        return CommandOutput(self.process.returncode, raw.decode("utf-8", "replace"))
 
 
-def call_apart(calls: Mapping[str, Callable[[], Any]], timeout: float) -> dict[str, Any]:
+def call_in_children(calls: Mapping[str, Callable[[], Any]], timeout: float) -> dict[str, Any]:
     """Call each function in its own child process, all at once; return {key: its result}, as JSON allows.
 
     A key is missing if its call did not return within `timeout` seconds.
@@ -87,7 +87,7 @@ def call_apart(calls: Mapping[str, Callable[[], Any]], timeout: float) -> dict[s
                 os._exit(0)
         os.close(writer)
         waiting[reader] = (key, pid)
-    answers: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     deadline = time.monotonic() + timeout
     texts = dict.fromkeys(waiting, b"")
     while waiting:
@@ -102,9 +102,9 @@ def call_apart(calls: Mapping[str, Callable[[], Any]], timeout: float) -> dict[s
                 os.close(reader)
                 os.waitpid(pid, 0)
                 if texts[reader]:
-                    answers[key] = json.loads(texts[reader])
+                    results[key] = json.loads(texts[reader])
     for reader, (_key, pid) in waiting.items():
         os.close(reader)
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, os.WNOHANG)
-    return answers
+    return results

@@ -2,9 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A job's DeepSpeed configuration: where it is, and how DeepSpeed interprets its batch sizes. Private.
+"""A job's DeepSpeed configuration: its path, and how DeepSpeed interprets its batch sizes.
 
-Runs on nodes and on the controller, standard library only, Python >= 3.8.
+Runs on nodes and on the controller.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ REMOVED_SINCE = (0, 19, 8)
 
 
 def config_path(arguments: Sequence[str]) -> str:
-    """Return the DeepSpeed configuration file in a job's arguments, "" if there is none.
+    """Return the DeepSpeed configuration file in a job's arguments, or "".
 
     A bare --deepspeed enables DeepSpeed in scripts that take the file with --deepspeed_config.
     """
-    found = ""
+    path = ""
     for index, argument in enumerate(arguments):
         name, equals, value = argument.partition("=")
         if name in OPTIONS:
             value = value if equals else next(iter(arguments[index + 1 : index + 2]), "")
             if value and not value.startswith("-"):
-                found = value
-    return found
+                path = value
+    return path
 
 
 def read_config(path: str) -> dict[str, Any]:
@@ -49,12 +49,12 @@ def read_config(path: str) -> dict[str, Any]:
     try:
         with open(path, encoding="utf-8") as stream:
             config = json.loads(stream.read(LIMIT))
-    except OSError as problem:
-        return {"path": path, "config": None, "error": f"{problem.strerror}"}
-    except ValueError as problem:  # includes JSON and UTF-8 errors
-        return {"path": path, "config": None, "error": f"it is no JSON: {problem}"[:300]}
+    except OSError as error:
+        return {"path": path, "config": None, "error": f"{error.strerror}"}
+    except ValueError as error:  # includes JSON and UTF-8 errors
+        return {"path": path, "config": None, "error": f"invalid JSON: {error}"[:300]}
     if not isinstance(config, dict):
-        return {"path": path, "config": None, "error": "it is JSON, but no object"}
+        return {"path": path, "config": None, "error": "not a JSON object"}
     return {"path": path, "config": config, "error": ""}
 
 
@@ -62,23 +62,23 @@ def argument_value(arguments: Sequence[str], name: str) -> str | None:
     """Return an argument's value for Hugging Face's trainer; "true" for a bare flag."""
     value = None
     for index, argument in enumerate(arguments):
-        option, equals, given = argument.partition("=")
+        option, equals, inline_value = argument.partition("=")
         if option.replace("-", "_") == "__" + name:
             following = next(iter(arguments[index + 1 : index + 2]), "")
-            value = given if equals else following if following and not following.startswith("-") else "true"
+            value = inline_value if equals else following if following and not following.startswith("-") else "true"
     return value
 
 
 def argument_number(arguments: Sequence[str], name: str, default: int) -> int | None:
-    """Return a number given in the arguments, None if it is not one."""
+    """Return a number from the arguments, or None if the value is not a number."""
     value = argument_value(arguments, name)
     if value is None:
         return default
     return int(value) if re.match(r"[0-9]{1,9}\Z", value) else None
 
 
-def resolved(config: Mapping[str, Any], arguments: Sequence[str]) -> dict[str, Any]:
-    """Return the three batch sizes, with "auto" resolved as Hugging Face's trainer does; None: not given or unknown."""
+def resolve_sizes(config: Mapping[str, Any], arguments: Sequence[str]) -> dict[str, Any]:
+    """Return the three batch sizes, with "auto" resolved as Hugging Face's trainer does; None: not set or unknown."""
     sizes = {name: config.get(name) for name in (BATCH, MICRO, STEPS)}
     if sizes[MICRO] == "auto":
         sizes[MICRO] = argument_number(arguments, "per_device_train_batch_size", 8)  # the trainer's default
@@ -87,7 +87,7 @@ def resolved(config: Mapping[str, Any], arguments: Sequence[str]) -> dict[str, A
     return sizes
 
 
-def completed(batch: int | None, micro: int | None, steps: int | None, world: int) -> tuple[int, int, int] | None:
+def complete_sizes(batch: int | None, micro: int | None, steps: int | None, world: int) -> tuple[int, int, int] | None:
     """Return the three sizes as DeepSpeed completes them (runtime/config.py, _set_batch_related_parameters).
 
     None if there is nothing to complete them from.
@@ -102,51 +102,55 @@ def completed(batch: int | None, micro: int | None, steps: int | None, world: in
     return None
 
 
-def batch_problem(config: Mapping[str, Any], arguments: Sequence[str], world: int) -> tuple[str, str, str] | None:
-    """What is wrong with the batch sizes for a number of ranks: found, needed, todo; None if nothing is.
+def check_batch_sizes(config: Mapping[str, Any], arguments: Sequence[str], world: int) -> tuple[str, str, str] | None:
+    """Return the problem with the batch sizes for a number of ranks: found, needed, do; or None.
 
     train_batch_size must be the product of the other two and the number of ranks, or DeepSpeed stops.
     """
-    sizes = resolved(config, arguments)
-    given = ", ".join(f"{name} {json.dumps(config[name])}" for name in (BATCH, MICRO, STEPS) if name in config)
+    sizes = resolve_sizes(config, arguments)
+    configured = ", ".join(f"{name} {json.dumps(config[name])}" for name in (BATCH, MICRO, STEPS) if name in config)
     if any(value == "auto" for value in sizes.values()):  # the trainer makes the sizes fit
         return None
     for name, value in sizes.items():
         if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
             return (
                 f"{name} is {json.dumps(value)[:60]}",
-                "a whole number from 1",
+                "a positive integer",
                 f"correct {name} in the configuration",
             )
-    made = completed(sizes[BATCH], sizes[MICRO], sizes[STEPS], world)
-    if made is None:
+    triple = complete_sizes(sizes[BATCH], sizes[MICRO], sizes[STEPS], world)
+    if triple is None:
         if config.get(MICRO) == "auto":
             return None
-        todo = f"set {MICRO} to what fits into a GPU's memory"
+        todo = f"set {MICRO} to the largest size that fits into a GPU's memory"
         return f"neither {BATCH} nor {MICRO} is set", f"at least one of {BATCH} and {MICRO}", todo
-    batch, micro, steps = made
+    batch, micro, steps = triple
     if micro >= 1 and steps >= 1 and batch == micro * steps * world:
         return None
-    found = f"{given}: {micro} * {steps} * {world} ranks is {micro * steps * world}, not {batch}"
-    return found, f"{BATCH} = {MICRO} * {STEPS} * {world} ranks", fitting(batch, max(1, micro), max(1, steps), world)
+    mismatch = f"{configured}: {micro} * {steps} * {world} ranks is {micro * steps * world}, not {batch}"
+    return (
+        mismatch,
+        f"{BATCH} = {MICRO} * {STEPS} * {world} ranks",
+        suggest_sizes(batch, max(1, micro), max(1, steps), world),
+    )
 
 
-def fitting(batch: int, micro: int, steps: int, world: int) -> str:
-    """Numbers that fit, first those that keep the batch size, and with it the training result."""
-    ways = []
+def suggest_sizes(batch: int, micro: int, steps: int, world: int) -> str:
+    """Suggest consistent sizes, first those that keep the batch size, and with it the training result."""
+    suggestions = []
     if batch % (micro * world) == 0:
-        ways.append(f"{STEPS} to {batch // (micro * world)}")
+        suggestions.append(f"{STEPS} to {batch // (micro * world)}")
     elif batch % world == 0 and batch >= world:
         size = next(size for size in range(min(micro, batch // world), 0, -1) if batch // world % size == 0)
-        ways.append(f"{MICRO} to {size} and {STEPS} to {batch // world // size}")
-    ways.append(f"{BATCH} to {micro * steps * world}")
+        suggestions.append(f"{MICRO} to {size} and {STEPS} to {batch // world // size}")
+    suggestions.append(f"{BATCH} to {micro * steps * world}")
     if batch % (micro * steps) == 0:
-        ways.append(f"the number of ranks to {batch // (micro * steps)}, by nnodes or nproc_per_node")
-    return f"set {', or '.join(ways)}"
+        suggestions.append(f"the number of ranks to {batch // (micro * steps)}, by nnodes or nproc_per_node")
+    return f"set {', or '.join(suggestions)}"
 
 
-def wants(config: Mapping[str, Any], arguments: Sequence[str], kind: str) -> bool:
-    """Whether fp16 or bf16 is enabled. For "auto", the trainer's argument of that name decides."""
+def is_enabled(config: Mapping[str, Any], arguments: Sequence[str], kind: str) -> bool:
+    """Return whether fp16 or bf16 is enabled. For "auto", the trainer's argument of that name decides."""
     section = config.get(kind, {})
     enabled = section.get("enabled", False) if isinstance(section, dict) else section
     if enabled == "auto":

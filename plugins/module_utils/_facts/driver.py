@@ -2,9 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The NVIDIA driver installed on a node: packages, modules per kernel, available packages. Private.
+"""The NVIDIA driver installed on a node: packages, modules per kernel, available packages.
 
-Runs on the node, standard library only, Python >= 3.8. _node_gpus reads the loaded driver. The parsers are pure.
+gpus.py reads the loaded driver.
 """
 
 from __future__ import annotations
@@ -33,59 +33,59 @@ KERNEL_PACKAGE = re.compile(r"linux-(image|headers|modules|generic|virtual|aws|g
 
 
 def branch_of(version: str) -> int | None:
-    """The branch of a driver's or package's version: 535 for 535.183.01 and 1:535.183.01-0ubuntu1."""
+    """Return the branch of a driver's or package's version: 535 for 535.183.01 and 1:535.183.01-0ubuntu1."""
     match = re.match(r"(?:[0-9]+:)?([0-9]{3,})(?:\.|$)", version)
     return int(match[1]) if match else None
 
 
 def parse_packages(text: str) -> list[dict[str, str]]:
-    """Read `dpkg-query --show` with tab-separated name, version, wanted state, state and error flag."""
-    found = []
+    """Parse `dpkg-query --show` with tab-separated name, version, desired state, state and error flag."""
+    packages = []
     for line in text.splitlines():
-        name, version, wanted, status, flag = (line.split("\t") + [""] * 5)[:5]
+        name, version, selection, status, flag = (line.split("\t") + [""] * 5)[:5]
         if DRIVER_PACKAGE.match(name) or FABRIC_MANAGER.match(name) or KERNEL_PACKAGE.match(name):
-            found.append({"name": name, "version": version, "wanted": wanted, "status": status, "flag": flag})
-    return found
+            packages.append({"name": name, "version": version, "wanted": selection, "status": status, "flag": flag})
+    return packages
 
 
 def parse_dkms(text: str) -> list[dict[str, str]]:
-    """Read `dkms status`: "nvidia/535.183.01, 5.15.0-91-generic, x86_64: installed", or "nvidia, ..." if older."""
-    found = []
+    """Parse `dkms status`: "nvidia/535.183.01, 5.15.0-91-generic, x86_64: installed", or "nvidia, ..." if older."""
+    modules = []
     for line in text.splitlines():
         match = re.match(r"nvidia[^/,]*[/,] ?([^,:]+)(?:, ([^,]+), [^:]+)?: (\w+)", line.strip())
         if match:
-            found.append({"version": match[1].strip(), "kernel": match[2] or "", "state": match[3]})
-    return found
+            modules.append({"version": match[1].strip(), "kernel": match[2] or "", "state": match[3]})
+    return modules
 
 
 def parse_available(text: str) -> list[str]:
-    """Read `apt-cache search --names-only` or `ubuntu-drivers list`: names of packages that install a driver."""
+    """Parse `apt-cache search --names-only` or `ubuntu-drivers list`: names of packages that install a driver."""
     names = re.findall(r"^(nvidia-driver(?:-[0-9]{3,}(?:-server)?(?:-open)?)?)(?=[ ,]|$)", text, re.MULTILINE)
     return sorted(dict.fromkeys(names))
 
 
 def parse_policy(text: str) -> dict[str, str]:
-    """Read `apt-cache policy`: the version that would be installed, by package name."""
-    found = {}
+    """Parse `apt-cache policy`: the version that would be installed, by package name."""
+    candidates = {}
     for block in re.split(r"^(?=\S)", text, flags=re.MULTILINE):
         match = re.match(r"(\S+):\n(?:.*\n)*?  Candidate: (\S+)", block)
         if match and match[2] != "(none)":
-            found[match[1]] = match[2]
-    return found
+            candidates[match[1]] = match[2]
+    return candidates
 
 
 def kernel_key(name: str) -> list[Any]:
-    """Sort key that orders kernels like a boot menu: 5.15.0-100 after 5.15.0-91."""
+    """Return a sort key that orders kernels like a boot menu: 5.15.0-100 after 5.15.0-91."""
     return [(0, int(part)) if part.isdigit() else (1, part) for part in re.findall(r"[0-9]+|[a-z]+", name)]
 
 
 def newest_kernel(running: str, images: list[str]) -> str:
-    """The kernel that the next boot uses, from the images in /boot; the running one if there is none."""
+    """Return the kernel that the next boot uses, from the images in /boot; without images, the running one."""
     kernels = [os.path.basename(path)[len("vmlinuz-") :] for path in images]
     return max(kernels, key=kernel_key) if kernels else running
 
 
-class DriverQuestion:
+class DriverQuery:
     """The query of the installed driver, started on creation."""
 
     def __init__(self) -> None:
@@ -98,23 +98,23 @@ class DriverQuestion:
             "PATH": "/usr/local/sbin:/usr/sbin:/sbin:/usr/local/bin:/usr/bin:/bin",
         }
         show = "${Package}\\t${Version}\\t${db:Status-Want}\\t${db:Status-Status}\\t${db:Status-Eflag}\\n"
-        questions = {
+        argv_by_name = {
             "packages": ["dpkg-query", "--show", f"--showformat={show}"],
             "dkms": ["dkms", "status"],
             "available": ["apt-cache", "search", "--names-only", "^nvidia-driver(-[0-9]+(-server)?(-open)?)?$"],
             "recommended": ["ubuntu-drivers", "list"],
             **{
-                f"module {one}": ["modinfo", "-k", one, "-F", "version", "nvidia"]
-                for one in sorted({self.running, self.newest})
+                f"module {kernel}": ["modinfo", "-k", kernel, "-F", "version", "nvidia"]
+                for kernel in sorted({self.running, self.newest})
             },
         }
-        self.commands = {name: Command(argv, env=environment) for name, argv in questions.items()}
+        self.commands = {name: Command(argv, env=environment) for name, argv in argv_by_name.items()}
         self.environment = environment
 
-    def answer(self) -> dict[str, Any]:
+    def result(self) -> dict[str, Any]:
         """Return system, kernels, modules ({kernel: version}), packages, dkms, available ({package: version})."""
-        said = {name: command.output(self.deadline) for name, command in self.commands.items()}
-        texts = {name: output.text if output.code == 0 else "" for name, output in said.items()}
+        outputs = {name: command.output(self.deadline) for name, command in self.commands.items()}
+        texts = {name: output.text if output.code == 0 else "" for name, output in outputs.items()}
         names = parse_available(texts["recommended"]) or parse_available(texts["available"])
         policy = Command(["apt-cache", "policy", *names], env=self.environment).output(self.deadline) if names else None
         system = {}
@@ -126,16 +126,16 @@ class DriverQuestion:
             "system_version": system.get("VERSION_ID", ""),
             "kernel": self.running,
             "newest_kernel": self.newest,
-            "modules": {one: texts[f"module {one}"].strip() for one in (self.running, self.newest)},
+            "modules": {kernel: texts[f"module {kernel}"].strip() for kernel in (self.running, self.newest)},
             "packages": parse_packages(texts["packages"]),
             "dkms": parse_dkms(texts["dkms"]),
-            "has_dkms": not said["dkms"].code and said["dkms"].code is not None,
+            "has_dkms": not outputs["dkms"].code and outputs["dkms"].code is not None,
             "available": parse_policy(policy.text) if policy else {},
         }
 
 
 def read_lines(path: str) -> list[str]:
-    """The lines of a small file, none if it cannot be read."""
+    """Return the lines of a small file, or [] if it cannot be read."""
     try:
         with open(path, encoding="utf-8", errors="replace") as stream:
             return stream.read(65536).splitlines()

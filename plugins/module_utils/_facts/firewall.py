@@ -2,10 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What the role firewall must know about a node.
-
-Private to this collection. Runs on the node as root, standard library only, Python >= 3.8.
-"""
+"""The state of a node that the role firewall compares with the desired rules. Needs root."""
 
 from __future__ import annotations
 
@@ -23,41 +20,41 @@ if TYPE_CHECKING:
 
     Data = Dict[str, Any]
 
-KEPT_IN = "/etc/muster"  # as in roles/firewall/files/firewall.py
+STATE_DIRECTORY = "/etc/muster"  # as in roles/firewall/files/firewall.py
 
 
-def is_roots(path: str) -> bool:
-    """Whether a file or directory is there, and nobody but root can change it."""
+def is_root_only(path: str) -> bool:
+    """Return whether a file or directory exists and only root can change it."""
     try:
-        found = os.lstat(path)
+        status = os.lstat(path)
     except OSError:
         return False
-    return found.st_uid == 0 and not found.st_mode & 0o022
+    return status.st_uid == 0 and not status.st_mode & 0o022
 
 
-def rules(program: str) -> Data:
-    """What the role's program says of the rules; nothing without it, and where it fails: trying them tells why."""
-    if not all(map(is_roots, (os.path.dirname(program), program, KEPT_IN))):
+def read_rules(program: str) -> Data:
+    """Return the rules as reported by the role's program; {} if it is missing or fails: applying them shows why."""
+    if not all(map(is_root_only, (os.path.dirname(program), program, STATE_DIRECTORY))):
         return {}
-    done = subprocess.run([sys.executable, "-I", program, "state"], capture_output=True, text=True, check=False)
+    completed = subprocess.run([sys.executable, "-I", program, "state"], capture_output=True, text=True, check=False)
     try:
-        said: Data = json.loads(done.stdout)
-    except ValueError:  # it has failed, or is not whole
+        reply: Data = json.loads(completed.stdout)
+    except ValueError:  # it has failed, or is incomplete
         return {}
-    return said
+    return reply
 
 
-def state(asked: Data) -> Data:
-    """The node's complete state.
+def state(options: Data) -> Data:
+    """Return the node's complete state.
 
     Args:
-        asked: program (path of the role's program), files (paths of its files, that one among them).
+        options: program (path of the role's program), files (paths of its files, including the program).
     """
-    settings, said = sshd.settings()
+    settings, message = sshd.read_settings()
     return {
         "ssh_ports": [int(value) for name, value in settings if name == "port" and value.isdigit()],
-        "sshd_says": said,
+        "sshd_says": message,
         "nftables": os.path.exists("/usr/sbin/nft"),
-        "rules": rules(asked["program"]),
-        "files": file_state.as_they_are(asked["files"]),
+        "rules": read_rules(options["program"]),
+        "files": file_state.read_files(options["files"]),
     }

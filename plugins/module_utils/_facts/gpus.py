@@ -2,9 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""GPUs of a node: what nvidia-smi prints, the driver's versions, and who holds a GPU. Private to this collection.
+"""GPUs of a node: the output of nvidia-smi, the driver's versions, and the processes that use a GPU.
 
-Runs on the node, standard library only, Python >= 3.8. The parsers are pure and take what all drivers since 418 print.
+The parsers accept the output of all drivers since 418.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import re
 import shutil
 import time
 
-from ansible_collections.muster.training.plugins.module_utils._facts.commands import Command, Output
+from ansible_collections.muster.training.plugins.module_utils._facts.commands import Command, CommandOutput
 
 TYPE_CHECKING = False  # importing typing would cost more than all other imports
 if TYPE_CHECKING:
@@ -27,9 +27,9 @@ SMI_TIMEOUT = 10.0  # seconds; without persistence mode, a driver with eight GPU
 GPU_FIELDS = ("index", "uuid", "name", "driver_version", "memory.total", "memory.used", "compute_mode")
 HEALTH_FIELDS = ("ecc.errors.uncorrected.volatile.total", "retired_pages.pending")
 PROCESS_FIELDS = ("gpu_uuid", "pid", "process_name", "used_memory")
-# In addition to PATH, which may be short without a terminal: containers, WSL and older installers put it there.
-SMI_PLACES = ("/usr/bin", "/usr/local/nvidia/bin", "/usr/local/bin", "/opt/bin", "/usr/lib/wsl/lib")
-LIBRARY_PLACES = (
+# Searched in addition to PATH, which may be short without a terminal: used by containers, WSL and older installers.
+SMI_DIRECTORIES = ("/usr/bin", "/usr/local/nvidia/bin", "/usr/local/bin", "/opt/bin", "/usr/lib/wsl/lib")
+LIBRARY_DIRECTORIES = (
     "/usr/lib/x86_64-linux-gnu",
     "/usr/lib/aarch64-linux-gnu",
     "/usr/lib64",
@@ -37,8 +37,8 @@ LIBRARY_PLACES = (
     "/usr/lib/wsl/lib",
     "/usr/lib",
 )
-# Programs that keep a GPU open without computing on it: NVIDIA's services, monitors, and display servers.
-CARETAKERS = re.compile(
+# Programs that hold a GPU open without computing on it: NVIDIA's services, monitors, and display servers.
+IDLE_PROGRAMS = re.compile(
     r"(nvidia-(smi|persistenced|powerd|settings|device-plugin)|nv-(hostengine|fabricmanager)|dcgm(i|-exporter)?"
     r"|gpu-feature-discovery|nvtop|btop|nvitop|gpustat|glances|otelopscol"
     r"|Xorg|X|Xwayland|gnome-shell|gdm-.*|kwin_(x11|wayland)|plasmashell|sddm-.*|cinnamon|sway)\Z"
@@ -49,14 +49,14 @@ PCI_DEVICES = "/sys/bus/pci/devices"
 VIRTUAL_MACHINES = ("vfio-pci", "pciback")  # drivers that hold a device for a virtual machine
 
 
-# --- what nvidia-smi prints ------------------------------------------------------------------------------------------
+# --- output of nvidia-smi --------------------------------------------------------------------------------------------
 
 
 def parse_gpus(text: str) -> list[dict[str, Any]]:
-    """Read the output of --query-gpu with --format=csv: a line of names with units, then one line per GPU.
+    """Parse the output of --query-gpu with --format=csv: a line of names with units, then one line per GPU.
 
-    Numbers are int, or None if the driver prints [N/A], [Not Supported], [Unknown Error] ... instead. `fault` holds
-    such a text if it indicates a broken GPU.
+    Numbers are int, or None if the driver prints [N/A], [Not Supported], [Unknown Error] ... instead. `fault` is such
+    a text if it indicates a broken GPU.
     """
     lines = [line for line in text.splitlines() if line.strip()]
     start = next((number for number, line in enumerate(lines) if line.startswith("index, ")), None)
@@ -68,7 +68,7 @@ def parse_gpus(text: str) -> list[dict[str, Any]]:
         values = dict(zip(names, [value.strip() for value in line.split(", ")]))
         if len(values) != len(names) or not values["index"].isdigit():
             continue
-        faults = {value for value in values.values() if re.search(r"Unknown Error|requires reset|ERR!|is lost", value)}
+        errors = {value for value in values.values() if re.search(r"Unknown Error|requires reset|ERR!|is lost", value)}
         gpus.append(
             {
                 "index": int(values["index"]),
@@ -80,14 +80,14 @@ def parse_gpus(text: str) -> list[dict[str, Any]]:
                 "compute_mode": values["compute_mode"],
                 "ecc_uncorrected": leading_number(values.get(HEALTH_FIELDS[0], "")),
                 "page_retirement_pending": values.get(HEALTH_FIELDS[1]) == "Yes",
-                "fault": ", ".join(sorted(fault.strip("[]") for fault in faults)),
+                "fault": ", ".join(sorted(error.strip("[]") for error in errors)),
             }
         )
     return gpus
 
 
-def parse_abilities(text: str) -> list[list[int]]:
-    """Read the compute capabilities of all GPUs, such as [8, 9], in index order; [] with an old driver."""
+def parse_capabilities(text: str) -> list[list[int]]:
+    """Parse the compute capabilities of all GPUs, such as [8, 9], in index order; [] with an old driver."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     if lines[:1] != ["compute_cap"] or not all(re.match(r"[0-9]+\.[0-9]+\Z", line) for line in lines[1:]):
         return []
@@ -95,18 +95,18 @@ def parse_abilities(text: str) -> list[list[int]]:
 
 
 def leading_number(text: str) -> int | None:
-    """Return the integer at the start of a value such as "143771 MiB", None if there is none."""
+    """Return the integer at the start of a value such as "143771 MiB", or None."""
     match = re.match(r"[0-9]+", text)
     return int(match.group()) if match else None
 
 
 def parse_processes(text: str) -> list[dict[str, Any]]:
-    """Read the output of --query-compute-apps with --format=csv. Process names may hold commas."""
-    found = []
+    """Parse the output of --query-compute-apps with --format=csv. Process names may contain commas."""
+    processes = []
     for line in text.splitlines():
         match = re.match(r"((?:GPU|MIG)-\S+), ([0-9]+), (.*), ([^,]*)\Z", line.strip())
         if match:
-            found.append(
+            processes.append(
                 {
                     "gpu": match[1],
                     "pid": int(match[2]),
@@ -114,12 +114,12 @@ def parse_processes(text: str) -> list[dict[str, Any]]:
                     "memory_mib": leading_number(match[4]),
                 }
             )
-    return found
+    return processes
 
 
-def diagnose(output: Output) -> tuple[str, str]:
+def diagnose(output: CommandOutput) -> tuple[str, str]:
     """Return nvidia-smi's state and output; state: ok, hangs, mismatch, no-driver, no-gpu, gpu-lost or failed."""
-    said = " ".join(output.text.split())[:300]
+    text = " ".join(output.text.split())[:300]
     if output.hangs:
         return "hangs", ""
     for state, pattern in (
@@ -129,25 +129,25 @@ def diagnose(output: Output) -> tuple[str, str]:
         ("no-gpu", r"No devices were found"),
     ):
         if re.search(pattern, output.text):
-            return state, said
-    return ("ok", "") if output.code == 0 else ("failed", said)
+            return state, text
+    return ("ok", "") if output.code == 0 else ("failed", text)
 
 
-# --- asking ----------------------------------------------------------------------------------------------------------
+# --- queries ---------------------------------------------------------------------------------------------------------
 
 
 def find_smi() -> str | None:
-    """Return the path of nvidia-smi, None on a machine without it."""
-    return shutil.which("nvidia-smi") or shutil.which("nvidia-smi", path=os.pathsep.join(SMI_PLACES))
+    """Return the path of nvidia-smi, or None if it is not installed."""
+    return shutil.which("nvidia-smi") or shutil.which("nvidia-smi", path=os.pathsep.join(SMI_DIRECTORIES))
 
 
-def smi_query(smi: str, what: str, fields: tuple[str, ...]) -> Command:
+def smi_query(smi: str, target: str, fields: tuple[str, ...]) -> Command:
     """Start a query of nvidia-smi."""
     environment = {**os.environ, "LC_ALL": "C"}
-    return Command([smi, f"--query-{what}={','.join(fields)}", "--format=csv"], env=environment)
+    return Command([smi, f"--query-{target}={','.join(fields)}", "--format=csv"], env=environment)
 
 
-class GpuQuestion:
+class GpuQuery:
     """The query of GPUs, started on creation; slow parts run while other facts are read."""
 
     def __init__(self) -> None:
@@ -156,7 +156,7 @@ class GpuQuestion:
         if self.smi:
             self.gpus = smi_query(self.smi, "gpu", GPU_FIELDS + HEALTH_FIELDS)
             self.apps = smi_query(self.smi, "compute-apps", PROCESS_FIELDS)
-            self.abilities = smi_query(self.smi, "gpu", ("compute_cap",))  # a field of drivers since 510
+            self.capabilities = smi_query(self.smi, "gpu", ("compute_cap",))  # a field of drivers since 510
         loaded = read_text("/sys/module/nvidia/version")
         self.driver = {"loaded": loaded or None, "library": library_version(), "on_disk": None}
         self.modinfo = None
@@ -164,38 +164,38 @@ class GpuQuestion:
         if modinfo and (self.smi or loaded or self.driver["library"]):
             self.modinfo = Command([modinfo, "-F", "version", "nvidia"])
 
-    def answer(self) -> dict[str, Any]:
+    def result(self) -> dict[str, Any]:
         """Return devices, processes, smi (state, said), driver (loaded, library, on_disk), nouveau, pci, count."""
         devices: list[dict[str, Any]] = []
         apps: list[dict[str, Any]] = []
-        state, said = "absent", ""
+        state, message = "absent", ""
         if self.smi:
             output = self.gpus.output(self.deadline)
             if "is not a valid field to query" in output.text:  # this driver dropped one of the health fields
                 output = smi_query(self.smi, "gpu", GPU_FIELDS).output(self.deadline)
-            state, said = diagnose(output)
+            state, message = diagnose(output)
             devices = parse_gpus(output.text)
             apps = parse_processes(self.apps.output(self.deadline).text)
-            for device, able in zip(devices, parse_abilities(self.abilities.output(self.deadline).text)):
-                device["compute_capability"] = able
+            for device, capability in zip(devices, parse_capabilities(self.capabilities.output(self.deadline).text)):
+                device["compute_capability"] = capability
         if self.modinfo:
-            answer = self.modinfo.output(self.deadline)
-            if answer.code == 0:
-                self.driver["on_disk"] = answer.text.strip() or None
-        listed = len(devices) or (0 if state == "no-gpu" else count_listed())
+            modinfo_output = self.modinfo.output(self.deadline)
+            if modinfo_output.code == 0:
+                self.driver["on_disk"] = modinfo_output.text.strip() or None
+        gpu_count = len(devices) or (0 if state == "no-gpu" else count_driver_gpus())
         return {
-            "smi": {"state": state, "said": said, "path": self.smi or ""},
+            "smi": {"state": state, "said": message, "path": self.smi or ""},
             "devices": devices,
-            "count": listed,
-            "pci": listed or count_on_bus(),
+            "count": gpu_count,
+            "pci": gpu_count or count_pci_gpus(),
             "driver": self.driver,
             "nouveau": os.path.isdir("/sys/module/nouveau"),
-            "processes": holders(apps),
+            "processes": gpu_processes(apps),
         }
 
 
 def read_text(path: str) -> str:
-    """Return the text of a small file, "" if it cannot be read."""
+    """Return the text of a small file, or "" if it cannot be read."""
     try:
         with open(path, encoding="utf-8", errors="replace") as stream:
             return stream.read(65536).strip()
@@ -203,15 +203,15 @@ def read_text(path: str) -> str:
         return ""
 
 
-def count_listed() -> int:
-    """Return how many GPUs this machine's NVIDIA driver lists, 0 without a driver."""
+def count_driver_gpus() -> int:
+    """Return how many GPUs this machine's NVIDIA driver lists; 0 without a driver."""
     try:
         return len(os.listdir("/proc/driver/nvidia/gpus"))
     except OSError:
         return 0
 
 
-def count_on_bus() -> int:
+def count_pci_gpus() -> int:
     """Return how many NVIDIA display or 3D controllers are on the PCI bus, with or without a driver.
 
     Excludes those passed through to a virtual machine.
@@ -226,33 +226,35 @@ def count_on_bus() -> int:
 
 def library_version() -> str | None:
     """Return the version of the driver's library that programs load, from the target of libnvidia-ml.so.1."""
-    for place in LIBRARY_PLACES:
-        path = os.path.join(place, "libnvidia-ml.so.1")
-        if os.path.exists(path):
-            return os.path.basename(os.path.realpath(path)).partition(".so.")[2] or None
+    for directory in LIBRARY_DIRECTORIES:
+        library = os.path.join(directory, "libnvidia-ml.so.1")
+        if os.path.exists(library):
+            return os.path.basename(os.path.realpath(library)).partition(".so.")[2] or None
     return None
 
 
-# --- who holds a GPU -------------------------------------------------------------------------------------------------
+# --- processes that use a GPU ----------------------------------------------------------------------------------------
 
 
-def holders(apps: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def gpu_processes(apps: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the processes that use a GPU: those listed by nvidia-smi and those with a GPU's device file open.
 
-    Each with pid, command, user, orphan (its parent is gone), run (its muster run, or ""), memory_mib, devices.
-    nvidia-smi also lists processes of other containers, without an entry in our /proc: their user is "".
+    Each with pid, command, user, orphan (its parent has ended), run (its muster run, or ""), memory_mib, devices.
+    nvidia-smi also lists processes of other containers, which are not in our /proc: their user is "".
     """
-    found: dict[int, dict[str, Any]] = {}
+    processes: dict[int, dict[str, Any]] = {}
     for app in apps:
-        entry = found.setdefault(app["pid"], {**describe(app["pid"]), "memory_mib": 0, "devices": []})
+        entry = processes.setdefault(app["pid"], {**describe_process(app["pid"]), "memory_mib": 0, "devices": []})
         entry["command"] = entry["command"] or app["command"]
         entry["memory_mib"] += app["memory_mib"] or 0
         entry["devices"].append(app["gpu"])
     if glob.glob("/dev/nvidia[0-9]*"):
-        for pid, devices in open_devices().items():
-            if pid not in found:
-                found[pid] = {**describe(pid), "memory_mib": None, "devices": devices}
-    return [found[pid] for pid in sorted(found) if not CARETAKERS.match(program_name(found[pid]["command"]))]
+        for pid, devices in open_gpu_devices().items():
+            if pid not in processes:
+                processes[pid] = {**describe_process(pid), "memory_mib": None, "devices": devices}
+    return [
+        processes[pid] for pid in sorted(processes) if not IDLE_PROGRAMS.match(program_name(processes[pid]["command"]))
+    ]
 
 
 def program_name(command: str) -> str:
@@ -263,9 +265,9 @@ def program_name(command: str) -> str:
     return names[0] if names else ""
 
 
-def open_devices() -> dict[int, list[str]]:
-    """Return {pid: its open GPU device files}, as far as this user may see them."""
-    found = {}
+def open_gpu_devices() -> dict[int, list[str]]:
+    """Return {pid: its open GPU device files} of the processes visible to this user."""
+    devices_by_pid = {}
     for name in os.listdir("/proc"):
         if not name.isdigit():
             continue
@@ -275,12 +277,12 @@ def open_devices() -> dict[int, list[str]]:
             continue
         devices = sorted(target for target in targets if re.match(r"/dev/nvidia[0-9]+\Z", target))
         if devices and int(name) != os.getpid():
-            found[int(name)] = devices
-    return found
+            devices_by_pid[int(name)] = devices
+    return devices_by_pid
 
 
-def describe(pid: int) -> dict[str, Any]:
-    """Return pid, command, user, orphan and run of a process; "" for what cannot be seen."""
+def describe_process(pid: int) -> dict[str, Any]:
+    """Return pid, command, user, orphan and run of a process; "" for invisible values."""
     command = read_text(f"/proc/{pid}/cmdline").replace("\0", " ").strip()[:200]
     user, parent = "", 0
     for line in read_text(f"/proc/{pid}/status").splitlines():

@@ -2,10 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Interfaces, routes, names and ports of a node. Private to this collection.
-
-Runs on the node, standard library only, Python >= 3.8. Queries the kernel over netlink, without starting programs.
-"""
+"""Interfaces, routes, names and ports of a node, read from the kernel over netlink, without starting programs."""
 
 from __future__ import annotations
 
@@ -32,25 +29,25 @@ IFF_UP, IFF_LOOPBACK = 1, 8  # linux/if.h
 TCP_LISTEN = "0A"  # state in /proc/net/tcp
 RESOLVE_TIMEOUT = 3.0  # seconds for all names together; an unanswered query alone takes 5 s or more
 RESOLVERS = 8  # names looked up at a time
-HOLDERS_TIMEOUT = 3.0  # seconds; sudo may ask a directory service
+SOCKET_OWNERS_TIMEOUT = 3.0  # seconds; sudo may ask a directory service
 # Prints socket, pid and command line of each process that has one of the sockets in argv open. A user sees only their
 # own processes, root sees all.
-HOLDERS = """
+SOCKET_OWNERS_PROGRAM = """
 import os, sys
 def target(path):
     try:
         return os.readlink(path)
-    except OSError:  # it was closed meanwhile
+    except OSError:  # closed meanwhile
         return ""
 for pid in filter(str.isdigit, os.listdir("/proc")):
     try:
-        targets = {target(one.path) for one in os.scandir("/proc/%s/fd" % pid)}
+        targets = {target(entry.path) for entry in os.scandir("/proc/%s/fd" % pid)}
         with open("/proc/%s/cmdline" % pid, "rb") as stream:
-            words = stream.read().replace(b"\\0", b" ").split()
-    except OSError:  # it ended meanwhile, or is another user's
+            arguments = stream.read().replace(b"\\0", b" ").split()
+    except OSError:  # ended meanwhile, or another user's
         continue
     for socket in targets.intersection(sys.argv[1:]):
-        os.write(1, b" ".join([socket.encode(), pid.encode(), *words]) + b"\\n")
+        os.write(1, b" ".join([socket.encode(), pid.encode(), *arguments]) + b"\\n")
 """
 
 
@@ -67,23 +64,23 @@ def attributes(data: bytes) -> Iterator[tuple[int, bytes]]:
         data = data[(length + 3) & ~3 :]
 
 
-def ask_kernel(channel: socket.socket, kind: int, flags: int, body: bytes) -> list[tuple[int, bytes]]:
-    """Return the messages (type, body) of the kernel's answer to a request. Raises OSError with the kernel's error."""
+def query_kernel(channel: socket.socket, kind: int, flags: int, body: bytes) -> list[tuple[int, bytes]]:
+    """Return the messages (type, body) of the kernel's reply to a request. Raise OSError with the kernel's error."""
     channel.send(struct.pack("IHHII", 16 + len(body), kind, NLM_F_REQUEST | flags, 1, 0) + body)
-    answers: list[tuple[int, bytes]] = []
+    replies: list[tuple[int, bytes]] = []
     while True:
         data = channel.recv(262144)
         while len(data) >= 16:
-            length, answer, _flags, _sequence, _pid = struct.unpack_from("IHHII", data)
+            length, reply_kind, _flags, _sequence, _pid = struct.unpack_from("IHHII", data)
             content, data = data[16:length], data[(length + 3) & ~3 :]
-            if answer == NLMSG_ERROR:
+            if reply_kind == NLMSG_ERROR:
                 code = -struct.unpack_from("i", content)[0]
                 raise OSError(code, os.strerror(code))
-            if answer == NLMSG_DONE:
-                return answers
-            answers.append((answer, content))
+            if reply_kind == NLMSG_DONE:
+                return replies
+            replies.append((reply_kind, content))
             if not flags & NLM_F_DUMP:
-                return answers
+                return replies
 
 
 def open_netlink() -> socket.socket:
@@ -105,7 +102,7 @@ def read_interfaces(channel: socket.socket) -> dict[str, dict[str, Any]]:
             "loopback": bool(flags & IFF_LOOPBACK),
             "addresses": [],
         }
-    for kind, content in ask_kernel(channel, RTM_GETADDR, NLM_F_DUMP, struct.pack("BBBBI", 0, 0, 0, 0, 0)):
+    for kind, content in query_kernel(channel, RTM_GETADDR, NLM_F_DUMP, struct.pack("BBBBI", 0, 0, 0, 0, 0)):
         if kind != RTM_NEWADDR:
             continue
         family, prefix, _flags, _scope, index = struct.unpack_from("BBBBI", content)
@@ -125,12 +122,12 @@ def read_route(channel: socket.socket, address: str) -> dict[str, Any] | None:
     raw = socket.inet_pton(family, address)
     body = struct.pack("BBBBBBBBI", family, len(raw) * 8, 0, 0, 0, 0, 0, 0, 0)
     try:
-        answers = ask_kernel(channel, RTM_GETROUTE, 0, body + struct.pack("HH", 4 + len(raw), RTA_DST) + raw)
+        replies = query_kernel(channel, RTM_GETROUTE, 0, body + struct.pack("HH", 4 + len(raw), RTA_DST) + raw)
     except OSError:
         return None
-    if not answers or answers[0][0] != RTM_NEWROUTE:
+    if not replies or replies[0][0] != RTM_NEWROUTE:
         return None
-    values = dict(attributes(answers[0][1][12:]))
+    values = dict(attributes(replies[0][1][12:]))
     if RTA_OIF not in values:
         return None
     metrics = dict(attributes(values.get(RTA_METRICS, b"")))
@@ -142,7 +139,7 @@ def read_route(channel: socket.socket, address: str) -> dict[str, Any] | None:
     }
 
 
-def machine() -> str:
+def machine_id() -> str:
     """Return an id that only nodes with a common loopback share: the kernel's boot id and the network namespace.
 
     "" if it cannot be read. Containers of one kernel share its boot id, but each has its own network namespace, unless
@@ -172,7 +169,7 @@ def interface_of(address: str, addresses: dict[str, str]) -> str | None:
 
 
 def read_line(path: str) -> str:
-    """Return the first line of a small file, "" if it cannot be read."""
+    """Return the first line of a small file, or "" if it cannot be read."""
     try:
         with open(path, encoding="utf-8", errors="replace") as stream:
             return stream.readline().strip()
@@ -183,79 +180,79 @@ def read_line(path: str) -> str:
 # --- names -----------------------------------------------------------------------------------------------------------
 
 
-def own_names(hostname: str) -> dict[str, Any]:
-    """Return what this machine's own name resolves to, by the three methods that launchers use."""
+def resolve_hostname(hostname: str) -> dict[str, Any]:
+    """Resolve this machine's own name by the three methods that launchers use."""
     try:
-        first: str | None = socket.gethostbyname(hostname)
+        ipv4_address: str | None = socket.gethostbyname(hostname)
     except OSError:
-        first = None
-    return {"gethostbyname": first, "getaddrinfo": resolve(hostname), "getfqdn": socket.getfqdn()}
+        ipv4_address = None
+    return {"gethostbyname": ipv4_address, "getaddrinfo": resolve(hostname), "getfqdn": socket.getfqdn()}
 
 
 def resolve(name: str) -> list[str]:
-    """Return the addresses of a name in the resolver's order, [] for an unknown one."""
+    """Return the addresses of a name in the resolver's order, or [] for an unknown name."""
     try:
-        found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
+        entries = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):
         return []
-    return list(dict.fromkeys(str(entry[4][0]) for entry in found))
+    return list(dict.fromkeys(str(entry[4][0]) for entry in entries))
 
 
 def parse_hosts(text: str) -> dict[str, list[str]]:
-    """Read /etc/hosts: {lower-case name: its addresses in file order}."""
-    found: dict[str, list[str]] = {}
+    """Parse /etc/hosts: {lower-case name: its addresses in file order}."""
+    addresses_by_name: dict[str, list[str]] = {}
     for line in text.splitlines():
         fields = line.partition("#")[0].split()
         for name in fields[1:]:
-            addresses = found.setdefault(name.lower(), [])
+            addresses = addresses_by_name.setdefault(name.lower(), [])
             if fields[0] not in addresses:
                 addresses.append(fields[0])
-    return found
+    return addresses_by_name
 
 
-def read_names(names: Iterable[str], ask_resolver: bool, timeout: float = RESOLVE_TIMEOUT) -> dict[str, Any]:
-    """Return what this machine's own name and its peers' names resolve to here.
+def read_names(names: Iterable[str], query_resolver: bool, timeout: float = RESOLVE_TIMEOUT) -> dict[str, Any]:
+    """Resolve this machine's own name and its peers' names.
 
-    hostname; own: see own_names(), None if the resolver did not answer in time; hosts_file: {peer: addresses} found in
-    /etc/hosts; resolver: {peer: addresses}, None if it was not to be queried, since a name server costs packets and, if
-    slow, seconds; unanswered: the names that took too long.
+    Returns hostname; own: see resolve_hostname(), None if the resolver did not reply in time; hosts_file: {peer:
+    addresses} in /etc/hosts; resolver: {peer: addresses}, None without query_resolver, since a name server costs
+    packets and, if slow, seconds; unanswered: the names that took too long.
     """
     names = list(names)
     hostname = socket.gethostname()
     try:
         with open("/etc/hosts", encoding="utf-8", errors="replace") as stream:
-            lines = parse_hosts(stream.read())
+            hosts_file = parse_hosts(stream.read())
     except OSError:
-        lines = {}
-    waiting = [*(names if ask_resolver else []), None]  # None: this machine's own name
+        hosts_file = {}
+    waiting = [*(names if query_resolver else []), None]  # None: this machine's own name
     unanswered = {name or hostname for name in waiting}
-    own: list[dict[str, Any]] = []
+    hostname_results: list[dict[str, Any]] = []
     resolved: dict[str, list[str]] = {}
 
-    def work() -> None:
+    def resolve_waiting() -> None:
         while waiting:
             try:
                 name = waiting.pop()
             except IndexError:  # another thread was faster
                 return
             if name is None:
-                own.append(own_names(hostname))
+                hostname_results.append(resolve_hostname(hostname))
             else:
                 resolved[name] = resolve(name)
             unanswered.discard(name or hostname)
 
     deadline = time.monotonic() + timeout
-    # daemons, so that a hanging resolver does not block the answer
-    workers = [threading.Thread(target=work, daemon=True) for _worker in range(min(RESOLVERS, len(waiting)))]
+    # daemons, so that a hanging resolver does not block the reply
+    workers = [threading.Thread(target=resolve_waiting, daemon=True) for _worker in range(min(RESOLVERS, len(waiting)))]
     for worker in workers:
         worker.start()
     for worker in workers:
         worker.join(max(0.0, deadline - time.monotonic()))
     return {
         "hostname": hostname,
-        "own": own[0] if own else None,
-        "hosts_file": {name: lines[name.lower()] for name in names if name.lower() in lines},
-        "resolver": dict(resolved) if ask_resolver else None,
+        "own": hostname_results[0] if hostname_results else None,
+        "hosts_file": {name: hosts_file[name.lower()] for name in names if name.lower() in hosts_file},
+        "resolver": dict(resolved) if query_resolver else None,
         "unanswered": sorted(unanswered),
     }
 
@@ -264,7 +261,7 @@ def read_names(names: Iterable[str], ask_resolver: bool, timeout: float = RESOLV
 
 
 def listeners(ports: set[int]) -> dict[str, dict[str, Any]]:
-    """Return {port: {"pid", "command"}} for the given TCP ports that have a listener here.
+    """Return {port: {"pid", "command"}} for those of the TCP ports that have a listener on this node.
 
     pid is None if the process belongs to another user and sudo does not show it either.
     """
@@ -280,29 +277,35 @@ def listeners(ports: set[int]) -> dict[str, dict[str, Any]]:
             port = int(fields[1].rpartition(":")[2], 16)
             if fields[3] == TCP_LISTEN and port in ports:
                 inodes[f"socket:[{fields[9]}]"] = port
-    found: dict[str, dict[str, Any]] = {str(port): {"pid": None, "command": ""} for port in inodes.values()}
-    for asked_by in ([], ["sudo", "-n"]):
-        unknown = [inode for inode, port in inodes.items() if found[str(port)]["pid"] is None]
-        if unknown:
-            found.update((str(inodes[inode]), holder) for inode, holder in holders(unknown, asked_by).items())
-    return found
+    processes: dict[str, dict[str, Any]] = {str(port): {"pid": None, "command": ""} for port in inodes.values()}
+    for prefix in ([], ["sudo", "-n"]):
+        unknown_inodes = [inode for inode, port in inodes.items() if processes[str(port)]["pid"] is None]
+        if unknown_inodes:
+            processes.update(
+                (str(inodes[inode]), holder) for inode, holder in socket_owners(unknown_inodes, prefix).items()
+            )
+    return processes
 
 
-def holders(sockets: Sequence[str], asked_by: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Return {socket: {"pid", "command"}} of visible processes; asked_by: words before the command, such as sudo.
+def socket_owners(sockets: Sequence[str], prefix: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Return {socket: {"pid", "command"}} of visible processes; prefix: command that runs the query, such as sudo.
 
     Command lines are truncated to 200 characters.
     """
     from ansible_collections.muster.training.plugins.module_utils._facts import commands
 
-    command = [*asked_by, sys.executable, "-I", "-S", "-c", HOLDERS, *sockets]
-    said = commands.Command(command).output(time.monotonic() + HOLDERS_TIMEOUT).text
-    lines = re.findall(r"^(socket:\[\d+\]) (\d+) ?(.*)$", said, re.MULTILINE)  # other lines are sudo's
-    return {inode: {"pid": int(pid), "command": words[:200]} for inode, pid, words in lines if inode in sockets}
+    argv = [*prefix, sys.executable, "-I", "-S", "-c", SOCKET_OWNERS_PROGRAM, *sockets]
+    output = commands.Command(argv).output(time.monotonic() + SOCKET_OWNERS_TIMEOUT).text
+    lines = re.findall(r"^(socket:\[\d+\]) (\d+) ?(.*)$", output, re.MULTILINE)  # other lines are sudo's
+    return {
+        inode: {"pid": int(pid), "command": command_line[:200]}
+        for inode, pid, command_line in lines
+        if inode in sockets
+    }
 
 
-def can_listen(address: str, port: int) -> str:
-    """Return "" if address and port can be bound here, else why not. Sets SO_REUSEADDR like torch's store and us."""
+def bind_error(address: str, port: int) -> str:
+    """Return why address and port cannot be bound, or "". Sets SO_REUSEADDR, as torch's store and our listeners do."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -2,14 +2,14 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Connect each node with every other over TCP, both ways, with full-size packets. Private to this collection.
+"""Connect each node with every other over TCP, both ways, with full-size packets.
 
-Runs on the node, standard library only, Python >= 3.8. Every node makes one Probe, at about the same time or one after
-another. A node first listens, then greets all peers. A peer that is not listening yet refuses at once and greets this
-node later, so each pair meets in any order. The greeted node connects back to the greeter's ports, so one meeting
-proves both directions. A child process keeps listening until every peer has connected.
+Every node creates one PeerProbe, at about the same time or one after another. A node first listens, then greets all
+peers. A peer that is not listening yet refuses at once and greets this node later, so each pair meets in any order. The
+greeted node connects back to the greeter's ports, so one exchange verifies both directions. A child process keeps
+listening until every peer has connected.
 
-Full-size packets, with "do not fragment" set as always in TCP, prove the path's MTU: if a switch or tunnel silently
+Full-size packets, with "do not fragment" set as always in TCP, verify the path's MTU: if a switch or tunnel silently
 drops large packets, connections open and then stall.
 """
 
@@ -32,15 +32,15 @@ if TYPE_CHECKING:
     from typing import Any
 
 CONNECT_TIMEOUT = 3.0  # seconds; the kernel resends an unanswered SYN after 1 s
-TALK_TIMEOUT = 3.0  # seconds without a byte in an open connection
-BULK = 65536  # bytes each way, more than seven packets of 9000 bytes
+EXCHANGE_TIMEOUT = 3.0  # seconds without a byte in an open connection
+BULK_BYTES = 65536  # bytes each way, more than seven packets of 9000 bytes
 GREETING_LIMIT = 4096  # bytes
-MOST_TALKS = 128  # connections served at a time
-GREETERS = 32  # peers greeted at a time
+MAX_CONNECTIONS = 128  # connections served at a time
+MAX_GREETERS = 32  # peers greeted at a time
 
 
 def connect_all(targets: list[tuple[str, int]], timeout: float) -> dict[tuple[str, int], socket.socket | str]:
-    """Connect to all (address, port) at once; return an open connection or the error text for each."""
+    """Connect to all (address, port) at once; return an open connection or the error message for each."""
     results: dict[tuple[str, int], socket.socket | str] = {}
     opening = {}
     poller = select.poll()
@@ -56,8 +56,8 @@ def connect_all(targets: list[tuple[str, int]], timeout: float) -> dict[tuple[st
             connection.close()
     deadline = time.monotonic() + timeout
     while opening:
-        left = deadline - time.monotonic()
-        for number, _events in poller.poll(max(0, left * 1000)):
+        remaining = deadline - time.monotonic()
+        for number, _events in poller.poll(max(0, remaining * 1000)):
             poller.unregister(number)
             target, connection = opening.pop(number)
             code = connection.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
@@ -65,9 +65,9 @@ def connect_all(targets: list[tuple[str, int]], timeout: float) -> dict[tuple[st
                 results[target] = os.strerror(code)
                 connection.close()
             else:
-                connection.settimeout(TALK_TIMEOUT)
+                connection.settimeout(EXCHANGE_TIMEOUT)
                 results[target] = connection
-        if left <= 0:
+        if remaining <= 0:
             break
     for target, connection in opening.values():
         results[target] = f"no answer within {timeout:.0f} s"
@@ -76,7 +76,7 @@ def connect_all(targets: list[tuple[str, int]], timeout: float) -> dict[tuple[st
 
 
 def try_ports(address: str, ports: list[int]) -> dict[str, str]:
-    """Return {port: "" if a connection opens, else the error}."""
+    """Return {port: "" if a connection opens, otherwise the error}."""
     outcome = {}
     for (_address, port), result in connect_all([(address, port) for port in ports], CONNECT_TIMEOUT).items():
         if isinstance(result, str):
@@ -88,13 +88,13 @@ def try_ports(address: str, ports: list[int]) -> dict[str, str]:
 
 
 def read_json_line(connection: socket.socket) -> Any:
-    """Return the JSON object in the first line received, None if there is none."""
+    """Return the JSON object in the first line received, or None."""
     line = b""
     while not line.endswith(b"\n"):
-        there = connection.recv(GREETING_LIMIT, socket.MSG_PEEK)  # take only the line: bulk data follows
-        if not there or len(line) > GREETING_LIMIT:
+        peeked = connection.recv(GREETING_LIMIT, socket.MSG_PEEK)  # consume only the line: bulk data follows
+        if not peeked or len(line) > GREETING_LIMIT:
             return None
-        line += connection.recv(there.find(b"\n") + 1 or len(there))
+        line += connection.recv(peeked.find(b"\n") + 1 or len(peeked))
     try:
         return json.loads(line)
     except ValueError:
@@ -108,11 +108,11 @@ def write_json_line(connection: socket.socket, content: Mapping[str, Any]) -> No
 
 
 def read_bulk(connection: socket.socket) -> int:
-    """Return how many of the BULK bytes arrive before the sender falls silent."""
+    """Return how many of the BULK_BYTES arrive before the sender falls silent."""
     received = 0
     try:
-        while received < BULK:
-            data = connection.recv(BULK - received)
+        while received < BULK_BYTES:
+            data = connection.recv(BULK_BYTES - received)
             if not data:
                 break
             received += len(data)
@@ -150,21 +150,22 @@ class Listener:
             listener.close()
 
 
-def serve(listener: Listener, request: Mapping[str, Any], done: int) -> None:
-    """Serve peers until every pair with this node has met and our own round is over, or time is up.
+def serve(listener: Listener, request: Mapping[str, Any], met_pipe: int) -> None:
+    """Serve peers until every pair with this node has met and this node has greeted all peers, or the lifetime ends.
 
-    `done`: a pipe with the names of the peers met in our own round, one per line, until end of file. A peer that ran
-    before us has already tried to greet us, in vain, and does not try again.
+    Args:
+        met_pipe: a pipe with the names of the peers met while greeting, one per line, until end of file. A peer that
+            ran before us has already tried to greet us, in vain, and does not try again.
     """
     probe, peers, name = request["probe"], request["peers"], request["node"]
-    missing = {peer for peer in peers if peer != name}
-    slots = threading.Semaphore(MOST_TALKS)
-    changed, change = os.pipe()
+    missing_peers = {peer for peer in peers if peer != name}
+    slots = threading.Semaphore(MAX_CONNECTIONS)
+    wake_reader, wake_writer = os.pipe()
 
-    def answer(connection: socket.socket) -> None:
+    def handle_peer(connection: socket.socket) -> None:
         try:
             with connection:
-                connection.settimeout(TALK_TIMEOUT)
+                connection.settimeout(EXCHANGE_TIMEOUT)
                 greeting = read_json_line(connection)
                 if not isinstance(greeting, dict) or greeting.get("token") != probe["token"]:
                     return
@@ -173,14 +174,14 @@ def serve(listener: Listener, request: Mapping[str, Any], done: int) -> None:
                     return
                 received = read_bulk(connection)
                 ports = [port for port in greeting.get("ports", []) if isinstance(port, int)][:8]
-                seen = {"name": name, "received": received, "ports": listener.fixed}
-                write_json_line(connection, {**seen, "back": try_ports(peers[peer], ports)})
+                reply = {"name": name, "received": received, "ports": listener.fixed}
+                write_json_line(connection, {**reply, "back": try_ports(peers[peer], ports)})
                 with contextlib.suppress(OSError):  # the send buffer is full without acknowledgements
-                    connection.sendall(bytes(BULK))
-                    connection.settimeout(TALK_TIMEOUT + CONNECT_TIMEOUT)
+                    connection.sendall(bytes(BULK_BYTES))
+                    connection.settimeout(EXCHANGE_TIMEOUT + CONNECT_TIMEOUT)
                     connection.recv(1)  # the peer closes when it has tried our ports
-                missing.discard(peer)
-                os.write(change, b".")
+                missing_peers.discard(peer)
+                os.write(wake_writer, b".")
         except OSError:
             pass
         finally:
@@ -188,18 +189,20 @@ def serve(listener: Listener, request: Mapping[str, Any], done: int) -> None:
 
     deadline = time.monotonic() + probe["lifetime"]
     waiting = {listener.fileno(): listener for listener in listener.sockets}
-    own_round, told = True, b""
-    while (missing or own_round) and time.monotonic() < deadline:
-        left = max(0.0, deadline - time.monotonic())
-        ready, _out, _bad = select.select([*waiting, changed, *([done] if own_round else [])], [], [], left)
+    is_greeting, met_names = True, b""
+    while (missing_peers or is_greeting) and time.monotonic() < deadline:
+        remaining = max(0.0, deadline - time.monotonic())
+        ready, _out, _bad = select.select(
+            [*waiting, wake_reader, *([met_pipe] if is_greeting else [])], [], [], remaining
+        )
         for number in ready:
-            if number == done:
-                met = os.read(done, 65536)
-                own_round = bool(met)
-                told += met
-                missing.difference_update(told.decode().split("\n"))
-            elif number == changed:
-                os.read(changed, 1024)
+            if number == met_pipe:
+                data = os.read(met_pipe, 65536)
+                is_greeting = bool(data)
+                met_names += data
+                missing_peers.difference_update(met_names.decode().split("\n"))
+            elif number == wake_reader:
+                os.read(wake_reader, 1024)
             else:
                 slots.acquire()
                 try:
@@ -207,12 +210,12 @@ def serve(listener: Listener, request: Mapping[str, Any], done: int) -> None:
                 except OSError:
                     slots.release()
                     continue
-                threading.Thread(target=answer, args=(connection,), daemon=True).start()
+                threading.Thread(target=handle_peer, args=(connection,), daemon=True).start()
     listener.close()
 
 
 def greet(address: str, listener: Listener, request: Mapping[str, Any]) -> dict[str, Any]:
-    """Greet one peer. Return
+    """Greet one peer, and return the outcome.
 
     to: "" or why no connection to its ephemeral port opens ("Connection refused" also if it is not listening yet);
     back: {port: "" or error} of the peer's connections to us; ports: {port: "" or error} of ours to its fixed ports;
@@ -220,51 +223,51 @@ def greet(address: str, listener: Listener, request: Mapping[str, Any]) -> dict[
     answered_by: the name that the other end reports.
     """
     outcome: dict[str, Any] = {"to": "", "back": {}, "ports": {}, "sent": None, "received": None, "answered_by": None}
-    opened = False
+    has_connected = False
     for port in request["probe"]["candidates"]:
         result = connect_all([(address, port)], CONNECT_TIMEOUT)[(address, port)]
         if isinstance(result, str):
-            outcome["to"] = "" if opened else result
-            if result == os.strerror(errno.ECONNREFUSED):  # another program may hold the port there: try the next
+            outcome["to"] = "" if has_connected else result
+            if result == os.strerror(errno.ECONNREFUSED):  # another program may hold the peer's port: try the next
                 continue
             break
-        opened = True
+        has_connected = True
         with result as connection, contextlib.suppress(OSError):
-            if talk(connection, address, listener, request, outcome):
+            if exchange(connection, address, listener, request, outcome):
                 break
     return outcome
 
 
-def talk(
+def exchange(
     connection: socket.socket,
     address: str,
     listener: Listener,
     request: Mapping[str, Any],
     outcome: dict[str, Any],
 ) -> bool:
-    """Greet the other end of a connection and record the result; False if it is not one of our probes."""
-    own_ports = ([listener.port] if listener.port else []) + listener.fixed
-    greeting = {"token": request["probe"]["token"], "name": request["node"], "ports": own_ports}
+    """Greet the other end of a connection and record the outcome; return False if it is not one of our probes."""
+    local_ports = ([listener.port] if listener.port else []) + listener.fixed
+    greeting = {"token": request["probe"]["token"], "name": request["node"], "ports": local_ports}
     write_json_line(connection, greeting)
     with contextlib.suppress(OSError):  # the send buffer is full without acknowledgements
-        connection.sendall(bytes(BULK))
+        connection.sendall(bytes(BULK_BYTES))
     # the other end may wait for our bulk data, and then for a port of ours
-    connection.settimeout(TALK_TIMEOUT + CONNECT_TIMEOUT + 2.0)
-    answer = read_json_line(connection)
+    connection.settimeout(EXCHANGE_TIMEOUT + CONNECT_TIMEOUT + 2.0)
+    reply = read_json_line(connection)
     outcome["to"] = ""
-    if not isinstance(answer, dict):
+    if not isinstance(reply, dict):
         return False
-    connection.settimeout(TALK_TIMEOUT)
-    outcome.update(answered_by=answer["name"], back=answer["back"], sent=answer["received"])
+    connection.settimeout(EXCHANGE_TIMEOUT)
+    outcome.update(answered_by=reply["name"], back=reply["back"], sent=reply["received"])
     outcome["received"] = read_bulk(connection)
-    outcome["ports"] = try_ports(address, answer["ports"])
+    outcome["ports"] = try_ports(address, reply["ports"])
     return True
 
 
-class Probe:
-    """This node's part: listens from creation on, and greets all peers on request.
+class PeerProbe:
+    """This node's part of the connection tests: listens and greets all peers from creation on.
 
-    request: node (own name), address, peers ({name: address}), ports (the run's, also tested), probe: token;
+    request: node (this node's name), address, peers ({name: address}), ports (the run's, also tested), probe: token;
     candidates (ephemeral ports, the same on all nodes, of which the first free one is used); lifetime (seconds).
     """
 
@@ -272,31 +275,31 @@ class Probe:
         self.request = request
         self.listener = Listener(request["address"], request["probe"]["candidates"], request["ports"])
         self.outcomes: dict[str, Any] = {}
-        finished, self.finish = os.pipe()
+        met_reader, self.met_writer = os.pipe()
         child = os.fork()
         if child == 0:
             try:
                 os.setsid()
                 with open("/proc/self/comm", "w", encoding="ascii") as stream:  # the child inherits it
-                    stream.write(process_name(request["address"]))
+                    stream.write(listener_process_name(request["address"]))
                 if os.fork() == 0:
-                    leave_to_itself({finished, *(one.fileno() for one in self.listener.sockets)})
-                    serve(self.listener, request, finished)
+                    detach({met_reader, *(listening.fileno() for listening in self.listener.sockets)})
+                    serve(self.listener, request, met_reader)
             finally:
                 os._exit(0)
-        os.waitpid(child, 0)  # only this child, not others of the caller
-        os.close(finished)
+        os.waitpid(child, 0)  # only this child, not the caller's others
+        os.close(met_reader)
         self.listener.close()
         self.greeter = threading.Thread(target=self.greet_all)
         self.greeter.start()
 
     def greet_all(self) -> None:
         """Greet all peers, starting after this node in name order, so that not all nodes begin with the same peer."""
-        own = self.request["node"]
-        names = sorted(self.request["peers"], key=lambda name: (name < own, name))
-        waiting = [name for name in reversed(names) if name != own]
+        node = self.request["node"]
+        names = sorted(self.request["peers"], key=lambda name: (name < node, name))
+        waiting = [name for name in reversed(names) if name != node]
 
-        def work() -> None:
+        def greet_waiting() -> None:
             while waiting:
                 try:
                     name = waiting.pop()
@@ -304,16 +307,16 @@ class Probe:
                     return
                 self.outcomes[name] = greet(self.request["peers"][name], self.listener, self.request)
 
-        workers = [threading.Thread(target=work) for _worker in range(min(GREETERS, len(waiting)))]
+        workers = [threading.Thread(target=greet_waiting) for _worker in range(min(MAX_GREETERS, len(waiting)))]
         for worker in workers:
             worker.start()
         for worker in workers:
             worker.join()
         met = [name for name, outcome in self.outcomes.items() if outcome["answered_by"]]
-        with os.fdopen(self.finish, "w") as stream:
+        with os.fdopen(self.met_writer, "w") as stream:
             stream.writelines(f"{name}\n" for name in met)
 
-    def answer(self) -> dict[str, Any]:
+    def result(self) -> dict[str, Any]:
         """Return port and fixed (ports on which this node listens), lifetime, and peers: {name: outcome of greet()}."""
         self.greeter.join()
         return {
@@ -324,46 +327,46 @@ class Probe:
         }
 
 
-def leave_to_itself(keep: set[int]) -> None:
-    """Close everything that our caller waits for, except the descriptors to keep."""
+def detach(keep_open: set[int]) -> None:
+    """Close every descriptor the caller is waiting on, except those to keep open."""
     null = os.open(os.devnull, os.O_RDWR)
-    for standard in (0, 1, 2):
-        os.dup2(null, standard)
+    for stream in (0, 1, 2):
+        os.dup2(null, stream)
     for number in range(3, 256):
-        if number not in keep:
+        if number not in keep_open:
             with contextlib.suppress(OSError):
                 os.close(number)
 
 
-def process_name(address: str) -> str:
+def listener_process_name(address: str) -> str:
     """Return the process name of the child that listens on an address: 15 characters, the kernel's limit."""
     return f"muster-{zlib.crc32(address.encode()):08x}"
 
 
-def end_leftover(address: str) -> bool:
-    """End an earlier probe's listener on this address whose peers never came; return whether there was one."""
-    ended = []
-    listener = process_name(address)
+def stop_stale_listener(address: str) -> bool:
+    """Stop an earlier probe's listener on this address whose peers never connected; return whether there was one."""
+    pids = []
+    listener = listener_process_name(address)
     for name in os.listdir("/proc"):
         if name.isdigit():
             try:
                 with open(f"/proc/{name}/comm", encoding="utf-8", errors="replace") as stream:
                     # a zombie keeps its name
-                    if stream.read().strip() == listener and holds_sockets(name):
+                    if stream.read().strip() == listener and has_live_thread(name):
                         os.kill(int(name), signal.SIGKILL)
-                        ended.append(name)
+                        pids.append(name)
             except OSError:
                 continue
     deadline = time.monotonic() + 1.0
-    while any(map(holds_sockets, ended)) and time.monotonic() < deadline:
+    while any(map(has_live_thread, pids)) and time.monotonic() < deadline:
         time.sleep(0.01)
-    return bool(ended)
+    return bool(pids)
 
 
-def holds_sockets(pid: str) -> bool:
-    """Whether any thread of a process has not ended; once all have, its sockets are closed, even if it is a zombie.
+def has_live_thread(pid: str) -> bool:
+    """Return whether a thread of a process is alive; once all have ended, its sockets are closed, even if a zombie.
 
-    An empty list of descriptors proves nothing: the kernel empties the list before it closes them.
+    An empty list of descriptors is no evidence: the kernel empties the list before it closes them.
     """
     try:
         threads = os.listdir(f"/proc/{pid}/task")

@@ -2,11 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Facts of a node, read in one call without changing anything. Private to this collection.
+"""Read the facts of a node in one call, without changing anything.
 
-Runs on the node, standard library only, Python >= 3.8. ``read_facts`` takes a request and returns plain data; the
-checks that judge it run on the controller. Slow queries are started first and collected last, each with a time limit: a
-driver or a mount that hangs is a fact, too.
+``read_facts`` takes a request and returns plain data; the checks that judge it run on the controller. Slow queries are
+started first and collected last, each with a time limit: a hanging driver or mount is a fact, too.
 """
 
 from __future__ import annotations
@@ -20,16 +19,16 @@ import time
 from ansible_collections.muster.training.plugins.module_utils._facts import network
 from ansible_collections.muster.training.plugins.module_utils._run.find_runs import node_directories
 from ansible_collections.muster.training.plugins.module_utils._run.find_runs import runs_directory as directory_of_runs
-from ansible_collections.muster.training.plugins.module_utils._run.identity import RunError, act_as, be_the_user
-from ansible_collections.muster.training.plugins.module_utils._run.running_supervisors import supervisors
+from ansible_collections.muster.training.plugins.module_utils._run.identity import RunError, act_as, become_user
+from ansible_collections.muster.training.plugins.module_utils._run.running_supervisors import find_supervisors
 from ansible_collections.muster.training.plugins.module_utils._run.unit import may_raise_limits
 
 TYPE_CHECKING = False  # importing typing would cost more than all other imports
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, Callable
 
 PR_SET_DUMPABLE = 4  # linux/prctl.h
-# Seconds, in a node's environment: lets a test shift the clock that we read, since all test hosts share the kernel's.
+# Environment variable, in seconds: shifts this node's clock in tests, whose hosts share the kernel's clock.
 CLOCK_SHIFT = "MUSTER_CLOCK_SHIFT"
 
 
@@ -39,20 +38,20 @@ def clock() -> float:
 
 
 def glibc_version() -> str:
-    """Return the version of this system's glibc, such as 2.31, "" if it has another C library."""
+    """Return the version of this system's glibc, such as 2.31, or "" if it has another C library."""
     try:
         return (os.confstr("CS_GNU_LIBC_VERSION") or "").partition("glibc ")[2]
     except ValueError:
         return ""
 
 
-def path_facts(path: str, home: str, dead: str = "") -> dict[str, Any]:
-    """Describe a path as this user sees it, without touching one on a mount that does not answer."""
+def path_facts(path: str, home: str, dead_mount: str = "") -> dict[str, Any]:
+    """Describe a path as this user sees it, without touching a path on a dead mount."""
     if path.startswith("~/"):
         path = os.path.join(home, path[2:])
-    if dead:
-        nothing = dict.fromkeys(("exists", "is_file", "is_directory", "readable", "executable"), False)
-        return {"path": path, **nothing, "dead_mount": dead}
+    if dead_mount:
+        unknown = dict.fromkeys(("exists", "is_file", "is_directory", "readable", "executable"), False)
+        return {"path": path, **unknown, "dead_mount": dead_mount}
     return {
         "path": path,
         "exists": os.path.exists(path),
@@ -69,19 +68,19 @@ def find_interpreter(names: str) -> str:
 
     "" if none exists.
     """
-    found = (shutil.which(os.path.expanduser(name)) for name in names.split(":") if name)
-    return next((path for path in found if path), "")
+    paths = (shutil.which(os.path.expanduser(name)) for name in names.split(":") if name)
+    return next((path for path in paths if path), "")
 
 
 def may_write(directory: str) -> bool:
-    """Whether this user may create files in a directory, or create it if it does not exist."""
+    """Return whether this user may create files in a directory, or create it if it does not exist."""
     while directory != "/" and not os.path.exists(directory):
         directory = os.path.dirname(directory)
     return os.path.isdir(directory) and os.access(directory, os.W_OK | os.X_OK, effective_ids=True)
 
 
-def user_numbers(user: str) -> dict[str, int]:
-    """Return uid and gid of a user, nothing if the user does not exist."""
+def user_ids(user: str) -> dict[str, int]:
+    """Return uid and gid of a user, or an empty dictionary if the user does not exist."""
     try:
         entry = pwd.getpwnam(user)
     except KeyError:
@@ -92,21 +91,256 @@ def user_numbers(user: str) -> dict[str, int]:
 def become(user: str) -> None:
     """Become the run's user, if we are root: that user's view of files counts."""
     act_as(user)
-    be_the_user()
+    become_user()
     import ctypes  # costs milliseconds, and is rarely needed
 
     # /proc files of a former root process are closed even to its new user, and a listener could not name itself
     ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 1, 0, 0, 0)
 
 
-def end_leftover(address: str) -> bool:
-    """End a listener that an earlier probe left on an address; return whether there was one.
+def stop_stale_listener(address: str) -> bool:
+    """Stop a listener that an earlier probe left on an address; return whether there was one.
 
     It holds a run's ports, and a node that skips the connection checks makes no new probe.
     """
     from ansible_collections.muster.training.plugins.module_utils._facts import peer_probe
 
-    return peer_probe.end_leftover(address)
+    return peer_probe.stop_stale_listener(address)
+
+
+def bind_errors(address: str, ports: list[int]) -> dict[str, str]:
+    """Return {port: "" or why it cannot be bound}, after stopping a listener that an earlier probe left."""
+    errors = {str(port): network.bind_error(address, port) for port in ports}
+    if any(errors.values()) and stop_stale_listener(address):
+        # on a busy machine the kernel frees the port a moment after the process has closed it
+        deadline = time.monotonic() + 1.0
+        while any(errors.values()) and time.monotonic() < deadline:
+            errors = {str(port): network.bind_error(address, port) for port in ports}
+            time.sleep(0.01)
+    return errors
+
+
+class FactsContext:
+    """The state of one call of read_facts, which the part functions read and extend.
+
+    facts: the result so far. pending: the queries that are still running, by fact; their result() is collected last.
+    """
+
+    def __init__(self, request: dict[str, Any]) -> None:
+        self.request = request
+        self.parts = {*request["parts"], "paths", *(name for name in ("code", "image") if request.get(name))}
+        self.user = request.get("user") or pwd.getpwuid(os.geteuid()).pw_name
+        self.runs_directory = directory_of_runs(request)
+        try:
+            self.home = pwd.getpwnam(self.user).pw_dir
+        except KeyError:
+            self.home = ""
+        self.facts: dict[str, Any] = {}
+        self.pending: dict[str, Any] = {}
+        self.mounts: list[dict[str, Any]] = []
+        self.directory = self.script = self.interpreter = ""  # set once we act as the run's user
+
+    def dead_mount(self, path: str) -> str:
+        """Return the dead mount that a path leads to, or ""."""
+        if not self.mounts:
+            return ""
+        from ansible_collections.muster.training.plugins.module_utils._facts import storage
+
+        return storage.dead_mount(path, self.mounts)
+
+    def enter_user(self) -> None:
+        """Act as the run's user from here on, then find the mounts, and the directory and script of the job."""
+        request = self.request
+        if os.geteuid() == 0 and self.user != "root":
+            become(self.user)
+        if "storage" in self.parts:
+            from ansible_collections.muster.training.plugins.module_utils._facts import storage
+
+            self.mounts = storage.read_mounts(request["mounts"])
+        self.directory = os.path.join(self.home, os.path.expanduser(request["working_directory"] or self.home))
+        if request["script"]:
+            self.script = os.path.join(self.directory, os.path.expanduser(request["script"]))
+
+
+def read_network(context: FactsContext) -> dict[str, Any]:
+    """Return the interfaces, addresses, routes and ports of this node."""
+    address, peers, ports = (context.request[name] for name in ("address", "peers", "ports"))
+    with network.open_netlink() as channel:
+        interfaces = network.read_interfaces(channel)
+        routes = {peer: network.read_route(channel, peer) for peer in dict.fromkeys(peers.values())}
+    addresses = network.addresses_of(interfaces)
+    interface = network.interface_of(address, addresses) if address else None
+    binds = bind_errors(address, ports) if interface else {}  # before listeners(): stops a listener of ours
+    return {
+        "machine": network.machine_id(),
+        "interfaces": interfaces,
+        "addresses": addresses,
+        "interface": interface,
+        "routes": routes,
+        "ports": network.listeners(set(ports)),
+        "binds": binds,
+    }
+
+
+def read_identity(context: FactsContext) -> dict[str, Any]:
+    """Return names, user, versions and runs of this node."""
+    return {
+        "hostname": os.uname().nodename,
+        "user": context.user,
+        "home": context.home,
+        **user_ids(context.user),
+        "systemd": os.path.isdir("/run/systemd/system"),
+        "node_python": {"path": sys.executable, "version": "{}.{}.{}".format(*sys.version_info[:3])},
+        "kernel": os.uname().release,
+        "glibc": glibc_version(),
+        "runs": find_supervisors(),
+        "runs_directory": context.runs_directory,
+    }
+
+
+# --- parts -----------------------------------------------------------------------------------------------------------
+# Each adds to context.facts, or starts a query in context.pending. Imports inside cost only the calls that need them.
+
+
+def start_gpus(context: FactsContext) -> None:
+    """Start the query of GPUs."""
+    from ansible_collections.muster.training.plugins.module_utils._facts import gpus
+
+    context.pending["gpus"] = gpus.GpuQuery()
+
+
+def start_connections(context: FactsContext) -> None:
+    """Start the connection tests, unless all nodes are this machine, without a network to test."""
+    if context.facts["interface"] in (None, "lo"):
+        return
+    from ansible_collections.muster.training.plugins.module_utils._facts import peer_probe
+
+    context.pending["connections"] = peer_probe.PeerProbe(context.request)
+
+
+def start_ssh(context: FactsContext) -> None:
+    """Start the logins to all peers."""
+    from ansible_collections.muster.training.plugins.module_utils._facts import ssh
+
+    context.pending["ssh"] = ssh.SshQuery(ssh.peers_after(context.request["node"], list(context.request["peers"])))
+
+
+def start_checkout(context: FactsContext) -> None:
+    """Start the query of the git checkout that holds the working directory."""
+    if not context.dead_mount(context.directory) and os.path.isdir(context.directory):
+        from ansible_collections.muster.training.plugins.module_utils._facts import git_checkout
+
+        context.pending["checkout"] = git_checkout.CheckoutQuery(context.directory)
+
+
+def read_paths(context: FactsContext) -> None:
+    """Read the facts of the interpreter, the working directory, the script and the runs directory."""
+    request, home = context.request, context.home
+    directory, script, runs_directory = context.directory, context.script, context.runs_directory
+    interpreter = request["interpreter"]
+    if interpreter and not context.dead_mount(interpreter):
+        interpreter = find_interpreter(interpreter)
+    context.interpreter = interpreter
+    context.facts.update(
+        interpreter=interpreter or ("" if request["interpreter"] else None),
+        working_directory=path_facts(directory, home, context.dead_mount(directory)),
+        script=path_facts(script, home, context.dead_mount(script)) if script else None,
+        run_taken="",
+        runs_writable=True,
+    )
+    if not context.dead_mount(runs_directory):
+        context.facts["runs_writable"] = may_write(runs_directory)
+        existing_runs = node_directories(request) if request["run_id"] else []
+        context.facts["run_taken"] = existing_runs[0][0] if existing_runs else ""
+
+
+def read_code(context: FactsContext) -> None:
+    """Compare this node's copy of the code with the controller's."""
+    from ansible_collections.muster.training.plugins.module_utils._code import compare
+
+    code = context.request["code"]
+    directory = compare.code_directory(code)
+    if not context.dead_mount(directory):
+        context.facts["code"] = compare.read_code(directory, code, context.script, context.interpreter)
+
+
+def start_software(context: FactsContext) -> None:
+    """Read the DeepSpeed configuration, programs and hash of the script; start the query of the packages."""
+    from ansible_collections.muster.training.plugins.module_utils._facts import deepspeed_config, software
+
+    directory, interpreter, facts = context.directory, context.interpreter, context.facts
+    path = deepspeed_config.config_path(context.request["args"])
+    if path:
+        path = os.path.join(directory, os.path.expanduser(path))
+        facts["deepspeed_config"] = deepspeed_config.read_config(path) if not context.dead_mount(path) else None
+    # programs belong to the node, not to an interpreter, which with an image need not exist here
+    search_path = [entry for entry in os.get_exec_path() if not context.dead_mount(entry)]
+    facts["programs"] = software.find_programs(search_path)
+    if interpreter and not context.dead_mount(interpreter):
+        context.pending["software"] = software.SoftwareQuery(
+            interpreter,
+            directory if not context.dead_mount(directory) else "/",
+            kernels="gpus" in context.pending and bool(context.pending["gpus"].smi),
+        )
+    if context.script and facts["script"]["is_file"]:
+        facts["script"]["sha256"] = software.file_hash(context.script)
+
+
+def start_image(context: FactsContext) -> None:
+    """Start the queries of the job's image, if its engine is installed."""
+    engine, name = context.request["image"]["engine"], context.request["image"]["name"]
+    if shutil.which(engine):
+        from ansible_collections.muster.training.plugins.module_utils._facts import image as node_image
+
+        context.pending["image"] = node_image.ImageQuery(engine, name)
+
+
+def read_system(context: FactsContext) -> None:
+    """Read the operating system, memory, RDMA devices, leftover variables and limits."""
+    from ansible_collections.muster.training.plugins.module_utils._facts import system
+
+    limits = system.LimitsQuery(context.facts["systemd"], may_raise_limits())
+    context.facts["system"] = {
+        "operating_system": system.operating_system(),
+        "memory": system.read_memory(),
+        "rdma": system.read_rdma(),
+        "left_over": system.leftover_variables("" if context.dead_mount(context.home) else context.home),
+        "limits": limits.result(),
+    }
+
+
+def read_storage(context: FactsContext) -> None:
+    """Read the free space of the disks that a run uses."""
+    from ansible_collections.muster.training.plugins.module_utils._facts import storage
+
+    paths = {"runs": context.runs_directory, "work": context.directory, "temporary": "/tmp"}
+    context.facts["storage"] = {
+        "mounts": context.mounts,
+        "disks": storage.read_disks(paths, context.mounts),
+        "shm": storage.disk_space("/dev/shm") if os.path.isdir("/dev/shm") else None,
+    }
+
+
+def read_names(context: FactsContext) -> None:
+    """Read what the names of this node and its peers resolve to."""
+    peers = [name for name in context.request["peers"] if name != context.request["node"]]
+    context.facts["names"] = network.read_names(peers, query_resolver="resolver" in context.parts)
+
+
+# In this order. ROOT_PARTS run before we become the run's user.
+ROOT_PARTS: dict[str, Callable[[FactsContext], None]] = {"gpus": start_gpus}
+PARTS: dict[str, Callable[[FactsContext], None]] = {
+    "connections": start_connections,
+    "ssh": start_ssh,
+    "checkout": start_checkout,
+    "paths": read_paths,  # always
+    "code": read_code,  # if the request has it
+    "software": start_software,
+    "image": start_image,  # if the request has it
+    "system": read_system,
+    "storage": read_storage,
+    "names": read_names,
+}
 
 
 def read_facts(request: dict[str, Any]) -> dict[str, Any]:
@@ -114,158 +348,28 @@ def read_facts(request: dict[str, Any]) -> dict[str, Any]:
 
     request: node (its inventory name), address (its node_address, or ""), peers ({name: address}), ports (TCP ports to
     be free on the address), interpreter, script, working_directory (each may be ""), runs_directory, run_id, user,
-    parts, mounts (paths that must be mounts), code (see _node_code, or {}), image (name and engine, or {}), probe
-    (see _peer_probe). Each part's imports are compiled only if it is requested.
+    parts, mounts (paths that must be mounted), code (see _code/compare.py, or {}), image (name and engine, or {}),
+    probe (see _facts/peer_probe.py).
     """
     start = clock()
-    parts = set(request["parts"])
-    user = request.get("user") or pwd.getpwuid(os.geteuid()).pw_name
-    runs_directory = directory_of_runs(request)
-    try:
-        home = pwd.getpwnam(user).pw_dir
-    except KeyError:
-        home = ""
-    address, peers, ports = request["address"], request["peers"], request["ports"]
-    with network.open_netlink() as channel:
-        interfaces = network.read_interfaces(channel)
-        routes = {peer: network.read_route(channel, peer) for peer in dict.fromkeys(peers.values())}
-    addresses = network.addresses_of(interfaces)
-    interface = network.interface_of(address, addresses) if address else None
-    binds = {str(port): network.can_listen(address, port) for port in ports} if interface else {}
-    if interface == "lo":  # all nodes are this machine: no network to test
-        parts.discard("connections")
-    if any(binds.values()) and end_leftover(address):
-        # on a busy machine the kernel frees the port a moment after the process has closed it
-        deadline = time.monotonic() + 1.0
-        while any(binds.values()) and time.monotonic() < deadline:
-            binds = {str(port): network.can_listen(address, port) for port in ports}
-            time.sleep(0.01)
-    facts: dict[str, Any] = {
-        "hostname": os.uname().nodename,
-        "user": user,
-        "home": home,
-        **user_numbers(user),
-        "systemd": os.path.isdir("/run/systemd/system"),
-        "node_python": {"path": sys.executable, "version": "{}.{}.{}".format(*sys.version_info[:3])},
-        "kernel": os.uname().release,
-        "machine": network.machine(),
-        "glibc": glibc_version(),
-        "interfaces": interfaces,
-        "addresses": addresses,
-        "interface": interface,
-        "routes": routes,
-        "runs": supervisors(),
-        "ports": network.listeners(set(ports)),
-        "binds": binds,
-        "runs_directory": runs_directory,
-    }
-
-    # queries that need root, and slow ones
-    waiting: dict[str, Any] = {}
-    if "gpus" in parts:
-        from ansible_collections.muster.training.plugins.module_utils._facts import gpus
-
-        waiting["gpus"] = gpus.GpuQuestion()
-    if os.geteuid() == 0 and user != "root":
-        become(user)
-    mounts: list[dict[str, Any]] = []
-    if "storage" in parts:
-        from ansible_collections.muster.training.plugins.module_utils._facts import storage
-
-        mounts = storage.read_mounts(request["mounts"])
-    if "connections" in parts and interface:
-        from ansible_collections.muster.training.plugins.module_utils._facts import peer_probe
-
-        waiting["connections"] = peer_probe.Probe(request)
-    if "ssh" in parts:
-        from ansible_collections.muster.training.plugins.module_utils._facts import ssh
-
-        waiting["ssh"] = ssh.SshQuestion(ssh.peers_after(request["node"], list(peers)))
-
-    def dead(path: str) -> str:
-        return storage.dead_mount(path, mounts) if mounts else ""
-
-    directory = os.path.join(home, os.path.expanduser(request["working_directory"] or home))
-    script = os.path.join(directory, os.path.expanduser(request["script"])) if request["script"] else ""
-    if "checkout" in parts and not dead(directory) and os.path.isdir(directory):
-        from ansible_collections.muster.training.plugins.module_utils._facts import git_checkout
-
-        waiting["checkout"] = git_checkout.CheckoutQuestion(directory)
-    interpreter = request["interpreter"]
-    if interpreter and not dead(interpreter):
-        interpreter = find_interpreter(interpreter)
-    facts.update(
-        interpreter=interpreter or ("" if request["interpreter"] else None),
-        working_directory=path_facts(directory, home, dead(directory)),
-        script=path_facts(script, home, dead(script)) if script else None,
-        run_taken="",
-        runs_writable=True,
-    )
-    if not dead(runs_directory):
-        facts["runs_writable"] = may_write(runs_directory)
-    if request["run_id"] and not dead(runs_directory):
-        taken = node_directories(request)
-        facts["run_taken"] = taken[0][0] if taken else ""
-    code = request.get("code")
-    if code:
-        from ansible_collections.muster.training.plugins.module_utils._code import compare
-
-        place = compare.code_directory(code)
-        if not dead(place):
-            facts["code"] = compare.read_code(place, code, script, interpreter)
-    if "software" in parts:
-        from ansible_collections.muster.training.plugins.module_utils._facts import deepspeed_config
-
-        path = deepspeed_config.config_path(request["args"])
-        if path:
-            path = os.path.join(directory, os.path.expanduser(path))
-            facts["deepspeed_config"] = deepspeed_config.read_config(path) if not dead(path) else None
-        from ansible_collections.muster.training.plugins.module_utils._facts import software
-
-        # programs belong to the node, not to an interpreter, which with an image need not exist here
-        facts["programs"] = software.programs_in([place for place in os.get_exec_path() if not dead(place)])
-        if interpreter and not dead(interpreter):
-            waiting["software"] = software.SoftwareQuestion(
-                interpreter,
-                directory if not dead(directory) else "/",
-                kernels="gpus" in waiting and bool(waiting["gpus"].smi),
-            )
-        if script and facts["script"]["is_file"]:
-            facts["script"]["sha256"] = software.file_hash(script)
-    image = request.get("image")
-    if image and shutil.which(image["engine"]):
-        from ansible_collections.muster.training.plugins.module_utils._facts import image as node_image
-
-        waiting["image"] = node_image.ImageQuestion(image["engine"], image["name"])
-    if "system" in parts:
-        from ansible_collections.muster.training.plugins.module_utils._facts import system
-
-        limits = system.LimitsQuestion(facts["systemd"], may_raise_limits())
-        facts["system"] = {
-            "operating_system": system.operating_system(),
-            "memory": system.read_memory(),
-            "rdma": system.read_rdma(),
-            "left_over": system.left_over("" if dead(home) else home),
-            "limits": limits.answer(),
-        }
-    if "storage" in parts:
-        places = {"runs": runs_directory, "work": directory, "temporary": "/tmp"}
-        facts["storage"] = {
-            "mounts": mounts,
-            "disks": storage.read_disks(places, mounts),
-            "shm": storage.space("/dev/shm") if os.path.isdir("/dev/shm") else None,
-        }
-    if "names" in parts:
-        others = [name for name in peers if name != request["node"]]
-        facts["names"] = network.read_names(others, ask_resolver="resolver" in parts)
-    facts.update({part: question.answer() for part, question in waiting.items()})
+    context = FactsContext(request)
+    context.facts.update(read_network(context))
+    context.facts.update(read_identity(context))
+    for name, read_part in ROOT_PARTS.items():
+        if name in context.parts:
+            read_part(context)
+    context.enter_user()
+    for name, read_part in PARTS.items():
+        if name in context.parts:
+            read_part(context)
+    facts = {**context.facts, **{name: query.result() for name, query in context.pending.items()}}
     facts["gpu_count"] = facts["gpus"]["count"] if "gpus" in facts else None
     facts["clock"] = {"start": start, "end": clock()}
     return facts
 
 
 def main(request: dict[str, Any]) -> dict[str, Any]:
-    """Answer one request."""
+    """Return the facts, or an error, for one request."""
     try:
         return {"facts": read_facts(request), "changed": False}
     except RunError as error:

@@ -2,9 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What roles must know about a node before they change it, read in one call. Private to this collection.
+"""The state of a node that roles compare with the desired one, read in one call. Needs root.
 
-Runs on the node as root, standard library only, Python >= 3.8. Only what is asked for is imported.
+Only the requested states are imported.
 """
 
 from __future__ import annotations
@@ -18,69 +18,71 @@ if TYPE_CHECKING:
     Data = Dict[str, Any]
 
 
-class Unreadable(Exception):
-    """What was found, what is needed and what to do."""
+class StateReadError(Exception):
+    """A state cannot be read; the message says why and what to do."""
 
 
-def base_packages(asked: Data) -> Data:
-    """The state of package management, limits and kernel settings, once other programs have ended their work."""
+def base_packages(options: Data) -> Data:
+    """Return the state of package management, limits and kernel settings, once other programs have finished."""
     from ansible_collections.muster.training.plugins.module_utils._apt import state
 
     try:
-        return state.state(asked)
-    except state.Fault as fault:
-        raise Unreadable(f"{fault}.") from None
+        return state.state(options)
+    except state.AptStateError as error:
+        raise StateReadError(f"{error}.") from None
 
 
-def nvidia_driver(_asked: Data) -> Data:
-    """The parts of a node's facts that decide about its driver. Without a GPU nobody asks for packages."""
+def nvidia_driver(_options: Data) -> Data:
+    """Return the facts that decide about the driver; without a GPU, the packages are not read."""
     from ansible_collections.muster.training.plugins.module_utils._facts import driver as node_driver
     from ansible_collections.muster.training.plugins.module_utils._facts import gpus as node_gpus
-    from ansible_collections.muster.training.plugins.module_utils._run.running_supervisors import supervisors
+    from ansible_collections.muster.training.plugins.module_utils._run.running_supervisors import find_supervisors
 
-    gpus = node_gpus.GpuQuestion().answer()
+    gpus = node_gpus.GpuQuery().result()
     needed = gpus["pci"] or gpus["driver"]["loaded"]
-    driver = node_driver.DriverQuestion().answer() if needed else {"system": "", "packages": []}
-    return {"runs": supervisors(), "gpus": gpus, "driver": driver}
+    driver = node_driver.DriverQuery().result() if needed else {"system": "", "packages": []}
+    return {"runs": find_supervisors(), "gpus": gpus, "driver": driver}
 
 
-def hosts_file(_asked: Data) -> Data:
-    """How the machine resolves its own name and the other nodes'."""
+def hosts_file(_options: Data) -> Data:
+    """Return how the machine resolves its own name and the other nodes'."""
     from ansible_collections.muster.training.plugins.module_utils._hosts_file import resolution
 
     try:
-        return resolution.look()
+        return resolution.read_state()
     except OSError as error:
-        raise Unreadable(f"{error.filename} cannot be read: {error.strerror}. See whether its disk is well") from None
+        raise StateReadError(
+            f"cannot read {error.filename}: {error.strerror}. Check the disk, for example with `dmesg`"
+        ) from None
 
 
-def firewall(asked: Data) -> Data:
-    """The ports of sshd, and the state of the firewall."""
+def firewall(options: Data) -> Data:
+    """Return the ports of sshd, and the state of the firewall."""
     from ansible_collections.muster.training.plugins.module_utils._facts import firewall as node_firewall
 
-    return node_firewall.state(asked)
+    return node_firewall.state(options)
 
 
-def ssh_mesh(asked: Data) -> Data:
-    """The state of sshd, and of the user's key and files."""
+def ssh_mesh(options: Data) -> Data:
+    """Return the state of sshd, and of the user's key and files."""
     from ansible_collections.muster.training.plugins.module_utils._files import user_files
     from ansible_collections.muster.training.plugins.module_utils._ssh import mesh_state
 
     try:
-        return mesh_state.state(asked)
+        return mesh_state.state(options)
     except user_files.UserFileError as error:
-        raise Unreadable(f"{error}.") from None
+        raise StateReadError(f"{error}.") from None
 
 
-def ssh_logins(asked: Data) -> Data:
-    """Whether a user can log in from this node at others."""
+def ssh_logins(options: Data) -> Data:
+    """Return whether a user can log in from this node to other nodes."""
     from ansible_collections.muster.training.plugins.module_utils._files import user_files
     from ansible_collections.muster.training.plugins.module_utils._ssh import mesh_state
 
     try:
-        return mesh_state.logins(asked["user"], asked["names"])
+        return mesh_state.try_logins(options["user"], options["names"])
     except user_files.UserFileError as error:
-        raise Unreadable(f"{error}.") from None
+        raise StateReadError(f"{error}.") from None
 
 
 READERS: dict[str, Callable[[Data], Data]] = {
@@ -89,21 +91,24 @@ READERS: dict[str, Callable[[Data], Data]] = {
 
 
 def main(request: Data) -> Data:
-    """Answer one request: by the name of a reader, what it is asked.
+    """Return the requested states, by name.
 
-    One that cannot be read is an error where it is all that is asked for. Of several it is left out: whoever needs it
-    asks for it alone, and says why.
+    Args:
+        request: options of each state, by name (see READERS).
+
+    If only one state is requested and cannot be read, that is an error. Of several, those that cannot be read are
+    omitted: the role that needs such a state requests it alone, and reports the error.
     """
     if os.geteuid() != 0:
         return {"error": "this needs root. Set become: true"}
-    answer: Data = {}
-    for name, asked in request.items():
+    states: Data = {}
+    for name, options in request.items():
         try:
-            answer[name] = READERS[name](asked)
+            states[name] = READERS[name](options)
         except Exception as error:
             if len(request) > 1:
                 continue
-            if isinstance(error, Unreadable):
+            if isinstance(error, StateReadError):
                 return {"error": str(error)}
             raise
-    return answer
+    return states

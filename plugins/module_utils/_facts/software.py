@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Versions of the packages a job's interpreter would import, without importing them. Private to this collection.
+"""Versions of the packages a job's interpreter would import, without importing them.
 
-Runs on the node, standard library only, Python >= 3.8. torch alone takes seconds to import; its version is in its
-.dist-info directory's name, and its CUDA in torch/version.py.
+torch alone takes seconds to import; its version is in its .dist-info directory's name, and its CUDA in
+torch/version.py.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from typing import Any
 
 INTERPRETER_TIMEOUT = 5.0  # seconds; 0.02 is usual
-# Asks the interpreter itself for its path: virtual environments, conda and .pth files all count.
-QUESTION = "import sys; print('%d.%d.%d' % sys.version_info[:3], sys.prefix, *sys.path, sep=chr(0))"
+# Reads the path from the interpreter itself: virtual environments, conda and .pth files all count.
+PATH_PROGRAM = "import sys; print('%d.%d.%d' % sys.version_info[:3], sys.prefix, *sys.path, sep=chr(0))"
 # For each fact, the distributions that may provide it (named as in .dist-info: runs of - _ . become one _).
 DISTRIBUTIONS = {
     "torch": r"torch",
@@ -38,15 +38,15 @@ DISTRIBUTIONS = {
     "lightning": r"lightning",
     "numpy": r"numpy",
 }
-ONE_OF_THEM = re.compile("|".join(f"(?P<{fact}>{pattern})" for fact, pattern in DISTRIBUTIONS.items()))
-ENTRY = re.compile(r"(.+?)-([0-9][^-]*?)(?:-py[0-9.]+.*)?\.(?:dist|egg)-info\Z")
+DISTRIBUTION_NAME = re.compile("|".join(f"(?P<{fact}>{pattern})" for fact, pattern in DISTRIBUTIONS.items()))
+METADATA_NAME = re.compile(r"(.+?)-([0-9][^-]*?)(?:-py[0-9.]+.*)?\.(?:dist|egg)-info\Z")
 ARCHS = re.compile(rb"((?:sm|compute)_[0-9]+[af]?(?: (?:sm|compute)_[0-9]+[af]?)*) ?\0")
 # Programs that launchers other than torchrun call.
 PROGRAMS = ("mpirun", "ompi_info", "orted", "pdsh", "docker", "podman")
 HASH_LIMIT = 16 * 2**20  # bytes of a script to hash; no script is longer
 
 
-class SoftwareQuestion:
+class SoftwareQuery:
     """The query of an interpreter's packages, started on creation."""
 
     def __init__(self, interpreter: str, directory: str, kernels: bool = False) -> None:
@@ -56,60 +56,62 @@ class SoftwareQuestion:
         cwd = directory if os.path.isdir(directory) else "/"
         # as in a run, which does not get this login's PYTHONPATH
         environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-        self.command = Command([interpreter, "-B", "-c", QUESTION], cwd=cwd, env=environment)
+        self.command = Command([interpreter, "-B", "-c", PATH_PROGRAM], cwd=cwd, env=environment)
 
-    def answer(self) -> dict[str, Any]:
+    def result(self) -> dict[str, Any]:
         """Return python (version), prefix, packages ({name: version}), cuda, hip, archs of torch, error ("": none)."""
         output = self.command.output(self.deadline)
         try:
             line = next(line for line in output.text.splitlines() if "\0" in line)  # others are startup warnings
-            python, prefix, *places = line.split("\0")
+            python, prefix, *search_path = line.split("\0")
         except StopIteration:
-            error = "it does not answer" if output.hangs else " ".join(output.text.split())[-300:]
-            nothing = dict.fromkeys(("python", "prefix", "cuda", "hip"))
-            return {**nothing, "packages": {}, "archs": [], "error": error}
-        places = [place for place in places if place]
-        build = torch_build(places)
+            error = (
+                f"no reply within {INTERPRETER_TIMEOUT:.0f} s" if output.hangs else " ".join(output.text.split())[-300:]
+            )
+            unknown = dict.fromkeys(("python", "prefix", "cuda", "hip"))
+            return {**unknown, "packages": {}, "archs": [], "error": error}
+        search_path = [directory for directory in search_path if directory]
+        build = torch_build(search_path)
         return {
             "python": python,
             "prefix": prefix,
-            "packages": packages_in(places),
+            "packages": find_packages(search_path),
             **build,
-            "archs": torch_archs(places) if self.kernels and build["cuda"] else [],
+            "archs": torch_archs(search_path) if self.kernels and build["cuda"] else [],
             "error": "",
         }
 
 
-def programs_in(places: list[str]) -> dict[str, str]:
-    """Return {name: path} for those of PROGRAMS that are on a PATH."""
-    found = {name: shutil.which(name, path=os.pathsep.join(places)) for name in PROGRAMS}
-    return {name: path for name, path in found.items() if path}
+def find_programs(search_path: list[str]) -> dict[str, str]:
+    """Return {name: path} for those of PROGRAMS that are in a search path."""
+    paths = {name: shutil.which(name, path=os.pathsep.join(search_path)) for name in PROGRAMS}
+    return {name: path for name, path in paths.items() if path}
 
 
-def packages_in(places: list[str]) -> dict[str, str]:
+def find_packages(search_path: list[str]) -> dict[str, str]:
     """Return {fact: version} for DISTRIBUTIONS; the first match on the interpreter's path counts."""
-    found: dict[str, str] = {}
-    for place in places:
+    packages: dict[str, str] = {}
+    for directory in search_path:
         try:
-            entries = os.listdir(place)
+            entries = os.listdir(directory)
         except OSError:
             continue
-        here = {}
+        versions = {}
         for entry in entries:
-            match = ENTRY.match(entry)
+            match = METADATA_NAME.match(entry)
             if match:
-                one = ONE_OF_THEM.fullmatch(re.sub(r"[-_.]+", "_", match[1]).lower())
-                if one and one.lastgroup:
-                    here[one.lastgroup] = match[2]
-        found = {**here, **found}
-    return found
+                distribution = DISTRIBUTION_NAME.fullmatch(re.sub(r"[-_.]+", "_", match[1]).lower())
+                if distribution and distribution.lastgroup:
+                    versions[distribution.lastgroup] = match[2]
+        packages = {**versions, **packages}
+    return packages
 
 
-def torch_build(places: list[str]) -> dict[str, str | None]:
+def torch_build(search_path: list[str]) -> dict[str, str | None]:
     """Return the CUDA or ROCm that torch on this path was built for; both None for a CPU build or without torch."""
-    for place in places:
+    for directory in search_path:
         try:
-            with open(os.path.join(place, "torch", "version.py"), encoding="utf-8") as stream:
+            with open(os.path.join(directory, "torch", "version.py"), encoding="utf-8") as stream:
                 return parse_torch_version(stream.read())
         except OSError:
             continue
@@ -117,21 +119,21 @@ def torch_build(places: list[str]) -> dict[str, str | None]:
 
 
 def parse_torch_version(text: str) -> dict[str, str | None]:
-    """Read torch/version.py, with lines such as `cuda: Optional[str] = '12.4'` since torch 1.0."""
-    found: dict[str, str | None] = {"cuda": None, "hip": None}
+    """Parse torch/version.py, with lines such as `cuda: Optional[str] = '12.4'` since torch 1.0."""
+    versions: dict[str, str | None] = {"cuda": None, "hip": None}
     for name, single, double in re.findall(
         r"^(cuda|hip)\b[^=\n]*=\s*(?:'([^'\n]*)'|\"([^\"\n]*)\")", text, re.MULTILINE
     ):
-        found[name] = single or double or None
-    return found
+        versions[name] = single or double or None
+    return versions
 
 
-def torch_archs(places: list[str]) -> list[str]:
-    """Return the result of torch.cuda.get_arch_list(), such as sm_90, [] if it cannot be read.
+def torch_archs(search_path: list[str]) -> list[str]:
+    """Return the result of torch.cuda.get_arch_list(), such as sm_90, or [] if it cannot be read.
 
-    It is read as text from torch's Python library; asking torch itself would take seconds.
+    Reads it as text from torch's Python library; importing torch would take seconds.
     """
-    paths = [os.path.join(place, "torch", "lib", "libtorch_python.so") for place in places]
+    paths = [os.path.join(directory, "torch", "lib", "libtorch_python.so") for directory in search_path]
     path = next((path for path in paths if os.path.exists(path)), "")
     try:
         with open(path, "rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as library:
@@ -141,7 +143,7 @@ def torch_archs(places: list[str]) -> list[str]:
 
 
 def parse_archs(library: bytes | mmap.mmap) -> list[str]:
-    """Find the list of architectures in torch's library: words separated by spaces, followed by a NUL."""
+    """Find the list of architectures in torch's library: names separated by spaces, followed by a NUL."""
     start = library.find(b"sm_")
     while start >= 0:
         match = ARCHS.match(library, start)
@@ -152,7 +154,7 @@ def parse_archs(library: bytes | mmap.mmap) -> list[str]:
 
 
 def file_hash(path: str) -> str | None:
-    """Return the SHA-256 of a file in hex, None if it cannot be read."""
+    """Return the SHA-256 of a file in hex, or None if it cannot be read."""
     try:
         with open(path, "rb") as stream:
             return hashlib.sha256(stream.read(HASH_LIMIT)).hexdigest()

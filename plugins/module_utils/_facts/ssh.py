@@ -2,10 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Whether a node can reach its peers by ssh, as some launchers do. Private to this collection.
-
-Runs on the node, standard library only, Python >= 3.8.
-"""
+"""Whether a node can reach its peers by ssh, as some launchers do."""
 
 from __future__ import annotations
 
@@ -16,25 +13,25 @@ from ansible_collections.muster.training.plugins.module_utils._facts.commands im
 
 CONNECT_TIMEOUT = 5  # seconds
 TIMEOUT = 10.0  # seconds for one peer
-AT_A_TIME = 4  # sshd randomly drops connections once ten are unauthenticated (MaxStartups 10:30:100)
+MAX_PARALLEL = 4  # sshd randomly drops connections once ten are unauthenticated (MaxStartups 10:30:100)
 TRIES = 3
 
 
-def peers_after(own: str, names: list[str]) -> list[str]:
-    """The other names, those after this node's first, so that not all nodes begin with the same one."""
-    return [name for name in sorted(names, key=lambda name: (name < own, name)) if name != own]
+def peers_after(node: str, names: list[str]) -> list[str]:
+    """Return the other names, starting after this node's, so that not all nodes begin with the same peer."""
+    return [name for name in sorted(names, key=lambda name: (name < node, name)) if name != node]
 
 
-class SshQuestion:
-    """Whether `ssh NAME true` works without a prompt, tried with all names on creation, in this order.
+class SshQuery:
+    """Test logins with `ssh NAME true`, without a prompt, started on creation for all names, in this order.
 
-    connect: seconds for a connection. seconds: for one name.
+    connect_timeout: seconds to connect. timeout: seconds per name.
     """
 
-    def __init__(self, names: list[str], connect: int = CONNECT_TIMEOUT, seconds: float = TIMEOUT) -> None:
-        self.waiting, self.connect, self.seconds = names[::-1], connect, seconds
+    def __init__(self, names: list[str], connect_timeout: int = CONNECT_TIMEOUT, timeout: float = TIMEOUT) -> None:
+        self.waiting, self.connect_timeout, self.timeout = names[::-1], connect_timeout, timeout
         self.outcomes: dict[str, str] = {}
-        self.workers = [threading.Thread(target=self.work) for _worker in range(min(AT_A_TIME, len(self.waiting)))]
+        self.workers = [threading.Thread(target=self.work) for _worker in range(min(MAX_PARALLEL, len(self.waiting)))]
         for worker in self.workers:
             worker.start()
 
@@ -45,26 +42,26 @@ class SshQuestion:
                 name = self.waiting.pop()
             except IndexError:  # another thread was faster
                 return
-            for again in range(TRIES):
-                self.outcomes[name] = try_peer(name, self.connect, self.seconds)
+            for attempt in range(TRIES):
+                self.outcomes[name] = try_peer(name, self.connect_timeout, self.timeout)
                 if "kex_exchange_identification" not in self.outcomes[name]:
                     break
-                time.sleep(0.2 * (again + 1))  # refused by MaxStartups, whose queue soon empties
+                time.sleep(0.2 * (attempt + 1))  # refused by MaxStartups, whose queue soon empties
 
-    def answer(self) -> dict[str, str]:
+    def result(self) -> dict[str, str]:
         """Return {name: "" or ssh's message}."""
         for worker in self.workers:
             worker.join()
         return self.outcomes
 
 
-def try_peer(name: str, connect: int, seconds: float) -> str:
-    """Return "" if a login to a peer works without a prompt, else the end of ssh's output."""
-    options = [f"ConnectTimeout={connect}", "BatchMode=yes", "ForwardX11=no", "ClearAllForwardings=yes"]
+def try_peer(name: str, connect_timeout: int, timeout: float) -> str:
+    """Return "" if a login to a peer works without a prompt, otherwise the end of ssh's output."""
+    options = [f"ConnectTimeout={connect_timeout}", "BatchMode=yes", "ForwardX11=no", "ClearAllForwardings=yes"]
     command = Command(["ssh", *(word for option in options for word in ("-o", option)), name, "true"])
-    output = command.output(time.monotonic() + seconds)
+    output = command.output(time.monotonic() + timeout)
     if output.code == 0:
         return ""
     if output.hangs:
-        return f"no answer within {seconds:.0f} s"
-    return " ".join(output.text.split())[-300:] or f"ssh ended with {output.code}"
+        return f"no answer within {timeout:.0f} s"
+    return " ".join(output.text.split())[-300:] or f"ssh exited with code {output.code}"

@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Mounts and disk space of a node. Private to this collection.
+"""Mounts and disk space of a node.
 
-Runs on the node, standard library only, Python >= 3.8. A mount whose server is gone blocks every access forever, so a
-child process tries each mount first, and paths below one that does not answer are not touched.
+A mount whose server is unavailable blocks every access forever, so a child process tries each mount first, and paths
+below a dead mount are not touched.
 """
 
 from __future__ import annotations
@@ -15,8 +15,12 @@ import glob
 import os
 import re
 
-from ansible_collections.muster.training.plugins.module_utils._facts.commands import call_apart
-from ansible_collections.muster.training.plugins.module_utils._mounts.units_on_node import UNITS, listing_of, parse_unit
+from ansible_collections.muster.training.plugins.module_utils._facts.commands import call_in_children
+from ansible_collections.muster.training.plugins.module_utils._mounts.units_on_node import (
+    UNITS,
+    parse_unit,
+    summarize_names,
+)
 
 TYPE_CHECKING = False  # importing typing would cost more than all other imports
 if TYPE_CHECKING:
@@ -32,14 +36,14 @@ REMOTE = re.compile(
 PRIVATE = re.compile(r"fuse\.(gvfsd-fuse|portal|lxcfs|fuse-overlayfs|snapfuse)\Z")
 
 
-# How a mount matters to the job, as far as the node's configuration shows.
-WANTED = "wanted"  # requested by the caller, or by a unit of ours
+# How the job needs a mount, according to the node's configuration.
+REQUESTED = "wanted"  # requested by the caller, or by one of our units
 AT_BOOT = "boot"  # in /etc/fstab
-OPTIONAL = "optional"  # in /etc/fstab, a local disk that the machine can do without (nofail)
-NOBODYS = ""  # only seen mounted
+OPTIONAL = "optional"  # in /etc/fstab, a local disk that the machine can boot without (nofail)
+UNREQUESTED = ""  # mounted, but not configured
 
 
-def plain(path: str) -> str:
+def normalize(path: str) -> str:
     """Return a path in the kernel's form of a mount point: /mnt/data for /mnt//data/; expands ~."""
     return re.sub("^//+", "/", os.path.normpath(os.path.expanduser(path)))
 
@@ -50,7 +54,7 @@ def unescape(field: str) -> str:
 
 
 def parse_mountinfo(text: str) -> dict[str, dict[str, str]]:
-    """Read /proc/self/mountinfo: {mount point: {"type", "source", "options"}}; the last mount on a point counts."""
+    """Parse /proc/self/mountinfo: {mount point: {"type", "source", "options"}}; the last mount on a point counts."""
     mounts = {}
     for line in text.splitlines():
         fields = line.split(" ")
@@ -64,7 +68,7 @@ def parse_mountinfo(text: str) -> dict[str, dict[str, str]]:
 
 
 def parse_fstab(text: str) -> dict[str, dict[str, str]]:
-    """Read /etc/fstab: {mount point: {"type", "source", "options"}} of mounts at boot, without swap.
+    """Parse /etc/fstab: {mount point: {"type", "source", "options"}} of mounts at boot, without swap.
 
     Normalizes /mnt/data/ to /mnt/data.
     """
@@ -74,33 +78,33 @@ def parse_fstab(text: str) -> dict[str, dict[str, str]]:
         if len(fields) >= 4 and not line.lstrip().startswith("#") and fields[1].startswith("/"):
             options = fields[3].split(",")
             if "noauto" not in options and fields[2] != "swap":
-                point = plain(unescape(fields[1]))
+                point = normalize(unescape(fields[1]))
                 entries[point] = {"type": fields[2], "source": unescape(fields[0]), "options": fields[3]}
     return entries
 
 
 def read_units() -> dict[str, dict[str, str]]:
     """Return the mounts of our units that are mounted at boot, in parse_unit's form."""
-    found: dict[str, dict[str, str]] = {}
+    units: dict[str, dict[str, str]] = {}
     for path in glob.glob(f"{UNITS}/remote-fs.target.wants/*.mount"):
         try:
             with open(path, encoding="utf-8", errors="surrogateescape") as stream:
-                found.update((plain(point), unit) for point, unit in parse_unit(stream.read()).items())
+                units.update((normalize(point), unit) for point, unit in parse_unit(stream.read()).items())
         except OSError:  # another user's, or just removed
             continue
-    return found
+    return units
 
 
 def list_mount(point: str) -> Callable[[], dict[str, Any] | None]:
-    """Return a function that lists a mount's top directory: count and digest of its names, None if it cannot."""
+    """Return a function that lists a mount's top directory: count and digest of its names, or None on error."""
 
-    def look() -> dict[str, Any] | None:
+    def list_names() -> dict[str, Any] | None:
         try:
-            return listing_of(os.listdir(point))
+            return summarize_names(os.listdir(point))
         except OSError:
             return None
 
-    return look
+    return list_names
 
 
 def touch_mount(point: str) -> Callable[[], dict[str, str]]:
@@ -125,26 +129,28 @@ def touch_mount(point: str) -> Callable[[], dict[str, str]]:
     return touch
 
 
-def where_they_lead(paths: Iterable[str]) -> dict[str, str]:
-    """Return {path: the path without symbolic links}. Paths through a hanging mount are missing."""
-    return call_apart({path: functools.partial(os.path.realpath, path) for path in paths}, MOUNT_TIMEOUT)
+def resolve_links(paths: Iterable[str]) -> dict[str, str]:
+    """Return {path: the path without symbolic links}, without paths through a hanging mount."""
+    return call_in_children({path: functools.partial(os.path.realpath, path) for path in paths}, MOUNT_TIMEOUT)
 
 
-def needs(wanted: Iterable[str], ours: Iterable[str], at_boot: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
-    """Return {mount point: WANTED, AT_BOOT or OPTIONAL} for all that should be mounted."""
-    found = {}
+def mount_needs(
+    requested: Iterable[str], units: Iterable[str], at_boot: Mapping[str, Mapping[str, str]]
+) -> dict[str, str]:
+    """Return {mount point: REQUESTED, AT_BOOT or OPTIONAL} for all mounts that should exist."""
+    need_by_point = {}
     for point, entry in at_boot.items():
         local = not REMOTE.match(entry["type"])
-        found[point] = OPTIONAL if local and "nofail" in entry["options"].split(",") else AT_BOOT
-    return {**found, **dict.fromkeys([*ours, *wanted], WANTED)}
+        need_by_point[point] = OPTIONAL if local and "nofail" in entry["options"].split(",") else AT_BOOT
+    return {**need_by_point, **dict.fromkeys([*units, *requested], REQUESTED)}
 
 
-def read_mounts(wanted: list[str]) -> list[dict[str, Any]]:
-    """Return the remote mounts, those of /etc/fstab and of our units, and the wanted ones.
+def read_mounts(requested: list[str]) -> list[dict[str, Any]]:
+    """Return the remote mounts, those of /etc/fstab and of our units, and the requested ones.
 
-    Each: point, type, source, state, error, needed; for our units' mounts that answer, also the listing of their top
+    Each: point, type, source, state, error, needed; for our units' mounts that respond, also the listing of their top
     directory. state: ok, stale, unreadable, hangs or missing (should be mounted, but is not).
-    needed: wanted, boot, optional or "" (see WANTED and the constants after it).
+    needed: wanted, boot, optional or "" (see REQUESTED and the constants after it).
     """
     with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as stream:
         mounted = parse_mountinfo(stream.read())
@@ -153,50 +159,58 @@ def read_mounts(wanted: list[str]) -> list[dict[str, Any]]:
             at_boot = parse_fstab(stream.read())
     except OSError:
         at_boot = {}
-    ours = read_units()
-    needed = needs(map(plain, wanted), ours, at_boot)
-    # the kernel mounts on a symbolic link's target, and knows only that path
-    led = where_they_lead(point for point in needed if point not in mounted)
-    needed = {led[point] if led.get(point) in mounted else point: why for point, why in needed.items()}
+    units = read_units()
+    need_by_point = mount_needs(map(normalize, requested), units, at_boot)
+    # the kernel mounts on a symbolic link's target, and reports only that path
+    targets = resolve_links(point for point in need_by_point if point not in mounted)
+    need_by_point = {
+        targets[point] if targets.get(point) in mounted else point: need for point, need in need_by_point.items()
+    }
     watched = {
         point: mount
         for point, mount in mounted.items()
-        if needed.get(point) == WANTED or (REMOTE.match(mount["type"]) and not PRIVATE.match(mount["type"]))
+        if need_by_point.get(point) == REQUESTED or (REMOTE.match(mount["type"]) and not PRIVATE.match(mount["type"]))
     }
-    states = call_apart({point: touch_mount(point) for point in watched}, MOUNT_TIMEOUT)
+    states = call_in_children({point: touch_mount(point) for point in watched}, MOUNT_TIMEOUT)
     hangs = {"state": "hangs", "error": f"no answer within {MOUNT_TIMEOUT:.0f} s"}
     missing = {"state": "missing", "error": ""}
-    answering = [point for point in ours if states.get(point, hangs)["state"] == "ok"]
-    listings = call_apart({point: list_mount(point) for point in answering}, MOUNT_TIMEOUT)
-    found = []
+    responding = [point for point in units if states.get(point, hangs)["state"] == "ok"]
+    listings = call_in_children({point: list_mount(point) for point in responding}, MOUNT_TIMEOUT)
+    facts = []
     for point, mount in watched.items():
-        # the kernel says little or nothing about a FUSE mount's program
-        named = ours.get(point, {"type": "mount-s3"} if mount["source"] == "mountpoint-s3" else {})
-        one = {"point": point, "type": mount["type"], "source": mount["source"], **named, **states.get(point, hangs)}
+        # the kernel reports little or nothing about a FUSE mount's program
+        description = units.get(point, {"type": "mount-s3"} if mount["source"] == "mountpoint-s3" else {})
+        fact = {
+            "point": point,
+            "type": mount["type"],
+            "source": mount["source"],
+            **description,
+            **states.get(point, hangs),
+        }
         listing = {"listing": listings[point]} if listings.get(point) else {}
-        found.append({**one, "needed": needed.get(point, NOBODYS), **listing})
-    for point, why in needed.items():
+        facts.append({**fact, "needed": need_by_point.get(point, UNREQUESTED), **listing})
+    for point, need in need_by_point.items():
         if point not in mounted:
-            entry = ours.get(point) or at_boot.get(point) or {"type": "", "source": ""}
-            named = {"type": entry["type"], "source": entry["source"]}
-            found.append({"point": point, **named, **missing, "needed": why})
-    return found
+            entry = units.get(point) or at_boot.get(point) or {"type": "", "source": ""}
+            description = {"type": entry["type"], "source": entry["source"]}
+            facts.append({"point": point, **description, **missing, "needed": need})
+    return facts
 
 
-def below(path: str, point: str) -> bool:
+def is_below(path: str, point: str) -> bool:
     """Return whether a path is a mount point or below it."""
     return path == point or path.startswith(point.rstrip("/") + "/")
 
 
 def dead_mount(path: str, mounts: list[dict[str, Any]]) -> str:
-    """Return the dead mount that a path leads to, directly or through a symbolic link, "" if there is none."""
+    """Return the dead mount that a path leads to, directly or through a symbolic link, or ""."""
     dead = [str(mount["point"]) for mount in mounts if mount["state"] in ("hangs", "stale")]
-    path = plain(path)
+    path = normalize(path)
     if not dead or not path.startswith("/"):  # a bare program name is not a path
         return ""
-    if not any(below(path, point) for point in dead):
-        path = where_they_lead([path]).get(path, dead[0])  # a path that leads through no dead mount does not hang
-    return next((point for point in dead if below(path, point)), "")
+    if not any(is_below(path, point) for point in dead):
+        path = resolve_links([path]).get(path, dead[0])  # a path that leads through no dead mount does not hang
+    return next((point for point in dead if is_below(path, point)), "")
 
 
 def existing_parent(path: str) -> str:
@@ -206,7 +220,7 @@ def existing_parent(path: str) -> str:
     return path
 
 
-def space(path: str) -> dict[str, Any]:
+def disk_space(path: str) -> dict[str, Any]:
     """Return path, total_bytes, free_bytes and free_inodes (None if the file system does not count inodes)."""
     status = os.statvfs(path)
     return {
@@ -219,9 +233,9 @@ def space(path: str) -> dict[str, Any]:
 
 
 def read_disks(paths: dict[str, str], mounts: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Return {purpose: space} for {purpose: path}; paths on mounts that do not answer are left out."""
+    """Return {purpose: space} for {purpose: path}; omit paths on dead mounts."""
     disks = {}
     for purpose, path in paths.items():
         if not dead_mount(path, mounts):
-            disks[purpose] = space(existing_parent(path))
+            disks[purpose] = disk_space(existing_parent(path))
     return disks

@@ -2,10 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Kernel, memory, limits and left-over environment variables of a node. Private to this collection.
-
-Runs on the node, standard library only, Python >= 3.8.
-"""
+"""Kernel, memory, limits and leftover environment variables of a node."""
 
 from __future__ import annotations
 
@@ -56,7 +53,7 @@ def read_memory() -> dict[str, int]:
 
 
 def operating_system() -> str:
-    """Return name and version of the distribution, "" if it does not say."""
+    """Return the distribution's name and version, or "" if unknown."""
     try:
         with open("/etc/os-release", encoding="utf-8") as stream:
             match = re.search(r'^PRETTY_NAME="?([^"\n]*)', stream.read(), re.MULTILINE)
@@ -65,9 +62,9 @@ def operating_system() -> str:
     return match[1] if match else ""
 
 
-def left_over(home: str) -> list[dict[str, str]]:
+def leftover_variables(home: str) -> list[dict[str, str]]:
     """Return the variables of LAUNCHER_VARIABLES that are set on this node: name, value, where (file, or session)."""
-    found = [
+    variables = [
         {"name": name, "value": value, "where": "the environment of a login"}
         for name, value in sorted(os.environ.items())
         if re.fullmatch(LAUNCHER_VARIABLES, name)
@@ -87,8 +84,8 @@ def left_over(home: str) -> list[dict[str, str]]:
                 match = ASSIGNMENT.match(line)
                 if match:
                     value = match[2].strip("\"'")
-                    found.append({"name": match[1], "value": value, "where": f"{path} line {number}"})
-    return found
+                    variables.append({"name": match[1], "value": value, "where": f"{path} line {number}"})
+    return variables
 
 
 def parse_limit(text: str) -> int:
@@ -96,20 +93,20 @@ def parse_limit(text: str) -> int:
     return UNLIMITED if text == "infinity" else int(text)
 
 
-class LimitsQuestion:
+class LimitsQuery:
     """The query of a run's limits, started on creation."""
 
-    def __init__(self, unit: bool, raised: bool) -> None:
-        self.raised = unit and raised
+    def __init__(self, has_systemd: bool, raises_limits: bool) -> None:
+        self.raised_by_unit = has_systemd and raises_limits
         self.command = None
-        if unit and not raised and shutil.which("systemctl"):
+        if has_systemd and not raises_limits and shutil.which("systemctl"):
             names = "DefaultLimitNOFILESoft,DefaultLimitMEMLOCKSoft"
             self.command = Command(["systemctl", "show", f"--property={names}"])
             self.deadline = time.monotonic() + SYSTEMCTL_TIMEOUT
 
-    def answer(self) -> dict[str, Any]:
+    def result(self) -> dict[str, Any]:
         """Return a run's nofile and memlock (bytes), -1: unlimited, and from: what sets them."""
-        if self.raised:  # the run's unit raises them
+        if self.raised_by_unit:  # the run's unit raises them
             return {"nofile": 1048576, "memlock": UNLIMITED, "from": "the run's unit"}
         if self.command:
             values = dict(re.findall(r"^DefaultLimit(\w+)Soft=(\w+)$", self.command.output(self.deadline).text, re.M))

@@ -13,10 +13,10 @@ import hashlib
 import os
 import stat
 
-from ansible_collections.muster.training.plugins.module_utils._files.user_files import MOST, owner_of
+from ansible_collections.muster.training.plugins.module_utils._files.user_files import MAX_BYTES, user_name
 
 
-def as_they_are(paths: list[str], mark: str = "") -> dict[str, dict[str, str]]:
+def read_files(paths: list[str], mark: str = "") -> dict[str, dict[str, str]]:
     """Each of these files that is there, is no link, and is in a directory in which nobody else can write, by path.
 
     Args:
@@ -24,33 +24,33 @@ def as_they_are(paths: list[str], mark: str = "") -> dict[str, dict[str, str]]:
 
     Returns by path: user (its owner), mode (as "0644"), sha256, and with a mark also line: the last one that ends so.
     """
-    return {path: found for path in paths for found in [as_it_is(path, mark)] if found}
+    return {path: state for path in paths for state in [read_file(path, mark)] if state}
 
 
-def as_it_is(path: str, mark: str) -> dict[str, str]:
+def read_file(path: str, mark: str) -> dict[str, str]:
     """One file; nothing without it."""
     try:
         # a link of a user could lead to any file, and a pipe would not answer
-        number = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
         return {}
     try:
-        status = os.fstat(number)
-        above = os.stat(os.path.dirname(path))
-        if not stat.S_ISREG(status.st_mode) or status.st_size > MOST:
+        status = os.fstat(descriptor)
+        parent = os.stat(os.path.dirname(path))
+        if not stat.S_ISREG(status.st_mode) or status.st_size > MAX_BYTES:
             return {}
-        if above.st_uid not in (0, status.st_uid) or above.st_mode & 0o022:
+        if parent.st_uid not in (0, status.st_uid) or parent.st_mode & 0o022:
             return {}  # somebody else could put another in its place
-        with open(number, "rb", closefd=False) as file:
+        with open(descriptor, "rb", closefd=False) as file:
             content = file.read()
     finally:
-        os.close(number)
-    found = {
-        "user": owner_of(status.st_uid),
+        os.close(descriptor)
+    state = {
+        "user": user_name(status.st_uid),
         "mode": f"{stat.S_IMODE(status.st_mode):04o}",
         "sha256": hashlib.sha256(content).hexdigest(),
     }
     if mark:
         lines = content.decode("utf-8", "surrogateescape").splitlines()
-        found["line"] = next((line for line in reversed(lines) if line.endswith(mark)), "")
-    return found
+        state["line"] = next((line for line in reversed(lines) if line.endswith(mark)), "")
+    return state

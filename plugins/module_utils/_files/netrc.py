@@ -18,31 +18,31 @@ if TYPE_CHECKING:
     from ansible_collections.muster.training.plugins.module_utils._files.user_files import Data
 
 
-def with_entry(text: str, machine: str, login: str, password: str) -> str:
+def set_entry(text: str, machine: str, login: str, password: str) -> str:
     """The text of a netrc with this entry, which replaces one for the same machine. Macros and comments stay."""
-    ours = f"machine {machine}\n  login {login}\n  password {password}\n"
+    new_entry = f"machine {machine}\n  login {login}\n  password {password}\n"
     lines = text.splitlines(keepends=True)
     start = end = len(lines)
     for number, line in enumerate(lines):
-        words = line.split()
-        if words[:2] == ["machine", machine]:
+        fields = line.split()
+        if fields[:2] == ["machine", machine]:
             start = number
             following = (
-                at for at in range(number + 1, len(lines)) if re.match(r"\s*(machine|default|macdef|#)", lines[at])
+                index for index in range(number + 1, len(lines)) if re.match(r"\s*(machine|default|macdef|#)", lines[index])
             )
             end = next(following, len(lines))
             break
-        if words[:1] == ["default"]:  # later entries are never read
+        if fields[:1] == ["default"]:  # later entries are never read
             start = end = number
             break
     before = "".join(lines[:start])
-    return before + ("" if not before or before.endswith("\n") else "\n") + ours + "".join(lines[end:])
+    return before + ("" if not before or before.endswith("\n") else "\n") + new_entry + "".join(lines[end:])
 
 
-def keep(path: str, machine: str, login: str, password: str, check: bool) -> Data:
+def ensure_entry(path: str, machine: str, login: str, password: str, check: bool) -> Data:
     """Ensure the entry in a file that only its owner can read; return just {"changed"}: the texts hold other secrets.
 
     Raises UserFileError if the file cannot be read or written.
     """
-    wanted = with_entry(user_files.read(path) or "", machine, login, password)
-    return {"changed": user_files.file(path, 0o600, check, wanted, "", "")["changed"]}
+    content = set_entry(user_files.read(path) or "", machine, login, password)
+    return {"changed": user_files.ensure_file(path, 0o600, check, content, "", "")["changed"]}

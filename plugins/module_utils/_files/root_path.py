@@ -21,19 +21,19 @@ class PathError(Exception):
     """A problem on the way to a path, described for a person."""
 
 
-def fault_of(found: os.stat_result, path: str) -> str:
+def directory_error(status: os.stat_result, path: str) -> str:
     """Why root must not act in a directory; empty if it may.
 
     In a sticky directory (/tmp), nobody can replace what root owns, so only that may be entered.
     """
-    if found.st_uid != ROOT:
+    if status.st_uid != ROOT:
         return f"{path} does not belong to root"
-    if found.st_mode & 0o022 and not found.st_mode & stat.S_ISVTX:
+    if status.st_mode & 0o022 and not status.st_mode & stat.S_ISVTX:
         return f"{path} can be written by others than root"
     return ""
 
 
-def parent_fault(path: str) -> str:
+def parent_error(path: str) -> str:
     """What lets another user replace an absolute path or a directory above it; empty if only root can.
 
     Missing parts are fine: root makes them.
@@ -41,21 +41,21 @@ def parent_fault(path: str) -> str:
     if not path.startswith("/"):
         return f"{path} is no absolute path"
     directory = os.open("/", FLAGS)
-    at = ""
+    current = ""
     try:
         for name in [part for part in path.split("/") if part][:-1]:
-            at = f"{at}/{name}"
+            current = f"{current}/{name}"
             try:
-                inner = os.open(name, FLAGS, dir_fd=directory)
+                child = os.open(name, FLAGS, dir_fd=directory)
             except FileNotFoundError:
                 return ""
             except OSError:
-                return f"{at} is a link, or no directory"
+                return f"{current} is a link, or no directory"
             os.close(directory)
-            directory = inner
-            fault = fault_of(os.fstat(directory), at)
-            if fault:
-                return fault
+            directory = child
+            reason = directory_error(os.fstat(directory), current)
+            if reason:
+                return reason
         return ""
     finally:
         os.close(directory)
@@ -71,33 +71,33 @@ def make_directory(path: str, uid: int, gid: int, mode: int) -> None:
     """
     names = [part for part in path.split("/") if part]
     directory = os.open("/", FLAGS)
-    at = ""
+    current = ""
     try:
         for name in names[:-1]:
-            at = f"{at}/{name}"
-            new = False
+            current = f"{current}/{name}"
+            is_new = False
             with contextlib.suppress(FileExistsError):
                 os.mkdir(name, 0o755, dir_fd=directory)
-                new = True
+                is_new = True
             try:
-                inner = os.open(name, FLAGS, dir_fd=directory)
+                child = os.open(name, FLAGS, dir_fd=directory)
             except OSError as error:
-                raise PathError(f"{at} is a link, or no directory") from error
+                raise PathError(f"{current} is a link, or no directory") from error
             os.close(directory)
-            directory = inner
-            if new:
+            directory = child
+            if is_new:
                 os.fchmod(directory, 0o755)  # regardless of the umask
-            fault = fault_of(os.fstat(directory), at)
-            if fault:
-                raise PathError(fault)
+            reason = directory_error(os.fstat(directory), current)
+            if reason:
+                raise PathError(reason)
         os.mkdir(names[-1], 0o700, dir_fd=directory)
-        made = os.open(names[-1], FLAGS, dir_fd=directory)
+        new_directory = os.open(names[-1], FLAGS, dir_fd=directory)
         try:
-            if os.fstat(made).st_uid != os.geteuid():
+            if os.fstat(new_directory).st_uid != os.geteuid():
                 raise PathError(f"{path} was exchanged by somebody else while it was made")
-            os.fchmod(made, mode)
-            os.fchown(made, uid, gid)
+            os.fchmod(new_directory, mode)
+            os.fchown(new_directory, uid, gid)
         finally:
-            os.close(made)
+            os.close(new_directory)
     finally:
         os.close(directory)

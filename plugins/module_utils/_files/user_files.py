@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     Data = Dict[str, Any]
 
-MOST = 16 << 20
+MAX_BYTES = 16 << 20
 """Bytes of a file to read: lines are only added to small files."""
 
 
@@ -33,7 +33,7 @@ class UserFileError(Exception):
     """What was found, what is needed and what to do, for a person."""
 
 
-def entry_of(name: str) -> pwd.struct_passwd:
+def get_user(name: str) -> pwd.struct_passwd:
     """The user; raises UserFileError if the user does not exist, or we cannot get their rights."""
     try:
         entry = pwd.getpwnam(name)
@@ -46,7 +46,7 @@ def entry_of(name: str) -> pwd.struct_passwd:
     return entry
 
 
-def as_user(user: pwd.struct_passwd, work: Callable[[], Data]) -> Data:
+def run_as_user(user: pwd.struct_passwd, function: Callable[[], Data]) -> Data:
     """Run `work` in a child process with only the user's rights; return its result.
 
     Raises the child's UserFileError, or one if the child ended without an answer.
@@ -63,38 +63,38 @@ def as_user(user: pwd.struct_passwd, work: Callable[[], Data]) -> Data:
                 os.setresuid(user.pw_uid, user.pw_uid, user.pw_uid)
             os.umask(0o022)
             os.chdir("/")
-            answer: Data = {}
+            message: Data = {}
             try:
-                answer = {"answer": work()}
+                message = {"answer": function()}
             except UserFileError as error:
-                answer = {"error": str(error)}
+                message = {"error": str(error)}
             except OSError as error:
-                answer = {"error": f"{error.filename}: {error.strerror}"}
+                message = {"error": f"{error.filename}: {error.strerror}"}
             with os.fdopen(writer, "w") as stream:
-                json.dump(answer, stream)
+                json.dump(message, stream)
             code = 0
         finally:
             os._exit(code)
     os.close(writer)
     with os.fdopen(reader) as stream:
-        said = stream.read()
+        text = stream.read()
     os.waitpid(child, 0)
-    if not said:
+    if not text:
         raise UserFileError(f"the process with the rights of {user.pw_name} ended without an answer")
-    told: Data = json.loads(said)
-    if "error" in told:
-        raise UserFileError(told["error"])
-    answer_of: Data = told["answer"]
-    return answer_of
+    reply: Data = json.loads(text)
+    if "error" in reply:
+        raise UserFileError(reply["error"])
+    result: Data = reply["answer"]
+    return result
 
 
-def led(path: str) -> str:
+def describe_path(path: str) -> str:
     """The path, and the target if it leads through a link, for a message."""
     real = os.path.realpath(path)
     return path if real == os.path.normpath(path) else f"{path} (by a link {real})"
 
 
-def directory(path: str, mode: int | None, closed: bool, check: bool) -> Data:
+def ensure_directory(path: str, mode: int | None, closed: bool, check: bool) -> Data:
     """Ensure a directory that its user can use; return {"changed"}, and {"missing"} if the user cannot make it.
 
     Args:
@@ -105,7 +105,7 @@ def directory(path: str, mode: int | None, closed: bool, check: bool) -> Data:
     """
     name = pwd.getpwuid(os.geteuid()).pw_name
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except FileNotFoundError:
         if os.path.islink(path):
             raise UserFileError(
@@ -121,18 +121,18 @@ def directory(path: str, mode: int | None, closed: bool, check: bool) -> Data:
         return {"changed": True}
     except PermissionError:
         raise UserFileError(
-            f"{led(path)} cannot be reached by {name}. Needed: directories that {name} can enter"
+            f"{describe_path(path)} cannot be reached by {name}. Needed: directories that {name} can enter"
         ) from None
-    if not stat.S_ISDIR(found.st_mode):
-        raise UserFileError(f"{led(path)} is no directory. Needed: a directory, or nothing. Remove it: sudo rm {path}")
-    before = stat.S_IMODE(found.st_mode)
-    wanted = (before | 0o700 if mode is None else mode) & ~(0o022 if closed else 0)
-    if closed and mode is None and not before & 0o022:
-        wanted = before
-    if found.st_uid == os.geteuid():
-        if wanted != before and not check:
-            os.chmod(path, wanted)
-        return {"changed": wanted != before}
+    if not stat.S_ISDIR(status.st_mode):
+        raise UserFileError(f"{describe_path(path)} is no directory. Needed: a directory, or nothing. Remove it: sudo rm {path}")
+    current = stat.S_IMODE(status.st_mode)
+    desired = (current | 0o700 if mode is None else mode) & ~(0o022 if closed else 0)
+    if closed and mode is None and not current & 0o022:
+        desired = current
+    if status.st_uid == os.geteuid():
+        if desired != current and not check:
+            os.chmod(path, desired)
+        return {"changed": desired != current}
     if not os.access(path, os.W_OK | os.X_OK):
         real = os.path.realpath(path)
         # Never suggest chown on the target of a user's link.
@@ -140,13 +140,13 @@ def directory(path: str, mode: int | None, closed: bool, check: bool) -> Data:
             f"give it to {name}: sudo chown {name} {path}" if real == path else f"remove the link on the way to {real}"
         )
         raise UserFileError(
-            f"{led(path)} belongs to {owner_of(found.st_uid)}, and {name} cannot write there. Needed: a directory of "
+            f"{describe_path(path)} belongs to {user_name(status.st_uid)}, and {name} cannot write there. Needed: a directory of "
             f"{name}'s, or nothing at this path. Choose another one, or {remedy}"
         )
     return {"changed": False}
 
 
-def owner_of(uid: int) -> str:
+def user_name(uid: int) -> str:
     """A user's name, or the uid if there is none."""
     try:
         return pwd.getpwuid(uid).pw_name
@@ -157,27 +157,27 @@ def owner_of(uid: int) -> str:
 def read(path: str) -> str | None:
     """The text of a file, None if it does not exist. Refuses a pipe or device instead of waiting for it."""
     try:
-        number = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
         return None
-    with os.fdopen(number, "rb") as stream:
-        if not stat.S_ISREG(os.fstat(number).st_mode):
+    with os.fdopen(descriptor, "rb") as stream:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise UserFileError(f"{path} is no file. Needed: a file, or nothing. Remove it: sudo rm {path}")
-        return stream.read(MOST).decode("utf-8", "surrogateescape")
+        return stream.read(MAX_BYTES).decode("utf-8", "surrogateescape")
 
 
-def with_line(text: str, line: str, mark: str) -> str:
+def set_line(text: str, line: str, mark: str) -> str:
     """The text with a line, which replaces one that ends with the mark (empty: the whole line), or is appended."""
     lines = text.splitlines()
-    places = [number for number, one in enumerate(lines) if one.endswith(mark or line)]
-    if places:
-        lines[places[-1]] = line
+    indices = [number for number, current in enumerate(lines) if current.endswith(mark or line)]
+    if indices:
+        lines[indices[-1]] = line
     else:
         lines.append(line)
     return "".join(f"{one}\n" for one in lines)
 
 
-def file(
+def ensure_file(
     path: str, mode: int, check: bool, content: str | None, line: str, mark: str, validate: list[str] | None = None
 ) -> Data:
     """Ensure a file's content, or a line in it; return {"changed", "before", "after"}.
@@ -190,17 +190,17 @@ def file(
     try:
         real = os.path.realpath(path)
         before = read(real)
-        found = None if before is None else os.stat(real)
-        after = with_line(before or "", line, mark) if content is None else content
-        changed = found is None or before != after or stat.S_IMODE(found.st_mode) != mode
-        if os.geteuid() == 0 and found is not None and found.st_uid != 0:
+        status = None if before is None else os.stat(real)
+        after = set_line(before or "", line, mark) if content is None else content
+        changed = status is None or before != after or stat.S_IMODE(status.st_mode) != mode
+        if os.geteuid() == 0 and status is not None and status.st_uid != 0:
             changed = True  # a root-owned file must be root's; any other may have been changed by its user
         if changed and not check:
             replace(real, after, mode, validate or [])
     except PermissionError as error:
         name = pwd.getpwuid(os.geteuid()).pw_name
         raise UserFileError(
-            f"{led(path)} cannot be written by {name} ({error.filename}: {error.strerror}). Needed: a file in a "
+            f"{describe_path(path)} cannot be written by {name} ({error.filename}: {error.strerror}). Needed: a file in a "
             f"directory of {name}'s. Remove what is in its place, or give {name} the directory"
         ) from None
     return {"changed": changed, "before": before or "", "after": after}
@@ -211,13 +211,13 @@ def replace(path: str, text: str, mode: int, validate: list[str]) -> None:
 
     A file that is itself a mount, like /etc/hosts in a container, cannot be replaced, so it is written in place.
     """
-    number, name = tempfile.mkstemp(dir=os.path.dirname(path), prefix=".muster-")
+    descriptor, name = tempfile.mkstemp(dir=os.path.dirname(path), prefix=".muster-")
     try:
-        with os.fdopen(number, "wb") as stream:
-            os.fchmod(number, mode)
+        with os.fdopen(descriptor, "wb") as stream:
+            os.fchmod(descriptor, mode)
             stream.write(text.encode("utf-8", "surrogateescape"))
         if validate:
-            refuse_invalid(path, [name if word == "%s" else word for word in validate])
+            validate_file(path, [name if word == "%s" else word for word in validate])
         try:
             os.replace(name, path)
         except OSError as error:
@@ -233,14 +233,14 @@ def replace(path: str, text: str, mode: int, validate: list[str]) -> None:
         raise
 
 
-def refuse_invalid(path: str, command: list[str]) -> None:
+def validate_file(path: str, command: list[str]) -> None:
     """Raise UserFileError if a command rejects a new file."""
     try:
-        done = subprocess.run(
+        completed = subprocess.run(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False
         )
     except OSError as error:
         raise UserFileError(f"{path} is not changed: cannot run {command[0]}: {error.strerror}") from None
-    if done.returncode:
-        said = done.stdout.decode("utf-8", "replace").strip()
-        raise UserFileError(f"{path} is not changed: `{' '.join(command)}` refuses its new text: {said}")
+    if completed.returncode:
+        output = completed.stdout.decode("utf-8", "replace").strip()
+        raise UserFileError(f"{path} is not changed: `{' '.join(command)}` refuses its new text: {output}")

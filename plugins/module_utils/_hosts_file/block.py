@@ -16,13 +16,13 @@ from collections.abc import Mapping
 
 from ansible_collections.muster.training.plugins.module_utils._rank_table import (
     Node,
-    Problem,
+    RankTableProblem,
     RankTable,
     RankTableError,
     ip_literal,
     means_this_machine,
-    name_fault,
-    shown,
+    name_error,
+    format_value,
 )
 
 BEGIN = "# BEGIN muster: the nodes of the cluster"
@@ -41,7 +41,7 @@ def cluster_names(table: RankTable) -> dict[str, list[str]]:
     return names
 
 
-def own_names(table: RankTable, names: Mapping[str, list[str]], own: str, hostname: str) -> list[str]:
+def local_names(table: RankTable, names: Mapping[str, list[str]], node_name: str, hostname: str) -> list[str]:
     """Names that a machine uses for itself and that are not among the cluster's names.
 
     Args:
@@ -50,17 +50,17 @@ def own_names(table: RankTable, names: Mapping[str, list[str]], own: str, hostna
 
         Raises RankTableError if the machine's own name would lead its programs elsewhere.
     """
-    node = next(one for one in table.nodes if one.name == own)
+    node = next(entry for entry in table.nodes if entry.name == node_name)
     owner = {name.lower(): one for one in table.nodes for name in names[one.name]}
-    fault = _hostname_fault(node, hostname, owner)
-    if fault:
+    reason = _hostname_error(node, hostname, owner)
+    if reason:
         needed = "a name of its own, which no other node has"
-        raise RankTableError([Problem(own, fault, needed, "On the machine: sudo hostnamectl set-hostname NAME")])
+        raise RankTableError([RankTableProblem(node_name, reason, needed, "On the machine: sudo hostnamectl set-hostname NAME")])
     forms = dict.fromkeys([hostname, hostname.partition(".")[0]])
     return [form for form in forms if form.lower() not in owner]
 
 
-def merge_etc_hosts(before: str, table: RankTable, own: str = "", hostname: str = "") -> str:
+def merge_etc_hosts(before: str, table: RankTable, node_name: str = "", hostname: str = "") -> str:
     """The text of /etc/hosts with the cluster's block, and with the cluster's names removed from all other lines.
 
     The name a machine uses for itself is only in its own file, on the last line, so that a lookup by address gives the
@@ -72,14 +72,14 @@ def merge_etc_hosts(before: str, table: RankTable, own: str = "", hostname: str 
     """
     names = cluster_names(table)
     lines = [(node.address, names[node.name]) for node in table.nodes]
-    if own:
-        address = next(node.address for node in table.nodes if node.name == own)
-        lines.append((address, own_names(table, names, own, hostname)))
-    ours = {name.lower() for _address, of_node in lines for name in of_node}
+    if node_name:
+        address = next(node.address for node in table.nodes if node.name == node_name)
+        lines.append((address, local_names(table, names, node_name, hostname)))
+    cluster_names_lower = {name.lower() for _address, node_names in lines for name in node_names}
     foreign = _STRAY_MARKER.sub("", _BLOCK.sub("", before))
-    kept = [line for line in (_without(ours, line) for line in foreign.splitlines(keepends=True)) if line is not None]
+    remaining_lines = [line for line in (_remove_names(cluster_names_lower, line) for line in foreign.splitlines(keepends=True)) if line is not None]
     block = [" ".join([address, *of_node]) for address, of_node in lines if of_node]
-    return "".join(f"{line}\n" for line in [BEGIN, *block, END]) + "".join(kept)
+    return "".join(f"{line}\n" for line in [BEGIN, *block, END]) + "".join(remaining_lines)
 
 
 def _add(node: Node, name: str, names: dict[str, list[str]], owner: dict[str, Node]) -> None:
@@ -89,27 +89,27 @@ def _add(node: Node, name: str, names: dict[str, list[str]], owner: dict[str, No
             names[node.name].append(form)
 
 
-def _hostname_fault(node: Node, hostname: str, owner: Mapping[str, Node]) -> str | None:
+def _hostname_error(node: Node, hostname: str, owner: Mapping[str, Node]) -> str | None:
     if not hostname or means_this_machine(hostname):
-        return f"its own name is {shown(hostname)}"
+        return f"its own name is {format_value(hostname)}"
     if ip_literal(hostname):
         return f"its own name is the address {hostname}"
-    fault = name_fault(hostname)
-    if fault:
-        return f"its own name cannot be used: {fault}"
-    other = owner.get(hostname.lower(), node)
-    return None if other is node else f"its own name is {shown(hostname)}, as that of {other.name}"
+    reason = name_error(hostname)
+    if reason:
+        return f"its own name cannot be used: {reason}"
+    owning_node = owner.get(hostname.lower(), node)
+    return None if owning_node is node else f"its own name is {format_value(hostname)}, as that of {owning_node.name}"
 
 
-def _without(names: set[str], line: str) -> str | None:
+def _remove_names(names: set[str], line: str) -> str | None:
     """The line without these names; None if it has no others."""
     entry, hash_sign, comment = line.partition("#")
-    words = entry.split()
-    if not any(word.lower() in names for word in words[1:]):
+    fields = entry.split()
+    if not any(word.lower() in names for word in fields[1:]):
         return line
-    if all(word.lower() in names for word in words[1:]):
+    if all(word.lower() in names for word in fields[1:]):
         return None
-    for word in words[1:]:
+    for word in fields[1:]:
         if word.lower() in names:
             entry = re.sub(rf"\s+{re.escape(word)}(?=\s|\Z)", "", entry, count=1)
     end = "\n" if line.endswith("\n") and not hash_sign and not entry.endswith("\n") else ""

@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
 HOSTS = "/etc/hosts"
 CLOUD_CONFIG = "/etc/cloud/cloud.cfg"
-CLOUD_OURS = "/etc/cloud/cloud.cfg.d/99_muster_hosts_file.cfg"
+CLOUD_MUSTER_CONFIG = "/etc/cloud/cloud.cfg.d/99_muster_hosts_file.cfg"
 # User data from the provider or the user overrides cloud.cfg.d.
 CLOUD_USER_DATA = "/var/lib/cloud/instance"
-WANTED = re.compile(r"^manage_etc_hosts: *.?([Tt]rue|template|localhost)", re.MULTILINE)
+MANAGES_HOSTS = re.compile(r"^manage_etc_hosts: *.?([Tt]rue|template|localhost)", re.MULTILINE)
 
 
 def read(path: str) -> str:
@@ -41,7 +41,7 @@ def read(path: str) -> str:
         return ""
 
 
-def encoded(text: str) -> str:
+def encode(text: str) -> str:
     """The text in Base64: JSON cannot hold a comment that is not UTF-8."""
     return base64.b64encode(text.encode("utf-8", "surrogateescape")).decode()
 
@@ -49,69 +49,69 @@ def encoded(text: str) -> str:
 def is_sound(path: str) -> bool:
     """Whether a file exists, is owned by root, readable by all, and writable only by root."""
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except OSError:
         return False
-    return stat.S_ISREG(found.st_mode) and found.st_uid == 0 and stat.S_IMODE(found.st_mode) == 0o644
+    return stat.S_ISREG(status.st_mode) and status.st_uid == 0 and stat.S_IMODE(status.st_mode) == 0o644
 
 
 def block_of(hosts: str) -> str:
     """The cluster's block in the text of a hosts file."""
-    found = re.search(rf"^{re.escape(BEGIN)}\n(.*?)^{re.escape(END)}$", hosts, re.MULTILINE | re.DOTALL)
-    return found.group(1) if found else ""
+    match = re.search(rf"^{re.escape(BEGIN)}\n(.*?)^{re.escape(END)}$", hosts, re.MULTILINE | re.DOTALL)
+    return match.group(1) if match else ""
 
 
-def answers(name: str) -> list[tuple[str, list[str]]]:
+def query_resolver(name: str) -> list[tuple[str, list[str]]]:
     """The resolver's answer for a name, query by query; an answer is a list of addresses or names.
 
     Gloo, torchrun and MPI use these queries.
     """
-    said = []
-    for question, ask in (
+    replies = []
+    for function, query in (
         ("gethostbyname", lambda: [socket.gethostbyname(name)]),
         ("getaddrinfo", lambda: sorted({str(found[4][0]) for found in socket.getaddrinfo(name, None)})),
         ("getfqdn", lambda: [socket.getfqdn(name)]),
     ):
         try:
-            said.append((question, ask()))
+            replies.append((function, query()))
         except OSError as error:
-            said.append((question, [f"nothing ({error})"]))
-    return said
+            replies.append((function, [f"nothing ({error})"]))
+    return replies
 
 
 def differences(block: str) -> list[str]:
     """A line for each answer of the resolver that contradicts the block."""
-    found = []
+    lines = []
     canonical: dict[str, str] = {}
     for address, *names in (line.split() for line in block.splitlines() if line and not line.startswith("#")):
         # getfqdn() takes the address's first line, and the first name with a dot on it.
         full = canonical.setdefault(address, next((name for name in names if "." in name), names[0]))
         for name in names:
-            for question, said in answers(name):
-                wanted = full if question == "getfqdn" else address
-                if said != [wanted] and not (question == "gethostbyname" and ":" in address):  # it supports only IPv4
-                    found.append(f"{question}({name}) says {', '.join(said)}, the block {wanted}")
-    return found
+            for function, reply in query_resolver(name):
+                expected = full if function == "getfqdn" else address
+                if reply != [expected] and not (function == "gethostbyname" and ":" in address):  # it supports only IPv4
+                    lines.append(f"{function}({name}) says {', '.join(reply)}, the block {expected}")
+    return lines
 
 
 def cloud_init() -> Data:
     """Whether cloud-init is present, and may write the hosts file at the next boot: {"present", "wanted", ...}."""
     texts = [read(path) for path in glob.glob(f"{CLOUD_USER_DATA}/**/*cloud-config.txt", recursive=True)]
-    wanted = any(WANTED.search(text) for text in texts)
+    manages_hosts = any(MANAGES_HOSTS.search(text) for text in texts)
     return {
         "present": os.path.exists(CLOUD_CONFIG),
-        "wanted": wanted,
-        "config": encoded(read(CLOUD_CONFIG)) if wanted else "",
-        "ours": encoded(read(CLOUD_OURS)) if is_sound(CLOUD_OURS) else "",
+        "wanted": manages_hosts,
+        "config": encode(read(CLOUD_CONFIG)) if manages_hosts else "",
+        "ours": encode(read(CLOUD_MUSTER_CONFIG)) if is_sound(CLOUD_MUSTER_CONFIG) else "",
     }
 
 
-def look() -> Data:
+def read_state() -> Data:
     """Everything the role needs to know."""
     hosts = read(HOSTS)
     return {
         "hostname": os.uname().nodename,
-        "hosts": encoded(hosts),
+        "hosts": encode(hosts),
         "sound": is_sound(HOSTS),
         "cloud_init": cloud_init(),
         "differences": differences(block_of(hosts)),

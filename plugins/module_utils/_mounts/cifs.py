@@ -2,9 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Network drives such as Paperspace's, mounted with the kernel's CIFS client. Pure. Private to this collection.
+"""Network drives such as Paperspace's, mounted with the kernel's CIFS client.
 
-Runs on the node, standard library only, Python >= 3.8. The failures were observed with cifs-utils 7.0, Linux 6.1,
+The failures were observed with cifs-utils 7.0, Linux 6.1,
 Samba 4.17.
 """
 
@@ -14,24 +14,24 @@ import re
 from typing import Mapping
 
 from ansible_collections.muster.training.plugins.module_utils._mounts.driver import (
-    Cause,
-    Kind,
-    Parts,
-    Wanted,
-    merged,
-    of_every_mount,
+    DesiredMount,
+    KnownFailure,
+    MountDriver,
+    UnitContent,
+    common_options,
+    merge_options,
 )
-from ansible_collections.muster.training.plugins.module_utils._mounts.unit import option_words
+from ansible_collections.muster.training.plugins.module_utils._mounts.unit import format_options
 
 ECHO_INTERVAL = 5
 """Seconds between echo requests. After three missed ones the server counts as lost, and waiting calls fail after one to
 five reconnects of 20 s each (39 to 106 s in total observed, no less with 2). The kernel's default of 60 would let a job
 hang for minutes."""
-LONGEST_PASSWORD = 512
+MAX_PASSWORD_BYTES = 512
 """Bytes; beyond that, mount.cifs says: Converted password too long."""
 SHARE = re.compile(r"//[^/\s,]+(/[^/,\x00-\x1f\x7f]+)+")
 CREDENTIALS = ("username", "password", "domain")
-ELSEWHERE = {
+RESERVED_OPTIONS = {
     **dict.fromkeys(("user", "username", "pass", "password", "password2"), "credentials"),
     **dict.fromkeys(("dom", "domain", "workgroup", "cred", "credentials"), "credentials"),
     **dict.fromkeys(("ro", "rw"), "read_only"),
@@ -51,9 +51,9 @@ def share_of(source: str) -> str:
 def credential_problems(credentials: Mapping[str, str]) -> list[str]:
     """Return what is wrong with credentials, without showing a password."""
     problems = []
-    strange = sorted(set(credentials) - set(CREDENTIALS))
-    if strange:
-        problems.append(f"credentials with {', '.join(strange)}. Needed: {', '.join(CREDENTIALS)}")
+    unknown_keys = sorted(set(credentials) - set(CREDENTIALS))
+    if unknown_keys:
+        problems.append(f"credentials with {', '.join(unknown_keys)}. Needed: {', '.join(CREDENTIALS)}")
     if credentials and "username" not in credentials:
         problems.append("credentials without username. Needed: the user of the drive, or no credentials for a guest")
     for name, value in credentials.items():
@@ -68,147 +68,149 @@ def credential_problems(credentials: Mapping[str, str]) -> list[str]:
                 "the name alone; a domain has its own place, domain"
             )
     size = len(credentials.get("password", "").encode("utf-8"))
-    if size > LONGEST_PASSWORD:
-        problems.append(f"password has {size} bytes. Needed: at most {LONGEST_PASSWORD}, which mount.cifs takes")
+    if size > MAX_PASSWORD_BYTES:
+        problems.append(f"password has {size} bytes. Needed: at most {MAX_PASSWORD_BYTES}, which mount.cifs takes")
     return problems
 
 
-class Cifs(Kind):
+class Cifs(MountDriver):
     """A file server's share, the same for all nodes."""
 
     name = "cifs"
     program = "mount.cifs"
     role = "cifs_share"
     filesystem = "cifs"
-    kernel_words = "(?i)cifs"
+    kernel_pattern = "(?i)cifs"
     # The kernel's log is more precise than the error it returns, so its messages come first.
     causes = (
-        Cause(
+        KnownFailure(
             r"cifs filesystem not supported|mount error\(19\)|unknown filesystem type '?cifs",
             "the kernel of this node cannot mount CIFS: it has no module of this name",
             "modprobe cifs; where there is none, install the kernel's modules (on Ubuntu "
             "linux-modules-extra-$(uname -r)) and reboot the node; in a container its host's kernel must have it",
         ),
-        Cause(
+        KnownFailure(
             r"could not resolve address for (\S+?):",
             "the name {1} of the server cannot be resolved on this node",
             "correct the source, or write the server's address there",
         ),
-        Cause(
+        KnownFailure(
             "STATUS_(PASSWORD_EXPIRED|PASSWORD_MUST_CHANGE|ACCOUNT_DISABLED|ACCOUNT_LOCKED_OUT|ACCOUNT_EXPIRED"
             "|ACCOUNT_RESTRICTION|INVALID_LOGON_HOURS|INVALID_WORKSTATION)",
             "the server refuses this user ({1})",
             "set the user right on the server, then run this again",
         ),
-        Cause(
+        KnownFailure(
             "STATUS_(?:LOGON_FAILURE|WRONG_PASSWORD|NO_SUCH_USER)",
             "the server does not know this user with this password",
             "correct username and password, and domain if the server has one; at Paperspace they are in the console "
             "beside the shared drive",
         ),
-        Cause(
+        KnownFailure(
             r"BAD_NETWORK_NAME|server share (\S+) deleted|Remote address changed",
             "the server has no share of this name, or no longer",
             "correct the source: at Paperspace it is the drive's mount point in the console, not its id",
         ),
-        Cause(
+        KnownFailure(
             "STATUS_(?:NETWORK_)?ACCESS_DENIED",
             "the server lets this user in, but not to this share",
             "give this user the right to it on the server, or take another user",
         ),
-        Cause(
+        KnownFailure(
             "unknown parameter '([^']+)'",
             "the kernel of this node does not know the option {1}",
             "remove {1} from the options; `man mount.cifs` lists those that there are",
         ),
-        Cause(
+        KnownFailure(
             r"unknown vers= option specified: (\S+)",
             "there is no version {1} of SMB",
             "remove vers from the options: the newest version that both sides know is taken",
         ),
-        Cause(
+        KnownFailure(
             r"bad option (\S+)",
             "mount.cifs refuses the option {1}",
             "correct it; `man mount.cifs` tells what it takes",
         ),
-        Cause(
+        KnownFailure(
             "Encryption is not supported|doesn't support encryption",
             "the option seal asks for encryption, which this server does not have with this version of SMB",
             "remove vers, switch encryption on at the server, or remove seal",
         ),
-        Cause(
+        KnownFailure(
             r"Dialect not supported|mount error\(95\)",
             "the server does not speak this version of SMB",
             "remove vers from the options: the newest version that both sides know is taken, 2.1 at least. A server "
             "that has nothing newer than SMB 1 needs vers: '1.0'",
         ),
-        Cause(
+        KnownFailure(
             r"mount error\(13\)",
             "the server refuses this user",
             "correct username and password, and see on the server whether this user has a right to the share",
         ),
-        Cause(
+        KnownFailure(
             r"mount error\(111\)|return code = -111|connection refused",
             "the server is there, but nothing listens at its port of SMB",
             "start the file server; where it has another port than 445, set the option port",
         ),
-        Cause(
+        KnownFailure(
             r"mount error\((?:113|101)\)|return code = -(?:113|101)\b|no route to host|network is unreachable",
             "there is no way from this node to the server",
             "see that it runs, that its address is right, and that this node is in its private network and region",
         ),
-        Cause(
+        KnownFailure(
             r"mount error\((?:112|115|110|104|103|11)\)|host is down|timed out|temporarily unavailable"
             "|no answer within|not mounted within",
             "the server does not answer",
             "see that it runs, that this node is in its private network and region, and that no firewall drops port "
             "445 between them",
         ),
-        Cause(
+        KnownFailure(
             r"mount error\(2\)",
             "the server has no share of this name, or the share no such directory",
             "correct the source",
         ),
-        Cause(
+        KnownFailure(
             r"(?:nothing can be written there|cannot be removed): (?:permission denied|read-only file system)",
             "this user may read the share, but not write there",
             "give the user the right to write on the server, or set read_only: true",
         ),
-        Cause(
+        KnownFailure(
             r"no space left|quota exceeded",
             "the drive is full",
             "remove what is not needed there, or enlarge the drive",
         ),
-        Cause(
+        KnownFailure(
             r"mount error\(22\)",
             "the kernel refuses an option",
             "journalctl --dmesg --grep=cifs on this node says which; correct it",
         ),
     )
 
-    def problems(self, wanted: Wanted) -> list[str]:
+    def problems(self, mount: DesiredMount) -> list[str]:
         """Return why a mount is refused."""
-        problems = [*super().problems(wanted), *credential_problems(wanted.credentials)]
-        if not SHARE.fullmatch(share_of(wanted.source)):
+        problems = [*super().problems(mount), *credential_problems(mount.credentials)]
+        if not SHARE.fullmatch(share_of(mount.source)):
             problems.append(
-                f"the source is {wanted.source}. Needed: //ADDRESS/SHARE without commas, or \\\\ADDRESS\\SHARE as "
+                f"the source is {mount.source}. Needed: //ADDRESS/SHARE without commas, or \\\\ADDRESS\\SHARE as "
                 "Paperspace shows it"
             )
-        for name in wanted.options:
-            if name in ELSEWHERE:
-                problems.append(f"the option {name} has a place of its own. Needed: {ELSEWHERE[name]} of the mount")
+        for name in mount.options:
+            if name in RESERVED_OPTIONS:
+                problems.append(
+                    f"the option {name} has a place of its own. Needed: {RESERVED_OPTIONS[name]} of the mount"
+                )
             elif not re.fullmatch("[a-z][a-z0-9_]*", name):
                 problems.append(f"there is no option {name!r}. Needed: a name that `man mount.cifs` lists")
         problems += [
-            f"{name} is {wanted.options[name]}. Needed: an octal number of four digits, in quotes, as '0755'"
+            f"{name} is {mount.options[name]}. Needed: an octal number of four digits, in quotes, as '0755'"
             for name in ("file_mode", "dir_mode")
-            if not re.fullmatch("0[0-7]{3}", str(wanted.options.get(name, "0755")))
+            if not re.fullmatch("0[0-7]{3}", str(mount.options.get(name, "0755")))
         ]
-        kerberos = str(wanted.options.get("sec", "")).startswith("krb5")
-        if "username" in wanted.credentials and "password" not in wanted.credentials and not kerberos:
+        kerberos = str(mount.options.get("sec", "")).startswith("krb5")
+        if "username" in mount.credentials and "password" not in mount.credentials and not kerberos:
             problems.append("credentials without password. Needed: the user's password, or no credentials for a guest")
-        version = str(wanted.options.get("vers", ""))
-        if wanted.options.get("seal") and re.match(r"[12](\.|$)", version):
+        version = str(mount.options.get("vers", ""))
+        if mount.options.get("seal") and re.match(r"[12](\.|$)", version):
             problems.append(f"seal encrypts from SMB 3 on, and vers is {version}. Needed: no vers; the newest is taken")
         return problems
 
@@ -218,17 +220,17 @@ class Cifs(Kind):
             return ""
         return "".join(f"{name}={credentials[name]}\n" for name in CREDENTIALS if name in credentials)
 
-    def parts(self, wanted: Wanted, credentials_file: str) -> Parts:
+    def parts(self, mount: DesiredMount, credentials_file: str) -> UnitContent:
         """Return the unit's content. The SMB version is negotiated."""
-        own = {
-            **of_every_mount(wanted),
+        defaults = {
+            **common_options(mount),
             "file_mode": "0755",
             "dir_mode": "0755",
             "echo_interval": ECHO_INTERVAL,
         }
         login = {"credentials": credentials_file} if credentials_file else {"guest": True}
-        return Parts(
-            what=share_of(wanted.source),
+        return UnitContent(
+            what=share_of(mount.source),
             fs_type="cifs",
-            options=tuple(option_words(merged(own, wanted.options, login))),
+            options=tuple(format_options(merge_options(defaults, mount.options, login))),
         )

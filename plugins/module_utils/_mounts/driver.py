@@ -2,9 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The interface of a kind of mount: its needs, its files, and the meaning of its failures. Private to this collection.
+"""The interface of a kind of mount: its needs, its files, and the meaning of its failures.
 
-Runs on the node, standard library only, Python >= 3.8. Each kind is one file with one class of this interface, without
+Each kind is one file with one class of this interface, without
 I/O, which `node.py` does.
 """
 
@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Mapping
 
 # Characters that a line of mount options or of a unit cannot hold; a kind may allow more.
-UNHOLDABLE = re.compile(r"[\x00-\x20\x7f,\"'\\]")
+FORBIDDEN_CHARACTERS = re.compile(r"[\x00-\x20\x7f,\"'\\]")
 
 
 class MountError(Exception):
@@ -23,7 +23,7 @@ class MountError(Exception):
 
 
 @dataclass(frozen=True)
-class Wanted:
+class DesiredMount:
     """The desired state of one mount."""
 
     path: str
@@ -37,7 +37,7 @@ class Wanted:
 
 
 @dataclass(frozen=True)
-class Parts:
+class UnitContent:
     """The content of the unit. `options` are words for `mount -o`."""
 
     what: str
@@ -47,7 +47,7 @@ class Parts:
 
 
 @dataclass(frozen=True)
-class Cause:
+class KnownFailure:
     """A pattern for a log message, its meaning, and what to do. {1} in both is the pattern's first group."""
 
     pattern: str
@@ -55,7 +55,7 @@ class Cause:
     remedy: str
 
 
-class Kind:
+class MountDriver:
     """One kind of mount."""
 
     name = ""
@@ -63,58 +63,58 @@ class Kind:
     role = ""  # role that installs it
     filesystem = ""  # file system that the kernel must support: fuse, cifs
     device = ""  # device that must exist, "" for none
-    kernel_words = ""  # regular expression for the kernel's messages about it, "" for none
-    causes: tuple[Cause, ...] = ()
+    kernel_pattern = ""  # regular expression for the kernel's messages about it, "" for none
+    causes: tuple[KnownFailure, ...] = ()
 
-    def problems(self, wanted: Wanted) -> list[str]:
+    def problems(self, mount: DesiredMount) -> list[str]:
         """Return the reasons to refuse a mount, each with what was found, what is needed and what to do."""
         return [
             f"option {name} has the value {value!r}. Needed: a value without commas, quotes, backslashes, spaces and "
             "control characters, which a line of mount options cannot hold"
-            for name, value in wanted.options.items()
-            if not isinstance(value, bool) and value is not None and UNHOLDABLE.search(str(value))
+            for name, value in mount.options.items()
+            if not isinstance(value, bool) and value is not None and FORBIDDEN_CHARACTERS.search(str(value))
         ]
 
     def credential_text(self, credentials: Mapping[str, str]) -> str:
         """Return the text of the credential file, "" if none is needed."""
         raise NotImplementedError
 
-    def parts(self, wanted: Wanted, credentials_file: str) -> Parts:
+    def parts(self, mount: DesiredMount, credentials_file: str) -> UnitContent:
         """Return the unit's content; credentials_file is "" without credentials."""
         raise NotImplementedError
 
-    def directories(self, wanted: Wanted) -> list[str]:
+    def directories(self, mount: DesiredMount) -> list[str]:
         """Return directories that must exist, private to root: caches."""
         return []
 
-    def may_probe(self, wanted: Wanted) -> bool:
-        """Whether an object can be written and removed as a proof."""
-        return not wanted.read_only
+    def may_probe(self, mount: DesiredMount) -> bool:
+        """Return whether an object can be written and removed as a proof."""
+        return not mount.read_only
 
     def diagnose(self, text: str) -> tuple[str, str] | None:
         """Return cause and remedy from messages of journal and programs; None if unknown."""
-        for entry in self.causes:
-            found = re.search(entry.pattern, text, re.IGNORECASE)
-            if found:
-                words = (found[0], *("" if group is None else group for group in found.groups()))
-                return entry.cause.format(*words), entry.remedy.format(*words)
+        for failure in self.causes:
+            match = re.search(failure.pattern, text, re.IGNORECASE)
+            if match:
+                groups = (match[0], *("" if group is None else group for group in match.groups()))
+                return failure.cause.format(*groups), failure.remedy.format(*groups)
         return None
 
 
-def of_every_mount(wanted: Wanted) -> dict[str, Any]:
+def common_options(mount: DesiredMount) -> dict[str, Any]:
     """Return the options that s3fs and mount.cifs share. mount-s3 has its own, some of them required."""
     return {
         "_netdev": True,
         "nofail": True,
-        "ro" if wanted.read_only else "rw": True,
+        "ro" if mount.read_only else "rw": True,
         "nosuid": True,
         "nodev": True,
-        "uid": wanted.uid,
-        "gid": wanted.gid,
+        "uid": mount.uid,
+        "gid": mount.gid,
     }
 
 
-def merged(*parts: Mapping[str, Any]) -> dict[str, Any]:
+def merge_options(*parts: Mapping[str, Any]) -> dict[str, Any]:
     """Merge options of several sources; later values win, in the position of the first."""
     result: dict[str, Any] = {}
     for part in parts:

@@ -2,9 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Buckets mounted by Mountpoint for Amazon S3 (mount-s3). Pure. Private to this collection.
+"""Buckets mounted by Mountpoint for Amazon S3 (mount-s3).
 
-Runs on the node, standard library only, Python >= 3.8. Options are command line options without dashes, as
+Options are command line options without dashes, as
 doc/CONFIGURATION.md of mountpoint-s3 >= 1.18 describes for /etc/fstab; a mount unit also calls mount(8).
 """
 
@@ -14,8 +14,14 @@ import re
 from typing import Mapping
 
 from ansible_collections.muster.training.plugins.module_utils._mounts import s3
-from ansible_collections.muster.training.plugins.module_utils._mounts.driver import Cause, Kind, Parts, Wanted, merged
-from ansible_collections.muster.training.plugins.module_utils._mounts.unit import option_words
+from ansible_collections.muster.training.plugins.module_utils._mounts.driver import (
+    DesiredMount,
+    KnownFailure,
+    MountDriver,
+    UnitContent,
+    merge_options,
+)
+from ansible_collections.muster.training.plugins.module_utils._mounts.unit import format_options
 
 # cli.rs of mountpoint-s3, without options that our unit sets itself or that make no sense in it
 OPTIONS = frozenset(
@@ -66,7 +72,7 @@ OPTIONS = frozenset(
 )
 
 
-class MountS3(Kind):
+class MountS3(MountDriver):
     """Amazon's own program: fast reads, writes only new objects, no rename, no append."""
 
     name = "mount-s3"
@@ -76,17 +82,17 @@ class MountS3(Kind):
     device = "/dev/fuse"
     causes = (
         *s3.FUSE_CAUSES,
-        Cause(
+        KnownFailure(
             r"unexpected argument '?(?:--)?([^' \n]+)|2/INVALIDARGUMENT",
             "mount-s3 of this node does not know an option ({0})",
             "remove it from the options; `mount-s3 --help` on this node lists those that it knows",
         ),
-        Cause(
+        KnownFailure(
             "No space left on device|not enough (disk )?space",
             "the disk of the cache directory is full",
             "make room there, choose another cache directory, or a smaller max-cache-size",
         ),
-        Cause(
+        KnownFailure(
             "No signing credentials|no credentials|Unable to load credentials|Failed to load credentials",
             "no credentials are given, and this node has no role from which they could be taken",
             "give the mount credentials (access_key, secret_key), or the instance a role; "
@@ -95,17 +101,17 @@ class MountS3(Kind):
         *s3.CAUSES,
     )
 
-    def problems(self, wanted: Wanted) -> list[str]:
+    def problems(self, mount: DesiredMount) -> list[str]:
         """Return the reasons to refuse a mount. Checks options, since clap's errors go to a journal that few read."""
-        unknown = sorted(name for name in wanted.options if name not in OPTIONS)
-        both = [name for name in ("allow-other", "allow-root") if wanted.options.get(name)]
+        unknown = sorted(name for name in mount.options if name not in OPTIONS)
+        both = [name for name in ("allow-other", "allow-root") if mount.options.get(name)]
         problems = [
             # these options may hold escaped commas
             *super().problems(
-                Wanted(wanted.path, "", {name: no_commas(value) for name, value in wanted.options.items()})
+                DesiredMount(mount.path, "", {name: strip_commas(value) for name, value in mount.options.items()})
             ),
-            *s3.source_problems(wanted.source),
-            *s3.credential_problems(wanted.credentials),
+            *s3.source_problems(mount.source),
+            *s3.credential_problems(mount.credentials),
         ]
         if unknown:
             problems.append(
@@ -120,38 +126,38 @@ class MountS3(Kind):
         """Return the content of an environment file."""
         return s3.credential_text(credentials)
 
-    def parts(self, wanted: Wanted, credentials_file: str) -> Parts:
+    def parts(self, mount: DesiredMount, credentials_file: str) -> UnitContent:
         """Return the unit's content: mount-s3 itself requires _netdev, nosuid and nodev."""
-        bucket, prefix = s3.bucket_and_prefix(wanted.source)
-        own = {
+        bucket, prefix = s3.bucket_and_prefix(mount.source)
+        defaults = {
             "_netdev": True,
             "nosuid": True,
             "nodev": True,
             "nofail": True,
-            "ro" if wanted.read_only else "rw": True,
-            "uid": wanted.uid,
-            "gid": wanted.gid,
+            "ro" if mount.read_only else "rw": True,
+            "uid": mount.uid,
+            "gid": mount.gid,
         }
         options = {
             name: value if isinstance(value, bool) or value is None else str(value).replace(",", "\\,")
-            for name, value in merged(own, wanted.options).items()
+            for name, value in merge_options(defaults, mount.options).items()
         }
-        return Parts(
+        return UnitContent(
             what=f"s3://{bucket}/{prefix}/" if prefix else f"s3://{bucket}/",
             fs_type="mount-s3",
-            options=tuple(option_words(options)),
+            options=tuple(format_options(options)),
             environment_file=credentials_file,
         )
 
-    def directories(self, wanted: Wanted) -> list[str]:
+    def directories(self, mount: DesiredMount) -> list[str]:
         """Return the directories of cache and logs."""
-        return [str(wanted.options[name]) for name in ("cache", "log-directory") if wanted.options.get(name)]
+        return [str(mount.options[name]) for name in ("cache", "log-directory") if mount.options.get(name)]
 
-    def may_probe(self, wanted: Wanted) -> bool:
-        """Whether written objects can be removed again."""
-        return not wanted.read_only and wanted.options.get("allow-delete") is True
+    def may_probe(self, mount: DesiredMount) -> bool:
+        """Return whether written objects can be removed again."""
+        return not mount.read_only and mount.options.get("allow-delete") is True
 
 
-def no_commas(value: object) -> object:
+def strip_commas(value: object) -> object:
     """Return a value without commas, which are allowed here."""
     return value if isinstance(value, bool) or value is None else re.sub(",", "", str(value))

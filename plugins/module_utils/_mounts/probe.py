@@ -2,9 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Prove that a mount can be used, in child processes that may hang. Private to this collection.
+"""Prove that a mount can be used, in child processes that may hang.
 
-Runs on the node, standard library only, Python >= 3.8. Access to a mount whose server is gone may block forever, so
+Access to a mount whose server is gone may block forever, so
 only these child processes access mounts.
 """
 
@@ -14,15 +14,15 @@ import contextlib
 import errno
 import os
 
-from ansible_collections.muster.training.plugins.module_utils._facts.commands import call_apart
+from ansible_collections.muster.training.plugins.module_utils._facts.commands import call_in_children
 from ansible_collections.muster.training.plugins.module_utils._facts.storage import parse_mountinfo
-from ansible_collections.muster.training.plugins.module_utils._mounts.units_on_node import listing_of
+from ansible_collections.muster.training.plugins.module_utils._mounts.units_on_node import summarize_names
 
 TYPE_CHECKING = False  # importing typing would cost more than all other imports
 if TYPE_CHECKING:
     from typing import Any
 
-LOOK = 5.0  # seconds for a first look at an existing mount; a live server answers within milliseconds
+INSPECT_TIMEOUT = 5.0  # seconds for a first look at an existing mount; a live server answers within milliseconds
 # Errors of a file system that is broken for everyone.
 # The last two are CIFS's: it is reconnecting, or the server no longer has the share.
 BROKEN = (
@@ -48,7 +48,7 @@ def _error(step: str, problem: OSError) -> dict[str, Any]:
     return {"step": step, "errno": problem.errno, "error": problem.strerror or str(problem)}
 
 
-def use(path: str, uid: int, gid: int, probe: str = "") -> dict[str, Any]:
+def use_mount(path: str, uid: int, gid: int, probe: str = "") -> dict[str, Any]:
     """Use a mount as its user, and write a probe if its name is given; return what was found.
 
     {"listing": ..., "probe": bool}, or {"step": stat | list | write | read | remove, "errno", "error"}.
@@ -59,36 +59,36 @@ def use(path: str, uid: int, gid: int, probe: str = "") -> dict[str, Any]:
     except OSError as problem:
         return _error("stat", problem)
     try:
-        listing = listing_of(os.listdir(path))
+        listing = summarize_names(os.listdir(path))
     except OSError as problem:
         return _error("list", problem)
     if not probe:
         return {"listing": listing, "probe": False}
-    place, content, step = os.path.join(path, probe), os.urandom(64), "write"
+    probe_path, content, step = os.path.join(path, probe), os.urandom(64), "write"
     try:
-        with open(place, "xb") as stream:
+        with open(probe_path, "xb") as stream:
             stream.write(content)
         step = "read"
-        with open(place, "rb") as stream:
+        with open(probe_path, "rb") as stream:
             if stream.read() != content:
                 raise OSError(errno.EIO, "what was read is not what was written")
         step = "remove"
-        os.unlink(place)
+        os.unlink(probe_path)
     except OSError as problem:
         if step != "write":
             with contextlib.suppress(OSError):
-                os.unlink(place)
+                os.unlink(probe_path)
         return _error(step, problem)
     return {"listing": listing, "probe": True}
 
 
-def look(path: str) -> dict[str, Any]:
+def inspect_path(path: str) -> dict[str, Any]:
     """Describe a path: real (its path without links), exists, is_directory, entries (at most one of them).
 
     For paths where nothing is mounted. Only `hangs` if a parent directory does not answer.
     """
 
-    def ask() -> dict[str, Any]:
+    def describe() -> dict[str, Any]:
         try:
             entries = os.listdir(path)[:1]
         except OSError:
@@ -100,22 +100,22 @@ def look(path: str) -> dict[str, Any]:
             "entries": [name.encode("utf-8", "replace").decode() for name in entries],
         }
 
-    return call_apart({"it": ask}, LOOK).get("it", {"hangs": True})
+    return call_in_children({"it": describe}, INSPECT_TIMEOUT).get("it", {"hangs": True})
 
 
-def prove(path: str, uid: int, gid: int, probe: str, seconds: float) -> dict[str, Any]:
+def verify_access(path: str, uid: int, gid: int, probe: str, seconds: float) -> dict[str, Any]:
     """Return what `use` finds, or {"step": "stat", "error": ..., "hangs": True} without an answer in time."""
-    found = call_apart({"it": lambda: use(path, uid, gid, probe)}, max(0.5, seconds)).get("it")
-    if found is None:
+    result = call_in_children({"it": lambda: use_mount(path, uid, gid, probe)}, max(0.5, seconds)).get("it")
+    if result is None:
         return {"step": "stat", "errno": errno.ETIMEDOUT, "error": f"no answer within {seconds:.0f} s", "hangs": True}
-    return dict(found)
+    return dict(result)
 
 
-def is_broken(found: dict[str, Any]) -> bool:
-    """Whether a proof failed because the mount itself is dead, not because of permissions or a full disk."""
-    return bool(found.get("hangs")) or (found.get("step") in ("stat", "list") and found.get("errno") in BROKEN)
+def is_broken(result: dict[str, Any]) -> bool:
+    """Return whether a proof failed because the mount itself is dead, not because of permissions or a full disk."""
+    return bool(result.get("hangs")) or (result.get("step") in ("stat", "list") and result.get("errno") in BROKEN)
 
 
-def is_orphaned(found: dict[str, Any]) -> bool:
-    """Whether the program behind a FUSE mount has died: Transport endpoint is not connected."""
-    return found.get("step") == "stat" and found.get("errno") in (errno.ENOTCONN, errno.ECONNABORTED)
+def is_orphaned(result: dict[str, Any]) -> bool:
+    """Return whether the program behind a FUSE mount has died: Transport endpoint is not connected."""
+    return result.get("step") == "stat" and result.get("errno") in (errno.ENOTCONN, errno.ECONNABORTED)

@@ -2,16 +2,15 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Shared by both programs that mount buckets: credentials, sources, and Amazon's errors. Private to this collection.
+"""Shared by both programs that mount buckets: credentials, sources, and Amazon's errors.
 
-Runs on the node, standard library only, Python >= 3.8.
 """
 
 from __future__ import annotations
 
 import re
 
-from ansible_collections.muster.training.plugins.module_utils._mounts.driver import Cause
+from ansible_collections.muster.training.plugins.module_utils._mounts.driver import KnownFailure
 from ansible_collections.muster.training.plugins.module_utils._mounts.unit import environment_text
 
 TYPE_CHECKING = False  # importing typing would cost more than all other imports
@@ -43,15 +42,15 @@ def source_problems(source: str) -> list[str]:
 def credential_problems(credentials: Mapping[str, str]) -> list[str]:
     """Return what is wrong with credentials, without showing their values."""
     problems = []
-    given = set(credentials)
-    if given and not given >= {"access_key", "secret_key"}:
-        missing = " and ".join(sorted({"access_key", "secret_key"} - given))
+    names = set(credentials)
+    if names and not names >= {"access_key", "secret_key"}:
+        missing = " and ".join(sorted({"access_key", "secret_key"} - names))
         problems.append(
             f"credentials without {missing}. Needed: access_key and secret_key, or none for the role of the instance"
         )
-    strange = sorted(given - {"access_key", "secret_key", "session_token"})
-    if strange:
-        problems.append(f"credentials with {', '.join(strange)}. Needed: access_key, secret_key, session_token")
+    unknown_keys = sorted(names - {"access_key", "secret_key", "session_token"})
+    if unknown_keys:
+        problems.append(f"credentials with {', '.join(unknown_keys)}. Needed: access_key, secret_key, session_token")
     problems += [
         f"{name} has a control character or a space around it. Needed: the key as Amazon shows it, on one line"
         for name, value in credentials.items()
@@ -74,71 +73,71 @@ def credential_text(credentials: Mapping[str, str]) -> str:
 
 # In order: after each refusal s3fs tries an older signature, whose AccessDenied means nothing.
 CAUSES = (
-    Cause(
+    KnownFailure(
         "RequestTimeTooSkewed|difference between the request time and the current time",
         "the clock of this node is more than 15 minutes off, and S3 refuses such requests (RequestTimeTooSkewed)",
         "set the clock: timedatectl set-ntp true, then look at `timedatectl`",
     ),
-    Cause(
+    KnownFailure(
         "SignatureDoesNotMatch|signature we calculated does not match",
         "the secret key does not belong to the access key (SignatureDoesNotMatch)",
         "correct the secret key in the variables, the vault or AWS_SECRET_ACCESS_KEY",
     ),
-    Cause(
+    KnownFailure(
         "InvalidAccessKeyId|Access Key Id you provided does not exist",
         "S3 does not know the access key (InvalidAccessKeyId)",
         "correct the access key in the variables, the vault or AWS_ACCESS_KEY_ID; a new one may "
         "take seconds to be known",
     ),
-    Cause(
+    KnownFailure(
         "ExpiredToken|InvalidToken|token (has expired|is expired|included in the request is invalid)",
         "the session token has expired or is not of these keys ({0})",
         "get new temporary credentials, or use keys of a user, or the instance's role",
     ),
-    Cause(
+    KnownFailure(
         r"region '[^']*' is wrong; expecting '([^']+)'",
         "the bucket lies in region {1}, and another one was asked for",
         "set the region of the mount to {1}",
     ),
-    Cause(
+    KnownFailure(
         r"AuthorizationHeaderMalformed|PermanentRedirect|must be addressed using the specified endpoint",
         "the bucket lies in another region than the one asked for",
         "set the region of the mount to the bucket's (aws s3api get-bucket-location --bucket BUCKET), "
         "and the endpoint's URL where that names a region",
     ),
-    Cause(
+    KnownFailure(
         "NoSuchBucket|bucket does not exist|bucket or key not found|bucket or directory not found",
         "there is no such bucket at this endpoint, or no such prefix",
         "correct the name of the bucket (no s3:// and no ARN) or the prefix, and see that endpoint and "
         "account are right",
     ),
-    Cause(
+    KnownFailure(
         "AccessDenied|Access Denied|Forbidden|invalid credentials",
         "S3 denies these credentials the bucket (AccessDenied)",
         "allow them s3:ListBucket on the bucket and s3:GetObject on its objects; to write, s3:PutObject and "
         "s3:DeleteObject too",
     ),
-    Cause(
+    KnownFailure(
         "SlowDown|ServiceUnavailable|response code 50[0-9]",
         "S3 is there and cannot serve now ({0})",
         "try again in a minute; see https://health.aws.amazon.com",
     ),
-    Cause(
+    KnownFailure(
         "COULDNT_RESOLVE_HOST|could ?n[o']t resolve host|failed to resolve|DNS",
         "the name of the endpoint cannot be resolved",
         "correct the endpoint's URL, or the name server of this node (resolvectl status)",
     ),
-    Cause(
+    KnownFailure(
         "COULDNT_CONNECT|Connection refused|connect error|unable to connect|SOCKET_(CONNECT|TIMEOUT|NO_ROUTE)[A-Z_]*",
         "nothing answers at the endpoint, or it cannot be reached",
         "see that the endpoint's URL is right, its server up and no firewall between (curl -v URL on this node)",
     ),
-    Cause(
+    KnownFailure(
         "OPERATION_TIMEDOUT|ABORTED_BY_CALLBACK|timed out|timeout",
         "the endpoint took the request but did not answer in time",
         "see that its server is well and the network not jammed (curl -v URL on this node)",
     ),
-    Cause(
+    KnownFailure(
         "SSL_CONNECT_ERROR|PEER_FAILED_VERIFICATION|SSL_CACERT|certificate",
         "the certificate of the endpoint is not trusted by this node",
         "correct the endpoint's URL, or install the authority of its certificate (update-ca-certificates)",
@@ -146,12 +145,12 @@ CAUSES = (
 )
 # Errors of FUSE itself.
 FUSE_CAUSES = (
-    Cause(
+    KnownFailure(
         "fuse: device not found|/dev/fuse.*(No such|not found)|modprobe fuse",
         "the kernel of this node offers no FUSE (/dev/fuse is missing)",
         "modprobe fuse; in a container start it with --device /dev/fuse --cap-add SYS_ADMIN",
     ),
-    Cause(
+    KnownFailure(
         "/dev/fuse.*(denied|not permitted)|fusermount.*not permitted",
         "this node may not use /dev/fuse",
         "in a container start it with --device /dev/fuse --cap-add SYS_ADMIN",

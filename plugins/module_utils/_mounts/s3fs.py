@@ -2,9 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Buckets mounted by s3fs. Pure. Private to this collection.
+"""Buckets mounted by s3fs.
 
-Runs on the node, standard library only, Python >= 3.8. Observed with s3fs 1.90.
+Observed with s3fs 1.90.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from typing import Mapping
 
 from ansible_collections.muster.training.plugins.module_utils._mounts import s3
 from ansible_collections.muster.training.plugins.module_utils._mounts.driver import (
-    Cause,
-    Kind,
-    Parts,
-    Wanted,
-    merged,
-    of_every_mount,
+    DesiredMount,
+    KnownFailure,
+    MountDriver,
+    UnitContent,
+    common_options,
+    merge_options,
 )
-from ansible_collections.muster.training.plugins.module_utils._mounts.unit import option_words
+from ansible_collections.muster.training.plugins.module_utils._mounts.unit import format_options
 
 
-class S3fs(Kind):
+class S3fs(MountDriver):
     """A user-space file system; can mount a single directory of a bucket."""
 
     name = "s3fs"
@@ -33,23 +33,23 @@ class S3fs(Kind):
     device = "/dev/fuse"
     causes = (
         *s3.FUSE_CAUSES,
-        Cause(
+        KnownFailure(
             r"fuse: unknown option [`'](?:([^'=]+))",
             "s3fs of this node does not know the option {1}",
             "remove {1} from the options; `man s3fs` on this node lists those that it knows",
         ),
-        Cause(
+        KnownFailure(
             "no enough disk space|not enough disk space|No space left on device",
             "the disk of the cache directory is full, or has less free than ensure_diskfree asks for",
             "make room there, choose another cache directory, or a smaller ensure_diskfree",
         ),
-        Cause(
+        KnownFailure(
             "Failed to get IAM role name|iam_role|could not load IAM|cannot get IAM",
             "this node has no role from which credentials could be taken",
             "give the mount credentials (access_key, secret_key), or the instance a role; "
             "for an open bucket set the option public_bucket: 1",
         ),
-        Cause(
+        KnownFailure(
             "could not determine how to establish security credentials",
             "no credentials are given",
             "give the mount credentials (access_key, secret_key), or the option iam_role: auto, or public_bucket: 1",
@@ -57,19 +57,19 @@ class S3fs(Kind):
         *s3.CAUSES,
     )
 
-    def problems(self, wanted: Wanted) -> list[str]:
+    def problems(self, mount: DesiredMount) -> list[str]:
         """Return the reasons to refuse a mount."""
         return [
-            *super().problems(wanted),
-            *s3.source_problems(wanted.source),
-            *s3.credential_problems(wanted.credentials),
+            *super().problems(mount),
+            *s3.source_problems(mount.source),
+            *s3.credential_problems(mount.credentials),
         ]
 
     def credential_text(self, credentials: Mapping[str, str]) -> str:
         """Return an environment file: a passwd_file could not hold spaces, colons or a session token."""
         return s3.credential_text(credentials)
 
-    def parts(self, wanted: Wanted, credentials_file: str) -> Parts:
+    def parts(self, mount: DesiredMount, credentials_file: str) -> UnitContent:
         """Return the unit's content.
 
         Timeouts are short: by default s3fs waits 300 s to connect and 120 s for an answer, five times. It looks up each
@@ -77,26 +77,26 @@ class S3fs(Kind):
         reader gets an error after 16 s if S3 is gone, and after 60 s if it is silent (both observed). Errors are logged
         to explain a failure.
         """
-        bucket, prefix = s3.bucket_and_prefix(wanted.source)
-        own = {
-            **of_every_mount(wanted),
+        bucket, prefix = s3.bucket_and_prefix(mount.source)
+        defaults = {
+            **common_options(mount),
             "umask": "0022",
             "connect_timeout": 5,
             "readwrite_timeout": 10,
             "retries": 1,
             "dbglevel": "err",
         }
-        if "session_token" in wanted.credentials:
-            own["use_session_token"] = True
-        if not wanted.credentials and "public_bucket" not in wanted.options:
-            own["iam_role"] = "auto"
-        return Parts(
+        if "session_token" in mount.credentials:
+            defaults["use_session_token"] = True
+        if not mount.credentials and "public_bucket" not in mount.options:
+            defaults["iam_role"] = "auto"
+        return UnitContent(
             what=f"{bucket}:/{prefix}" if prefix else bucket,
             fs_type="fuse.s3fs",
-            options=tuple(option_words(merged(own, wanted.options))),
+            options=tuple(format_options(merge_options(defaults, mount.options))),
             environment_file=credentials_file,
         )
 
-    def directories(self, wanted: Wanted) -> list[str]:
+    def directories(self, mount: DesiredMount) -> list[str]:
         """Return the cache directory."""
-        return [str(wanted.options["use_cache"])] if wanted.options.get("use_cache") else []
+        return [str(mount.options["use_cache"])] if mount.options.get("use_cache") else []

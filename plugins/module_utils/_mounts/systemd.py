@@ -2,9 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Calls to the machine: systemd, its journal, umount, files. Private to this collection.
+"""Calls to the machine: systemd, its journal, umount, files.
 
-Runs on the node, standard library only, Python >= 3.8. Every wait has a time limit.
+Every wait has a time limit.
 """
 
 from __future__ import annotations
@@ -17,33 +17,33 @@ import signal
 import tempfile
 import time
 
-from ansible_collections.muster.training.plugins.module_utils._facts.commands import Command, Output
-from ansible_collections.muster.training.plugins.module_utils._mounts.driver import Kind, MountError
+from ansible_collections.muster.training.plugins.module_utils._facts.commands import Command, CommandOutput
+from ansible_collections.muster.training.plugins.module_utils._mounts.driver import MountDriver, MountError
 from ansible_collections.muster.training.plugins.module_utils._mounts.probe import mounted_at
 
 TYPE_CHECKING = False  # importing typing would cost more than all other imports
 if TYPE_CHECKING:
     from typing import Sequence
 
-QUICK = 10.0  # seconds for queries of systemd or the kernel
-PATIENT = 60.0  # seconds for systemd to reload all units on a busy machine
+QUERY_TIMEOUT = 10.0  # seconds for queries of systemd or the kernel
+RELOAD_TIMEOUT = 60.0  # seconds for systemd to reload all units on a busy machine
 CONNECTIONS = "/sys/fs/fuse/connections"
 
 
-def call(*argv: str, seconds: float = QUICK) -> Output:
+def call(*argv: str, seconds: float = QUERY_TIMEOUT) -> CommandOutput:
     """Run a command until it ends or its time is up."""
     return Command(argv, env={**os.environ, "LC_ALL": "C.UTF-8"}).output(time.monotonic() + seconds)
 
 
-def must(*argv: str) -> str:
+def call_checked(*argv: str) -> str:
     """Run a command that must succeed, and does not wait for a server."""
-    said = call(*argv, seconds=PATIENT)
-    if said.code != 0:
-        raise MountError(f"`{' '.join(argv)}` failed: {said.text.strip() or 'no answer'}")
-    return said.text
+    result = call(*argv, seconds=RELOAD_TIMEOUT)
+    if result.code != 0:
+        raise MountError(f"`{' '.join(argv)}` failed: {result.text.strip() or 'no answer'}")
+    return result.text
 
 
-def lacking(kind: Kind) -> str:
+def missing_requirement(kind: MountDriver) -> str:
     """Return what this node lacks for a kind of mount and what to do, "" if nothing."""
     if not os.path.isdir("/run/systemd/system"):
         return (
@@ -51,9 +51,9 @@ def lacking(kind: Kind) -> str:
         )
     if not shutil.which(kind.program):
         return f"{kind.program} is not installed. Needed: the program that mounts. Run the role {kind.role}"
-    if not knows(kind.filesystem):
+    if not supports_filesystem(kind.filesystem):
         call("modprobe", kind.filesystem)
-        if not knows(kind.filesystem):
+        if not supports_filesystem(kind.filesystem):
             return (
                 f"the kernel {os.uname().release} of this node knows no {kind.filesystem}, and has no module for it. "
                 f"Needed: `modprobe {kind.filesystem}` that works. Install the kernel's modules (on Ubuntu "
@@ -68,32 +68,32 @@ def lacking(kind: Kind) -> str:
     return ""
 
 
-def knows(filesystem: str) -> bool:
-    """Whether the kernel supports a file system."""
+def supports_filesystem(filesystem: str) -> bool:
+    """Return whether the kernel supports a file system."""
     with open("/proc/filesystems", encoding="ascii") as stream:
         return filesystem in stream.read().split()
 
 
 def unit_state(unit: str) -> dict[str, str]:
     """Return ActiveState, UnitFileState and NeedDaemonReload of a unit."""
-    said = must("systemctl", "show", "--property=ActiveState,UnitFileState,NeedDaemonReload", "--", unit)
-    return dict(line.split("=", 1) for line in said.splitlines() if "=" in line)
+    output = call_checked("systemctl", "show", "--property=ActiveState,UnitFileState,NeedDaemonReload", "--", unit)
+    return dict(line.split("=", 1) for line in output.splitlines() if "=" in line)
 
 
-def journal(unit: str, kind: Kind, since: float) -> str:
+def read_journal(unit: str, kind: MountDriver, since: float) -> str:
     """Return the messages of a unit, its program and, where relevant, the kernel since a time."""
     after = f"--since=@{since:.6f}"
     plain = ("--output=cat", "--no-pager", "--quiet")
-    said = call("journalctl", *plain, after, f"--unit={unit}").text
-    if kind.kernel_words:
+    messages = call("journalctl", *plain, after, f"--unit={unit}").text
+    if kind.kernel_pattern:
         lines = call("journalctl", *plain, after, "--dmesg").text.splitlines()
-        said += "".join(f"{line}\n" for line in lines if re.search(kind.kernel_words, line))
-    return said
+        messages += "".join(f"{line}\n" for line in lines if re.search(kind.kernel_pattern, line))
+    return messages
 
 
-def users_of(path: str) -> list[str]:
+def find_users(path: str) -> list[str]:
     """Return the processes with open files or a working directory below a mount, as `pid name`."""
-    found = []
+    users = []
     for pid in filter(str.isdigit, os.listdir("/proc")):
         links = [f"/proc/{pid}/cwd", f"/proc/{pid}/root"]
         with contextlib.suppress(OSError):
@@ -105,25 +105,25 @@ def users_of(path: str) -> list[str]:
                 continue
             if target == path or target.startswith(path.rstrip("/") + "/"):
                 with open(f"/proc/{pid}/comm", encoding="utf-8", errors="replace") as stream:
-                    found.append(f"{pid} {stream.read().strip()}")
+                    users.append(f"{pid} {stream.read().strip()}")
                 break
-    return found
+    return users
 
 
 def unmount(path: str) -> None:
     """Unmount a mount that answers; raise MountError with its users if it is busy."""
-    said = call("umount", path)
+    result = call("umount", path)
     if mounted_at(path):
-        users = users_of(path)
+        users = find_users(path)
         if users:
             raise MountError(
                 f"{path} is in use by {', '.join(users[:5])}, and stays as it is. Needed: nobody who reads or writes "
                 "there. Wait for them, or stop them (the run's own: stop.yml), then run this again"
             )
-        raise MountError(f"`umount {path}` failed: {said.text.strip() or 'no answer'}")
+        raise MountError(f"`umount {path}` failed: {result.text.strip() or 'no answer'}")
 
 
-def abort(path: str) -> None:
+def abort_requests(path: str) -> None:
     """Abort all requests to a FUSE mount with an error, since a server that is gone will not answer."""
     with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as stream:
         for line in stream:
@@ -134,11 +134,11 @@ def abort(path: str) -> None:
                     door.write("1")
 
 
-def take_down(path: str, unit: str) -> None:
+def force_unmount(path: str, unit: str) -> None:
     """Unmount a path, whatever its state, and end all processes of its unit."""
-    deadline = time.monotonic() + QUICK
+    deadline = time.monotonic() + QUERY_TIMEOUT
     while mounted_at(path) and time.monotonic() < deadline:
-        abort(path)
+        abort_requests(path)
         call("umount", "--lazy", path)
     call("systemctl", "stop", "--", unit)
     call("systemctl", "kill", "--signal=KILL", "--", unit)
@@ -170,7 +170,7 @@ def read_text(path: str) -> str:
 
 
 def is_private(path: str) -> bool:
-    """Whether a file is private to root."""
+    """Return whether a file is private to root."""
     status = os.stat(path)
     return (status.st_uid, status.st_gid, status.st_mode & 0o777) == (0, 0, 0o600)
 

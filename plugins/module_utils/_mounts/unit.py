@@ -2,9 +2,8 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A systemd mount unit: its name and text, and its environment file. Pure. Private to this collection.
+"""A systemd mount unit: its name and text, and its environment file.
 
-Runs on the node, standard library only, Python >= 3.8.
 """
 
 from __future__ import annotations
@@ -98,12 +97,12 @@ def environment_text(variables: Mapping[str, str]) -> str:
     return "".join(lines)
 
 
-def option_words(options: Mapping[str, object]) -> list[str]:
+def format_options(options: Mapping[str, object]) -> list[str]:
     """Return options as words: true gives a bare name; false and none are left out."""
-    words = []
+    options_list = []
     for name, value in options.items():
         if value is True:
-            words.append(name)
+            options_list.append(name)
         elif value is not False and value is not None:
-            words.append(f"{name}={value}")
-    return words
+            options_list.append(f"{name}={value}")
+    return options_list

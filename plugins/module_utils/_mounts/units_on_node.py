@@ -2,9 +2,8 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Data mounts from their units, and a short digest to compare their contents. Pure. Private to this collection.
+"""Data mounts from their units, and a short digest to compare their contents.
 
-Runs on the node, standard library only, Python >= 3.8.
 """
 
 from __future__ import annotations
@@ -30,13 +29,13 @@ def parse_unit(text: str) -> dict[str, dict[str, str]]:
     return {value["Where"]: {"type": value["Type"], "source": value["What"]}}
 
 
-def listing_of(names: Iterable[str]) -> dict[str, Any]:
+def summarize_names(names: Iterable[str]) -> dict[str, Any]:
     """Return count and digest of names, regardless of order; probes are ignored."""
-    kept = sorted(os.fsencode(name) for name in names if not name.startswith(PROBE))
-    return {"count": len(kept), "digest": hashlib.sha256(b"\0".join(kept)).hexdigest()[:32]}
+    visible_names = sorted(os.fsencode(name) for name in names if not name.startswith(PROBE))
+    return {"count": len(visible_names), "digest": hashlib.sha256(b"\0".join(visible_names)).hexdigest()[:32]}
 
 
-def some_of(names: list[str]) -> str:
+def abbreviate(names: list[str]) -> str:
     """The first three of the names, and how many more there are."""
     return ", ".join(names[:3]) if len(names) <= 3 else f"{', '.join(names[:3])} and {len(names) - 3} more"
 
@@ -45,14 +44,14 @@ def listing_differences(listings: Mapping[str, Mapping[str, Mapping[str, Any]]])
     """A line for each mount that differs."""
     lines = []
     for path in sorted({path for mounts in listings.values() for path in mounts}):
-        seen: dict[tuple[int, str], list[str]] = {}
+        nodes_by_listing: dict[tuple[int, str], list[str]] = {}
         for node, mounts in listings.items():
             if path in mounts:
-                seen.setdefault((mounts[path]["count"], mounts[path]["digest"]), []).append(node)
-        if len(seen) > 1:
-            said, counts = [], set()
-            for (count, _digest), nodes in sorted(seen.items(), key=lambda entry: -len(entry[1])):
-                said.append(f"{count} {'other ' if count in counts else ''}names on {some_of(nodes)}")
+                nodes_by_listing.setdefault((mounts[path]["count"], mounts[path]["digest"]), []).append(node)
+        if len(nodes_by_listing) > 1:
+            groups, counts = [], set()
+            for (count, _digest), nodes in sorted(nodes_by_listing.items(), key=lambda entry: -len(entry[1])):
+                groups.append(f"{count} {'other ' if count in counts else ''}names on {abbreviate(nodes)}")
                 counts.add(count)
-            lines.append(f"{path}: {', '.join(said)}")
+            lines.append(f"{path}: {', '.join(groups)}")
     return lines

@@ -2,10 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Users and passwords of package indexes: kept in a private file, never in an argument.
-
-Private to this collection. Runs on the node as the owner of the environment, standard library only, Python >= 3.8.
-"""
+"""Users and passwords of package indexes: kept in a private file, never in an argument."""
 
 from __future__ import annotations
 
@@ -17,8 +14,8 @@ import re
 import urllib.parse
 import urllib.request
 
-from ansible_collections.muster.training.plugins.module_utils._detached.result_line import Fault
-from ansible_collections.muster.training.plugins.module_utils._python_env.paths import Place, read
+from ansible_collections.muster.training.plugins.module_utils._detached.result_line import StepError
+from ansible_collections.muster.training.plugins.module_utils._python_env.paths import EnvironmentPaths, read
 
 TYPE_CHECKING = False  # importing typing would cost more than all other imports
 if TYPE_CHECKING:
@@ -30,48 +27,50 @@ if TYPE_CHECKING:
 CREDENTIALS = re.compile(r"(?<!\+)\b(https?://)([^/\s@]+)@([^/\s:@]+)")
 
 
-def take_credentials(asked: Data) -> tuple[Data, dict[str, tuple[str, str]]]:
+def extract_credentials(request: Data) -> tuple[Data, dict[str, tuple[str, str]]]:
     """The request without credentials in its URLs, and users and passwords by host."""
     logins: dict[str, tuple[str, str]] = {}
 
-    def without(found: re.Match[str]) -> str:
-        user, _colon, password = found[2].partition(":")
+    def strip_login(match: re.Match[str]) -> str:
+        user, _colon, password = match[2].partition(":")
         login = urllib.parse.unquote(user), urllib.parse.unquote(password)
-        if logins.setdefault(found[3].lower(), login) != login:
-            raise Fault(
-                f"there are different credentials for {found[3]}. Needed: one user and password per host. Correct the "
+        if logins.setdefault(match[3].lower(), login) != login:
+            raise StepError(
+                f"there are different credentials for {match[3]}. Needed: one user and password per host. Correct the "
                 "addresses of indexes and packages, or use this node's ~/.netrc"
             )
         if any(re.search(r"[\s\\\"]", word) for word in login):
-            raise Fault(
-                f"the credentials for {found[3]} contain a space, a quotation mark or a backslash. Needed: "
+            raise StepError(
+                f"the credentials for {match[3]} contain a space, a quotation mark or a backslash. Needed: "
                 "credentials that fit in a netrc file. Create others"
             )
-        return found[1] + found[3]
+        return match[1] + match[3]
 
     names = ("index_url", "extra_index_urls", "find_links", "requirements", "conda_installer_url", "conda_channels")
-    shown = {}
+    stripped = {}
     for name in names:
-        value = asked[name]
-        shown[name] = (
-            [CREDENTIALS.sub(without, one) for one in value]
+        value = request[name]
+        stripped[name] = (
+            [CREDENTIALS.sub(strip_login, url) for url in value]
             if isinstance(value, list)
-            else CREDENTIALS.sub(without, value)
+            else CREDENTIALS.sub(strip_login, value)
         )
-    return {**asked, **shown}, logins
+    return {**request, **stripped}, logins
 
 
 @contextlib.contextmanager
-def logged_in(place: Place, logins: dict[str, tuple[str, str]]) -> Iterator[None]:
+def netrc_login(paths: EnvironmentPaths, logins: dict[str, tuple[str, str]]) -> Iterator[None]:
     """Let pip, conda and this program find these credentials, and those in ~/.netrc, in a file, not in an argument."""
     if not logins:
         yield
         return
     before = os.environ.get("NETRC", os.path.expanduser("~/.netrc"))
-    path = os.path.join(place.root, "netrc")
-    words = [f"login {user}" + (f" password {password}" if password else "") for user, password in logins.values()]
-    lines = [read(before), *(f"machine {host} {login}" for host, login in zip(logins, words)), ""]
-    os.makedirs(place.root, exist_ok=True)
+    path = os.path.join(paths.root, "netrc")
+    login_lines = [
+        f"login {user}" + (f" password {password}" if password else "") for user, password in logins.values()
+    ]
+    lines = [read(before), *(f"machine {host} {login}" for host, login in zip(logins, login_lines)), ""]
+    os.makedirs(paths.root, exist_ok=True)
     with contextlib.suppress(FileNotFoundError):
         os.unlink(path)  # left by a process that was killed
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
@@ -84,7 +83,7 @@ def logged_in(place: Place, logins: dict[str, tuple[str, str]]) -> Iterator[None
         os.unlink(path)
 
 
-def opened(url: str) -> Any:
+def open_url(url: str) -> Any:
     """A server's response to a request with its credentials, if there are any."""
     request = urllib.request.Request(url)
     try:
@@ -94,6 +93,6 @@ def opened(url: str) -> Any:
     except (OSError, netrc.NetrcParseError):
         login = None
     if login:
-        word = base64.b64encode(f"{login[0]}:{login[2] or ''}".encode()).decode()
-        request.add_unredirected_header("Authorization", f"Basic {word}")
+        token = base64.b64encode(f"{login[0]}:{login[2] or ''}".encode()).decode()
+        request.add_unredirected_header("Authorization", f"Basic {token}")
     return urllib.request.build_opener().open(request, timeout=60)

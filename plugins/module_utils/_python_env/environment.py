@@ -2,10 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The environment itself, made by uv, by venv or by conda.
-
-Private to this collection. Runs on the node as the owner of the environment, standard library only, Python >= 3.8.
-"""
+"""The environment itself, made by uv, by venv or by conda."""
 
 from __future__ import annotations
 
@@ -13,11 +10,22 @@ import os
 import shutil
 import tarfile
 
-from ansible_collections.muster.training.plugins.module_utils._detached.result_line import Fault, say
-from ansible_collections.muster.training.plugins.module_utils._python_env.commands import asked_of, run
-from ansible_collections.muster.training.plugins.module_utils._python_env.installed import find_python, version_in
-from ansible_collections.muster.training.plugins.module_utils._python_env.installers import get, stored
-from ansible_collections.muster.training.plugins.module_utils._python_env.paths import Place, read, sha256_of, write
+from ansible_collections.muster.training.plugins.module_utils._detached.result_line import StepError, print_line
+from ansible_collections.muster.training.plugins.module_utils._python_env.commands import read_output, run
+from ansible_collections.muster.training.plugins.module_utils._python_env.installed import (
+    environment_version,
+    find_python,
+)
+from ansible_collections.muster.training.plugins.module_utils._python_env.installers import (
+    download_external,
+    lock_entry,
+)
+from ansible_collections.muster.training.plugins.module_utils._python_env.paths import (
+    EnvironmentPaths,
+    read,
+    sha256_of,
+    write,
+)
 
 TYPE_CHECKING = False  # importing typing would cost more than all other imports
 if TYPE_CHECKING:
@@ -26,107 +34,109 @@ if TYPE_CHECKING:
     Data = Dict[str, Any]
 
 
-def make_environment(place: Place, given: Data, files: list[Data]) -> list[Data]:
+def make_environment(paths: EnvironmentPaths, request: Data, files: list[Data]) -> list[Data]:
     """Make the environment, unless it exists. Returns the files that other nodes need to make theirs."""
-    manager = read(os.path.join(place.environment, ".muster"))
-    if version_in(place) and manager == given["manager"]:
-        return [one for one in files if one["kind"] != "tool"]
-    if version_in(place) and not manager:
-        raise Fault(
-            f"{place.environment} is an environment that somebody else made. Needed: an unused path. "
+    manager = read(os.path.join(paths.environment, ".muster"))
+    if environment_version(paths) and manager == request["manager"]:
+        return [file for file in files if file["kind"] != "tool"]
+    if environment_version(paths) and not manager:
+        raise StepError(
+            f"{paths.environment} is an environment that somebody else made. Needed: an unused path. "
             "Set python_env_directory to another directory, or remove it"
         )
-    if os.path.exists(place.environment):
-        say(f"Removing {place.environment}: made by {manager or 'another manager'}, or its interpreter does not start")
-        shutil.rmtree(place.environment)
-    say(f"Making {place.environment} with {given['manager']}")
-    made = {"uv": uv_environment, "venv": venv_environment, "conda": conda_environment}[given["manager"]](
-        place, given, [one for one in files if one["kind"] != "tool"]
+    if os.path.exists(paths.environment):
+        print_line(
+            f"Removing {paths.environment}: made by {manager or 'another manager'}, or its interpreter does not start"
+        )
+        shutil.rmtree(paths.environment)
+    print_line(f"Making {paths.environment} with {request['manager']}")
+    created = {"uv": make_with_uv, "venv": make_with_venv, "conda": make_with_conda}[request["manager"]](
+        paths, request, [one for one in files if one["kind"] != "tool"]
     )
-    write(os.path.join(place.environment, ".muster"), given["manager"])
-    return made
+    write(os.path.join(paths.environment, ".muster"), request["manager"])
+    return created
 
 
-def uv_environment(place: Place, given: Data, files: list[Data]) -> list[Data]:
+def make_with_uv(paths: EnvironmentPaths, request: Data, files: list[Data]) -> list[Data]:
     """Make an environment with uv; if the system lacks the interpreter, uv downloads it, once for all nodes."""
-    for one in files:
-        if not os.path.isdir(os.path.join(place.pythons, one["name"])):
-            with tarfile.open(os.path.join(place.store, one["file"])) as archive:
-                archive.extractall(place.pythons)
-    system = find_python(given["python"])[0]
-    words = [place.uv, "venv", "--quiet", "--no-config", "--python", system or given["python"], place.environment]
-    run(words, env=uv_variables(place))
-    base = os.path.realpath(place.python)
-    if files or not base.startswith(place.pythons + "/"):
+    for file in files:
+        if not os.path.isdir(os.path.join(paths.pythons, file["name"])):
+            with tarfile.open(os.path.join(paths.store, file["file"])) as archive:
+                archive.extractall(paths.pythons)
+    system = find_python(request["python"])[0]
+    argv = [paths.uv, "venv", "--quiet", "--no-config", "--python", system or request["python"], paths.environment]
+    run(argv, env=uv_variables(paths))
+    base = os.path.realpath(paths.python)
+    if files or not base.startswith(paths.pythons + "/"):
         return files
-    name = os.path.relpath(base, place.pythons).split(os.sep, maxsplit=1)[0]
-    with tarfile.open(os.path.join(place.store, f"{name}.tar"), "w") as archive:
-        archive.add(os.path.join(place.pythons, name), name)
-    return [stored(place, "python", f"{name}.tar", name=name)]
+    name = os.path.relpath(base, paths.pythons).split(os.sep, maxsplit=1)[0]
+    with tarfile.open(os.path.join(paths.store, f"{name}.tar"), "w") as archive:
+        archive.add(os.path.join(paths.pythons, name), name)
+    return [lock_entry(paths, "python", f"{name}.tar", name=name)]
 
 
-def uv_variables(place: Place) -> dict[str, str]:
+def uv_variables(paths: EnvironmentPaths) -> dict[str, str]:
     """uv's environment variables: its cache is next to the environment, so that files are linked, not copied."""
-    ours = {
-        "UV_CACHE_DIR": os.path.join(place.root, "cache"),
-        "UV_PYTHON_INSTALL_DIR": place.pythons,
+    settings = {
+        "UV_CACHE_DIR": os.path.join(paths.root, "cache"),
+        "UV_PYTHON_INSTALL_DIR": paths.pythons,
         "UV_NO_PROGRESS": "1",
         # flash-attention's wheels are renamed after the build
         "UV_SKIP_WHEEL_FILENAME_CHECK": "1",
     }
-    return {**os.environ, **ours}
+    return {**os.environ, **settings}
 
 
-def venv_environment(place: Place, given: Data, _files: list[Data]) -> list[Data]:
+def make_with_venv(paths: EnvironmentPaths, request: Data, _files: list[Data]) -> list[Data]:
     """Make an environment with Python's venv; without pip, so that it works without ensurepip."""
-    path, _version = find_python(given["python"])
-    run([path, "-m", "venv", "--without-pip", place.environment])
+    path, _version = find_python(request["python"])
+    run([path, "-m", "venv", "--without-pip", paths.environment])
     return []
 
 
-def get_conda_installer(given: Data, path: str) -> None:
+def get_conda_installer(request: Data, path: str) -> None:
     """Get conda's installer, and verify its known hash."""
-    url, digest = given["conda_installer_url"], given["conda_installer_sha256"]
+    url, digest = request["conda_installer_url"], request["conda_installer_sha256"]
     if not digest:
-        raise Fault(
+        raise StepError(
             f"the hash of {url} is not given. Needed: its sha256 in python_env_conda_installer_sha256. Its publisher "
             "lists it next to the file (for Miniforge, the same address with .sha256 appended)"
         )
     if os.path.exists(path) and sha256_of(path) != digest:
         os.unlink(path)
     if not os.path.exists(path):
-        say(f"Getting {url}")
-        get(url, path, digest, "python_env_conda_installer_sha256")
+        print_line(f"Getting {url}")
+        download_external(url, path, digest, "python_env_conda_installer_sha256")
 
 
-def conda_environment(place: Place, given: Data, files: list[Data]) -> list[Data]:
+def make_with_conda(paths: EnvironmentPaths, request: Data, files: list[Data]) -> list[Data]:
     """Make an environment with conda: the first node queries the channels, the others take its packages."""
-    program = os.path.join(place.conda, "bin", "conda")
-    name = given["conda_installer_url"].rpartition("/")[2]
-    installer = os.path.join(place.store, name)
+    program = os.path.join(paths.conda, "bin", "conda")
+    name = request["conda_installer_url"].rpartition("/")[2]
+    installer = os.path.join(paths.store, name)
     if not os.path.exists(program):
-        get_conda_installer(given, installer)
-        shutil.rmtree(place.conda, ignore_errors=True)  # left by an interrupted installation
-        run(["bash", installer, "-b", "-p", place.conda])
-    if given["conda_accept_terms"]:
+        get_conda_installer(request, installer)
+        shutil.rmtree(paths.conda, ignore_errors=True)  # left by an interrupted installation
+        run(["bash", installer, "-b", "-p", paths.conda])
+    if request["conda_accept_terms"]:
         run([program, "tos", "accept"])
-    if given["conda_init"]:
+    if request["conda_init"]:
         run([program, "init", "--quiet"])
-    packages = [one for one in files if one["kind"] == "conda-package"]
+    packages = [package for package in files if package["kind"] == "conda-package"]
     if packages:
-        paths = [os.path.join(place.store, one["file"]) for one in packages]
-        explicit = os.path.join(place.root, "conda-packages.txt")
-        write(explicit, "\n".join(["@EXPLICIT", *paths, ""]))
-        run([program, "create", "--yes", "--quiet", "--offline", "--prefix", place.environment, "--file", explicit])
+        package_paths = [os.path.join(paths.store, one["file"]) for one in packages]
+        explicit = os.path.join(paths.root, "conda-packages.txt")
+        write(explicit, "\n".join(["@EXPLICIT", *package_paths, ""]))
+        run([program, "create", "--yes", "--quiet", "--offline", "--prefix", paths.environment, "--file", explicit])
         return files
-    wanted = [f"python={given['python']}", *given["conda_packages"]]
-    channels = [word for channel in given["conda_channels"] for word in ("--channel", channel)]
-    run([program, "create", "--yes", "--quiet", "--prefix", place.environment, *channels, *wanted])
-    listing = asked_of([program, "list", "--explicit", "--prefix", place.environment])
-    made = [stored(place, "conda-installer", name)]
+    specs = [f"python={request['python']}", *request["conda_packages"]]
+    channels = [argument for channel in request["conda_channels"] for argument in ("--channel", channel)]
+    run([program, "create", "--yes", "--quiet", "--prefix", paths.environment, *channels, *specs])
+    listing = read_output([program, "list", "--explicit", "--prefix", paths.environment])
+    created = [lock_entry(paths, "conda-installer", name)]
     for line in listing.splitlines():
         if "://" in line:
             file = line.partition("#")[0].rpartition("/")[2]
-            shutil.copy2(os.path.join(place.conda, "pkgs", file), os.path.join(place.store, file))
-            made.append(stored(place, "conda-package", file))
-    return made
+            shutil.copy2(os.path.join(paths.conda, "pkgs", file), os.path.join(paths.store, file))
+            created.append(lock_entry(paths, "conda-package", file))
+    return created

@@ -2,10 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Serve files from the first node to the others.
-
-Private to this collection. Runs on the node as the owner of the environment, standard library only, Python >= 3.8.
-"""
+"""Serve files from the first node to the others."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ import threading
 import time
 import urllib.request
 
-from ansible_collections.muster.training.plugins.module_utils._python_env.paths import Place
+from ansible_collections.muster.training.plugins.module_utils._python_env.paths import EnvironmentPaths
 
 TYPE_CHECKING = False  # importing typing would cost more than all other imports
 if TYPE_CHECKING:
@@ -24,10 +21,10 @@ if TYPE_CHECKING:
 
     Data = Dict[str, Any]
 
-IDLE = 600  # seconds without a request until the file server ends by itself
+IDLE_TIMEOUT = 600  # seconds without a request until the file server ends by itself
 
 
-class Handler(http.server.SimpleHTTPRequestHandler):
+class StoreHandler(http.server.SimpleHTTPRequestHandler):
     """Serves the store's files to clients with the token, and ends on request."""
 
     protocol_version = "HTTP/1.1"
@@ -35,7 +32,7 @@ class Handler(http.server.SimpleHTTPRequestHandler):
     last = 0.0
 
     def do_GET(self) -> None:
-        Handler.last = time.monotonic()
+        StoreHandler.last = time.monotonic()
         token, _slash, self.path = self.path[1:].partition("/")
         if not secrets.compare_digest(token.encode(), self.token.encode()):
             self.send_error(404)
@@ -45,38 +42,40 @@ class Handler(http.server.SimpleHTTPRequestHandler):
             self.path = "none"
         super().do_GET()
 
-    def log_message(self, *_words: Any) -> None:
+    def log_message(self, *_args: Any) -> None:
         """Log nothing: nobody would read it."""
 
 
-def serve(given: Data) -> Data:
+def serve(request: Data) -> Data:
     """Start serving the store's files to clients with the token, in a separate process."""
-    place = Place(given)
-    os.makedirs(place.store, exist_ok=True)
-    Handler.token = given["token"]
-    Handler.last = time.monotonic()
-    server = http.server.ThreadingHTTPServer((given["address"], 0), lambda *a: Handler(*a, directory=place.store))
+    paths = EnvironmentPaths(request)
+    os.makedirs(paths.store, exist_ok=True)
+    StoreHandler.token = request["token"]
+    StoreHandler.last = time.monotonic()
+    server = http.server.ThreadingHTTPServer(
+        (request["address"], 0), lambda *a: StoreHandler(*a, directory=paths.store)
+    )
     if os.fork() == 0:
         os.setsid()
         for number in (0, 1, 2):
             os.dup2(os.open(os.devnull, os.O_RDWR), number)
 
         def watch() -> None:
-            while time.monotonic() - Handler.last < IDLE:
+            while time.monotonic() - StoreHandler.last < IDLE_TIMEOUT:
                 time.sleep(5)
             server.shutdown()
 
         threading.Thread(target=watch, daemon=True).start()
         server.serve_forever()
         os._exit(0)
-    return {"url": f"http://{given['address']}:{server.server_address[1]}", "changed": False}
+    return {"url": f"http://{request['address']}:{server.server_address[1]}", "changed": False}
 
 
-def end(given: Data) -> Data:
+def stop_serving(request: Data) -> Data:
     """End the server."""
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
-        opener.open(f"{given['url']}/end", timeout=10).close()
+        opener.open(f"{request['url']}/end", timeout=10).close()
     except OSError:
         return {"changed": False}  # the server answers "not found", or has already ended
     return {"changed": False}

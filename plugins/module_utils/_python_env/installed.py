@@ -2,10 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What is present: interpreters, packages, and what was installed for each layer.
-
-Private to this collection. Runs on the node as the owner of the environment, standard library only, Python >= 3.8.
-"""
+"""What is present: interpreters, packages, and what was installed for each layer."""
 
 from __future__ import annotations
 
@@ -15,7 +12,11 @@ import os
 import shutil
 import subprocess
 
-from ansible_collections.muster.training.plugins.module_utils._python_env.paths import Place, normal, read
+from ansible_collections.muster.training.plugins.module_utils._python_env.paths import (
+    EnvironmentPaths,
+    normalize_name,
+    read,
+)
 
 TYPE_CHECKING = False  # importing typing would cost more than all other imports
 if TYPE_CHECKING:
@@ -31,58 +32,58 @@ def find_python(name: str) -> tuple[str, str]:
     for candidate in (name, f"python{name}"):
         path = shutil.which(candidate)
         if path:
-            done = subprocess.run([path, "-c", VERSION], capture_output=True, text=True, check=False)
-            if done.returncode == 0:
-                return path, done.stdout.strip()
+            completed = subprocess.run([path, "-c", VERSION], capture_output=True, text=True, check=False)
+            if completed.returncode == 0:
+                return path, completed.stdout.strip()
     return "", ""
 
 
-def version_in(place: Place) -> str:
+def environment_version(paths: EnvironmentPaths) -> str:
     """The version of the environment's interpreter, empty if none starts."""
-    return find_python(place.python)[1] if os.path.exists(place.python) else ""
+    return find_python(paths.python)[1] if os.path.exists(paths.python) else ""
 
 
-def packages_in(place: Place) -> dict[str, str]:
+def installed_packages(paths: EnvironmentPaths) -> dict[str, str]:
     """Names and versions of the packages in the environment."""
-    found = {}
-    for path in glob.glob(os.path.join(place.environment, "lib", "python3*", "site-packages", "*.dist-info")):
+    versions = {}
+    for path in glob.glob(os.path.join(paths.environment, "lib", "python3*", "site-packages", "*.dist-info")):
         name, _dash, version = os.path.basename(path)[: -len(".dist-info")].rpartition("-")
-        found[normal(name)] = version
-    return found
+        versions[normalize_name(name)] = version
+    return versions
 
 
-def record_of(place: Place, layer: str) -> Data:
+def read_record(paths: EnvironmentPaths, layer: str) -> Data:
     """The record of a layer on this node: its lock's key, all packages it needs, and those it installed itself."""
-    text = read(place.installed(layer))
+    text = read(paths.installed(layer))
     record: Data = json.loads(text) if text.startswith("{") else {"key": text, "needs": None, "put": []}
     return record
 
 
-def layers_in(place: Place) -> list[str]:
+def installed_layers(paths: EnvironmentPaths) -> list[str]:
     """The layers that were installed here."""
-    return sorted(name for name in os.listdir(place.installed("")) if "." not in name) if place.has_records() else []
+    return sorted(name for name in os.listdir(paths.installed("")) if "." not in name) if paths.has_records() else []
 
 
-def names_in(lock: Data) -> set[str]:
+def distribution_names(lock: Data) -> set[str]:
     """The names of all distributions in a lock, including source trees."""
-    return {one["name"] for one in lock["packages"]} | set(lock.get("trees", []))
+    return {package["name"] for package in lock["packages"]} | set(lock.get("trees", []))
 
 
-def unneeded_in(place: Place, lock: Data) -> list[str]:
+def unneeded_packages(paths: EnvironmentPaths, lock: Data) -> list[str]:
     """Packages that a lock's layer has installed here, and that no layer needs any longer."""
-    others = [record_of(place, layer)["needs"] for layer in layers_in(place) if layer != lock["layer"]]
-    if None in others:  # installed before such records were kept
+    other_needs = [read_record(paths, layer)["needs"] for layer in installed_layers(paths) if layer != lock["layer"]]
+    if None in other_needs:  # installed before such records were kept
         return []
-    needed = names_in(lock).union(*others)
-    return sorted((set(record_of(place, lock["layer"])["put"]) - needed) & set(packages_in(place)))
+    needed = distribution_names(lock).union(*other_needs)
+    return sorted((set(read_record(paths, lock["layer"])["put"]) - needed) & set(installed_packages(paths)))
 
 
-def missing_in(place: Place, lock: Data) -> list[str]:
+def missing_packages(paths: EnvironmentPaths, lock: Data) -> list[str]:
     """Packages that are in a lock but not in the environment."""
-    here = packages_in(place)
-    names = [one["name"] for one in lock["packages"] if here.get(one["name"]) != one["version"]]
-    if not version_in(place):
+    present = installed_packages(paths)
+    names = [package["name"] for package in lock["packages"] if present.get(package["name"]) != package["version"]]
+    if not environment_version(paths):
         names.append("the environment")
-    elif record_of(place, lock["layer"])["key"] != lock["key"]:
+    elif read_record(paths, lock["layer"])["key"] != lock["key"]:
         names += [*lock["editable"], lock["layer"]]
     return names

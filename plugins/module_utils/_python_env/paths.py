@@ -2,10 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Paths below one directory that is the same on all nodes.
-
-Private to this collection. Runs on the node as the owner of the environment, standard library only, Python >= 3.8.
-"""
+"""Paths below one directory that is the same on all nodes."""
 
 from __future__ import annotations
 
@@ -48,16 +45,16 @@ def sha256_of(path: str) -> str:
     return digest.hexdigest()
 
 
-def normal(name: str) -> str:
+def normalize_name(name: str) -> str:
     """The normalized name of a distribution."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-class Place:
+class EnvironmentPaths:
     """Paths below one directory that is the same on all nodes."""
 
-    def __init__(self, given: Data) -> None:
-        self.root = given["directory"]
+    def __init__(self, request: Data) -> None:
+        self.root = request["directory"]
         self.environment = os.path.join(self.root, "env")
         self.python = os.path.join(self.environment, "bin", "python")
         self.store = os.path.join(self.root, "store")

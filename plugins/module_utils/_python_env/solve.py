@@ -2,10 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Solve a layer on the first node: make its lock and get the wheels in it.
-
-Private to this collection. Runs on the node as the owner of the environment, standard library only, Python >= 3.8.
-"""
+"""Solve a layer on the first node: make its lock and get the wheels in it."""
 
 from __future__ import annotations
 
@@ -17,18 +14,27 @@ import re
 import shutil
 import urllib.parse
 
-from ansible_collections.muster.training.plugins.module_utils._detached.result_line import Fault, ProgramFault, say
-from ansible_collections.muster.training.plugins.module_utils._python_env.commands import asked_of, run
-from ansible_collections.muster.training.plugins.module_utils._python_env.environment import make_environment
-from ansible_collections.muster.training.plugins.module_utils._python_env.installed import version_in
-from ansible_collections.muster.training.plugins.module_utils._python_env.installers import (
-    get,
-    get_tools,
-    pip_words,
-    put_tools,
-    stored,
+from ansible_collections.muster.training.plugins.module_utils._detached.result_line import (
+    ProgramError,
+    StepError,
+    print_line,
 )
-from ansible_collections.muster.training.plugins.module_utils._python_env.paths import Place, normal, read, write
+from ansible_collections.muster.training.plugins.module_utils._python_env.commands import read_output, run
+from ansible_collections.muster.training.plugins.module_utils._python_env.environment import make_environment
+from ansible_collections.muster.training.plugins.module_utils._python_env.installed import environment_version
+from ansible_collections.muster.training.plugins.module_utils._python_env.installers import (
+    download_external,
+    get_tools,
+    lock_entry,
+    pip_command,
+    unpack_tools,
+)
+from ansible_collections.muster.training.plugins.module_utils._python_env.paths import (
+    EnvironmentPaths,
+    normalize_name,
+    read,
+    write,
+)
 
 TYPE_CHECKING = False  # importing typing would cost more than all other imports
 if TYPE_CHECKING:
@@ -36,23 +42,23 @@ if TYPE_CHECKING:
 
     Data = Dict[str, Any]
 
-UNSOLVED = (
+UNSOLVED_ADVICE = (
     "Needed: packages that pip finds for this Python, in compatible versions. Correct what it names below, in "
     "requirements.txt, pyproject.toml or python_env_requirements"
 )
 
 
-def source_words(given: Data) -> list[str]:
+def source_options(request: Data) -> list[str]:
     """pip's options for package sources, in addition to its own configuration."""
-    words = ["--index-url", given["index_url"]] if given["index_url"] else []
-    words += [word for url in given["extra_index_urls"] for word in ("--extra-index-url", url)]
-    return words + [word for url in given["find_links"] for word in ("--find-links", url)]
+    options = ["--index-url", request["index_url"]] if request["index_url"] else []
+    options += [option for url in request["extra_index_urls"] for option in ("--extra-index-url", url)]
+    return options + [word for url in request["find_links"] for word in ("--find-links", url)]
 
 
-def earlier_locks(place: Place, given: Data) -> list[Data]:
+def earlier_locks(paths: EnvironmentPaths, request: Data) -> list[Data]:
     """The locks of earlier layers, whose packages must not change."""
-    locks = [json.loads(read(path)) for path in sorted(glob.glob(place.lock("*")))]
-    return sorted((one for one in locks if one["order"] < given["order"]), key=lambda one: one["order"])
+    locks = [json.loads(read(path)) for path in sorted(glob.glob(paths.lock("*")))]
+    return sorted((lock for lock in locks if lock["order"] < request["order"]), key=lambda one: one["order"])
 
 
 def build_files(path: str) -> list[str]:
@@ -61,204 +67,225 @@ def build_files(path: str) -> list[str]:
     return [os.path.join(path.partition("[")[0], name) for name in names]
 
 
-def key_of(place: Place, given: Data) -> str:
+def lock_key(paths: EnvironmentPaths, request: Data) -> str:
     """All inputs of a lock, as one text."""
-    names = [*given["files"], *(name for path in given["editable"] for name in build_files(path))]
+    names = [*request["files"], *(name for path in request["editable"] for name in build_files(path))]
     parts = [
-        given[name] for name in ("manager", "python_asked", "requirements", "editable", "pip_version", "uv_version")
+        request[name] for name in ("manager", "python_asked", "requirements", "editable", "pip_version", "uv_version")
     ]
-    parts += [given[name] for name in ("index_url", "extra_index_urls", "find_links", "environment")]
-    parts += [given[name] for name in ("conda_installer_url", "conda_packages", "conda_channels")]
-    if given["project"]:
-        parts.append(given["project"]["digest"])
-    parts += [[name, read(name)] for name in names] + [one["packages"] for one in earlier_locks(place, given)]
+    parts += [request[name] for name in ("index_url", "extra_index_urls", "find_links", "environment")]
+    parts += [request[name] for name in ("conda_installer_url", "conda_packages", "conda_channels")]
+    if request["project"]:
+        parts.append(request["project"]["digest"])
+    parts += [[name, read(name)] for name in names] + [lock["packages"] for lock in earlier_locks(paths, request)]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
-def check_sources(given: Data) -> None:
+def check_sources(request: Data) -> None:
     """Requested files and trees must exist."""
-    for path in given["files"]:
+    for path in request["files"]:
         if not os.path.isfile(path):
-            raise Fault(
+            raise StepError(
                 f"there is no file {path}. Needed: the requirements file on this node. "
                 "Copy the code first (ansible-playbook site.yml --tags code), or correct python_env_requirements_files"
             )
-    for path in given["editable"]:
+    for path in request["editable"]:
         if not any(os.path.isfile(name) for name in build_files(path)[:3]):
-            raise Fault(
+            raise StepError(
                 f"{path.partition('[')[0]} has no pyproject.toml and no setup.py. Needed: a source tree that can be "
                 "installed. Copy the code first (ansible-playbook site.yml --tags code), or correct python_env_editable"
             )
 
 
-def fetched(place: Place, requirement: str) -> str:
+def fetch_wheel(paths: EnvironmentPaths, requirement: str) -> str:
     """Download the wheel of a requirement with a URL, and return its path: pip would download it twice."""
     name, at, url = requirement.partition(" @ ")
     address, _hash, digest = url.partition("#sha256=")
     file = urllib.parse.unquote(address.rpartition("/")[2])
     if not at or not file.endswith(".whl"):
         return requirement
-    path = os.path.join(place.store, file)
+    path = os.path.join(paths.store, file)
     if not os.path.exists(path):
-        say(f"Getting {file}")
-        get(address, path, digest, "#sha256=... after the address; for flash-attention, flash_attention_wheel_sha256")
+        print_line(f"Getting {file}")
+        download_external(
+            address, path, digest, "#sha256=... after the address; for flash-attention, flash_attention_wheel_sha256"
+        )
     return path
 
 
-def project_files(place: Place, given: Data) -> list[str]:
+def project_files(paths: EnvironmentPaths, request: Data) -> list[str]:
     """Write the project's requirements file, and the files that it includes, as on the controller."""
-    shutil.rmtree(place.project, ignore_errors=True)
-    if not given["project"]:
+    shutil.rmtree(paths.project, ignore_errors=True)
+    if not request["project"]:
         return []
-    os.makedirs(place.project, 0o700)  # URLs in it may hold credentials
-    for name, text in given["project"]["texts"].items():
-        write(os.path.join(place.project, name), text)
-    return [os.path.join(place.project, given["project"]["main"])]
+    os.makedirs(paths.project, 0o700)  # URLs in it may hold credentials
+    for name, text in request["project"]["texts"].items():
+        write(os.path.join(paths.project, name), text)
+    return [os.path.join(paths.project, request["project"]["main"])]
 
 
-def check_torch(given: Data, earlier: dict[str, Data]) -> None:
+def check_torch(request: Data, earlier: dict[str, Data]) -> None:
     """Raise Fault if the project requires a torch other than the one already installed, and name the setting."""
-    here = earlier.get("torch", {}).get("version", "")
-    for name, text in given["project"].get("texts", {}).items():
-        wanted = re.search(r"(?m)^\s*torch\s*==\s*([\w.]+(?:\+\w+)?)", text)
-        if here and wanted and wanted[1] not in (here, here.partition("+")[0]):
-            raise Fault(
-                f"{name} wants torch {wanted[1]}, but torch {here} was installed before it. Needed: the same. Set "
-                f"pytorch_version to {wanted[1].partition('+')[0]}, or take torch out of {name}"
+    installed = earlier.get("torch", {}).get("version", "")
+    for name, text in request["project"].get("texts", {}).items():
+        match = re.search(r"(?m)^\s*torch\s*==\s*([\w.]+(?:\+\w+)?)", text)
+        if installed and match and match[1] not in (installed, installed.partition("+")[0]):
+            raise StepError(
+                f"{name} wants torch {match[1]}, but torch {installed} was installed before it. Needed: the same. Set "
+                f"pytorch_version to {match[1].partition('+')[0]}, or take torch out of {name}"
             )
 
 
-def solution(place: Place, given: Data, constraints: str) -> list[Data]:
+def resolve(paths: EnvironmentPaths, request: Data, constraints: str) -> list[Data]:
     """The packages that pip would install, with their dependencies."""
-    report = os.path.join(place.root, "report.json")
-    words = [*pip_words(place), "install", "--dry-run", "--ignore-installed", "--report", report]
-    words += [*source_words(given), *given["options"]]
-    files = [*project_files(place, given), *given["files"]]
-    words += [word for path in files for word in ("--requirement", path)]
+    report = os.path.join(paths.root, "report.json")
+    argv = [*pip_command(paths), "install", "--dry-run", "--ignore-installed", "--report", report]
+    argv += [*source_options(request), *request["options"]]
+    files = [*project_files(paths, request), *request["files"]]
+    argv += [option for path in files for option in ("--requirement", path)]
     if constraints:
-        words += ["--constraint", constraints]
-    say("Resolving what to install")
-    wanted = [fetched(place, one) for one in given["requirements"]]
+        argv += ["--constraint", constraints]
+    print_line("Resolving what to install")
+    requirements = [fetch_wheel(paths, requirement) for requirement in request["requirements"]]
     try:
-        run([*words, *wanted, *given["editable"]], env={**os.environ, **given["environment"]})
-    except ProgramFault as fault:
-        raise ProgramFault(f"{fault}. {UNSOLVED}") from None
+        run([*argv, *requirements, *request["editable"]], env={**os.environ, **request["environment"]})
+    except ProgramError as error:
+        raise ProgramError(f"{error}. {UNSOLVED_ADVICE}") from None
     return list(json.loads(read(report))["install"])
 
 
-def pinned(one: Data) -> str:
+def pin_package(package: Data) -> str:
     """The requirement that reproduces exactly this package."""
-    info, name = one["download_info"], one["metadata"]["name"]
+    info, name = package["download_info"], package["metadata"]["name"]
     if "vcs_info" in info:
         return f"{name} @ {info['vcs_info']['vcs']}+{info['url']}@{info['vcs_info']['commit_id']}"
-    return f"{name} @ {info['url']}" if one["is_direct"] else f"{name}=={one['metadata']['version']}"
+    return f"{name} @ {info['url']}" if package["is_direct"] else f"{name}=={package['metadata']['version']}"
 
 
-def stored_name(place: Place, one: Data) -> str:
+def stored_name(paths: EnvironmentPaths, package: Data) -> str:
     """The store's wheel that was requested by path, whose file name may give a wrong version; "" if none was."""
-    path = urllib.parse.unquote(one["download_info"]["url"][len("file://") :])
-    return os.path.basename(path) if one["is_direct"] and os.path.dirname(path) == place.store else ""
+    path = urllib.parse.unquote(package["download_info"]["url"][len("file://") :])
+    return os.path.basename(path) if package["is_direct"] and os.path.dirname(path) == paths.store else ""
 
 
 def wheels_in(directory: str) -> dict[tuple[str, str], str]:
     """The wheels in a directory, by name and version."""
-    found = {}
+    wheels = {}
     for path in glob.glob(os.path.join(directory, "*.whl")):
         name, version = os.path.basename(path).split("-")[:2]
-        found[normal(name), version] = os.path.basename(path)
-    return found
+        wheels[normalize_name(name), version] = os.path.basename(path)
+    return wheels
 
 
-def gather(place: Place, given: Data, pins: list[str]) -> dict[tuple[str, str], str]:
+def gather_wheels(paths: EnvironmentPaths, request: Data, pins: list[str]) -> dict[tuple[str, str], str]:
     """Get wheels into the store: downloaded, or built if none is available."""
     if pins:
-        new = os.path.join(place.store, "new")
+        new = os.path.join(paths.store, "new")
         shutil.rmtree(new, ignore_errors=True)
-        say(f"Getting {len(pins)} packages")
-        words = [*pip_words(place), "wheel", "--no-deps", "--wheel-dir", new, *source_words(given), *given["options"]]
-        run([*words, *pins], env={**os.environ, **given["environment"]})
+        print_line(f"Getting {len(pins)} packages")
+        argv = [
+            *pip_command(paths),
+            "wheel",
+            "--no-deps",
+            "--wheel-dir",
+            new,
+            *source_options(request),
+            *request["options"],
+        ]
+        run([*argv, *pins], env={**os.environ, **request["environment"]})
         for name in os.listdir(new):
-            os.replace(os.path.join(new, name), os.path.join(place.store, name))
-    return wheels_in(place.store)
+            os.replace(os.path.join(new, name), os.path.join(paths.store, name))
+    return wheels_in(paths.store)
 
 
-def build_requirements(place: Place, given: Data) -> list[str]:
+def build_requirements(paths: EnvironmentPaths, request: Data) -> list[str]:
     """The build requirements of the editable trees."""
-    wanted: list[str] = []
-    for path in given["editable"]:
+    requirements: list[str] = []
+    for path in request["editable"]:
         text = "import sys, json; sys.path.insert(0, sys.argv[1]); from pip._vendor import tomli\n"
         text += "print(json.dumps(tomli.load(open(sys.argv[2], 'rb')).get('build-system', {}).get('requires', [])))"
         project = build_files(path)[0]
         if os.path.exists(project):
-            words = [place.python, "-c", text, os.path.join(place.tools, "pip"), project]
-            wanted += json.loads(asked_of(words))
-        wanted += ["setuptools>=64", "wheel"]
-    return sorted(set(wanted))
+            argv = [paths.python, "-c", text, os.path.join(paths.tools, "pip"), project]
+            requirements += json.loads(read_output(argv))
+        requirements += ["setuptools>=64", "wheel"]
+    return sorted(set(requirements))
 
 
-def look(given: Data) -> Data:
+def read_lock(request: Data) -> Data:
     """The lock of a layer; empty if there is none yet for the current request."""
-    place = Place(given)
-    lock = json.loads(read(place.lock(given["layer"])) or "{}")
-    there = all(os.path.exists(os.path.join(place.store, one["file"])) for one in lock.get("files", []))
-    stands = lock.get("key") == key_of(place, given) and there and version_in(place)
-    return {"lock": lock if stands else {}, "changed": False}
+    paths = EnvironmentPaths(request)
+    lock = json.loads(read(paths.lock(request["layer"])) or "{}")
+    files_exist = all(os.path.exists(os.path.join(paths.store, file["file"])) for file in lock.get("files", []))
+    is_current = lock.get("key") == lock_key(paths, request) and files_exist and environment_version(paths)
+    return {"lock": lock if is_current else {}, "changed": False}
 
 
-def solve(given: Data) -> Data:
+def solve(request: Data) -> Data:
     """Make the lock of a layer."""
-    place = Place(given)
-    check_sources(given)
-    key = key_of(place, given)
-    base = json.loads(read(place.lock("base")) or "{}")
-    files = get_tools(place, given)
-    put_tools(place, files)
+    paths = EnvironmentPaths(request)
+    check_sources(request)
+    key = lock_key(paths, request)
+    base = json.loads(read(paths.lock("base")) or "{}")
+    files = get_tools(paths, request)
+    unpack_tools(paths, files)
     # the lock of the layer that made an existing environment lists its files
     files += make_environment(
-        place, given, [one for one in base.get("files", []) if one["kind"] not in ("tool", "wheel")]
+        paths, request, [package for package in base.get("files", []) if package["kind"] not in ("tool", "wheel")]
     )
 
-    earlier = {one["name"]: one for lock in earlier_locks(place, given) for one in lock["packages"]}
+    earlier = {one["name"]: one for lock in earlier_locks(paths, request) for one in lock["packages"]}
     constraints = ""
     if earlier:
-        constraints = os.path.join(place.root, "constraints.txt")
+        constraints = os.path.join(paths.root, "constraints.txt")
         write(constraints, "".join(f"{one['name']}=={one['version']}\n" for one in earlier.values()))
-        given = {**given, "find_links": [*given["find_links"], place.store]}
-    check_torch(given, earlier)
-    wanted = given["requirements"] or given["files"] or given["editable"] or given["project"]
-    solved = solution(place, given, constraints) if wanted else []
-    chosen = [one for one in solved if "dir_info" not in one["download_info"]]
-    have = wheels_in(place.store)
-    identities = {(normal(one["metadata"]["name"]), one["metadata"]["version"]): one for one in chosen}
-    local = {identity: stored_name(place, one) for identity, one in identities.items()}
+        request = {**request, "find_links": [*request["find_links"], paths.store]}
+    check_torch(request, earlier)
+    has_request = request["requirements"] or request["files"] or request["editable"] or request["project"]
+    resolved = resolve(paths, request, constraints) if has_request else []
+    chosen = [one for one in resolved if "dir_info" not in one["download_info"]]
+    wheels = wheels_in(paths.store)
+    identities = {(normalize_name(one["metadata"]["name"]), one["metadata"]["version"]): one for one in chosen}
+    local = {identity: stored_name(paths, one) for identity, one in identities.items()}
     pins = [
-        pinned(one)
+        pin_package(one)
         for identity, one in identities.items()
-        if not local[identity] and (one["is_direct"] or identity not in have)
+        if not local[identity] and (one["is_direct"] or identity not in wheels)
     ]
-    have = gather(place, given, pins)
+    wheels = gather_wheels(paths, request, pins)
     packages = []
     for identity, one in identities.items():
-        file = local[identity] or have[identity]
+        file = local[identity] or wheels[identity]
         packages.append({"name": identity[0], "version": one["metadata"]["version"]})
-        files.append(stored(place, "wheel", file))
-    if given["editable"]:
-        build = os.path.join(place.store, "new")
+        files.append(lock_entry(paths, "wheel", file))
+    if request["editable"]:
+        build = os.path.join(paths.store, "new")
         shutil.rmtree(build, ignore_errors=True)
-        run([*pip_words(place), "wheel", "--wheel-dir", build, *source_words(given), *build_requirements(place, given)])
+        run(
+            [
+                *pip_command(paths),
+                "wheel",
+                "--wheel-dir",
+                build,
+                *source_options(request),
+                *build_requirements(paths, request),
+            ]
+        )
         for name in os.listdir(build):
-            os.replace(os.path.join(build, name), os.path.join(place.store, name))
-            files.append(stored(place, "build", name))
+            os.replace(os.path.join(build, name), os.path.join(paths.store, name))
+            files.append(lock_entry(paths, "build", name))
     lock = {
-        "layer": given["layer"],
-        "order": given["order"],
+        "layer": request["layer"],
+        "order": request["order"],
         "key": key,
-        "python": version_in(place),
-        "project": given["project"].get("digest", ""),
+        "python": environment_version(paths),
+        "project": request["project"].get("digest", ""),
         "packages": sorted(packages, key=lambda one: str(one["name"])),
-        "editable": given["editable"],
-        "trees": sorted(normal(one["metadata"]["name"]) for one in solved if "dir_info" in one["download_info"]),
+        "editable": request["editable"],
+        "trees": sorted(
+            normalize_name(one["metadata"]["name"]) for one in resolved if "dir_info" in one["download_info"]
+        ),
         "files": sorted(files, key=lambda one: str(one["file"])),
     }
-    write(place.lock(given["layer"]), json.dumps(lock, indent=1))
+    write(paths.lock(request["layer"]), json.dumps(lock, indent=1))
     return {"lock": lock}

@@ -7,8 +7,6 @@
 Packages are solved once, and installed everywhere from the same wheels. The first node determines which packages,
 versions and files to install. The result is a lock, one per layer. Each node, including the first, installs a lock's
 files. The others get them from the first one, by HTTP over the private network, and verify their hashes.
-
-Private to this collection. Runs on the node as the owner of the environment, standard library only, Python >= 3.8.
 """
 
 from __future__ import annotations
@@ -16,15 +14,18 @@ from __future__ import annotations
 import contextlib
 import os
 
-from ansible_collections.muster.training.plugins.module_utils._detached.result_line import answered
-from ansible_collections.muster.training.plugins.module_utils._python_env.credentials import logged_in, take_credentials
-from ansible_collections.muster.training.plugins.module_utils._python_env.file_server import end, serve
-from ansible_collections.muster.training.plugins.module_utils._python_env.install import check, install
-from ansible_collections.muster.training.plugins.module_utils._python_env.paths import Place
-from ansible_collections.muster.training.plugins.module_utils._python_env.root_safety import (
-    refuse_what_others_can_change,
+from ansible_collections.muster.training.plugins.module_utils._detached.result_line import report_result
+from ansible_collections.muster.training.plugins.module_utils._python_env.credentials import (
+    extract_credentials,
+    netrc_login,
 )
-from ansible_collections.muster.training.plugins.module_utils._python_env.solve import look, solve
+from ansible_collections.muster.training.plugins.module_utils._python_env.file_server import serve, stop_serving
+from ansible_collections.muster.training.plugins.module_utils._python_env.install import check, install
+from ansible_collections.muster.training.plugins.module_utils._python_env.paths import EnvironmentPaths
+from ansible_collections.muster.training.plugins.module_utils._python_env.root_safety import (
+    check_root_safety,
+)
+from ansible_collections.muster.training.plugins.module_utils._python_env.solve import read_lock, solve
 
 TYPE_CHECKING = False  # importing typing would cost more than all other imports
 if TYPE_CHECKING:
@@ -33,28 +34,28 @@ if TYPE_CHECKING:
     Data = Dict[str, Any]
 
 STEPS = {
-    "read_lock": look,
+    "read_lock": read_lock,
     "solve": solve,
     "compare": check,
     "install": install,
     "serve": serve,
-    "stop_serving": end,
+    "stop_serving": stop_serving,
 }
 
 
-def carry_out(asked: Data) -> Data:
-    """Carry out a request. Raises Fault if that is impossible."""
-    asked = dict(asked)
+def run_step(request: Data) -> Data:
+    """Carry out a request. Raise Fault if that is impossible."""
+    request = dict(request)
     for kind in ("files", "editable"):
-        asked[kind] = [os.path.expanduser(path) for path in asked[kind]]
-    asked, logins = take_credentials(asked)
-    place = Place(asked)
-    if asked["step"] != "stop_serving":
-        refuse_what_others_can_change(place)
-    with logged_in(place, logins) if asked["step"] == "solve" else contextlib.nullcontext():
-        return STEPS[asked["step"]](asked)
+        request[kind] = [os.path.expanduser(path) for path in request[kind]]
+    request, logins = extract_credentials(request)
+    paths = EnvironmentPaths(request)
+    if request["step"] != "stop_serving":
+        check_root_safety(paths)
+    with netrc_login(paths, logins) if request["step"] == "solve" else contextlib.nullcontext():
+        return STEPS[request["step"]](request)
 
 
 def main(request: Data) -> Data:
     """A step's answer or error. request: {"step": its name, ...}, with all options of the module python_layer."""
-    return answered(carry_out, request)
+    return report_result(run_step, request)

@@ -1,10 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Check who owns a run's directories: nobody else may replace the programs that we write and run there.
-
-Private to this collection.
-"""
+"""Check who owns a run's directories: nobody else may replace the programs that we write and run there."""
 
 from __future__ import annotations
 
@@ -23,99 +20,102 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
 MAX_LINKS = 40  # the kernel's own limit
 
 
-def steps_to(path: str) -> Iterator[str]:
+def path_components(path: str) -> Iterator[str]:
     """Yield each directory and each link on an absolute path, from the root down."""
-    here, left, links = "/", path.split("/"), 0
-    yield here
-    while left:
-        word = left.pop(0)
-        if word in ("", "."):
+    current, remaining, links = "/", path.split("/"), 0
+    yield current
+    while remaining:
+        name = remaining.pop(0)
+        if name in ("", "."):
             continue
-        if word == "..":
-            here = os.path.dirname(here)
+        if name == "..":
+            current = os.path.dirname(current)
             continue
-        step = os.path.join(here, word)
-        yield step
+        path_so_far = os.path.join(current, name)
+        yield path_so_far
         try:
-            target = os.readlink(step)
+            target = os.readlink(path_so_far)
         except OSError:  # a directory, or it does not exist yet
-            here = step
+            current = path_so_far
             continue
         links += 1
         if links > MAX_LINKS:
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
-        left = target.split("/") + left
+        remaining = target.split("/") + remaining
         if target.startswith("/"):
-            here = "/"
+            current = "/"
 
 
-def others_may_write(found: os.stat_result) -> bool:
-    """Whether anyone but the owner and root may add and remove names in a directory.
+def others_may_write(status: os.stat_result) -> bool:
+    """Return whether anyone but the owner and root may add and remove names in a directory.
 
     The owner's private group, with the owner's name and no other member, does not count.
     """
-    if not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH) or stat.S_ISLNK(found.st_mode):
+    if not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH) or stat.S_ISLNK(status.st_mode):
         return False
     try:
-        private = found.st_gid == 0 or grp.getgrgid(found.st_gid).gr_name == user_name(os.geteuid())
+        private = status.st_gid == 0 or grp.getgrgid(status.st_gid).gr_name == user_name(os.geteuid())
     except KeyError:
         private = False
-    return bool(found.st_mode & stat.S_IWOTH) or not private
+    return bool(status.st_mode & stat.S_IWOTH) or not private
 
 
-def is_ours(path: str) -> bool:
-    """Whether we own a directory and nobody else may write to it."""
+def is_private_directory(path: str) -> bool:
+    """Return whether we own a directory and nobody else may write to it."""
     try:
-        found = os.lstat(path)
+        status = os.lstat(path)
     except OSError:
         return False
-    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not others_may_write(found)
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid() and not others_may_write(status)
 
 
-def is_ours_with_run(directory: str) -> bool:
-    """Whether we own both a node's run directory and the run's directory above it."""
-    return is_ours(os.path.dirname(directory)) and is_ours(directory)
+def is_private_run_directory(directory: str) -> bool:
+    """Return whether we own both a node's run directory and the run's directory above it."""
+    return is_private_directory(os.path.dirname(directory)) and is_private_directory(directory)
 
 
-def refuse_others(path: str) -> None:
+def check_ownership(path: str) -> None:
     """Raise RunError if anyone else may replace what is below a path, as far as it exists.
 
     Checks from the root down, so that nobody who owns a parent can replace a directory already found safe.
     """
-    for step in steps_to(path):
+    for component in path_components(path):
         try:
-            found = os.lstat(step)
+            status = os.lstat(component)
         except FileNotFoundError:  # the missing directories are made later, then checked again
             return
-        mine = user_name(os.geteuid())
-        if found.st_uid not in (0, os.geteuid()):
-            problem, remedy = f"{step} belongs to {user_name(found.st_uid)}", ""
-        elif others_may_write(found) and not found.st_mode & stat.S_ISVTX:
-            problem, remedy = f"other accounts can write to {step}", f", or remove that permission: chmod go-w {step}"
+        user = user_name(os.geteuid())
+        if status.st_uid not in (0, os.geteuid()):
+            problem, remedy = f"{component} belongs to {user_name(status.st_uid)}", ""
+        elif others_may_write(status) and not status.st_mode & stat.S_ISVTX:
+            problem, remedy = (
+                f"other accounts can write to {component}",
+                f", or remove that permission: chmod go-w {component}",
+            )
         else:
             continue
         raise RunError(
-            f"{problem}: anyone who can write there could replace the program that will run as {mine}. Needed: each "
-            f"directory on the path to {path} is owned by {mine} or root, and no other account can write to it, "
+            f"{problem}: anyone who can write there could replace the program that will run as {user}. Needed: each "
+            f"directory on the path to {path} is owned by {user} or root, and no other account can write to it, "
             f"unless it has the sticky bit like /tmp. Choose another launch_node_directory{remedy}"
         )
 
 
 def make_run_directory(directory: str, run_id: str) -> None:
     """Make a run's directory on this node, in a place where nobody else can replace what we write into it."""
-    above = os.path.dirname(directory)
-    runs = os.path.dirname(above)
+    run_directory = os.path.dirname(directory)
+    runs_directory = os.path.dirname(run_directory)
     try:
-        refuse_others(runs)
-        os.makedirs(runs, mode=0o700, exist_ok=True)
-        refuse_others(runs)
+        check_ownership(runs_directory)
+        os.makedirs(runs_directory, mode=0o700, exist_ok=True)
+        check_ownership(runs_directory)
         with contextlib.suppress(FileExistsError):  # another node's part of the run is in the same directory
-            os.mkdir(above, 0o700)
-        if not is_ours(above):
+            os.mkdir(run_directory, 0o700)
+        if not is_private_directory(run_directory):
             raise RunError(
-                f"cannot make the run directory {directory}: {above} was not made by {user_name(os.geteuid())}, or "
+                f"cannot make the run directory {directory}: {run_directory} was not made by {user_name(os.geteuid())}, or "
                 "other accounts can write to it: they could replace the program of the run. Choose another run_id, or "
-                f"remove {above} on this node"
+                f"remove {run_directory} on this node"
             )
         if os.path.lexists(directory):
             raise RunError(f"run_id {run_id} is taken: {directory} exists on this node; choose another run_id")

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A request to a node about a run, and its answer. Private to this collection.
+"""A request to a node about a run, and its answer.
 
 Runs on the node, standard library only. A run's directory on a node is ``RUNS_DIRECTORY/RUN_ID/nodeRANK``, readable
 only by its user.
@@ -35,9 +35,9 @@ def carry_out(request: Data) -> Data:
         from ansible_collections.muster.training.plugins.module_utils._run.watch import watch
 
         return watch(request)
-    from ansible_collections.muster.training.plugins.module_utils._run.logs import pack, piece
+    from ansible_collections.muster.training.plugins.module_utils._run.logs import pack, read_piece
 
-    return {"pack": pack, "piece": piece}[operation](request)
+    return {"pack": pack, "piece": read_piece}[operation](request)
 
 
 def main(request: Data) -> Data:

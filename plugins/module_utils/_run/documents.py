@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The documents of a run, as type checkers know them. Private to this collection.
+"""The documents of a run, as type checkers know them.
 
 No node imports this file: every import of it is behind ``TYPE_CHECKING``. Times are seconds since 1970 by the
 clock of the node that wrote them, durations are in seconds, exit codes are as Popen gives them.
@@ -41,14 +41,14 @@ class Software(TypedDict):
     cuda: str | None  # that torch was built for
 
 
-class Code(TypedDict):
+class GitCheckout(TypedDict):
     """The git checkout in which a job starts."""
 
     commit: str
     dirty: bool | None  # whether a tracked file has been changed since; None if git could not be run
 
 
-class Machine(TypedDict):
+class RunMachine(TypedDict):
     """What plan.json says about a node besides its rank and address. None: not known."""
 
     hardware: Hardware | None
@@ -56,7 +56,7 @@ class Machine(TypedDict):
     price_per_hour: float | None  # in the plan's currency
 
 
-class PlanPeer(Machine):
+class PlanPeer(RunMachine):
     """A node of the run in plan.json, which lists all nodes in rank order, its own included."""
 
     name: str
@@ -100,7 +100,7 @@ class Plan(Container):
     rank_logs: str  # who writes the logs of ranks: torchrun | ranks (bin/muster-rank) | launcher
     node: PlanNode
     nodes: list[PlanPeer]
-    code: Code | None  # on rank 0's node; None if the job does not start in a checkout
+    code: GitCheckout | None  # on rank 0's node; None if the job does not start in a checkout
     currency: str
     world_size: int
     elastic: bool
@@ -143,7 +143,7 @@ class RankReport(RankMarks):
     log: str
 
 
-class Report(TypedDict):
+class NodeReport(TypedDict):
     """How a node's part of a run ended: what it reports to rank 0."""
 
     exit_code: int | None  # the launcher's
@@ -178,7 +178,7 @@ class NodeStatus(TypedDict):
 class NodeResult(NodeStatus):
     """Rank 0's view of a node at the end of the run."""
 
-    report: Report | None
+    report: NodeReport | None
     why: str  # why it was lost
     survived: bool  # an elastic run went on without it
     launcher_log: str
@@ -211,7 +211,7 @@ class Status(RankZeroStatus):
     started: float
     updated: float
     launcher_pid: int | None
-    report: Report | None
+    report: NodeReport | None
 
 
 class Result(TypedDict):

@@ -1,10 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Find the runs on a node by their plans, and remove them with everything that belongs to them.
-
-Private to this collection.
-"""
+"""Find the runs on a node by their plans, and remove them with everything that belongs to them."""
 
 from __future__ import annotations
 
@@ -14,11 +11,11 @@ import os
 import pwd
 import shutil
 
-from ansible_collections.muster.training.plugins.module_utils._run.directory_safety import is_ours_with_run
-from ansible_collections.muster.training.plugins.module_utils._run.identity import RunError, user_entry
-from ansible_collections.muster.training.plugins.module_utils._run.running_supervisors import supervisors, unit_of
+from ansible_collections.muster.training.plugins.module_utils._run.directory_safety import is_private_run_directory
+from ansible_collections.muster.training.plugins.module_utils._run.identity import RunError, passwd_entry
+from ansible_collections.muster.training.plugins.module_utils._run.running_supervisors import find_supervisors, unit_of
 from ansible_collections.muster.training.plugins.module_utils._run.safe_files import read_json
-from ansible_collections.muster.training.plugins.module_utils._run.secrets import forget_secrets
+from ansible_collections.muster.training.plugins.module_utils._run.secrets import remove_secrets
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
@@ -30,25 +27,25 @@ def runs_directory(request: Data) -> str:
     path = request["runs_directory"]
     user = request.get("user")
     if user and path.startswith("~/"):
-        return os.path.join(user_entry(user).pw_dir, path[2:])
+        return os.path.join(passwd_entry(user).pw_dir, path[2:])
     return os.path.abspath(os.path.expanduser(path))
 
 
 def node_directories(request: Data) -> list[tuple[str, Data]]:
     """Return this node's run directories, newest first; by node name, since nodes may share a machine or a home."""
     run_id = request.get("run_id") or "*"
-    found = []
+    runs = []
     for path in glob.glob(
         os.path.join(glob.escape(runs_directory(request)), run_id if run_id == "*" else glob.escape(run_id), "node*")
     ):
-        plan = read_json(os.path.join(path, "plan.json")) if is_ours_with_run(path) else None
+        plan = read_json(os.path.join(path, "plan.json")) if is_private_run_directory(path) else None
         if plan and plan["node"]["name"] == request["node"]:
-            found.append((os.stat(os.path.join(path, "plan.json")).st_mtime, path, plan))
-    return [(path, plan) for _time, path, plan in sorted(found, reverse=True)]
+            runs.append((os.stat(os.path.join(path, "plan.json")).st_mtime, path, plan))
+    return [(path, plan) for _time, path, plan in sorted(runs, reverse=True)]
 
 
-def may_list(directory: str) -> bool:
-    """Whether we may list the directory of a run."""
+def can_list(directory: str) -> bool:
+    """Return whether we may list the directory of a run."""
     try:
         os.listdir(directory)
     except OSError:
@@ -57,7 +54,7 @@ def may_list(directory: str) -> bool:
 
 
 def is_removed(directory: str) -> bool:
-    """Whether the directory does not exist; False also if that cannot be determined."""
+    """Return whether the directory does not exist; False also if that cannot be determined."""
     try:
         os.lstat(directory)
     except FileNotFoundError:
@@ -67,31 +64,31 @@ def is_removed(directory: str) -> bool:
     return False
 
 
-def alive_elsewhere(request: Data) -> None:
+def check_alive_elsewhere(request: Data) -> None:
     """Raise RunError if the request's run is alive on this machine, but in none of the directories that were searched.
 
     Its directory is elsewhere, or no longer exists.
     """
-    looked_in = runs_directory(request)
-    alive = supervisors()
-    for one in alive:
-        runs = os.path.dirname(os.path.dirname(one["directory"]))
-        if one["run_id"] != request.get("run_id") or (runs == looked_in and may_list(one["directory"])):
+    searched = runs_directory(request)
+    alive = find_supervisors()
+    for supervisor in alive:
+        runs = os.path.dirname(os.path.dirname(supervisor["directory"]))
+        if supervisor["run_id"] != request.get("run_id") or (runs == searched and can_list(supervisor["directory"])):
             continue
-        if is_removed(one["directory"]) and may_list(runs):
-            unit = unit_of(one["pid"])
-            pids = " ".join(str(other["pid"]) for other in alive if other["directory"] == one["directory"])
+        if is_removed(supervisor["directory"]) and can_list(runs):
+            unit = unit_of(supervisor["pid"])
+            pids = " ".join(str(process["pid"]) for process in alive if process["directory"] == supervisor["directory"])
             command = f"sudo systemctl stop {unit}.service" if unit else f"kill {pids}"
             raise RunError(
-                f"run {one['run_id']} is still running here, but its directory {one['directory']} was removed, so "
+                f"run {supervisor['run_id']} is still running here, but its directory {supervisor['directory']} was removed, so "
                 f"its output is lost. Stop it on this node with: {command}"
             )
         try:
-            user = pwd.getpwuid(os.stat(f"/proc/{one['pid']}").st_uid).pw_name
+            user = pwd.getpwuid(os.stat(f"/proc/{supervisor['pid']}").st_uid).pw_name
         except (OSError, KeyError):  # it has just ended, or its user is not known on this machine
             user = "another user"
         raise RunError(
-            f"run {one['run_id']} is still running here, in {one['directory']} of {user}, which was not searched: "
+            f"run {supervisor['run_id']} is still running here, in {supervisor['directory']} of {user}, which was not searched: "
             f"add -e launch_user={user} or -e launch_node_directory={runs}, as in its launch"
         )
 
@@ -101,7 +98,7 @@ def remove_directory(directory: str) -> None:
 
     Raise OSError if something in it cannot be removed.
     """
-    forget_secrets(directory)
+    remove_secrets(directory)
     shutil.rmtree(directory)
     with contextlib.suppress(OSError):  # another node on this machine is in there, too
         os.rmdir(os.path.dirname(directory))

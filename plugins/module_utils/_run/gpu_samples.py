@@ -2,8 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What a node's GPUs do during a run: gpus.csv of its run directory. Pure, standard library only. Private to this
-collection."""
+"""What a node's GPUs do during a run: gpus.csv of its run directory."""
 
 from __future__ import annotations
 
@@ -15,7 +14,6 @@ if TYPE_CHECKING:
     from typing import Any, Mapping
 
 FILE = "gpus.csv"
-INTERVAL = 15  # seconds between two samples
 # Column: field of nvidia-smi that every driver since 418 knows.
 COLUMNS = {
     "timestamp": "timestamp",
@@ -35,7 +33,7 @@ ACCOUNTING_QUERIES = (
     "--query-gpu=index,uuid,accounting.mode",
     "--query-accounted-apps=gpu_uuid,pid,gpu_utilization,mem_utilization,max_memory_usage,time",
 )
-FORMER_COLUMNS = 7  # of a file begun before the power limit had a column
+LEGACY_COLUMN_COUNT = 7  # of a file begun before the power limit had a column
 HEADER = ", ".join(COLUMNS) + "\n"
 
 
@@ -53,14 +51,14 @@ def last_sample(text: str) -> tuple[float, list[dict[str, float | None]]]:
     that are not samples, such as nvidia-smi's errors and incomplete lines.
     """
     newest = 0.0
-    found: dict[int, dict[str, float | None]] = {}
+    devices: dict[int, dict[str, float | None]] = {}
     for line in text.rpartition("\n")[0].splitlines():
         sample = read_line(line)
-        taken = seconds(sample[0]) if sample else None
-        if sample is not None and taken is not None:
-            newest = max(newest, taken)
-            found[int(sample[1]["index"] or 0)] = sample[1]
-    return newest, [found[index] for index in sorted(found)]
+        timestamp = seconds(sample[0]) if sample else None
+        if sample is not None and timestamp is not None:
+            newest = max(newest, timestamp)
+            devices[int(sample[1]["index"] or 0)] = sample[1]
+    return newest, [devices[index] for index in sorted(devices)]
 
 
 def read_line(line: str) -> tuple[str, dict[str, float | None]] | None:
@@ -69,7 +67,7 @@ def read_line(line: str) -> tuple[str, dict[str, float | None]] | None:
     The power limit is also None in files of earlier versions, which lack that column.
     """
     fields = line.split(", ")
-    if len(fields) not in (FORMER_COLUMNS, len(COLUMNS)) or not fields[1].isdigit():
+    if len(fields) not in (LEGACY_COLUMN_COUNT, len(COLUMNS)) or not fields[1].isdigit():
         return None
     values = dict.fromkeys(COLUMNS, "")
     values.update(zip(COLUMNS, fields))

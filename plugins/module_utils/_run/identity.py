@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Switch between root's rights and those of the run's user on a node. Private to this collection."""
+"""Switch between root's rights and those of the run's user on a node."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def act_as(user: str) -> None:
 
     as_root() can still regain root's rights.
     """
-    entry = user_entry(user)
+    entry = passwd_entry(user)
     if os.geteuid() != 0 or entry.pw_uid == 0:
         return
     os.initgroups(user, entry.pw_gid)
@@ -32,7 +32,7 @@ def act_as(user: str) -> None:
     os.environ.update(HOME=entry.pw_dir, USER=user, LOGNAME=user, SHELL=entry.pw_shell)
 
 
-def user_entry(name: str) -> pwd.struct_passwd:
+def passwd_entry(name: str) -> pwd.struct_passwd:
     try:
         return pwd.getpwnam(name)
     except KeyError:
@@ -48,14 +48,14 @@ def user_name(uid: int) -> str:
         return f"uid {uid}"
 
 
-def be_root() -> None:
+def regain_root() -> None:
     """Undo act_as()."""
     os.seteuid(0)
     os.setegid(0)
     os.setgroups([])
 
 
-def be_the_user() -> None:
+def become_user() -> None:
     """Make act_as() final."""
     user, group = os.geteuid(), os.getegid()
     os.seteuid(0)
@@ -63,19 +63,19 @@ def be_the_user() -> None:
     os.setresuid(user, user, user)
 
 
-def as_root(command: list[str]) -> subprocess.CompletedProcess[str] | None:
+def run_as_root(command: list[str]) -> subprocess.CompletedProcess[str] | None:
     """Run a command as root; return the completed process, None if we cannot become root."""
 
-    def run(words: list[str]) -> subprocess.CompletedProcess[str]:
-        regain = None if os.getuid() == os.geteuid() else be_root
+    def run(argv: list[str]) -> subprocess.CompletedProcess[str]:
+        regain = None if os.getuid() == os.geteuid() else regain_root
         return subprocess.run(
-            words, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, preexec_fn=regain
+            argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, preexec_fn=regain
         )
 
     if os.getuid() == 0:
         return run(command)
     if not shutil.which("sudo"):
         return None
-    done = run(["sudo", "-n", *command])
+    completed = run(["sudo", "-n", *command])
     # after a failure only, spend a process on finding out whether sudo or the command failed
-    return None if done.returncode != 0 and run(["sudo", "-n", "true"]).returncode != 0 else done
+    return None if completed.returncode != 0 and run(["sudo", "-n", "true"]).returncode != 0 else completed

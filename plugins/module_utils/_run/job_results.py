@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What a job reports about itself, in lines ``MUSTER_RESULT {...}`` of rank 0's log. Private to this collection.
+"""What a job reports about itself, in lines ``MUSTER_RESULT {...}`` of rank 0's log.
 
 Runs on the node and on the controller, standard library only, Python >= 3.8.
 """
@@ -14,7 +14,11 @@ import json
 import os
 
 from ansible_collections.muster.training.plugins.module_utils._run.rank_logs import earlier_logs, rank_logs
-from ansible_collections.muster.training.plugins.module_utils._run.safe_files import read_tail, regular, write_private
+from ansible_collections.muster.training.plugins.module_utils._run.safe_files import (
+    open_regular,
+    read_tail,
+    write_private,
+)
 
 TYPE_CHECKING = False  # importing typing would cost more than all other imports
 if TYPE_CHECKING:
@@ -26,70 +30,70 @@ FILE = "said.jsonl"  # in the run directory on rank 0's node: the reports of a f
 LIMIT = 2**20  # bytes of the file; the last reports are kept
 MARK = b"MUSTER_RESULT "  # begins a line in which a job reports results
 REPORT = MARK.decode()
-LONGEST = 65536  # bytes of such a line; a longer line counts as ordinary output
+MAX_LINE_BYTES = 65536  # bytes of such a line; a longer line counts as ordinary output
 BLOCK = 262144  # bytes of a log read at a time
-DEEPEST = 20  # nesting depth of a job's report: its readers are recursive
+MAX_DEPTH = 20  # nesting depth of a job's report: its readers are recursive
 
 
 def depth(value: Any) -> int:
     """Return how deeply objects and lists are nested."""
-    layer, found = [value], 0
+    values, levels = [value], 0
     while True:
-        layer = [one for one in layer if isinstance(one, (dict, list))]
-        if not layer:
-            return found
-        found += 1
-        layer = [inner for one in layer for inner in (one.values() if isinstance(one, dict) else one)]
+        values = [item for item in values if isinstance(item, (dict, list))]
+        if not values:
+            return levels
+        levels += 1
+        values = [inner for item in values for inner in (item.values() if isinstance(item, dict) else item)]
 
 
-def reported(line: str) -> Data | None:
+def parse_report(line: str) -> Data | None:
     """Return the report in a line ``MUSTER_RESULT {...}``; None if there is none, or it is not safe to use.
 
     A job may print anything, and must never crash the code that shows the report or reads the record later.
     """
-    return read_object(line[len(REPORT) :]) if line.startswith(REPORT) and len(line) <= LONGEST else None
+    return read_object(line[len(REPORT) :]) if line.startswith(REPORT) and len(line) <= MAX_LINE_BYTES else None
 
 
 def read_object(text: str) -> Data | None:
     """Return the JSON object of a report, None if it is not an object, or nested too deeply."""
     try:
-        said = json.loads(text)
+        report = json.loads(text)
     except (ValueError, RecursionError):
         return None
-    return said if isinstance(said, dict) and depth(said) <= DEEPEST else None
+    return report if isinstance(report, dict) and depth(report) <= MAX_DEPTH else None
 
 
-def merged(lines: str) -> Data:
+def merge_reports(lines: str) -> Data:
     """Return the last value of each key in the lines of said.jsonl."""
-    said: Data = {}
+    values: Data = {}
     for line in lines.splitlines():
-        said.update(read_object(line) or {})
-    return said
+        values.update(read_object(line) or {})
+    return values
 
 
-def results_between(path: str, start: int, end: int, most: int) -> bytes:
+def results_between(path: str, start: int, end: int, limit: int) -> bytes:
     """Return the last `most` bytes of the reports in a part of a log; the part starts at the beginning of a line."""
-    found = []
-    rest = b"\n"
-    with contextlib.suppress(OSError), open(path, "rb", opener=regular) as stream:
+    reports = []
+    remainder = b"\n"
+    with contextlib.suppress(OSError), open(path, "rb", opener=open_regular) as stream:
         stream.seek(start)
         while start < end:
             block = stream.read(min(BLOCK, end - start))
             if not block:
                 break
             start += len(block)
-            lines = rest + block
+            lines = remainder + block
             last = lines.rfind(b"\n")
             begin = lines.find(b"\n" + MARK)
             while 0 <= begin < last:
                 stop = lines.find(b"\n", begin + 1)
-                found.append(lines[begin + 1 : stop + 1])
+                reports.append(lines[begin + 1 : stop + 1])
                 begin = lines.find(b"\n" + MARK, stop)
-            rest = lines[last:] if len(lines) - last <= LONGEST else b""
-    return b"".join(found)[-most:]
+            remainder = lines[last:] if len(lines) - last <= MAX_LINE_BYTES else b""
+    return b"".join(reports)[-limit:]
 
 
-def keep_reports(path: str, plan: Data) -> str:
+def load_reports(path: str, plan: Data) -> str:
     """Return the lines of a finished run's said.jsonl; the first time, extract them from rank 0's logs.
 
     path: the run's directory on rank 0's node.
@@ -97,12 +101,12 @@ def keep_reports(path: str, plan: Data) -> str:
     file = os.path.join(path, FILE)
     if os.path.lexists(file):
         return read_tail(file, LIMIT)
-    found = b""
+    output = b""
     for log in dict.fromkeys([*earlier_logs(plan, path, 0), *rank_logs(plan, path, 0)]):
         with contextlib.suppress(OSError):
-            found += results_between(log, 0, os.path.getsize(log), LIMIT)
-    objects = [reported(line.rstrip("\r")) for line in found.decode("utf-8", "replace").split("\n")]
-    lines = "".join(json.dumps(said) + "\n" for said in objects if said is not None)
+            output += results_between(log, 0, os.path.getsize(log), LIMIT)
+    objects = [parse_report(line.rstrip("\r")) for line in output.decode("utf-8", "replace").split("\n")]
+    lines = "".join(json.dumps(report) + "\n" for report in objects if report is not None)
     if len(lines) > LIMIT:
         lines = lines[-LIMIT:].partition("\n")[2]
     temporary = f"{file}.{os.getpid()}.tmp"

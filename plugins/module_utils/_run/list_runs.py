@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""List the runs on a node, and remove finished ones. Private to this collection.
+"""List the runs on a node, and remove finished ones.
 
 Runs on the node, standard library only, beside ``_run``.
 """
@@ -15,7 +15,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.find_runs imp
 from ansible_collections.muster.training.plugins.module_utils._run.identity import RunError, act_as
 from ansible_collections.muster.training.plugins.module_utils._run.running_supervisors import is_alive
 from ansible_collections.muster.training.plugins.module_utils._run.safe_files import read_json
-from ansible_collections.muster.training.plugins.module_utils._run.status import ACTIVE_STATES
+from ansible_collections.muster.training.plugins.module_utils._run.status import UNFINISHED_STATES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     Data = Dict[str, Any]
 
 
-def size_of(path: str) -> int:
+def directory_size(path: str) -> int:
     """Return the total bytes of files in a run directory; links are not followed."""
     total = 0
     for directory, _directories, names in os.walk(path):
@@ -40,7 +40,7 @@ def describe(path: str, plan: Data) -> Data:
     result = read_json(os.path.join(path, "result.json")) or {}
     alive = is_alive(path)
     state = status["state"]
-    if not alive and state in (*ACTIVE_STATES, "ended"):
+    if not alive and state in UNFINISHED_STATES:
         state = "died"
     return {
         "run_id": plan["run_id"],
@@ -49,7 +49,7 @@ def describe(path: str, plan: Data) -> Data:
         "alive": alive,
         "started": os.stat(os.path.join(path, "plan.json")).st_mtime,
         "directory": path,
-        "size": size_of(path),
+        "size": directory_size(path),
     }
 
 

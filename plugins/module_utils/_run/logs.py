@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Pack a run's files on a node, and send the archive in pieces. Private to this collection."""
+"""Pack a run's files on a node, and send the archive in pieces."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import os
 
 from ansible_collections.muster.training.plugins.module_utils._run.archive_selection import pack_run
 from ansible_collections.muster.training.plugins.module_utils._run.find_runs import node_directories
-from ansible_collections.muster.training.plugins.module_utils._run.job_results import keep_reports
+from ansible_collections.muster.training.plugins.module_utils._run.job_results import load_reports
 from ansible_collections.muster.training.plugins.module_utils._run.rank_logs import rank_logs
 from ansible_collections.muster.training.plugins.module_utils._run.running_supervisors import is_alive
 
@@ -18,10 +18,10 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
     from ansible_collections.muster.training.plugins.module_utils._run.documents import Data
 
-PIECE = 8 * 1024 * 1024  # bytes of an archive that one answer carries
+PIECE_BYTES = 8 * 1024 * 1024  # bytes of an archive that one answer carries
 
 
-def archive_of(path: str) -> str:
+def archive_path(path: str) -> str:
     return os.path.join(path, "logs.tar.gz")
 
 
@@ -30,28 +30,28 @@ def pack(request: Data) -> Data:
 
     Return its size in bytes, None if there is no such run, its first piece, and what was left out.
     """
-    found = node_directories(request)
-    if not found:
+    runs = node_directories(request)
+    if not runs:
         return {"changed": False, "size": None}
-    path, plan = found[0]
-    first = plan["node"]["node_rank"] == 0
-    if first and not is_alive(path):
-        keep_reports(path, plan)  # writes them to a file, which is packed
-    descriptor = os.open(archive_of(path), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    path, plan = runs[0]
+    is_first = plan["node"]["node_rank"] == 0
+    if is_first and not is_alive(path):
+        load_reports(path, plan)  # writes them to a file, which is packed
+    descriptor = os.open(archive_path(path), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     import tarfile  # costs as much as all other imports here, and no other call needs it
 
     with os.fdopen(descriptor, "wb") as stream, tarfile.open(fileobj=stream, mode="w:gz") as tar:
-        left_out = pack_run(tar, path, plan, request["what"] == "logs", rank_logs(plan, path, 0) if first else ())
-    size = os.path.getsize(archive_of(path))
-    return {"size": size, "left_out": left_out, **piece({**request, "offset": 0})}
+        omissions = pack_run(tar, path, plan, request["what"] == "logs", rank_logs(plan, path, 0) if is_first else ())
+    size = os.path.getsize(archive_path(path))
+    return {"size": size, "left_out": omissions, **read_piece({**request, "offset": 0})}
 
 
-def piece(request: Data) -> Data:
+def read_piece(request: Data) -> Data:
     """Return a piece of the archive in base64, and remove the archive with the last one."""
     path = node_directories(request)[0][0]
-    with open(archive_of(path), "rb") as stream:
+    with open(archive_path(path), "rb") as stream:
         stream.seek(request["offset"])
-        data = stream.read(PIECE)
-    if len(data) < PIECE:
-        os.unlink(archive_of(path))
-    return {"changed": False, "data": base64.b64encode(data).decode("ascii"), "last": len(data) < PIECE}
+        data = stream.read(PIECE_BYTES)
+    if len(data) < PIECE_BYTES:
+        os.unlink(archive_path(path))
+    return {"changed": False, "data": base64.b64encode(data).decode("ascii"), "last": len(data) < PIECE_BYTES}

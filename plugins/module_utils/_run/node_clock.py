@@ -2,9 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The clock behind a node's recorded times: clock.json among its packed files. Private to this collection.
+"""The clock behind a node's recorded times: clock.json among its packed files.
 
-Runs on the node, standard library only, Python >= 3.8. nvidia-smi writes the node's local time without a zone,
+nvidia-smi writes the node's local time without a zone,
 which the controller, in another zone, could not interpret.
 """
 
@@ -17,7 +17,7 @@ TYPE_CHECKING = False  # importing typing would cost more than all other imports
 if TYPE_CHECKING:
     from typing import TypedDict
 
-    class Clock(TypedDict):
+    class NodeClock(TypedDict):
         """How to read the times of a node."""
 
         utc_offset: int  # seconds ahead of UTC, positive east of Greenwich
@@ -31,13 +31,13 @@ LOCALTIME = "/etc/localtime"
 
 def zone_name(path: str = LOCALTIME) -> str:
     """Return the name of this machine's time zone, from the link that glibc follows; "" if there is no such link."""
-    given = os.environ.get("TZ", "").lstrip(":")
-    if given:
-        return given
+    variable = os.environ.get("TZ", "").lstrip(":")
+    if variable:
+        return variable
     return os.path.realpath(path).partition("/zoneinfo/")[2]
 
 
-def read_clock() -> Clock:
+def read_clock() -> NodeClock:
     """Return this node's current clock."""
     now = time.time()
     return {"utc_offset": time.localtime(now).tm_gmtoff, "now": now, "zone": zone_name()}

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""List, compare and send in pieces the files that a run's job has written on this node. Private to this collection.
+"""List, compare and send in pieces the files that a run's job has written on this node.
 
 Runs on the node as the run's user, standard library only, Python >= 3.8. A file's name says where it is: run/PATH
 below the run directory, work/PATH below the job's working directory, root/PATH elsewhere.
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     Data = Dict[str, Any]
 
-    class Listed(TypedDict):
+    class ListedFile(TypedDict):
         """A file as a node lists it."""
 
         name: str
@@ -34,20 +34,20 @@ if TYPE_CHECKING:
         mtime: int  # nanoseconds since 1970
 
 
-MOST_FILES = 100_000  # listed per node
-MOST_LOOKED_AT = 2_000_000  # files in a directory, including those that are not the job's
-PIECE = 16 * 2**20  # bytes of file data in one answer
+MAX_LISTED_FILES = 100_000  # listed per node
+MAX_SCANNED_FILES = 2_000_000  # files in a directory, including those that are not the job's
+PIECE_BYTES = 16 * 2**20  # bytes of file data in one answer
 BLOCK = 2**20  # bytes read at a time
 # Files in a run directory that are not the job's, besides logs.
-OURS = {"bin", "environment.json", "left_out.json", "logs.tar.gz", "reserve", "stop", "token"}
-OURS.update((archive_selection.PICTURE, *archive_selection.LOGS))
+INTERNAL_NAMES = {"bin", "environment.json", "left_out.json", "logs.tar.gz", "reserve", "stop", "token"}
+INTERNAL_NAMES.update((archive_selection.SNAPSHOT_FILE, *archive_selection.LOGS))
 
 
-def is_ours(path: str, plan: Data) -> bool:
-    """Whether a path in a run directory is not the job's: a log, a file of ours, or a hidden cache."""
+def is_internal(path: str, plan: Data) -> bool:
+    """Return whether a path in a run directory is not the job's: a log, a file of ours, or a hidden cache."""
     first = path.split(os.sep)[0]
     return (
-        first in OURS
+        first in INTERNAL_NAMES
         or first.startswith((".", "supervisor"))
         or first in plan.get("files", {})
         or (first == path and (archive_selection.is_log(path) or path.endswith(".tmp")))
@@ -56,34 +56,34 @@ def is_ours(path: str, plan: Data) -> bool:
 
 def path_of(name: str, directory: str, plan: Data) -> str:
     """Return the path of the file with this name. directory: the run directory."""
-    where, _slash, rest = name.partition("/")
-    return os.path.join({"run": directory, "work": plan["working_directory"], "root": "/"}[where], rest)
+    location, _slash, relative_path = name.partition("/")
+    return os.path.join({"run": directory, "work": plan["working_directory"], "root": "/"}[location], relative_path)
 
 
-def written_files(directory: str, plan: Data, more: list[str]) -> Iterator[tuple[str, os.stat_result]]:
+def job_files(directory: str, plan: Data, extra: list[str]) -> Iterator[tuple[str, os.stat_result]]:
     """Yield name and lstat result of each file that the job has written. Follow only links named explicitly."""
-    for path, found in archive_selection.files_below(directory, MOST_LOOKED_AT):
-        if not is_ours(path, plan):
-            yield f"run/{path}", found
-    for path, found in archive_selection.told_files(directory, plan, more, MOST_LOOKED_AT):
-        yield archive_selection.name_of(path, plan), found
+    for path, status in archive_selection.walk_files(directory, MAX_SCANNED_FILES):
+        if not is_internal(path, plan):
+            yield f"run/{path}", status
+    for path, status in archive_selection.output_files(directory, plan, extra, MAX_SCANNED_FILES):
+        yield archive_selection.archive_name(path, plan), status
 
 
-def tell(directory: str, plan: Data, request: Data) -> Data:
+def list_files(directory: str, plan: Data, request: Data) -> Data:
     """Return the job's files as `files`, and `more`: whether there are more than can be listed."""
-    files: list[Listed] = []
-    more = False
-    for name, found in written_files(directory, plan, request["outputs"]):
+    files: list[ListedFile] = []
+    truncated = False
+    for name, status in job_files(directory, plan, request["outputs"]):
         try:
             name.encode("utf-8")
         except UnicodeEncodeError:  # a name in another encoding cannot be sent unchanged
-            more = True
+            truncated = True
             continue
-        if len(files) == MOST_FILES:
-            more = True
+        if len(files) == MAX_LISTED_FILES:
+            truncated = True
             break
-        files.append({"name": name, "size": found.st_size, "mtime": found.st_mtime_ns})
-    return {"node_rank": plan["node"]["node_rank"], "files": files, "more": more}
+        files.append({"name": name, "size": status.st_size, "mtime": status.st_mtime_ns})
+    return {"node_rank": plan["node"]["node_rank"], "files": files, "more": truncated}
 
 
 def open_file(path: str) -> int:
@@ -95,7 +95,7 @@ def open_file(path: str) -> int:
     return descriptor
 
 
-def hashed(path: str) -> str | None:
+def file_hash(path: str) -> str | None:
     """Return the SHA-256 of a file, None if it cannot be read."""
     try:
         digest = hashlib.sha256()
@@ -111,32 +111,32 @@ def hashed(path: str) -> str | None:
 
 def compare(directory: str, plan: Data, request: Data) -> Data:
     """Return the SHA-256 of each requested file."""
-    return {"hashes": {name: hashed(path_of(name, directory, plan)) for name in request["names"]}}
+    return {"hashes": {name: file_hash(path_of(name, directory, plan)) for name in request["names"]}}
 
 
-def part_of(path: str, part: Data) -> str:
+def read_part(path: str, part: Data) -> str:
     """Return a part of a file in base64. Raise OSError if it is no longer the file that was listed."""
     with os.fdopen(open_file(path), "rb") as stream:
         stream.seek(part["offset"])
         data = stream.read(part["length"])
-        found = os.fstat(stream.fileno())
-    if (found.st_size, found.st_mtime_ns) != (part["size"], part["mtime"]):
+        status = os.fstat(stream.fileno())
+    if (status.st_size, status.st_mtime_ns) != (part["size"], part["mtime"]):
         raise OSError("it has changed since")
     return base64.b64encode(data).decode("ascii")
 
 
-def hand_out(directory: str, plan: Data, request: Data) -> Data:
+def read_parts(directory: str, plan: Data, request: Data) -> Data:
     """Return `parts` of files, each with its data in base64, or with its problem."""
-    answers = []
+    parts = []
     for part in request["parts"]:
         try:
-            answers.append({"data": part_of(path_of(part["name"], directory, plan), part)})
+            parts.append({"data": read_part(path_of(part["name"], directory, plan), part)})
         except OSError as error:
-            answers.append({"problem": error.strerror or str(error)})
-    return {"parts": answers}
+            parts.append({"problem": error.strerror or str(error)})
+    return {"parts": parts}
 
 
-OPERATIONS = {"tell": tell, "compare": compare, "hand_out": hand_out}
+OPERATIONS = {"tell": list_files, "compare": compare, "hand_out": read_parts}
 
 
 def main(request: Data) -> Data:
@@ -144,10 +144,10 @@ def main(request: Data) -> Data:
     try:
         if request.get("user"):
             act_as(request["user"])
-        found = node_directories(request)
-        if not found:
+        runs = node_directories(request)
+        if not runs:
             return {"changed": False, "node_rank": None, "files": [], "more": False}
-        directory, plan = found[0]
+        directory, plan = runs[0]
         return {"changed": False, **OPERATIONS[request["operation"]](directory, plan, request)}
     except RunError as error:
         return {"error": str(error)}

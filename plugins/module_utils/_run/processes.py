@@ -1,10 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Processes on a node: find the descendants of one, and tell how one ended.
-
-Private to this collection.
-"""
+"""Processes on a node: find the descendants of one, and tell how one ended."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ import os
 import signal
 import subprocess
 
-from ansible_collections.muster.training.plugins.module_utils._run.safe_files import private
+from ansible_collections.muster.training.plugins.module_utils._run.safe_files import open_private
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
@@ -23,7 +20,6 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
 # This runs on a node without an AnsibleModule, so its run_command is not available.
 # pylint: disable=ansible-bad-function
 
-KILL_PATIENCE = 5.0  # seconds after SIGKILL until a process counts as stuck
 KILLED = (-signal.SIGKILL, 128 + signal.SIGKILL)  # the latter is how a shell or container engine reports it
 PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 
@@ -55,13 +51,13 @@ def descendants(root: int) -> list[int]:
     children: dict[int, list[int]] = {}
     for pid, (parent, _state) in table.items():
         children.setdefault(parent, []).append(pid)
-    found, queue = [], list(children.get(root, ()))
+    running, queue = [], list(children.get(root, ()))
     while queue:
         pid = queue.pop()
         queue.extend(children.get(pid, ()))
         if table[pid][1] not in "ZX":
-            found.append(pid)
-    return found
+            running.append(pid)
+    return running
 
 
 def is_rank(pid: int, directory: str) -> bool:
@@ -71,16 +67,16 @@ def is_rank(pid: int, directory: str) -> bool:
     """
     try:
         with open(f"/proc/{pid}/environ", "rb") as stream:
-            words = stream.read().split(b"\0")
+            variables = stream.read().split(b"\0")
     except OSError:  # it has ended, or belongs to another user
         return False
-    mine = b"MUSTER_RUN_DIRECTORY=" + os.fsencode(directory) in words
-    return mine and any(word.startswith(b"LOCAL_RANK=") for word in words)
+    in_run = b"MUSTER_RUN_DIRECTORY=" + os.fsencode(directory) in variables
+    return in_run and any(variable.startswith(b"LOCAL_RANK=") for variable in variables)
 
 
 def run_quietly(command: list[str], log: str) -> int:
     """Start a command in the background, with its output in a log; return its pid, 0 if it cannot be started."""
-    with contextlib.suppress(OSError), open(log, "ab", opener=private) as stream:
+    with contextlib.suppress(OSError), open(log, "ab", opener=open_private) as stream:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=stream, stderr=stream)
         process.returncode = 0  # otherwise subprocess would reap the process itself, and reap() would never see its end
         return process.pid
@@ -113,7 +109,7 @@ def exit_code(status: int) -> int:
 
 
 def describe_exit(code: int | None) -> str:
-    """Describe in words an exit code as Popen gives it."""
+    """Return a text for an exit code in Popen's form: "exit code 1", "signal SIGKILL", or "no exit code"."""
     if code is None:
         return "no exit code"
     if code < 0:

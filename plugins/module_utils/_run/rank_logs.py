@@ -1,10 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Find the logs of a node's ranks in a run directory.
-
-Private to this collection.
-"""
+"""Find the logs of a node's ranks in a run directory."""
 
 from __future__ import annotations
 
@@ -50,16 +47,16 @@ def attempt_directories(ranks_directory: str, local_rank: int) -> list[str]:
 
     They are RUN_ID_RANDOM/attempt_N/LOCAL_RANK; anything else that a job has left there is ignored.
     """
-    found = []
+    attempts = []
     for attempt in [
         *directories(ranks_directory),
-        *(two for one in directories(ranks_directory) for two in directories(one)),
+        *(child for parent in directories(ranks_directory) for child in directories(parent)),
     ]:
-        number = ATTEMPT.fullmatch(os.path.basename(attempt))
+        match = ATTEMPT.fullmatch(os.path.basename(attempt))
         logs = os.path.join(attempt, str(local_rank))
-        if number and os.path.isdir(logs):
-            found.append((int(number[1]), logs))
-    return [path for _attempt, path in sorted(found)]
+        if match and os.path.isdir(logs):
+            attempts.append((int(match[1]), logs))
+    return [path for _attempt, path in sorted(attempts)]
 
 
 def directories(path: str) -> list[str]:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Which runs are alive on a node: supervisors and processes, as the kernel sees them. Private to this collection."""
+"""Which runs are alive on a node: supervisors and processes, as the kernel sees them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def owner_of(path: str) -> int:
 
 
 def may_supervise(pid: int, directory: str) -> bool:
-    """Whether a process whose command line names a run directory can be that run's supervisor.
+    """Return whether a process whose command line names a run directory can be that run's supervisor.
 
     Any user can write anything into a command line. So the process must run in one of our units, which only root can
     create, or belong to root, to us, or to the owner of the directory.
@@ -36,49 +36,49 @@ def may_supervise(pid: int, directory: str) -> bool:
         return False
 
 
-def supervisors() -> list[Data]:
+def find_supervisors() -> list[Data]:
     """Return the supervisors that run on this machine, whoever started them: run_id, address, directory, pid."""
-    found = []
+    result = []
     for name in os.listdir("/proc"):
         if name.isdigit():
             try:
                 with open(f"/proc/{name}/cmdline", "rb") as stream:
-                    words = stream.read().decode("utf-8", "replace").split("\0")[:-1]
+                    argv = stream.read().decode("utf-8", "replace").split("\0")[:-1]
             except OSError:
                 continue
-            if len(words) >= 4 and (words[-4] == "--guard" or words[-4].endswith("/supervisor.py")):
-                directory, run_id, address = words[-3:]
-                named = directory.startswith("/") and os.path.basename(os.path.dirname(directory)) == run_id
-                if named and may_supervise(int(name), directory):
-                    found.append({"run_id": run_id, "address": address, "directory": directory, "pid": int(name)})
-    return found
+            if len(argv) >= 4 and (argv[-4] == "--guard" or argv[-4].endswith("/supervisor.py")):
+                directory, run_id, address = argv[-3:]
+                is_run_directory = directory.startswith("/") and os.path.basename(os.path.dirname(directory)) == run_id
+                if is_run_directory and may_supervise(int(name), directory):
+                    result.append({"run_id": run_id, "address": address, "directory": directory, "pid": int(name)})
+    return result
 
 
 def is_alive(directory: str) -> bool:
-    noted = read_json(os.path.join(directory, "supervisor.json"))
-    if noted:  # usually enough, and cheaper than looking at every process
+    recorded = read_json(os.path.join(directory, "supervisor.json"))
+    if recorded:  # usually enough, and cheaper than looking at every process
         try:
-            with open(f"/proc/{noted['pid']}/cmdline", "rb") as stream:
-                if os.fsencode(directory) in stream.read().split(b"\0") and may_supervise(noted["pid"], directory):
+            with open(f"/proc/{recorded['pid']}/cmdline", "rb") as stream:
+                if os.fsencode(directory) in stream.read().split(b"\0") and may_supervise(recorded["pid"], directory):
                     return True
         except OSError:
             pass
-    return any(one["directory"] == directory for one in supervisors())
+    return any(supervisor["directory"] == directory for supervisor in find_supervisors())
 
 
 def marked_processes(directory: str) -> list[int]:
     """Return the pids of processes started in this run directory, found by the environment that they inherited."""
     mark = b"MUSTER_RUN_DIRECTORY=" + os.fsencode(directory)
-    found = []
+    pids = []
     for name in os.listdir("/proc"):
         if name.isdigit() and int(name) != os.getpid():
             try:
                 with open(f"/proc/{name}/environ", "rb") as stream:
                     if mark in stream.read().split(b"\0"):
-                        found.append(int(name))
+                        pids.append(int(name))
             except OSError:
                 continue
-    return found
+    return pids
 
 
 def unit_of(pid: int) -> str:

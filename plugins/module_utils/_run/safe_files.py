@@ -1,10 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Read and write the files of a run directory safely, whatever a job has left there.
-
-Private to this collection.
-"""
+"""Read and write the files of a run directory safely, whatever a job has left there."""
 
 from __future__ import annotations
 
@@ -21,7 +18,7 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
     from ansible_collections.muster.training.plugins.module_utils._run.documents import Data
 
 TAIL_BYTES = 65536  # read from the end of a log to find an error
-TOLD_BYTES = 1048576  # read from a file in which a rank tells how or why it ended
+MAX_RANK_FILE_BYTES = 1048576  # read from a file in which a rank tells how or why it ended
 
 
 def read_json(path: str) -> Any:
@@ -52,7 +49,7 @@ def write_private(path: str, text: str) -> None:
         stream.write(text)
 
 
-def private(path: str, flags: int) -> int:
+def open_private(path: str, flags: int) -> int:
     """Open a file, private to its user if it is new: an opener for open().
 
     Raise OSError if it is a pipe, on which opening could wait forever for a reader.
@@ -60,7 +57,7 @@ def private(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NONBLOCK, 0o600)
 
 
-def regular(path: str, flags: int) -> int:
+def open_regular(path: str, flags: int) -> int:
     """Open a file that the job may have replaced with anything: an opener for open().
 
     Raise OSError if it is not a regular file: a pipe may block forever, and a device may have no end.
@@ -72,20 +69,20 @@ def regular(path: str, flags: int) -> int:
     return descriptor
 
 
-def read_told(path: str) -> Data:
+def read_job_object(path: str) -> Data:
     """Return the JSON object that a job has left in a file; empty if the file is missing or holds anything else."""
     try:
-        with open(path, "rb", opener=regular) as stream:
-            told = json.loads(stream.read(TOLD_BYTES).decode("utf-8"))
+        with open(path, "rb", opener=open_regular) as stream:
+            value = json.loads(stream.read(MAX_RANK_FILE_BYTES).decode("utf-8"))
     except (OSError, ValueError, RecursionError):
         return {}
-    return told if isinstance(told, dict) else {}
+    return value if isinstance(value, dict) else {}
 
 
 def read_tail(path: str, size: int = TAIL_BYTES) -> str:
     """Return the last size bytes of a file as text, "" if there is none."""
     try:
-        with open(path, "rb", opener=regular) as stream:
+        with open(path, "rb", opener=open_regular) as stream:
             stream.seek(0, os.SEEK_END)
             stream.seek(max(0, stream.tell() - size))
             return stream.read(size).decode("utf-8", "replace")
@@ -93,10 +90,10 @@ def read_tail(path: str, size: int = TAIL_BYTES) -> str:
         return ""
 
 
-def make_private(path: str) -> None:
+def make_private_directory(path: str) -> None:
     """Make a directory private to this user. Raise OSError if it exists and is not private."""
     with contextlib.suppress(FileExistsError):
         os.mkdir(path, 0o700)
-    found = os.lstat(path)
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
+    status = os.lstat(path)
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o077:
         raise OSError(errno.EEXIST, "it exists and is not a directory that only this user can access: remove it", path)

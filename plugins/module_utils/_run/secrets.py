@@ -1,10 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Secrets that only a running run needs, such as its token: removed with the run or at the next boot.
-
-Private to this collection.
-"""
+"""Secrets that only a running run needs, such as its token: removed with the run or at the next boot."""
 
 from __future__ import annotations
 
@@ -12,22 +9,22 @@ import contextlib
 import os
 
 SECRETS = ("token", "environment.json")  # files that are not needed after the run
-IN_MEMORY = "/run/muster"  # owned by root; in memory, so nothing is left after a loss of power
+MEMORY_ROOT = "/run/muster"  # owned by root; in memory, so nothing is left after a loss of power
 
 
-def place_in_memory() -> str:
+def memory_directory() -> str:
     """Return this user's directory for files that must not survive a reboot, such as a run's secrets."""
-    return os.path.join(IN_MEMORY, str(os.geteuid()))
+    return os.path.join(MEMORY_ROOT, str(os.geteuid()))
 
 
-def forget_secrets(directory: str) -> None:
+def remove_secrets(directory: str) -> None:
     """Remove a run's secrets: the files in its directory, or its links and their targets in memory."""
     for name in SECRETS:
         path = os.path.join(directory, name)
         with contextlib.suppress(OSError):
-            kept = os.readlink(path)
-            if os.path.dirname(os.path.dirname(kept)) == os.path.join(IN_MEMORY, str(os.geteuid())):
-                os.unlink(kept)
-                os.rmdir(os.path.dirname(kept))
+            target = os.readlink(path)
+            if os.path.dirname(os.path.dirname(target)) == os.path.join(MEMORY_ROOT, str(os.geteuid())):
+                os.unlink(target)
+                os.rmdir(os.path.dirname(target))
         with contextlib.suppress(OSError):
             os.unlink(path)

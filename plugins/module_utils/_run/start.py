@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Start a run on a node: write its directory, and start its supervisor. Private to this collection."""
+"""Start a run on a node: write its directory, and start its supervisor."""
 
 from __future__ import annotations
 
@@ -17,25 +17,30 @@ import tempfile
 import time
 
 from ansible_collections.muster.training.plugins.module_utils._run.directory_safety import (
-    is_ours_with_run,
+    is_private_run_directory,
     make_run_directory,
 )
 from ansible_collections.muster.training.plugins.module_utils._run.find_runs import remove_directory, runs_directory
 from ansible_collections.muster.training.plugins.module_utils._run.identity import (
     RunError,
-    as_root,
-    be_the_user,
+    become_user,
+    run_as_root,
     user_name,
 )
-from ansible_collections.muster.training.plugins.module_utils._run.running_supervisors import supervisors, unit_of
+from ansible_collections.muster.training.plugins.module_utils._run.running_supervisors import find_supervisors, unit_of
 from ansible_collections.muster.training.plugins.module_utils._run.safe_files import read_json, write_private
 from ansible_collections.muster.training.plugins.module_utils._run.secrets import (
-    IN_MEMORY,
+    MEMORY_ROOT,
     SECRETS,
-    forget_secrets,
-    place_in_memory,
+    memory_directory,
+    remove_secrets,
 )
 from ansible_collections.muster.training.plugins.module_utils._run.stop import stop
+from ansible_collections.muster.training.plugins.module_utils._run.timeouts import (
+    ABANDONED_TIMEOUT,
+    START_LOCK_POLL_INTERVAL,
+    START_LOCK_TIMEOUT,
+)
 from ansible_collections.muster.training.plugins.module_utils._run.unit import (
     SINCE_243,
     keep_shared_memory,
@@ -48,9 +53,7 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
 
     from ansible_collections.muster.training.plugins.module_utils._run.documents import Data
 
-LEFT_BEHIND = 600.0  # seconds after which a run without a supervisor counts as abandoned
 START_LOCK = "/tmp/.muster-start-{uid}.lock"  # held by a start until its supervisor is visible
-START_PATIENCE = 120.0  # seconds that a start waits for another start by the same user on this machine
 
 
 def start(request: Data) -> Data:
@@ -58,39 +61,39 @@ def start(request: Data) -> Data:
 
     The plan has been checked against the node's facts. Of two simultaneous starts, the second sees the first.
     """
-    with one_start_at_a_time():
-        return start_alone(request)
+    with start_lock():
+        return start_locked(request)
 
 
-def start_alone(request: Data) -> Data:
+def start_locked(request: Data) -> Data:
     plan, user = request["plan"], request.get("user") or pwd.getpwuid(os.geteuid()).pw_name
     directory = os.path.join(runs_directory(request), plan["run_id"], f"node{plan['node']['node_rank']}")
-    alive = supervisors()
-    for one in alive:
-        if one["directory"] == directory:
-            plan_there = read_json(os.path.join(directory, "plan.json"))
-            if plan_there == plan:
-                how = supervision(unit_of(one["pid"]))
-                return {"changed": False, "directory": directory, "supervision": how, "stopped": []}
+    alive = find_supervisors()
+    for supervisor in alive:
+        if supervisor["directory"] == directory:
+            existing_plan = read_json(os.path.join(directory, "plan.json"))
+            if existing_plan == plan:
+                label = supervision_label(unit_of(supervisor["pid"]))
+                return {"changed": False, "directory": directory, "supervision": label, "stopped": []}
             raise RunError(
                 f"run {plan['run_id']} is already running here with another plan: stop it first, or choose another "
                 "run_id"
             )
-    remove_old_secrets(request, [one["directory"] for one in alive])
+    remove_old_secrets(request, [other["directory"] for other in alive])
     stopped = stop({**request, "run_id": ""})["stopped"] if request["replace"] else []
     # one that was to be replaced may have ended by itself: the first node stops its own, and that ends the run
-    for one in [] if request.get("share") else supervisors() if request["replace"] else alive:
+    for supervisor in [] if request.get("share") else find_supervisors() if request["replace"] else alive:
         # nodes that share a machine have their own addresses, or belong to the same run
-        here = one["address"] == plan["node"]["address"] or plan["supervision"] == "auto"
-        if here and os.path.dirname(one["directory"]) != os.path.dirname(directory):
+        same_node = supervisor["address"] == plan["node"]["address"] or plan["supervision"] == "auto"
+        if same_node and os.path.dirname(supervisor["directory"]) != os.path.dirname(directory):
             raise RunError(
-                f"run {one['run_id']} is alive on this node, in {one['directory']}: wait for it, or stop it with "
+                f"run {supervisor['run_id']} is alive on this node, in {supervisor['directory']}: wait for it, or stop it with "
                 "stop.yml and the inventory, launch_user and launch_node_directory of its launch"
             )
     in_unit = plan["supervision"] == "auto" and os.path.isdir("/run/systemd/system") and shutil.which("systemd-run")
     if in_unit:
         keep_shared_memory()
-        make_place_in_memory()
+        make_memory_directory()
     make_run_directory(directory, plan["run_id"])
     try:
         for name in ("ranks", "measured"):  # "measured" is for files that the job wants to keep
@@ -113,16 +116,18 @@ def start_alone(request: Data) -> Data:
     tail = [directory, plan["run_id"], plan["node"]["address"]]
     if in_unit:
         command = unit_command(plan, directory, user, [sys.executable, "-I", "-S", program] + tail)
-        done = as_root(command)
-        if done is not None and done.returncode != 0 and "nknown assignment" in done.stderr:
-            done = as_root([word for word in command if word.rpartition("--property=")[2] not in SINCE_243])
-        if done is not None and done.returncode != 0:
+        completed = run_as_root(command)
+        if completed is not None and completed.returncode != 0 and "nknown assignment" in completed.stderr:
+            completed = run_as_root(
+                [argument for argument in command if argument.rpartition("--property=")[2] not in SINCE_243]
+            )
+        if completed is not None and completed.returncode != 0:
             with contextlib.suppress(OSError):
                 remove_directory(directory)
-            raise RunError(f"systemd-run could not start the unit {plan['unit']}: {done.stderr.strip()}")
-        if done is not None:
-            how = supervision(plan["unit"])
-            return {"changed": True, "directory": directory, "supervision": how, "stopped": stopped}
+            raise RunError(f"systemd-run could not start the unit {plan['unit']}: {completed.stderr.strip()}")
+        if completed is not None:
+            label = supervision_label(plan["unit"])
+            return {"changed": True, "directory": directory, "supervision": label, "stopped": stopped}
     guarded = [sys.executable, "-I", "-S", program, "--guard"] + tail
     try:
         spawn_detached(guarded)
@@ -130,16 +135,16 @@ def start_alone(request: Data) -> Data:
         with contextlib.suppress(OSError):
             remove_directory(directory)
         raise
-    return {"changed": True, "directory": directory, "supervision": supervision(""), "stopped": stopped}
+    return {"changed": True, "directory": directory, "supervision": supervision_label(""), "stopped": stopped}
 
 
 @contextlib.contextmanager
-def one_start_at_a_time() -> Iterator[None]:
+def start_lock() -> Iterator[None]:
     """Make a start by this user on this machine wait until the supervisor of the previous start is visible.
 
     The lock is in a directory that machines do not share. Goes on without it if another account owns that name.
     """
-    uid, deadline = os.geteuid(), time.monotonic() + START_PATIENCE
+    uid, deadline = os.geteuid(), time.monotonic() + START_LOCK_TIMEOUT
     path = START_LOCK.format(uid=uid)
     try:
         lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
@@ -154,23 +159,23 @@ def one_start_at_a_time() -> Iterator[None]:
                 if time.monotonic() > deadline:
                     raise RunError(
                         f"another launch of {user_name(uid)} has been starting a run on this node for "
-                        f"{START_PATIENCE:.0f} s: wait for it, or kill the process that holds {path} "
+                        f"{START_LOCK_TIMEOUT:.0f} s: wait for it, or kill the process that holds {path} "
                         f"(sudo fuser {path})"
                     ) from None
-                time.sleep(0.02)
+                time.sleep(START_LOCK_POLL_INTERVAL)
         yield
     finally:
         if lock >= 0:
             os.close(lock)
 
 
-def make_place_in_memory() -> None:
+def make_memory_directory() -> None:
     """Make this user's directory in memory, below one in which only root can create directories."""
-    place = place_in_memory()
-    if not os.path.isdir(place) and os.path.isdir("/run/systemd/system"):
+    path = memory_directory()
+    if not os.path.isdir(path) and os.path.isdir("/run/systemd/system"):
         script = 'umask 022; mkdir -p "$1" && mkdir -m 0700 "$2" && chown "$3" "$2"'
         # without root, secrets stay in the run directory
-        as_root(["/bin/sh", "-c", script, "sh", IN_MEMORY, place, f"{os.geteuid()}:{os.getegid()}"])
+        run_as_root(["/bin/sh", "-c", script, "sh", MEMORY_ROOT, path, f"{os.geteuid()}:{os.getegid()}"])
 
 
 def remove_old_secrets(request: Data, alive: list[str]) -> None:
@@ -183,22 +188,22 @@ def remove_old_secrets(request: Data, alive: list[str]) -> None:
     for secret in [path for name in SECRETS for path in glob.glob(os.path.join(runs, "*", "node*", name))]:
         directory = os.path.dirname(secret)
         with contextlib.suppress(OSError):
-            plan = read_json(os.path.join(directory, "plan.json")) if is_ours_with_run(directory) else None
-            mine = plan is not None and plan["node"]["name"] == request["node"] and directory not in alive
-            begun = os.path.exists(os.path.join(directory, "supervisor.json"))
-            if mine and (begun or time.time() - os.lstat(secret).st_mtime > LEFT_BEHIND):
-                forget_secrets(directory)
+            plan = read_json(os.path.join(directory, "plan.json")) if is_private_run_directory(directory) else None
+            is_leftover = plan is not None and plan["node"]["name"] == request["node"] and directory not in alive
+            has_started = os.path.exists(os.path.join(directory, "supervisor.json"))
+            if is_leftover and (has_started or time.time() - os.lstat(secret).st_mtime > ABANDONED_TIMEOUT):
+                remove_secrets(directory)
 
 
 def write_secrets(directory: str, secrets: dict[str, str]) -> None:
     """Write a run's secrets: into memory with links in the run directory if possible, else into the run directory."""
-    place = directory
+    target = directory
     with contextlib.suppress(OSError):  # no place in memory
-        place = tempfile.mkdtemp(prefix="run-", dir=place_in_memory())
+        target = tempfile.mkdtemp(prefix="run-", dir=memory_directory())
     for name, text in secrets.items():
-        if place != directory:
-            os.symlink(os.path.join(place, name), os.path.join(directory, name))
-        write_private(os.path.join(place, name), text)
+        if target != directory:
+            os.symlink(os.path.join(target, name), os.path.join(directory, name))
+        write_private(os.path.join(target, name), text)
 
 
 def write_supervisor(directory: str, files: dict[str, str]) -> None:
@@ -230,7 +235,7 @@ def spawn_detached(arguments: list[str]) -> None:
         try:
             os.close(reader)
             if os.getuid() != os.geteuid():
-                be_the_user()
+                become_user()
             null = os.open(os.devnull, os.O_RDWR)
             for standard in (0, 1, 2):
                 os.dup2(null, standard)
@@ -249,6 +254,6 @@ def spawn_detached(arguments: list[str]) -> None:
         raise RunError(f"cannot start the supervisor with {arguments[0]}: {problem}")
 
 
-def supervision(unit: str) -> str:
+def supervision_label(unit: str) -> str:
     """Return what ends a run's processes if its supervisor is killed; unit: "" without one."""
     return f"unit {unit}" if unit else "process group"

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The status of a run on a node. Private to this collection."""
+"""The status of a run on a node."""
 
 from __future__ import annotations
 
@@ -9,16 +9,21 @@ import contextlib
 import os
 import time
 
-from ansible_collections.muster.training.plugins.module_utils._run.find_runs import alive_elsewhere, node_directories
+from ansible_collections.muster.training.plugins.module_utils._run.find_runs import (
+    check_alive_elsewhere,
+    node_directories,
+)
 from ansible_collections.muster.training.plugins.module_utils._run.rank_logs import rank_logs
 from ansible_collections.muster.training.plugins.module_utils._run.running_supervisors import is_alive
 from ansible_collections.muster.training.plugins.module_utils._run.safe_files import read_json, read_tail
+from ansible_collections.muster.training.plugins.module_utils._run.timeouts import STATUS_POLL_INTERVAL
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
     from ansible_collections.muster.training.plugins.module_utils._run.documents import Data
 
 ACTIVE_STATES = ("starting", "running", "stopping")
+UNFINISHED_STATES = (*ACTIVE_STATES, "ended")  # "ended": waiting for rank 0's result
 
 
 def read(request: Data) -> Data:
@@ -27,13 +32,13 @@ def read(request: Data) -> Data:
     ``run`` in the answer is None if there is none.
     ``wait`` in the request: seconds to wait for its end first.
     """
-    found = node_directories(request)
-    if not found:
-        alive_elsewhere(request)
+    runs = node_directories(request)
+    if not runs:
+        check_alive_elsewhere(request)
     deadline = time.monotonic() + request["wait"]
-    while found and is_alive(found[0][0]) and time.monotonic() < deadline:
-        time.sleep(0.2)
-    return {"changed": False, "run": describe(*found[0]) if found else None}
+    while runs and is_alive(runs[0][0]) and time.monotonic() < deadline:
+        time.sleep(STATUS_POLL_INTERVAL)
+    return {"changed": False, "run": describe(*runs[0]) if runs else None}
 
 
 def describe(path: str, plan: Data) -> Data:
@@ -44,7 +49,7 @@ def describe(path: str, plan: Data) -> Data:
         "since": os.stat(path).st_mtime,
     }
     state, message = status["state"], status["message"]
-    if state in (*ACTIVE_STATES, "ended") and not is_alive(path):  # "ended": it was waiting for rank 0's result
+    if state in UNFINISHED_STATES and not is_alive(path):
         state = "died"
         message = (
             "the supervisor died without reporting a result (killed, stopped because it hung, or the node went down)"
@@ -65,19 +70,19 @@ def describe(path: str, plan: Data) -> Data:
         "started": status.get("started"),
         "last_line": last_line(newest),
         "silence": silence_of([out, err]) if state == "running" else None,
-        "gpus": gpus_now(path) if state == "running" else None,
+        "gpus": latest_gpu_sample(path) if state == "running" else None,
         "directory": path,
         "report": status.get("report"),
         "result": read_json(os.path.join(path, "result.json")),
-        "said": said(path, plan) if state not in (*ACTIVE_STATES, "ended") else {},
+        "said": job_reports(path, plan) if state not in UNFINISHED_STATES else {},
     }
 
 
-def said(path: str, plan: Data) -> Data:
+def job_reports(path: str, plan: Data) -> Data:
     """Return the job's reports in a finished run, from rank 0's node; nothing on other nodes."""
     from ansible_collections.muster.training.plugins.module_utils._run import job_results
 
-    return job_results.merged(job_results.keep_reports(path, plan)) if plan["node"]["node_rank"] == 0 else {}
+    return job_results.merge_reports(job_results.load_reports(path, plan)) if plan["node"]["node_rank"] == 0 else {}
 
 
 def last_line(path: str) -> str:
@@ -94,9 +99,9 @@ def silence_of(paths: list[str]) -> float | None:
     return max(0.0, time.time() - max(written)) if written else None
 
 
-def gpus_now(path: str) -> Data | None:
+def latest_gpu_sample(path: str) -> Data | None:
     """Return the newest sample of the GPUs and its age in seconds, None if none was taken."""
     from ansible_collections.muster.training.plugins.module_utils._run import gpu_samples
 
-    taken, devices = gpu_samples.last_sample(read_tail(os.path.join(path, gpu_samples.FILE)))
-    return {"age": max(0.0, time.time() - taken), "devices": devices} if devices else None
+    timestamp, devices = gpu_samples.last_sample(read_tail(os.path.join(path, gpu_samples.FILE)))
+    return {"age": max(0.0, time.time() - timestamp), "devices": devices} if devices else None

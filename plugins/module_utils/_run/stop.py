@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""End a run on a node, and remove it. Private to this collection."""
+"""End a run on a node, and remove it."""
 
 from __future__ import annotations
 
@@ -11,18 +11,23 @@ import signal
 import time
 
 from ansible_collections.muster.training.plugins.module_utils._run.find_runs import (
-    alive_elsewhere,
+    check_alive_elsewhere,
     node_directories,
     remove_directory,
 )
-from ansible_collections.muster.training.plugins.module_utils._run.identity import RunError, as_root
+from ansible_collections.muster.training.plugins.module_utils._run.identity import RunError, run_as_root
 from ansible_collections.muster.training.plugins.module_utils._run.running_supervisors import (
+    find_supervisors,
     is_alive,
     marked_processes,
-    supervisors,
     unit_of,
 )
-from ansible_collections.muster.training.plugins.module_utils._run.secrets import forget_secrets
+from ansible_collections.muster.training.plugins.module_utils._run.secrets import remove_secrets
+from ansible_collections.muster.training.plugins.module_utils._run.timeouts import (
+    KILL_TIMEOUT,
+    STOP_GRACE_PERIOD,
+    STOP_POLL_INTERVAL,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
@@ -31,20 +36,20 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
 
 def stop(request: Data) -> Data:
     """Stop a run on this node and return once none of its processes is left."""
-    stopped, left = [], []
-    found = node_directories(request)
-    if not found:
-        alive_elsewhere(request)
-    for path, plan in found:
+    stopped, survivors = [], []
+    runs = node_directories(request)
+    if not runs:
+        check_alive_elsewhere(request)
+    for path, plan in runs:
         alive = is_alive(path)
         if alive or (request.get("run_id") and marked_processes(path)):
             stopped.append(plan["run_id"])
             if not request["check"]:
-                left += stop_one(path, plan, alive)
+                survivors += stop_run(path, plan, alive)
         if not request["check"]:
-            forget_secrets(path)  # they remain if the supervisor was killed along with its guard or machine
-    if left:
-        pids = ", ".join(str(pid) for pid in left)
+            remove_secrets(path)  # they remain if the supervisor was killed along with its guard or machine
+    if survivors:
+        pids = ", ".join(str(pid) for pid in survivors)
         raise RunError(
             f"these processes of run {stopped[0]} survive even SIGKILL (waiting for a device or a dead mount): "
             f"{pids}; reboot the node"
@@ -52,45 +57,45 @@ def stop(request: Data) -> Data:
     return {"changed": bool(stopped), "stopped": stopped}
 
 
-def stop_one(path: str, plan: Data, alive: bool) -> list[int]:
+def stop_run(path: str, plan: Data, alive: bool) -> list[int]:
     """Stop one run; return the pids that are left."""
-    deadline = time.monotonic() + plan["timeouts"]["grace"] + 15.0
+    deadline = time.monotonic() + plan["timeouts"]["grace"] + STOP_GRACE_PERIOD
     if alive:
         with contextlib.suppress(OSError), open(os.path.join(path, "stop"), "w", encoding="ascii"):
             pass  # tells a requested stop from a shutdown of the machine, which an elastic run survives
-        pids = [one["pid"] for one in supervisors() if one["directory"] == path]
+        pids = [supervisor["pid"] for supervisor in find_supervisors() if supervisor["directory"] == path]
         in_unit = plan["unit"] in map(unit_of, pids)  # ask the kernel: a job in a unit may start a run without one
-        if not in_unit or as_root(["systemctl", "stop", f"{plan['unit']}.service"]) is None:
+        if not in_unit or run_as_root(["systemctl", "stop", f"{plan['unit']}.service"]) is None:
             for pid in pids:
                 with contextlib.suppress(ProcessLookupError, PermissionError):  # it has just ended, or is root's
                     os.kill(pid, signal.SIGTERM)  # the guard ignores it, the supervisor obeys
         while is_alive(path) and time.monotonic() < deadline:
-            time.sleep(0.05)
-        for one in supervisors():
-            if one["directory"] == path:  # including its guard, which waits for a container engine
+            time.sleep(STOP_POLL_INTERVAL)
+        for supervisor in find_supervisors():
+            if supervisor["directory"] == path:  # including its guard, which waits for a container engine
                 with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.kill(one["pid"], signal.SIGKILL)
+                    os.kill(supervisor["pid"], signal.SIGKILL)
     # if supervisor and guard were both killed without a unit, only this run's mark identifies its processes
-    deadline = time.monotonic() + 5.0
+    deadline = time.monotonic() + KILL_TIMEOUT
     while True:
-        left = marked_processes(path)
-        if not left or time.monotonic() > deadline:
-            return left
-        for pid in left:
+        survivors = marked_processes(path)
+        if not survivors or time.monotonic() > deadline:
+            return survivors
+        for pid in survivors:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
-        time.sleep(0.05)
+        time.sleep(STOP_POLL_INTERVAL)
 
 
 def remove(request: Data) -> Data:
     """Stop a run on this node and remove its directory."""
-    answer = stop(request)
-    found = node_directories(request)
+    reply = stop(request)
+    runs = node_directories(request)
     if not request["check"]:
-        for path, _plan in found:
+        for path, _plan in runs:
             remove_directory(path)
     return {
-        "changed": answer["changed"] or bool(found),
-        "stopped": answer["stopped"],
-        "removed": [path for path, _plan in found],
+        "changed": reply["changed"] or bool(runs),
+        "stopped": reply["stopped"],
+        "removed": [path for path, _plan in runs],
     }

@@ -1,8 +1,55 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Waiting times shared by a supervisor and the code that starts it. Private to this collection."""
+"""All fixed timeouts, intervals and grace periods of a run, in seconds unless noted.
+
+Those that the user sets (launch_start_timeout, launch_silence_timeout, launch_stop_grace) are in the plan's `timeouts`.
+"""
 
 from __future__ import annotations
 
-HANG_MARGIN = 5.0  # seconds beyond `silence` for which a supervisor may show no life on its own node
+# Start
+START_LOCK_TIMEOUT = 120.0  # for another start by the same user on this machine; covers replacing a run
+START_LOCK_POLL_INTERVAL = 0.02  # between attempts to take the start lock; short, since a start usually waits for it
+ABANDONED_TIMEOUT = 600.0  # age of a secret without a supervisor that counts as a failed start's, not one in progress
+CONNECT_TIMEOUT = 1.0  # for one connection of a node to rank 0; the supervisor does nothing else meanwhile
+CONNECT_RETRY_INTERVAL = 0.1  # between a node's attempts to connect to rank 0, which may start later
+CHECK_IN_GRACE_PERIOD = 5.0  # beyond the start timeout; rank 0's own timeout should decide first
+HEAD_START_INTERVAL = 0.1  # by which rank 0's launcher starts before the others; the best of 0.05, 0.1 and 0.2
+
+# Lifeline
+HEARTBEAT_INTERVAL = 2  # between rank 0's heartbeats; written into the plan
+UNPROMPTED_BEAT_INTERVAL = 1.5  # in heartbeat intervals: after it, a node beats without having heard rank 0
+RECONNECT_TIMEOUT = 2.0  # for a broken connection to be restored before its node counts as lost
+AUTHENTICATION_TIMEOUT = 5.0  # for a new connection to prove that it holds the token
+FLUSH_TIMEOUT = 1.0  # for the last messages to leave before the connections are closed
+
+# Supervisor
+BUSY_STEP_INTERVAL = 0.05  # between two steps while the run starts or ends
+IDLE_STEP_INTERVAL = 0.25  # between two steps while the job runs
+PULSE_INTERVAL = 1.0  # between signs of life to systemd or the guard
+HANG_GRACE_PERIOD = 5.0  # beyond the silence timeout for which a supervisor may show no sign of life on its own node
+LOG_CHECK_INTERVAL = 10.0  # between checks of the logs' size
+GPU_SAMPLE_INTERVAL = 15  # between two samples of the GPUs; written into the plan
+GPU_SILENCE_TIMEOUT = 4 * GPU_SAMPLE_INTERVAL  # age of the last sample from which nvidia-smi counts as silent
+MOUNT_CHECK_INTERVAL = 10.0  # between checks of a mount
+MOUNT_CHECK_TIMEOUT = 10.0  # for a mount to answer
+FINAL_CHECK_TIMEOUT = 2.0  # for the checks of mounts and GPUs that a failed node's report waits for
+
+# Stop
+LAUNCHER_EXIT_GRACE_PERIOD = 1.0  # for a launcher to end by itself once its ranks have ended or are being ended
+KILL_TIMEOUT = 5.0  # after SIGKILL until a process counts as stuck
+REPORT_GRACE_PERIOD = 2.0  # beyond the stop grace and KILL_TIMEOUT, for the last reports to reach rank 0
+CONTAINER_REMOVAL_TIMEOUT = 30.0  # for which the guard waits for the container engine to remove a container
+STOP_GRACE_PERIOD = 15.0  # beyond the stop grace, for which stop.yml waits for the supervisor to end the run
+STOP_POLL_INTERVAL = 0.05  # between checks whether a stopped run has ended
+UNIT_STOP_GRACE_PERIOD = 20  # beyond the stop grace until systemd kills the unit: more than the supervisor itself needs
+
+# Watch and status
+LONG_POLL_TIMEOUT = 5.0  # for which the node waits for news before it replies
+REPLY_GRACE_PERIOD = 15.0  # beyond LONG_POLL_TIMEOUT until a reply counts as missing: ssh may wait for many minutes
+COLLECT_INTERVAL = 0.5  # for which output is collected before a reply: each reply costs a new process
+WATCH_POLL_INTERVAL = 0.1  # between checks for news
+LAST_OUTPUT_GRACE_PERIOD = 0.2  # for the last output of a dead supervisor to reach the disk
+STATUS_POLL_INTERVAL = 0.2  # between checks whether a run has ended
+RETRY_INTERVAL = 1.0  # between attempts of the watch to reach a node that does not answer

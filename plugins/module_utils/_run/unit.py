@@ -1,16 +1,19 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The systemd unit of a run on a node. Private to this collection."""
+"""The systemd unit of a run on a node."""
 
 from __future__ import annotations
 
 import json
 import os
 
-from ansible_collections.muster.training.plugins.module_utils._run.identity import as_root
+from ansible_collections.muster.training.plugins.module_utils._run.identity import run_as_root
 from ansible_collections.muster.training.plugins.module_utils._run.secrets import SECRETS
-from ansible_collections.muster.training.plugins.module_utils._run.timeouts import HANG_MARGIN
+from ansible_collections.muster.training.plugins.module_utils._run.timeouts import (
+    HANG_GRACE_PERIOD,
+    UNIT_STOP_GRACE_PERIOD,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
@@ -36,11 +39,11 @@ def keep_shared_memory() -> None:
         'umask 022; mkdir -p "${1%/*}" && printf "[Login]\\nRemoveIPC=no\\n" > "$1" '
         '&& { systemctl kill --signal=HUP systemd-logind.service || rm -f "$1"; }'
     )
-    as_root(["/bin/sh", "-c", script, "sh", LOGIND])  # without logind or root, nothing can be done
+    run_as_root(["/bin/sh", "-c", script, "sh", LOGIND])  # without logind or root, nothing can be done
 
 
 def may_raise_limits() -> bool:
-    """Whether systemd itself may raise limits.
+    """Return whether systemd itself may raise limits.
 
     In many containers it may not, and a unit that requests it would not start.
     """
@@ -58,10 +61,10 @@ def unit_command(plan: Data, directory: str, user: str, arguments: list[str]) ->
     leftovers = [plan["temporary_directory"], *secrets, *sorted(in_memory)]
     properties = [
         "KillMode=mixed",
-        f"TimeoutStopSec={plan['timeouts']['grace'] + 20}",
+        f"TimeoutStopSec={plan['timeouts']['grace'] + UNIT_STOP_GRACE_PERIOD}",
         "OOMPolicy=continue",
         "NotifyAccess=main",
-        f"WatchdogSec={plan['timeouts']['silence'] + HANG_MARGIN:g}",
+        f"WatchdogSec={plan['timeouts']['silence'] + HANG_GRACE_PERIOD:g}",
         *SINCE_243,
         f"ExecStopPost=/bin/rm -rf {' '.join(json.dumps(path) for path in leftovers)}",
     ]
@@ -79,7 +82,7 @@ def unit_command(plan: Data, directory: str, user: str, arguments: list[str]) ->
             "--service-type=exec",
         ]
         + [f"--description=muster run {plan['run_id']}, node {plan['node']['node_rank']}"]
-        + ["--property=" + one for one in properties]
+        + ["--property=" + value for value in properties]
         + ["--"]
         + arguments
     )

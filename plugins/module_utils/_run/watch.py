@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""News of a run on a node: lines of a rank, events, the end. Private to this collection."""
+"""News of a run on a node: lines of a rank, events, the end."""
 
 from __future__ import annotations
 
@@ -15,8 +15,13 @@ from ansible_collections.muster.training.plugins.module_utils._run.identity impo
 from ansible_collections.muster.training.plugins.module_utils._run.job_results import results_between
 from ansible_collections.muster.training.plugins.module_utils._run.rank_logs import earlier_logs, rank_logs
 from ansible_collections.muster.training.plugins.module_utils._run.running_supervisors import is_alive
-from ansible_collections.muster.training.plugins.module_utils._run.safe_files import read_json, regular
+from ansible_collections.muster.training.plugins.module_utils._run.safe_files import open_regular, read_json
 from ansible_collections.muster.training.plugins.module_utils._run.status import ACTIVE_STATES, silence_of
+from ansible_collections.muster.training.plugins.module_utils._run.timeouts import (
+    COLLECT_INTERVAL,
+    LAST_OUTPUT_GRACE_PERIOD,
+    WATCH_POLL_INTERVAL,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
@@ -24,31 +29,30 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
 
 CHUNK = 262144  # bytes of one log per answer
 BACKLOG = 8 * CHUNK  # bytes of a log that may wait to be shown; beyond that, only its end is shown
-COLLECTING = 0.5  # seconds to collect output before answering: each answer costs a new process
 
 
 def watch(request: Data) -> Data:
     """Wait up to ``wait`` seconds for something new of a run on this node: lines of a rank, events, the end."""
-    found = node_directories(request)
-    if not found:
+    runs = node_directories(request)
+    if not runs:
         raise RunError(f"there is no run {request['run_id']} on this node")
-    path, plan = found[0]
+    path, plan = runs[0]
     cursors = dict(request["cursors"])
     began = time.monotonic()
     while True:
         status = read_json(os.path.join(path, "status.json")) or {"state": "starting", "message": ""}
         active = status["state"] in ACTIVE_STATES or (status["state"] == "ended" and is_alive(path))
         if active and not is_alive(path):
-            time.sleep(0.2)  # its last output may still be on its way to the disk
+            time.sleep(LAST_OUTPUT_GRACE_PERIOD)  # its last output may still be on its way to the disk
             status = read_json(os.path.join(path, "status.json")) or status
             active = False
             if status["state"] in ACTIVE_STATES:
                 status["state"] = "died"
-        if active and time.monotonic() < began + min(COLLECTING, request["wait"]):
-            time.sleep(0.1)
+        if active and time.monotonic() < began + min(COLLECT_INTERVAL, request["wait"]):
+            time.sleep(WATCH_POLL_INTERVAL)
             continue
         outputs = {}
-        left_out = {}
+        skipped_bytes = {}
         earlier = earlier_logs(plan, path, request["local_rank"])
         logs = list(dict.fromkeys(rank_logs(plan, path, request["local_rank"])))
         for log in earlier + logs:
@@ -56,7 +60,7 @@ def watch(request: Data) -> Data:
             skipped = skip_backlog(log, cursors)
             text = ""
             if skipped:
-                left_out[log] = skipped
+                skipped_bytes[log] = skipped
                 text = results_between(log, begin, begin + skipped, CHUNK).decode("utf-8", "replace")
             text += read_new(log, cursors, log in earlier or not active)
             if text:
@@ -67,29 +71,29 @@ def watch(request: Data) -> Data:
         for line in read_new(os.path.join(path, "events.jsonl"), cursors, False).splitlines():
             with contextlib.suppress(ValueError):  # a full disk may cut a line
                 events.append(json.loads(line))
-        more = any(os.path.exists(log) and os.path.getsize(log) > cursors[log] for log in outputs)
+        has_more = any(os.path.exists(log) and os.path.getsize(log) > cursors[log] for log in outputs)
         if outputs or events or not active or time.monotonic() >= began + request["wait"]:
             return {
                 "changed": False,
-                "active": active or more,
+                "active": active or has_more,
                 "status": status,
                 "outputs": outputs,
-                "left_out": left_out,
+                "left_out": skipped_bytes,
                 "silence": silence_of(logs),
                 "events": events,
-                "unfinished": next(filter(None, (unfinished(log, cursors) for log in reversed(logs))), ""),
+                "unfinished": next(filter(None, (partial_line(log, cursors) for log in reversed(logs))), ""),
                 "cursors": cursors,
                 "result": None if active else read_json(os.path.join(path, "result.json")),
                 "directory": path,
             }
-        time.sleep(0.1)
+        time.sleep(WATCH_POLL_INTERVAL)
 
 
 def read_new(path: str, cursors: dict[str, int], final: bool) -> str:
     """Return what was added to a log since the last answer, whole lines only while it may still grow."""
     offset = cursors.get(path, 0)
     try:
-        with open(path, "rb", opener=regular) as stream:
+        with open(path, "rb", opener=open_regular) as stream:
             with contextlib.suppress(OSError):  # no more data, or the file system cannot tell
                 offset = os.lseek(stream.fileno(), offset, os.SEEK_DATA)  # the middle of a log may have been removed
             stream.seek(offset)
@@ -116,7 +120,7 @@ def skip_backlog(path: str, cursors: dict[str, int]) -> int:
         size = os.path.getsize(path)
         if size - offset <= BACKLOG:
             return 0
-        with open(path, "rb", opener=regular) as stream:
+        with open(path, "rb", opener=open_regular) as stream:
             stream.seek(size - CHUNK)
             begin = stream.read(CHUNK).find(b"\n") + 1
     except OSError:
@@ -125,10 +129,10 @@ def skip_backlog(path: str, cursors: dict[str, int]) -> int:
     return cursors[path] - offset
 
 
-def unfinished(path: str, cursors: dict[str, int]) -> str:
+def partial_line(path: str, cursors: dict[str, int]) -> str:
     """Return an unfinished last line, such as a progress bar, as a terminal shows it; or ""."""
     try:
-        with open(path, "rb", opener=regular) as stream:
+        with open(path, "rb", opener=open_regular) as stream:
             stream.seek(max(cursors.get(path, 0), os.path.getsize(path) - 4096))
             text = stream.read(4096).decode("utf-8", "replace")
     except OSError:

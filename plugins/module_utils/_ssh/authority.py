@@ -41,52 +41,52 @@ class AuthorityError(Exception):
     """What was found, what is needed and what to do, for a person."""
 
 
-def seconds_of(duration: str) -> int:
+def parse_duration(duration: str) -> int:
     """A duration such as 52w, 1d12h or 90m in seconds. Raises AuthorityError if it is not one."""
     if not re.fullmatch(r"([0-9]{1,6}[wdhm])+", duration):
         raise AuthorityError(f"{duration!r} is no duration. Needed: numbers with w, d, h or m, such as 52w or 1d12h.")
     return sum(int(number) * SECONDS[unit] for number, unit in re.findall(r"([0-9]+)([wdhm])", duration))
 
 
-def wanted_certificates(node: Mapping[str, Any], authority: str) -> dict[str, dict[str, Any]]:
+def desired_certificates(node: Mapping[str, Any], authority: str) -> dict[str, dict[str, Any]]:
     """The wanted contents of a node's certificates, by id. In check mode, skips keys that do not exist yet."""
-    wanted = {}
+    desired = {}
     for kind, names in (("user", [node["user"]]), ("host", node["names"])):
-        words = node[f"{kind}_key"].split()[:2]
-        if words:
+        key_fields = node[f"{kind}_key"].split()[:2]
+        if key_fields:
             principals = sorted(set(names))
-            number = hashlib.sha256("\n".join([words[-1], *principals]).encode()).hexdigest()[:16]
-            wanted[f"{node['name']}/{kind}-{number}"] = {
+            number = hashlib.sha256("\n".join([key_fields[-1], *principals]).encode()).hexdigest()[:16]
+            desired[f"{node['name']}/{kind}-{number}"] = {
                 "kind": kind,
                 "names": principals,
-                "key": " ".join(words),
+                "key": " ".join(key_fields),
                 "authority": authority,
             }
-    return wanted
+    return desired
 
 
-def is_good(made: Mapping[str, Any] | None, wanted: Mapping[str, Any], until: float) -> bool:
+def is_valid(recorded: Mapping[str, Any] | None, desired: Mapping[str, Any], until: float) -> bool:
     """Whether a recorded certificate has the wanted content and is valid at `until`, in seconds since 1970."""
-    return made is not None and made["valid_until"] > until and all(made[key] == wanted[key] for key in wanted)
+    return recorded is not None and recorded["valid_until"] > until and all(recorded[key] == desired[key] for key in desired)
 
 
 def revoked_ids(records: Mapping[str, Record], members: Iterable[str]) -> list[str]:
     """Certificates of nodes that are no longer members, and of keys and names that a member no longer has."""
     members = set(members)
     return sorted(
-        one
+        certificate_id
         for node, record in records.items()
-        for one in record["certificates"]
-        if node not in members or one not in record["current"]
+        for certificate_id in record["certificates"]
+        if node not in members or certificate_id not in record["current"]
     )
 
 
 def summary(records: Mapping[str, Record], revoked: Iterable[str]) -> str:
     """The record for a person, one line per certificate."""
-    made = [item for record in records.values() for item in sorted(record["certificates"].items())]
+    certificates = [item for record in records.values() for item in sorted(record["certificates"].items())]
     lines = [
-        f"{one}: {', '.join(entry['names'])}, valid for {(entry['valid_until'] - entry['signed']) / 86400:.1f} days\n"
-        for one, entry in made
+        f"{certificate_id}: {', '.join(entry['names'])}, valid for {(entry['valid_until'] - entry['signed']) / 86400:.1f} days\n"
+        for certificate_id, entry in certificates
     ]
     return "".join([*lines, *(f"{one}: revoked\n" for one in revoked)])
 
@@ -102,7 +102,7 @@ def public_key(directory: Path) -> str:
     return " ".join(path.read_text().split()[:2]) if path.exists() and path.with_suffix("").exists() else ""
 
 
-def make_authority(directory: Path) -> str:
+def create_authority(directory: Path) -> str:
     """Make the key pair and return the public key."""
     for name in ("ca", "ca.pub"):  # half a key pair is useless
         (directory / name).unlink(missing_ok=True)
@@ -118,7 +118,7 @@ def locked(directory: Path) -> Iterator[None]:
         yield
 
 
-def signer(directory: Path) -> list[str]:
+def signing_options(directory: Path) -> list[str]:
     """ssh-keygen's options for signing: with the key itself or, if it has a passphrase, through ssh-agent.
 
     Raises AuthorityError if ssh-agent does not have the key.
@@ -128,28 +128,28 @@ def signer(directory: Path) -> list[str]:
         return ["-s", str(path)]
     agent = run("ssh-add", "-L")
     if public_key(directory) not in agent.stdout:
-        said = f" ({(agent.stderr or agent.stdout).strip()})" if agent.returncode else ""
+        message = f" ({(agent.stderr or agent.stdout).strip()})" if agent.returncode else ""
         raise AuthorityError(
-            f"The authority's key {path} cannot be read without a passphrase, and ssh-agent does not have it{said}. "
+            f"The authority's key {path} cannot be read without a passphrase, and ssh-agent does not have it{message}. "
             f"Needed: the key in ssh-agent. Add it: ssh-add {path}"
         )
     return ["-U", "-s", f"{path}.pub"]
 
 
-def sign(directory: Path, one: str, wanted: Mapping[str, Any], valid_for: int, words: Sequence[str]) -> str:
+def sign(directory: Path, certificate_id: str, desired: Mapping[str, Any], valid_for: int, options: Sequence[str]) -> str:
     """Return a certificate, valid for `valid_for` seconds from now; `words` are signer()'s."""
     with tempfile.TemporaryDirectory(dir=directory) as scratch:
-        Path(scratch, "key.pub").write_text(f"{wanted['key']}\n")
-        kind = ["-h"] if wanted["kind"] == "host" else []
-        names = ",".join(wanted["names"])
+        Path(scratch, "key.pub").write_text(f"{desired['key']}\n")
+        kind = ["-h"] if desired["kind"] == "host" else []
+        names = ",".join(desired["names"])
         period = f"-{BACKDATED}s:+{valid_for}s"
-        ssh_keygen("-q", *words, *kind, "-I", one, "-n", names, "-V", period, f"{scratch}/key.pub")
+        ssh_keygen("-q", *options, *kind, "-I", certificate_id, "-n", names, "-V", period, f"{scratch}/key.pub")
         return Path(scratch, "key-cert.pub").read_text()
 
 
 def write_revoked(directory: Path, revoked: Iterable[str]) -> None:
     """Write the list of revoked certificates, first for ssh and sshd, then our own."""
-    text = "".join(f"id: {one}\n" for one in revoked)
+    text = "".join(f"id: {certificate_id}\n" for certificate_id in revoked)
     with tempfile.TemporaryDirectory(dir=directory) as scratch:
         Path(scratch, "list").write_text(text)
         ssh_keygen("-q", "-k", "-f", f"{scratch}/krl", "-s", str(directory / "ca.pub"), f"{scratch}/list")
@@ -171,17 +171,17 @@ def write(path: Path, text: str) -> None:
     os.replace(name, path)
 
 
-def ssh_keygen(*words: str) -> None:
+def ssh_keygen(*arguments: str) -> None:
     """Run ssh-keygen without prompts; it must succeed."""
-    done = run("ssh-keygen", *words)
-    if done.returncode:
-        raise AuthorityError(f"`ssh-keygen {' '.join(words)}` failed: {(done.stderr or done.stdout).strip()}")
+    completed = run("ssh-keygen", *arguments)
+    if completed.returncode:
+        raise AuthorityError(f"`ssh-keygen {' '.join(arguments)}` failed: {(completed.stderr or completed.stdout).strip()}")
 
 
-def run(*words: str) -> subprocess.CompletedProcess[str]:
+def run(*argv: str) -> subprocess.CompletedProcess[str]:
     """Run a program of OpenSSH."""
     try:
         # pylint: disable=ansible-bad-function
-        return subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+        return subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     except FileNotFoundError as error:
-        raise AuthorityError(f"This machine has no {words[0]}. Install openssh-client.") from error
+        raise AuthorityError(f"This machine has no {argv[0]}. Install openssh-client.") from error

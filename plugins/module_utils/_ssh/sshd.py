@@ -10,11 +10,11 @@ from __future__ import annotations
 import subprocess
 
 
-def settings() -> tuple[list[tuple[str, str]], str]:
+def read_settings() -> tuple[list[tuple[str, str]], str]:
     """The settings in order, with lower-case names, some repeated; and sshd's message if it fails."""
     try:
-        done = subprocess.run(["/usr/sbin/sshd", "-T"], capture_output=True, text=True, check=False)
+        completed = subprocess.run(["/usr/sbin/sshd", "-T"], capture_output=True, text=True, check=False)
     except OSError as error:
         return [], str(error)
-    words = (line.partition(" ") for line in done.stdout.splitlines())
-    return [(name.lower(), value) for name, _space, value in words], done.stderr.strip()
+    pairs = (line.partition(" ") for line in completed.stdout.splitlines())
+    return [(name.lower(), value) for name, _space, value in pairs], completed.stderr.strip()

@@ -1,10 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The program ``supervisor.py`` of a run directory: starts the supervisor next to it, or its guard.
-
-Private to this collection.
-"""
+"""The program ``supervisor.py`` of a run directory: starts the supervisor next to it, or its guard."""
 
 from __future__ import annotations
 
@@ -17,9 +14,9 @@ FOLDER = "program"  # holds the supervisor's source files in the run directory
 
 def make_importable(folder: str) -> None:
     """Make the files in a folder importable by their names in the collection, which this node may not have."""
-    words = PACKAGE.split(".")
-    for depth in range(1, len(words) + 1):
-        package = type(sys)(".".join(words[:depth]))
+    parts = PACKAGE.split(".")
+    for depth in range(1, len(parts) + 1):
+        package = type(sys)(".".join(parts[:depth]))
         package.__path__ = [folder]
         sys.modules[package.__name__] = package
 

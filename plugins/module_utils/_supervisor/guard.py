@@ -1,10 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Without systemd: end the processes that a supervisor leaves behind when it is killed or hangs.
-
-Private to this collection.
-"""
+"""Without systemd: end the processes that a supervisor leaves behind when it is killed or hangs."""
 
 from __future__ import annotations
 
@@ -15,7 +12,6 @@ import sys
 import time
 
 from ansible_collections.muster.training.plugins.module_utils._run.processes import (
-    KILL_PATIENCE,
     become_subreaper,
     descendants,
     exit_code,
@@ -24,15 +20,17 @@ from ansible_collections.muster.training.plugins.module_utils._run.processes imp
     signal_all,
 )
 from ansible_collections.muster.training.plugins.module_utils._run.safe_files import read_json
-from ansible_collections.muster.training.plugins.module_utils._run.secrets import forget_secrets
-from ansible_collections.muster.training.plugins.module_utils._run.timeouts import HANG_MARGIN
+from ansible_collections.muster.training.plugins.module_utils._run.secrets import remove_secrets
+from ansible_collections.muster.training.plugins.module_utils._run.timeouts import (
+    CONTAINER_REMOVAL_TIMEOUT,
+    HANG_GRACE_PERIOD,
+    KILL_TIMEOUT,
+)
 from ansible_collections.muster.training.plugins.module_utils._supervisor.heartbeat_file import GUARD_PIPE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
     from ansible_collections.muster.training.plugins.module_utils._run.documents import Data
-
-REMOVE_PATIENCE = 30.0  # seconds that a guard waits for the container engine to remove a container
 
 
 def guard(arguments: list[str]) -> int:
@@ -47,18 +45,18 @@ def guard(arguments: list[str]) -> int:
     plan: Data = read_json(os.path.join(directory, "plan.json")) or {}
     silence = (plan.get("timeouts") or {}).get("silence", 10.0)
     child, pipe = start_guarded(arguments)
-    status = wait_for_end(child, pipe, silence + HANG_MARGIN)
-    deadline = time.monotonic() + KILL_PATIENCE
+    status = wait_for_end(child, pipe, silence + HANG_GRACE_PERIOD)
+    deadline = time.monotonic() + KILL_TIMEOUT
     while time.monotonic() < deadline:
-        left = descendants(os.getpid())
-        if not left:
+        remaining = descendants(os.getpid())
+        if not remaining:
             break
-        signal_all(left, signal.SIGKILL)
+        signal_all(remaining, signal.SIGKILL)
         reap()
         time.sleep(0.02)
     if status is None:
         remove_container(plan, os.devnull)
-    forget_secrets(directory)
+    remove_secrets(directory)
     if status is not None:
         remove_container(plan, os.path.join(directory, "supervisor.log"))
     if plan.get("temporary_directory"):
@@ -80,14 +78,14 @@ def start_guarded(arguments: list[str]) -> tuple[int, int]:
     return child, reader
 
 
-def wait_for_end(child: int, pipe: int, patience: float) -> int | None:
+def wait_for_end(child: int, pipe: int, timeout: float) -> int | None:
     """Wait until the supervisor has ended and return its wait status, None if its signs of life stop.
 
     patience: seconds without a sign of life. Touches no file: its file system may hang.
     """
     silent = 0.0  # counted, not read from the clock: a suspended machine stops guard and supervisor alike
-    while silent < patience:
-        ready, _writable, _other = select.select([pipe], [], [], 1.0)
+    while silent < timeout:
+        ready, _writable, _exceptional = select.select([pipe], [], [], 1.0)
         if ready and os.read(pipe, 4096):
             silent = 0.0
         elif ready:  # end of file: the supervisor is ending, since nobody else holds the pipe
@@ -105,7 +103,7 @@ def remove_container(plan: Data, log: str) -> None:
     """Make the container engine remove this node's container, if the run has one."""
     if plan.get("remove"):
         run_quietly(plan["remove"], log)
-        deadline = time.monotonic() + REMOVE_PATIENCE
+        deadline = time.monotonic() + CONTAINER_REMOVAL_TIMEOUT
         while descendants(os.getpid()) and time.monotonic() < deadline:
             reap()
             time.sleep(0.1)

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A supervisor's signs of life, for systemd or the guard, which end one that hangs. Private to this collection."""
+"""A supervisor's signs of life, for systemd or the guard, which end one that hangs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import contextlib
 import os
 import socket
 
-PULSE_INTERVAL = 1.0  # seconds between signs of life
+from ansible_collections.muster.training.plugins.module_utils._run.timeouts import PULSE_INTERVAL
+
 GUARD_PIPE = "MUSTER_GUARD_PIPE"  # the pipe's descriptor, in a guarded supervisor's environment
 
 

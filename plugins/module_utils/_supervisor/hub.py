@@ -1,10 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Rank 0's end of the lifeline: hears all nodes, and decides when the run starts, who failed first, and when all end.
-
-Private to this collection.
-"""
+"""Rank 0's end of the lifeline: hears all nodes, and decides when the run starts, who failed first, and when all end."""
 
 from __future__ import annotations
 
@@ -13,12 +10,21 @@ import selectors
 import socket
 import time
 
-from ansible_collections.muster.training.plugins.module_utils._run.processes import KILL_PATIENCE, describe_exit
-from ansible_collections.muster.training.plugins.module_utils._supervisor.lifeline import Wire, proof, shown_rank
+from ansible_collections.muster.training.plugins.module_utils._run.processes import describe_exit
+from ansible_collections.muster.training.plugins.module_utils._run.timeouts import (
+    AUTHENTICATION_TIMEOUT,
+    HEAD_START_INTERVAL,
+    KILL_TIMEOUT,
+    RECONNECT_TIMEOUT,
+    REPORT_GRACE_PERIOD,
+)
+from ansible_collections.muster.training.plugins.module_utils._supervisor.lifeline import (
+    LifelineConnection,
+    authenticate_rank,
+    handshake_mac,
+)
 from ansible_collections.muster.training.plugins.module_utils._supervisor.lifeline_end import (
-    RECONNECT_PATIENCE,
-    STRANGER_PATIENCE,
-    Link,
+    LifelineEnd,
     RestartRanks,
     Start,
     Stop,
@@ -37,18 +43,17 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
     from ansible_collections.muster.training.plugins.module_utils._run.documents import (
         Data,
+        NodeReport,
         NodeView,
         Plan,
-        Report,
         Result,
     )
     from ansible_collections.muster.training.plugins.module_utils._supervisor.journal import Journal
 
-HEAD_START = 0.1  # seconds by which rank 0's launcher starts before the others; the best of 0.05, 0.1 and 0.2
 MAX_STRANGERS = 64  # most connections that have not yet proved they hold the token
 
 
-class Hub(Link):
+class Hub(LifelineEnd):
     """Listens for the other nodes, tracks the state of each, and decides how the run goes on."""
 
     def __init__(self, plan: Plan, token: str, journal: Journal, selector: selectors.BaseSelector) -> None:
@@ -61,9 +66,9 @@ class Hub(Link):
         self.nodes = first_views(self.names, journal.path("launcher.log"))
         self.remote_start = RemoteStart(journal, self.nodes)
 
-    def known(self) -> list[Wire]:
-        """Return the wires to nodes that have proved they hold the token."""
-        return [wire for wire in self.wires if wire.node_rank is not None]
+    def admitted_connections(self) -> list[LifelineConnection]:
+        """Return the connections to nodes that have proved they hold the token."""
+        return [connection for connection in self.connections if connection.node_rank is not None]
 
     # - who is on the lifeline
 
@@ -94,50 +99,50 @@ class Hub(Link):
     def accept(self, listener: socket.socket, now: float) -> None:
         for _number in range(64):
             try:
-                connection, _address = listener.accept()
+                sock, _address = listener.accept()
             except (BlockingIOError, InterruptedError):
                 return
             except OSError:  # out of descriptors until strangers time out
                 return
-            strangers = [wire for wire in self.wires if wire.node_rank is None]
+            strangers = [connection for connection in self.connections if connection.node_rank is None]
             if len(strangers) >= MAX_STRANGERS:  # a peer proves the token at once, so the oldest is none
                 self.drop(strangers[0])
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            wire = Wire(connection, now)
-            self.wires.append(wire)
-            self.selector.register(connection, selectors.EVENT_READ, wire)
-            wire.send({"nonce": wire.nonce})
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            connection = LifelineConnection(sock, now)
+            self.connections.append(connection)
+            self.selector.register(sock, selectors.EVENT_READ, connection)
+            connection.send({"nonce": connection.nonce})
 
-    def admit(self, wire: Wire, message: Data, now: float) -> None:
+    def admit(self, connection: LifelineConnection, message: Data, now: float) -> None:
         """Admit a stranger that proves it holds the token; drop any other."""
         run_id = self.plan["run_id"]
-        rank = shown_rank(wire, message, self.token, run_id, len(self.nodes))
+        rank = authenticate_rank(connection, message, self.token, run_id, len(self.nodes))
         if rank is None:
-            self.drop(wire)
+            self.drop(connection)
             return
-        for other in [other for other in self.wires if other.node_rank == rank]:
-            self.drop(other)
-        wire.heard = now
+        for duplicate in [other for other in self.connections if other.node_rank == rank]:
+            self.drop(duplicate)
+        connection.last_heard = now
         self.nodes[rank]["broken"] = None
-        wire.send({"mac": proof(self.token, "server", run_id, rank, wire.nonce, message["nonce"])})
-        wire.open(rank, proof(self.token, "key", run_id, rank, wire.nonce, message["nonce"]))
+        connection.send({"mac": handshake_mac(self.token, "server", run_id, rank, connection.nonce, message["nonce"])})
+        connection.open(rank, handshake_mac(self.token, "key", run_id, rank, connection.nonce, message["nonce"]))
         if self.go:
-            wire.send({"type": "go"})
-        if self.nodes[rank]["remote_started"]:  # the wire may have broken before the command arrived
-            self.remote_start.send_command(wire)
+            connection.send({"type": "go"})
+        if self.nodes[rank]["remote_started"]:  # the connection may have broken before the command arrived
+            self.remote_start.send_command(connection)
         if self.stop_reason:
-            wire.send({"type": "stop", "reason": self.stop_reason})
+            connection.send({"type": "stop", "reason": self.stop_reason})
 
-    def on_message(self, wire: Wire, message: Data, now: float) -> None:
-        if wire.node_rank is None:
-            self.admit(wire, message, now)
+    def on_message(self, connection: LifelineConnection, message: Data, now: float) -> None:
+        if connection.node_rank is None:
+            self.admit(connection, message, now)
         else:  # messages count even if the peer has hung up since
-            self.peer_message(wire, message, now)
+            self.peer_message(connection, message, now)
 
-    def peer_message(self, wire: Wire, message: Data, now: float) -> None:
+    def peer_message(self, connection: LifelineConnection, message: Data, now: float) -> None:
         """Handle a message from a peer."""
-        wire.heard = now
-        node = self.nodes[wire.node_rank or 0]
+        connection.last_heard = now
+        node = self.nodes[connection.node_rank or 0]
         node["heard"] = time.time()
         kind = message.get("type")
         if kind == "ready":
@@ -153,39 +158,39 @@ class Hub(Link):
         elif kind in ("mount", "gpus", "logs"):
             self.journal.event(kind, str(message.get("text", "")), node=node["name"])
         elif kind == "stop":
-            self.stop_everywhere(str(message.get("reason", "")), wanted=True)
+            self.stop_everywhere(str(message.get("reason", "")), requested=True)
 
-    def tend_wires(self, now: float) -> None:
+    def check_connections(self, now: float) -> None:
         """Drop strangers that fail to prove the token in time, and give up nodes that hung up or fell silent."""
         silence = self.timeouts["silence"]
-        for wire in list(self.wires):
-            if wire.node_rank is None and now - wire.opened > STRANGER_PATIENCE:
-                wire.closed = True
-            if wire.closed:
-                if wire.node_rank is not None:
-                    self.nodes[wire.node_rank]["broken"] = now
-                self.drop(wire)
+        for connection in list(self.connections):
+            if connection.node_rank is None and now - connection.opened > AUTHENTICATION_TIMEOUT:
+                connection.closed = True
+            if connection.closed:
+                if connection.node_rank is not None:
+                    self.nodes[connection.node_rank]["broken"] = now
+                self.drop(connection)
         for node in self.nodes[1:]:
-            if node["broken"] is not None and now - node["broken"] > RECONNECT_PATIENCE:
+            if node["broken"] is not None and now - node["broken"] > RECONNECT_TIMEOUT:
                 self.lose(
                     node, "its supervisor closed the lifeline and did not come back (killed, or the node went down)"
                 )
-        for wire in self.known():
-            if now - wire.heard > silence:
+        for connection in self.admitted_connections():
+            if now - connection.last_heard > silence:
                 self.lose(
-                    self.nodes[wire.node_rank or 0],
+                    self.nodes[connection.node_rank or 0],
                     f"no sign of life for {silence:g} s (powered off, or cut off from the network)",
                 )
-                self.drop(wire)
+                self.drop(connection)
         if now >= self.beat_due:
             self.beat_due = now + self.timeouts["heartbeat"]
-            for wire in self.known():
-                wire.send({"type": "beat"})
+            for connection in self.admitted_connections():
+                connection.send({"type": "beat"})
 
     def forward_commands(self, now: float) -> None:
         """Forward the commands of a launcher that starts all nodes; end the run if it leaves out a node."""
-        waiting = self.remote_start.forward(self.wires)
-        if waiting and self.stop_reason is None and (self.own_report is not None or now > self.go_deadline):
+        waiting = self.remote_start.forward(self.connections)
+        if waiting and self.stop_reason is None and (self.local_report is not None or now > self.go_deadline):
             what = f"the launcher on {self.names[0]} started nothing on {', '.join(waiting)}"
             self.first_node = self.names[0]
             self.journal.event("failure", what, node=self.names[0])
@@ -198,11 +203,11 @@ class Hub(Link):
             node["state"], node["since"] = state, time.time()
             self.journal.status_due = 0.0
 
-    def report(self, report: Report) -> None:
-        self.own_report = report
+    def report(self, report: NodeReport) -> None:
+        self.local_report = report
         self.take_report(self.nodes[0], report)
 
-    def take_report(self, node: NodeView, report: Report) -> None:
+    def take_report(self, node: NodeView, report: NodeReport) -> None:
         if node["state"] == "ended":
             return
         node["report"] = report
@@ -216,18 +221,20 @@ class Hub(Link):
         if not self.stop_reason and not self.plan["elastic"]:
             self.node_failed(node, what)
 
-    def lose(self, node: NodeView, why: str) -> None:
+    def lose(self, node: NodeView, reason: str) -> None:
         """Mark a node as lost: powered off, cut off from the network, or without its supervisor."""
         if node["state"] in ("lost", "ended"):
             return
         self.set_node(node, "lost")
-        node["why"] = f"{node['name']} is lost: {why}"
+        node["why"] = f"{node['name']} is lost: {reason}"
         if not self.stop_reason:
             self.node_failed(node, node["why"])
 
     def node_failed(self, node: NodeView, what: str) -> None:
         """Decide whether the run can go on without a node that failed or is lost."""
-        alive = [other for other in self.nodes if other["state"] != "lost" and not has_failed(other)]
+        alive = [
+            other_node for other_node in self.nodes if other_node["state"] != "lost" and not has_failed(other_node)
+        ]
         if self.plan["elastic"] and len(alive) >= self.plan["min_nnodes"] and node["node_rank"] != 0:
             self.journal.event(
                 "shrink",
@@ -243,16 +250,16 @@ class Hub(Link):
             self.journal.event("failure", what, node=node["name"])
             self.stop_everywhere(what)
 
-    def stop_everywhere(self, reason: str, wanted: bool = False) -> None:
+    def stop_everywhere(self, reason: str, requested: bool = False) -> None:
         if self.stop_reason is None:
-            self.stop_reason, self.stop_wanted = reason, wanted
-            for wire in self.known():
-                wire.send({"type": "stop", "reason": reason})
-            self.deadline = time.monotonic() + self.timeouts["grace"] + KILL_PATIENCE + 2.0
+            self.stop_reason, self.stop_requested = reason, requested
+            for connection in self.admitted_connections():
+                connection.send({"type": "stop", "reason": reason})
+            self.deadline = time.monotonic() + self.timeouts["grace"] + KILL_TIMEOUT + REPORT_GRACE_PERIOD
             self.orders.append(Stop(reason, False))
 
     def on_stop_signal(self, name: str) -> None:
-        self.stop_everywhere(f"stopped on request on {self.names[0]} ({name})", wanted=True)
+        self.stop_everywhere(f"stopped on request on {self.names[0]} ({name})", requested=True)
 
     def say(self, kind: str, text: str) -> None:
         if kind == "failing":
@@ -263,7 +270,7 @@ class Hub(Link):
     # - when the run starts and ends
 
     def step(self, now: float) -> None:
-        self.tend_wires(now)
+        self.check_connections(now)
         self.judge(now)
 
     def judge(self, now: float) -> None:
@@ -273,7 +280,7 @@ class Hub(Link):
         if self.go and self.plan.get("remote_start"):
             self.forward_commands(now)
         finished = all(node["state"] in ("ended", "lost") for node in self.nodes)
-        if self.own_report is not None and (finished or (self.deadline is not None and now > self.deadline)):
+        if self.local_report is not None and (finished or (self.deadline is not None and now > self.deadline)):
             self.finish()
 
     def judge_start(self, now: float) -> None:
@@ -297,10 +304,10 @@ class Hub(Link):
         self.go_deadline = now + self.timeouts["start"]
         for node in missing:
             node["survived"] = True
-        there = f"all {len(ready)} nodes have checked in" if len(ready) > 1 else "the node is ready"
+        message = f"all {len(ready)} nodes have checked in" if len(ready) > 1 else "the node is ready"
         if missing:
-            there = f"{len(ready)} of {len(self.nodes)} nodes have checked in, starting without {names}"
-        self.journal.event("go", there)
+            message = f"{len(ready)} of {len(self.nodes)} nodes have checked in, starting without {names}"
+        self.journal.event("go", message)
         self.orders.append(Start(self.plan["command"]))
 
     def after_start(self, started: bool) -> None:
@@ -311,21 +318,21 @@ class Hub(Link):
         """
         if started:
             self.set_node(self.nodes[0], "running")
-        time.sleep(HEAD_START)
-        for wire in self.known():
-            wire.send({"type": "go"})
+        time.sleep(HEAD_START_INTERVAL)
+        for connection in self.admitted_connections():
+            connection.send({"type": "go"})
 
     def finish(self) -> None:
         """Write the result, and send it to the peers."""
-        if self.stop_wanted:
+        if self.stop_requested:
             state = "stopped"
         else:
             state = "succeeded" if self.stop_reason is None and have_succeeded(self.plan, self.nodes) else "failed"
         self.journal.set_state(state, self.stop_reason or "")
         self.journal.make_room()
         self.journal.write("result.json", self.result(state))
-        for wire in self.known():
-            wire.send({"type": "end", "state": state, "message": self.stop_reason or ""})
+        for connection in self.admitted_connections():
+            connection.send({"type": "end", "state": state, "message": self.stop_reason or ""})
         self.result_state = state
 
     def result(self, state: str) -> Result:

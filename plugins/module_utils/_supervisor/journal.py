@@ -1,10 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The files that a supervisor writes into its run directory: events.jsonl, status.json, result.json.
-
-Private to this collection.
-"""
+"""The files that a supervisor writes into its run directory: events.jsonl, status.json, result.json."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ import json
 import os
 import time
 
-from ansible_collections.muster.training.plugins.module_utils._run.safe_files import private, write_json
+from ansible_collections.muster.training.plugins.module_utils._run.safe_files import open_private, write_json
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
@@ -61,7 +58,7 @@ class Journal:
         record = {"time": time.time(), "event": kind, "text": text}
         record.update(more)
         path = self.path("events.jsonl")
-        with self.however_full_the_disk(), open(path, "a", encoding="utf-8", opener=private) as stream:
+        with self.however_full_the_disk(), open(path, "a", encoding="utf-8", opener=open_private) as stream:
             stream.write(json.dumps(record) + "\n")
 
     def set_state(self, state: str, message: str = "") -> None:
@@ -91,7 +88,7 @@ class Journal:
 
     def keep_room(self) -> None:
         """Reserve disk space for the final records of a run that fills the disk."""
-        with self.however_full_the_disk(), open(self.path("reserve"), "wb", opener=private) as reserve:
+        with self.however_full_the_disk(), open(self.path("reserve"), "wb", opener=open_private) as reserve:
             os.posix_fallocate(reserve.fileno(), 0, RESERVE)
 
     def make_room(self) -> None:

@@ -1,10 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The launcher of a node's job, and its processes from their start until none is left.
-
-Private to this collection.
-"""
+"""The launcher of a node's job, and its processes from their start until none is left."""
 
 from __future__ import annotations
 
@@ -18,7 +15,6 @@ import subprocess
 import time
 
 from ansible_collections.muster.training.plugins.module_utils._run.processes import (
-    KILL_PATIENCE,
     descendants,
     describe_exit,
     exit_code,
@@ -30,11 +26,19 @@ from ansible_collections.muster.training.plugins.module_utils._run.processes imp
     signal_all,
 )
 from ansible_collections.muster.training.plugins.module_utils._run.rank_logs import attempt_directory
-from ansible_collections.muster.training.plugins.module_utils._run.safe_files import make_private, private, read_tail
+from ansible_collections.muster.training.plugins.module_utils._run.safe_files import (
+    make_private_directory,
+    open_private,
+    read_tail,
+)
+from ansible_collections.muster.training.plugins.module_utils._run.timeouts import (
+    KILL_TIMEOUT,
+    LAUNCHER_EXIT_GRACE_PERIOD,
+)
 from ansible_collections.muster.training.plugins.module_utils._supervisor.rank_reports import (
     CLOSING,
+    final_message,
     first_to_fail,
-    last_words,
     launcher_error,
     rank_end,
     rank_reports,
@@ -44,7 +48,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
     from typing import Tuple
 
-    from ansible_collections.muster.training.plugins.module_utils._run.documents import Plan, RankReport, Report
+    from ansible_collections.muster.training.plugins.module_utils._run.documents import NodeReport, Plan, RankReport
     from ansible_collections.muster.training.plugins.module_utils._supervisor.journal import Journal
 
     Notice = Tuple[str, str]  # kind, as on the lifeline, and text
@@ -53,9 +57,10 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
 # pylint: disable=ansible-bad-function
 
 BASE_ENVIRONMENT = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "TZ")
-LAST_WORD_PATIENCE = 1.0  # seconds for a launcher to end by itself once its ranks have ended or are being ended
 # A container engine's answer if the container is already gone or being removed.
-GONE_ALREADY = re.compile(r"no such container|no container with|removal of container .* is already in progress", re.I)
+ALREADY_REMOVED = re.compile(
+    r"no such container|no container with|removal of container .* is already in progress", re.I
+)
 
 
 class Waiting:
@@ -83,7 +88,7 @@ class Killing:
         self.since = since
 
 
-class Ended:
+class LauncherEnded:
     """No process of the launcher is left, except those that SIGKILL cannot end."""
 
     def __init__(self, ending: Ending, stuck: list[int], container: str) -> None:
@@ -92,7 +97,7 @@ class Ended:
         self.container = container  # why the container may still exist, and what to do; "" if it is gone
 
 
-class Launcher:
+class LauncherProcess:
     """The command that starts this node's ranks, and all its descendants."""
 
     def __init__(self, journal: Journal, plan: Plan) -> None:
@@ -101,7 +106,7 @@ class Launcher:
         self.name = plan["node"]["name"]
         self.grace = plan["timeouts"]["grace"]
         self.temporary = plan["temporary_directory"]
-        self.phase: Waiting | Running | Ending | Killing | Ended = Waiting()
+        self.phase: Waiting | Running | Ending | Killing | LauncherEnded = Waiting()
         self.process: subprocess.Popen[bytes] | None = None
         self.code: int | None = None
         self.stop_reason: str | None = None  # why it was told to stop
@@ -138,14 +143,14 @@ class Launcher:
         environment.setdefault("TMPDIR", self.temporary)
         return environment
 
-    def in_container(self) -> list[str]:
+    def container_prefix(self) -> list[str]:
         """Return the words before the launcher's command: none, or the engine's, with a mount of secrets in memory."""
-        words, secrets = self.plan.get("wrap", []), self.journal.path("environment.json")
-        if words and os.path.islink(secrets):
-            place = os.path.dirname(os.readlink(secrets))
-            first = next(index for index, word in enumerate(words) if word.startswith("--volume="))
-            words = [*words[:first], f"--volume={place}:{place}:ro", *words[first:]]
-        return words
+        prefix, secrets = self.plan.get("wrap", []), self.journal.path("environment.json")
+        if prefix and os.path.islink(secrets):
+            directory = os.path.dirname(os.readlink(secrets))
+            first = next(index for index, word in enumerate(prefix) if word.startswith("--volume="))
+            prefix = [*prefix[:first], f"--volume={directory}:{directory}:ro", *prefix[first:]]
+        return prefix
 
     def start(self, command: list[str]) -> bool:
         """Start the job, once; return whether it runs. If it cannot start, its log says why and it counts as ended."""
@@ -153,10 +158,10 @@ class Launcher:
             return False
         log_path = self.journal.path("launcher.log")
         try:
-            make_private(self.temporary)
-            with open(log_path, "ab", buffering=0, opener=private) as log:
+            make_private_directory(self.temporary)
+            with open(log_path, "ab", buffering=0, opener=open_private) as log:
                 self.process = subprocess.Popen(
-                    self.in_container() + command,
+                    self.container_prefix() + command,
                     cwd=self.plan["working_directory"],
                     env=self.environment(),
                     stdin=subprocess.DEVNULL,
@@ -166,7 +171,9 @@ class Launcher:
                 )
         except (OSError, ValueError) as error:  # ValueError: a NUL, or a character outside the file system's encoding
             what = f"muster: cannot start {command[0]} in {self.plan['working_directory']}: {error}\n"
-            with self.journal.however_full_the_disk(), open(log_path, "a", encoding="utf-8", opener=private) as log:
+            with self.journal.however_full_the_disk(), open(
+                log_path, "a", encoding="utf-8", opener=open_private
+            ) as log:
                 log.write(what)
             self.code = 127
             self.phase = Ending(time.monotonic())
@@ -198,7 +205,7 @@ class Launcher:
         except ChildProcessError:
             return False
 
-    def restart_ranks(self, heard: float) -> None:
+    def restart_ranks(self, last_heard: float) -> None:
         """Make torchrun restart its ranks at once after a node has fallen silent; heard: when it was last heard.
 
         Otherwise collectives would wait for the dead peer until TCP or NCCL gives up, 2 to 30 minutes. Ending one rank
@@ -209,7 +216,7 @@ class Launcher:
         if newest is None or self.process is None:
             return
         with contextlib.suppress(OSError):  # the job may have just removed it
-            if os.stat(newest).st_mtime > heard:
+            if os.stat(newest).st_mtime > last_heard:
                 return
         if self.plan.get("wrap"):  # in a container, ranks are the engine's children, not the launcher's
             ranks = [int(name) for name in os.listdir("/proc") if name.isdigit() and is_rank(int(name), directory)]
@@ -220,7 +227,7 @@ class Launcher:
 
     # - each turn
 
-    def step(self, now: float, ended: dict[int, int], beside: list[int]) -> list[Notice]:
+    def step(self, now: float, ended: dict[int, int], excluded: list[int]) -> list[Notice]:
         """Notice the launcher's end and see it through; return notices that other nodes need before the report.
 
         ended: wait statuses just reaped, by pid. beside: pids of our children that are not the launcher's.
@@ -237,7 +244,7 @@ class Launcher:
         if isinstance(self.phase, Running):
             return self.kill_late_ranks(now) if self.plan["rank_logs"] == "torchrun" else []
         ending = self.ending()
-        return self.see_through(now, ending, beside) if ending is not None else []
+        return self.finish_ending(now, ending, excluded) if ending is not None else []
 
     def end_after_failed_rank(self, now: float) -> None:
         """End the remaining processes after a rank has failed: the launcher may be slow to notice, or never do so."""
@@ -260,12 +267,12 @@ class Launcher:
                 self.noticed = self.plan["max_restarts"] == 0 and not self.plan["elastic"]
         if self.closing and self.process is not None and not self.plan.get("wrap"):  # pids differ in a container
             launcher, table = self.process.pid, process_table()
-            there = [pid for pid, (parent, state) in table.items() if parent == launcher and state not in "ZX"]
-            self.closing = {pid: since for pid, since in self.closing.items() if pid in there}
+            running = [pid for pid, (parent, state) in table.items() if parent == launcher and state not in "ZX"]
+            self.closing = {pid: since for pid, since in self.closing.items() if pid in running}
             late = [pid for pid, since in self.closing.items() if now - since > self.grace]
             signal_all(late, signal.SIGKILL)
         waited = now - min(self.closing.values(), default=now)
-        if waited > LAST_WORD_PATIENCE and self.plan["max_restarts"] == 0:
+        if waited > LAUNCHER_EXIT_GRACE_PERIOD and self.plan["max_restarts"] == 0:
             return self.announce_failure(f"a rank on {self.name} has failed")
         return []
 
@@ -276,53 +283,53 @@ class Launcher:
         self.failing = text
         return [("failing", text)]
 
-    def see_through(self, now: float, ending: Ending, beside: list[int]) -> list[Notice]:
+    def finish_ending(self, now: float, ending: Ending, excluded: list[int]) -> list[Notice]:
         """Kill the remaining processes once the grace period is over, and remove the container if there is one."""
         late = now - ending.since > self.grace
         if self.plan.get("remove") and self.remover is None and (self.process is None or self.code is not None or late):
             # the container's processes are the engine's children, not ours
             self.remover = run_quietly(self.plan["remove"], self.journal.path("supervisor.log"))
             self.removed = None if self.remover else 127
-        left = [pid for pid in descendants(os.getpid()) if pid not in beside]
-        killed = [pid for pid in left if pid != self.remover]
+        remaining = [pid for pid in descendants(os.getpid()) if pid not in excluded]
+        killed = [pid for pid in remaining if pid != self.remover]
         notices: list[Notice] = []
-        if left and late:
+        if remaining and late:
             if not isinstance(self.phase, Killing):
                 self.phase = Killing(ending, now)
-            if now - self.phase.since > LAST_WORD_PATIENCE:
+            if now - self.phase.since > LAUNCHER_EXIT_GRACE_PERIOD:
                 ending.awaited = None
             signal_all([pid for pid in killed if pid != ending.awaited], signal.SIGKILL)
-        elif left and not self.stop_reason and now - ending.since > LAST_WORD_PATIENCE:
+        elif remaining and not self.stop_reason and now - ending.since > LAUNCHER_EXIT_GRACE_PERIOD:
             how = f"the launcher on {self.name} ended with {describe_exit(self.code)}"
             if self.code or self.rank_failed:
                 notices = self.announce_failure(self.rank_failed or how)
-        stuck = bool(left) and isinstance(self.phase, Killing) and now - self.phase.since > KILL_PATIENCE
-        if left and not stuck:
+        stuck = bool(remaining) and isinstance(self.phase, Killing) and now - self.phase.since > KILL_TIMEOUT
+        if remaining and not stuck:
             return notices
         if self.process is not None and self.code is None:
             # it ended after reap() and before descendants(): the next turn has its status
-            if self.process.pid not in left:
+            if self.process.pid not in remaining:
                 return notices
             self.code = -signal.SIGKILL
-        if self.remover and self.removed is None and self.remover not in left:
+        if self.remover and self.removed is None and self.remover not in remaining:
             return notices  # the remover, too
-        self.phase = Ended(ending, killed, self.container_left(self.remover in left))
+        self.phase = LauncherEnded(ending, killed, self.describe_container(self.remover in remaining))
         return notices
 
-    def container_left(self, goes_on: bool) -> str:
+    def describe_container(self, still_removing: bool) -> str:
         """Return why the container may still exist, and what to do; "" if the engine has removed it."""
-        why = "the container engine is taking a long time to remove it"
-        if not goes_on:
-            said = last_words(read_tail(self.journal.path("supervisor.log"))) if self.removed else ""
-            if not self.removed or GONE_ALREADY.search(said):
+        reason = "the container engine is taking a long time to remove it"
+        if not still_removing:
+            message = final_message(read_tail(self.journal.path("supervisor.log"))) if self.removed else ""
+            if not self.removed or ALREADY_REMOVED.search(message):
                 return ""
-            why = said or f"the container engine ended with {describe_exit(self.removed)}"
-        return f"{why}; remove it there with: {' '.join(self.plan['remove'])}"
+            reason = message or f"the container engine ended with {describe_exit(self.removed)}"
+        return f"{reason}; remove it there with: {' '.join(self.plan['remove'])}"
 
     def has_failed(self) -> bool:
         return bool(self.code or self.rank_failed)
 
-    def make_report(self, stuck: list[int], container: str = "") -> Report:
+    def make_report(self, stuck: list[int], container: str = "") -> NodeReport:
         """Return the report, rank by rank, without the watchers' fields; stuck: pids that SIGKILL did not end."""
         code = self.code
         oom_after = oom_kills()
@@ -332,17 +339,17 @@ class Launcher:
             ending = self.ending()
             ending_at = ending.at if ending is not None else math.inf
             ranks = rank_reports(self.plan, self.journal.directory, code, self.ended_by_us, ending_at)
-        said = launcher_error(code, read_tail(self.journal.path("launcher.log")))
-        unwell = [str(rank["rank"]) for rank in ranks if rank["exit_code"] != 0]
-        if code == 0 and unwell:  # launchers may exit with 0 after a rank died of a signal, or was never started
-            code, said = 1, f"the launcher ended with exit code 0, but rank {', '.join(unwell)} did not"
+        error = launcher_error(code, read_tail(self.journal.path("launcher.log")))
+        failed_ranks = [str(rank["rank"]) for rank in ranks if rank["exit_code"] != 0]
+        if code == 0 and failed_ranks:  # launchers may exit with 0 after a rank died of a signal, or was never started
+            code, error = 1, f"the launcher ended with exit code 0, but rank {', '.join(failed_ranks)} did not"
         return {
             "exit_code": code,
             "reason": self.rank_failed,
             "state": "ended" if started else "not started",
             "ended": time.time(),
             "ranks": ranks,
-            "launcher_error": said,
+            "launcher_error": error,
             "launcher_log": self.journal.path("launcher.log"),
             "oom_kills": (oom_after or 0) - (self.oom_before or 0),
             "limit_hits": (limit_hits() or 0) - (self.hits_before or 0),

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The lifeline of a run's supervisors: one TCP connection from each to rank 0's. Private to this collection.
+"""The lifeline of a run's supervisors: one TCP connection from each to rank 0's.
 
 It speaks JSON, one object per line, at most 64 KiB. After the greeting, which is the first three lines, each line is
 preceded by "MAC ": the HMAC, with a key made from the token and both nonces, of the sender, the line's number and the
@@ -34,7 +34,7 @@ MAX_LINE = 65536
 MAX_BACKLOG = 262144  # bytes a peer may leave unread before it is dropped
 
 
-def proof(token: str, side: str, run_id: str, node_rank: int, server_nonce: str, peer_nonce: str) -> str:
+def handshake_mac(token: str, side: str, run_id: str, node_rank: int, server_nonce: str, peer_nonce: str) -> str:
     """Return the hex HMAC-SHA256 by which one side proves that it holds the run's token."""
     text = "|".join((side, run_id, str(node_rank), server_nonce, peer_nonce))
     # a stranger's nonce may hold half a surrogate pair, which JSON can encode and UTF-8 cannot
@@ -46,34 +46,34 @@ def line_mac(key: bytes, side: str, number: int, line: bytes) -> bytes:
     return hmac.digest(key, f"{side}|{number}|".encode() + line, "sha256").hex().encode()
 
 
-def shown_rank(wire: Wire, message: Data, token: str, run_id: str, nnodes: int) -> int | None:
+def authenticate_rank(connection: LifelineConnection, message: Data, token: str, run_id: str, nnodes: int) -> int | None:
     """Return the node_rank of a stranger whose message proves that it holds the token, None if it does not."""
     rank, nonce, mac = message.get("node_rank"), message.get("nonce"), message.get("mac")
     if not isinstance(rank, int) or isinstance(rank, bool) or not 0 < rank < nnodes:
         return None
     if not isinstance(nonce, str) or not isinstance(mac, str):
         return None
-    expected = proof(token, "peer", run_id, rank, wire.nonce, nonce).encode()
+    expected = handshake_mac(token, "peer", run_id, rank, connection.nonce, nonce).encode()
     return rank if hmac.compare_digest(mac.encode("utf-8", "replace"), expected) else None
 
 
-class Wire:
+class LifelineConnection:
     """One lifeline connection: lines in, lines out, with bounded buffers.
 
     Until it is opened with a key, lines are a stranger's and are read one at a time: the next may already have a MAC.
     """
 
-    def __init__(self, connection: socket.socket, now: float) -> None:
-        connection.setblocking(False)
-        self.connection = connection
+    def __init__(self, sock: socket.socket, now: float) -> None:
+        sock.setblocking(False)
+        self.sock = sock
         self.inbox = b""
         self.outbox = b""
         self.events = selectors.EVENT_READ  # the events that the supervisor's selector waits for
         self.opened = now
-        self.heard = now
+        self.last_heard = now
         self.nonce = os.urandom(16).hex()
         self.node_rank: int | None = None  # set once the other side has proved the token
-        self.stage = "nonce"  # of a peer's wire to rank 0: nonce | mac | open
+        self.stage = "nonce"  # of a peer's connection to rank 0: nonce | mac | open
         self.expected = ""  # the proof that rank 0 must send
         self.lines_key = ""  # the key for lines after that
         self.key: bytes | None = None
@@ -100,7 +100,7 @@ class Wire:
     def flush(self) -> None:
         while self.outbox and not self.closed:
             try:
-                sent = self.connection.send(self.outbox)
+                sent = self.sock.send(self.outbox)
             except (BlockingIOError, InterruptedError):
                 return
             except OSError:
@@ -113,7 +113,7 @@ class Wire:
         messages = self.lines()
         while not self.closed and not (messages and self.node_rank is None):
             try:
-                data = self.connection.recv(MAX_LINE)
+                data = self.sock.recv(MAX_LINE)
             except (BlockingIOError, InterruptedError):
                 break
             except OSError:
@@ -134,7 +134,7 @@ class Wire:
         while b"\n" in self.inbox and not self.closed and not (messages and self.node_rank is None):
             line, self.inbox = self.inbox.split(b"\n", 1)
             try:
-                message = json.loads(self.proven(line).decode("utf-8"))
+                message = json.loads(self.verify_line(line).decode("utf-8"))
             except (ValueError, RecursionError):
                 message = None
             if isinstance(message, dict):
@@ -145,12 +145,12 @@ class Wire:
             self.closed = True
         return messages
 
-    def proven(self, line: bytes) -> bytes:
+    def verify_line(self, line: bytes) -> bytes:
         """Return the content of a line. Raise ValueError if its MAC is not that of the other side's next line."""
         if self.key is None:
             return line
-        mac, _blank, said = line.partition(b" ")
-        if not hmac.compare_digest(mac, line_mac(self.key, self.other_side, self.received, said)):
+        mac, _blank, content = line.partition(b" ")
+        if not hmac.compare_digest(mac, line_mac(self.key, self.other_side, self.received, content)):
             raise ValueError("somebody else has said it, or said it again")
         self.received += 1
-        return said
+        return content

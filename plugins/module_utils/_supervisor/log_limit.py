@@ -1,10 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Keep the logs of a node within their limit while the job keeps writing.
-
-Private to this collection.
-"""
+"""Keep the logs of a node within their limit while the job keeps writing."""
 
 from __future__ import annotations
 
@@ -18,7 +15,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
     from typing import Any, Mapping
 
-LOG_INTERVAL = 10.0  # seconds between checks of the logs' size
 LOG_HEAD = 1048576  # bytes kept at the beginning of a shortened log
 PUNCH_HOLE = 3  # linux/falloc.h: FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE
 
@@ -34,10 +30,10 @@ def all_logs(plan: Mapping[str, Any], directory: str) -> list[str]:
 def disk_use(path: str) -> int:
     """Return how many bytes of disk a log uses; 0 if it is not a regular file of its own."""
     try:
-        found = os.lstat(path)
+        status = os.lstat(path)
     except OSError:
         return 0
-    return found.st_blocks * 512 if stat.S_ISREG(found.st_mode) and found.st_nlink == 1 else 0
+    return status.st_blocks * 512 if stat.S_ISREG(status.st_mode) and status.st_nlink == 1 else 0
 
 
 def bound_logs(logs: list[str], limit: int) -> list[str]:

@@ -1,10 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The lifeline's end on every node but rank 0's: one wire to rank 0, which decides.
-
-Private to this collection.
-"""
+"""The lifeline's end on every node but rank 0's: one connection to rank 0, which decides."""
 
 from __future__ import annotations
 
@@ -15,32 +12,33 @@ import selectors
 import socket
 import time
 
-from ansible_collections.muster.training.plugins.module_utils._run.processes import KILL_PATIENCE
-from ansible_collections.muster.training.plugins.module_utils._supervisor.lifeline import Wire, proof
-from ansible_collections.muster.training.plugins.module_utils._supervisor.lifeline_end import (
-    RECONNECT_PATIENCE,
-    STRANGER_PATIENCE,
-    Link,
-    Start,
-    Stop,
+from ansible_collections.muster.training.plugins.module_utils._run.timeouts import (
+    AUTHENTICATION_TIMEOUT,
+    CHECK_IN_GRACE_PERIOD,
+    CONNECT_RETRY_INTERVAL,
+    CONNECT_TIMEOUT,
+    KILL_TIMEOUT,
+    RECONNECT_TIMEOUT,
+    REPORT_GRACE_PERIOD,
+    UNPROMPTED_BEAT_INTERVAL,
 )
+from ansible_collections.muster.training.plugins.module_utils._supervisor.lifeline import LifelineConnection, handshake_mac
+from ansible_collections.muster.training.plugins.module_utils._supervisor.lifeline_end import LifelineEnd, Start, Stop
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
-    from ansible_collections.muster.training.plugins.module_utils._run.documents import Data, Plan, Report
+    from ansible_collections.muster.training.plugins.module_utils._run.documents import Data, NodeReport, Plan
     from ansible_collections.muster.training.plugins.module_utils._supervisor.journal import Journal
 
-BEAT_ALONE = 1.5  # heartbeat intervals after which a node beats without having heard rank 0
 
-
-class Peer(Link):
+class Peer(LifelineEnd):
     """Checks in with rank 0, does what it says, and stops on its own when rank 0 falls silent."""
 
     def __init__(self, plan: Plan, token: str, journal: Journal, selector: selectors.BaseSelector) -> None:
         super().__init__(plan, token, journal, selector)
         self.node_rank = plan["node"]["node_rank"]
-        self.heard = time.monotonic()
-        self.broken: float | None = None  # when the wire to rank 0 went down
+        self.last_heard = time.monotonic()
+        self.broken: float | None = None  # when the connection to rank 0 went down
         self.retry = 0.0
         self.connect_error = ""
         self.has_started = False  # whether this node's job has
@@ -48,80 +46,80 @@ class Peer(Link):
         self.deadline = math.inf  # until when a stopped node waits for rank 0's result
 
     @property
-    def wire(self) -> Wire | None:
-        """Return the wire to rank 0, open or not."""
-        return self.wires[0] if self.wires else None
+    def connection(self) -> LifelineConnection | None:
+        """Return the connection to rank 0, open or not."""
+        return self.connections[0] if self.connections else None
 
-    def open_wire(self) -> Wire | None:
-        """Return the wire to rank 0 if both sides have proved the token."""
-        return self.wire if self.wire is not None and self.wire.stage == "open" else None
+    def open_connection(self) -> LifelineConnection | None:
+        """Return the connection to rank 0 if both sides have proved the token."""
+        return self.connection if self.connection is not None and self.connection.stage == "open" else None
 
     def open(self) -> None:
         """Do nothing: the first step checks in."""
 
     def connect(self, now: float) -> None:
         """Connect to rank 0; retried until the start or silence timeout."""
-        self.retry = now + 0.1
+        self.retry = now + CONNECT_RETRY_INTERVAL
         lifeline = self.plan["lifeline"]
-        connection = socket.socket(self.family(), socket.SOCK_STREAM)
+        sock = socket.socket(self.family(), socket.SOCK_STREAM)
         try:
-            connection.bind((self.plan["node"]["address"], 0))
-            connection.settimeout(1.0)
-            connection.connect((lifeline["address"], lifeline["port"]))
+            sock.bind((self.plan["node"]["address"], 0))
+            sock.settimeout(CONNECT_TIMEOUT)
+            sock.connect((lifeline["address"], lifeline["port"]))
         except OSError as error:
-            connection.close()
+            sock.close()
             self.connect_error = str(error)
             return
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        wire = Wire(connection, now)
-        self.wires.append(wire)
-        self.selector.register(connection, selectors.EVENT_READ, wire)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connection = LifelineConnection(sock, now)
+        self.connections.append(connection)
+        self.selector.register(sock, selectors.EVENT_READ, connection)
 
-    def proof(self, side: str, server_nonce: str, wire: Wire) -> str:
-        return proof(self.token, side, self.plan["run_id"], self.node_rank, server_nonce, wire.nonce)
+    def compute_mac(self, side: str, server_nonce: str, connection: LifelineConnection) -> str:
+        return handshake_mac(self.token, side, self.plan["run_id"], self.node_rank, server_nonce, connection.nonce)
 
-    def on_message(self, wire: Wire, message: Data, now: float) -> None:
+    def on_message(self, connection: LifelineConnection, message: Data, now: float) -> None:
         """Handle a message from rank 0."""
-        if wire.stage == "nonce":
+        if connection.stage == "nonce":
             nonce = str(message.get("nonce", ""))
-            wire.expected = self.proof("server", nonce, wire)
-            wire.lines_key = self.proof("key", nonce, wire)
-            wire.stage = "mac"
-            wire.send({"node_rank": self.node_rank, "nonce": wire.nonce, "mac": self.proof("peer", nonce, wire)})
-        elif wire.stage == "mac":
-            self.check_in(wire, message, now)
+            connection.expected = self.compute_mac("server", nonce, connection)
+            connection.lines_key = self.compute_mac("key", nonce, connection)
+            connection.stage = "mac"
+            connection.send({"node_rank": self.node_rank, "nonce": connection.nonce, "mac": self.compute_mac("peer", nonce, connection)})
+        elif connection.stage == "mac":
+            self.check_in(connection, message, now)
         else:
-            self.heard = now
-            self.obey(wire, message, now)
+            self.last_heard = now
+            self.obey(connection, message, now)
 
-    def check_in(self, wire: Wire, message: Data, now: float) -> None:
-        """Open the wire once rank 0 has proved the token, and send it this node's state."""
-        if not hmac.compare_digest(str(message.get("mac", "")).encode("utf-8", "replace"), wire.expected.encode()):
+    def check_in(self, connection: LifelineConnection, message: Data, now: float) -> None:
+        """Open the connection once rank 0 has proved the token, and send it this node's state."""
+        if not hmac.compare_digest(str(message.get("mac", "")).encode("utf-8", "replace"), connection.expected.encode()):
             self.connect_error = "it does not have this run's token"
-            self.drop(wire)
+            self.drop(connection)
             return
-        wire.stage = "open"
-        wire.open(0, wire.lines_key)
+        connection.stage = "open"
+        connection.open(0, connection.lines_key)
         self.connect_error = ""
-        self.heard, self.broken = now, None
+        self.last_heard, self.broken = now, None
         ready = {"type": "ready", "launcher_log": self.journal.path("launcher.log")}
-        wire.send({"type": "report", "report": self.own_report} if self.own_report else ready)
-        if self.has_started and not self.own_report:
-            wire.send({"type": "running"})
-        if self.stop_wanted:
-            wire.send({"type": "stop", "reason": self.stop_reason})
+        connection.send({"type": "report", "report": self.local_report} if self.local_report else ready)
+        if self.has_started and not self.local_report:
+            connection.send({"type": "running"})
+        if self.stop_requested:
+            connection.send({"type": "stop", "reason": self.stop_reason})
 
-    def obey(self, wire: Wire, message: Data, now: float) -> None:
+    def obey(self, connection: LifelineConnection, message: Data, now: float) -> None:
         kind = message.get("type")
         if kind == "beat":  # answer at once, so that rank 0 hears all nodes together and wakes less often
-            self.beat_due = now + BEAT_ALONE * self.timeouts["heartbeat"]
-            wire.send({"type": "beat"})
+            self.beat_due = now + UNPROMPTED_BEAT_INTERVAL * self.timeouts["heartbeat"]
+            connection.send({"type": "beat"})
         elif kind == "go":
             if self.plan.get("remote_start"):
                 self.journal.set_state("running")  # rank 0's launcher will send the command to start here
             else:
                 self.orders.append(Start(self.plan["command"]))
-            wire.send({"type": "running"})
+            connection.send({"type": "running"})
         elif kind == "start" and self.plan.get("remote_start"):
             self.orders.append(Start(["/bin/sh", "-c", str(message.get("command", ""))]))
         elif kind == "stop":
@@ -143,75 +141,75 @@ class Peer(Link):
             self.stop(f"{node} was told to leave ({name})", leaving=True)
             return
         reason = f"stopped on request on {node} ({name})"
-        self.stop_wanted = True
-        wire = self.open_wire()
-        if wire is not None:
-            wire.send({"type": "stop", "reason": reason})
+        self.stop_requested = True
+        connection = self.open_connection()
+        if connection is not None:
+            connection.send({"type": "stop", "reason": reason})
         self.stop(reason)
         # rank 0 may be gone, or stopping as well: do not outlive the unit's stop timeout to wait for its result
-        if self.result_state is None and self.wire is None:
+        if self.result_state is None and self.connection is None:
             self.result_state = "stopped"
-        self.deadline = time.monotonic() + self.timeouts["grace"] + KILL_PATIENCE + 2.0
+        self.deadline = time.monotonic() + self.timeouts["grace"] + KILL_TIMEOUT + REPORT_GRACE_PERIOD
 
     def after_start(self, started: bool) -> None:
         self.has_started = self.has_started or started
 
     def say(self, kind: str, text: str) -> None:
-        wire = self.open_wire()
-        if wire is not None:
-            wire.send({"type": kind, "text": text})
+        connection = self.open_connection()
+        if connection is not None:
+            connection.send({"type": kind, "text": text})
 
-    def report(self, report: Report) -> None:
-        self.own_report = report
-        wire = self.open_wire()
-        if wire is not None:
-            wire.send({"type": "report", "report": report})
+    def report(self, report: NodeReport) -> None:
+        self.local_report = report
+        connection = self.open_connection()
+        if connection is not None:
+            connection.send({"type": "report", "report": report})
 
     def step(self, now: float) -> None:
-        wire = self.wire
-        if wire is not None and wire.closed:
-            if wire.stage == "open" and self.broken is None:
+        connection = self.connection
+        if connection is not None and connection.closed:
+            if connection.stage == "open" and self.broken is None:
                 self.broken = now
-            self.drop(wire)
-        elif wire is not None and wire.stage != "open" and now - wire.opened > STRANGER_PATIENCE:
-            self.drop(wire)
+            self.drop(connection)
+        elif connection is not None and connection.stage != "open" and now - connection.opened > AUTHENTICATION_TIMEOUT:
+            self.drop(connection)
         if self.result_state is not None:
             return
-        if self.wire is None and now >= self.retry:
+        if self.connection is None and now >= self.retry:
             self.connect(now)
         self.judge(now)
-        wire = self.open_wire()
-        if now >= self.beat_due and wire is not None:
-            self.beat_due = now + BEAT_ALONE * self.timeouts["heartbeat"]
-            wire.send({"type": "beat"})
+        connection = self.open_connection()
+        if now >= self.beat_due and connection is not None:
+            self.beat_due = now + UNPROMPTED_BEAT_INTERVAL * self.timeouts["heartbeat"]
+            connection.send({"type": "beat"})
 
     def judge(self, now: float) -> None:
         """End this node's part if rank 0 is no longer reachable, or never was."""
         master, silence = self.names[0], self.timeouts["silence"]
-        checked_in = self.open_wire() is not None  # then rank 0 decides, whose start timeout may end later
-        late = now - self.started > self.timeouts["start"] + 5.0
+        checked_in = self.open_connection() is not None  # then rank 0 decides, whose start timeout may end later
+        late = now - self.started > self.timeouts["start"] + CHECK_IN_GRACE_PERIOD
         if late and not checked_in and not self.has_started and self.broken is None:
-            why = (
+            reason = (
                 f"{self.plan['node']['name']} could not check in with {master} within {self.timeouts['start']:g} s: "
                 f"{self.connect_error or 'no answer'}"
             )
-        elif self.broken is not None and now - self.broken > RECONNECT_PATIENCE and not checked_in:
-            why = (
+        elif self.broken is not None and now - self.broken > RECONNECT_TIMEOUT and not checked_in:
+            reason = (
                 f"{master} is lost: its supervisor closed the lifeline and did not come back "
                 "(killed, or the node went down)"
             )
-        elif checked_in and now - self.heard > silence:
-            why = f"{master} is lost: no sign of life for {silence:g} s (powered off, or cut off from the network)"
+        elif checked_in and now - self.last_heard > silence:
+            reason = f"{master} is lost: no sign of life for {silence:g} s (powered off, or cut off from the network)"
         else:
             return
-        self.stop(why)
+        self.stop(reason)
         self.result_state = "failed"
 
     def is_busy(self) -> bool:
         return False
 
     def is_over(self, now: float) -> bool:
-        if self.own_report is None or not (self.result_state or self.leaving or now > self.deadline):
+        if self.local_report is None or not (self.result_state or self.leaving or now > self.deadline):
             return False
         self.result_state = self.result_state or "stopped"
         return True

@@ -1,10 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Find out from a node's files how each rank ended, and which failed first.
-
-Private to this collection.
-"""
+"""Find out from a node's files how each rank ended, and which failed first."""
 
 from __future__ import annotations
 
@@ -15,14 +12,14 @@ import signal
 
 from ansible_collections.muster.training.plugins.module_utils._run.processes import KILLED
 from ansible_collections.muster.training.plugins.module_utils._run.rank_logs import rank_logs
-from ansible_collections.muster.training.plugins.module_utils._run.safe_files import read_tail, read_told
+from ansible_collections.muster.training.plugins.module_utils._run.safe_files import read_job_object, read_tail
 from ansible_collections.muster.training.plugins.module_utils._supervisor.reports import is_exit_code
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
     from typing import Any, Mapping
 
-    from ansible_collections.muster.training.plugins.module_utils._run.documents import RankReport, Report
+    from ansible_collections.muster.training.plugins.module_utils._run.documents import NodeReport, RankReport
 
 TRACEBACK = "Traceback (most recent call last):"
 # torch puts it before each line of a traceback
@@ -46,7 +43,7 @@ def rank_reports(
     plan: Mapping[str, Any],
     directory: str,
     launcher_code: int | None,
-    told_to_end: bool = False,
+    launcher_stopped: bool = False,
     ending: float = math.inf,
 ) -> list[RankReport]:
     """Return one dict per rank of this node: rank, local_rank, exit_code (None: not known), error, log.
@@ -58,12 +55,12 @@ def rank_reports(
     node = plan["node"]
     failures, first = {}, None
     if launcher_code != 0 and plan["rank_logs"] == "torchrun":
-        said = read_tail(os.path.join(directory, "launcher.log"))
-        failures, first = torchrun_failures(said), torchrun_first(said)
-    own = None  # errors by rank, if several ranks write into one log
+        output = read_tail(os.path.join(directory, "launcher.log"))
+        failures, first = torchrun_failures(output), torchrun_first(output)
+    shared = None  # errors by rank, if several ranks write into one log
     if plan["rank_logs"] == "launcher" and node["slots"] > 1 and launcher_code:
         ranks = list(range(node["first_rank"], node["first_rank"] + node["slots"]))
-        own = shared_errors(read_tail(os.path.join(directory, "launcher.log")), ranks)
+        shared = shared_errors(read_tail(os.path.join(directory, "launcher.log")), ranks)
     ends = []
     if plan["rank_logs"] == "ranks":
         ends = [rank_end(directory, local_rank) for local_rank in range(node["slots"])]
@@ -78,11 +75,11 @@ def rank_reports(
         elif launcher_code == 0:
             code = 0
         elif plan["rank_logs"] != "torchrun":
-            code, by_us = launcher_code, told_to_end
+            code, by_us = launcher_code, launcher_stopped
         _stdout, stderr = rank_logs(plan, directory, local_rank)
         error = ""
-        if own is not None:
-            error = own[rank]
+        if shared is not None:
+            error = shared[rank]
             code = code if error else None  # the launcher's exit code is a failed rank's
         elif code not in (0, *KILLED):  # a killed rank survived any error it logged
             recorded = recorded_error(os.path.join(os.path.dirname(stderr), "error.json"))
@@ -92,18 +89,18 @@ def rank_reports(
             error = recorded or (first_error(text) if code is not None else "")
             if not error and code == -signal.SIGABRT and ENDED_BY_FORCE in text:
                 error = ABORTED_AT_ITS_END
-            said = last_words(text)
-            if not error and said and code is not None and code > 0 and not by_us:
+            output = final_message(text)
+            if not error and output and code is not None and code > 0 and not by_us:
                 # argparse, sys.exit("..."), a missing file
-                error = f"ended with exit code {code}, its last output: {said}"
-        told: RankReport = {"rank": rank, "local_rank": local_rank, "exit_code": code, "error": error, "log": stderr}
+                error = f"ended with exit code {code}, its last output: {output}"
+        report: RankReport = {"rank": rank, "local_rank": local_rank, "exit_code": code, "error": error, "log": stderr}
         if closed:
-            told["closed"] = True
+            report["closed"] = True
         if local_rank == first:
-            told["first"] = True
+            report["first"] = True
         if by_us:
-            told["ended_by_us"] = True
-        reports.append(told)
+            report["ended_by_us"] = True
+        reports.append(report)
     return reports
 
 
@@ -125,17 +122,17 @@ def shared_errors(text: str, ranks: list[int]) -> dict[int, str] | None:
     """
     errors = {}
     for rank in ranks:
-        mine = re.findall(rf"^\[(?:rank|default){rank}\]:.*$", text, re.MULTILINE)
-        errors[rank] = first_error("\n".join(mine))
+        lines = re.findall(rf"^\[(?:rank|default){rank}\]:.*$", text, re.MULTILINE)
+        errors[rank] = first_error("\n".join(lines))
     return errors if any(errors.values()) else None
 
 
-def last_words(text: str) -> str:
+def final_message(text: str) -> str:
     """Return the exception that ended a program, else its last line of output, or ""."""
     return first_error(text) or next((line.strip()[:2000] for line in reversed(text.splitlines()) if line.strip()), "")
 
 
-def log_of_failure(report: Report) -> str:
+def log_of_failure(report: NodeReport) -> str:
     """Return the log of the rank that failed first, or the launcher's if no rank failed; "" if nothing failed."""
     well = (0, None, -signal.SIGTERM)
     ranks = [rank for rank in report["ranks"] if not rank.get("closed")]
@@ -162,7 +159,7 @@ def launcher_error(code: int | None, text: str) -> str:
     if code in KILLED:
         last = text.rstrip().rpartition("\n")[2].strip()[:2000]
         return last if code > 0 and "killed" in last.lower() else ""
-    return last_words(text) if code > 0 else first_error(text)
+    return final_message(text) if code > 0 else first_error(text)
 
 
 def torchrun_failures(text: str) -> dict[int, tuple[int, int, bool]]:
@@ -183,7 +180,7 @@ def torchrun_first(text: str) -> int | None:
 
 def recorded_error(path: str) -> str:
     """Return the message of an error file as torch's @record writes it, or ""."""
-    message = read_told(path).get("message", "")
+    message = read_job_object(path).get("message", "")
     if isinstance(message, dict):
         message = message.get("message", "")
     return str(message)[:2000]
@@ -194,8 +191,8 @@ def rank_end(directory: str, local_rank: int) -> tuple[int | None, float]:
 
     Times are by this machine's monotonic clock, which no time server sets; infinity for a rank that has not ended.
     """
-    told = read_told(os.path.join(directory, "ranks", str(local_rank), "exit.json"))
-    code, ended = told.get("exit_code"), told.get("moment")
+    record = read_job_object(os.path.join(directory, "ranks", str(local_rank), "exit.json"))
+    code, ended = record.get("exit_code"), record.get("moment")
     if not is_exit_code(code) or not isinstance(ended, float) or not math.isfinite(ended):
         return None, math.inf
     return code, ended

@@ -1,10 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A node's report on its part of a run: check its fields on arrival, and keep it short enough to send.
-
-Private to this collection.
-"""
+"""A node's report on its part of a run: check its fields on arrival, and keep it short enough to send."""
 
 from __future__ import annotations
 
@@ -17,7 +14,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
     from typing import Any, Mapping
 
-    from ansible_collections.muster.training.plugins.module_utils._run.documents import Report
+    from ansible_collections.muster.training.plugins.module_utils._run.documents import NodeReport
 
 # The fields of a report, their types, and the value that replaces one that is missing or of another type.
 REPORT_FIELDS: tuple[tuple[str, type, Any], ...] = (
@@ -51,18 +48,20 @@ MARKS = ("closed", "first", "ended_by_us")  # of a rank, present only if true
 
 
 def is_exit_code(code: object) -> bool:
-    """Whether a value is an exit code as Popen gives it."""
+    """Return whether a value is an exit code as Popen gives it."""
     return isinstance(code, int) and not isinstance(code, bool) and -128 < code < 256
 
 
 def is_a(kind: type, value: object) -> bool:
-    """Whether a value from JSON is of this type; true and false are not numbers."""
+    """Return whether a value from JSON is of this type; true and false are not numbers."""
     return isinstance(value, kind) and (kind is bool or not isinstance(value, bool))
 
 
-def checked_report(told: Mapping[str, Any]) -> Report:
+def checked_report(received: Mapping[str, Any]) -> NodeReport:
     """Return another node's report with each field of its proper type, so that nothing in it can crash its reader."""
-    report: Any = {name: told[name] if is_a(kind, told.get(name)) else other for name, kind, other in REPORT_FIELDS}
+    report: Any = {
+        name: received[name] if is_a(kind, received.get(name)) else default for name, kind, default in REPORT_FIELDS
+    }
     if not is_exit_code(report["exit_code"]):
         report["exit_code"] = None
     report["ranks"] = [
@@ -81,7 +80,7 @@ def checked_report(told: Mapping[str, Any]) -> Report:
     return report
 
 
-def shorten_report(report: Report) -> None:
+def shorten_report(report: NodeReport) -> None:
     """Fit a report into one line of the lifeline: shorten texts, then keep only the most telling ranks."""
     for limit in (2000, 500, 0):
         if len(json.dumps(report)) < MAX_LINE - 1024:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The supervisor: keeps one node's part of a run alive, or ends it. Private to this collection.
+"""The supervisor: keeps one node's part of a run alive, or ends it.
 
 One process per node, started as ``python3 -I -S supervisor.py RUN_DIRECTORY RUN_ID ADDRESS`` (see entry), standard
 library only. It reads ``plan.json`` in the run directory, runs the launcher's command and holds the lifeline: one TCP
@@ -25,14 +25,22 @@ import signal
 import time
 
 from ansible_collections.muster.training.plugins.module_utils._run.processes import become_subreaper, reap, run_quietly
-from ansible_collections.muster.training.plugins.module_utils._run.secrets import forget_secrets
+from ansible_collections.muster.training.plugins.module_utils._run.secrets import remove_secrets
+from ansible_collections.muster.training.plugins.module_utils._run.timeouts import (
+    BUSY_STEP_INTERVAL,
+    IDLE_STEP_INTERVAL,
+)
 from ansible_collections.muster.training.plugins.module_utils._supervisor.heartbeat_file import Pulse
 from ansible_collections.muster.training.plugins.module_utils._supervisor.hub import Hub
 from ansible_collections.muster.training.plugins.module_utils._supervisor.journal import Journal
-from ansible_collections.muster.training.plugins.module_utils._supervisor.launcher import Ended, Launcher, Running
-from ansible_collections.muster.training.plugins.module_utils._supervisor.lifeline import Wire
+from ansible_collections.muster.training.plugins.module_utils._supervisor.launcher import (
+    LauncherEnded,
+    LauncherProcess,
+    Running,
+)
+from ansible_collections.muster.training.plugins.module_utils._supervisor.lifeline import LifelineConnection
 from ansible_collections.muster.training.plugins.module_utils._supervisor.lifeline_end import (
-    Link,
+    LifelineEnd,
     RestartRanks,
     Start,
     Stop,
@@ -46,7 +54,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
     from typing import Any
 
-    from ansible_collections.muster.training.plugins.module_utils._run.documents import Plan, Report
+    from ansible_collections.muster.training.plugins.module_utils._run.documents import NodeReport, Plan
 
 
 class Supervisor:
@@ -60,14 +68,14 @@ class Supervisor:
             token = stream.read().strip()
         self.selector = selectors.DefaultSelector()
         self.journal = Journal(directory, self.plan)
-        self.launcher = Launcher(self.journal, self.plan)
+        self.launcher = LauncherProcess(self.journal, self.plan)
         self.watchers = Watchers(self.journal, self.plan)
         kind = Peer if self.plan["node"]["node_rank"] else Hub
-        self.link: Link = kind(self.plan, token, self.journal, self.selector)
+        self.lifeline: LifelineEnd = kind(self.plan, token, self.journal, self.selector)
         self.stop_signal: int | None = None  # the signal that asked this node to stop
-        self.report: Report | None = None  # once this node's part has ended
+        self.report: NodeReport | None = None  # once this node's part has ended
         self.tend_due = 0.0  # when to tend the processes, the lifeline and the run
-        self.done = False
+        self.is_done = False
 
     def run(self) -> int:
         """Run until the run has ended here and, as far as this node knows, everywhere; return the exit code."""
@@ -83,15 +91,15 @@ class Supervisor:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
         self.journal.write("supervisor.json", {"pid": os.getpid()})
         self.journal.keep_room()
-        self.link.open()
+        self.lifeline.open()
         self.carry_out_orders()
         self.step(0.0)  # so that a peer checks in without delay
-        while not self.done:
+        while not self.is_done:
             ending = self.report is None and self.launcher.ending() is not None
-            busy = self.journal.state == "starting" or ending or self.link.is_busy()
-            self.step(0.05 if busy else 0.25)
+            busy = self.journal.state == "starting" or ending or self.lifeline.is_busy()
+            self.step(BUSY_STEP_INTERVAL if busy else IDLE_STEP_INTERVAL)
         self.clean_up()
-        return 0 if self.link.result_state == "succeeded" else 1
+        return 0 if self.lifeline.result_state == "succeeded" else 1
 
     def note_signal(self, number: int, frame: object) -> None:
         self.stop_signal = number
@@ -111,26 +119,26 @@ class Supervisor:
         if beats_alone and now < self.tend_due:  # 64 nodes send 32 a second, and they need no action
             return
         self.tend_due = now + timeout
-        for wire in self.link.wires:
-            if not wire.closed:
-                events = selectors.EVENT_READ | (selectors.EVENT_WRITE if wire.outbox else 0)
-                if events != wire.events:  # this system call costs more than all other work per peer
-                    self.selector.modify(wire.connection, events, wire)
-                    wire.events = events
+        for connection in self.lifeline.connections:
+            if not connection.closed:
+                events = selectors.EVENT_READ | (selectors.EVENT_WRITE if connection.outbox else 0)
+                if events != connection.events:  # this system call costs more than all other work per peer
+                    self.selector.modify(connection.sock, events, connection)
+                    connection.events = events
         if self.stop_signal is not None:
             name, self.stop_signal = signal.Signals(self.stop_signal).name, None
-            self.link.on_stop_signal(name)
+            self.lifeline.on_stop_signal(name)
         self.carry_out_orders()
         self.tend_processes(now)
-        self.link.step(now)
+        self.lifeline.step(now)
         self.carry_out_orders()
-        self.done = self.link.is_over(now)
+        self.is_done = self.lifeline.is_over(now)
         if now >= self.journal.status_due:
             self.write_status(now)
 
     def handle(self, what: Any, mask: int, now: float) -> bool:
-        """Handle a ready wire, or call a ready callback; return whether there were only heartbeats."""
-        if not isinstance(what, Wire):
+        """Handle a ready connection, or call a ready callback; return whether there were only heartbeats."""
+        if not isinstance(what, LifelineConnection):
             what(now)
             return False
         if mask & selectors.EVENT_WRITE:
@@ -138,24 +146,24 @@ class Supervisor:
         beats_alone = bool(mask & selectors.EVENT_READ) and self.hear(what, now)
         return beats_alone and mask == selectors.EVENT_READ
 
-    def hear(self, wire: Wire, now: float) -> bool:
-        """Handle all messages that have arrived on a wire; return whether they were only heartbeats."""
-        messages = wire.receive()
+    def hear(self, connection: LifelineConnection, now: float) -> bool:
+        """Handle all messages that have arrived on a connection; return whether they were only heartbeats."""
+        messages = connection.receive()
         beats_alone = bool(messages)
         while messages:
             for message in messages:
                 beats_alone = beats_alone and message.get("type") == "beat"
-                self.link.on_message(wire, message, now)
-            messages = [] if wire.closed else wire.receive()
-        return beats_alone and not wire.closed
+                self.lifeline.on_message(connection, message, now)
+            messages = [] if connection.closed else connection.receive()
+        return beats_alone and not connection.closed
 
     def carry_out_orders(self) -> None:
         """Carry out the orders from this node's end of the lifeline."""
-        for order in self.link.take_orders():
+        for order in self.lifeline.take_orders():
             if isinstance(order, Start):
-                self.link.after_start(self.launcher.start(order.command))
+                self.lifeline.after_start(self.launcher.start(order.command))
             elif isinstance(order, RestartRanks):
-                self.launcher.restart_ranks(order.heard)
+                self.launcher.restart_ranks(order.last_heard)
             elif isinstance(order, Stop):
                 if order.leaving:
                     self.launcher.rank_failed = order.reason
@@ -172,17 +180,17 @@ class Supervisor:
         ended = reap()
         running = isinstance(self.launcher.phase, Running)
         notices = self.watchers.step(now, ended, self.launcher.process is not None, running)
-        if self.report is None and not isinstance(self.launcher.phase, Ended):
+        if self.report is None and not isinstance(self.launcher.phase, LauncherEnded):
             notices += self.launcher.step(now, ended, self.watchers.pids())
         phase = self.launcher.phase
-        over = phase if self.report is None and isinstance(phase, Ended) else None
+        over = phase if self.report is None and isinstance(phase, LauncherEnded) else None
         failed = self.launcher.has_failed()
         last = failed or self.watchers.accounts  # whether the report needs a last look
-        if over and last and self.watchers.last_look is None:
-            notices += self.watchers.look_last(now, failed, gpus=not self.launcher.ended_by_us)
+        if over and last and self.watchers.final_check is None:
+            notices += self.watchers.start_final_checks(now, failed, gpus=not self.launcher.ended_by_us)
         for kind, text in notices:
-            self.link.say(kind, text)
-        if over and (not last or self.watchers.has_looked_last(now)):
+            self.lifeline.say(kind, text)
+        if over and (not last or self.watchers.has_finished_checks(now)):
             self.make_report(over.stuck, over.container)
 
     def make_report(self, stuck: list[int], container: str = "") -> None:
@@ -196,19 +204,19 @@ class Supervisor:
         self.report = report
         if not self.launcher.stop_reason:
             self.journal.set_state("ended", "")
-        self.link.report(report)
+        self.lifeline.report(report)
 
     def write_status(self, now: float) -> None:
         process = self.launcher.process
         more = {"launcher_pid": process.pid if process else None, "report": self.report}
-        self.journal.write_status(now, {**more, **self.link.status()})
+        self.journal.write_status(now, {**more, **self.lifeline.status()})
 
     def clean_up(self) -> None:
-        self.link.close()
-        forget_secrets(self.journal.directory)
+        self.lifeline.close()
+        remove_secrets(self.journal.directory)
         self.journal.make_room()
         message = self.journal.message or self.launcher.stop_reason or ""
-        self.journal.set_state(self.link.result_state or "failed", message)
+        self.journal.set_state(self.lifeline.result_state or "failed", message)
         self.write_status(time.monotonic())
         remover = run_quietly(["/bin/rm", "-rf", "--", self.launcher.temporary], os.devnull)  # may take long
         while remover and remover not in reap():

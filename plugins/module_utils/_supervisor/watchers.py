@@ -1,10 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Watch a node's mounts, which may die, its GPUs, which may fail, and its logs, which may grow too large.
-
-Private to this collection.
-"""
+"""Watch a node's mounts, which may die, its GPUs, which may fail, and its logs, which may grow too large."""
 
 from __future__ import annotations
 
@@ -24,12 +21,14 @@ from ansible_collections.muster.training.plugins.module_utils._run.processes imp
     run_quietly,
     signal_all,
 )
-from ansible_collections.muster.training.plugins.module_utils._run.safe_files import TAIL_BYTES, regular
-from ansible_collections.muster.training.plugins.module_utils._supervisor.log_limit import (
-    LOG_INTERVAL,
-    all_logs,
-    bound_logs,
+from ansible_collections.muster.training.plugins.module_utils._run.safe_files import TAIL_BYTES, open_regular
+from ansible_collections.muster.training.plugins.module_utils._run.timeouts import (
+    FINAL_CHECK_TIMEOUT,
+    LOG_CHECK_INTERVAL,
+    MOUNT_CHECK_INTERVAL,
+    MOUNT_CHECK_TIMEOUT,
 )
+from ansible_collections.muster.training.plugins.module_utils._supervisor.log_limit import all_logs, bound_logs
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
@@ -40,13 +39,10 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
 
     Notice = Tuple[str, str]  # kind, as on the lifeline, and text
 
-LOOK_INTERVAL = 10.0  # seconds between looks at a mount
-LOOK_PATIENCE = 10.0  # seconds a mount may take to answer
-PICTURE_AT = 8  # number of GPU samples before nvidia-smi's full output is recorded, once
-LAST_LOOK_PATIENCE = 2.0  # seconds that a failed node's report waits for the last look
+SNAPSHOT_AT = 8  # number of GPU samples before nvidia-smi's full output is recorded, once
 
 # Lists a directory; its exit code is the errno, 0 if the directory answers.
-LOOK = """
+MOUNT_CHECK = """
 import os, sys
 try:
     with os.scandir(sys.argv[1]) as entries:
@@ -67,30 +63,30 @@ def mount_points() -> set[str]:
     return {re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), field) for field in fields}
 
 
-def read_sample(text: str, code: int, known: set[str]) -> tuple[set[str], str]:
+def read_sample(text: str, code: int, known_indices: set[str]) -> tuple[set[str], str]:
     """Return the indices of the GPUs in one sample, and what is wrong with them: "" if all are well.
 
     No index and no error: the sample is inconclusive. text, code: nvidia-smi's output, in the columns of gpus.csv, and
     its exit code; known: the indices in an earlier sample.
     """
-    found, failed, words = set(), [], ""
+    indices, failed, message = set(), [], ""
     for line in text.splitlines():
         row = SAMPLE.match(line)
         if row is None:
-            words = line.strip()[:2000] or words
+            message = line.strip()[:2000] or message
             continue
-        found.add(row["index"])
-        gone = GPU_FAILED.match(row["values"])
-        if gone:
-            failed.append(f"GPU {row['index']}: {gone[1] or gone[2]}")
+        indices.add(row["index"])
+        failure = GPU_FAILED.match(row["values"])
+        if failure:
+            failed.append(f"GPU {row['index']}: {failure[1] or failure[2]}")
     if code:
-        return found, words or f"nvidia-smi ended with {describe_exit(code)}"
-    if not found or not text.endswith("\n"):  # empty or cut, as on a full disk
+        return indices, message or f"nvidia-smi ended with {describe_exit(code)}"
+    if not indices or not text.endswith("\n"):  # empty or cut, as on a full disk
         return set(), ""
-    missing = sorted(known - found, key=int)
+    missing = sorted(known_indices - indices, key=int)
     if missing:
-        failed.append(f"nvidia-smi no longer shows GPU {', '.join(missing)}{words and f' ({words})'}")
-    return found, "; ".join(failed)
+        failed.append(f"nvidia-smi no longer shows GPU {', '.join(missing)}{message and f' ({message})'}")
+    return indices, "; ".join(failed)
 
 
 class Watchers:
@@ -100,13 +96,13 @@ class Watchers:
         self.journal = journal
         self.plan = plan
         self.name = plan["node"]["name"]
-        self.looks: dict[str, tuple[int, float]] = {}  # by mount point: pid of its child, and since when
-        self.looks_due = 0.0
+        self.checks: dict[str, tuple[int, float]] = {}  # by mount point: pid of its child, and since when
+        self.mounts_due = 0.0
         self.mounts: dict[str, str] = {}  # errors by mount point that has died during the run
         self.sampler: int | None = None  # pid of the running nvidia-smi
         self.samples_due = 0.0
         self.samples = 0  # how many were started
-        self.picture: int | None = None  # pid of the nvidia-smi that records the full output, once
+        self.snapshot: int | None = None  # pid of the nvidia-smi that records the full output, once
         self.accounting: list[str] = []  # the next queries about ended processes
         self.accountant: int | None = None  # pid of such a query; 0: it has ended
         self.accounts = False  # whether the driver accounts for processes
@@ -115,7 +111,7 @@ class Watchers:
         self.gpus_error = ""  # nvidia-smi's error while not all GPUs are well
         self.logs_due = 0.0
         self.shortened = ""  # how logs over the limit were shortened, or why they could not be
-        self.last_look: float | None = None  # when the last look began
+        self.final_check: float | None = None  # when the last look began
 
     def step(self, now: float, ended: dict[int, int], started: bool, running: bool) -> list[Notice]:
         """Continue watching; return notices of what has changed.
@@ -127,53 +123,53 @@ class Watchers:
 
     def pids(self) -> list[int]:
         """Return the pids of our processes that the end of the job does not wait for."""
-        looks = [pid for pid, _since in self.looks.values()]
-        return looks + ([self.sampler] if self.sampler and self.last_look is not None else [])
+        mount_checks = [pid for pid, _since in self.checks.values()]
+        return mount_checks + ([self.sampler] if self.sampler and self.final_check is not None else [])
 
-    def look_last(self, now: float, failed: bool, gpus: bool) -> list[Notice]:
+    def start_final_checks(self, now: float, failed: bool, gpus: bool) -> list[Notice]:
         """Begin the last look: at the GPU use of ended processes, and at what may have made this node fail.
 
         failed: whether the node failed; gpus: whether to sample the GPUs, too.
         """
-        self.last_look = now
-        notices = self.look(now) if failed else []
+        self.final_check = now
+        notices = self.check_mounts(now) if failed else []
         if failed and gpus and not self.sampler:  # a lost GPU ends the job before the next regular sample
             self.take_sample(now)
         if self.accounts and not self.accounting:  # otherwise the job ended before earlier jobs' use was queried
             self.accounting = list(ACCOUNTING_QUERIES)
         return notices
 
-    def has_looked_last(self, now: float) -> bool:
+    def has_finished_checks(self, now: float) -> bool:
         """Return whether all answers of the last look are in, or its time is up."""
-        waiting = self.looks or self.sampler or self.accounting
-        return not waiting or now - (self.last_look or now) >= LAST_LOOK_PATIENCE
+        waiting = self.checks or self.sampler or self.accounting
+        return not waiting or now - (self.final_check or now) >= FINAL_CHECK_TIMEOUT
 
-    def look(self, now: float) -> list[Notice]:
+    def check_mounts(self, now: float) -> list[Notice]:
         """Look into each mount in the plan, in a child process: a dead mount may block it forever."""
-        self.looks_due = now + LOOK_INTERVAL
+        self.mounts_due = now + MOUNT_CHECK_INTERVAL
         notices = []
-        there = mount_points() if self.plan.get("mounts") else set()
+        mounted = mount_points() if self.plan.get("mounts") else set()
         for point in self.plan.get("mounts", ()):
-            if point not in there:
+            if point not in mounted:
                 notices += self.note_mount(point, "nothing is mounted there any more")
-            elif point not in self.looks:
-                pid = run_quietly([sys.executable, "-I", "-S", "-c", LOOK, point], os.devnull)
+            elif point not in self.checks:
+                pid = run_quietly([sys.executable, "-I", "-S", "-c", MOUNT_CHECK, point], os.devnull)
                 if pid:
-                    self.looks[point] = (pid, now)
+                    self.checks[point] = (pid, now)
         return notices
 
     def tend_mounts(self, now: float, ended: dict[int, int], running: bool) -> list[Notice]:
         """Return notices of mounts that die during the run, and of those that come back."""
-        notices = self.look(now) if running and now >= self.looks_due else []
-        for point, (pid, since) in list(self.looks.items()):
+        notices = self.check_mounts(now) if running and now >= self.mounts_due else []
+        for point, (pid, since) in list(self.checks.items()):
             error = None
             if pid in ended:
-                del self.looks[point]
+                del self.checks[point]
                 code = exit_code(ended[pid])
                 if code >= 0 and code != 1:  # 1: Python itself could not start
                     error = os.strerror(code) if code else ""
-            elif now - since > LOOK_PATIENCE or (
-                self.last_look is not None and now - self.last_look > LAST_LOOK_PATIENCE
+            elif now - since > MOUNT_CHECK_TIMEOUT or (
+                self.final_check is not None and now - self.final_check > FINAL_CHECK_TIMEOUT
             ):
                 error = f"no answer within {now - since:.0f} s"
                 signal_all([pid], signal.SIGKILL)
@@ -196,25 +192,25 @@ class Watchers:
         notices = []
         if self.sampler in ended:
             code = exit_code(ended[self.sampler])
-            asked, self.sampler = self.sampler, None
-            if asked == self.picture:
-                self.picture = 0  # its pid may be reused
-            elif asked == self.accountant:
+            pid, self.sampler = self.sampler, None
+            if pid == self.snapshot:
+                self.snapshot = 0  # its pid may be reused
+            elif pid == self.accountant:
                 self.accountant = 0
-                self.heed_account()
+                self.read_accounting()
             else:
                 if code >= 0:
-                    notices = self.heed_sample(code)
+                    notices = self.read_new_sample(code)
                 if self.accountant is None:
                     self.accounting = list(ACCOUNTING_QUERIES[:1])
-        if self.last_look is not None and self.sampler and now - self.last_look > LAST_LOOK_PATIENCE:
+        if self.final_check is not None and self.sampler and now - self.final_check > FINAL_CHECK_TIMEOUT:
             signal_all([self.sampler], signal.SIGKILL)
-        elif self.accounting and not self.sampler and (running or self.last_look is not None):
-            self.ask_for_account()
+        elif self.accounting and not self.sampler and (running or self.final_check is not None):
+            self.query_accounting()
         elif running and not self.sampler and now >= self.samples_due:
-            if self.samples >= PICTURE_AT and self.picture is None:
+            if self.samples >= SNAPSHOT_AT and self.snapshot is None:
                 path = self.journal.path("nvidia-smi.txt")
-                self.picture = self.sampler = run_quietly(self.plan["gpu_samples"][:1], path)
+                self.snapshot = self.sampler = run_quietly(self.plan["gpu_samples"][:1], path)
             else:
                 self.take_sample(now)
         return notices
@@ -227,22 +223,24 @@ class Watchers:
             self.sample_start = os.path.getsize(path) if os.path.exists(path) else 0
             self.sampler = run_quietly(self.plan["gpu_samples"], path)
 
-    def ask_for_account(self) -> None:
+    def query_accounting(self) -> None:
         """Start nvidia-smi with the next query about processes."""
         command = [self.plan["gpu_samples"][0], self.accounting.pop(0), "--format=csv,noheader,nounits"]
         self.accountant = self.sampler = run_quietly(command, self.journal.path(ACCOUNTING_FILE))
 
-    def heed_account(self) -> None:
+    def read_accounting(self) -> None:
         """If the driver does accounting, query the use of earlier jobs, so that it can be subtracted."""
-        if not self.accounts and self.last_look is None:
+        if not self.accounts and self.final_check is None:
             path = self.journal.path(ACCOUNTING_FILE)
-            with self.journal.however_full_the_disk(), open(path, "rb", opener=regular) as stream:
+            with self.journal.however_full_the_disk(), open(path, "rb", opener=open_regular) as stream:
                 self.accounts = ACCOUNTING_ON.encode() in stream.read(TAIL_BYTES)
             self.accounting = list(ACCOUNTING_QUERIES[1:]) if self.accounts else []
 
-    def heed_sample(self, code: int) -> list[Notice]:
+    def read_new_sample(self, code: int) -> list[Notice]:
         """Return notices of what a sample says about the GPUs' health; code: nvidia-smi's exit code."""
-        with self.journal.however_full_the_disk(), open(self.journal.path("gpus.csv"), "rb", opener=regular) as stream:
+        with self.journal.however_full_the_disk(), open(
+            self.journal.path("gpus.csv"), "rb", opener=open_regular
+        ) as stream:
             stream.seek(self.sample_start)
             sample = stream.read(TAIL_BYTES).decode("utf-8", "replace")
             gpus, error = read_sample(sample, code, self.gpus)
@@ -264,15 +262,19 @@ class Watchers:
         limit = self.plan.get("log_limit", 0)
         if not limit or now < self.logs_due:
             return []
-        self.logs_due = now + LOG_INTERVAL
+        self.logs_due = now + LOG_CHECK_INTERVAL
         try:
-            done = bound_logs(all_logs(self.plan, self.journal.directory), limit)
-            told = f"the middle of {done[0]}{' and others' if done[1:] else ''} was removed" if done else ""
+            shortened_logs = bound_logs(all_logs(self.plan, self.journal.directory), limit)
+            message = (
+                f"the middle of {shortened_logs[0]}{' and others' if shortened_logs[1:] else ''} was removed"
+                if shortened_logs
+                else ""
+            )
         except OSError as error:
-            told = f"its file system cannot remove the middle of {error.filename}: {error.strerror}"
-        if not told or self.shortened:
+            message = f"its file system cannot remove the middle of {error.filename}: {error.strerror}"
+        if not message or self.shortened:
             return []
-        self.shortened = f"the logs on {self.name} took more than {limit / 1e9:g} GB (launch_log_limit): {told}"
+        self.shortened = f"the logs on {self.name} took more than {limit / 1e9:g} GB (launch_log_limit): {message}"
         if self.journal.state == "running":
             self.journal.set_state("running", self.shortened)
         return [("logs", self.shortened)]

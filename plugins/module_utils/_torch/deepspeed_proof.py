@@ -4,7 +4,7 @@
 
 """Prove that DeepSpeed works on this node: its release, its built ops, and a training step on two processes.
 
-A proof is not repeated until something changes. Private to this collection. Runs on the node with the environment's
+A proof is not repeated until something changes. Runs on the node with the environment's
 interpreter, standard library only, Python >= 3.8: only its child processes import torch and DeepSpeed.
 """
 
@@ -17,7 +17,11 @@ import subprocess
 import sys
 import tempfile
 
-from ansible_collections.muster.training.plugins.module_utils._detached.result_line import Fault, answered, say
+from ansible_collections.muster.training.plugins.module_utils._detached.result_line import (
+    StepError,
+    print_line,
+    report_result,
+)
 
 TYPE_CHECKING = False  # importing typing would cost more than all other imports
 if TYPE_CHECKING:
@@ -62,28 +66,28 @@ print(json.dumps([deepspeed.__version__, built]))
 """
 
 
-def variables() -> dict[str, str]:
+def build_environment() -> dict[str, str]:
     """The proof's environment: no variables of other jobs, the environment's programs first."""
-    ours = {name: value for name, value in os.environ.items() if not name.startswith("DS_")}
-    path = os.path.dirname(sys.executable) + os.pathsep + ours.get("PATH", "/usr/bin:/bin")
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("DS_")}
+    path = os.path.dirname(sys.executable) + os.pathsep + inherited.get("PATH", "/usr/bin:/bin")
     # the CPU without a GPU for torch: DeepSpeed does not ask only torch
-    return {**ours, "PATH": path, **({} if glob.glob("/dev/nvidia[0-9]*") else {"DS_ACCELERATOR": "cpu"})}
+    return {**inherited, "PATH": path, **({} if glob.glob("/dev/nvidia[0-9]*") else {"DS_ACCELERATOR": "cpu"})}
 
 
-def check_report(given: Data) -> str:
+def check_report(request: Data) -> str:
     """The release and the ops, as ds_report prints them."""
-    words = [sys.executable, "-c", REPORT]
-    done = subprocess.run(words, env=variables(), capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise Fault(
-            f"DeepSpeed cannot be imported: {done.stderr.strip()[-800:]}. Needed: it can. Run role pytorch before"
+    argv = [sys.executable, "-c", REPORT]
+    completed = subprocess.run(argv, env=build_environment(), capture_output=True, text=True, check=False)
+    if completed.returncode:
+        raise StepError(
+            f"DeepSpeed cannot be imported: {completed.stderr.strip()[-800:]}. Needed: it can. Run role pytorch before"
         )
-    version, built = json.loads(done.stdout.strip().splitlines()[-1])
-    if version.partition("+")[0] != given["version"]:
-        raise Fault(f"DeepSpeed is {version}. Needed: {given['version']}. See what else installs it (pip list)")
-    missing = [name for name in given["built"] if name != "DS_BUILD_OPS" and name not in built]
+    version, built = json.loads(completed.stdout.strip().splitlines()[-1])
+    if version.partition("+")[0] != request["version"]:
+        raise StepError(f"DeepSpeed is {version}. Needed: {request['version']}. See what else installs it (pip list)")
+    missing = [name for name in request["built"] if name != "DS_BUILD_OPS" and name not in built]
     if missing:
-        raise Fault(
+        raise StepError(
             f"these ops were to be built, and are not in DeepSpeed: {', '.join(missing)}. Needed: names of ops as "
             "ds_report has them, and a compiler. Correct deepspeed_build, remove locks/deepspeed.json on the first node"
         )
@@ -92,22 +96,27 @@ def check_report(given: Data) -> str:
 
 def check_step() -> None:
     """Run an optimizer step with a known result on two processes."""
-    with tempfile.TemporaryDirectory() as place:
+    with tempfile.TemporaryDirectory() as directory:
         ranks = []
         for rank in range(RANKS):
-            words = [sys.executable, "-c", RANK, str(rank), str(RANKS), os.path.join(place, "meet")]
+            argv = [sys.executable, "-c", RANK, str(rank), str(RANKS), os.path.join(directory, "meet")]
             ranks.append(
                 subprocess.Popen(
-                    words, env=variables(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=place
+                    argv,
+                    env=build_environment(),
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.STDOUT,
+                    text=True,
+                    cwd=directory,
                 )
             )
         for number, process in enumerate(ranks):
             try:
-                out, _nothing = process.communicate(timeout=TIMEOUT)
+                out, _errors = process.communicate(timeout=TIMEOUT)
             except subprocess.TimeoutExpired:
                 out = f"no answer within {TIMEOUT} s"
-                for other in ranks:
-                    other.kill()
+                for running in ranks:
+                    running.kill()
             # mean gradient (1 + 2) / 2, learning rate 0.5: 1 - 0.75
             if "weight 0.25" not in out.splitlines():
                 compiler = "deepspeed_shm_comm" in out
@@ -116,27 +125,27 @@ def check_step() -> None:
                     if compiler
                     else "See whether torch works (ansible-playbook site.yml --tags pytorch)"
                 )
-                raise Fault(
+                raise StepError(
                     f"a step on two processes fails in process {number}: {out.strip()[-800:]}. "
                     f"Needed: the weight 0.25. {hint}"
                 )
 
 
-def verify(given: Data) -> Data:
+def verify(request: Data) -> Data:
     """Run the whole proof."""
-    counts = json.dumps([given["key"], given["version"], given["built"], sys.version])
-    if os.path.exists(given["marker"]):
-        with open(given["marker"], encoding="utf-8") as file:
-            if file.read() == counts:
+    state = json.dumps([request["key"], request["version"], request["built"], sys.version])
+    if os.path.exists(request["marker"]):
+        with open(request["marker"], encoding="utf-8") as file:
+            if file.read() == state:
                 return {"changed": False, "shown": "as proved before"}
-    shown = check_report(given)
-    say(shown)
+    summary = check_report(request)
+    print_line(summary)
     check_step()
-    with open(given["marker"], "w", encoding="utf-8") as file:
-        file.write(counts)
-    return {"changed": False, "shown": f"{shown}; a step on two ranks is right"}
+    with open(request["marker"], "w", encoding="utf-8") as file:
+        file.write(state)
+    return {"changed": False, "shown": f"{summary}; a step on two ranks is right"}
 
 
 def main(request: Data) -> Data:
     """Return the result of the proof, or why it failed."""
-    return answered(verify, request)
+    return report_result(verify, request)

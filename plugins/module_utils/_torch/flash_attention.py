@@ -4,7 +4,7 @@
 
 """Find the flash-attention wheel that fits the environment, or what a build needs; prove that it works.
 
-Private to this collection. Runs on the node with the environment's interpreter, Python >= 3.8; outside the standard
+Runs on the node with the environment's interpreter, Python >= 3.8; outside the standard
 library it imports only torch and flash-attention.
 """
 
@@ -20,7 +20,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 
-from ansible_collections.muster.training.plugins.module_utils._detached.result_line import Fault, answered
+from ansible_collections.muster.training.plugins.module_utils._detached.result_line import StepError, report_result
 
 TYPE_CHECKING = False  # importing typing would cost more than all other imports
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     Data = Dict[str, Any]
 
 AMPERE = (8, 0)  # compute capability; FlashAttention 2 has no kernels for older GPUs
-MEMORY_A_JOB = 20  # GB of memory per build job (setup.py: 5 for each of 4 nvcc threads)
+MEMORY_PER_JOB = 20  # GB of memory per build job (setup.py: 5 for each of 4 nvcc threads)
 # Releases, newest first: the torch minor releases with wheels, the CUDA majors with their spelling in wheel names, and
 # the oldest glibc that loads them (docs/software.md). The server is asked which wheels really exist.
 RELEASES = {
@@ -82,41 +82,43 @@ def neighbours(release: str, torch: str, cuda: str) -> list[tuple[str, str, str]
     """Releases, torch minor releases and CUDA majors that may have a wheel, the closest first."""
     minor, major = ".".join(torch.split(".")[:2]), cuda.partition(".")[0]
     triples = [
-        (one, other, built)
-        for one, (torches, cudas, _glibc) in RELEASES.items()
-        for other in torches
-        for built in cudas
+        (flash, torch_minor, cuda_major)
+        for flash, (torches, cudas, _glibc) in RELEASES.items()
+        for torch_minor in torches
+        for cuda_major in cudas
     ]
 
     def distance(triple: tuple[str, str, str]) -> tuple[Any, ...]:
-        away = abs(numbers(triple[1])[1] - numbers(minor)[1]) if numbers(triple[1])[0] == numbers(minor)[0] else 99
+        minor_distance = (
+            abs(numbers(triple[1])[1] - numbers(minor)[1]) if numbers(triple[1])[0] == numbers(minor)[0] else 99
+        )
         # changing flash-attention's release is easier than changing torch
-        return (away, triple[2] != major, triple[0] != release, [-number for number in numbers(triple[0])])
+        return (minor_distance, triple[2] != major, triple[0] != release, [-number for number in numbers(triple[0])])
 
     return sorted((triple for triple in triples if triple != (release, minor, major)), key=distance)
 
 
 def loads(release: str, glibc: str) -> bool:
-    """Whether a system with this glibc can load a release's wheels, as far as known."""
+    """Return whether a system with this glibc can load a release's wheels, as far as known."""
     return release not in RELEASES or not glibc or numbers(glibc) >= numbers(RELEASES[release][2])
 
 
 # --- What is there ----------------------------------------------------------------------------------------------------
 
 
-def exists(url: str) -> bool:
-    """Whether a server has a file. Raises Fault if the server cannot be queried."""
+def url_exists(url: str) -> bool:
+    """Return whether a server has a file. Raise Fault if the server cannot be queried."""
     try:
         with urllib.request.build_opener().open(urllib.request.Request(url, method="HEAD"), timeout=30):
             return True
     except urllib.error.HTTPError as problem:
         if problem.code in (403, 404, 410):
             return False
-        raise Fault(
+        raise StepError(
             f"{url}: the server answers {problem.code}. Needed: whether it has the wheel. Try again later"
         ) from None
     except OSError as problem:
-        raise Fault(
+        raise StepError(
             f"{url} cannot be reached from the first node ({problem}). Needed: a server of wheels. Set "
             "flash_attention_wheels to one that can be, or flash_attention_build to true"
         ) from None
@@ -127,14 +129,16 @@ def glibc_version() -> str:
     return (os.confstr("CS_GNU_LIBC_VERSION") or "").partition("glibc ")[2]
 
 
-def environment() -> Data:
+def torch_build() -> Data:
     """Everything that determines the choice of a wheel."""
     try:
         import torch
     except ImportError:
-        raise Fault("there is no torch in the environment. Needed: torch for CUDA. Run role pytorch first") from None
+        raise StepError(
+            "there is no torch in the environment. Needed: torch for CUDA. Run role pytorch first"
+        ) from None
     if not torch.version.cuda:
-        raise Fault(
+        raise StepError(
             f"torch {torch.__version__} is built without CUDA. Needed: a torch for CUDA, since flash-attention runs on "
             "GPUs alone. Set pytorch_cuda, or flash_attention_enabled to false"
         )
@@ -147,61 +151,61 @@ def environment() -> Data:
     }
 
 
-def capabilities(given: Data) -> Data:
+def capabilities(request: Data) -> Data:
     """The compute capabilities of this node's GPUs; refuses GPUs older than Ampere."""
     try:
-        words = ["nvidia-smi", "--query-gpu=name,compute_cap", "--format=csv,noheader"]
-        done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+        argv = ["nvidia-smi", "--query-gpu=name,compute_cap", "--format=csv,noheader"]
+        completed = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
     except FileNotFoundError:
         return {"capabilities": [], "changed": False}
     except subprocess.TimeoutExpired:
-        raise unknown("did not answer within 60 s") from None
+        raise nvidia_smi_error("did not answer within 60 s") from None
     except OSError as problem:
-        raise unknown(f"cannot be run: {problem.strerror}") from None
-    text = done.stdout
-    if done.returncode != 0:
-        said = " ".join((done.stdout + done.stderr).split())[-300:]
-        if "not a valid field" not in said:
-            raise unknown(f"fails: {said or f'code {done.returncode}'}")
-        text = told_by_torch()  # drivers before 510 do not have the field
-    found = set()
+        raise nvidia_smi_error(f"cannot be run: {problem.strerror}") from None
+    text = completed.stdout
+    if completed.returncode != 0:
+        output = " ".join((completed.stdout + completed.stderr).split())[-300:]
+        if "not a valid field" not in output:
+            raise nvidia_smi_error(f"fails: {output or f'code {completed.returncode}'}")
+        text = gpus_from_torch()  # drivers before 510 do not have the field
+    values = set()
     for line in text.splitlines():
         name, _comma, capability = line.rpartition(", ")
         if not re.fullmatch(r"[0-9]+\.[0-9]+", capability):
             continue
         if numbers(capability) < AMPERE:
-            raise Fault(
+            raise StepError(
                 f"the GPU {name} has the compute capability {capability}. Needed: 8.0 or higher (Ampere), for which "
                 "FlashAttention 2 is made. Set flash_attention_enabled to false, and let the job attend by "
                 "torch.nn.functional.scaled_dot_product_attention"
             )
-        found.add(capability)
-    return {"capabilities": sorted(found), "changed": False}
+        values.add(capability)
+    return {"capabilities": sorted(values), "changed": False}
 
 
-def unknown(said: str) -> Fault:
+def nvidia_smi_error(reason: str) -> StepError:
     """The error if nvidia-smi exists but does not report the GPUs."""
-    return Fault(
-        f"nvidia-smi {said}. Needed: the GPUs of this node, of which older ones than Ampere are refused. Look at the "
+    return StepError(
+        f"nvidia-smi {reason}. Needed: the GPUs of this node, of which older ones than Ampere are refused. Look at the "
         "driver (dmesg; the role nvidia_driver), or set flash_attention_enabled to false for this node"
     )
 
 
-def told_by_torch() -> str:
+def gpus_from_torch() -> str:
     """The GPUs according to torch, in nvidia-smi's format."""
     try:
         from torch import cuda
     except ImportError:
-        raise unknown("is too old to tell them, and there is no torch that could") from None
+        raise nvidia_smi_error("is too old to tell them, and there is no torch that could") from None
     if not cuda.is_available():
-        raise unknown("is too old to tell them, and torch sees none")
-    gpus = [(cuda.get_device_name(one), cuda.get_device_capability(one)) for one in range(cuda.device_count())]
+        raise nvidia_smi_error("is too old to tell them, and torch sees none")
+    gpus = [(cuda.get_device_name(index), cuda.get_device_capability(index)) for index in range(cuda.device_count())]
     return "".join(f"{name}, {major}.{minor}\n" for name, (major, minor) in gpus)
 
 
 def jobs(memory: int, processors: int) -> int:
     """How many build jobs may run at once, by free memory in bytes."""
-    return max(1, min(processors // 2, int(memory / (MEMORY_A_JOB * 1e9))))
+    return max(1, min(processors // 2, int(memory / (MEMORY_PER_JOB * 1e9))))
 
 
 def free_memory() -> int:
@@ -212,20 +216,20 @@ def free_memory() -> int:
 
 def find_compiler(cuda: str, home: str) -> str:
     """The directory of a CUDA whose compiler has the right major version."""
-    places = [home] if home else ["/usr/local/cuda", *sorted(glob.glob("/usr/local/cuda-*"), reverse=True), sys.prefix]
-    seen = []
-    for place in places:
+    homes = [home] if home else ["/usr/local/cuda", *sorted(glob.glob("/usr/local/cuda-*"), reverse=True), sys.prefix]
+    other_releases = []
+    for path in homes:
         try:
-            words = [os.path.join(place, "bin", "nvcc"), "--version"]
-            text = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+            argv = [os.path.join(path, "bin", "nvcc"), "--version"]
+            text = subprocess.run(argv, capture_output=True, text=True, check=True).stdout
         except (OSError, subprocess.SubprocessError):
             continue
         release = (re.findall(r"release ([0-9.]+)", text) or ["0"])[0]
         if release.partition(".")[0] == cuda.partition(".")[0]:
-            return place
-        seen.append(f"{release} in {place}")
-    raise Fault(
-        f"there is no nvcc of CUDA {cuda.partition('.')[0]} on the first node (found: {', '.join(seen) or 'none'}). "
+            return path
+        other_releases.append(f"{release} in {path}")
+    raise StepError(
+        f"there is no nvcc of CUDA {cuda.partition('.')[0]} on the first node (found: {', '.join(other_releases) or 'none'}). "
         f"Needed: the compiler of torch's CUDA {cuda}. Install its cuda-toolkit and set flash_attention_cuda_home"
     )
 
@@ -233,18 +237,18 @@ def find_compiler(cuda: str, home: str) -> str:
 # --- The steps --------------------------------------------------------------------------------------------------------
 
 
-def choose(given: Data) -> Data:
+def choose(request: Data) -> Data:
     """What to install: an existing wheel, or a build, with its settings."""
-    cached = given["choice_file"]
-    asked = json.dumps({**given, "torch_file": torch_version_file()}, sort_keys=True)
+    cached = request["choice_file"]
+    key = json.dumps({**request, "torch_file": torch_version_file()}, sort_keys=True)
     if os.path.exists(cached):
         with open(cached, encoding="utf-8") as file:
-            before = json.load(file)
-        if before["asked"] == asked:
-            return {**before["choice"], "changed": False}
-    choice = {**choose_anew(given), "changed": False}
+            stored = json.load(file)
+        if stored["asked"] == key:
+            return {**stored["choice"], "changed": False}
+    choice = {**choose_uncached(request), "changed": False}
     with open(cached, "w", encoding="utf-8") as file:
-        json.dump({"asked": asked, "choice": choice}, file)
+        json.dump({"asked": key, "choice": choice}, file)
     return choice
 
 
@@ -256,57 +260,57 @@ def torch_version_file() -> str:
     return ""
 
 
-def choose_anew(given: Data) -> Data:
+def choose_uncached(request: Data) -> Data:
     """The same, without cached results: asks torch and the server."""
-    here, glibc = environment(), glibc_version()
-    releases = list(RELEASES) if given["version"] == "auto" else [given["version"]]
+    build, glibc = torch_build(), glibc_version()
+    releases = list(RELEASES) if request["version"] == "auto" else [request["version"]]
     for release in releases:
-        name = wheel_name(release, **here)
-        url = wheel_url(given["wheels"], release, name)
-        if name and loads(release, glibc) and exists(url):
-            digest = f"#sha256={given['sha256']}" if given["sha256"] else ""
+        name = wheel_name(release, **build)
+        url = wheel_url(request["wheels"], release, name)
+        if name and loads(release, glibc) and url_exists(url):
+            digest = f"#sha256={request['sha256']}" if request["sha256"] else ""
             return {"requirements": [f"flash-attn @ {url}{digest}"], "environment": {}, "options": [], "shown": name}
     release = releases[0]
-    if given["build"]:
-        home = find_compiler(here["cuda"], given["cuda_home"])
+    if request["build"]:
+        home = find_compiler(build["cuda"], request["cuda_home"])
         environment_of_build = {
             "CUDA_HOME": home,
-            "MAX_JOBS": str(given["max_jobs"] or jobs(free_memory(), os.cpu_count() or 1)),
+            "MAX_JOBS": str(request["max_jobs"] or jobs(free_memory(), os.cpu_count() or 1)),
             "NVCC_THREADS": "4",
         }
-        if given["capabilities"]:
-            archs = sorted({one.replace(".", "") for one in given["capabilities"]})
+        if request["capabilities"]:
+            archs = sorted({capability.replace(".", "") for capability in request["capabilities"]})
             environment_of_build["FLASH_ATTN_CUDA_ARCHS"] = ";".join(archs)
         return {
             "requirements": [f"flash-attn=={release}"],
             "environment": environment_of_build,
             "options": ["--no-build-isolation", "--no-cache-dir"],
-            "shown": f"a build of {release} with {environment_of_build['MAX_JOBS']} jobs for {given['capabilities']}",
+            "shown": f"a build of {release} with {environment_of_build['MAX_JOBS']} jobs for {request['capabilities']}",
         }
     near: list[str] = []
-    for other, torch, cuda in neighbours(release, here["torch"], here["cuda"]):
+    for candidate, torch, cuda in neighbours(release, build["torch"], build["cuda"]):
         if len(near) == 3:
             break
-        name = wheel_name(other, **{**here, "torch": torch, "cuda": cuda})
-        if loads(other, glibc) and exists(wheel_url(given["wheels"], other, name)):
-            near.append(f"flash-attention {other} with torch {torch} for CUDA {cuda}")
-    raise Fault(
-        f"there is no wheel of flash-attention {' or '.join(releases)} for torch {here['torch']}, CUDA {here['cuda']}, "
-        f"Python {here['python']}, {here['machine']}, C++ ABI {'new' if here['abi'] else 'old'}"
-        f"{f', glibc {glibc}' if glibc else ''} in {given['wheels']}. Needed: one that exists. The nearest: "
+        name = wheel_name(candidate, **{**build, "torch": torch, "cuda": cuda})
+        if loads(candidate, glibc) and url_exists(wheel_url(request["wheels"], candidate, name)):
+            near.append(f"flash-attention {candidate} with torch {torch} for CUDA {cuda}")
+    raise StepError(
+        f"there is no wheel of flash-attention {' or '.join(releases)} for torch {build['torch']}, CUDA {build['cuda']}, "
+        f"Python {build['python']}, {build['machine']}, C++ ABI {'new' if build['abi'] else 'old'}"
+        f"{f', glibc {glibc}' if glibc else ''} in {request['wheels']}. Needed: one that exists. The nearest: "
         f"{'; '.join(near) or 'none'}. Leave pytorch_version, pytorch_cuda and flash_attention_version at auto and run "
         "the roles pytorch and flash_attention, or set them to one of these; or set flash_attention_build to true: a "
         "build takes minutes to hours"
     )
 
 
-def verify(given: Data) -> Data:
+def verify(request: Data) -> Data:
     """Import it and, with a GPU, compare its attention with torch's own."""
-    imported, proved = f"{given['key']} imported without a GPU", f"{given['key']} proved on a GPU"
-    if os.path.exists(given["marker"]):
-        with open(given["marker"], encoding="utf-8") as file:
+    imported, verified = f"{request['key']} imported without a GPU", f"{request['key']} proved on a GPU"
+    if os.path.exists(request["marker"]):
+        with open(request["marker"], encoding="utf-8") as file:
             before = file.read()
-        if before == proved:
+        if before == verified:
             return {"changed": False, "shown": "as proved before"}
         if before == imported and not capabilities({})["capabilities"]:
             return {"changed": False, "shown": "as imported before, without a GPU"}
@@ -315,27 +319,27 @@ def verify(given: Data) -> Data:
         import flash_attn_2_cuda  # noqa: F401
         import torch
     except ImportError as problem:
-        raise Fault(
+        raise StepError(
             f"flash-attention cannot be imported: {problem}. Needed: a build for this torch and this system's glibc. "
             "Set flash_attention_build to true, so that it is built here"
         ) from None
-    shown = f"flash-attention {flash_attn.__version__} can be imported"
+    summary = f"flash-attention {flash_attn.__version__} can be imported"
     has_gpu = torch.cuda.is_available()
     if has_gpu:
         torch.manual_seed(0)
-        query, key, value = (torch.randn(2, 64, 4, 64, device="cuda", dtype=torch.bfloat16) for _one in range(3))
-        ours = flash_attn.flash_attn_func(query, key, value)
-        query, key, value = (one.transpose(1, 2).float() for one in (query, key, value))
-        theirs = torch.nn.functional.scaled_dot_product_attention(query, key, value).transpose(1, 2)
-        off = (ours.float() - theirs).abs().max().item()
-        if off > 0.03:  # bfloat16 has a precision of 8 bits
-            raise Fault(
-                f"its attention is off by {off:.3f} from torch's. Needed: at most 0.03. Set flash_attention_build"
+        query, key, value = (torch.randn(2, 64, 4, 64, device="cuda", dtype=torch.bfloat16) for _index in range(3))
+        actual = flash_attn.flash_attn_func(query, key, value)
+        query, key, value = (tensor.transpose(1, 2).float() for tensor in (query, key, value))
+        expected = torch.nn.functional.scaled_dot_product_attention(query, key, value).transpose(1, 2)
+        difference = (actual.float() - expected).abs().max().item()
+        if difference > 0.03:  # bfloat16 has a precision of 8 bits
+            raise StepError(
+                f"its attention is off by {difference:.3f} from torch's. Needed: at most 0.03. Set flash_attention_build"
             )
-        shown += f", and its attention is torch's within {off:.4f}"
-    with open(given["marker"], "w", encoding="utf-8") as file:
-        file.write(proved if has_gpu else imported)
-    return {"changed": False, "shown": shown}
+        summary += f", and its attention is torch's within {difference:.4f}"
+    with open(request["marker"], "w", encoding="utf-8") as file:
+        file.write(verified if has_gpu else imported)
+    return {"changed": False, "shown": summary}
 
 
 STEPS = {"gpus": capabilities, "choose": choose, "prove": verify}
@@ -343,4 +347,4 @@ STEPS = {"gpus": capabilities, "choose": choose, "prove": verify}
 
 def main(request: Data) -> Data:
     """A step's answer or error. request: {"step": its name, ...}."""
-    return answered(STEPS[request["step"]], {name: value for name, value in request.items() if name != "step"})
+    return report_result(STEPS[request["step"]], {name: value for name, value in request.items() if name != "step"})

@@ -4,7 +4,7 @@
 
 """Prove that torch works on this node: its build, a matrix product on each GPU, and a sum over two processes.
 
-A proof is not repeated until something changes. Private to this collection. Runs on the node with the environment's
+A proof is not repeated until something changes. Runs on the node with the environment's
 interpreter, Python >= 3.8; outside the standard library it imports only torch.
 """
 
@@ -17,7 +17,11 @@ import subprocess
 import sys
 import tempfile
 
-from ansible_collections.muster.training.plugins.module_utils._detached.result_line import Fault, answered, say
+from ansible_collections.muster.training.plugins.module_utils._detached.result_line import (
+    StepError,
+    print_line,
+    report_result,
+)
 
 TYPE_CHECKING = False  # importing typing would cost more than all other imports
 if TYPE_CHECKING:
@@ -41,94 +45,98 @@ dist.destroy_process_group()
 """
 
 
-def what_counts(given: Data) -> str:
+def fingerprint(request: Data) -> str:
     """Everything the proof depends on, as text."""
     driver = ""
     for path in sorted(glob.glob("/sys/module/nvidia/version") + glob.glob("/proc/driver/nvidia/gpus/*/information")):
         with open(path, encoding="utf-8", errors="replace") as file:
             driver += file.read()
-    return json.dumps([given["key"], given["version"], given["build"], sys.version, driver])
+    return json.dumps([request["key"], request["version"], request["build"], sys.version, driver])
 
 
-def check_build(given: Data) -> str:
+def check_build(request: Data) -> str:
     """Check that torch is the requested one. Returns the details that guides tell users to check."""
     import torch
 
     cuda = torch.version.cuda or ""
-    shown = f"{torch.__version__} {torch.cuda.is_available()} {torch.version.cuda}"
-    if torch.__version__.partition("+")[0] != given["version"] or cuda != given["cuda"]:
-        raise Fault(
-            f"torch is {torch.__version__}, built for CUDA {cuda or 'none'}. Needed: {given['version']} for "
-            f"{'CUDA ' + given['cuda'] if given['cuda'] else 'the CPU'}. See what else installs torch (pip list), and "
+    summary = f"{torch.__version__} {torch.cuda.is_available()} {torch.version.cuda}"
+    if torch.__version__.partition("+")[0] != request["version"] or cuda != request["cuda"]:
+        raise StepError(
+            f"torch is {torch.__version__}, built for CUDA {cuda or 'none'}. Needed: {request['version']} for "
+            f"{'CUDA ' + request['cuda'] if request['cuda'] else 'the CPU'}. See what else installs torch (pip list), and "
             "whether pytorch_index_url is right"
         )
-    if given["gpus"] and cuda and torch.cuda.device_count() != given["gpus"]:
-        raise Fault(
-            f"torch sees {torch.cuda.device_count()} of {given['gpus']} GPUs ({shown}). Needed: all. Look at "
+    if request["gpus"] and cuda and torch.cuda.device_count() != request["gpus"]:
+        raise StepError(
+            f"torch sees {torch.cuda.device_count()} of {request['gpus']} GPUs ({summary}). Needed: all. Look at "
             "nvidia-smi, at the rights of /dev/nvidia*, and at CUDA_VISIBLE_DEVICES"
         )
-    return shown
+    return summary
 
 
-def check_products(given: Data) -> int:
+def check_products(request: Data) -> int:
     """Compute a matrix product with a known result on each GPU, or on the CPU. Returns the number of GPUs."""
     import torch
 
-    count = torch.cuda.device_count() if given["cuda"] else 0
-    places = [f"cuda:{number}" for number in range(count)] or ["cpu"]
-    for place in places:
-        left = torch.arange(64.0, device=place).repeat(256, 1)
-        found = left @ left.new_ones(64, 256)
-        if not bool((found == 2016).all()):  # 0 + 1 + ... + 63, exact in float32 and in TF32
-            raise Fault(f"a product of matrices on {place} is wrong. Needed: 2016 everywhere. Have this GPU replaced")
+    count = torch.cuda.device_count() if request["cuda"] else 0
+    devices = [f"cuda:{number}" for number in range(count)] or ["cpu"]
+    for device in devices:
+        matrix = torch.arange(64.0, device=device).repeat(256, 1)
+        product = matrix @ matrix.new_ones(64, 256)
+        if not bool((product == 2016).all()):  # 0 + 1 + ... + 63, exact in float32 and in TF32
+            raise StepError(
+                f"a product of matrices on {device} is wrong. Needed: 2016 everywhere. Have this GPU replaced"
+            )
     return count
 
 
 def check_sum(count: int) -> str:
     """Compute a sum over two processes. Returns the backend."""
     backend = "nccl" if count >= RANKS else "gloo"
-    with tempfile.TemporaryDirectory() as place:
+    with tempfile.TemporaryDirectory() as directory:
         ranks = []
         for rank in range(RANKS):
-            words = [sys.executable, "-c", RANK, str(rank), str(RANKS), backend, os.path.join(place, "meet")]
-            ranks.append(subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=place))
+            argv = [sys.executable, "-c", RANK, str(rank), str(RANKS), backend, os.path.join(directory, "meet")]
+            ranks.append(
+                subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=directory)
+            )
         for number, process in enumerate(ranks):
             try:
-                out, problems = process.communicate(timeout=TIMEOUT)
+                out, errors = process.communicate(timeout=TIMEOUT)
             except subprocess.TimeoutExpired:
-                out, problems = "", f"no answer within {TIMEOUT} s"
-                for other in ranks:
-                    other.kill()
+                out, errors = "", f"no answer within {TIMEOUT} s"
+                for running in ranks:
+                    running.kill()
             if out.split() != ["3.0", "3.0"]:
-                said = problems.strip()[-800:] or out.strip()
-                raise Fault(
-                    f"a sum over two processes by {backend} fails in process {number}: {said}. Needed: 3.0. "
+                error = errors.strip()[-800:] or out.strip()
+                raise StepError(
+                    f"a sum over two processes by {backend} fails in process {number}: {error}. Needed: 3.0. "
                     "Look at the limits of this machine (ansible-playbook site.yml --tags base_packages), and with "
                     "NCCL_DEBUG=INFO at NCCL"
                 )
     return backend
 
 
-def verify(given: Data) -> Data:
+def verify(request: Data) -> Data:
     """Run the whole proof."""
-    counts = what_counts(given)
-    if os.path.exists(given["marker"]):
-        with open(given["marker"], encoding="utf-8") as file:
-            if file.read() == counts:
+    state = fingerprint(request)
+    if os.path.exists(request["marker"]):
+        with open(request["marker"], encoding="utf-8") as file:
+            if file.read() == state:
                 return {"changed": False, "shown": "as proved before"}
-    shown = check_build(given)
-    say(shown)
-    count = check_products(given)
-    say("the product of matrices is right")
+    summary = check_build(request)
+    print_line(summary)
+    count = check_products(request)
+    print_line("the product of matrices is right")
     backend = check_sum(count)
-    with open(given["marker"], "w", encoding="utf-8") as file:
-        file.write(counts)
+    with open(request["marker"], "w", encoding="utf-8") as file:
+        file.write(state)
     return {
         "changed": False,
-        "shown": f"{shown}; products right on {count or 'no'} GPUs, sum of two ranks by {backend}",
+        "shown": f"{summary}; products right on {count or 'no'} GPUs, sum of two ranks by {backend}",
     }
 
 
 def main(request: Data) -> Data:
     """Return the result of the proof, or why it failed."""
-    return answered(verify, request)
+    return report_result(verify, request)

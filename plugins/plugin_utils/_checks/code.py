@@ -2,110 +2,110 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Checks of the code: do the nodes have the same code as the controller? Pure. Private to this collection."""
+"""Checks of the code: do the nodes have the same code as the controller?"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from ansible_collections.muster.training.plugins.plugin_utils._checks.context import Case
+from ansible_collections.muster.training.plugins.plugin_utils._checks.context import CheckContext
 from ansible_collections.muster.training.plugins.plugin_utils._checks.findings import Finding, error, warning
 
-WORDS = {
-    "missing": ("is missing there", "are missing there"),
-    "older": ("is older there", "are older there"),
-    "newer": ("was changed there later than here", "were changed there later than here"),
-    "other": ("differs there", "differ there"),
-    "extra": ("is no longer here", "are no longer here"),
+DIFFERENCE_TEXTS = {
+    "missing": ("is missing on the node", "are missing on the node"),
+    "older": ("is older on the node", "are older on the node"),
+    "newer": ("is newer on the node", "are newer on the node"),
+    "other": ("differs", "differ"),
+    "extra": ("exists only on the node", "exist only on the node"),
 }
-BRING = "copy it with: ansible-playbook site.yml --tags code"
-# Why differing code was not copied, and what to do about it, by launch_plan's code_left.
-LEFT = {
-    "": ("and still does after copying", f"check whether code_ignore_existing keeps it; {BRING}"),
-    "as_is": ("left so by code: as_is", f"remove that, and the launch copies it; or {BRING}"),
-    "later": ("left unchanged for now", f"nothing: a launch copies it before the start. To copy it now, {BRING}"),
-    "refused": ("left unchanged, because nothing can start", "nothing: the next launch that can start copies it first"),
+COPY_HINT = "copy it with: ansible-playbook site.yml --tags code"
+# Why differing code was not copied, and the remedy, by launch_plan's code_left.
+NOT_COPIED_TEXTS = {
+    "": ("even after copying", f"check whether code_ignore_existing keeps it; {COPY_HINT}"),
+    "as_is": ("not copied because code is as_is", f"remove code: as_is to have the launch copy it, or {COPY_HINT}"),
+    "later": ("not copied yet", f"nothing: a launch copies it before the start. To copy it now, {COPY_HINT}"),
+    "refused": ("not copied because the run cannot start", "nothing: the next launch that can start copies it first"),
 }
 
 
-def difference(code: Mapping[str, Any]) -> str:
-    """How a node's copy differs, in words."""
-    said = []
+def describe_difference(code: Mapping[str, Any]) -> str:
+    """Describe how a node's copy of the code differs."""
+    descriptions = []
     for kind, count in code["counts"].items():
         names = code["names"][kind]
-        more = f" and {count - len(names)} more" if count > len(names) else ""
-        said.append(f"{', '.join(names)}{more} {WORDS[kind][count > 1]}")
-    return "; ".join(said) or "it is not the same as here"
+        suffix = f" and {count - len(names)} more" if count > len(names) else ""
+        descriptions.append(f"{', '.join(names)}{suffix} {DIFFERENCE_TEXTS[kind][count > 1]}")
+    return "; ".join(descriptions) or "it differs from the code on this machine"
 
 
-def as_brought(facts: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A node's facts as they will be after the code is copied, as far as known now."""
+def facts_after_copy(facts: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a node's facts as they will be after the code is copied, as far as known now."""
     code = facts.get("code")
     if not code or code["same"]:
         return facts
-    found = dict(facts)
+    updated = dict(facts)
 
     def is_inside(path: str) -> bool:
         return path == code["path"] or path.startswith(code["path"] + "/")
 
     if code["script"]:
-        found["script"] = None
+        updated["script"] = None
     if is_inside(facts["working_directory"]["path"]):
-        found["working_directory"] = {**facts["working_directory"], "exists": True, "is_directory": True}
+        updated["working_directory"] = {**facts["working_directory"], "exists": True, "is_directory": True}
     config = facts.get("deepspeed_config")
     if config and is_inside(config["path"]):
-        del found["deepspeed_config"]
-    return found
+        del updated["deepspeed_config"]
+    return updated
 
 
-def check_requirements(case: Case) -> list[Finding]:
-    """The requirements installed in an environment of ours must be the project's current ones."""
-    code = case.code
-    if not code.required or case.job.image:
+def check_requirements(context: CheckContext) -> list[Finding]:
+    """Check that an environment created by the role python_env has the project's current requirements."""
+    code = context.code
+    if not code.required or context.job.image:
         return []
-    parts = case.part("code")
-    others = {node.name: part["required"] for node, part in parts if part["required"] not in (None, code.required)}
+    parts = context.nodes_with("code")
+    outdated = {node.name: part["required"] for node, part in parts if part["required"] not in (None, code.required)}
     return [
         warning(
             "requirements-changed",
             names,
-            f"{code.source}/{code.requirements} {what}",
-            "the packages the project requires",
-            "ansible-playbook site.yml --tags python_env",
+            problem=f"{code.source}/{code.requirements} {reason}",
+            requirement="the packages the project requires",
+            remedy="ansible-playbook site.yml --tags python_env",
         )
-        for what, names in (
-            ("has changed since it was installed there", [name for name, required in others.items() if required]),
-            ("was not installed there", [name for name, required in others.items() if not required]),
+        for reason, names in (
+            ("has changed since it was installed", [name for name, required in outdated.items() if required]),
+            ("was not installed", [name for name, required in outdated.items() if not required]),
         )
         if names
     ]
 
 
-def check_code(case: Case) -> list[Finding]:
-    """The nodes must have the controller's code, unless the user prefers theirs."""
-    code = case.code
+def check_code(context: CheckContext) -> list[Finding]:
+    """Check that the nodes have the controller's code, unless the user prefers the nodes' own."""
+    code = context.code
     if code.problem:
-        wanted = code.left != "as_is"
+        is_required = code.skip_reason != "as_is"
         return [
             error(
                 "code-unread",
                 [],
-                code.problem,
-                "the job's code, to compare with the nodes'",
-                "correct code_source, or run the code on the nodes as it is with -e code=as_is",
+                problem=code.problem,
+                requirement="the job's code, to compare it with the code on the nodes",
+                remedy="correct code_source, or run the code on the nodes as it is with -e code=as_is",
             )
-        ] * wanted
-    why, todo = LEFT[code.left]
-    found = [
+        ] * is_required
+    reason, todo = NOT_COPIED_TEXTS[code.skip_reason]
+    findings = [
         warning(
             "code-older",
             [node.name],
-            f"the code in {part['path']} differs from {code.source}, {why}: {difference(part)}",
-            "the same code as here",
-            todo,
+            problem=f"the code in {part['path']} differs from {code.source}, {reason}: {describe_difference(part)}",
+            requirement="the same code as on this machine",
+            remedy=todo,
         )
-        for node, part in case.part("code")
+        for node, part in context.nodes_with("code")
         if not part["same"]
     ]
-    return [*found, *check_requirements(case)]
+    return [*findings, *check_requirements(context)]

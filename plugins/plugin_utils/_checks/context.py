@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The input of the checks: a job, its rank table, and the nodes' facts. Private to this collection."""
+"""The input of the checks: a job, its rank table, and the nodes' facts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 
 from ansible_collections.muster.training.plugins.module_utils._rank_table import Node, RankTable, ip_literal
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job import Job
-from ansible_collections.muster.training.plugins.plugin_utils._plan.plan import launcher_of
+from ansible_collections.muster.training.plugins.plugin_utils._plan.plan import get_launcher
 
 Facts = Mapping[str, Mapping[str, Any]]
 
@@ -30,24 +30,24 @@ class Thresholds:
 
 
 @dataclass(frozen=True)
-class Code:
-    """The code on the controller, which the nodes should have as well."""
+class ControllerCode:
+    """The code on the controller, which the nodes should have, too."""
 
     source: str = ""
     problem: str = ""  # why the source could not be read
     requirements: str = ""  # its requirements file
     required: str = ""  # the hash of the requirements
-    left: str = ""  # why it was not copied to the nodes, as launch_plan's code_left
+    skip_reason: str = ""  # why it was not copied to the nodes: launch_plan's code_left
 
     @property
-    def is_coming(self) -> bool:
-        """Whether the launch itself will copy it to the nodes."""
-        return self.left in ("later", "refused")
+    def will_be_copied(self) -> bool:
+        """Return whether the launch itself will copy it to the nodes."""
+        return self.skip_reason in ("later", "refused")
 
 
 @dataclass(frozen=True)
-class Case:
-    """One input of the checks. `facts` holds only the nodes that answered."""
+class CheckContext:
+    """What every check reads. `facts` contains only nodes that replied."""
 
     job: Job
     table: RankTable
@@ -55,44 +55,44 @@ class Case:
     names_needed: bool = False  # nodes must resolve each other's names although the launcher does not use them
     replace: bool = False  # the launch will stop muster runs on the nodes
     thresholds: Thresholds = field(default_factory=Thresholds)
-    code: Code = field(default_factory=Code)
+    code: ControllerCode = field(default_factory=ControllerCode)
 
     @property
     def nodes(self) -> list[Node]:
-        """The nodes that answered, in rank order."""
+        """Return the nodes that replied, in rank order."""
         return [node for node in self.table.nodes if node.name in self.facts]
 
     @property
     def all_loopback(self) -> bool:
-        """Whether all nodes have loopback addresses, so they are one machine without a network in between."""
+        """Return whether all nodes have loopback addresses: then they are one machine, without a network in between."""
         addresses = [ip_literal(node.address) for node in self.table.nodes]
         return all(address is not None and address.is_loopback for address in addresses)
 
     @property
-    def by_names(self) -> bool:
-        """Whether names must resolve correctly: the launcher uses them, or the user requires it."""
-        return self.names_needed or launcher_of(self.job).uses_names
+    def requires_name_resolution(self) -> bool:
+        """Return whether names must resolve correctly: the launcher uses them, or the user requires it."""
+        return self.names_needed or get_launcher(self.job).uses_names
 
-    def part(self, name: str) -> list[tuple[Node, Any]]:
-        """The nodes whose facts have this part, with the part."""
-        return [(node, self.facts[node.name][name]) for node in self.nodes if self.facts[node.name].get(name)]
+    def nodes_with(self, part: str) -> list[tuple[Node, Any]]:
+        """Return the nodes whose facts have this part, each with the part."""
+        return [(node, self.facts[node.name][part]) for node in self.nodes if self.facts[node.name].get(part)]
 
 
-def odd_ones(values: Mapping[str, Hashable]) -> tuple[Hashable, dict[str, Hashable]]:
-    """The most common value, and {node: value} of the others. Without a majority, the first node's value counts."""
+def find_outliers(values: Mapping[str, Hashable]) -> tuple[Hashable, dict[str, Hashable]]:
+    """Return the most common value (in a tie, the first node's), and {node: value} of the nodes that differ."""
     counts = Counter(values.values())
-    most = max(counts.values(), default=0)
-    usual = next((value for value in values.values() if counts[value] == most), None)
-    return usual, {name: value for name, value in values.items() if value != usual}
+    highest = max(counts.values(), default=0)
+    majority = next((value for value in values.values() if counts[value] == highest), None)
+    return majority, {name: value for name, value in values.items() if value != majority}
 
 
-def listed(names: Iterable[str], most: int = 6) -> str:
-    """Names for a message, shortened if there are many."""
-    all_names = list(names)
-    shown = ", ".join(all_names[:most])
-    return shown if len(all_names) <= most else f"{shown} and {len(all_names) - most} more"
+def format_list(items: Iterable[str], limit: int = 6) -> str:
+    """Join names for a message, at most `limit` of them."""
+    texts = list(items)
+    text = ", ".join(texts[:limit])
+    return text if len(texts) <= limit else f"{text} and {len(texts) - limit} more"
 
 
-def gibibytes(number: float) -> str:
-    """Bytes in GiB for a message."""
-    return f"{number / 2**30:.1f} GiB" if number < 100 * 2**30 else f"{number / 2**30:.0f} GiB"
+def format_gib(size: float) -> str:
+    """Format a number of bytes in GiB."""
+    return f"{size / 2**30:.1f} GiB" if size < 100 * 2**30 else f"{size / 2**30:.0f} GiB"

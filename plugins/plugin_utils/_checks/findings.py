@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Findings of the checks, and how they are shown to a person. Private to this collection."""
+"""Findings of the checks, and their rendering for a terminal."""
 
 from __future__ import annotations
 
@@ -18,51 +18,51 @@ SEVERITIES = ("error", "warning")
 
 @dataclass(frozen=True)
 class Finding:
-    """One problem: on which nodes, what was found, what is needed, what to do."""
+    """A problem on some nodes, or on the cluster if none are named: what is wrong, what a run needs, what to do."""
 
     severity: str
     id: str
     nodes: tuple[str, ...]
-    found: str
-    needed: str
-    todo: str
+    problem: str
+    requirement: str
+    remedy: str
 
     def as_dict(self) -> dict[str, Any]:
-        """The finding as plain data."""
+        """Return the finding as plain data, with the keys that modules return."""
         return {
             "severity": self.severity,
             "id": self.id,
             "nodes": list(self.nodes),
-            "found": self.found,
-            "needed": self.needed,
-            "todo": self.todo,
+            "found": self.problem,
+            "needed": self.requirement,
+            "todo": self.remedy,
         }
 
 
-def error(id: str, nodes: Iterable[str], found: str, needed: str, todo: str) -> Finding:  # noqa: A002  the field's name
-    """A finding with which a run cannot start."""
-    return Finding("error", id, tuple(nodes), found, needed, todo)
+def error(check_id: str, nodes: Iterable[str], problem: str, requirement: str, remedy: str) -> Finding:  # noqa: A002  the field's name
+    """Return a finding that prevents a run from starting."""
+    return Finding("error", check_id, tuple(nodes), problem, requirement, remedy)
 
 
-def warning(id: str, nodes: Iterable[str], found: str, needed: str, todo: str) -> Finding:  # noqa: A002  the field's name
-    """A finding with which a run starts, though perhaps not as intended."""
-    return Finding("warning", id, tuple(nodes), found, needed, todo)
+def warning(check_id: str, nodes: Iterable[str], problem: str, requirement: str, remedy: str) -> Finding:  # noqa: A002  the field's name
+    """Return a finding that does not prevent a start, although the run may not work as intended."""
+    return Finding("warning", check_id, tuple(nodes), problem, requirement, remedy)
 
 
-def worst_first(findings: Iterable[Finding]) -> list[Finding]:
-    """Errors before warnings, otherwise in the order found."""
+def sort_by_severity(findings: Iterable[Finding]) -> list[Finding]:
+    """Sort errors before warnings, otherwise keep the order."""
     return sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity))
 
 
 def render_table(findings: Iterable[Finding], width: int = 110) -> str:
-    """The findings as a table for a terminal, worst first: what was found, what is needed and what to do."""
-    rows = worst_first(findings)
-    longest = max([len("CHECK"), *(len(finding.id) for finding in rows)])
-    lines = [f"{'SEVERITY':<8}  {'CHECK':<{longest}}  NODES"]
+    """Render findings as a table for a terminal, errors first."""
+    rows = sort_by_severity(findings)
+    id_width = max([len("CHECK"), *(len(finding.id) for finding in rows)])
+    lines = [f"{'SEVERITY':<8}  {'CHECK':<{id_width}}  NODES"]
     for finding in rows:
         nodes = ", ".join(finding.nodes) or "the cluster"
-        lines.append(f"{finding.severity.upper():<8}  {finding.id:<{longest}}  {nodes}")
-        for label, text in (("found:", finding.found), ("needed:", finding.needed), ("do:", finding.todo)):
+        lines.append(f"{finding.severity.upper():<8}  {finding.id:<{id_width}}  {nodes}")
+        for label, text in (("found:", finding.problem), ("needed:", finding.requirement), ("do:", finding.remedy)):
             lines.append(
                 textwrap.fill(
                     printable(text),
@@ -86,13 +86,13 @@ def merge(findings: Iterable[Finding]) -> list[Finding]:
 
 
 def render_findings(findings: Iterable[Finding]) -> str:
-    """The findings for a terminal, three lines each, worst first."""
+    """Render findings for a terminal, three lines each, errors first."""
     blocks = []
-    for finding in worst_first(findings):
+    for finding in sort_by_severity(findings):
         nodes = ", ".join(finding.nodes) or "the cluster"
         blocks.append(
-            f"{finding.severity.upper()} {finding.id} on {nodes}: {printable(finding.found)}\n"
-            f"    needed: {finding.needed}\n"
-            f"    do:     {finding.todo}"
+            f"{finding.severity.upper()} {finding.id} on {nodes}: {printable(finding.problem)}\n"
+            f"    needed: {finding.requirement}\n"
+            f"    do:     {finding.remedy}"
         )
     return "\n".join(blocks)

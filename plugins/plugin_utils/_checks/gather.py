@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Turn nodes, their answers and a job into the checks' input. Private to this collection, controller only."""
+"""Build the checks' context from nodes, their replies and a job, and run all checks."""
 
 from __future__ import annotations
 
@@ -11,20 +11,24 @@ from dataclasses import replace
 from typing import Any
 
 from ansible_collections.muster.training.plugins.module_utils._rank_table import RankTable, build_rank_table
-from ansible_collections.muster.training.plugins.plugin_utils._checks.catalogue import check_all, skip_problems
-from ansible_collections.muster.training.plugins.plugin_utils._checks.code import as_brought
-from ansible_collections.muster.training.plugins.plugin_utils._checks.context import Case, Code, Thresholds
+from ansible_collections.muster.training.plugins.plugin_utils._checks.catalogue import check_all, find_skip_errors
+from ansible_collections.muster.training.plugins.plugin_utils._checks.code import facts_after_copy
+from ansible_collections.muster.training.plugins.plugin_utils._checks.context import (
+    CheckContext,
+    ControllerCode,
+    Thresholds,
+)
 from ansible_collections.muster.training.plugins.plugin_utils._checks.findings import (
     Finding,
     merge,
+    sort_by_severity,
     warning,
-    worst_first,
 )
-from ansible_collections.muster.training.plugins.plugin_utils._checks.ssh_errors import shortened
+from ansible_collections.muster.training.plugins.plugin_utils._checks.ssh_errors import strip_wrapper
 from ansible_collections.muster.training.plugins.plugin_utils._checks.start_conditions import check_order
-from ansible_collections.muster.training.plugins.plugin_utils._command_line.command_hints import as_typed
+from ansible_collections.muster.training.plugins.plugin_utils._command_line.command_hints import adapt_commands
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job import Job, parse_nnodes
-from ansible_collections.muster.training.plugins.plugin_utils._plan.plan import launcher_of
+from ansible_collections.muster.training.plugins.plugin_utils._plan.plan import get_launcher
 
 THRESHOLDS_SPEC = {
     "clock_skew": {"type": "float", "default": Thresholds.clock_skew},
@@ -35,10 +39,10 @@ THRESHOLDS_SPEC = {
 }
 
 
-def counted_slots(
+def fill_slots(
     nodes: list[dict[str, Any]], facts: Mapping[str, Any], nproc_per_node: int | None
 ) -> tuple[list[dict[str, Any]], list[Finding]]:
-    """Fill in slots: nproc_per_node, else the inventory's value, else one per GPU of the node."""
+    """Fill in slots: nproc_per_node, otherwise the inventory's value, otherwise one per GPU of the node."""
     filled, findings = [], []
     for node in nodes:
         slots = nproc_per_node if nproc_per_node is not None else node.get("slots")
@@ -50,19 +54,20 @@ def counted_slots(
                     warning(
                         "no-gpu",
                         [node["name"]],
-                        "the node shows no GPU and the inventory has no node_slots: one process is started, on the CPU",
-                        "GPUs with a working driver, or the number of processes in node_slots",
-                        "run nvidia-smi there; or set node_slots, or use -e nproc_per_node=N",
+                        problem="the node has no visible GPU and the inventory has no node_slots: one process is "
+                        "started, on the CPU",
+                        requirement="GPUs with a working driver, or the number of processes in node_slots",
+                        remedy="run nvidia-smi on the node; or set node_slots, or add -e nproc_per_node=N",
                     )
                 )
         filled.append({**node, "slots": slots})
     return filled, findings
 
 
-def answers(args: Mapping[str, Any], hostvars: Any) -> dict[str, Any]:
-    """The answer of each of args["nodes"]: args["facts"], or the variable named in args["facts_from"].
+def collect_replies(args: Mapping[str, Any], hostvars: Any) -> dict[str, Any]:
+    """Return the reply of each of args["nodes"]: args["facts"], or the variable named in args["facts_from"].
 
-    Many nodes' answers are large, and Ansible would copy an argument several times.
+    The variable exists because replies of many nodes are large, and Ansible would copy an argument several times.
     """
     if not args["facts_from"]:
         return dict(args["facts"])
@@ -70,49 +75,54 @@ def answers(args: Mapping[str, Any], hostvars: Any) -> dict[str, Any]:
     return {name: hostvars.raw_get(name).get(args["facts_from"]) for name in names if name in hostvars}
 
 
-def unreached_nodes(names: list[str], facts: Mapping[str, Any]) -> dict[str, str]:
-    """The nodes without facts, each with the reason."""
+def find_unreached_nodes(names: list[str], facts: Mapping[str, Any]) -> dict[str, str]:
+    """Return the nodes without facts, each with the reason."""
     reasons = {}
     for name in names:
-        answer = facts.get(name)
-        if not isinstance(answer, Mapping):
+        reply = facts.get(name)
+        if not isinstance(reply, Mapping):
             reasons[name] = "it was not queried (excluded by --limit?)"
-        elif answer.get("facts") is None:
-            reasons[name] = shortened(str(answer.get("msg") or "not queried"))
+        elif reply.get("facts") is None:
+            reasons[name] = strip_wrapper(str(reply.get("msg") or "not queried"))
     return reasons
 
 
-def code_of(args: Mapping[str, Any]) -> Code:
-    """The code on the controller from the arguments code and code_left."""
-    given = args.get("code") or {}
-    kept = {name: str(given.get(name) or "") for name in ("source", "problem", "requirements", "required")}
-    return Code(**kept, left=args.get("code_left") or "")
+def parse_controller_code(args: Mapping[str, Any]) -> ControllerCode:
+    """Return the code on the controller from the arguments code and code_left."""
+    argument = args.get("code") or {}
+    fields = {name: str(argument.get(name) or "") for name in ("source", "problem", "requirements", "required")}
+    return ControllerCode(**fields, skip_reason=args.get("code_left") or "")
 
 
-def judge(args: Mapping[str, Any], job: Job, names_needed: bool = False) -> tuple[RankTable, list[Finding]]:
-    """The rank table, and all findings, worst first.
+def run_checks(args: Mapping[str, Any], job: Job, names_needed: bool = False) -> tuple[RankTable, list[Finding]]:
+    """Return the rank table, and all findings, errors first.
 
-    args: nodes, facts, nnodes, nproc_per_node, skip, thresholds, and optionally replace, code and code_left, as in
-    launch_plan.
-    Raises ValueError (or RankTableError) if the nodes form no valid cluster, or skip names what cannot be skipped.
+    Args:
+        args: nodes, facts, nnodes, nproc_per_node, skip, thresholds, and optionally replace, code and code_left, as in
+            launch_plan.
+        job: the job to check the nodes for.
+        names_needed: whether names must resolve even if the launcher does not use them.
+
+    Raises:
+        ValueError: the nodes do not form a valid cluster (RankTableError), or a check in `skip` cannot be skipped.
     """
-    skip = [word.strip(" []'\"") for word in args["skip"]]  # -e preflight_skip=[a,b] gives a string
-    problem = skip_problems(skip)
-    if problem:
-        raise ValueError(problem)
-    reasons = unreached_nodes([str(node.get("name")) for node in args["nodes"]], args["facts"])
-    facts = {name: answer["facts"] for name, answer in args["facts"].items() if name not in reasons and answer}
-    filled, findings = counted_slots(args["nodes"], facts, args["nproc_per_node"])
-    most = parse_nnodes(args["nnodes"])[1] if args["nnodes"] not in (None, "") else None
-    wanted = build_rank_table(filled, nnodes=most)
-    table = launcher_of(job).order(wanted)
+    skip = [check_id.strip(" []'\"") for check_id in args["skip"]]  # -e preflight_skip=[a,b] gives a string
+    skip_error = find_skip_errors(skip)
+    if skip_error:
+        raise ValueError(skip_error)
+    reasons = find_unreached_nodes([str(node.get("name")) for node in args["nodes"]], args["facts"])
+    facts = {name: reply["facts"] for name, reply in args["facts"].items() if name not in reasons and reply}
+    filled, findings = fill_slots(args["nodes"], facts, args["nproc_per_node"])
+    max_nodes = parse_nnodes(args["nnodes"])[1] if args["nnodes"] not in (None, "") else None
+    inventory_table = build_rank_table(filled, nnodes=max_nodes)
+    table = get_launcher(job).order(inventory_table)
     if any(node.get(key) is not None for node in filled for key in ("rank", "node_rank")):
-        findings += check_order(job, wanted, table)
+        findings += check_order(job, inventory_table, table)
     thresholds = Thresholds(**(args["thresholds"] or {}))
-    code = code_of(args)
-    if code.is_coming:
-        facts = {name: as_brought(one) for name, one in facts.items()}
-    case = Case(job, table, facts, names_needed, bool(args.get("replace")), thresholds, code)
-    findings += check_all(case, reasons)
-    told = merge(finding for finding in findings if finding.id not in skip)
-    return table, worst_first(replace(finding, todo=as_typed(finding.todo)) for finding in told)
+    code = parse_controller_code(args)
+    if code.will_be_copied:
+        facts = {name: facts_after_copy(node_facts) for name, node_facts in facts.items()}
+    context = CheckContext(job, table, facts, names_needed, bool(args.get("replace")), thresholds, code)
+    findings += check_all(context, reasons)
+    reported = merge(finding for finding in findings if finding.id not in skip)
+    return table, sort_by_severity(replace(finding, remedy=adapt_commands(finding.remedy)) for finding in reported)

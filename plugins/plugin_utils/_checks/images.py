@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Checks of the image a job runs in. Pure. Private to this collection."""
+"""Checks of the container image of a job."""
 
 from __future__ import annotations
 
@@ -10,35 +10,42 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from ansible_collections.muster.training.plugins.plugin_utils._checks.context import Case, gibibytes, listed, odd_ones
+from ansible_collections.muster.training.plugins.plugin_utils._checks.context import (
+    CheckContext,
+    find_outliers,
+    format_gib,
+    format_list,
+)
 from ansible_collections.muster.training.plugins.plugin_utils._checks.findings import Finding, error, warning
 
-SHOWN = 12  # hex digits of a digest, as docker shows it
-MOVE = (
+DIGEST_DIGITS = 12  # hex digits of a digest, as docker shows it
+MOVE_DATA_REMEDY = (
     "move Docker's data to a larger disk (ansible-playbook site.yml --tags docker_data_root "
     "-e docker_data_root_path=/LARGE_DISK/docker), or remove images with docker image prune"
 )
 
 
-def images(case: Case) -> dict[str, Any]:
-    """Each node's facts about the image, by node name."""
-    return {node.name: read for node, read in case.part("image")}
+def image_facts(context: CheckContext) -> dict[str, Any]:
+    """Return each node's facts about the image, by node name."""
+    return {node.name: image for node, image in context.nodes_with("image")}
 
 
-def bring(case: Case) -> str:
-    """The command that distributes the image to all nodes."""
-    engine = case.job.container_engine
-    more = "" if engine == "docker" else f" -e container_image_engine={engine}"
-    return f"ansible-playbook site.yml --tags container_image -e container_image_name={case.job.image}{more}"
+def distribute_command(context: CheckContext) -> str:
+    """Return the command that distributes the image to all nodes."""
+    engine = context.job.container_engine
+    engine_option = "" if engine == "docker" else f" -e container_image_engine={engine}"
+    return (
+        f"ansible-playbook site.yml --tags container_image -e container_image_name={context.job.image}{engine_option}"
+    )
 
 
-def check_engine(case: Case) -> list[Finding]:
-    """The run's user must be able to use the engine."""
-    engine, read = case.job.container_engine, images(case)
-    silent = {name: one["error"] for name, one in read.items() if one["error"]}
-    if not silent:
+def check_engine(context: CheckContext) -> list[Finding]:
+    """Check that the run's user can use the engine."""
+    engine, images = context.job.container_engine, image_facts(context)
+    errors = {name: image["error"] for name, image in images.items() if image["error"]}
+    if not errors:
         return []
-    user = case.facts[next(iter(silent))].get("user", "")
+    user = context.facts[next(iter(errors))].get("user", "")
     remedy = (
         "start it (systemctl start docker); if the user is not allowed to use it, ansible-playbook site.yml --tags "
         f'docker_engine -e docker_engine_enabled=true -e \'{{"docker_engine_users": ["{user}"]}}\', and log in again'
@@ -48,67 +55,79 @@ def check_engine(case: Case) -> list[Finding]:
     return [
         error(
             "image-unread",
-            silent,
-            f"{user} cannot ask {engine} whether it has {case.job.image}: " + listed(dict.fromkeys(silent.values()), 2),
-            f"{engine} running, and the run's user allowed to use it",
-            remedy,
+            errors,
+            problem=f"{user} cannot query {engine} for {context.job.image}: "
+            + format_list(dict.fromkeys(errors.values()), 2),
+            requirement=f"{engine} running, and the run's user allowed to use it",
+            remedy=remedy,
         )
     ]
 
 
-def check_missing(case: Case) -> list[Finding]:
-    """The image must be present before the launch, which does not pull it; a missing one must fit on the disk."""
-    read = {name: one for name, one in images(case).items() if not one["error"]}
-    missing = [name for name, one in read.items() if not one["id"]]
+def check_missing(context: CheckContext) -> list[Finding]:
+    """Check that the image exists, because a launch does not pull it, and that a missing one fits on the disk."""
+    images = {name: image for name, image in image_facts(context).items() if not image["error"]}
+    missing = [name for name, image in images.items() if not image["id"]]
     if not missing:
         return []
     findings = [
         error(
             "image-missing",
             missing,
-            f"{case.job.container_engine} does not have the image {case.job.image}",
-            "the image on each node before the launch, which does not pull it because launchers would time out",
-            f"{bring(case)}; or correct launch_image",
+            problem=f"{context.job.container_engine} does not have the image {context.job.image}",
+            requirement="the image on each node before the launch, which does not pull it because launchers would time "
+            "out",
+            remedy=f"{distribute_command(context)}; or correct launch_image",
         )
     ]
-    size = max((one["size"] or 0 for one in read.values()), default=0)
-    short = {name: read[name] for name in missing if read[name]["free"] is not None and read[name]["free"] < size}
-    if short:
-        one = next(iter(short.values()))
+    size = max((image["size"] or 0 for image in images.values()), default=0)
+    too_small = {
+        name: images[name] for name in missing if images[name]["free"] is not None and images[name]["free"] < size
+    }
+    if too_small:
+        image = next(iter(too_small.values()))
         findings.append(
             error(
                 "image-no-room",
-                short,
-                f"{gibibytes(one['free'])} free in {one['root']}, where {case.job.container_engine} keeps images",
-                f"space for {case.job.image}, which takes {gibibytes(size)} on nodes that have it",
-                MOVE if case.job.container_engine == "docker" else "podman image prune, or another graphroot",
+                too_small,
+                problem=f"{format_gib(image['free'])} free in {image['root']}, where {context.job.container_engine} "
+                "keeps images",
+                requirement=f"space for {context.job.image}, which takes {format_gib(size)} on nodes that have it",
+                remedy=MOVE_DATA_REMEDY
+                if context.job.container_engine == "docker"
+                else "podman image prune, or another graphroot",
             )
         )
     return findings
 
 
-def check_skew(case: Case) -> list[Finding]:
-    """All nodes must have the same image under its name."""
-    usual, odd = odd_ones({name: one["id"] for name, one in images(case).items() if one["id"]})
+def check_skew(context: CheckContext) -> list[Finding]:
+    """Check that the name means the same image on all nodes."""
+    usual, odd = find_outliers({name: image["id"] for name, image in image_facts(context).items() if image["id"]})
     if not odd:
         return []
-    told = listed(f"{name} has {str(identity)[:SHOWN]}" for name, identity in odd.items())
+    differences = format_list(f"{name} has {str(identity)[:DIGEST_DIGITS]}" for name, identity in odd.items())
     return [
         error(
             "image-skew",
             odd,
-            f"{case.job.image} is a different image there: {told}; the others have {str(usual)[:SHOWN]}",
-            "an image with the same digest on all nodes",
-            bring(case),
+            problem=f"{context.job.image} is not the same image on all nodes: {differences}; the others have "
+            f"{str(usual)[:DIGEST_DIGITS]}",
+            requirement="an image with the same digest on all nodes",
+            remedy=distribute_command(context),
         )
     ]
 
 
-def check_toolkit(case: Case) -> list[Finding]:
-    """If there are GPUs, the engine must be able to pass them to a container."""
-    engine = case.job.container_engine
-    without = [name for name, one in images(case).items() if not one["toolkit"] and case.facts[name].get("gpu_count")]
-    if not without:
+def check_toolkit(context: CheckContext) -> list[Finding]:
+    """Check that the engine can pass GPUs to a container, if there are any."""
+    engine = context.job.container_engine
+    affected = [
+        name
+        for name, image in image_facts(context).items()
+        if not image["toolkit"] and context.facts[name].get("gpu_count")
+    ]
+    if not affected:
         return []
     remedy = (
         "ansible-playbook site.yml --tags docker_engine -e docker_engine_enabled=true"
@@ -118,56 +137,57 @@ def check_toolkit(case: Case) -> list[Finding]:
     return [
         error(
             "image-gpu-toolkit",
-            without,
-            f"there are GPUs, but {engine} has no NVIDIA toolkit to pass them to a container",
-            "nvidia-container-toolkit" + ("" if engine == "docker" else " and its description of the GPUs in /etc/cdi"),
-            remedy,
+            affected,
+            problem=f"the node has GPUs, but {engine} has no NVIDIA toolkit to pass them to a container",
+            requirement="nvidia-container-toolkit"
+            + ("" if engine == "docker" else " and its CDI specification of the GPUs in /etc/cdi"),
+            remedy=remedy,
         )
     ]
 
 
 def limits_memory(options: Sequence[str]) -> bool:
-    """Whether these options of the engine's run command limit a container's memory."""
+    """Return whether these options of the engine's run command limit a container's memory."""
     return any(re.match(r"--memory(=|$)|-m", option) for option in options)
 
 
-def check_memory_limit(case: Case) -> list[Finding]:
-    """The engine must be able to enforce a memory limit; otherwise it silently starts the container without one."""
-    engine = case.job.container_engine
-    without = [name for name, one in images(case).items() if one.get("memory_limit") is False]
-    if not without or not limits_memory(case.job.container_options):
+def check_memory_limit(context: CheckContext) -> list[Finding]:
+    """Check that the engine can enforce a memory limit; otherwise it silently starts the container without one."""
+    engine = context.job.container_engine
+    affected = [name for name, image in image_facts(context).items() if image.get("memory_limit") is False]
+    if not affected or not limits_memory(context.job.container_options):
         return []
-    user = case.facts[without[0]].get("user", "")
-    of_root = engine == "docker" or user == "root"
+    user = context.facts[affected[0]].get("user", "")
+    runs_as_root = engine == "docker" or user == "root"
     remedy = (
-        "boot the node's Linux with the memory controller (cgroup_enable=memory)"
-        if of_root
+        "boot the node's kernel with the memory controller (cgroup_enable=memory)"
+        if runs_as_root
         else "boot with version 2 of cgroups where `stat -fc %T /sys/fs/cgroup` does not print cgroup2fs "
         "(systemd.unified_cgroup_hierarchy=1); then on each of these nodes `sudo apt-get install dbus-user-session && "
         f"sudo loginctl enable-linger {user} && sudo systemctl restart user@$(id --user {user})`, with no job "
-        f"running, until `podman info` as {user} tells cgroupManager: systemd and memory among cgroupControllers"
+        f"running, until `podman info` as {user} shows cgroupManager: systemd and memory among cgroupControllers"
     )
     return [
         warning(
             "image-memory-limit",
-            without,
-            f"container_options limit the container's memory, but {engine} there cannot enforce that for {user}: the "
+            affected,
+            problem=f"container_options limit the container's memory, but {engine} cannot enforce that for {user}: the "
             "job would run without a limit",
-            f"{engine} with the cgroup memory controller"
-            + ("" if of_root else ", which rootless podman gets only from the user's own systemd"),
-            f"{remedy}; or remove the limit and rely on the machine's own",
+            requirement=f"{engine} with the cgroup memory controller"
+            + ("" if runs_as_root else ", which rootless podman gets only from the user's own systemd"),
+            remedy=f"{remedy}; or remove the limit and rely on the machine's own",
         )
     ]
 
 
-def check_images(case: Case) -> list[Finding]:
-    """All checks of this file. program-missing reports a missing engine."""
-    if not case.job.image:
+def check_images(context: CheckContext) -> list[Finding]:
+    """Run all checks of this file. program-missing reports a missing engine."""
+    if not context.job.image:
         return []
     return [
-        *check_engine(case),
-        *check_missing(case),
-        *check_skew(case),
-        *check_toolkit(case),
-        *check_memory_limit(case),
+        *check_engine(context),
+        *check_missing(context),
+        *check_skew(context),
+        *check_toolkit(context),
+        *check_memory_limit(context),
     ]

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Checks of a launcher's needs, and of a DeepSpeed configuration before a run fails on it. Pure. Private."""
+"""Checks of a launcher's requirements, and of a DeepSpeed configuration before a run fails on it."""
 
 from __future__ import annotations
 
@@ -12,12 +12,16 @@ from typing import Any
 from ansible_collections.muster.training.plugins.module_utils._facts.deepspeed_config import (
     REMOVED,
     REMOVED_SINCE,
-    batch_problem,
-    wants,
+    check_batch_sizes,
+    is_enabled,
 )
-from ansible_collections.muster.training.plugins.plugin_utils._checks.context import Case, listed, odd_ones
+from ansible_collections.muster.training.plugins.plugin_utils._checks.context import (
+    CheckContext,
+    find_outliers,
+    format_list,
+)
 from ansible_collections.muster.training.plugins.plugin_utils._checks.findings import Finding, error, warning
-from ansible_collections.muster.training.plugins.plugin_utils._plan.plan import launcher_of
+from ansible_collections.muster.training.plugins.plugin_utils._plan.plan import get_launcher
 from ansible_collections.muster.training.plugins.plugin_utils._software.versions import version_tuple
 
 NO_SSH_SINCE = (0, 14, 5)  # the first DeepSpeed whose launcher has --no_ssh
@@ -36,17 +40,17 @@ FP16_SINCE = (7, 0)  # compute capability (deepspeed accelerator/cuda_accelerato
 BF16_SINCE = (8, 0)  # older GPUs have no native bf16; torch emulates it
 
 
-def check_programs(case: Case) -> list[Finding]:
-    """The programs that the launcher calls must exist on the nodes where it calls them."""
-    launcher, image = launcher_of(case.job), case.job.image
+def check_programs(context: CheckContext) -> list[Finding]:
+    """Check that the programs the launcher calls exist on the nodes where it calls them."""
+    launcher, image = get_launcher(context.job), context.job.image
     findings = []
     missing: dict[str, list[str]] = {}
-    for node in case.nodes:
-        programs = case.facts[node.name].get("programs")
+    for node in context.nodes:
+        programs = context.facts[node.name].get("programs")
         if programs is None:  # not read
             continue
-        needed = (case.job.container_engine,) if image else launcher.needed_programs(case.job, node.node_rank)
-        for program in needed:
+        required = (context.job.container_engine,) if image else launcher.needed_programs(context.job, node.node_rank)
+        for program in required:
             if program not in programs:
                 missing.setdefault(program, []).append(node.name)
     for program, names in missing.items():
@@ -54,18 +58,18 @@ def check_programs(case: Case) -> list[Finding]:
             error(
                 "program-missing",
                 names,
-                f"{program} is not installed, and {'launch_image' if image else case.job.launcher} needs it",
-                f"{program} on the PATH of a run",
-                f"install {PACKAGES.get(program, program)}",
+                problem=f"{program} is not installed, and {'launch_image' if image else context.job.launcher} needs it",
+                requirement=f"{program} on the PATH of a run",
+                remedy=f"install {PACKAGES.get(program, program)}",
             )
         )
     return findings
 
 
-def check_modules(case: Case) -> list[Finding]:
-    """The launcher's package must be in the job's environment, in a version with the options that we use."""
-    modules = [name for name in launcher_of(case.job).modules if name != "torch"]  # torch has its own check
-    software = {node.name: facts for node, facts in case.part("software") if not facts["error"]}
+def check_modules(context: CheckContext) -> list[Finding]:
+    """Check that the job's environment has the launcher's package, in a version with the options we use."""
+    modules = [name for name in get_launcher(context.job).modules if name != "torch"]  # torch has its own check
+    software = {node.name: facts for node, facts in context.nodes_with("software") if not facts["error"]}
     findings = []
     for module in modules:
         missing = [name for name, facts in software.items() if module not in facts["packages"]]
@@ -74,38 +78,40 @@ def check_modules(case: Case) -> list[Finding]:
                 error(
                     "package-missing",
                     missing,
-                    f"{case.job.interpreter} has no {module}, and launch_launcher is {case.job.launcher}",
-                    f"{module} in the environment of the job's interpreter",
-                    f"install it there ({MODULES.get(module, f'pip install {module}')}), or set launch_python to the "
-                    "interpreter that has it",
+                    problem=f"{context.job.interpreter} has no {module}, and launch_launcher is {context.job.launcher}",
+                    requirement=f"{module} in the environment of the job's interpreter",
+                    remedy=f"install it there ({MODULES.get(module, f'pip install {module}')}), or set launch_python "
+                    "to the interpreter that has it",
                 )
             )
-    old = {
+    outdated = {
         name: facts["packages"]["deepspeed"]
         for name, facts in software.items()
         if "deepspeed" in modules
         and "deepspeed" in facts["packages"]
         and version_tuple(facts["packages"]["deepspeed"]) < NO_SSH_SINCE
     }
-    if old and not case.job.deepspeed_launcher:
+    if outdated and not context.job.deepspeed_launcher:
         findings.append(
             error(
                 "deepspeed-too-old",
-                old,
-                f"DeepSpeed {listed(sorted(set(old.values())))}, whose launcher does not support --no_ssh",
-                f"DeepSpeed {'.'.join(map(str, NO_SSH_SINCE))} or newer, to start one launcher on each node",
-                "install a newer one, or set launch_deepspeed_launcher: pdsh",
+                outdated,
+                problem=f"DeepSpeed {format_list(sorted(set(outdated.values())))}, whose launcher does not support "
+                "--no_ssh",
+                requirement=f"DeepSpeed {'.'.join(map(str, NO_SSH_SINCE))} or newer, to start one launcher on each "
+                "node",
+                remedy="install a newer one, or set launch_deepspeed_launcher: pdsh",
             )
         )
     return findings
 
 
-def check_same_interpreter(case: Case) -> list[Finding]:
-    """A launcher on rank 0 that starts the other nodes calls their interpreters by its own interpreter's path."""
-    if not launcher_of(case.job).bare_launcher:
+def check_interpreter_path(context: CheckContext) -> list[Finding]:
+    """Check that all nodes have the same interpreter path, which a launcher on rank 0 uses to start the others."""
+    if not get_launcher(context.job).bare_launcher:
         return []
-    paths = {node.name: case.facts[node.name]["interpreter"] for node in case.nodes}
-    usual, odd = odd_ones({name: path for name, path in paths.items() if path})
+    paths = {node.name: context.facts[node.name]["interpreter"] for node in context.nodes}
+    usual, odd = find_outliers({name: path for name, path in paths.items() if path})
     if not odd:
         return []
     name, path = next(iter(odd.items()))
@@ -113,170 +119,186 @@ def check_same_interpreter(case: Case) -> list[Finding]:
         error(
             "interpreter-differs",
             odd,
-            f"{case.job.interpreter} is {path} on {name}, and {usual} on the others",
-            "the same interpreter path on all nodes: DeepSpeed uses the first node's path everywhere",
-            "set launch_python to a path that is the same on all nodes, or leave launch_deepspeed_launcher out",
+            problem=f"{context.job.interpreter} is {path} on {name}, but {usual} on the other nodes",
+            requirement="the same interpreter path on all nodes: DeepSpeed uses the first node's path everywhere",
+            remedy="set launch_python to a path that is the same on all nodes, or remove launch_deepspeed_launcher",
         )
     ]
 
 
-def check_executable(case: Case) -> list[Finding]:
-    """A program run without an interpreter must be executable."""
-    if not case.job.no_python:
+def check_executable(context: CheckContext) -> list[Finding]:
+    """Check that a program run without an interpreter is executable."""
+    if not context.job.no_python:
         return []
-    denied = [node.name for node, script in case.part("script") if script["is_file"] and not script["executable"]]
+    denied = [
+        node.name for node, script in context.nodes_with("script") if script["is_file"] and not script["executable"]
+    ]
     if not denied:
         return []
     return [
         error(
             "script-not-executable",
             denied,
-            f"{case.facts[denied[0]]['script']['path']} is not executable",
-            "a program, since launch_no_python is true",
-            "chmod +x it there, or leave launch_no_python out if it is a Python script",
+            problem=f"{context.facts[denied[0]]['script']['path']} is not executable",
+            requirement="an executable program, because launch_no_python is true",
+            remedy="chmod +x it on the node, or remove launch_no_python if it is a Python script",
         )
     ]
 
 
-def configurations(case: Case) -> dict[str, dict[str, Any]]:
-    """Each node's DeepSpeed configuration, if the job's arguments name one."""
-    return {node.name: read for node, read in case.part("deepspeed_config")}
+def deepspeed_configs(context: CheckContext) -> dict[str, dict[str, Any]]:
+    """Return each node's DeepSpeed configuration, if the job's arguments name one."""
+    return {node.name: config for node, config in context.nodes_with("deepspeed_config")}
 
 
-def check_config(case: Case) -> list[Finding]:
-    """The configuration must exist, be readable, be the same on all nodes, and contain no removed keys."""
-    read = configurations(case)
-    if not read:
+def check_config(context: CheckContext) -> list[Finding]:
+    """Check that the configuration is readable, the same on all nodes, and without removed keys."""
+    entries = deepspeed_configs(context)
+    if not entries:
         return []
     findings = []
-    broken = {name: one for name, one in read.items() if one["config"] is None}
-    for problem in dict.fromkeys(one["error"] for one in broken.values()):
-        names = [name for name, one in broken.items() if one["error"] == problem]
+    broken = {name: entry for name, entry in entries.items() if entry["config"] is None}
+    for problem in dict.fromkeys(entry["error"] for entry in broken.values()):
+        names = [name for name, entry in broken.items() if entry["error"] == problem]
         findings.append(
             error(
                 "deepspeed-config",
                 names,
-                f"the DeepSpeed configuration {broken[names[0]]['path']} cannot be read: {problem}",
-                "the file named in the job's arguments, on each node",
-                "copy it there (ansible-playbook site.yml --tags code -e code_source=DIRECTORY), or correct the "
-                "arguments",
+                problem=f"the DeepSpeed configuration {broken[names[0]]['path']} cannot be read: {problem}",
+                requirement="the file named in the job's arguments, on each node",
+                remedy="copy it to the nodes (ansible-playbook site.yml --tags code -e code_source=DIRECTORY), or "
+                "correct the arguments",
             )
         )
-    good = {name: one["config"] for name, one in read.items() if one["config"] is not None}
-    _usual, odd = odd_ones({name: json.dumps(config, sort_keys=True) for name, config in good.items()})
+    configs = {name: entry["config"] for name, entry in entries.items() if entry["config"] is not None}
+    _usual, odd = find_outliers({name: json.dumps(config, sort_keys=True) for name, config in configs.items()})
     if odd:
         findings.append(
             error(
                 "deepspeed-config",
                 odd,
-                f"{read[next(iter(odd))]['path']} differs from the configuration on the other nodes",
-                "the same configuration on all nodes",
-                "copy it to all nodes again from one place (ansible-playbook site.yml --tags code -e "
+                problem=f"{entries[next(iter(odd))]['path']} differs from the configuration on the other nodes",
+                requirement="the same configuration on all nodes",
+                remedy="copy it to all nodes again from one directory (ansible-playbook site.yml --tags code -e "
                 "code_source=DIRECTORY)",
             )
         )
     removed: dict[str, list[str]] = {}
-    for node, software in [] if case.job.image else case.part("software"):  # the image has its own DeepSpeed
+    for node, software in (
+        [] if context.job.image else context.nodes_with("software")
+    ):  # the image has its own DeepSpeed
         version = software["packages"].get("deepspeed")
         if version and version_tuple(version) >= REMOVED_SINCE:
             for key in REMOVED:
-                if key in good.get(node.name, {}):
+                if key in configs.get(node.name, {}):
                     removed.setdefault(key, []).append(node.name)
     for key, names in removed.items():
         findings.append(
             error(
                 "deepspeed-config",
                 names,
-                f"the configuration has {key}, which DeepSpeed has rejected since {'.'.join(map(str, REMOVED_SINCE))}",
-                "a configuration with only the settings of this DeepSpeed version",
-                f"remove {key} from the configuration, or install an older DeepSpeed",
+                problem=f"the configuration has {key}, which DeepSpeed has rejected since "
+                f"{'.'.join(map(str, REMOVED_SINCE))}",
+                requirement="a configuration with only settings that this DeepSpeed version supports",
+                remedy=f"remove {key} from the configuration, or install an older DeepSpeed",
             )
         )
     return findings
 
 
-def check_batch(case: Case) -> list[Finding]:
-    """The batch sizes must fit the number of ranks; DeepSpeed only checks this after loading the model."""
-    config = next((one["config"] for one in configurations(case).values() if one["config"] is not None), None)
+def check_batch(context: CheckContext) -> list[Finding]:
+    """Check that the batch sizes fit the number of ranks; DeepSpeed only checks this after loading the model."""
+    config = next(
+        (entry["config"] for entry in deepspeed_configs(context).values() if entry["config"] is not None), None
+    )
     if config is None:
         return []
-    problem = batch_problem(config, case.job.args, case.table.world_size)
-    if problem is None:
+    batch_error = check_batch_sizes(config, context.job.args, context.table.world_size)
+    if batch_error is None:
         return []
-    found, needed, todo = problem
-    # fewer ranks count with model or pipeline parallelism, which a script may set up by itself
-    make = warning if any(word in config for word in ("tensor_parallel", "sequence_parallel_size")) else error
-    return [make("deepspeed-batch", [], found, needed, todo)]
+    problem, requirement, remedy = batch_error
+    # with model or pipeline parallelism, which a script may set up by itself, fewer ranks count
+    make_finding = warning if any(key in config for key in ("tensor_parallel", "sequence_parallel_size")) else error
+    return [make_finding("deepspeed-batch", [], problem=problem, requirement=requirement, remedy=remedy)]
 
 
-def capability(device: dict[str, Any]) -> tuple[int, ...] | None:
-    """A GPU's compute capability, None if the driver does not report it."""
-    told = device.get("compute_capability")
-    return tuple(told) if told else None
+def compute_capability(device: dict[str, Any]) -> tuple[int, ...] | None:
+    """Return a GPU's compute capability, or None if the driver does not report it."""
+    version = device.get("compute_capability")
+    return tuple(version) if version else None
 
 
-def check_precision(case: Case) -> list[Finding]:
-    """Each node's GPUs must support the fp16 or bf16 requested; a node without a working GPU computes on the CPU."""
-    config = next((one["config"] for one in configurations(case).values() if one["config"] is not None), None)
+def check_precision(context: CheckContext) -> list[Finding]:
+    """Check that GPUs support the requested fp16 or bf16; a node without a working GPU computes on the CPU."""
+    config = next(
+        (entry["config"] for entry in deepspeed_configs(context).values() if entry["config"] is not None), None
+    )
     if config is None:
         return []
     findings = []
-    gpus = {node.name: facts for node, facts in case.part("gpus")}
-    if wants(config, case.job.args, "fp16"):
-        unfit = {name: "no GPU that works" for name, facts in gpus.items() if not facts["devices"]}
+    gpus = {node.name: facts for node, facts in context.nodes_with("gpus")}
+    if is_enabled(config, context.job.args, "fp16"):
+        unsupported = {name: "no working GPU" for name, facts in gpus.items() if not facts["devices"]}
         for name, facts in gpus.items():
             for device in facts["devices"]:
-                able = capability(device)
-                if able is not None and able < FP16_SINCE and "DS_ALLOW_DEPRECATED_FP16" not in case.job.variables:
-                    unfit[name] = f"{device['name']} of compute capability {'.'.join(map(str, able))}"
-        if unfit:
-            able_to = {
+                capability = compute_capability(device)
+                if (
+                    capability is not None
+                    and capability < FP16_SINCE
+                    and "DS_ALLOW_DEPRECATED_FP16" not in context.job.variables
+                ):
+                    unsupported[name] = f"{device['name']} of compute capability {'.'.join(map(str, capability))}"
+        if unsupported:
+            bf16_nodes = {
                 name
                 for name, facts in gpus.items()
-                if facts["devices"] and all((capability(one) or (0,)) >= BF16_SINCE for one in facts["devices"])
+                if facts["devices"]
+                and all((compute_capability(entry) or (0,)) >= BF16_SINCE for entry in facts["devices"])
             }
-            instead = "bf16" if able_to == set(gpus) else "fp32 (fp16 and bf16 both disabled)"
-            rest = [node.name for node in case.nodes if node.name not in unfit]
-            without = f", or leave them out with -e nodes={','.join(rest)}" if rest else ""
+            precision = "bf16" if bf16_nodes == set(gpus) else "fp32 (fp16 and bf16 both disabled)"
+            remaining = [node.name for node in context.nodes if node.name not in unsupported]
+            exclusion = f", or exclude these nodes with -e nodes={','.join(remaining)}" if remaining else ""
             findings.append(
                 error(
                     "deepspeed-precision",
-                    unfit,
-                    "fp16 is enabled, and " + listed(f"{name} has {what}" for name, what in unfit.items()),
-                    f"GPUs of compute capability {'.'.join(map(str, FP16_SINCE))} or higher on all nodes, else "
-                    "DeepSpeed says 'Type fp16 is not supported on your device'",
-                    f"train in {instead}{without}",
+                    unsupported,
+                    problem="fp16 is enabled, but "
+                    + format_list(f"{name} has {description}" for name, description in unsupported.items()),
+                    requirement=f"GPUs of compute capability {'.'.join(map(str, FP16_SINCE))} or higher on all nodes; "
+                    "otherwise DeepSpeed fails with 'Type fp16 is not supported on your device'",
+                    remedy=f"train in {precision}{exclusion}",
                 )
             )
-    if wants(config, case.job.args, "bf16"):
+    if is_enabled(config, context.job.args, "bf16"):
         slow = {}
         for name, facts in gpus.items():
             for device in facts["devices"]:
-                able = capability(device)
-                if able is not None and able < BF16_SINCE:
-                    slow[name] = f"{device['name']} of compute capability {'.'.join(map(str, able))}"
+                capability = compute_capability(device)
+                if capability is not None and capability < BF16_SINCE:
+                    slow[name] = f"{device['name']} of compute capability {'.'.join(map(str, capability))}"
         if slow:
             findings.append(
                 warning(
                     "deepspeed-precision",
                     slow,
-                    "bf16 is enabled, and " + listed(f"{name} has {what}" for name, what in slow.items()),
-                    f"GPUs of compute capability {'.'.join(map(str, BF16_SINCE))} or higher: older ones have no "
-                    "instructions for bf16",
-                    "train in fp16 or fp32, or leave these nodes out",
+                    problem="bf16 is enabled, but "
+                    + format_list(f"{name} has {description}" for name, description in slow.items()),
+                    requirement=f"GPUs of compute capability {'.'.join(map(str, BF16_SINCE))} or higher: older ones "
+                    "have no instructions for bf16",
+                    remedy="train in fp16 or fp32, or exclude these nodes",
                 )
             )
     return findings
 
 
-def check_launchers(case: Case) -> list[Finding]:
-    """All checks of this file."""
+def check_launchers(context: CheckContext) -> list[Finding]:
+    """Run all checks of this file."""
     return [
-        *check_programs(case),
-        *([] if case.job.image else check_modules(case)),
-        *([] if case.job.image else check_same_interpreter(case)),
-        *check_executable(case),
-        *check_config(case),
-        *check_batch(case),
-        *check_precision(case),
+        *check_programs(context),
+        *([] if context.job.image else check_modules(context)),
+        *([] if context.job.image else check_interpreter_path(context)),
+        *check_executable(context),
+        *check_config(context),
+        *check_batch(context),
+        *check_precision(context),
     ]

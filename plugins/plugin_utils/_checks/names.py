@@ -2,138 +2,151 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Checks of names: do the nodes' names resolve to their addresses on every node? Pure. Private to this collection."""
+"""Checks of names: do the nodes' names resolve to their addresses on every node?"""
 
 from __future__ import annotations
 
 from ansible_collections.muster.training.plugins.module_utils._rank_table import ip_literal, short_name
-from ansible_collections.muster.training.plugins.plugin_utils._checks.context import Case, listed
+from ansible_collections.muster.training.plugins.plugin_utils._checks.context import CheckContext, format_list
 from ansible_collections.muster.training.plugins.plugin_utils._checks.findings import Finding, error, warning
 
-TODO = "run the role hosts_file (ansible-playbook site.yml --tags hosts_file)"
+HOSTS_FILE_REMEDY = "run the role hosts_file (ansible-playbook site.yml --tags hosts_file)"
 
 
 def is_loopback(address: str) -> bool:
-    """Whether an address is 127.0.0.0/8 or ::1."""
+    """Return whether an address is in 127.0.0.0/8 or is ::1."""
     literal = ip_literal(address)
     return literal is not None and literal.is_loopback
 
 
-def views(case: Case) -> dict[str, dict[str, list[str]]]:
-    """{name of a node: {viewing node: its addresses for the name, of which the first is used}}.
+def collect_views(context: CheckContext) -> dict[str, dict[str, list[str]]]:
+    """Return {name of a node: {viewing node: its addresses for the name}}; the first address is the one that is used.
 
     Includes a node's own hostname only if it is also its inventory name. Skips names that are addresses.
     """
-    seen: dict[str, dict[str, list[str]]] = {node.name: {} for node in case.table.nodes if not ip_literal(node.name)}
-    for viewer, names in case.part("names"):
-        known = names["hosts_file"] if names["resolver"] is None else names["resolver"]
-        for name, addresses in known.items():
-            if name in seen and name != viewer.name:
-                seen[name][viewer.name] = addresses
-        if viewer.name in seen and short_name(names["hostname"]) == short_name(viewer.name) and names["own"]:
-            first = names["own"]["gethostbyname"]
-            seen[viewer.name][viewer.name] = [first] if first else names["own"]["getaddrinfo"]
-    return seen
+    views: dict[str, dict[str, list[str]]] = {
+        node.name: {} for node in context.table.nodes if not ip_literal(node.name)
+    }
+    for viewer, names in context.nodes_with("names"):
+        resolved = names["hosts_file"] if names["resolver"] is None else names["resolver"]
+        for name, addresses in resolved.items():
+            if name in views and name != viewer.name:
+                views[name][viewer.name] = addresses
+        if viewer.name in views and short_name(names["hostname"]) == short_name(viewer.name) and names["own"]:
+            address = names["own"]["gethostbyname"]
+            views[viewer.name][viewer.name] = [address] if address else names["own"]["getaddrinfo"]
+    return views
 
 
-def check_own_name(case: Case) -> list[Finding]:
-    """A node's own name must not resolve to loopback: gloo and torchrun's c10d publish that address to their peers.
+def check_own_name(context: CheckContext) -> list[Finding]:
+    """Check that a node's own name does not resolve to loopback: gloo and torchrun's c10d publish the address to peers.
 
     An additional entry with the right address does not help: gethostbyname() still returns 127.0.1.1 (glibc 2.36).
     """
     findings = []
-    seen = views(case)
-    for node, names in case.part("names"):
-        own = names["own"]
-        if own is None:
+    views = collect_views(context)
+    for node, names in context.nodes_with("names"):
+        lookup = names["own"]
+        if lookup is None:
             continue
-        addresses = dict.fromkeys(([own["gethostbyname"]] if own["gethostbyname"] else []) + own["getaddrinfo"])
+        addresses = dict.fromkeys(
+            ([lookup["gethostbyname"]] if lookup["gethostbyname"] else []) + lookup["getaddrinfo"]
+        )
         loopback = [address for address in addresses if is_loopback(address)]
-        if not loopback and short_name(own["getfqdn"]) != "localhost":
+        if not loopback and short_name(lookup["getfqdn"]) != "localhost":
             continue
         if not loopback:
-            found = "its own name resolves back to localhost (getfqdn)"
+            problem = "its own name resolves back to localhost (getfqdn)"
         elif len(addresses) > len(loopback):
-            found = f"its own name resolves to {loopback[0]}, for programs that use the first address"
+            problem = f"its own name resolves to {loopback[0]}, for programs that use the first address"
         else:
-            found = f"its own name resolves to {loopback[0]}"
-        # if peers know the name, it resolves differently here and there
-        known = any(
+            problem = f"its own name resolves to {loopback[0]}"
+        # if peers resolve the name, it means different addresses on different nodes
+        resolves_for_peers = any(
             viewer != node.name and any(not is_loopback(address) for address in view)
-            for viewer, view in seen.get(node.name, {}).items()
+            for viewer, view in views.get(node.name, {}).items()
         )
-        make = error if case.by_names or known else warning
+        make_finding = error if context.requires_name_resolution or resolves_for_peers else warning
         findings.append(
-            make(
+            make_finding(
                 "own-name-loopback",
                 [node.name],
-                found,
-                "only its node_address, so that the address it gives its peers reaches it",
-                f"remove the line for {loopback[0] if loopback else '127.0.0.1'} from /etc/hosts: {TODO}",
+                problem=problem,
+                requirement="only its node_address, so that peers can reach the address it publishes",
+                remedy=f"remove the line for {loopback[0] if loopback else '127.0.0.1'} from /etc/hosts: "
+                f"{HOSTS_FILE_REMEDY}",
             )
         )
     return findings
 
 
-def check_names_agree(case: Case) -> list[Finding]:
-    """A node's name must resolve to its node_address on every node that knows it."""
+def check_name_addresses(context: CheckContext) -> list[Finding]:
+    """Check that a node's name resolves to its node_address on every node that knows it."""
     findings = []
     wrong: dict[str, dict[str, str]] = {}  # viewer: {name: address}
-    everything = views(case)
-    for node in case.table.nodes:
-        if node.name in case.facts and not case.facts[node.name]["interface"]:
+    all_views = collect_views(context)
+    for node in context.table.nodes:
+        if node.name in context.facts and not context.facts[node.name]["interface"]:
             continue  # its node_address is wrong: address-not-here reports it
-        seen = {viewer: view for viewer, view in everything.get(node.name, {}).items() if view}
-        firsts = {viewer: view[0] for viewer, view in seen.items()}
-        own = firsts.get(node.name)
-        if own and is_loopback(own):
-            del firsts[node.name]  # own-name-loopback reports it
-        others = {viewer: address for viewer, address in firsts.items() if address != node.address}
-        if not others:
+        views = {viewer: view for viewer, view in all_views.get(node.name, {}).items() if view}
+        first_addresses = {viewer: view[0] for viewer, view in views.items()}
+        local_address = first_addresses.get(node.name)
+        if local_address and is_loopback(local_address):
+            del first_addresses[node.name]  # own-name-loopback reports it
+        wrong_addresses = {viewer: address for viewer, address in first_addresses.items() if address != node.address}
+        if not wrong_addresses:
             continue
-        foreign = {other.address for other in case.table.nodes} | {""}
-        agreed = len(set(firsts.values())) == 1 and len(firsts) > 1 and not set(others.values()) & foreign
-        if agreed and not any(is_loopback(address) for address in others.values()):
-            make = error if case.by_names else warning
+        node_addresses = {table_node.address for table_node in context.table.nodes} | {""}
+        is_unanimous = (
+            len(set(first_addresses.values())) == 1
+            and len(first_addresses) > 1
+            and not set(wrong_addresses.values()) & node_addresses
+        )
+        if is_unanimous and not any(is_loopback(address) for address in wrong_addresses.values()):
+            make_finding = error if context.requires_name_resolution else warning
             findings.append(
-                make(
+                make_finding(
                     "name-elsewhere",
                     [node.name],
-                    f"the nodes resolve it to {next(iter(others.values()))}, but its node_address is {node.address}",
-                    "one address per node, in the network the nodes share",
-                    f"correct node_address of {node.name} in the inventory if it is wrong, otherwise {TODO}",
+                    problem=f"the nodes resolve it to {next(iter(wrong_addresses.values()))}, but its node_address is "
+                    f"{node.address}",
+                    requirement="one address per node, in the network that all nodes share",
+                    remedy=f"correct node_address of {node.name} in the inventory if it is wrong, otherwise "
+                    f"{HOSTS_FILE_REMEDY}",
                 )
             )
             continue
-        for viewer, address in others.items():
+        for viewer, address in wrong_addresses.items():
             wrong.setdefault(viewer, {})[node.name] = address
     for viewer, names in wrong.items():
-        right = {node.name: node.address for node in case.table.nodes}
-        found = listed((f"{name} to {address}, but it is {right[name]}" for name, address in names.items()), 3)
+        expected = {node.name: node.address for node in context.table.nodes}
+        mismatches = format_list(
+            (f"{name} to {address}, but it is {expected[name]}" for name, address in names.items()), 3
+        )
         findings.append(
             error(
                 "name-differs",
                 [viewer],
-                f"it resolves {found}",
-                "the same address for a name on all nodes, which is that node's node_address",
-                f"correct /etc/hosts there: {TODO}",
+                problem=f"it resolves {mismatches}",
+                requirement="the same address for a name on all nodes: the node_address of the named node",
+                remedy=f"correct /etc/hosts on this node: {HOSTS_FILE_REMEDY}",
             )
         )
     return findings
 
 
-def check_names_known(case: Case) -> list[Finding]:
-    """If something uses names, each node must know all of them, including its own."""
-    if not case.by_names:
+def check_names_known(context: CheckContext) -> list[Finding]:
+    """Check that each node resolves all names, including its own, if the run uses names."""
+    if not context.requires_name_resolution:
         return []
     unknown: dict[tuple[str, ...], list[str]] = {}
     slow: list[str] = []
-    for node, names in case.part("names"):
+    for node, names in context.nodes_with("names"):
         missing = ["its own name"] if names["own"] and not names["own"]["getaddrinfo"] else []
         if names["resolver"] is not None:
             peers = sorted(name for name in names["resolver"] if not ip_literal(name))
-            strangers = [name for name in peers if not names["resolver"][name]]
-            missing += ["any of its peers"] if len(strangers) > 1 and strangers == peers else strangers
+            unresolved = [name for name in peers if not names["resolver"][name]]
+            missing += ["any of its peers"] if len(unresolved) > 1 and unresolved == peers else unresolved
         if missing:
             unknown.setdefault(tuple(missing), []).append(node.name)
         if names["unanswered"]:
@@ -142,9 +155,9 @@ def check_names_known(case: Case) -> list[Finding]:
         error(
             "name-unknown",
             nodes,
-            f"it cannot resolve {listed(missing)}",
-            "names of all nodes that resolve on each node",
-            TODO,
+            problem=f"it cannot resolve {format_list(missing)}",
+            requirement="names of all nodes that resolve on each node",
+            remedy=HOSTS_FILE_REMEDY,
         )
         for missing, nodes in unknown.items()
     ]
@@ -153,34 +166,39 @@ def check_names_known(case: Case) -> list[Finding]:
             warning(
                 "name-unanswered",
                 slow,
-                "the resolver did not answer within 3 s for node names",
-                "names that resolve at once: every process group looks them up when it starts",
-                f"{TODO}, or fix the name servers in /etc/resolv.conf",
+                problem="the resolver did not answer within 3 s for node names",
+                requirement="names that resolve at once: every process group looks them up when it starts",
+                remedy=f"{HOSTS_FILE_REMEDY}, or fix the name servers in /etc/resolv.conf",
             )
         )
     return findings
 
 
-def check_hostnames(case: Case) -> list[Finding]:
-    """Each node needs its own hostname: torchrun uses it to find the store's host, NCCL to find shared machines."""
+def check_hostnames(context: CheckContext) -> list[Finding]:
+    """Check that hostnames are unique: torchrun uses them to find the store's host, NCCL to find shared machines."""
     owners: dict[str, list[str]] = {}
-    for node in case.nodes:
-        owners.setdefault(case.facts[node.name]["hostname"].lower(), []).append(node.name)
+    for node in context.nodes:
+        owners.setdefault(context.facts[node.name]["hostname"].lower(), []).append(node.name)
     return [
         error(
             "duplicate-hostname",
             nodes,
-            f"they all have the hostname {hostname}",
-            "a unique hostname for each node",
-            "run hostnamectl set-hostname NAME on each of them",
+            problem=f"they all have the hostname {hostname}",
+            requirement="a unique hostname for each node",
+            remedy="run hostnamectl set-hostname NAME on each of them",
         )
         for hostname, nodes in owners.items()
         if len(nodes) > 1
     ]
 
 
-def check_names(case: Case) -> list[Finding]:
-    """All checks of this file."""
-    if case.all_loopback:  # one machine; if not, loopback-address reports it
+def check_names(context: CheckContext) -> list[Finding]:
+    """Run all checks of this file."""
+    if context.all_loopback:  # one machine; if not, loopback-address reports it
         return []
-    return [*check_own_name(case), *check_names_agree(case), *check_names_known(case), *check_hostnames(case)]
+    return [
+        *check_own_name(context),
+        *check_name_addresses(context),
+        *check_names_known(context),
+        *check_hostnames(context),
+    ]

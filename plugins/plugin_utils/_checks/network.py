@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Checks of the network as each node sees it: addresses, interfaces, routes, MTU. Pure. Private to this collection."""
+"""Checks of the network as each node sees it: addresses, interfaces, routes, MTU."""
 
 from __future__ import annotations
 
@@ -10,19 +10,23 @@ import ipaddress
 import re
 
 from ansible_collections.muster.training.plugins.module_utils._rank_table import ip_literal
-from ansible_collections.muster.training.plugins.plugin_utils._checks.context import Case, listed, odd_ones
+from ansible_collections.muster.training.plugins.plugin_utils._checks.context import (
+    CheckContext,
+    find_outliers,
+    format_list,
+)
 from ansible_collections.muster.training.plugins.plugin_utils._checks.findings import Finding, error, warning
 
-# Interfaces of container engines and virtual machines on a node; their traffic stays on it.
+# Interfaces of container engines and virtual machines; their traffic stays on the node.
 INTERNAL = re.compile(r"(docker[0-9]*|br-.*|veth.*|virbr.*|cni.*|flannel.*|cali.*|lxc.*|lxd.*|podman[0-9]*)\Z")
 
 
-def check_duplicate_address(case: Case) -> list[Finding]:
-    """A node_address must be on only one node; otherwise a connection may reach either."""
-    owners = {node.address: node.name for node in case.table.nodes}
+def check_duplicate_address(context: CheckContext) -> list[Finding]:
+    """Check that each node_address is on only one node; otherwise a connection may reach either."""
+    owners = {node.address: node.name for node in context.table.nodes}
     findings = []
-    for node in case.nodes:
-        facts = case.facts[node.name]
+    for node in context.nodes:
+        facts = context.facts[node.name]
         for address, interface in facts["addresses"].items():
             owner = owners.get(address)
             if owner and owner != node.name:
@@ -30,9 +34,10 @@ def check_duplicate_address(case: Case) -> list[Finding]:
                     error(
                         "duplicate-address",
                         [node.name],
-                        f"it has {address} on {interface}, which is the node_address of {owner}",
-                        "an address that only one machine has",
-                        f"remove it (ip address del {address} dev {interface}), or correct node_address of {owner}",
+                        problem=f"it has {address} on {interface}, which is the node_address of {owner}",
+                        requirement="an address that only one machine has",
+                        remedy=f"remove it (ip address del {address} dev {interface}), or correct node_address of "
+                        f"{owner}",
                     )
                 )
         for peer, outcome in (facts.get("connections") or {"peers": {}})["peers"].items():
@@ -41,91 +46,94 @@ def check_duplicate_address(case: Case) -> list[Finding]:
                     error(
                         "duplicate-address",
                         [node.name, peer],
-                        f"the machine answering {node.name} at the address of {peer} is {outcome['answered_by']}",
-                        "an address that only one machine has",
-                        f"look for a second machine with the address of {peer}, and check the node_address of both",
+                        problem=f"{outcome['answered_by']} answers {node.name} at the address of {peer}",
+                        requirement="an address that only one machine has",
+                        remedy=f"look for a second machine with the address of {peer}, and check the node_address of "
+                        "both",
                     )
                 )
     return findings
 
 
-def has_duplicate(case: Case, name: str, address: str) -> bool:
-    """Whether a node itself has a peer's address."""
-    return address in case.facts[name]["addresses"]
+def has_address(context: CheckContext, name: str, address: str) -> bool:
+    """Return whether a node itself has a peer's address."""
+    return address in context.facts[name]["addresses"]
 
 
-def check_routes(case: Case) -> list[Finding]:
-    """Each node must reach each peer through its node_address's interface, to which NCCL and gloo are bound."""
+def check_routes(context: CheckContext) -> list[Finding]:
+    """Check that each node reaches each peer through its node_address's interface, to which NCCL and gloo are bound."""
     findings = []
-    for node in case.nodes:
-        facts = case.facts[node.name]
+    for node in context.nodes:
+        facts = context.facts[node.name]
         if not facts["interface"]:
             continue  # address-not-here reports it
-        unreached, astray = [], {}
-        for peer in case.table.nodes:
-            if peer.name == node.name or has_duplicate(case, node.name, peer.address):
+        unroutable, wrong_interfaces = [], {}
+        for peer in context.table.nodes:
+            if peer.name == node.name or has_address(context, node.name, peer.address):
                 continue
             if peer.address not in facts["routes"]:
                 continue
             route = facts["routes"][peer.address]
             if route is None:
-                unreached.append(peer.name)
+                unroutable.append(peer.name)
             elif route["interface"] != facts["interface"]:
-                astray[peer.name] = route["interface"]
-        if unreached:
+                wrong_interfaces[peer.name] = route["interface"]
+        if unroutable:
             findings.append(
                 error(
                     "no-route",
                     [node.name],
-                    f"no route to {listed(unreached)}",
-                    "a route to each node's node_address",
-                    "check `ip route`; set node_address of all nodes to addresses in the network they share",
+                    problem=f"no route to {format_list(unroutable)}",
+                    requirement="a route to each node's node_address",
+                    remedy="check `ip route`; set node_address of all nodes to addresses in the network they share",
                 )
             )
-        if astray:
-            used = listed(sorted(set(astray.values())))
+        if wrong_interfaces:
+            used = format_list(sorted(set(wrong_interfaces.values())))
             findings.append(
                 error(
                     "wrong-interface",
                     [node.name],
-                    f"its route to {listed(astray)} uses {used}, but its node_address {node.address} is on "
-                    f"{facts['interface']}",
-                    "the same interface for the address and the routes to all peers",
-                    f"set node_address to an address of {used}, or correct the routes (check `ip route get ADDRESS`)",
+                    problem=f"its route to {format_list(wrong_interfaces)} uses {used}, but its node_address "
+                    f"{node.address} is on {facts['interface']}",
+                    requirement="the same interface for the address and the routes to all peers",
+                    remedy=f"set node_address to an address of {used}, or correct the routes (check `ip route get "
+                    "ADDRESS`)",
                 )
             )
     return findings
 
 
-def check_candidates(case: Case) -> list[Finding]:
-    """Only one interface may be in the nodes' network: replies may leave by another, and programs may choose it."""
+def check_candidates(context: CheckContext) -> list[Finding]:
+    """Check that only one interface is in the nodes' network: replies and programs may use another one."""
     findings = []
-    for node in case.nodes:
-        facts = case.facts[node.name]
-        own = ip_literal(node.address)
-        if not facts["interface"] or own is None:
+    for node in context.nodes:
+        facts = context.facts[node.name]
+        node_ip = ip_literal(node.address)
+        if not facts["interface"] or node_ip is None:
             continue
         networks = [
             ipaddress.ip_interface(address).network
             for address in facts["interfaces"].get(facts["interface"], {}).get("addresses", [])
-            if address.partition("/")[0] == str(own)
+            if address.partition("/")[0] == str(node_ip)
         ]
-        others = sorted(
+        extra_interfaces = sorted(
             name
             for name, interface in facts["interfaces"].items()
             if name != facts["interface"] and interface["up"] and not interface["loopback"]
             for address in interface["addresses"]
             if ipaddress.ip_interface(address).network in networks
         )
-        if others and networks[0].num_addresses > 1:
+        if extra_interfaces and networks[0].num_addresses > 1:
             findings.append(
                 warning(
                     "several-interfaces",
                     [node.name],
-                    f"{listed(dict.fromkeys(others))} is in the network {networks[0]} as well as {facts['interface']}",
-                    "one interface in the nodes' network, or routing rules for each",
-                    "shut the other one down, move it to another network, or set net.ipv4.conf.all.arp_filter=1 and a "
-                    "routing rule for each",
+                    problem=f"{format_list(dict.fromkeys(extra_interfaces))} is in the network {networks[0]} as well "
+                    f"as {facts['interface']}",
+                    requirement="one interface in the nodes' network, or routing rules for each",
+                    remedy="shut down the other interface, move it to another network, or set "
+                    "net.ipv4.conf.all.arp_filter=1 and a routing rule for each",
                 )
             )
         if INTERNAL.match(facts["interface"]):
@@ -133,59 +141,61 @@ def check_candidates(case: Case) -> list[Finding]:
                 warning(
                     "internal-interface",
                     [node.name],
-                    f"node_address {node.address} is on {facts['interface']}, a network inside this machine",
-                    "the address in the network the nodes share",
-                    "correct node_address in the inventory (`ip -brief address` shows the others)",
+                    problem=f"node_address {node.address} is on {facts['interface']}, a network inside this machine",
+                    requirement="an address in the network that all nodes share",
+                    remedy="correct node_address in the inventory (`ip -brief address` shows the other addresses)",
                 )
             )
     return findings
 
 
-def check_mtu(case: Case) -> list[Finding]:
-    """Interfaces in one network should have the same MTU. The size that really fits is probed: mtu-black-hole."""
+def check_mtu(context: CheckContext) -> list[Finding]:
+    """Check that interfaces in one network have the same MTU. mtu-black-hole probes the size that really fits."""
     sizes = {
-        node.name: case.facts[node.name]["interfaces"][interface]["mtu"]
-        for node in case.nodes
-        for interface in [case.facts[node.name]["interface"]]
-        if interface in case.facts[node.name]["interfaces"]
+        node.name: context.facts[node.name]["interfaces"][interface]["mtu"]
+        for node in context.nodes
+        for interface in [context.facts[node.name]["interface"]]
+        if interface in context.facts[node.name]["interfaces"]
     }
-    usual, odd = odd_ones(sizes)
+    usual, odd = find_outliers(sizes)
     if not odd:
         return []
-    interfaces = listed(f"{case.facts[name]['interface']} has {size}" for name, size in odd.items())
+    interfaces = format_list(f"{context.facts[name]['interface']} has {size}" for name, size in odd.items())
     return [
         warning(
             "mtu-mismatch",
             odd,
-            f"{interfaces}; the others have {usual}",
-            "the same MTU on all nodes: unlike TCP, UDP and RDMA do not negotiate it",
-            f"ip link set dev INTERFACE mtu {usual} there, and in the network configuration for the next boot",
+            problem=f"{interfaces}; the others have {usual}",
+            requirement="the same MTU on all nodes: unlike TCP, UDP and RDMA do not negotiate it",
+            remedy=f"run ip link set dev INTERFACE mtu {usual}, and set it in the network configuration for the next "
+            "boot",
         )
     ]
 
 
-def check_loopback(case: Case) -> list[Finding]:
-    """Only nodes on one machine may use loopback addresses: on any other, they lead back to that node."""
-    machines = {node.name: case.facts[node.name].get("machine") for node in case.nodes}
-    known = {name: machine for name, machine in machines.items() if machine}
-    count = len(set(known.values()))
+def check_loopback(context: CheckContext) -> list[Finding]:
+    """Check that nodes with loopback addresses are on one machine: such an address leads back to its own machine."""
+    machines = {node.name: context.facts[node.name].get("machine") for node in context.nodes}
+    known_machines = {name: machine for name, machine in machines.items() if machine}
+    count = len(set(known_machines.values()))
     if count < 2:
         return []
     return [
         error(
             "loopback-address",
-            known,
-            "node_address is a loopback address on all of them "
-            f"({listed(node.address for node in case.table.nodes)}), by which each machine reaches only itself, but "
-            f"they are {count} machines",
-            "addresses in a network the machines share; loopback addresses work only for nodes on one machine",
-            "set node_address of each host in the inventory (`ip -brief address` on it shows its addresses)",
+            known_machines,
+            problem="node_address is a loopback address on all nodes "
+            f"({format_list(node.address for node in context.table.nodes)}), by which each machine reaches only "
+            f"itself, but these are {count} machines",
+            requirement="addresses in a network the machines share; loopback addresses work only for nodes on one "
+            "machine",
+            remedy="set node_address of each host in the inventory (`ip -brief address` on it shows its addresses)",
         )
     ]
 
 
-def check_network(case: Case) -> list[Finding]:
-    """All checks of this file."""
-    if case.all_loopback:
-        return check_loopback(case)
-    return [*check_duplicate_address(case), *check_routes(case), *check_candidates(case), *check_mtu(case)]
+def check_network(context: CheckContext) -> list[Finding]:
+    """Run all checks of this file."""
+    if context.all_loopback:
+        return check_loopback(context)
+    return [*check_duplicate_address(context), *check_routes(context), *check_candidates(context), *check_mtu(context)]

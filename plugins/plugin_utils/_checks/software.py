@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Checks of software: the same versions everywhere, and a driver for torch's CUDA. Pure. Private to this collection."""
+"""Checks of software: the same versions on all nodes, and a driver for torch's CUDA."""
 
 from __future__ import annotations
 
@@ -10,17 +10,23 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from ansible_collections.muster.training.plugins.plugin_utils._checks.context import Case, listed, odd_ones
+from ansible_collections.muster.training.plugins.plugin_utils._checks.context import (
+    CheckContext,
+    find_outliers,
+    format_list,
+)
 from ansible_collections.muster.training.plugins.plugin_utils._checks.findings import Finding, error, warning
-from ansible_collections.muster.training.plugins.plugin_utils._software.versions import LEAST_DRIVER, version_tuple
+from ansible_collections.muster.training.plugins.plugin_utils._software.versions import MIN_DRIVER, version_tuple
 
 
 def has_kernels(archs: Iterable[str], capability: Sequence[int]) -> bool:
-    """Whether code for some architectures runs on a GPU.
+    """Return whether code for some architectures runs on a GPU.
 
-    archs: from torch.cuda.get_arch_list(). sm_86 is machine code, which newer GPUs of the same generation also run;
-    compute_86 is PTX, which the driver compiles for any newer GPU. A suffix "a" restricts either to that GPU, "f" to
-    its generation. capability: the GPU's, such as (8, 6).
+    Args:
+        archs: from torch.cuda.get_arch_list(). sm_86 is machine code, which newer GPUs of the same generation also
+            run; compute_86 is PTX, which the driver compiles for any newer GPU. A suffix "a" restricts either to that
+            GPU, "f" to its generation.
+        capability: the GPU's compute capability, such as (8, 6).
     """
     for arch in archs:
         match = re.fullmatch(r"(sm|compute)_([0-9]+)([0-9])([af]?)", arch)
@@ -38,31 +44,31 @@ def has_kernels(archs: Iterable[str], capability: Sequence[int]) -> bool:
     return False
 
 
-def package(name: str) -> Callable[[Mapping[str, Any]], Any]:
-    """A reader of a package's version from a node's facts."""
+def package_version(name: str) -> Callable[[Mapping[str, Any]], Any]:
+    """Return a function that reads a package's version from a node's facts."""
     return lambda facts: facts["software"]["packages"].get(name)
 
 
 def gpu_models(facts: Mapping[str, Any]) -> Any:
-    """The distinct model names of a node's GPUs."""
+    """Return the distinct model names of a node's GPUs."""
     return tuple(sorted({device["name"] for device in facts["gpus"]["devices"]})) or None
 
 
-# What must be equal: id, name, how to read it, the part of the facts it needs, severity, what to do.
+# What must be equal: check id, label, function that reads the value, part of the facts, severity, remedy.
 # A package missing on one node is a difference, too.
-INSTALL = "install the same version on all nodes, into the environment of launch_python"
-EQUAL: tuple[tuple[str, str, Callable[[Mapping[str, Any]], Any], str, Callable[..., Finding], str], ...] = (
-    ("skew-python", "Python", lambda facts: facts["software"]["python"], "software", error, INSTALL),
-    ("skew-torch", "torch", package("torch"), "software", error, INSTALL),
-    ("skew-cuda", "the CUDA of torch", lambda facts: facts["software"]["cuda"], "software", error, INSTALL),
-    ("skew-nccl", "NCCL", package("nccl"), "software", error, INSTALL),
-    ("skew-flash-attn", "flash-attn", package("flash_attn"), "software", error, INSTALL),
-    ("skew-deepspeed", "DeepSpeed", package("deepspeed"), "software", error, INSTALL),
-    ("skew-transformers", "transformers", package("transformers"), "software", error, INSTALL),
-    ("skew-accelerate", "accelerate", package("accelerate"), "software", error, INSTALL),
-    ("skew-lightning", "lightning", package("lightning"), "software", error, INSTALL),
-    ("skew-numpy", "numpy", package("numpy"), "software", warning, INSTALL),
-    ("skew-cudnn", "cuDNN", package("cudnn"), "software", warning, INSTALL),
+INSTALL_REMEDY = "install the same version on all nodes, into the environment of launch_python"
+EQUALITY_CHECKS: tuple[tuple[str, str, Callable[[Mapping[str, Any]], Any], str, Callable[..., Finding], str], ...] = (
+    ("skew-python", "Python", lambda facts: facts["software"]["python"], "software", error, INSTALL_REMEDY),
+    ("skew-torch", "torch", package_version("torch"), "software", error, INSTALL_REMEDY),
+    ("skew-cuda", "the CUDA of torch", lambda facts: facts["software"]["cuda"], "software", error, INSTALL_REMEDY),
+    ("skew-nccl", "NCCL", package_version("nccl"), "software", error, INSTALL_REMEDY),
+    ("skew-flash-attn", "flash-attn", package_version("flash_attn"), "software", error, INSTALL_REMEDY),
+    ("skew-deepspeed", "DeepSpeed", package_version("deepspeed"), "software", error, INSTALL_REMEDY),
+    ("skew-transformers", "transformers", package_version("transformers"), "software", error, INSTALL_REMEDY),
+    ("skew-accelerate", "accelerate", package_version("accelerate"), "software", error, INSTALL_REMEDY),
+    ("skew-lightning", "lightning", package_version("lightning"), "software", error, INSTALL_REMEDY),
+    ("skew-numpy", "numpy", package_version("numpy"), "software", warning, INSTALL_REMEDY),
+    ("skew-cudnn", "cuDNN", package_version("cudnn"), "software", warning, INSTALL_REMEDY),
     (
         "skew-driver",
         "the NVIDIA driver",
@@ -90,134 +96,136 @@ EQUAL: tuple[tuple[str, str, Callable[[Mapping[str, Any]], Any], str, Callable[.
 )
 
 
-def worded(value: Any) -> str:
-    """A version for a message."""
+def format_version(value: Any) -> str:
+    """Format a version for a message."""
     if value is None:
         return "none"
     return ", ".join(value) if isinstance(value, tuple) else str(value)
 
 
-def check_equal(case: Case) -> list[Finding]:
-    """Versions that must be the same on all nodes. Names the nodes that differ from most others."""
+def check_versions(context: CheckContext) -> list[Finding]:
+    """Check that versions are the same on all nodes. Reports the nodes that differ from the majority."""
     findings = []
-    for identity, what, read, part, make, todo in EQUAL:
-        if part == "software" and case.job.image:  # the job uses the image's software, not the node's
+    for check_id, label, read_value, part, make_finding, remedy in EQUALITY_CHECKS:
+        if part == "software" and context.job.image:  # the job uses the image's software, not the node's
             continue
-        values = {node.name: read(case.facts[node.name]) for node, _facts in case.part(part)}
+        values = {node.name: read_value(context.facts[node.name]) for node, _facts in context.nodes_with(part)}
         if part == "software":
-            values = {name: value for name, value in values.items() if not case.facts[name]["software"]["error"]}
+            values = {name: value for name, value in values.items() if not context.facts[name]["software"]["error"]}
         elif part == "gpus":  # the GPU checks report a node without GPUs or with a broken driver
             values = {name: value for name, value in values.items() if value is not None}
-        usual, odd = odd_ones(values)
+        usual, odd = find_outliers(values)
         if odd:
-            found = listed(f"{name} has {worded(value)}" for name, value in odd.items())
+            differences = format_list(f"{name} has {format_version(value)}" for name, value in odd.items())
             findings.append(
-                make(
-                    identity,
+                make_finding(
+                    check_id,
                     odd,
-                    f"{what}: {found}; the others have {worded(usual)}",
-                    "the same on all nodes",
-                    todo,
+                    problem=f"{label}: {differences}; the others have {format_version(usual)}",
+                    requirement="the same version on all nodes",
+                    remedy=remedy,
                 )
             )
     return findings
 
 
-def check_script_hash(case: Case) -> list[Finding]:
-    """The script must be the same on all nodes; otherwise the ranks could wait for each other forever."""
+def check_script_hash(context: CheckContext) -> list[Finding]:
+    """Check that the script is the same on all nodes; otherwise the ranks could wait for each other forever."""
     scripts = {
         node.name: script["sha256"]
-        for node, script in case.part("script")
+        for node, script in context.nodes_with("script")
         if script["is_file"] and script.get("sha256")
     }
-    _usual, odd = odd_ones(scripts)
+    _usual, odd = find_outliers(scripts)
     if not odd:
         return []
-    path = case.facts[next(iter(odd))]["script"]["path"]
+    path = context.facts[next(iter(odd))]["script"]["path"]
     return [
         error(
             "skew-script",
             odd,
-            f"{path} differs from the file on the other nodes",
-            "the same script on all nodes",
-            "copy it to all nodes again from one place (ansible-playbook site.yml --tags code -e "
+            problem=f"{path} differs from the file on the other nodes",
+            requirement="the same script on all nodes",
+            remedy="copy it to all nodes again from one directory (ansible-playbook site.yml --tags code -e "
             "code_source=DIRECTORY)",
         )
     ]
 
 
-def check_interpreter_answers(case: Case) -> list[Finding]:
-    """The interpreter must start."""
-    broken = {node.name: software["error"] for node, software in case.part("software") if software["error"]}
+def check_interpreter_starts(context: CheckContext) -> list[Finding]:
+    """Check that the interpreter starts."""
+    broken = {node.name: software["error"] for node, software in context.nodes_with("software") if software["error"]}
     if not broken:
         return []
     return [
         error(
             "interpreter-broken",
             broken,
-            f"{case.job.interpreter} does not run: {next(iter(broken.values()))}",
-            "a working Python interpreter",
-            "recreate its virtual environment, or correct launch_python",
+            problem=f"{context.job.interpreter} does not run: {next(iter(broken.values()))}",
+            requirement="a working Python interpreter",
+            remedy="recreate its virtual environment, or correct launch_python",
         )
     ]
 
 
-def check_torch(case: Case) -> list[Finding]:
-    """torchrun needs torch; GPUs need a torch with CUDA, and a driver that runs its CUDA."""
+def check_torch(context: CheckContext) -> list[Finding]:
+    """Check that torchrun has torch, and that nodes with GPUs have a torch with CUDA and a driver that supports it."""
     findings = []
-    software = {node.name: facts for node, facts in case.part("software") if not facts["error"]}
-    without = [name for name, facts in software.items() if "torch" not in facts["packages"]]
-    if without and len(without) == len(software) and case.job.launcher == "torchrun":
+    software = {node.name: facts for node, facts in context.nodes_with("software") if not facts["error"]}
+    lacking = [name for name, facts in software.items() if "torch" not in facts["packages"]]
+    if lacking and len(lacking) == len(software) and context.job.launcher == "torchrun":
         findings.append(
             error(
                 "torch-missing",
-                without,
-                f"{case.job.interpreter} has no torch",
-                "torch in the environment of the job's interpreter, which includes torchrun",
-                "install torch there (ansible-playbook site.yml --tags pytorch), or set launch_python to the "
+                lacking,
+                problem=f"{context.job.interpreter} has no torch",
+                requirement="torch, which includes torchrun, in the environment of the job's interpreter",
+                remedy="install torch (ansible-playbook site.yml --tags pytorch), or set launch_python to the "
                 "interpreter that has it",
             )
         )
     cpu_only, too_old = [], {}
-    for node, gpus in case.part("gpus"):
+    for node, gpus in context.nodes_with("gpus"):
         facts = software.get(node.name)
         if not facts or "torch" not in facts["packages"] or not gpus["count"]:
             continue
         if not facts["cuda"] and not facts["hip"]:
             cpu_only.append(node.name)
         driver = gpus["driver"]["loaded"] or next((device["driver"] for device in gpus["devices"]), None)
-        least = LEAST_DRIVER.get(version_tuple(facts["cuda"] or "0")[0])
-        if driver and least and version_tuple(driver) < least:
-            too_old[node.name] = (driver, facts["cuda"], least)
+        min_driver = MIN_DRIVER.get(version_tuple(facts["cuda"] or "0")[0])
+        if driver and min_driver and version_tuple(driver) < min_driver:
+            too_old[node.name] = (driver, facts["cuda"], min_driver)
     if cpu_only:
         findings.append(
             warning(
                 "torch-without-cuda",
                 cpu_only,
-                f"there are GPUs, but torch {software[cpu_only[0]]['packages']['torch']} is built for the CPU only",
-                "a torch build for CUDA",
-                "install torch from the index of its CUDA version (ansible-playbook site.yml --tags pytorch)",
+                problem=f"the node has GPUs, but torch {software[cpu_only[0]]['packages']['torch']} is a CPU-only "
+                "build",
+                requirement="a torch build for CUDA",
+                remedy="install torch from the index of its CUDA version (ansible-playbook site.yml --tags pytorch)",
             )
         )
     if too_old:
-        driver, cuda, least = next(iter(too_old.values()))
+        driver, cuda, min_driver = next(iter(too_old.values()))
         findings.append(
             error(
                 "driver-too-old",
                 too_old,
-                f"driver {driver}, but torch is built for CUDA {cuda}",
-                f"driver {'.'.join(map(str, least))} or newer for CUDA {cuda}",
-                "install a newer driver (ansible-playbook site.yml --tags nvidia_driver), or a torch for an older CUDA",
+                problem=f"driver {driver}, but torch is built for CUDA {cuda}",
+                requirement=f"driver {'.'.join(map(str, min_driver))} or newer for CUDA {cuda}",
+                remedy="install a newer driver (ansible-playbook site.yml --tags nvidia_driver), or a torch for an "
+                "older CUDA",
             )
         )
     return findings
 
 
-def check_kernels(case: Case) -> list[Finding]:
-    """torch must be built for the GPUs' architectures."""
+def check_kernels(context: CheckContext) -> list[Finding]:
+    """Check that torch is built for the GPUs' architectures."""
     lacking: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {}
-    for node, gpus in case.part("gpus"):
-        software = case.facts[node.name].get("software") or {}
+    for node, gpus in context.nodes_with("gpus"):
+        software = context.facts[node.name].get("software") or {}
         archs = software.get("archs") or []  # empty: unknown, or a CPU build
         for device in gpus["devices"]:
             capability = device.get("compute_capability")
@@ -231,20 +239,21 @@ def check_kernels(case: Case) -> list[Finding]:
         error(
             "torch-no-kernels",
             lacking,
-            f"torch {software['packages']['torch']} for CUDA {software['cuda']} has no kernels for {device['name']} "
-            f"(compute capability {capability}): it is built for {', '.join(software['archs'])}",
-            "a torch build for this GPU",
-            "install one (ansible-playbook site.yml --tags pytorch), with pytorch_version and pytorch_cuda at auto",
+            problem=f"torch {software['packages']['torch']} for CUDA {software['cuda']} has no kernels for "
+            f"{device['name']} (compute capability {capability}): it is built for {', '.join(software['archs'])}",
+            requirement="a torch build for this GPU",
+            remedy="install one (ansible-playbook site.yml --tags pytorch), with pytorch_version and pytorch_cuda at "
+            "auto",
         )
     ]
 
 
-def check_software(case: Case) -> list[Finding]:
-    """All checks of this file."""
+def check_software(context: CheckContext) -> list[Finding]:
+    """Run all checks of this file."""
     return [
-        *([] if case.job.image else check_interpreter_answers(case)),
-        *check_equal(case),
-        *check_script_hash(case),
-        *([] if case.job.image else check_torch(case)),
-        *([] if case.job.image else check_kernels(case)),
+        *([] if context.job.image else check_interpreter_starts(context)),
+        *check_versions(context),
+        *check_script_hash(context),
+        *([] if context.job.image else check_torch(context)),
+        *([] if context.job.image else check_kernels(context)),
     ]

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Checks of mounts, disk space, limits, clocks and left-over environment variables. Pure. Private."""
+"""Checks of mounts, disk space, limits, clocks and left-over environment variables."""
 
 from __future__ import annotations
 
@@ -12,18 +12,27 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ansible_collections.muster.training.plugins.module_utils._facts.storage import AT_BOOT, OPTIONAL, WANTED, below
+from ansible_collections.muster.training.plugins.module_utils._facts.storage import (
+    AT_BOOT,
+    OPTIONAL,
+    REQUESTED,
+    is_below,
+)
 from ansible_collections.muster.training.plugins.module_utils._mounts.units_on_node import listing_differences
-from ansible_collections.muster.training.plugins.plugin_utils._checks.context import Case, gibibytes, listed
+from ansible_collections.muster.training.plugins.plugin_utils._checks.context import (
+    CheckContext,
+    format_gib,
+    format_list,
+)
 from ansible_collections.muster.training.plugins.plugin_utils._checks.findings import Finding, error, merge, warning
 
-NO_RUN_BYTES = 256 * 2**20  # with less, a run cannot even keep its logs
-FEW_INODES = 1000
-CLOCK_LIMIT = (
+MIN_FREE_BYTES = 256 * 2**20  # with less, a run cannot even write its logs
+MIN_FREE_INODES = 1000
+MAX_CLOCK_SKEW = (
     10.0  # seconds; torchrun's c10d counts a node as dead after 15 s without a heartbeat, by each node's clock
 )
 # Arguments that tell Hugging Face's Trainer, Lightning and many scripts where to write.
-WRITTEN = re.compile(
+OUTPUT_OPTION = re.compile(
     r"--?(output|out|save|default[-_]root|results?)([-_](dir|directory|folder|path|root))?"
     r"|--?((checkpoints?|ckpt|log|logging)[-_](dir|directory|folder|root)|model[-_]folder)",
     re.IGNORECASE,
@@ -31,172 +40,175 @@ WRITTEN = re.compile(
 PURPOSES = {"runs": "logs and checkpoints of runs", "work": "the working directory", "temporary": "temporary files"}
 
 
-def job_paths(case: Case, name: str) -> list[str]:
-    """All known paths that a job uses: directories, script, interpreter, argument values."""
-    facts = case.facts[name]
+def job_paths(context: CheckContext, name: str) -> list[str]:
+    """Return all known paths that a job uses: directories, script, interpreter, argument values."""
+    facts = context.facts[name]
     directory = facts["working_directory"]["path"]
-    values = [argument.partition("=")[2] or argument for argument in case.job.args]
-    volumes = [volume.partition(":")[0] for volume in case.job.container_mounts]
-    named = [facts["runs_directory"], facts["interpreter"] or "", (facts["script"] or {}).get("path", "")]
-    given = [posixpath.join(facts["home"], path[2:]) if path.startswith("~/") else path for path in values + volumes]
-    return [posixpath.normpath(posixpath.join(directory, path)) for path in ["", *named, *given]]
+    values = [argument.partition("=")[2] or argument for argument in context.job.args]
+    volumes = [volume.partition(":")[0] for volume in context.job.container_mounts]
+    job_files = [facts["runs_directory"], facts["interpreter"] or "", (facts["script"] or {}).get("path", "")]
+    argument_paths = [
+        posixpath.join(facts["home"], path[2:]) if path.startswith("~/") else path for path in values + volumes
+    ]
+    return [posixpath.normpath(posixpath.join(directory, path)) for path in ["", *job_files, *argument_paths]]
 
 
-def mount_severity(case: Case, name: str, mount: Mapping[str, Any]) -> str:
-    """The severity of a broken mount: "error", "warning", or "" if the job does not use it.
+def mount_severity(context: CheckContext, name: str, mount: Mapping[str, Any]) -> str:
+    """Return the severity of a broken mount: "error", "warning", or "" if it does not matter to the job.
 
-    A mount that hangs always counts: programs that list all mounts would hang, too. A mount that the run's user may
-    not read counts only if the job uses it: it may be another user's, or root's backup.
+    A mount that hangs always matters: programs that list all mounts would hang, too. A mount that the run's user may
+    not read matters only if the job uses it: it may be another user's, or root's backup.
     """
     state, needed = mount["state"], mount["needed"]
     if state not in ("missing", "unreadable"):
         return "error"
-    if needed == WANTED or any(below(path, mount["point"]) for path in job_paths(case, name)):
+    if needed == REQUESTED or any(is_below(path, mount["point"]) for path in job_paths(context, name)):
         return "error"
     if needed == AT_BOOT and state == "missing":
         return "error"
     return "warning" if needed in (AT_BOOT, OPTIONAL) else ""
 
 
-def check_mounts(case: Case) -> list[Finding]:
-    """All mounts must answer, those that the job needs must be readable, and expected ones must be mounted."""
-    findings: dict[tuple[str, str, str], tuple[list[str], dict[str, Any]]] = {}
-    for node, storage in case.part("storage"):
+def check_mounts(context: CheckContext) -> list[Finding]:
+    """Check that all mounts respond, that those the job needs are readable, and that expected ones are mounted."""
+    mounts_by_state: dict[tuple[str, str, str], tuple[list[str], dict[str, Any]]] = {}
+    for node, storage in context.nodes_with("storage"):
         for mount in storage["mounts"]:
             if mount["state"] != "ok":
-                severity = mount_severity(case, node.name, mount)
-                findings.setdefault((mount["point"], mount["state"], severity), ([], mount))[0].append(node.name)
-    made = []
-    for (point, state, severity), (nodes, mount) in findings.items():
+                severity = mount_severity(context, node.name, mount)
+                mounts_by_state.setdefault((mount["point"], mount["state"], severity), ([], mount))[0].append(node.name)
+    findings = []
+    for (point, state, severity), (nodes, mount) in mounts_by_state.items():
         if not severity:
             continue
-        make = error if severity == "error" else warning
+        make_finding = error if severity == "error" else warning
         source = f" ({mount['type']} of {mount['source']})" if mount["source"] else ""
         if state == "missing":
-            made.append(
-                make(
+            findings.append(
+                make_finding(
                     "mount-missing",
                     nodes,
-                    f"nothing is mounted at {point}{source}",
-                    "the data at the same path on each node",
-                    f"mount it (mount {point}), and check why it was not mounted: journalctl -b",
+                    problem=f"nothing is mounted at {point}{source}",
+                    requirement="the data at the same path on each node",
+                    remedy=f"mount it (mount {point}), and check why it was not mounted: journalctl -b",
                 )
             )
         elif state == "unreadable":
-            made.append(
-                make(
+            findings.append(
+                make_finding(
                     "mount-unreadable",
                     nodes,
-                    f"{point}{source} cannot be read by {case.facts[nodes[0]]['user']}: {mount['error']}",
-                    "a mount the run's user can read",
-                    "mount it with allow_other (FUSE) or with this user's uid, or correct the permissions of the share",
+                    problem=f"{point}{source} cannot be read by {context.facts[nodes[0]]['user']}: {mount['error']}",
+                    requirement="a mount the run's user can read",
+                    remedy="mount it with allow_other (FUSE) or with this user's uid, or correct the permissions of "
+                    "the share",
                 )
             )
         else:
-            made.append(
-                make(
+            findings.append(
+                make_finding(
                     "mount-stale",
                     nodes,
-                    f"{point}{source} does not answer: {mount['error']}",
-                    "a mount whose server responds: a job that accesses it would hang",
-                    f"umount -l {point}, then mount it again, and check that its server is up",
+                    problem=f"{point}{source} does not respond: {mount['error']}",
+                    requirement="a mount whose server responds: a job that accesses it would hang",
+                    remedy=f"umount -l {point}, then mount it again, and check that its server is running",
                 )
             )
-    return made
+    return findings
 
 
-def check_listings(case: Case) -> list[Finding]:
-    """Mounts made by site.yml must have the same contents on all nodes."""
+def check_listings(context: CheckContext) -> list[Finding]:
+    """Check that mounts configured by site.yml have the same contents on all nodes."""
     listings = {
         node.name: {mount["point"]: mount["listing"] for mount in storage["mounts"] if "listing" in mount}
-        for node, storage in case.part("storage")
+        for node, storage in context.nodes_with("storage")
     }
     return [
         warning(
             "mount-differs",
             sorted({name for name, points in listings.items() if line.partition(": ")[0] in points}),
-            line,
-            "the same data on each node: ranks that see different files wait for each other forever",
-            "check that all mount the same source and that nothing is writing there now",
+            problem=line,
+            requirement="the same data on each node: ranks that see different files wait for each other forever",
+            remedy="check that all nodes mount the same source and that nothing is writing to it now",
         )
         for line in listing_differences(listings)
     ]
 
 
-def check_written(case: Case) -> list[Finding]:
-    """A run must not write to mount-s3, which cannot rename, change or append to files."""
+def check_output_paths(context: CheckContext) -> list[Finding]:
+    """Check that a run does not write to mount-s3, which cannot rename, change or append to files."""
     findings = []
-    for node, storage in case.part("storage"):
+    for node, storage in context.nodes_with("storage"):
         points = [mount["point"] for mount in storage["mounts"] if mount["type"] == "mount-s3"]
-        facts = case.facts[node.name]
+        facts = context.facts[node.name]
         directory, home = facts["working_directory"]["path"], facts["home"]
-        places = {"launch_node_directory": facts["runs_directory"], "launch_working_directory": directory}
-        for option, value in written_options(case.job.args).items():
+        output_paths = {"launch_node_directory": facts["runs_directory"], "launch_working_directory": directory}
+        for option, value in output_options(context.job.args).items():
             value = posixpath.join(home, value[2:]) if value.startswith("~/") else value
-            places[option] = posixpath.normpath(posixpath.join(directory, value))
-        for name, path in places.items():
+            output_paths[option] = posixpath.normpath(posixpath.join(directory, value))
+        for name, path in output_paths.items():
             for point in points:
-                if below(path, point):
+                if is_below(path, point):
                     findings.append(
                         warning(
                             "mount-no-rename",
                             [node.name],
-                            f"{name} is {path}, on {point}, which mount-s3 mounts: files there cannot be renamed, "
-                            "changed "
-                            "or appended to, so writing logs and checkpoints fails",
-                            "a directory on a local disk or network drive for everything a run writes",
-                            f"read data from {point} but write elsewhere: set {name} to a directory on a local disk "
-                            "and copy what you want to keep (aws s3 sync); s3fs and CIFS can rename, slowly",
+                            problem=f"{name} is {path}, on {point}, a mount of mount-s3: its files cannot be renamed, "
+                            "changed or appended to, so writing logs and checkpoints fails",
+                            requirement="a directory on a local disk or network drive for everything a run writes",
+                            remedy=f"read data from {point}, but write elsewhere: set {name} to a directory on a local "
+                            "disk and copy the results (aws s3 sync); s3fs and CIFS can rename, but slowly",
                         )
                     )
     return merge(findings)
 
 
-def written_options(arguments: Sequence[str]) -> dict[str, str]:
-    """A job's arguments that name a directory to write to, with that directory."""
-    found = {}
+def output_options(arguments: Sequence[str]) -> dict[str, str]:
+    """Return the job's arguments that name an output directory, each with that directory."""
+    options = {}
     for index, argument in enumerate(arguments):
         name, equals, value = argument.partition("=")
-        if WRITTEN.fullmatch(name):
+        if OUTPUT_OPTION.fullmatch(name):
             value = value if equals else next(iter(arguments[index + 1 : index + 2]), "")
             if value and not value.startswith("-"):
-                found[name] = value
-    return found
+                options[name] = value
+    return options
 
 
-def check_space(case: Case) -> list[Finding]:
-    """Disk space for logs and checkpoints, and shared memory for data loaders and NCCL."""
+def check_space(context: CheckContext) -> list[Finding]:
+    """Check disk space for logs and checkpoints, and shared memory for data loaders and NCCL."""
     full: dict[tuple[str, str], list[tuple[str, str]]] = {}
     small: list[tuple[str, float]] = []
-    for node, storage in case.part("storage"):
-        seen = set()
+    for node, storage in context.nodes_with("storage"):
+        seen_devices = set()
         for purpose in PURPOSES:
             disk = storage["disks"].get(purpose)
-            if not disk or disk["device"] in seen:
+            if not disk or disk["device"] in seen_devices:
                 continue
-            seen.add(disk["device"])
+            seen_devices.add(disk["device"])
             free, inodes = disk["free_bytes"], disk["free_inodes"]
-            if free < NO_RUN_BYTES or (inodes is not None and inodes < FEW_INODES):
+            if free < MIN_FREE_BYTES or (inodes is not None and inodes < MIN_FREE_INODES):
                 severity = "error"
-            elif free < case.thresholds.disk_gib * 2**30 and purpose != "temporary":
+            elif free < context.thresholds.disk_gib * 2**30 and purpose != "temporary":
                 severity = "warning"
             else:
                 continue
-            left = gibibytes(free) if inodes is None or inodes >= FEW_INODES else f"{inodes} inodes"
-            full.setdefault((severity, purpose), []).append((node.name, f"{left} free at {disk['path']}"))
+            free_text = format_gib(free) if inodes is None or inodes >= MIN_FREE_INODES else f"{inodes} inodes"
+            full.setdefault((severity, purpose), []).append((node.name, f"{free_text} free at {disk['path']}"))
         shm = storage["shm"]
-        if shm is None or shm["total_bytes"] < case.thresholds.shm_gib * 2**30:
+        if shm is None or shm["total_bytes"] < context.thresholds.shm_gib * 2**30:
             small.append((node.name, shm["total_bytes"] if shm else 0.0))
     findings = []
-    for (severity, purpose), places in full.items():
-        make = error if severity == "error" else warning
+    for (severity, purpose), entries in full.items():
+        make_finding = error if severity == "error" else warning
         findings.append(
-            make(
+            make_finding(
                 "disk-full",
-                [name for name, _found in places],
-                f"{listed(dict.fromkeys(found for _name, found in places))}, where {PURPOSES[purpose]} lie",
-                f"{case.thresholds.disk_gib:g} GiB free",
-                "free up space, or choose another location (launch_node_directory, launch_working_directory)",
+                [name for name, _text in entries],
+                problem=f"{format_list(dict.fromkeys(text for _name, text in entries))}, where {PURPOSES[purpose]} are "
+                "stored",
+                requirement=f"{context.thresholds.disk_gib:g} GiB free",
+                remedy="free up space, or choose another location (launch_node_directory, launch_working_directory)",
             )
         )
     if small:
@@ -204,43 +216,44 @@ def check_space(case: Case) -> list[Finding]:
             warning(
                 "shm-small",
                 [name for name, _size in small],
-                f"/dev/shm has {gibibytes(min(size for _name, size in small))}",
-                f"{case.thresholds.shm_gib:g} GiB or more: data loaders and NCCL exchange data through it",
-                "mount -o remount,size=50% /dev/shm; in a container start it with --ipc=host or --shm-size",
+                problem=f"/dev/shm has {format_gib(min(size for _name, size in small))}",
+                requirement=f"{context.thresholds.shm_gib:g} GiB or more: data loaders and NCCL exchange data through "
+                "it",
+                remedy="mount -o remount,size=50% /dev/shm; start a container with --ipc=host or --shm-size",
             )
         )
     return findings
 
 
-def check_limits(case: Case) -> list[Finding]:
-    """A run's limits for locked memory and open files."""
+def check_limits(context: CheckContext) -> list[Finding]:
+    """Check a run's limits for locked memory and open files."""
     locked: dict[str, int] = {}
     rdma: dict[str, int] = {}
     files: dict[str, int] = {}
-    for node, system in case.part("system"):
+    for node, system in context.nodes_with("system"):
         memlock, nofile = system["limits"]["memlock"], system["limits"]["nofile"]
         if memlock >= 0:
             if system["rdma"]:
                 rdma[node.name] = memlock
-            elif memlock < case.thresholds.memlock_mib * 2**20:
+            elif memlock < context.thresholds.memlock_mib * 2**20:
                 locked[node.name] = memlock
-        if 0 <= nofile < case.thresholds.nofile:
+        if 0 <= nofile < context.thresholds.nofile:
             files[node.name] = nofile
     findings = []
-    for make, nodes, needed in (
+    for make_finding, nodes, requirement in (
         (error, rdma, "no limit: otherwise RDMA memory registration fails with 'Cannot allocate memory'"),
-        (warning, locked, f"{case.thresholds.memlock_mib:g} MiB, the kernel's own default, or no limit"),
+        (warning, locked, f"{context.thresholds.memlock_mib:g} MiB, the kernel's own default, or no limit"),
     ):
         if nodes:
             findings.append(
-                make(
+                make_finding(
                     "memlock-small",
                     nodes,
-                    f"a run can lock only {min(nodes.values()) // 1024} KiB of memory (according to "
-                    f"{case.facts[next(iter(nodes))]['system']['limits']['from']})",
-                    needed,
-                    "set DefaultLimitMEMLOCK=infinity in /etc/systemd/system.conf.d and memlock in "
-                    "/etc/security/limits.d; in a container start it with --ulimit memlock=-1",
+                    problem=f"a run can lock only {min(nodes.values()) // 1024} KiB of memory (according to "
+                    f"{context.facts[next(iter(nodes))]['system']['limits']['from']})",
+                    requirement=requirement,
+                    remedy="set DefaultLimitMEMLOCK=infinity in /etc/systemd/system.conf.d and memlock in "
+                    "/etc/security/limits.d; start a container with --ulimit memlock=-1",
                 )
             )
     if files:
@@ -248,102 +261,113 @@ def check_limits(case: Case) -> list[Finding]:
             warning(
                 "nofile-small",
                 files,
-                f"a run can open only {min(files.values())} files",
-                f"{case.thresholds.nofile} or more: each data loader worker needs some",
-                "set DefaultLimitNOFILE in /etc/systemd/system.conf.d and nofile in /etc/security/limits.d",
+                problem=f"a run can open only {min(files.values())} files",
+                requirement=f"{context.thresholds.nofile} or more: each data loader worker needs several",
+                remedy="set DefaultLimitNOFILE in /etc/systemd/system.conf.d and nofile in /etc/security/limits.d",
             )
         )
     return findings
 
 
 def clock_offset(clock: Mapping[str, float]) -> tuple[float, float]:
-    """The range, in seconds, of how far a node's clock is ahead of the controller's.
+    """Return the least and the greatest number of seconds that a node's clock may be ahead of the controller's.
 
     The node read its clock at the start and the end of the call; both are between the controller's before and after.
     """
     return clock["end"] - clock["after"], clock["start"] - clock["before"]
 
 
-def check_clocks(case: Case) -> list[Finding]:
-    """The nodes' clocks must agree. Only a difference beyond the uncertainty from the call's duration counts."""
-    offsets = {node.name: clock_offset(clock) for node, clock in case.part("clock") if "before" in clock}
+def check_clocks(context: CheckContext) -> list[Finding]:
+    """Check that the nodes' clocks agree. Only a difference beyond the uncertainty from the call's duration counts."""
+    offsets = {node.name: clock_offset(clock) for node, clock in context.nodes_with("clock") if "before" in clock}
     if len(offsets) < 2:
         return []
-    middles = [(low + high) / 2 for low, high in offsets.values()]
-    usual = statistics.median_low([*middles, 0.0]) if len(middles) == 2 else statistics.median_low(middles)
+    midpoints = [(low + high) / 2 for low, high in offsets.values()]
+    usual = statistics.median_low([*midpoints, 0.0]) if len(midpoints) == 2 else statistics.median_low(midpoints)
     findings = []
     for name, (low, high) in offsets.items():
         skew = low - usual if low > usual else min(0.0, high - usual)
-        if abs(skew) > case.thresholds.clock_skew:
-            make = error if abs(skew) > CLOCK_LIMIT else warning
+        if abs(skew) > context.thresholds.clock_skew:
+            make_finding = error if abs(skew) > MAX_CLOCK_SKEW else warning
             findings.append(
-                make(
+                make_finding(
                     "clock-skew",
                     [name],
-                    f"its clock is {abs(skew):.1f} s {'ahead of' if skew > 0 else 'behind'} the others",
-                    f"clocks that agree within {case.thresholds.clock_skew:g} s: leases, logs and S3 depend on them",
-                    "enable time synchronisation: timedatectl set-ntp true",
+                    problem=f"its clock is {abs(skew):.1f} s {'ahead of' if skew > 0 else 'behind'} the others",
+                    requirement=f"clocks that agree within {context.thresholds.clock_skew:g} s: leases, logs and S3 "
+                    "depend on them",
+                    remedy="enable time synchronisation: timedatectl set-ntp true",
                 )
             )
     return findings
 
 
-def check_left_over(case: Case) -> list[Finding]:
-    """Left-over variables of an earlier setup: they affect jobs started by hand, not muster's clean environment."""
+def check_leftover_variables(context: CheckContext) -> list[Finding]:
+    """Report variables of an earlier setup, which affect jobs started by hand, but not muster's clean environment."""
     findings = []
-    for node, system in case.part("system"):
-        ranks = [one for one in system["left_over"] if not one["name"].endswith("_SOCKET_IFNAME")]
+    for node, system in context.nodes_with("system"):
+        ranks = [variable for variable in system["left_over"] if not variable["name"].endswith("_SOCKET_IFNAME")]
         if ranks:
             findings.append(
                 warning(
                     "environment-left-over",
                     [node.name],
-                    listed(dict.fromkeys(f"{one['name']}={one['value']} is set in {one['where']}" for one in ranks), 4),
-                    "these variables set only by launchers: torchrun, DeepSpeed and Lightning would use them",
-                    f"remove the line{'s' if len(ranks) > 1 else ''}",
+                    problem=format_list(
+                        dict.fromkeys(
+                            f"{variable['name']}={variable['value']} is set in {variable['where']}"
+                            for variable in ranks
+                        ),
+                        4,
+                    ),
+                    requirement="variables that only launchers set: torchrun, DeepSpeed and Lightning would use these "
+                    "values",
+                    remedy=f"remove the line{'s' if len(ranks) > 1 else ''}",
                 )
             )
-        interfaces = set(case.facts[node.name]["interfaces"])
+        interfaces = set(context.facts[node.name]["interfaces"])
         wrong = {
-            f"{one['name']}={one['value']} is set in {one['where']}"
-            for one in system["left_over"]
-            if one["name"].endswith("_SOCKET_IFNAME") and not names_interface(one["name"], one["value"], interfaces)
+            f"{variable['name']}={variable['value']} is set in {variable['where']}"
+            for variable in system["left_over"]
+            if variable["name"].endswith("_SOCKET_IFNAME")
+            and not matches_interface(variable["name"], variable["value"], interfaces)
         }
         if wrong:
             findings.append(
                 warning(
                     "interface-variable",
                     [node.name],
-                    f"{listed(sorted(wrong), 3)}, but there is no such interface",
-                    f"the name of an interface: {listed(sorted(interfaces - {'lo'}))}",
-                    "remove the line; a run gets the interface of its node_address",
+                    problem=f"{format_list(sorted(wrong), 3)}, but the node has no such interface",
+                    requirement=f"the name of an interface: {format_list(sorted(interfaces - {'lo'}))}",
+                    remedy="remove the line; a run uses the interface of its node_address",
                 )
             )
     return findings
 
 
-def names_interface(variable: str, value: str, interfaces: set[str]) -> bool:
-    """Whether a value names an existing interface, as its reader interprets it.
+def matches_interface(variable: str, value: str, interfaces: set[str]) -> bool:
+    """Return whether a value names an existing interface, as the library that reads it interprets it.
 
     NCCL takes prefixes, `=` for exact names, `^` to exclude (src/misc/socket.cc); gloo and TensorPipe take only exact
     names, and each must exist.
     """
     if not variable.startswith("NCCL"):
         return all(name in interfaces for name in value.split(","))
-    others, whole = value.startswith("^"), value.lstrip("^").startswith("=")
+    is_exclusion, is_exact = value.startswith("^"), value.lstrip("^").startswith("=")
     names = [name for name in value.lstrip("^=").split(",") if name]
-    hits = [any(one == name if whole else one.startswith(name) for one in interfaces) for name in names]
-    return others or any(hits)
+    matches = [
+        any(interface == name if is_exact else interface.startswith(name) for interface in interfaces) for name in names
+    ]
+    return is_exclusion or any(matches)
 
 
-def check_system(case: Case) -> list[Finding]:
-    """All checks of this file."""
+def check_system(context: CheckContext) -> list[Finding]:
+    """Run all checks of this file."""
     return [
-        *check_mounts(case),
-        *check_listings(case),
-        *check_written(case),
-        *check_space(case),
-        *check_limits(case),
-        *check_clocks(case),
-        *check_left_over(case),
+        *check_mounts(context),
+        *check_listings(context),
+        *check_output_paths(context),
+        *check_space(context),
+        *check_limits(context),
+        *check_clocks(context),
+        *check_leftover_variables(context),
     ]

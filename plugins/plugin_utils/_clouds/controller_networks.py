@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The networks that this machine reaches without a default route: its own, a VPN's, Docker's. Private."""
+"""The networks that this machine reaches without a default route: local ones, a VPN's, Docker's."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from pathlib import Path
 _ROUTES = Path("/proc/net/route")
 
 
-def networks_of(routes: str) -> list[str]:
-    """Blocks as 10.0.0.0/8 of a table as Linux has it in /proc/net/route: bytes in hexadecimal, the last one first."""
-    found = set()
-    for line in routes.splitlines()[1:]:
+def parse_route_table(table: str) -> list[str]:
+    """Return the CIDR blocks in a table in the form of /proc/net/route: hexadecimal, least significant byte first."""
+    networks = set()
+    for line in table.splitlines()[1:]:
         fields = line.split()
         try:
             address, mask = (ipaddress.IPv4Address(bytes.fromhex(fields[number])[::-1]) for number in (1, 7))
@@ -22,13 +22,13 @@ def networks_of(routes: str) -> list[str]:
         except (IndexError, ValueError):
             continue
         if network.prefixlen:
-            found.add(str(network))
-    return sorted(found)
+            networks.add(str(network))
+    return sorted(networks)
 
 
-def own_networks() -> list[str]:
-    """This machine's, none if it is no Linux."""
+def local_networks() -> list[str]:
+    """Return the CIDR blocks of this machine's networks. Empty on systems other than Linux."""
     try:
-        return networks_of(_ROUTES.read_text(encoding="ascii"))
+        return parse_route_table(_ROUTES.read_text(encoding="ascii"))
     except (OSError, UnicodeDecodeError):
         return []

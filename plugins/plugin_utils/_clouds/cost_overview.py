@@ -1,31 +1,26 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The cost of all clusters in an account, so far and from now on. Private to this collection, pure."""
+"""The cost of all clusters in an account, so far and per hour."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from typing import TypedDict
 
-from ansible_collections.muster.training.plugins.plugin_utils._clouds.cost import usd
-from ansible_collections.muster.training.plugins.plugin_utils._clouds.documents import Machine, There
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.cost import format_usd
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.documents import AccountResources, Machine
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.membership import (
-    cluster_of,
-    own_drives,
-    own_machines,
+    find_drives,
+    find_machines,
+    parse_cluster_name,
 )
-from ansible_collections.muster.training.plugins.plugin_utils._clouds.prices import PAPERSPACE, Prices
-from ansible_collections.muster.training.plugins.plugin_utils._failures.verdict import duration
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.prices import PAPERSPACE, CloudPrices
+from ansible_collections.muster.training.plugins.plugin_utils._text.duration import format_duration
 
 
-class Overview(TypedDict):
-    """One cluster. age: seconds since its oldest machine was made, None without machines.
-
-    per_hour, so_far, stopped_per_month: US dollars, None if a price is not known. so_far is the most that the
-    machines can have cost, if they were always on: the API does not say since when one is on. stopped_per_month is
-    the cost of all its machines' disks, on or off. besides: other things that cost, at an unknown price.
-    """
+class ClusterOverview(TypedDict):
+    """One cluster. Amounts are in US dollars, None if a price is unknown."""
 
     cluster: str
     network: str
@@ -33,98 +28,109 @@ class Overview(TypedDict):
     types: list[str]
     on: int
     off: int
-    age: float | None
+    age: float | None  # seconds since its oldest machine was created, None without machines
     per_hour: float | None
-    so_far: float | None
-    stopped_per_month: float | None
-    besides: list[str]
+    so_far: float | None  # upper limit, as if machines were always on: the API does not report since when one is on
+    stopped_per_month: float | None  # all its machines' disks, on or off
+    besides: list[str]  # other resources that cost money, at an unknown price
 
 
-def overview(there: There, now: float, prices: Prices = PAPERSPACE) -> tuple[list[Overview], list[Machine]]:
-    """Each cluster, by name, and the machines outside clusters. now: seconds since 1970."""
-    found: list[Overview] = []
-    ours: set[str] = set()
-    for network in sorted(there["networks"], key=lambda one: (one["name"], one["id"])):
-        cluster = cluster_of(network["name"])
+def summarize_clusters(
+    resources: AccountResources, now: float, prices: CloudPrices = PAPERSPACE
+) -> tuple[list[ClusterOverview], list[Machine]]:
+    """Return the clusters, sorted by name, and the machines outside clusters. now: seconds since 1970."""
+    overviews: list[ClusterOverview] = []
+    cluster_machine_ids: set[str] = set()
+    for network in sorted(resources["networks"], key=lambda item: (item["name"], item["id"])):
+        cluster = parse_cluster_name(network["name"])
         if cluster is None:
             continue
-        machines = own_machines(cluster, network, there)
-        ours |= {machine["id"] for machine in machines}
-        on = [machine for machine in machines if machine["state"] != "off"]
+        machines = find_machines(cluster, network, resources)
+        cluster_machine_ids |= {machine["id"] for machine in machines}
+        running = [machine for machine in machines if machine["state"] != "off"]
         ages = [now - machine["created"] for machine in machines if machine["created"] is not None]
-        besides = [f"drive {drive['name']}" for drive in own_drives(cluster, network, there)]
+        besides = [f"drive {drive['name']}" for drive in find_drives(cluster, network, resources)]
         besides += [f"address {machine['public_ip']}" for machine in machines if machine["fixed_address"]]
         disks = [prices.disk(machine["disk_gb"]) for machine in machines]
-        found.append(
+        overviews.append(
             {
                 "cluster": cluster,
                 "network": network["id"],
                 "region": network["region"],
                 "types": sorted({machine["machine_type"] for machine in machines}),
-                "on": len(on),
-                "off": len(machines) - len(on),
+                "on": len(running),
+                "off": len(machines) - len(running),
                 "age": max(ages, default=None),
-                "per_hour": total(rate(machine, prices) for machine in on),
-                "so_far": total(_so_far(machine, now, prices) for machine in machines),
-                "stopped_per_month": total(price.usd if price else None for price in disks),
+                "per_hour": sum_or_none(hourly_rate(machine, prices) for machine in running),
+                "so_far": sum_or_none(_cost_so_far(machine, now, prices) for machine in machines),
+                "stopped_per_month": sum_or_none(price.usd if price else None for price in disks),
                 "besides": besides,
             }
         )
-    return found, [machine for machine in there["machines"] if machine["id"] not in ours]
+    return overviews, [machine for machine in resources["machines"] if machine["id"] not in cluster_machine_ids]
 
 
-def rate(machine: Machine, prices: Prices = PAPERSPACE) -> float | None:
-    """A machine's price per hour while it is on, as it reports or else from the table."""
+def hourly_rate(machine: Machine, prices: CloudPrices = PAPERSPACE) -> float | None:
+    """Return a machine's price per hour while it is on: as it reports, otherwise from the table."""
     listed = prices.machine(machine["machine_type"])
     return machine["per_hour"] if machine["per_hour"] is not None else listed.usd if listed else None
 
 
-def _so_far(machine: Machine, now: float, prices: Prices) -> float | None:
-    price = rate(machine, prices)
+def _cost_so_far(machine: Machine, now: float, prices: CloudPrices) -> float | None:
+    price = hourly_rate(machine, prices)
     if price is None or machine["created"] is None:
         return None
     return price * max(0.0, now - machine["created"]) / 3600
 
 
-def total(parts: Iterable[float | None]) -> float | None:
-    """The sum, None if a part is unknown."""
-    known = list(parts)
-    return None if None in known else sum(part or 0.0 for part in known)
+def sum_or_none(amounts: Iterable[float | None]) -> float | None:
+    """Return the sum, or None if an amount is unknown."""
+    listed_amounts = list(amounts)
+    return None if None in listed_amounts else sum(amount or 0.0 for amount in listed_amounts)
 
 
-def too_old(clusters: Iterable[Overview], ttl: float | None) -> list[str]:
-    """One sentence for each cluster older than ttl, in seconds, that still costs money.
+def find_expired(clusters: Iterable[ClusterOverview], ttl: float | None) -> list[str]:
+    """Return a sentence for each cluster that is older than ttl, in seconds, and still costs money.
 
     If ttl is None, no cluster is too old.
     """
-    said = []
-    for one in clusters:
-        if ttl is not None and one["age"] is not None and one["age"] > ttl and (one["on"] or one["off"]):
-            doing = f"{usd(one['per_hour'])} an hour" if one["on"] else "off, but its disks cost money"
-            said.append(
-                f"{one['cluster']} is {duration(one['age'])} old, {duration(one['age'] - ttl)} more than its ttl of "
-                f"{duration(ttl)}: {doing}. Still needed? If not: teardown.yml -e cluster={one['cluster']}"
+    messages = []
+    for cluster in clusters:
+        if (
+            ttl is not None
+            and cluster["age"] is not None
+            and cluster["age"] > ttl
+            and (cluster["on"] or cluster["off"])
+        ):
+            cost = f"{format_usd(cluster['per_hour'])} an hour" if cluster["on"] else "off, but its disks cost money"
+            messages.append(
+                f"{cluster['cluster']} is {format_duration(cluster['age'])} old, "
+                f"{format_duration(cluster['age'] - ttl)} more than its ttl of {format_duration(ttl)}: {cost}. "
+                f"If it is no longer needed, remove it: teardown.yml -e cluster={cluster['cluster']}"
             )
-    return said
+    return messages
 
 
-def lines(
-    clusters: Sequence[Overview], others: Sequence[Machine], prices: Prices = PAPERSPACE, ttl: float | None = None
+def format_overview(
+    clusters: Sequence[ClusterOverview],
+    other_machines: Sequence[Machine],
+    prices: CloudPrices = PAPERSPACE,
+    ttl: float | None = None,
 ) -> list[str]:
-    """The table for the screen, a line for machines outside clusters, and one for each cluster that is too old."""
+    """Return the table, a line about machines outside clusters, and one for each cluster that is too old."""
     rows = [("CLUSTER", "REGION", "MACHINES", "TYPE", "AGE", "USD/HOUR", "USD SO FAR", "DISKS/MONTH", "AND")]
-    for one in clusters:
+    for cluster in clusters:
         rows.append(
             (
-                one["cluster"],
-                one["region"],
-                f"{one['on']} on, {one['off']} off" if one["off"] else f"{one['on']} on",
-                ", ".join(one["types"]) or "-",
-                "-" if one["age"] is None else duration(max(0.0, one["age"])),
-                _amount(one["per_hour"]),
-                "-" if one["so_far"] is None else f"<= {one['so_far']:.2f}",
-                _amount(one["stopped_per_month"]),
-                ", ".join(one["besides"]),
+                cluster["cluster"],
+                cluster["region"],
+                f"{cluster['on']} on, {cluster['off']} off" if cluster["off"] else f"{cluster['on']} on",
+                ", ".join(cluster["types"]) or "-",
+                "-" if cluster["age"] is None else format_duration(max(0.0, cluster["age"])),
+                _format_amount(cluster["per_hour"]),
+                "-" if cluster["so_far"] is None else f"<= {cluster['so_far']:.2f}",
+                _format_amount(cluster["stopped_per_month"]),
+                ", ".join(cluster["besides"]),
             )
         )
     widths = [max(len(row[column]) for row in rows) for column in range(8)]
@@ -132,15 +138,16 @@ def lines(
         "  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[8]]).rstrip()
         for row in rows
     ]
-    said = table if clusters else ["there is no cluster"]
+    output = table if clusters else ["no clusters"]
     if clusters:
-        said.append(f"all clusters: {usd(total(one['per_hour'] for one in clusters))} an hour")
-    on = [machine for machine in others if machine["state"] != "off"]
-    if others:
-        price = usd(total(rate(machine, prices) for machine in on))
-        said.append(f"besides: {len(others)} machines outside any cluster, {len(on)} of them on, {price} an hour")
-    return said + too_old(clusters, ttl)
+        output.append(f"all clusters: {format_usd(sum_or_none(cluster['per_hour'] for cluster in clusters))} an hour")
+    running = [machine for machine in other_machines if machine["state"] != "off"]
+    if other_machines:
+        price = format_usd(sum_or_none(hourly_rate(machine, prices) for machine in running))
+        count = f"{len(other_machines)} machine{'' if len(other_machines) == 1 else 's'}"
+        output.append(f"outside clusters: {count}, {len(running)} of them on, {price} an hour")
+    return output + find_expired(clusters, ttl)
 
 
-def _amount(amount: float | None) -> str:
+def _format_amount(amount: float | None) -> str:
     return "unknown" if amount is None else f"{amount:.2f}"

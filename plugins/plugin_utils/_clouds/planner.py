@@ -1,10 +1,10 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Planner of a cluster: turns the wanted and the existing state into steps. Private to this collection, pure.
+"""Plan the steps from a cluster's existing to its desired state.
 
-Planning again after all steps gives none; after some of them, it gives the rest. Only missing things are made:
-surplus is never removed, and a machine's type is never changed.
+Planning again after all steps yields none; after some of them, it yields the remaining ones. Only missing resources
+are created: surplus is never removed, and a machine's type is never changed.
 """
 
 from __future__ import annotations
@@ -13,258 +13,275 @@ import collections
 from collections.abc import Iterable, Sequence
 
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.documents import (
-    Action,
+    AccountResources,
+    ClusterPlan,
+    DesiredCluster,
     Drive,
+    JournalNotes,
     Machine,
     Network,
-    Noted,
     Part,
-    Plan,
+    ResourceKind,
     Step,
-    There,
-    Wanted,
-    What,
+    StepAction,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.membership import (
-    PlanRefused,
-    cluster_of,
+    PlanRefusedError,
     drive_name,
-    namesakes,
+    find_drives,
+    find_foreign_machines,
+    find_machines,
+    find_namesakes,
+    find_network,
+    find_parts,
+    find_scripts,
     network_name,
     node_name,
     node_number,
-    own_drives,
-    own_machines,
-    own_network,
-    own_parts,
-    own_scripts,
-    strangers_in,
+    parse_cluster_name,
 )
 
-#: What contains the network: made before it, in this order, and removed after it.
-AROUND: tuple[What, ...] = ("VPC", "internet gateway", "subnet")
+#: Resources that contain the network: created before it, in this order, and removed after it.
+ENCLOSING_KINDS: tuple[ResourceKind, ...] = ("VPC", "internet gateway", "subnet")
 
 
-def plan(wanted: Wanted, there: There, noted: Noted) -> Plan:
-    """The steps from the existing to the wanted state. Raises PlanRefused."""
-    cluster = wanted["cluster"]
-    network = own_network(cluster, there["networks"], wanted["network_id"])
-    machines = own_machines(cluster, network, there)
-    nodes, doubles = one_a_name(machines, noted)
-    own = own_parts(cluster, there)
-    parts = _one_a_kind(own, noted)
-    found: Plan = {
+def plan_cluster(desired: DesiredCluster, resources: AccountResources, notes: JournalNotes) -> ClusterPlan:
+    """Return the steps from the existing to the desired state. Raise PlanRefusedError if that is impossible."""
+    cluster = desired["cluster"]
+    network = find_network(cluster, resources["networks"], desired["network_id"])
+    machines = find_machines(cluster, network, resources)
+    nodes, duplicates = split_duplicates(machines, notes)
+    cluster_parts = find_parts(cluster, resources)
+    parts = _choose_parts(cluster_parts, notes)
+    plan: ClusterPlan = {
         "steps": [],
         "network": network,
         "nodes": nodes,
-        "doubles": doubles,
-        "drives": own_drives(cluster, network, there),
+        "duplicates": duplicates,
+        "drives": find_drives(cluster, network, resources),
         "parts": parts,
-        "strangers": strangers_in(cluster, network, there),
-        "namesakes": namesakes(cluster, network, there),
-        "kept": [],
+        "foreign_machines": find_foreign_machines(cluster, network, resources),
+        "namesakes": find_namesakes(cluster, network, resources),
+        "retained": [],
     }
-    if wanted["stand"] == "present":
-        found["steps"] = _present(wanted, there, noted, found)
-        found["steps"] += [_removed(one) for one in own if one not in parts and _asked_twice(one, noted)]
-    elif wanted["stand"] == "stopped":
-        found["steps"] = [_step("stop", one) for one in machines if one["state"] in ("ready", "coming")]
+    if desired["state"] == "present":
+        plan["steps"] = _plan_present(desired, resources, notes, plan)
+        plan["steps"] += [
+            _removal_step(part) for part in cluster_parts if part not in parts and _is_repeated_request(part, notes)
+        ]
+    elif desired["state"] == "stopped":
+        plan["steps"] = [
+            _machine_step("stop", machine) for machine in machines if machine["state"] in ("ready", "coming")
+        ]
     else:
-        found["steps"], found["kept"] = _absent(wanted, there, noted, found, machines)
-        around, kept = _absent_around(found, own, machines, there)
-        found["steps"] += around
-        found["kept"] += kept
-    return found
+        plan["steps"], plan["retained"] = _plan_absent(desired, resources, notes, plan, machines)
+        enclosing, retained = _plan_enclosing_removal(plan, cluster_parts, machines, resources)
+        plan["steps"] += enclosing
+        plan["retained"] += retained
+    return plan
 
 
-def one_a_name(machines: Sequence[Machine], noted: Noted) -> tuple[list[Machine], list[Machine]]:
-    """One machine per name, preferring the one in the record, then the oldest; and the other machines."""
+def split_duplicates(machines: Sequence[Machine], notes: JournalNotes) -> tuple[list[Machine], list[Machine]]:
+    """Return one machine per name, preferring a recorded one, then the oldest; and the other machines."""
     by_name: dict[str, list[Machine]] = collections.defaultdict(list)
     for machine in machines:
         by_name[machine["name"]].append(machine)
-    chosen, others = [], []
+    chosen, duplicates = [], []
     for name, same in by_name.items():
-        known = noted["ids"].get(f"machine {name}")
-        first = next((machine for machine in same if machine["id"] == known), same[0])
+        recorded_id = notes["ids"].get(f"machine {name}")
+        first = next((machine for machine in same if machine["id"] == recorded_id), same[0])
         chosen.append(first)
-        others += [machine for machine in same if machine is not first]
-    return chosen, others
+        duplicates += [machine for machine in same if machine is not first]
+    return chosen, duplicates
 
 
-def _one_a_kind(parts: Sequence[Part], noted: Noted) -> list[Part]:
-    """One part per kind and name, preferring the one in the record, then one that holds machines."""
+def _choose_parts(parts: Sequence[Part], notes: JournalNotes) -> list[Part]:
+    """Return one part per kind and name, preferring a recorded one, then one that holds machines."""
     by_name: dict[str, list[Part]] = collections.defaultdict(list)
     for part in parts:
         by_name[f"{part['what']} {part['name']}"].append(part)
 
     def rank(part: Part) -> tuple[bool, bool, str]:
-        known = noted["ids"].get(f"{part['what']} {part['name']}")
-        return part["id"] != known, not part["holds"], part["id"]
+        recorded_id = notes["ids"].get(f"{part['what']} {part['name']}")
+        return part["id"] != recorded_id, not part["holds"], part["id"]
 
     return [min(same, key=rank) for same in by_name.values()]
 
 
-def missing_names(wanted: Wanted, nodes: Sequence[Machine]) -> list[str]:
-    """Names of the machines to make: the lowest free numbers."""
-    taken = {node_number(wanted["cluster"], machine["name"]) for machine in nodes}
-    free = (number for number in range(len(taken) + wanted["nnodes"]) if number not in taken)
-    return [node_name(wanted["cluster"], next(free)) for _new in range(wanted["nnodes"] - len(taken))]
+def missing_names(desired: DesiredCluster, nodes: Sequence[Machine]) -> list[str]:
+    """Return the names of the machines to create: the lowest free numbers."""
+    used_numbers = {node_number(desired["cluster"], machine["name"]) for machine in nodes}
+    free_numbers = (number for number in range(len(used_numbers) + desired["nnodes"]) if number not in used_numbers)
+    return [node_name(desired["cluster"], next(free_numbers)) for _new in range(desired["nnodes"] - len(used_numbers))]
 
 
 # --- Present
 
 
-def _present(wanted: Wanted, there: There, noted: Noted, found: Plan) -> list[Step]:
-    cluster, network = wanted["cluster"], found["network"]
-    missing = missing_names(wanted, found["nodes"])
-    _refuse_taken(wanted, noted, found)
-    _refuse_differing(wanted, found)
-    have = {(part["what"], part["name"]) for part in found["parts"]}
-    needed: list[Step] = [
+def _plan_present(
+    desired: DesiredCluster, resources: AccountResources, notes: JournalNotes, plan: ClusterPlan
+) -> list[Step]:
+    cluster, network = desired["cluster"], plan["network"]
+    new_names = missing_names(desired, plan["nodes"])
+    _refuse_taken_name(desired, notes, plan)
+    _refuse_differences(desired, plan)
+    existing_parts = {(part["what"], part["name"]) for part in plan["parts"]}
+    part_steps: list[Step] = [
         {"action": "make", "what": what, "name": name, "id": ""}
-        for what, name in wanted.get("parts", [])
-        if missing and (what, name) not in have
+        for what, name in desired.get("parts", [])
+        if new_names and (what, name) not in existing_parts
     ]
-    steps = [step for step in needed if step["what"] in AROUND]
+    steps = [step for step in part_steps if step["what"] in ENCLOSING_KINDS]
     if network is None:
         steps.append({"action": "make", "what": "network", "name": network_name(cluster), "id": ""})
-    steps += [step for step in needed if step["what"] not in AROUND]
-    if wanted["drive_gb"] and not found["drives"]:
+    steps += [step for step in part_steps if step["what"] not in ENCLOSING_KINDS]
+    if desired["drive_gb"] and not plan["drives"]:
         steps.append({"action": "make", "what": "drive", "name": drive_name(cluster), "id": ""})
-    scripts = own_scripts(cluster, found["nodes"], there)
-    if missing and wanted["script"] and wanted["script"] not in [script["name"] for script in scripts]:
-        steps.append({"action": "make", "what": "script", "name": wanted["script"], "id": ""})
-    steps += [{"action": "make", "what": "machine", "name": name, "id": ""} for name in missing]
-    steps += [_step("start", one) for one in found["nodes"] if one["state"] in ("off", "going")]
-    return steps + [_step("remove", one) for one in found["doubles"] if _asked_twice(one, noted)]
+    scripts = find_scripts(cluster, plan["nodes"], resources)
+    if new_names and desired["script"] and desired["script"] not in [script["name"] for script in scripts]:
+        steps.append({"action": "make", "what": "script", "name": desired["script"], "id": ""})
+    steps += [{"action": "make", "what": "machine", "name": name, "id": ""} for name in new_names]
+    steps += [_machine_step("start", machine) for machine in plan["nodes"] if machine["state"] in ("off", "going")]
+    return steps + [
+        _machine_step("remove", machine) for machine in plan["duplicates"] if _is_repeated_request(machine, notes)
+    ]
 
 
-def _asked_twice(second: Machine | Part, noted: Noted) -> bool:
-    """Whether a duplicate is the result of our own repeated request."""
-    return f"{second.get('what', 'machine')} {second['name']}" in noted["asked_twice"]
+def _is_repeated_request(second: Machine | Part, notes: JournalNotes) -> bool:
+    """Return whether a duplicate results from a request that was repeated after a lost reply."""
+    return f"{second.get('what', 'machine')} {second['name']}" in notes["repeated"]
 
 
-def _refuse_taken(wanted: Wanted, noted: Noted, found: Plan) -> None:
-    cluster, network = wanted["cluster"], found["network"]
-    known = network is not None and network["id"] in noted["ids"].values()
-    if network and found["strangers"] and not found["nodes"] and not known:
-        raise PlanRefused(
-            f"the name {cluster} is taken: the network {network_name(cluster)} ({network['id']}) holds "
-            f"{_named(found['strangers'])} and no machine of this cluster. Choose another name"
+def _refuse_taken_name(desired: DesiredCluster, notes: JournalNotes, plan: ClusterPlan) -> None:
+    cluster, network = desired["cluster"], plan["network"]
+    recorded = network is not None and network["id"] in notes["ids"].values()
+    if network and plan["foreign_machines"] and not plan["nodes"] and not recorded:
+        raise PlanRefusedError(
+            f"the name {cluster} is taken: the network {network_name(cluster)} ({network['id']}) contains "
+            f"{_format_machines(plan['foreign_machines'])} and no machine of this cluster. Choose another name"
         )
 
 
-def _refuse_differing(wanted: Wanted, found: Plan) -> None:
-    """Raise PlanRefused if something exists in another form: nothing is retyped, resized or moved."""
-    said = []
-    network = found["network"]
-    if network and network["region"] != wanted["region"]:
-        said.append(f"the network {network['name']} is in {network['region']}, not {wanted['region']}")
-    for machine in found["nodes"]:
-        if machine["machine_type"] != wanted["machine_type"]:
-            said.append(f"{machine['name']} is of type {machine['machine_type']}, not {wanted['machine_type']}")
-        if machine["disk_gb"] is not None and machine["disk_gb"] != wanted["disk_gb"]:
-            said.append(f"{machine['name']} has a disk of {machine['disk_gb']} GB, not {wanted['disk_gb']}")
-    for drive in found["drives"][:1]:
-        if wanted["drive_gb"] and drive["size_gb"] not in (None, wanted["drive_gb"]):
-            said.append(f"the drive {drive['name']} has {drive['size_gb']} GB, not {wanted['drive_gb']}")
-    if said:
-        more = f"; and {len(said) - 4} more differences" if len(said) > 4 else ""
-        raise PlanRefused(
-            f"{wanted['cluster']} exists, but not as requested: {'; '.join(said[:4])}{more}. What exists is never "
-            "changed: ask for what exists, or tear it down first"
+def _refuse_differences(desired: DesiredCluster, plan: ClusterPlan) -> None:
+    """Raise PlanRefusedError if a resource exists in another form: nothing is retyped, resized or moved."""
+    differences = []
+    network = plan["network"]
+    if network and network["region"] != desired["region"]:
+        differences.append(f"the network {network['name']} is in {network['region']}, not {desired['region']}")
+    for machine in plan["nodes"]:
+        if machine["machine_type"] != desired["machine_type"]:
+            differences.append(f"{machine['name']} is of type {machine['machine_type']}, not {desired['machine_type']}")
+        if machine["disk_gb"] is not None and machine["disk_gb"] != desired["disk_gb"]:
+            differences.append(f"{machine['name']} has a disk of {machine['disk_gb']} GB, not {desired['disk_gb']}")
+    for drive in plan["drives"][:1]:
+        if desired["drive_gb"] and drive["size_gb"] not in (None, desired["drive_gb"]):
+            differences.append(f"the drive {drive['name']} has {drive['size_gb']} GB, not {desired['drive_gb']}")
+    if differences:
+        suffix = f"; and {len(differences) - 4} more" if len(differences) > 4 else ""
+        raise PlanRefusedError(
+            f"{desired['cluster']} exists, but not as requested: {'; '.join(differences[:4])}{suffix}. Existing "
+            "resources are never changed: adapt your request to them, or tear the cluster down first"
         )
 
 
 # --- Absent
 
 
-def _absent(
-    wanted: Wanted, there: There, noted: Noted, found: Plan, machines: Sequence[Machine]
+def _plan_absent(
+    desired: DesiredCluster,
+    resources: AccountResources,
+    notes: JournalNotes,
+    plan: ClusterPlan,
+    machines: Sequence[Machine],
 ) -> tuple[list[Step], list[str]]:
-    cluster, network, drives = wanted["cluster"], found["network"], found["drives"]
-    steps = [_step("remove", machine) for machine in machines]
+    cluster, network, drives = desired["cluster"], plan["network"], plan["drives"]
+    steps = [_machine_step("remove", machine) for machine in machines]
     steps += [
-        {"action": "remove", "what": "address", "name": ip, "id": ip} for ip in own_addresses(machines, there, noted)
+        {"action": "remove", "what": "address", "name": ip, "id": ip}
+        for ip in find_addresses(machines, resources, notes)
     ]
     steps += [
         {"action": "remove", "what": "script", "name": script["name"], "id": script["id"]}
-        for script in own_scripts(cluster, machines, there)
+        for script in find_scripts(cluster, machines, resources)
     ]
-    steps += [_removed(part) for part in own_parts(cluster, there) if part["what"] not in AROUND]
-    kept: list[str] = []
+    steps += [_removal_step(part) for part in find_parts(cluster, resources) if part["what"] not in ENCLOSING_KINDS]
+    retained: list[str] = []
     if network is None:
-        return steps, kept
-    if wanted["remove_drive"]:
+        return steps, retained
+    if desired["remove_drive"]:
         steps += [{"action": "remove", "what": "drive", "name": drive["name"], "id": drive["id"]} for drive in drives]
     elif drives:
-        kept.append(f"the drive {', '.join(_drive(drive) for drive in drives)} stays, with what is on it")
-    others = [drive for drive in there["drives"] if drive["network"] == network["id"] and drive not in drives]
-    if found["strangers"]:
-        kept.append(
-            f"the network {network['name']} stays: {_named(found['strangers'])} in it are not part of this cluster"
+        retained.append(f"the drive {', '.join(_format_drive(drive) for drive in drives)} is kept, with its data")
+    other_drives = [drive for drive in resources["drives"] if drive["network"] == network["id"] and drive not in drives]
+    if plan["foreign_machines"]:
+        retained.append(
+            f"the network {network['name']} is kept: it contains {_format_machines(plan['foreign_machines'])}, "
+            "not part of this cluster"
         )
-    if others:
-        kept.append(
-            f"the network {network['name']} stays: {', '.join(_drive(drive) for drive in others)} "
-            f"in it {'is' if len(others) == 1 else 'are'} not part of this cluster"
+    if other_drives:
+        retained.append(
+            f"the network {network['name']} is kept: it contains "
+            f"{', '.join(_format_drive(drive) for drive in other_drives)}, not part of this cluster"
         )
-    if not found["strangers"] and not others and (wanted["remove_drive"] or not drives):
+    if not plan["foreign_machines"] and not other_drives and (desired["remove_drive"] or not drives):
         steps.append({"action": "remove", "what": "network", "name": network["name"], "id": network["id"]})
-    return steps, kept
+    return steps, retained
 
 
-def _absent_around(
-    found: Plan, own: Sequence[Part], machines: Sequence[Machine], there: There
+def _plan_enclosing_removal(
+    plan: ClusterPlan, cluster_parts: Sequence[Part], machines: Sequence[Machine], resources: AccountResources
 ) -> tuple[list[Step], list[str]]:
-    """Steps that remove what contained the network, unless the network stays, or others' machines are in it."""
+    """Return the steps that remove the network's containers, unless the network or foreign machines remain in them."""
     around = sorted(
-        (part for part in own if part["what"] in AROUND), key=lambda part: AROUND.index(part["what"]), reverse=True
+        (part for part in cluster_parts if part["what"] in ENCLOSING_KINDS),
+        key=lambda part: ENCLOSING_KINDS.index(part["what"]),
+        reverse=True,
     )
-    if found["network"] and not any(step["what"] == "network" for step in found["steps"]):
+    if plan["network"] and not any(step["what"] == "network" for step in plan["steps"]):
         return [], []
-    held = {one for part in around for one in part["holds"]} - {machine["id"] for machine in machines}
-    others = [machine for machine in there["machines"] if machine["id"] in held]
-    more = sorted(held - {machine["id"] for machine in others})
-    if held:
+    holders = {holder for part in around for holder in part["holds"]} - {machine["id"] for machine in machines}
+    other_machines = [machine for machine in resources["machines"] if machine["id"] in holders]
+    other_interfaces = sorted(holders - {machine["id"] for machine in other_machines})
+    if holders:
         name = network_name(around[0]["cluster"])
-        told = ", ".join([*([_named(others)] if others else []), *(f"network interface {one}" for one in more)])
-        return [], [f"the VPC {name} stays: {told} in it are not part of this cluster"]
-    return [_removed(part) for part in around], []
+        names = [_format_machines(other_machines)] if other_machines else []
+        names += [f"network interface {interface}" for interface in other_interfaces]
+        return [], [f"the VPC {name} is kept: it contains {', '.join(names)}, not part of this cluster"]
+    return [_removal_step(part) for part in around], []
 
 
-def own_addresses(machines: Iterable[Machine], there: There, noted: Noted) -> list[str]:
-    """Fixed addresses of our machines, including removed ones, that nobody else has by now."""
-    ours = {machine["public_ip"]: machine["id"] for machine in machines if machine["fixed_address"]}
-    ours = {ip: machine for ip, machine in {**noted["addresses"], **ours}.items() if ip}
+def find_addresses(machines: Iterable[Machine], resources: AccountResources, notes: JournalNotes) -> list[str]:
+    """Return the fixed addresses of the cluster's machines, including removed ones, that no other machine has."""
+    owners = {machine["public_ip"]: machine["id"] for machine in machines if machine["fixed_address"]}
+    owners = {ip: machine for ip, machine in {**notes["addresses"], **owners}.items() if ip}
     return [
         address["ip"]
-        for address in there["addresses"]
-        if address["ip"] in ours and address["machine"] in ("", ours[address["ip"]])
+        for address in resources["addresses"]
+        if address["ip"] in owners and address["machine"] in ("", owners[address["ip"]])
     ]
 
 
-# --- Words
+# --- Steps and texts
 
 
-def _step(action: Action, machine: Machine) -> Step:
+def _machine_step(action: StepAction, machine: Machine) -> Step:
     return {"action": action, "what": "machine", "name": machine["name"], "id": machine["id"]}
 
 
-def _removed(part: Part) -> Step:
+def _removal_step(part: Part) -> Step:
     return {"action": "remove", "what": part["what"], "name": part["name"], "id": part["id"]}
 
 
-def _drive(drive: Drive) -> str:
+def _format_drive(drive: Drive) -> str:
     size = f", {drive['size_gb']} GB" if drive["size_gb"] is not None else ""
     return f"{drive['name']} ({drive['id']}{size})"
 
 
-def _named(machines: Sequence[Machine]) -> str:
+def _format_machines(machines: Sequence[Machine]) -> str:
     names = [f"{machine['name']} ({machine['id']})" for machine in machines[:4]]
     return ", ".join(names) + (f" and {len(machines) - 4} more" if len(machines) > 4 else "")
 
 
-def clusters_of(networks: Iterable[Network]) -> list[str]:
-    """Names of the clusters with a network in an account."""
-    return sorted({name for name in (cluster_of(network["name"]) for network in networks) if name})
+def list_clusters(networks: Iterable[Network]) -> list[str]:
+    """Return the names of the clusters that have a network in an account."""
+    return sorted({name for name in (parse_cluster_name(network["name"]) for network in networks) if name})

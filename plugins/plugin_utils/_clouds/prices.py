@@ -1,10 +1,10 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Prices of machines and disks, with the source and date of each number. Private to this collection.
+"""Prices of machines and disks, with the source and date of each number.
 
-Paperspace's API has no prices before a machine is made; afterwards each machine reports its price per hour, which is
-what counts. A price without a source is None, and is called unknown.
+Paperspace's API reports no prices before a machine is created; afterwards each machine reports its price per hour,
+which takes precedence. A price without a source is None, shown as unknown.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import NamedTuple
 SOURCE = "Paperspace's console"
 DATE = "2025-12-28"
 PAGE = "https://www.paperspace.com/pricing"
-HOURS_A_MONTH = 730.0
+HOURS_PER_MONTH = 730.0
 #: Share of the table's price: a machine's price that deviates by more is reported.
 TOLERANCE = 0.02
 
@@ -28,16 +28,13 @@ class Price(NamedTuple):
     date: str
 
 
-class Prices(NamedTuple):
-    """The sources of a cloud's prices: a machine's per hour by type, its disk's per month by GB.
+class CloudPrices(NamedTuple):
+    """A provider's prices."""
 
-    page: where a person can look them up. said: the source of the prices that machines themselves report.
-    """
-
-    machine: Callable[[str], Price | None]
-    disk: Callable[[int | None], Price | None]
-    page: str
-    said: str
+    machine: Callable[[str], Price | None]  # per hour, by machine type
+    disk: Callable[[int | None], Price | None]  # per month, by size in GB
+    page: str  # where a person can look them up
+    reported_source: str  # of the prices that machines themselves report
 
 
 # US dollars per hour for one machine with N GPUs: the console's table of 2025-12-28. The single-GPU rows are also in
@@ -113,25 +110,25 @@ _TEMPLATE_PER_MONTH = {50: 3.5, 100: 6.0, 250: 11.0, 500: 17.0, 1000: 24.0, 2000
 
 
 def template_price(size_gb: int | None) -> Price | None:
-    """The price per month of a Paperspace template."""
+    """Return the price per month of a Paperspace template."""
     usd = None if size_gb is None else _TEMPLATE_PER_MONTH.get(size_gb)
     return None if usd is None else Price(usd, "Paperspace's page of custom templates", "2023")
 
 
 def machine_price(machine_type: str) -> Price | None:
-    """The price per hour of a Paperspace machine type while it is on."""
+    """Return the price per hour of a Paperspace machine type while it is on."""
     usd = _PER_HOUR.get(machine_type)
     return None if usd is None else Price(usd, SOURCE, DATE)
 
 
 def disk_price(size_gb: int | None) -> Price | None:
-    """The price per month of a machine's disk, even while the machine is off."""
+    """Return the price per month of a machine's disk, which is also due while the machine is off."""
     return None if size_gb is None else _DISK_PER_MONTH.get(size_gb)
 
 
-def known_types() -> list[str]:
-    """The machine types in the table."""
+def priced_types() -> list[str]:
+    """Return the machine types in the table."""
     return list(_PER_HOUR)
 
 
-PAPERSPACE = Prices(machine_price, disk_price, PAGE, "what the machines themselves say")
+PAPERSPACE = CloudPrices(machine_price, disk_price, PAGE, "reported by the machines")

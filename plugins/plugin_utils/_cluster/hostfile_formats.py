@@ -10,14 +10,14 @@ import re
 
 from ansible_collections.muster.training.plugins.module_utils._rank_table import (
     MAX_SLOTS,
-    Problem,
     RankTable,
     RankTableError,
+    RankTableProblem,
+    format_value,
     ip_literal,
     means_this_machine,
-    name_fault,
+    name_error,
     short_name,
-    shown,
 )
 
 
@@ -31,7 +31,7 @@ def render_deepspeed(table: RankTable, use: str = "name") -> str:
     `use` is "name" or "address": how the launcher reaches the hosts. Raises RankTableError for IPv6 addresses, which no
     reader of a hostfile accepts.
     """
-    return "".join(f"{host} slots={slots}\n" for host, slots in _listed(table, use))
+    return "".join(f"{host} slots={slots}\n" for host, slots in _hosts_and_slots(table, use))
 
 
 def render_openmpi(table: RankTable, use: str = "name") -> str:
@@ -44,7 +44,7 @@ def render_openmpi(table: RankTable, use: str = "name") -> str:
 
 def render_mpich(table: RankTable, use: str = "name") -> str:
     """A hostfile for MPICH and Intel MPI (`mpiexec -f`): one line `host:N` per node. `use` as in render_deepspeed()."""
-    return "".join(f"{host}:{slots}\n" for host, slots in _listed(table, use))
+    return "".join(f"{host}:{slots}\n" for host, slots in _hosts_and_slots(table, use))
 
 
 def render_hosts_entries(table: RankTable) -> str:
@@ -60,22 +60,24 @@ def render_hosts_entries(table: RankTable) -> str:
     return "".join(lines)
 
 
-def _listed(table: RankTable, use: str) -> list[tuple[str, int]]:
+def _hosts_and_slots(table: RankTable, use: str) -> list[tuple[str, int]]:
     if use == "name":
         return [(node.name, node.slots) for node in table.nodes]
     if use != "address":
-        raise RankTableError([Problem(None, f"use is {shown(use)}", "'name' or 'address'", "Correct use")])
+        raise RankTableError(
+            [RankTableProblem(None, f"use is {format_value(use)}", "'name' or 'address'", "Correct use")]
+        )
     if ":" in table.master.address:
-        found = f"the addresses are IPv6 ({table.master.address} ...), which readers of a hostfile cut at the colons"
-        todo = "List the hosts by name, and make the names known on all nodes"
-        raise RankTableError([Problem(None, found, "IPv4 addresses or names", todo)])
+        problem = f"the addresses are IPv6 ({table.master.address} ...), which readers of a hostfile cut at the colons"
+        remedy = "List the hosts by name, and make the names known on all nodes"
+        raise RankTableError([RankTableProblem(None, problem, "IPv4 addresses or names", remedy)])
     return [(node.address, node.slots) for node in table.nodes]
 
 
-_LINE_NEEDED = "`host slots=N`, which DeepSpeed and Open MPI read alike"
+_LINE_REQUIREMENT = "`host slots=N`, which DeepSpeed and Open MPI read alike"
 
 # Common faults: a pattern for the line without its comment, what it is, and what to do.
-_KNOWN_FAULTS = (
+_KNOWN_ERRORS = (
     (r"[^\x00-\x7f]", "a character that is not ASCII", "Write names and numbers in plain ASCII"),
     (r"^(;|//|/\*)", "a comment that one of them does not know", "Begin comments with #"),
     (r"^\[[^\]]*\]$", "a heading, which a hostfile does not have", "Remove it"),
@@ -103,29 +105,33 @@ def parse_hostfile(text: str) -> list[tuple[str, int]]:
     `#`. Raises HostfileError with every line that either refuses or misreads.
     """
     _check_encoding(text)
-    problems: list[Problem] = []
+    problems: list[RankTableProblem] = []
     hosts: list[tuple[str, int]] = []
-    lines_of: dict[str, int] = {}
+    first_lines: dict[str, int] = {}
     lines = text.split("\n")
     for number, line in enumerate(lines, 1):
         body, hash_sign, _comment = line.partition("#")
-        fault = _line_fault(line, body, open_comment=bool(hash_sign) and number == len(lines))
-        if fault is None and body.strip():
+        error = _line_error(line, body, open_comment=bool(hash_sign) and number == len(lines))
+        if error is None and body.strip():
             name, slots = body.split()
-            first = lines_of.setdefault(short_name(name), number)
+            first = first_lines.setdefault(short_name(name), number)
             if first == number:
                 hosts.append((name, int(slots[len("slots=") :])))
             else:
-                found = f"{name} is the host of line {first} again (Open MPI reads names up to their first dot)"
-                fault = found, "Write each host once"
-        if fault is not None:
-            problems.append(Problem(f"line {number}", fault[0], _LINE_NEEDED, fault[1]))
+                problem = f"{name} is the host of line {first} again (Open MPI reads names up to their first dot)"
+                error = problem, "Write each host once"
+        if error is not None:
+            problems.append(RankTableProblem(f"line {number}", error[0], _LINE_REQUIREMENT, error[1]))
     for name, _slots in hosts:
         if len(hosts) > 1 and means_this_machine(name):
-            found, needed = f"each node takes {name} for itself", "names that mean the same host on every node"
-            problems.append(Problem(f"line {lines_of[short_name(name)]}", found, needed, "Write the host's own name"))
+            problem, requirement = f"each node takes {name} for itself", "names that mean the same host on every node"
+            problems.append(
+                RankTableProblem(
+                    f"line {first_lines[short_name(name)]}", problem, requirement, "Write the host's own name"
+                )
+            )
     if not hosts and not problems:
-        problems.append(Problem(None, "the hostfile names no host", _LINE_NEEDED, "Write a line a host"))
+        problems.append(RankTableProblem(None, "the hostfile names no host", _LINE_REQUIREMENT, "Write a line a host"))
     if problems:
         raise HostfileError(problems)
     return hosts
@@ -134,25 +140,25 @@ def parse_hostfile(text: str) -> list[tuple[str, int]]:
 def _check_encoding(text: object) -> None:
     """Raise HostfileError for problems of the whole file."""
     if not isinstance(text, str):
-        found, todo = f"the hostfile is {shown(text)}", "Give the content of the file as text"
+        problem, remedy = f"the hostfile is {format_value(text)}", "Give the content of the file as text"
     elif text.startswith("\ufeff"):
-        found, todo = (
+        problem, remedy = (
             "the file begins with a byte order mark, which becomes part of a name",
             "Save it as UTF-8 without BOM",
         )
     elif "\r" in text:
         number = text.count("\n", 0, text.index("\r")) + 1
-        found = f"line {number} is the first with a carriage return, the line end of Windows, which Open MPI refuses"
-        todo = r"Convert the file: sed -i 's/\r$//' HOSTFILE"
+        problem = f"line {number} is the first with a carriage return, the line end of Windows, which Open MPI refuses"
+        remedy = r"Convert the file: sed -i 's/\r$//' HOSTFILE"
     else:
         return
-    raise HostfileError([Problem(None, found, _LINE_NEEDED, todo)])
+    raise HostfileError([RankTableProblem(None, problem, _LINE_REQUIREMENT, remedy)])
 
 
-def _line_fault(line: str, body: str, *, open_comment: bool) -> tuple[str, str] | None:
+def _line_error(line: str, body: str, *, open_comment: bool) -> tuple[str, str] | None:
     """What is wrong with a line and what to do, or None if it is right; `body` is the line without its comment."""
     if not line.replace("\t", " ").isprintable():
-        return f"{shown(line)} holds a control character", "Remove it"
+        return f"{format_value(line)} holds a control character", "Remove it"
     if open_comment:
         # Open MPI's lexer needs a line end after a comment; without one it reads the words as hosts.
         return (
@@ -160,18 +166,18 @@ def _line_fault(line: str, body: str, *, open_comment: bool) -> tuple[str, str] 
             "End the line",
         )
     if body != line and body and body[-1] not in " \t":
-        return f"{shown(line)} has no blank before the comment", "Put a blank before #"
+        return f"{format_value(line)} has no blank before the comment", "Put a blank before #"
     body = body.strip(" \t")
     if not body:
         return None
-    for pattern, found, todo in _KNOWN_FAULTS:
+    for pattern, problem, remedy in _KNOWN_ERRORS:
         if re.search(pattern, body):
-            return f"{shown(body)}: {found}", todo
+            return f"{format_value(body)}: {problem}", remedy
     name, *fields = body.split()
-    fault = name_fault(name)
-    if fault:
-        return fault, "Write the plain name or the IPv4 address of the host"
+    error = name_error(name)
+    if error:
+        return error, "Write the plain name or the IPv4 address of the host"
     number = re.fullmatch(r"slots=([1-9][0-9]{0,8})", " ".join(fields))
     if number is None or int(number[1]) > MAX_SLOTS:
-        return f"{shown(body)} is not understood", f"Write `{name} slots=N` with N from 1 to {MAX_SLOTS}"
+        return f"{format_value(body)} is not understood", f"Write `{name} slots=N` with N from 1 to {MAX_SLOTS}"
     return None

@@ -21,15 +21,15 @@ from ansible.module_utils.common.yaml import yaml_load
 
 from ansible_collections.muster.training.plugins.module_utils._rank_table import ip_literal
 
-LINE = re.compile(
+HOST_LINE = re.compile(
     r"(?:(?P<user>[A-Za-z_][\w.-]*)@)?(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)"
     r"(?::(?P<mpich>[0-9]+))?(?P<words>(?:\s+\w[\w-]*\s*=\s*[0-9]+)*)\s*",
     re.ASCII,
 )
-SLOTS = re.compile(r"\s(slots|cpu)\s*=\s*([0-9]+)")
-FORMS = "`gpu1`, `gpu1 slots=8`, `10.0.0.4:8`"
-THIS_MACHINE = ("localhost", "127.0.0.1", "127.0.1.1")
-HEAD = """# The machines of {source}. Use it together with ranks.yml, which puts them in order:
+SLOTS_OPTION = re.compile(r"\s(slots|cpu)\s*=\s*([0-9]+)")
+EXAMPLES = "`gpu1`, `gpu1 slots=8`, `10.0.0.4:8`"
+LOCAL_NAMES = ("localhost", "127.0.0.1", "127.0.1.1")
+HEADER = """# The machines of {source}. Use it together with ranks.yml, which puts them in order:
 #
 #   ansible-playbook muster.training.launch -i static.yml -i ranks.yml -e nnodes={nnodes} -e launch_script=train.py
 #
@@ -43,7 +43,7 @@ training:
     # node_slots: 8
   hosts:
 """
-LOCAL = """    node0:
+LOCAL_HOST = """    node0:
       # this machine, without SSH
       ansible_connection: local
       ansible_python_interpreter: "{{ ansible_playbook_python }}"
@@ -51,7 +51,7 @@ LOCAL = """    node0:
 """
 
 
-class GivenHost(NamedTuple):
+class ListedHost(NamedTuple):
     """A machine. slots: processes to start on it, None if not given. user: "" if not given."""
 
     name: str
@@ -59,59 +59,59 @@ class GivenHost(NamedTuple):
     user: str = ""
 
 
-def read_hosts(lines: Iterable[str], what: str) -> list[GivenHost]:
+def read_hosts(lines: Iterable[str], item_name: str) -> list[ListedHost]:
     """The machines in the lines of a hostfile, or in a list. what: the word for an item in messages, "line" or "host".
 
     Raises ValueError with one sentence for each invalid line.
     """
-    hosts: dict[str, GivenHost] = {}
-    said: list[str] = []
+    hosts: dict[str, ListedHost] = {}
+    errors: list[str] = []
     for number, line in enumerate(lines, 1):
         body = line.partition("#")[0].strip()
         if not body:
             continue
-        found = LINE.fullmatch(body)
-        if found is None:
-            said.append(f"{what} {number} is {ascii(body)[:60]}. Needed: a machine, as in {FORMS}")
+        match = HOST_LINE.fullmatch(body)
+        if match is None:
+            errors.append(f"{item_name} {number} is {ascii(body)[:60]}. Needed: a machine, as in {EXAMPLES}")
             continue
-        slots = found["mpich"] or next((word[2] for word in SLOTS.finditer(found["words"])), None)
-        if found["name"] in hosts:
-            said.append(
-                f"{what} {number}: {found['name']} is listed twice. Write each machine once, with all its slots"
+        slots = match["mpich"] or next((slots_match[2] for slots_match in SLOTS_OPTION.finditer(match["words"])), None)
+        if match["name"] in hosts:
+            errors.append(
+                f"{item_name} {number}: {match['name']} is listed twice. Write each machine once, with all its slots"
             )
         elif slots is not None and int(slots) == 0:
-            said.append(f"{what} {number}: {found['name']} has no slots. Remove the line, or write slots=N")
+            errors.append(f"{item_name} {number}: {match['name']} has no slots. Remove the line, or write slots=N")
         else:
-            hosts[found["name"]] = GivenHost(found["name"], int(slots) if slots else None, found["user"] or "")
-    own = [name for name in hosts if name in THIS_MACHINE]
-    if own and len(hosts) > 1:
-        said.append(
-            f"{own[0]} is listed beside other machines, but means a different machine on each. Write the name or "
-            "address by which the others reach it"
+            hosts[match["name"]] = ListedHost(match["name"], int(slots) if slots else None, match["user"] or "")
+    local_names = [name for name in hosts if name in LOCAL_NAMES]
+    if local_names and len(hosts) > 1:
+        errors.append(
+            f"{local_names[0]} is listed beside other machines, but means a different machine on each. Write the name "
+            "or address by which the others reach it"
         )
-    if not hosts and not said:
-        said.append(f"no machine is named. Needed: one a {what}, as in {FORMS}")
-    if said:
-        raise ValueError("\n".join(said))
+    if not hosts and not errors:
+        errors.append(f"no machine is named. Needed: one a {item_name}, as in {EXAMPLES}")
+    if errors:
+        raise ValueError("\n".join(errors))
     return list(hosts.values())
 
 
-def inventory_of(hosts: list[GivenHost], source: str, address_of: Callable[[str], str]) -> str:
+def render_inventory(hosts: list[ListedHost], source: str, resolve: Callable[[str], str]) -> str:
     """An inventory of these machines. address_of: returns the IP address of a name, "" if it is unknown."""
-    text = HEAD.format(source=source, nnodes=len(hosts))
+    text = HEADER.format(source=source, nnodes=len(hosts))
     names = {host.name for host in hosts}
-    free = (name for name in map("node{}".format, itertools.count()) if name not in names)
+    unused_names = (name for name in map("node{}".format, itertools.count()) if name not in names)
     for host in hosts:
-        if host.name in THIS_MACHINE:
-            text += LOCAL
+        if host.name in LOCAL_NAMES:
+            text += LOCAL_HOST
         elif literal := ip_literal(host.name):
-            text += f"    {next(free)}:\n      ansible_host: {host.name}\n"
+            text += f"    {next(unused_names)}:\n      ansible_host: {host.name}\n"
             if literal.is_global:
                 text += "      # the address by which the machines reach each other, where they have a private one\n"
                 text += "      # (on the machine: ip -brief address)\n      # node_address: 10.0.0.10\n"
         else:
-            address = address_of(host.name)
-            text += f"    {as_text(host.name)}:\n"
+            address = resolve(host.name)
+            text += f"    {yaml_key(host.name)}:\n"
             text += (
                 f"      node_address: {address}\n"
                 if address
@@ -125,6 +125,6 @@ def inventory_of(hosts: list[GivenHost], source: str, address_of: Callable[[str]
     return text
 
 
-def as_text(name: str) -> str:
+def yaml_key(name: str) -> str:
     """A name as a YAML key, in quotes if YAML would read it as anything but a string."""
     return name if isinstance(yaml_load(name), str) else json.dumps(name)

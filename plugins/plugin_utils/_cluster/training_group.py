@@ -9,10 +9,10 @@ from collections.abc import Mapping
 
 from ansible.errors import AnsibleActionFail
 
-from ansible_collections.muster.training.plugins.module_utils._rank_table import some
+from ansible_collections.muster.training.plugins.module_utils._rank_table import abbreviate
 
 
-def members_of(group: str, groups: Mapping[str, list[str]]) -> list[str]:
+def group_members(group: str, groups: Mapping[str, list[str]]) -> list[str]:
     """The hosts of the group.
 
     Raises AnsibleActionFail if there are none: Ansible itself would skip all and succeed.
@@ -20,19 +20,19 @@ def members_of(group: str, groups: Mapping[str, list[str]]) -> list[str]:
     members = list(groups.get(group, []))
     if not members:
         raise AnsibleActionFail(
-            f"the group '{group}' has no hosts. Needed: your machines in this group. {remedy(groups)}"
+            f"the group '{group}' has no hosts. Needed: your machines in this group. {empty_group_remedy(groups)}"
         )
     return members
 
 
-def remedy(groups: Mapping[str, list[str]]) -> str:
+def empty_group_remedy(groups: Mapping[str, list[str]]) -> str:
     """What to do where the group has no hosts: name another one, or give another inventory."""
-    others = sorted(name for name, hosts in groups.items() if hosts and name not in ("all", "ungrouped"))
-    if others:
-        name = others[0] if len(others) == 1 else "NAME"
+    other_groups = sorted(name for name, hosts in groups.items() if hosts and name not in ("all", "ungrouped"))
+    if other_groups:
+        name = other_groups[0] if len(other_groups) == 1 else "NAME"
         return (
-            f"The inventory has the group{'' if len(others) == 1 else 's'} {some(others)}: rename yours, or choose it "
-            f"with -e launch_group={name} (of site.yml: -e site_group={name})"
+            f"The inventory has the group{'' if len(other_groups) == 1 else 's'} {abbreviate(other_groups)}: rename "
+            f"yours, or choose it with -e launch_group={name} (of site.yml: -e site_group={name})"
         )
     return (
         "Show the inventory with `ansible-inventory --graph`, or choose one with -i (see the warnings above if it "

@@ -20,36 +20,36 @@ COLLECTION = "muster.training"
 COMMAND = re.compile(r"ansible-playbook (\w+)\.yml")
 
 
-def as_typed(text: str, arguments: Mapping[str, Any] | None = None) -> str:
+def adapt_commands(text: str, arguments: Mapping[str, Any] | None = None) -> str:
     """The text with each `ansible-playbook NAME.yml` adapted to the path of the current playbook and the inventory.
 
     site.yml also gets the options that select the code: without them, it would remove that code's requirements.
 
     arguments: Ansible's CLIARGS, by default of this process.
     """
-    given = context.CLIARGS if arguments is None else arguments
-    playbooks = given.get("args") or ()
+    cli_args = context.CLIARGS if arguments is None else arguments
+    playbooks = cli_args.get("args") or ()
     if not playbooks:
         return text
-    inventory = "".join(f" -i {shlex.quote(source)}" for source in typed_sources(given))
-    code = "" if "code_source=" in text else typed_code(given)
+    inventory = "".join(f" -i {shlex.quote(source)}" for source in inventory_sources(cli_args))
+    code_arguments = "" if "code_source=" in text else code_options(cli_args)
 
     def command(match: re.Match[str]) -> str:
-        what = f"ansible-playbook {shlex.quote(beside(str(playbooks[0]), match[1]))}{inventory}"
-        return what + code if match[1] == "site" else what
+        command_line = f"ansible-playbook {shlex.quote(sibling_playbook(str(playbooks[0]), match[1]))}{inventory}"
+        return command_line + code_arguments if match[1] == "site" else command_line
 
     return COMMAND.sub(command, text)
 
 
-def typed_code(given: Mapping[str, Any]) -> str:
+def code_options(cli_args: Mapping[str, Any]) -> str:
     """The typed options that select the code: -e @FILE, such as a job file, and code_source."""
-    words = [str(word) for word in given.get("extra_vars") or ()]
-    files = [f" -e {shlex.quote('@' + shortest(word[1:]))}" for word in words if word.startswith("@")]
-    source = typed_variables(words).get("code_source")
-    return "".join([*files, f" -e code_source={shlex.quote(str(source))}" if source else ""])
+    extra_vars = [str(text) for text in cli_args.get("extra_vars") or ()]
+    file_options = [f" -e {shlex.quote('@' + shorten_path(text[1:]))}" for text in extra_vars if text.startswith("@")]
+    source = typed_variables(extra_vars).get("code_source")
+    return "".join([*file_options, f" -e code_source={shlex.quote(str(source))}" if source else ""])
 
 
-def beside(playbook: str, name: str) -> str:
+def sibling_playbook(playbook: str, name: str) -> str:
     """What to type for the playbook called name: its path next to playbook if it exists there, else its full name."""
     if playbook.startswith(f"{COLLECTION}."):
         return f"{COLLECTION}.{name}"
@@ -57,15 +57,15 @@ def beside(playbook: str, name: str) -> str:
     return sibling if os.path.exists(sibling) else f"{COLLECTION}.{name}"
 
 
-def typed_sources(given: Mapping[str, Any]) -> list[str]:
+def inventory_sources(cli_args: Mapping[str, Any]) -> list[str]:
     """The inventory sources given with -i, with their paths as short as possible."""
-    sources = [str(source) for source in given.get("inventory") or ()]
+    sources = [str(source) for source in cli_args.get("inventory") or ()]
     if sources == [str(source) for source in constants.DEFAULT_HOST_LIST]:  # from ansible.cfg, or none at all
         return []
-    return [source if "," in source else shortest(source) for source in sources]
+    return [source if "," in source else shorten_path(source) for source in sources]
 
 
-def shortest(path: str) -> str:
+def shorten_path(path: str) -> str:
     """The path relative to the current directory if it is below, else unchanged."""
     relative = os.path.relpath(path)
     return path if relative.startswith("..") else relative

@@ -14,11 +14,11 @@ import yaml
 from ansible.parsing.splitter import parse_kv
 
 
-class PlainLoader(yaml.SafeLoader):
+class TagIgnoringLoader(yaml.SafeLoader):
     """Ignores Ansible's own tags !unsafe and !vault, and keeps the tagged values."""
 
 
-def _plain(loader: PlainLoader, _tag: str, node: yaml.Node) -> Any:
+def _construct_untagged(loader: TagIgnoringLoader, _tag: str, node: yaml.Node) -> Any:
     if isinstance(node, yaml.MappingNode):
         return loader.construct_mapping(node, deep=True)
     if isinstance(node, yaml.SequenceNode):
@@ -26,7 +26,7 @@ def _plain(loader: PlainLoader, _tag: str, node: yaml.Node) -> Any:
     return loader.construct_scalar(node) if isinstance(node, yaml.ScalarNode) else None
 
 
-PlainLoader.add_multi_constructor("!", _plain)
+TagIgnoringLoader.add_multi_constructor("!", _construct_untagged)
 
 
 def read_yaml(text: str) -> Any:
@@ -34,16 +34,16 @@ def read_yaml(text: str) -> Any:
     with contextlib.suppress(ValueError):  # JSON allows what YAML does not, such as tabs
         return json.loads(text)
     # str(): the parser does not accept Ansible's own string type
-    return yaml.load(str(text), Loader=PlainLoader)  # noqa: S506 - it is a SafeLoader
+    return yaml.load(str(text), Loader=TagIgnoringLoader)  # noqa: S506 - it is a SafeLoader
 
 
-def typed_variables(words: Iterable[str]) -> dict[str, Any]:
+def typed_variables(texts: Iterable[str]) -> dict[str, Any]:
     """The variables in these words, read as Ansible reads them.
 
     Variables of a file (-e @FILE) are left out: it may serve other playbooks too.
     """
-    found: dict[str, Any] = {}
-    for word in words:
-        if word and not word.startswith("@"):
-            found.update(read_yaml(word) if word[0] in "[{" else parse_kv(word))
-    return found
+    variables: dict[str, Any] = {}
+    for text in texts:
+        if text and not text.startswith("@"):
+            variables.update(read_yaml(text) if text[0] in "[{" else parse_kv(text))
+    return variables

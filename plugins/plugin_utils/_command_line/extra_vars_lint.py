@@ -18,50 +18,55 @@ from ansible import context
 from ansible.errors import AnsibleActionFail
 from ansible.parsing.splitter import split_args
 
-NAMED = re.compile(r"(.+?)(?<!\\)=(.*)", re.DOTALL)  # as Ansible finds the name
-ARGUMENTS = ("launch_args", "preflight_args")  # what follows these may be arguments that look like variables: lr=0.1
+ASSIGNMENT = re.compile(r"(.+?)(?<!\\)=(.*)", re.DOTALL)  # as Ansible finds the name
+ARGUMENT_VARIABLES = (
+    "launch_args",
+    "preflight_args",
+)  # what follows these may be arguments that look like variables: lr=0.1
 
 
-def refuse_lost_words() -> None:
+def reject_stray_extra_vars() -> None:
     """Raise AnsibleActionFail if a word after -e in this command reaches no variable."""
-    problems = lost_words(map(str, context.CLIARGS.get("extra_vars") or ()))
+    problems = find_stray_extra_vars(map(str, context.CLIARGS.get("extra_vars") or ()))
     if problems:
         raise AnsibleActionFail("\n".join(problems))
 
 
-def lost_words(texts: Iterable[str]) -> list[str]:
+def find_stray_extra_vars(texts: Iterable[str]) -> list[str]:
     """One sentence for each text after -e of which Ansible loses a part, with the right form."""
-    return [problem for text in texts if text and text[0] not in "@[{" for problem in [lost_part(text)] if problem]
+    return [
+        problem for text in texts if text and text[0] not in "@[{" for problem in [describe_stray_part(text)] if problem
+    ]
 
 
-def lost_part(text: str) -> str:
+def describe_stray_part(text: str) -> str:
     """What of a text NAME=VALUE ... reaches no variable, in a sentence; "" if all of it does."""
-    words = split_args(text)
+    tokens = split_args(text)
     name = value = ""
-    for number, word in enumerate(words):
-        match = NAMED.fullmatch(word)
-        fits = match and match[1].strip().isidentifier()
-        if not fits or (name in ARGUMENTS and value[:1] not in ("'", '"')):
-            rest = " ".join(words[number:])
-            found = f"-e {shlex.quote(text)}: {ascii(rest)[:200]} does not belong to a variable"
+    for index, token in enumerate(tokens):
+        match = ASSIGNMENT.fullmatch(token)
+        is_variable = match and match[1].strip().isidentifier()
+        if not is_variable or (name in ARGUMENT_VARIABLES and value[:1] not in ("'", '"')):
+            stray_text = " ".join(tokens[index:])
+            problem = f"-e {shlex.quote(text)}: {ascii(stray_text)[:200]} does not belong to a variable"
             if name:
-                whole = f"{value} {rest}"
+                full_value = f"{value} {stray_text}"
                 return (
-                    f"{found}, because a value ends at its first space. Needed: quotes around the value, inside the "
-                    f"shell's quotes: {right_form(name, whole)}. Give each further variable its own -e"
+                    f"{problem}, because a value ends at its first space. Needed: quotes around the value, inside the "
+                    f"shell's quotes: {quote_extra_var(name, full_value)}. Give each further variable its own -e"
                 )
-            if re.search(r"\.(ya?ml|json)$", rest):
-                return f"{found}. Needed: an @ before a file name: -e {shlex.quote('@' + rest)}"
+            if re.search(r"\.(ya?ml|json)$", stray_text):
+                return f"{problem}. Needed: an @ before a file name: -e {shlex.quote('@' + stray_text)}"
             return (
-                f"{found}. Needed: NAME=VALUE, such as -e nnodes=2; job arguments are a variable too: "
-                f"{right_form('launch_args', rest)}"
+                f"{problem}. Needed: NAME=VALUE, such as -e nnodes=2; job arguments are a variable too: "
+                f"{quote_extra_var('launch_args', stray_text)}"
             )
         if match:
             name, value = match[1].strip(), match[2]
     return ""
 
 
-def right_form(name: str, value: str) -> str:
+def quote_extra_var(name: str, value: str) -> str:
     """How to give a value with blanks after -e."""
     if re.search(r"['$`!\\\"]", value):
         return f"-e {shlex.quote(json.dumps({name: value}))}"

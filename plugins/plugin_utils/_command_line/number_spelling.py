@@ -24,12 +24,12 @@ from ansible.errors import AnsibleError
 from ansible.parsing.dataloader import DataLoader
 
 NUMBERS = (int, float, datetime.date)
-WORD = re.compile(r"[^\s,\[\]{}\"'()]+")  # a word in a text that is searched for numbers
-PLAIN = re.compile(r"(?:[&!]\S*\s+)*([^,\[\]{}\n]+)")  # an unquoted value, after its anchor and tag
+TOKEN = re.compile(r"[^\s,\[\]{}\"'()]+")  # a word in a text that is searched for numbers
+UNQUOTED_VALUE = re.compile(r"(?:[&!]\S*\s+)*([^,\[\]{}\n]+)")  # an unquoted value, after its anchor and tag
 QUOTED = re.compile(r"[\"'|>]|\{\{")  # start of a quoted value or template
 
 
-class UnknownSpelling(ValueError):
+class UnknownSpellingError(ValueError):
     """A number's original spelling cannot be determined."""
 
 
@@ -38,7 +38,7 @@ def is_number(value: object) -> bool:
     return isinstance(value, NUMBERS) and not isinstance(value, bool)
 
 
-def as_written(value: Any, loader: DataLoader) -> str:
+def original_spelling(value: Any, loader: DataLoader) -> str:
     """A number or date as it was written; one computed by a template, as Python prints it.
 
     Raises UnknownSpelling if the original text cannot be determined.
@@ -46,15 +46,19 @@ def as_written(value: Any, loader: DataLoader) -> str:
     origin = Origin.get_tag(value)
     if origin is None:
         return str(value)
-    places = [place for text in source_texts(origin, loader) for place in [beginning(text, origin)] if place]
-    spelled = spellings(value, places, exact=origin.col_num is not None)
-    if len(spelled) == 1:
-        return spelled.pop()
-    computed = any("{{" in place and (origin.col_num is None or QUOTED.match(place)) for place in places)
-    unwritten = origin.line_num is None and not places  # computed by a program
-    if not spelled and (computed or unwritten):
+    candidates = [
+        candidate for text in source_texts(origin, loader) for candidate in [text_from_value(text, origin)] if candidate
+    ]
+    matches = spellings(value, candidates, exact=origin.col_num is not None)
+    if len(matches) == 1:
+        return matches.pop()
+    is_computed = any(
+        "{{" in candidate and (origin.col_num is None or QUOTED.match(candidate)) for candidate in candidates
+    )
+    has_no_source = origin.line_num is None and not candidates  # computed by a program
+    if not matches and (is_computed or has_no_source):
         return str(value)
-    raise UnknownSpelling
+    raise UnknownSpellingError
 
 
 def source_texts(origin: Origin, loader: DataLoader) -> list[str]:
@@ -69,7 +73,7 @@ def source_texts(origin: Origin, loader: DataLoader) -> list[str]:
     return []
 
 
-def beginning(text: str, origin: Origin) -> str:
+def text_from_value(text: str, origin: Origin) -> str:
     """The text from the start of the value on, as far as known; otherwise its line, or the whole text."""
     if not origin.line_num:
         return text
@@ -77,28 +81,28 @@ def beginning(text: str, origin: Origin) -> str:
     return "\n".join(lines)[origin.col_num - 1 :] if origin.col_num else "".join(lines[:1])
 
 
-def spellings(value: Any, places: Iterable[str], exact: bool) -> set[str]:
+def spellings(value: Any, candidates: Iterable[str], exact: bool) -> set[str]:
     """The spellings in the places that mean this value. exact: it is at the beginning of each place."""
-    found: Callable[[str], list[str]] = first_plain if exact else WORD.findall
-    return {word for place in places for word in found(place) if means(word, value)}
+    find_tokens: Callable[[str], list[str]] = first_unquoted_value if exact else TOKEN.findall
+    return {token for candidate in candidates for token in find_tokens(candidate) if is_spelling_of(token, value)}
 
 
-def first_plain(place: str) -> list[str]:
+def first_unquoted_value(text: str) -> list[str]:
     """The unquoted value at the beginning of a text, if there is one."""
-    match = PLAIN.match(place)
+    match = UNQUOTED_VALUE.match(text)
     return [match[1].partition(" #")[0].strip()] if match else []
 
 
-def means(word: str, value: Any) -> bool:
+def is_spelling_of(token: str, value: Any) -> bool:
     """Whether YAML or JSON reads this text as this value."""
-    return any(isinstance(value, type(read)) and bool(read == value) for read in readings(word))
+    return any(isinstance(value, type(parsed)) and bool(parsed == value) for parsed in parse_numbers(token))
 
 
-def readings(word: str) -> list[Any]:
+def parse_numbers(token: str) -> list[Any]:
     """How YAML and JSON read a text; they differ for numbers such as 1e-3."""
-    found: list[Any] = []
+    values: list[Any] = []
     with contextlib.suppress(yaml.YAMLError, ValueError):  # ValueError: an impossible date
-        found.append(yaml.safe_load(word))
+        values.append(yaml.safe_load(token))
     with contextlib.suppress(ValueError):
-        found.append(json.loads(word))
-    return [read for read in found if is_number(read)]
+        values.append(json.loads(token))
+    return [parsed for parsed in values if is_number(parsed)]

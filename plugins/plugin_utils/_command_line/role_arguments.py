@@ -9,52 +9,57 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-from ansible_collections.muster.training.plugins.module_utils._rank_table import some
+from ansible_collections.muster.training.plugins.module_utils._rank_table import abbreviate
 from ansible_collections.muster.training.plugins.plugin_utils._command_line.unused_site_options import strings_in
 
 NAME = re.compile(r"[A-Za-z_]\w*")
 # What a template that reads them finds depends on the node, whatever the variables are.
-ANYTHING = frozenset({"hostvars", "vars", "varnames"})
+HOST_DEPENDENT = frozenset({"hostvars", "vars", "varnames"})
 
 
-def names_in(value: object) -> set[str]:
+def template_names(value: object) -> set[str]:
     """All words in the templates of a nested value that could be names of variables, an underscore first or not."""
     return {name for text in strings_in(value) if "{{" in text or "{%" in text for name in NAME.findall(text)}
 
 
-def read_by(names: Iterable[str], variables: Mapping[str, Any]) -> set[str]:
+def referenced_names(names: Iterable[str], variables: Mapping[str, Any]) -> set[str]:
     """These variables, and all that their templates read, directly or through others."""
-    found: set[str] = set()
-    fresh = set(names)
-    while fresh:
-        found |= fresh
-        fresh = {one for name in fresh - ANYTHING if name in variables for one in names_in(variables[name])} - found
-    return found
+    referenced: set[str] = set()
+    new_names = set(names)
+    while new_names:
+        referenced |= new_names
+        new_names = {
+            reference
+            for name in new_names - HOST_DEPENDENT
+            if name in variables
+            for reference in template_names(variables[name])
+        } - referenced
+    return referenced
 
 
-def sharing(names: Collection[str], nodes: Mapping[str, Mapping[str, Any]]) -> list[list[str]]:
+def group_by_values(names: Collection[str], nodes: Mapping[str, Mapping[str, Any]]) -> list[list[str]]:
     """The nodes, in groups in which these variables have the same values.
 
     nodes: the variables of each node, before templates are rendered.
     """
     groups: dict[tuple[object, ...], list[str]] = {}
     for node, variables in nodes.items():
-        read = read_by(names, variables)
-        own = "" if read.isdisjoint(ANYTHING) else node
-        values = ((name, repr(variables[name])) for name in sorted(read - ANYTHING) if name in variables)
-        groups.setdefault((own, *values), []).append(node)
+        referenced = referenced_names(names, variables)
+        node_key = "" if referenced.isdisjoint(HOST_DEPENDENT) else node
+        values = ((name, repr(variables[name])) for name in sorted(referenced - HOST_DEPENDENT) if name in variables)
+        groups.setdefault((node_key, *values), []).append(node)
     return list(groups.values())
 
 
-def refusals(wrong: Iterable[tuple[str, str, list[str]]], number: int) -> list[str]:
+def describe_wrong_values(wrong_values: Iterable[tuple[str, str, list[str]]], node_count: int) -> list[str]:
     """One sentence for each wrong value, said once of all nodes that have it.
 
     wrong: a role, what is wrong with one of its variables, and the nodes. number: how many nodes there are.
     """
-    found: dict[tuple[str, str], dict[str, None]] = {}
-    for role, why, nodes in wrong:
-        found.setdefault((role, why), {}).update(dict.fromkeys(nodes))
+    nodes_by_problem: dict[tuple[str, str], dict[str, None]] = {}
+    for role, problem, nodes in wrong_values:
+        nodes_by_problem.setdefault((role, problem), {}).update(dict.fromkeys(nodes))
     return [
-        f"the role {role} refuses a value{'' if len(nodes) == number else f' on {some(nodes)}'}: {why}"
-        for (role, why), nodes in found.items()
+        f"the role {role} refuses a value{'' if len(nodes) == node_count else f' on {abbreviate(nodes)}'}: {problem}"
+        for (role, problem), nodes in nodes_by_problem.items()
     ]

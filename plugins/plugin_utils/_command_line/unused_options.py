@@ -20,168 +20,182 @@ from ansible import constants, context
 from ansible.errors import AnsibleActionFail
 
 from ansible_collections.muster.training.plugins.plugin_utils._command_line.extra_vars import read_yaml, typed_variables
-from ansible_collections.muster.training.plugins.plugin_utils._command_line.extra_vars_lint import refuse_lost_words
+from ansible_collections.muster.training.plugins.plugin_utils._command_line.extra_vars_lint import (
+    reject_stray_extra_vars,
+)
 from ansible_collections.muster.training.plugins.plugin_utils._command_line.unused_site_options import (
     TEMPLATE,
     TOOLS,
-    files_of,
-    words_in,
-    words_of,
-    words_of_templates,
+    role_files,
+    words_in_files,
+    words_in_strings,
+    words_in_templates,
 )
-from ansible_collections.muster.training.plugins.plugin_utils._plan.job_file import job_keys
+from ansible_collections.muster.training.plugins.plugin_utils._plan.job_file import read_job_keys
 
 COLLECTION = Path(__file__).resolve().parents[3]
 PLAYBOOKS = COLLECTION / "playbooks"
-OURS = re.compile(r"muster\.training\.(\w+)")
+COLLECTION_REFERENCE = re.compile(r"muster\.training\.(\w+)")
 # Roles that start a playbook with their own variables, each with that playbook's role.
-STARTS = {"fit": "launch", "rehearse": "launch", "sweep": "launch"}
+STARTED_ROLES = {"fit": "launch", "rehearse": "launch", "sweep": "launch"}
 STARTED_BY = "__muster_started_by"  # set by a playbook that starts another one with its own command line
-OF_NODES = {"node_address", "node_slots", "node_rank", "node_price_per_hour"}  # read by the code of choose_nodes
-ALIKE = 0.81  # cutoff for similar names, as for short names in the module known_variables
+NODE_VARIABLES = {"node_address", "node_slots", "node_rank", "node_price_per_hour"}  # read by the code of choose_nodes
+SIMILARITY = 0.81  # cutoff for similar names, as for short names in the module known_variables
 # By playbook, the variable that makes it copy from this machine, which needs ansible.posix.
-COPIES = {
+COPY_VARIABLES = {
     **dict.fromkeys(("launch", "fit", "sweep", "rehearse"), "code_source"),
     "stage_data": "stage_data_here",
 }
-MEANT = {"run": "run_id", "name": "run_id", "id": "run_id"}  # words that every playbook contains, but not as variables
+INTENDED_NAMES = {
+    "run": "run_id",
+    "name": "run_id",
+    "id": "run_id",
+}  # words that every playbook contains, but not as variables
 QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
 
 
-def refuse_what_has_no_effect(task_vars: Mapping[str, Any]) -> None:
+def reject_unused_options(task_vars: Mapping[str, Any]) -> None:
     """Raise AnsibleActionFail if a part of this command has no effect, or a collection that it needs is missing."""
-    refuse_lost_words()
+    reject_stray_extra_vars()
     if STARTED_BY in task_vars:  # the playbook that started this one has checked them
         return
-    playbooks = own_playbooks(map(str, context.CLIARGS.get("args") or ()))
+    playbooks = collection_playbooks(map(str, context.CLIARGS.get("args") or ()))
     if playbooks is None or PLAYBOOKS / "site.yml" in playbooks:
         return
     typed = typed_variables(context.CLIARGS.get("extra_vars") or ())
-    said = idle_tags(task_vars.get("ansible_run_tags") or (), task_vars.get("ansible_skip_tags") or ())
-    said += unread(typed, playbooks, task_vars)
-    said += missing_collection(playbooks, task_vars)
-    if said:
-        raise AnsibleActionFail("\n".join([*said, "Nothing was started or changed."]))
+    problems = unused_tags(task_vars.get("ansible_run_tags") or (), task_vars.get("ansible_skip_tags") or ())
+    problems += unread_variables(typed, playbooks, task_vars)
+    problems += describe_missing_collection(playbooks, task_vars)
+    if problems:
+        raise AnsibleActionFail("\n".join([*problems, "Nothing was started or changed."]))
 
 
-def own_playbooks(given: Iterable[str]) -> list[Path] | None:
+def collection_playbooks(arguments: Iterable[str]) -> list[Path] | None:
     """The playbooks of this collection that were given or are imported; None if others or more than imports are."""
-    found: list[Path] = []
-    for one in given:
-        name = OURS.fullmatch(one)
-        path = PLAYBOOKS / f"{name[1]}.yml" if name else Path(one).resolve()
+    playbooks: list[Path] = []
+    for argument in arguments:
+        name = COLLECTION_REFERENCE.fullmatch(argument)
+        path = PLAYBOOKS / f"{name[1]}.yml" if name else Path(argument).resolve()
         if path.parent != PLAYBOOKS:
-            imported = imported_alone(path)
-            if not imported or not all(OURS.fullmatch(name) for name in imported):
+            imported = imported_playbooks(path)
+            if not imported or not all(COLLECTION_REFERENCE.fullmatch(name) for name in imported):
                 return None
-            found += own_playbooks(imported) or []
+            playbooks += collection_playbooks(imported) or []
         else:
-            found.append(path)
-    return found
+            playbooks.append(path)
+    return playbooks
 
 
-def imported_alone(playbook: Path) -> list[str]:
+def imported_playbooks(playbook: Path) -> list[str]:
     """The playbooks that this one imports; empty if it does more: has plays, or imports with tags or variables."""
     try:
         plays = read_yaml(playbook.read_text(encoding="utf-8"))
     except (OSError, ValueError, yaml.YAMLError):
         return []  # Ansible will report the error
-    found = []
+    imported = []
     for play in plays if isinstance(plays, list) else [{}]:
         keys = set(play) - {"name"} if isinstance(play, Mapping) else set()
         if len(keys) != 1 or not str(key := keys.pop()).endswith("import_playbook"):
             return []
-        found.append(str(play[key]))
-    return found
+        imported.append(str(play[key]))
+    return imported
 
 
-def idle_tags(only: Collection[str], skip: Collection[str]) -> list[str]:
+def unused_tags(only: Collection[str], skip: Collection[str]) -> list[str]:
     """One sentence for each tag option, since these playbooks have no tags. Tags set in ansible.cfg are ignored."""
-    usual = {"all", "untagged", *constants.TAGS_RUN}
-    given = {
-        "--tags": [tag for tag in only if tag not in usual],
+    default_tags = {"all", "untagged", *constants.TAGS_RUN}
+    selected = {
+        "--tags": [tag for tag in only if tag not in default_tags],
         "--skip-tags": [tag for tag in skip if tag not in constants.TAGS_SKIP],
     }
     return [
         f"{option} {','.join(tags)}: this playbook has no tags; remove the option"
-        for option, tags in given.items()
+        for option, tags in selected.items()
         if tags
     ]
 
 
-def unread(typed: Mapping[str, Any], playbooks: Iterable[Path], task_vars: Mapping[str, Any]) -> list[str]:
+def unread_variables(typed: Mapping[str, Any], playbooks: Iterable[Path], task_vars: Mapping[str, Any]) -> list[str]:
     """One sentence for each typed variable that neither the playbooks, their roles nor the inventory read.
 
     Names with the prefix of such a role are left to the module known_variables, which knows the role's options.
     """
-    names = {name for name in typed if not name.startswith(TOOLS)} - OF_NODES
-    meant = {**MEANT, **job_keys(COLLECTION / "roles")} if names else {}
-    read = words_of(playbooks) if names else set()
-    if not names - read and not names & set(meant):
+    names = {name for name in typed if not name.startswith(TOOLS)} - NODE_VARIABLES
+    intended_names = {**INTENDED_NAMES, **read_job_keys(COLLECTION / "roles")} if names else {}
+    read_names = words_in_files(playbooks) if names else set()
+    if not names - read_names and not names & set(intended_names):
         return []
-    roles = roles_of(playbooks)
-    files = [*playbooks, *(file for role in roles for file in files_of(COLLECTION / "roles" / role))]
-    read |= words_of(files)
-    doubtful = names & meant.keys()
-    read -= doubtful - templated(doubtful, files)
-    names = {name for name in names - read if not name.startswith(tuple(f"{role}_" for role in roles))}
+    roles = used_roles(playbooks)
+    files = [*playbooks, *(file for role in roles for file in role_files(COLLECTION / "roles" / role))]
+    read_names |= words_in_files(files)
+    ambiguous = names & intended_names.keys()
+    read_names -= ambiguous - names_in_templates(ambiguous, files)
+    names = {name for name in names - read_names if not name.startswith(tuple(f"{role}_" for role in roles))}
     if names:
-        names -= read_elsewhere(typed, task_vars)
-    return [f"{name} is set (with -e), but {why_unread(name, read, meant)}" for name in sorted(names)]
+        names -= names_read_elsewhere(typed, task_vars)
+    return [
+        f"{name} is set (with -e), but {describe_unread(name, read_names, intended_names)}" for name in sorted(names)
+    ]
 
 
-def read_elsewhere(typed: Mapping[str, Any], task_vars: Mapping[str, Any]) -> set[str]:
+def names_read_elsewhere(typed: Mapping[str, Any], task_vars: Mapping[str, Any]) -> set[str]:
     """The words in host variables and inventory files, and in templates of other variables, including -e @FILE."""
     hosts = [task_vars["hostvars"].raw_get(host) for host in task_vars["hostvars"]]
-    values = [value for one in hosts for name, value in one.items() if name not in typed]
-    here = [value for name, value in task_vars.items() if name not in ("hostvars", "vars")]
-    return words_in(values) | words_of_templates([here, typed]) | words_of(inventory_files(task_vars))
+    values = [value for host_variables in hosts for name, value in host_variables.items() if name not in typed]
+    local_values = [value for name, value in task_vars.items() if name not in ("hostvars", "vars")]
+    return (
+        words_in_strings(values)
+        | words_in_templates([local_values, typed])
+        | words_in_files(inventory_files(task_vars))
+    )
 
 
-def templated(names: Collection[str], files: Iterable[Path]) -> set[str]:
+def names_in_templates(names: Collection[str], files: Iterable[Path]) -> set[str]:
     """The names that templates in these files read."""
     spans = (span for file in files for span in TEMPLATE.findall(file.read_text(encoding="utf-8", errors="replace")))
     text = "\n".join(QUOTED.sub("", span) for span in spans) if names else ""
     return {name for name in names if re.search(rf"(?<![.\w]){re.escape(name)}(?!\w|\s*=[^=])", text)}
 
 
-def why_unread(name: str, read: Collection[str], meant: Mapping[str, str]) -> str:
+def describe_unread(name: str, read_names: Collection[str], intended_names: Mapping[str, str]) -> str:
     """What to do about a variable that nothing reads. meant: words with the variable that the user probably meant."""
-    if meant.get(name, "") in read:
-        return f"nothing reads it; did you mean {meant[name]}?"
+    if intended_names.get(name, "") in read_names:
+        return f"nothing reads it; did you mean {intended_names[name]}?"
     for path in (COLLECTION / "roles").glob("*/meta/argument_specs.yml"):
         role = path.parents[1].name
-        if name.startswith(f"{role}_") and name in words_of([path]):
+        if name.startswith(f"{role}_") and name in words_in_files([path]):
             return f"only the role {role} reads it, which this playbook does not run; remove it"
-    alike = difflib.get_close_matches(name, sorted(read), n=1, cutoff=ALIKE)
-    return f"nothing reads it; {f'did you mean {alike[0]}?' if alike else 'correct the name, or remove it'}"
+    matches = difflib.get_close_matches(name, sorted(read_names), n=1, cutoff=SIMILARITY)
+    return f"nothing reads it; {f'did you mean {matches[0]}?' if matches else 'correct the name, or remove it'}"
 
 
-def roles_of(playbooks: Iterable[Path]) -> set[str]:
+def used_roles(playbooks: Iterable[Path]) -> set[str]:
     """The roles of this collection that the playbooks use, directly or through other roles."""
-    found: set[str] = set()
+    roles: set[str] = set()
     files = list(playbooks)
     while files:
         text = "".join(file.read_text(encoding="utf-8") for file in files)
-        names = {name for name in OURS.findall(text) if (COLLECTION / "roles" / name).is_dir()}
-        names |= {STARTS[name] for name in names if name in STARTS}
-        fresh = names - found
-        found |= fresh
-        files = [file for name in fresh for file in (COLLECTION / "roles" / name / "tasks").glob("*.yml")]
-    return found
+        names = {name for name in COLLECTION_REFERENCE.findall(text) if (COLLECTION / "roles" / name).is_dir()}
+        names |= {STARTED_ROLES[name] for name in names if name in STARTED_ROLES}
+        new_roles = names - roles
+        roles |= new_roles
+        files = [file for name in new_roles for file in (COLLECTION / "roles" / name / "tasks").glob("*.yml")]
+    return roles
 
 
-def missing_collection(playbooks: Iterable[Path], task_vars: Mapping[str, Any]) -> list[str]:
+def describe_missing_collection(playbooks: Iterable[Path], task_vars: Mapping[str, Any]) -> list[str]:
     """A message if ansible.posix is missing and a host's variables make the playbook copy from this machine."""
-    wanted = {COPIES[playbook.stem] for playbook in playbooks if playbook.stem in COPIES}
-    if not wanted or is_installed("ansible.posix"):
+    copy_variables = {COPY_VARIABLES[playbook.stem] for playbook in playbooks if playbook.stem in COPY_VARIABLES}
+    if not copy_variables or is_installed("ansible.posix"):
         return []
     hosts = [task_vars["hostvars"].raw_get(host) for host in task_vars["hostvars"]]
-    copied = sorted(name for name in wanted if any(one.get(name) for one in hosts))
-    if not copied:
+    set_variables = sorted(name for name in copy_variables if any(host_variables.get(name) for host_variables in hosts))
+    if not set_variables:
         return []
-    found = f"the collection ansible.posix is not installed, and {' and '.join(copied)} needs it to copy from here"
-    return [f"{found}. Install it: ansible-galaxy collection install ansible.posix"]
+    problem = (
+        f"the collection ansible.posix is not installed, and {' and '.join(set_variables)} needs it to copy from here"
+    )
+    return [f"{problem}. Install it: ansible-galaxy collection install ansible.posix"]
 
 
 def is_installed(collection: str) -> bool:

@@ -32,58 +32,58 @@ class PlayRole(NamedTuple):
 
 def is_selected(role: PlayRole, only: Collection[str], skip: Collection[str]) -> bool:
     """Whether --tags and --skip-tags leave the role in the play, by Ansible's own rules for tagged tasks."""
-    run = not role.tags.isdisjoint(only) or bool({"all", "tagged"} & set(only))
-    return run and role.tags.isdisjoint(skip) and not {"all", "tagged"} & set(skip)
+    is_included = not role.tags.isdisjoint(only) or bool({"all", "tagged"} & set(only))
+    return is_included and role.tags.isdisjoint(skip) and not {"all", "tagged"} & set(skip)
 
 
-def is_off(role: PlayRole) -> str:
+def describe_disabled_role(role: PlayRole) -> str:
     """A message that the role is off, and how to enable it."""
-    needed = [name for name in dict.fromkeys(WORD.findall(role.switch)) if name in role.options]
+    switches = [name for name in dict.fromkeys(WORD.findall(role.switch)) if name in role.options]
     remedy = (
-        f"set {'one of ' if len(needed) > 1 else ''}{', '.join(needed)}"
-        if needed
+        f"set {'one of ' if len(switches) > 1 else ''}{', '.join(switches)}"
+        if switches
         else f"add -e {role.name}_enabled=true"
     )
     return f"the role {role.name} is off on all nodes (to enable it, {remedy})"
 
 
-def unknown_tags(option: str, given: Iterable[str], roles: Iterable[PlayRole]) -> list[str]:
+def describe_unknown_tags(option: str, tags: Iterable[str], roles: Iterable[PlayRole]) -> list[str]:
     """One sentence for each tag that no role has. option: --tags or --skip-tags."""
-    known = sorted({tag for role in roles for tag in role.tags})
-    said = []
-    for tag in given:
-        if tag in SPECIAL_TAGS or tag in known:
+    known_tags = sorted({tag for role in roles for tag in role.tags})
+    messages = []
+    for tag in tags:
+        if tag in SPECIAL_TAGS or tag in known_tags:
             continue
-        alike = difflib.get_close_matches(tag, known, n=1)
-        hint = f"did you mean {alike[0]}?" if alike else f"Tags: {', '.join(known)}"
-        said.append(f"{option} {tag}: no role has this tag; {hint}")
-    return said
+        matches = difflib.get_close_matches(tag, known_tags, n=1)
+        hint = f"did you mean {matches[0]}?" if matches else f"Tags: {', '.join(known_tags)}"
+        messages.append(f"{option} {tag}: no role has this tag; {hint}")
+    return messages
 
 
-def idle_tags(
+def describe_unused_tags(
     only: Collection[str], skip: Collection[str], roles: Collection[PlayRole], is_on: Callable[[PlayRole], bool]
 ) -> list[str]:
     """One sentence for each known tag of --tags that runs nothing; if there is none, one if no role is left at all."""
-    said = []
+    messages = []
     for tag in only:
         # A tag named like a role means this role, although other roles may have the tag, too, to prepare for it.
-        tagged = [role for role in roles if tag == role.name] or [role for role in roles if tag in role.tags]
-        left = [role for role in tagged if is_selected(role, only, skip)]
-        if tagged and not left:
-            said.append(
+        tagged_roles = [role for role in roles if tag == role.name] or [role for role in roles if tag in role.tags]
+        selected_roles = [role for role in tagged_roles if is_selected(role, only, skip)]
+        if tagged_roles and not selected_roles:
+            messages.append(
                 f"--tags {tag} selects nothing, because --skip-tags {','.join(skip)} excludes it; remove one of them"
             )
-        elif left and not any(is_on(role) for role in left):
-            said.append(f"--tags {tag} selects nothing: {'; '.join(map(is_off, left))}")
-    if not said and not any(is_selected(role, only, skip) for role in roles):
-        chosen = " ".join(
+        elif selected_roles and not any(is_on(role) for role in selected_roles):
+            messages.append(f"--tags {tag} selects nothing: {'; '.join(map(describe_disabled_role, selected_roles))}")
+    if not messages and not any(is_selected(role, only, skip) for role in roles):
+        tag_options = " ".join(
             f"{name} {','.join(tags)}" for name, tags in (("--tags", only), ("--skip-tags", skip)) if tags
         )
-        said.append(f"{chosen}: no role is left to run; choose roles with --tags, or remove these options")
-    return said
+        messages.append(f"{tag_options}: no role is left to run; choose roles with --tags, or remove these options")
+    return messages
 
 
-def idle_switches(
+def describe_unused_switches(
     switched_on: Collection[str], only: Collection[str], skip: Collection[str], roles: Iterable[PlayRole]
 ) -> list[str]:
     """One sentence for each role that was switched on with -e but is excluded by the tags."""
@@ -95,12 +95,12 @@ def idle_switches(
     ]
 
 
-def unread_variables(
+def describe_unread_variables(
     typed: Collection[str],
     roles: Collection[PlayRole],
     is_on: Callable[[PlayRole], bool],
-    others: Mapping[str, str],
-    read_elsewhere: Callable[[], Collection[str]],
+    other_options: Mapping[str, str],
+    words_read_elsewhere: Callable[[], Collection[str]],
 ) -> list[str]:
     """One sentence for each typed variable that nothing reads.
 
@@ -110,40 +110,40 @@ def unread_variables(
     unknown = {name for name in typed if not name.startswith(TOOLS)}
     # Switches are always read, and a role switched off with -e is off on purpose.
     unknown -= {f"{role.name}_enabled" for role in roles}
-    reading = [role for role in roles if f"{role.name}_enabled" in typed or is_on(role)] if unknown else []
+    active_roles = [role for role in roles if f"{role.name}_enabled" in typed or is_on(role)] if unknown else []
     if unknown:
-        unknown -= words_of(file for role in reading for file in files_of(role.path))
+        unknown -= words_in_files(file for role in active_roles for file in role_files(role.path))
     if unknown:
-        unknown -= set(read_elsewhere())
-    said = []
+        unknown -= set(words_read_elsewhere())
+    messages = []
     for name in sorted(unknown):
         owner = next((role for role in roles if name in role.options), None)
         if owner:
-            said.append(f"{name} is set (with -e), but {is_off(owner)}")
-        elif name in others:
-            reader = f"only the role {others[name]} reads it, which this playbook does not run"
-            said.append(f"{name} is set (with -e), but {reader}; remove it")
+            messages.append(f"{name} is set (with -e), but {describe_disabled_role(owner)}")
+        elif name in other_options:
+            reader = f"only the role {other_options[name]} reads it, which this playbook does not run"
+            messages.append(f"{name} is set (with -e), but {reader}; remove it")
         else:
-            said.append(f"{name} is set (with -e), but nothing reads it; correct the name, or remove it")
-    return said
+            messages.append(f"{name} is set (with -e), but nothing reads it; correct the name, or remove it")
+    return messages
 
 
-def needed_collections(roles: Iterable[PlayRole]) -> dict[str, list[str]]:
+def required_collections(roles: Iterable[PlayRole]) -> dict[str, list[str]]:
     """The collections whose modules the roles use, besides Ansible's own and this one, each with the roles' names."""
-    needed: dict[str, list[str]] = {}
+    collections: dict[str, list[str]] = {}
     for role in roles:
         text = "".join(file.read_text(encoding="utf-8") for file in sorted((role.path / "tasks").glob("*.yml")))
         for name in sorted(set(MODULE.findall(text)) - {"ansible.builtin", "muster.training"}):
-            needed.setdefault(name, []).append(role.name)
-    return needed
+            collections.setdefault(name, []).append(role.name)
+    return collections
 
 
-def files_of(role: Path) -> Iterable[Path]:
+def role_files(role: Path) -> Iterable[Path]:
     """The files of a role that can read variables."""
     return [file for pattern in ("*/*.yml", "templates/*") for file in role.glob(pattern) if file.parent.name != "meta"]
 
 
-def words_of(files: Iterable[Path]) -> set[str]:
+def words_in_files(files: Iterable[Path]) -> set[str]:
     """All words in these files that could be names of variables, without comments."""
     texts = (file.read_text(encoding="utf-8", errors="replace") for file in files)
     return {word for text in texts for word in WORD.findall(COMMENT.sub("", text))}
@@ -153,16 +153,16 @@ def strings_in(value: object) -> Iterator[str]:
     """All strings of a nested value, without the keys of its dictionaries."""
     if isinstance(value, str):
         yield value
-    inner = value.values() if isinstance(value, Mapping) else value if isinstance(value, (list, tuple)) else ()
-    for one in inner:
-        yield from strings_in(one)
+    items = value.values() if isinstance(value, Mapping) else value if isinstance(value, (list, tuple)) else ()
+    for item in items:
+        yield from strings_in(item)
 
 
-def words_in(value: object) -> set[str]:
+def words_in_strings(value: object) -> set[str]:
     """All words in the strings of a nested value that could be names of variables."""
     return {word for text in strings_in(value) for word in WORD.findall(text)}
 
 
-def words_of_templates(value: object) -> set[str]:
+def words_in_templates(value: object) -> set[str]:
     """All words in the templates of a nested value that could be names of variables."""
     return {word for text in strings_in(value) for span in TEMPLATE.findall(text) for word in WORD.findall(span)}

@@ -11,14 +11,15 @@ import re
 from collections.abc import Iterable, Set
 from dataclasses import dataclass
 
-from ansible_collections.muster.training.plugins.plugin_utils._failures.entries import CATALOGUE, Entry
-from ansible_collections.muster.training.plugins.plugin_utils._failures.verdict import ESCAPE, Explanation, plain
+from ansible_collections.muster.training.plugins.plugin_utils._failures.entries import CATALOGUE, CatalogueEntry
+from ansible_collections.muster.training.plugins.plugin_utils._failures.verdict import Explanation, clean_line
+from ansible_collections.muster.training.plugins.plugin_utils._text.printable import ESCAPE
 
-LONGEST_TEXT = 1_000_000  # characters to search, from the end of a text, since what ends a job comes last
-LONGEST_LINE = 300  # characters of a line to show
-BEFORE = 100  # of these, characters before the match in a longer line
-LOST = re.compile(r"\S{1,255} is lost: ")  # the wording of supervisors and the verdict
-OF_A_LOST_NODE: Explanation = {
+MAX_TEXT = 1_000_000  # characters to search, from the end of a text, since what ends a job comes last
+MAX_LINE = 300  # characters of a line to show
+CONTEXT = 100  # of these, characters before the match in a longer line
+LOST_NODE = re.compile(r"\S{1,255} is lost: ")  # the wording of supervisors and the verdict
+NODE_LOST: Explanation = {
     "id": "node-lost",
     "cause": "The machine or its network went down. Its last lines do not say why.",
     "remedy": "ansible-playbook ping.yml shows whether it is back; its provider's console, and journalctl --boot=-1 "
@@ -31,7 +32,7 @@ OF_A_LOST_NODE: Explanation = {
 class Match:
     """An entry, and its line in the text: without control characters, at most LONGEST_LINE."""
 
-    entry: Entry
+    entry: CatalogueEntry
     line: str
 
 
@@ -41,14 +42,14 @@ def compiled(text: str) -> re.Pattern[str]:
     return re.compile(text, re.MULTILINE)
 
 
-def shown(line: str, place: int) -> str:
+def excerpt(line: str, position: int) -> str:
     """The part of a line around a place, for a person."""
-    if len(line) > 2 * LONGEST_LINE:  # before cleaning, which is slow
-        line = line[max(0, place - BEFORE) :][: 2 * LONGEST_LINE]
-    return " ".join(plain(line).split())[:LONGEST_LINE]
+    if len(line) > 2 * MAX_LINE:  # before cleaning, which is slow
+        line = line[max(0, position - CONTEXT) :][: 2 * MAX_LINE]
+    return " ".join(clean_line(line).split())[:MAX_LINE]
 
 
-def found(entry: Entry, text: str, taken: Set[int]) -> tuple[int, str] | None:
+def find_first_line(entry: CatalogueEntry, text: str, explained: Set[int]) -> tuple[int, str] | None:
     """Find an entry's first line: its start, and the part to show; None if the text does not match.
 
     taken: starts of lines that other entries have explained. Each line is examined once, even with several matches.
@@ -56,21 +57,21 @@ def found(entry: Entry, text: str, taken: Set[int]) -> tuple[int, str] | None:
     lines: dict[int, str] = {}
     for pattern in map(compiled, entry.texts):
         position = 0
-        while len(lines) < entry.at_least or entry.at_least == 1:
+        while len(lines) < entry.min_lines or entry.min_lines == 1:
             match = pattern.search(text, position)
             if match is None:
                 break
             start = text.rfind("\n", 0, match.start()) + 1
             end = text.find("\n", match.end())
             position = len(text) if end == -1 else end
-            if start not in taken:
-                lines[start] = shown(text[start:position], match.start() - start)
-                if entry.at_least == 1:
+            if start not in explained:
+                lines[start] = excerpt(text[start:position], match.start() - start)
+                if entry.min_lines == 1:
                     break
-    return min(lines.items()) if len(lines) >= entry.at_least else None
+    return min(lines.items()) if len(lines) >= entry.min_lines else None
 
 
-def order(match: Match) -> int:
+def priority(match: Match) -> int:
     """A match's priority; lower numbers first.
 
     In order: possible causes, outside confirmations, mere hints, consequences of other failures.
@@ -86,15 +87,15 @@ def explain(text: str) -> list[Match]:
     text: a log or an error, with arbitrary content; a carriage return also ends a line. Each line is explained by only
     one entry, the first in the catalogue.
     """
-    lines = ESCAPE.sub("", text[-LONGEST_TEXT:]).replace("\r", "\n")
-    taken: set[int] = set()
+    lines = ESCAPE.sub("", text[-MAX_TEXT:]).replace("\r", "\n")
+    explained: set[int] = set()
     matches = []
     for entry in CATALOGUE:
-        place = found(entry, lines, taken)
-        if place is not None:
-            taken.add(place[0])
-            matches.append(Match(entry, place[1]))
-    return sorted(matches, key=order)  # stable: otherwise in catalogue order
+        match = find_first_line(entry, lines, explained)
+        if match is not None:
+            explained.add(match[0])
+            matches.append(Match(entry, match[1]))
+    return sorted(matches, key=priority)  # stable: otherwise in catalogue order
 
 
 def explain_failure(error: str, last_lines: Iterable[str]) -> Explanation | None:
@@ -103,11 +104,11 @@ def explain_failure(error: str, last_lines: Iterable[str]) -> Explanation | None
     error: its exception's message, or how it ended. last_lines: of its log; used only if the error itself is unknown, a
     hint or a consequence, and then only for possible causes.
     """
-    if LOST.match(error):
-        return OF_A_LOST_NODE
+    if LOST_NODE.match(error):
+        return NODE_LOST
     matches = explain(error)
-    of_log = [match for match in explain("\n".join(last_lines)) if order(match) < 2]
-    best = min([*matches, *of_log], key=order, default=None)
+    of_log = [match for match in explain("\n".join(last_lines)) if priority(match) < 2]
+    best = min([*matches, *of_log], key=priority, default=None)
     if best is None:
         return None
     entry = best.entry

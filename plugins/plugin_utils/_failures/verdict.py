@@ -12,9 +12,10 @@ import signal
 from collections.abc import Mapping
 from typing import Any, TypedDict
 
-from ansible_collections.muster.training.plugins.module_utils._run.processes import KILLED
-from ansible_collections.muster.training.plugins.plugin_utils._plan.cost import CURRENCY, cost_of, money
-from ansible_collections.muster.training.plugins.plugin_utils._text.printable import printable
+from ansible_collections.muster.training.plugins.module_utils._run.processes import KILLED, describe_exit
+from ansible_collections.muster.training.plugins.plugin_utils._plan.cost import CURRENCY, format_amount, run_cost
+from ansible_collections.muster.training.plugins.plugin_utils._text.duration import format_duration
+from ansible_collections.muster.training.plugins.plugin_utils._text.printable import ESCAPE, printable
 
 # Messages of a rank that lost a peer: a consequence, not a cause.
 SECONDARY = re.compile(
@@ -27,10 +28,8 @@ SECONDARY = re.compile(
 CONSEQUENCE = 2  # from this weight on, a failure is a consequence of others' failures
 AFTERMATH = 60.0  # seconds within which an elastic run's end may be due to an earlier failed or lost node
 STOPPED_BY_US = (-signal.SIGTERM, None)
-# A color, a cursor movement, or a window title. Bounded: a job may write anything.
-ESCAPE = re.compile(r"\x1b(?:\[[0-?]{0,32}[ -/]{0,4}[@-~]|\][^\x07\x1b\n]{0,200}(?:\x07|\x1b\\)|[@-Z\\^_])")
-MOST_LINES = 20  # lines of a log shown with the verdict ...
-LONGEST_LINE = 500  # ... and the most characters of each
+MAX_LINES = 20  # lines of a log shown with the verdict ...
+MAX_LINE = 500  # ... and the most characters of each
 # Exit codes of a process that we ended, with SIGTERM or then SIGKILL.
 ENDED_BY_US = (-signal.SIGTERM, 128 + signal.SIGTERM, *KILLED)
 
@@ -44,40 +43,41 @@ class Explanation(TypedDict):
     seen: str
 
 
-def plain(text: str) -> str:
+def clean_line(text: str) -> str:
     """A job's text as one line that is safe for a terminal."""
     return printable(ESCAPE.sub("", text))
 
 
-def describe_exit(code: int | None) -> str:
-    """An exit code as Popen gives it, in words."""
+def exit_clause(code: int | None) -> str:
+    """Return a clause for an exit code in Popen's form, such as "was killed by SIGKILL"."""
     if code is None:
         return "was stopped"
     if code < 0:
-        try:
-            return f"was killed by {signal.Signals(-code).name}"
-        except ValueError:
-            return f"was killed by signal {-code}"
+        return f"was killed by {describe_exit(code)}".replace("signal SIG", "SIG")
     if code in KILLED:
-        return f"was killed by SIGKILL (exit code {code})"
-    return f"ended with exit code {code}"
+        return f"was killed by SIGKILL ({describe_exit(code)})"
+    return f"ended with {describe_exit(code)}"
 
 
-def of_whom(rank: Mapping[str, Any], ranks: list[Any], error: str) -> dict[str, Any]:
+def attribute_error(rank: Mapping[str, Any], ranks: list[Any], error: str) -> dict[str, Any]:
     """Whose error it is: one rank's, or that of an unknown one of several that share a log and an error."""
-    same = [one["rank"] for one in ranks if (one["log"], one["error"]) == (rank["log"], rank["error"])]
-    if len(same) == 1:
+    matching_ranks = [
+        other_rank["rank"]
+        for other_rank in ranks
+        if (other_rank["log"], other_rank["error"]) == (rank["log"], rank["error"])
+    ]
+    if len(matching_ranks) == 1:
         return {"rank": rank["rank"], "error": error}
-    return {"rank": None, "error": f"one of ranks {same[0]} to {same[-1]}: {error}"}
+    return {"rank": None, "error": f"one of ranks {matching_ranks[0]} to {matching_ranks[-1]}: {error}"}
 
 
 def last_lines_of(report: Mapping[str, Any], log: str) -> list[str]:
     """The last lines of a log, [] if they are not in the report. Bounded: a node may send anything."""
     text = str(report.get("last_lines") or "") if report.get("last_log") == log else ""
-    return [line[:LONGEST_LINE] for line in text.split("\n")[-MOST_LINES:]] if text else []
+    return [line[:MAX_LINE] for line in text.split("\n")[-MAX_LINES:]] if text else []
 
 
-def candidates(node: Mapping[str, Any]) -> list[dict[str, Any]]:
+def failure_candidates(node: Mapping[str, Any]) -> list[dict[str, Any]]:
     """All failures on a node that may have ended the run.
 
     Each has a weight; the lowest is the cause.
@@ -86,70 +86,72 @@ def candidates(node: Mapping[str, Any]) -> list[dict[str, Any]]:
     base = {"node": node["name"], "node_rank": node["node_rank"]}
     if report is None:
         return []
-    found = []
-    code, said = report["exit_code"], report["launcher_error"]
-    told_to_end = ENDED_BY_US if report.get("ended_by_us") else ()  # we ended the launcher
-    stopped = code in STOPPED_BY_US or bool(SECONDARY.search(said))  # by us, or because others failed
+    failures = []
+    code, launcher_error = report["exit_code"], report["launcher_error"]
+    expected_exit_codes = ENDED_BY_US if report.get("ended_by_us") else ()  # we ended the launcher
+    stopped = code in STOPPED_BY_US or bool(SECONDARY.search(launcher_error))  # by us, or because others failed
     for rank in report["ranks"]:
         # A launcher stopped too early does not report how its rank ended; the rank's exception does.
-        untold = rank["exit_code"] is None and stopped and bool(rank["error"])
-        if (rank["exit_code"] in (0, *STOPPED_BY_US) and not untold) or rank.get("closed"):
+        exit_unknown = rank["exit_code"] is None and stopped and bool(rank["error"])
+        if (rank["exit_code"] in (0, *STOPPED_BY_US) and not exit_unknown) or rank.get("closed"):
             continue
-        told = rank.get("ended_by_us", False)
-        if told and not rank["error"]:  # whatever its exit code; an exception may predate the end
+        ended_by_us = rank.get("ended_by_us", False)
+        if ended_by_us and not rank["error"]:  # whatever its exit code; an exception may predate the end
             continue
         secondary = bool(SECONDARY.search(rank["error"])) or (
             not rank["error"] and rank["exit_code"] == -signal.SIGABRT
         )
-        error = rank["error"] or describe_exit(rank["exit_code"])
+        error = rank["error"] or exit_clause(rank["exit_code"])
         if rank["exit_code"] in KILLED and report.get("oom_kills"):
-            why = "at the memory limit of a container or service" if report.get("limit_hits") else "for lack of memory"
-            error += f" (the kernel killed processes {why} on this node during the run)"
-        found.append(
+            reason = (
+                "at the memory limit of a container or service" if report.get("limit_hits") else "for lack of memory"
+            )
+            error += f" (the kernel killed processes {reason} on this node during the run)"
+        failures.append(
             {
                 **base,
-                **of_whom(rank, report["ranks"], error),
+                **attribute_error(rank, report["ranks"], error),
                 "log": rank["log"],
                 "last_lines": last_lines_of(report, rank["log"]),
-                "weight": CONSEQUENCE if secondary else int(untold or told),
+                "weight": CONSEQUENCE if secondary else int(exit_unknown or ended_by_us),
                 "since": node["since"],
                 "first": rank.get("first", False),
             }
         )
-    if not found and code not in (0, *STOPPED_BY_US, *told_to_end):
-        error = said or f"the launcher {describe_exit(code)}"
-        found.append(
+    if not failures and code not in (0, *STOPPED_BY_US, *expected_exit_codes):
+        error = launcher_error or f"the launcher {exit_clause(code)}"
+        failures.append(
             {
                 **base,
                 "rank": None,
                 "error": error,
                 "log": report["launcher_log"],
                 "last_lines": last_lines_of(report, report["launcher_log"]),
-                "weight": CONSEQUENCE + 1 if stopped or told_to_end else 1,
+                "weight": CONSEQUENCE + 1 if stopped or expected_exit_codes else 1,
                 "since": node["since"],
                 "first": False,
             }
         )
-    return found
+    return failures
 
 
 def first_failure(result: Mapping[str, Any]) -> dict[str, Any] | None:
     """What failed first: a lost node before its peers' errors about it, then causes before consequences."""
     first_node = result.get("first_node")
     # nodes that an elastic run survived did not end it, unless the end followed at once
-    ended = next((node["since"] for node in result["nodes"] if node["name"] == first_node), result["ended"])
-    nodes = [node for node in result["nodes"] if not (node.get("survived") and ended - node["since"] > AFTERMATH)]
+    end = next((node["since"] for node in result["nodes"] if node["name"] == first_node), result["ended"])
+    nodes = [node for node in result["nodes"] if not (node.get("survived") and end - node["since"] > AFTERMATH)]
     lost = [node for node in nodes if node["state"] == "lost"]
-    found = [one for node in nodes for one in candidates(node)]
+    failures = [failure for node in nodes for failure in failure_candidates(node)]
     # since: when rank 0's supervisor heard of it, always by its clock
     best = min(
-        found,
-        key=lambda one: (one["weight"], one["node"] != first_node, one["since"], not one["first"]),
+        failures,
+        key=lambda failure: (failure["weight"], failure["node"] != first_node, failure["since"], not failure["first"]),
         default=None,
     )
     # a launcher that fails without a failed rank, such as mpirun after losing a daemon, fails because of the lost node
-    of_others = best is None or best["weight"] > 0
-    if lost and (of_others or first_node in [node["name"] for node in lost]):
+    only_consequences = best is None or best["weight"] > 0
+    if lost and (only_consequences or first_node in [node["name"] for node in lost]):
         node = next((node for node in lost if node["name"] == first_node), lost[0])
         error = node.get("why") or result["reason"]
         log = node["launcher_log"] or None
@@ -158,7 +160,7 @@ def first_failure(result: Mapping[str, Any]) -> dict[str, Any] | None:
     return {key: best[key] for key in ("node", "node_rank", "rank", "error", "log", "last_lines")} if best else None
 
 
-def from_hub(plan: Mapping[str, Any], result: Mapping[str, Any]) -> dict[str, Any]:
+def verdict_from_hub(plan: Mapping[str, Any], result: Mapping[str, Any]) -> dict[str, Any]:
     """The verdict from the result written by rank 0's supervisor."""
     nodes = []
     for node in result["nodes"]:
@@ -188,42 +190,42 @@ def from_hub(plan: Mapping[str, Any], result: Mapping[str, Any]) -> dict[str, An
         "nnodes": result["nnodes"],
         "started": result["started"],
         "ended": result["ended"],
-        "cost": cost_of(plan, result["started"], result["ended"]),
+        "cost": run_cost(plan, result["started"], result["ended"]),
         "currency": plan.get("currency", CURRENCY),
         "first_failure": None if result["state"] in ("succeeded", "stopped") else first_failure(result),
         "nodes": nodes,
     }
 
 
-def without_hub(plan: Mapping[str, Any], reads: Mapping[str, Any], now: float) -> dict[str, Any]:
+def verdict_without_hub(plan: Mapping[str, Any], runs: Mapping[str, Any], now: float) -> dict[str, Any]:
     """The verdict when rank 0's node is gone, from the other nodes' statuses.
 
     reads: by node name, its run as read by training_run, or None if the node did not answer.
     """
     nodes, reasons = [], []
     # these come from rank 0 or a person; other reasons may just say that this node failed or left
-    words = [
+    final_states = [
         run["state"]
-        for run in reads.values()
+        for run in runs.values()
         if run is not None and run["state"] in ("succeeded", "stopped") and not (run["report"] or {}).get("reason")
     ]
     master = plan["nodes"][0]["name"]
-    last_resort = f"{master} is lost: it does not answer"
+    default_reason = f"{master} is lost: it does not answer"
     for index, peer in enumerate(plan["nodes"]):
-        run = reads.get(peer["name"])
+        run = runs.get(peer["name"])
         report = (run or {}).get("report")
         state = "lost" if run is None or run["state"] == "died" else run["state"]
         if run is not None and run["message"] and run["state"] != "died":
             reasons.append(run["message"])
         elif run is not None and index == 0:
-            last_resort = f"{peer['name']} is lost: {run['message']}"
+            default_reason = f"{peer['name']} is lost: {run['message']}"
         log = run["directory"] + "/launcher.log" if run else ""
-        told = {"state": state, "since": now, "report": report, "launcher_log": log}
-        nodes.append({"name": peer["name"], "node_rank": index, **told})
+        node_result = {"state": state, "since": now, "report": report, "launcher_log": log}
+        nodes.append({"name": peer["name"], "node_rank": index, **node_result})
     result = {
         "run_id": plan["run_id"],
-        "state": next(iter(words), "failed"),
-        "reason": "" if "succeeded" in words else next(iter(reasons), last_resort),
+        "state": next(iter(final_states), "failed"),
+        "reason": "" if "succeeded" in final_states else next(iter(reasons), default_reason),
         "world_size": plan["world_size"],
         "nnodes": len(nodes),
         "started": None,
@@ -231,34 +233,28 @@ def without_hub(plan: Mapping[str, Any], reads: Mapping[str, Any], now: float) -
         "first_node": master if nodes[0]["state"] == "lost" else None,
         "nodes": nodes,
     }
-    return from_hub(plan, result)
+    return verdict_from_hub(plan, result)
 
 
-def duration(seconds: float) -> str:
-    """Seconds as H:MM:SS."""
-    whole = int(seconds)
-    return f"{whole // 3600}:{whole // 60 % 60:02d}:{whole % 60:02d}"
-
-
-def silence_in_words(seconds: float | None) -> str:
+def format_silence(seconds: float | None) -> str:
     """Describe a job's silence of a minute or longer: " no output for 4 min;", else ""."""
     return "" if seconds is None or seconds < 60 else f" no output for {seconds // 60:.0f} min;"
 
 
-def shown_values(said: Mapping[str, Any]) -> list[tuple[str, str]]:
+def format_reported(reported: Mapping[str, Any]) -> list[tuple[str, str]]:
     """What a job reported, as names and values for a terminal."""
-    shown = []
-    for key, value in said.items():
+    pairs = []
+    for key, value in reported.items():
         if isinstance(value, float):
             value = f"{value:.4g}" if abs(value) < 1000 else f"{value:.0f}"
-        shown.append((plain(str(key).replace("_", " ")), plain(str(value))))
-    return shown
+        pairs.append((clean_line(str(key).replace("_", " ")), clean_line(str(value))))
+    return pairs
 
 
-def report_in_words(report: Mapping[str, Any]) -> str:
+def format_report(report: Mapping[str, Any]) -> str:
     """The numbers and texts of one report on one line, such as "step 20, loss 0.31"; "" without any."""
     single = {key: value for key, value in report.items() if isinstance(value, (int, float, str))}
-    return ", ".join(f"{key} {value}" for key, value in shown_values(single))
+    return ", ".join(f"{key} {value}" for key, value in format_reported(single))
 
 
 def render_last_lines(verdict: Mapping[str, Any], watched: bool) -> str:
@@ -267,45 +263,45 @@ def render_last_lines(verdict: Mapping[str, Any], watched: bool) -> str:
     watched: whether all output of the first node's first rank was already on the screen, and need not be repeated.
     """
     failure = verdict["first_failure"] or {}
-    shown = [rank["log"] for rank in verdict["nodes"][0]["ranks"] if rank.get("local_rank") == 0]
-    if not failure.get("last_lines") or (watched and failure["node_rank"] == 0 and failure["log"] in shown):
+    watched_logs = [rank["log"] for rank in verdict["nodes"][0]["ranks"] if rank.get("local_rank") == 0]
+    if not failure.get("last_lines") or (watched and failure["node_rank"] == 0 and failure["log"] in watched_logs):
         return ""
-    whose = "the launcher" if failure["rank"] is None else f"rank {failure['rank']}"
-    lines = [f"    {plain(line)}".rstrip() for line in failure["last_lines"]]
-    return "\n".join([f"the last lines of {whose} on {failure['node']}:", *lines])
+    source = "the launcher" if failure["rank"] is None else f"rank {failure['rank']}"
+    lines = [f"    {clean_line(line)}".rstrip() for line in failure["last_lines"]]
+    return "\n".join([f"the last lines of {source} on {failure['node']}:", *lines])
 
 
 def render_verdict(
-    verdict: Mapping[str, Any], record: str, said: Mapping[str, Any], explanation: Explanation | None = None
+    verdict: Mapping[str, Any], record: str, reported: Mapping[str, Any], explanation: Explanation | None = None
 ) -> str:
     """The verdict for a terminal.
 
     record: path of result.json, "" if it is not written; said: the job's own reports by MUSTER_RESULT; explanation: of
     the first failure, None if unknown.
     """
-    took = f" after {duration(verdict['ended'] - verdict['started'])}" if verdict["started"] else ""
+    duration = f" after {format_duration(verdict['ended'] - verdict['started'])}" if verdict["started"] else ""
     size = f"{verdict['nnodes']} node{'' if verdict['nnodes'] == 1 else 's'}, world size {verdict['world_size']}"
-    lines = [f"run {verdict['run_id']} {verdict['state']}{took}: {size}"]
-    lines += [f"  {key}: {value}" for key, value in shown_values(said)]
+    lines = [f"run {verdict['run_id']} {verdict['state']}{duration}: {size}"]
+    lines += [f"  {key}: {value}" for key, value in format_reported(reported)]
     if verdict.get("cost") is not None:  # records of earlier versions have none
-        lines.append(f"  cost: {money(verdict['cost'], verdict['currency'])}")
+        lines.append(f"  cost: {format_amount(verdict['cost'], verdict['currency'])}")
     failure = verdict["first_failure"]
     if failure:
         rank = f", rank {failure['rank']}" if failure["rank"] is not None else ""
         lines.append(
             f"  failed first: node {failure['node']} (node_rank {failure['node_rank']}){rank}: "
-            f"{plain(failure['error'])}"
+            f"{clean_line(failure['error'])}"
         )
         if explanation is not None:
             if explanation["seen"]:
-                lines.append(f"  its log says: {plain(explanation['seen'])}")
+                lines.append(f"  its log says: {clean_line(explanation['seen'])}")
             lines.append(f"  cause:        {explanation['cause']}")
             lines.append(f"  what to do:   {explanation['remedy']}")
         if failure["log"]:
             lines.append(f"  its log:      {failure['node']}:{failure['log']}")
         if failure["log"] and failure["rank"] is not None:
-            shown = f"ansible-playbook logs.yml -e run_id={verdict['run_id']} -e rank={failure['rank']}"
-            lines.append(f"  read it with: {shown}")
+            command = f"ansible-playbook logs.yml -e run_id={verdict['run_id']} -e rank={failure['rank']}"
+            lines.append(f"  read it with: {command}")
     else:
         if verdict["reason"]:
             lines.append(f"  reason: {verdict['reason']}")

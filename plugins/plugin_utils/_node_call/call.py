@@ -25,8 +25,8 @@ from ansible.plugins.action import ActionBase
 
 PACKAGE = "ansible_collections.muster.training.plugins.module_utils"
 MODULE_UTILS = Path(__file__).resolve().parents[2] / "module_utils"
-MARK = "MUSTER-ANSWER "
-UNHEARD = "could not be sent"
+REPLY_MARK = "MUSTER-ANSWER "
+STDIN_NOT_SENT = "could not be sent"
 """Ansible's message, in place of ssh's own, if ssh ended before reading its standard input."""
 KEEP_ALIVE = "-o ServerAliveInterval=5 -o ServerAliveCountMax=3"
 # The first line of standard input is BOOTSTRAP as one statement, which reads the rest.
@@ -58,47 +58,47 @@ print(call["mark"] + json.dumps(sys.modules[name].main(call["request"])))
 IMPORT = re.compile(
     rf"^ *from {re.escape(PACKAGE)}(?P<within>[.\w]*) import (?:\((?P<names>[^)]*)\)|(?P<name>.*))", re.MULTILINE
 )
-FOR_TYPES = re.compile(r"^if TYPE_CHECKING:.*\n(?:(?: .*)?\n)*", re.MULTILINE)
+TYPE_CHECKING_BLOCK = re.compile(r"^if TYPE_CHECKING:.*\n(?:(?: .*)?\n)*", re.MULTILINE)
 
 
-class NodeRefusal(AnsibleActionFail):
+class NodeRequestError(AnsibleActionFail):
     """Our code on a node refused the request, with a message. Retrying is useless."""
 
 
-def file_of(module: str) -> Path:
+def module_file(module: str) -> Path:
     """The file of one of this collection's module_utils, by its name, such as "_run.start"."""
     return MODULE_UTILS / (module.replace(".", "/") + ".py")
 
 
 @functools.cache
-def source_of(module: str) -> str:
+def module_source(module: str) -> str:
     """The source text of one of this collection's module_utils."""
-    return file_of(module).read_text(encoding="utf-8")
+    return module_file(module).read_text(encoding="utf-8")
 
 
-def imports_of(module: str) -> set[str]:
+def imported_modules(module: str) -> set[str]:
     """The module_utils that a module imports, except for type checking only."""
-    found = set()
-    for match in IMPORT.finditer(FOR_TYPES.sub("", source_of(module))):
+    modules = set()
+    for match in IMPORT.finditer(TYPE_CHECKING_BLOCK.sub("", module_source(module))):
         package = match["within"].strip(".")
-        for words in re.split(r",\s*", (match["names"] or match["name"]).strip(" \n,")):
-            name = f"{package}.{words.split()[0]}".strip(".")  # a package's module, or a name in a module
-            found.add(name if file_of(name).is_file() else package)
-    return found
+        for imported in re.split(r",\s*", (match["names"] or match["name"]).strip(" \n,")):
+            name = f"{package}.{imported.split()[0]}".strip(".")  # a package's module, or a name in a module
+            modules.add(name if module_file(name).is_file() else package)
+    return modules
 
 
 @functools.cache
-def needs_of(module: str) -> tuple[str, ...]:
+def required_modules(module: str) -> tuple[str, ...]:
     """All module_utils that a module needs, including itself, from their import statements."""
-    found, queue = set(), {module}
+    modules, queue = set(), {module}
     while queue:
-        one = queue.pop()
-        found.add(one)
-        queue |= imports_of(one) - found
-    return tuple(sorted(found))
+        current = queue.pop()
+        modules.add(current)
+        queue |= imported_modules(current) - modules
+    return tuple(sorted(modules))
 
 
-def interpreter_words(task_vars: Mapping[str, Any], template: Any) -> str:
+def interpreter_assignment(task_vars: Mapping[str, Any], template: Any) -> str:
     """Shell words that set $P to the interpreter for our code: the configured one, else the system's."""
     configured = template(task_vars.get("ansible_python_interpreter") or "")
     if configured and not str(configured).startswith("auto"):
@@ -114,12 +114,12 @@ def shell_command(interpreter: str) -> str:
     return f'{interpreter}; exec "$P" -I -S -c "{FIRST_LINE}"'
 
 
-def standard_input(module: str, request: Mapping[str, Any], mark: str = MARK) -> bytes:
+def standard_input(module: str, request: Mapping[str, Any], mark: str = REPLY_MARK) -> bytes:
     """Standard input for shell_command(): BOOTSTRAP in one line, then the module with its imports, and the request.
 
     mark: prefix of the answer's line.
     """
-    sources = {name: source_of(name) for name in needs_of(module)}
+    sources = {name: module_source(name) for name in required_modules(module)}
     payload = json.dumps({"sources": sources, "main": module, "request": request, "mark": mark})
     return f"exec({BOOTSTRAP!r})\n{payload}".encode()
 
@@ -127,9 +127,9 @@ def standard_input(module: str, request: Mapping[str, Any], mark: str = MARK) ->
 def keep_alive(connection: Any) -> None:
     """Make ssh notice within 15 s that a node is gone, whatever ansible.cfg says: ssh takes an option's first value."""
     if connection.transport == "ssh":
-        given = connection.get_option("ssh_args") or ""
-        if not given.startswith(KEEP_ALIVE):
-            connection.set_option("ssh_args", f"{KEEP_ALIVE} {given}".strip())
+        ssh_args = connection.get_option("ssh_args") or ""
+        if not ssh_args.startswith(KEEP_ALIVE):
+            connection.set_option("ssh_args", f"{KEEP_ALIVE} {ssh_args}".strip())
 
 
 def execute(action: ActionBase, command: str, data: bytes) -> dict[str, Any]:
@@ -138,14 +138,14 @@ def execute(action: ActionBase, command: str, data: bytes) -> dict[str, Any]:
     Raises AnsibleConnectionFailure with ssh's own message if the node cannot be reached.
     """
     try:
-        done: dict[str, Any] = action._low_level_execute_command(command, in_data=data, sudoable=True)
-    except AnsibleConnectionFailure as problem:
-        if UNHEARD not in str(problem):
+        result: dict[str, Any] = action._low_level_execute_command(command, in_data=data, sudoable=True)
+    except AnsibleConnectionFailure as error:
+        if STDIN_NOT_SENT not in str(error):
             raise
         # without standard input this time
         action._low_level_execute_command("true", sudoable=True)
-        done = action._low_level_execute_command(command, in_data=data, sudoable=True)
-    return done
+        result = action._low_level_execute_command(command, in_data=data, sudoable=True)
+    return result
 
 
 def call_node(
@@ -161,21 +161,21 @@ def call_node(
         name = action._task.delegate_to
         task_vars = task_vars.get("ansible_delegated_vars", {}).get(name, task_vars)
     keep_alive(action._connection)
-    command = shell_command(interpreter_words(task_vars, action._templar.template))
-    done = execute(action, command, standard_input(module, request))
-    for line in done["stdout"].splitlines():
-        if line.startswith(MARK):
+    command = shell_command(interpreter_assignment(task_vars, action._templar.template))
+    result = execute(action, command, standard_input(module, request))
+    for line in result["stdout"].splitlines():
+        if line.startswith(REPLY_MARK):
             try:
-                answer: dict[str, Any] = json.loads(line[len(MARK) :])
+                reply: dict[str, Any] = json.loads(line[len(REPLY_MARK) :])
             except ValueError:  # it was killed while writing
                 break
-            if answer.get("error"):
-                raise NodeRefusal(f"{name}: {answer['error']}")
-            return answer
-    said = (done["stderr"] or done["stdout"]).strip()[-1000:]
-    if done["rc"] in (126, 127):
+            if reply.get("error"):
+                raise NodeRequestError(f"{name}: {reply['error']}")
+            return reply
+    output = (result["stderr"] or result["stdout"]).strip()[-1000:]
+    if result["rc"] in (126, 127):
         raise AnsibleActionFail(
-            f"{name}: there is no Python to run on this node ({said}); "
+            f"{name}: there is no Python to run on this node ({output}); "
             "install python3 there, or set ansible_python_interpreter"
         )
-    raise AnsibleActionFail(f"{name}: unexpected answer from the node (exit code {done['rc']}): {said}")
+    raise AnsibleActionFail(f"{name}: unexpected answer from the node (exit code {result['rc']}): {output}")

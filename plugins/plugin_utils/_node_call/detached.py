@@ -27,27 +27,27 @@ from ansible.utils.display import Display
 
 from ansible_collections.muster.training.plugins.module_utils._detached.command import without_credentials
 from ansible_collections.muster.training.plugins.module_utils._detached.result_line import RESULT_MARK
-from ansible_collections.muster.training.plugins.plugin_utils._failures.verdict import duration
 from ansible_collections.muster.training.plugins.plugin_utils._node_call.call import (
     FIRST_LINE,
     call_node,
     standard_input,
 )
+from ansible_collections.muster.training.plugins.plugin_utils._text.duration import format_duration
 
 NOT_IN_CHECK_MODE = {"changed": True, "skipped": True, "msg": "not run in check mode"}
-LAST_LINES = 40  # of the output of a command that failed
-LONGEST_LINE = 1000  # characters
-LONGEST_SILENCE = 300.0  # seconds between reports at most; they become rarer as a step takes longer
-NOT_FOR_A_TERMINAL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[^\t\x20-\x7e\u00a0-\U0010ffff]")
+MAX_TAIL_LINES = 40  # of the output of a command that failed
+MAX_LINE_LENGTH = 1000  # characters
+MAX_REPORT_INTERVAL = 300.0  # seconds between reports at most; they become rarer as a step takes longer
+CONTROL_CODES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[^\t\x20-\x7e\u00a0-\U0010ffff]")
 
 
 def last_lines(lines: list[str]) -> list[str]:
     """The last lines of a program as they would look on a screen, without terminal control codes."""
-    shown = [NOT_FOR_A_TERMINAL.sub("", line.rstrip("\r").rpartition("\r")[2]).rstrip() for line in lines]
-    return [line[-LONGEST_LINE:] for line in shown if line][-LAST_LINES:]
+    plain_lines = [CONTROL_CODES.sub("", line.rstrip("\r").rpartition("\r")[2]).rstrip() for line in lines]
+    return [line[-MAX_LINE_LENGTH:] for line in plain_lines if line][-MAX_TAIL_LINES:]
 
 
-def outcome(rc: int, output: str, lost: bool, log: str = "") -> dict[str, Any]:
+def task_result(rc: int, output: str, lost: bool, log: str = "") -> dict[str, Any]:
     """The task's result.
 
     A command may end with a line MUSTER-RESULT {"changed": ..., ...}, or {"fault": "in words"} if it fails. An "error"
@@ -57,47 +57,47 @@ def outcome(rc: int, output: str, lost: bool, log: str = "") -> dict[str, Any]:
     lines = output.split("\n")
     if not lines[-1]:
         lines.pop()
-    said: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     for line in reversed(lines):
         if line.startswith(RESULT_MARK):
-            said = json.loads(line[len(RESULT_MARK) :])
+            fields = json.loads(line[len(RESULT_MARK) :])
             break
-    shown = [line for line in lines if not line.startswith(RESULT_MARK)]
-    result = {"changed": said.pop("changed", True), "rc": rc, "stdout_lines": shown, "answer": said}
-    if rc or lost or "error" in said:
-        why = "it was killed by a signal, or the machine restarted" if lost else f"exit code {rc}"
-        text = [without_credentials(said.get("fault") or said.get("error") or why)]
-        told = last_lines(shown) if said.get("output_tells", not said.keys() & {"fault", "error"}) else []
-        if told:
-            text = [f"{text[0]}. The last lines of its output:", *(f"  {line}" for line in told)]
+    output_lines = [line for line in lines if not line.startswith(RESULT_MARK)]
+    result = {"changed": fields.pop("changed", True), "rc": rc, "stdout_lines": output_lines, "answer": fields}
+    if rc or lost or "error" in fields:
+        reason = "it was killed by a signal, or the machine restarted" if lost else f"exit code {rc}"
+        text = [without_credentials(fields.get("fault") or fields.get("error") or reason)]
+        tail = last_lines(output_lines) if fields.get("output_tells", not fields.keys() & {"fault", "error"}) else []
+        if tail:
+            text = [f"{text[0]}. The last lines of its output:", *(f"  {line}" for line in tail)]
             text += [f"All of its output is on that node, in {log}"] if log else []
         return {"changed": True, "failed": True, "rc": rc, "msg": "\n".join(text)}
     return result
 
 
 @contextlib.contextmanager
-def floor() -> Iterator[int | None]:
+def progress_lock() -> Iterator[int | None]:
     """A file whose lock is held by the one node that reports progress: sixty at once would be unreadable.
 
     It is in a temporary directory shared by all workers of this ansible-playbook. None if it cannot be made.
     """
     path = os.path.join(C.DEFAULT_LOCAL_TMP, "muster-floor")
     try:
-        opened = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError:
-        opened = None
+        descriptor = None
     try:
-        yield opened
+        yield descriptor
     finally:
-        if opened is not None:
-            os.close(opened)
+        if descriptor is not None:
+            os.close(descriptor)
 
 
-def has_floor(opened: int | None) -> bool:
+def acquire_progress_lock(descriptor: int | None) -> bool:
     """Whether this node reports progress: the first to ask, then after its end the next; without locks, all."""
     try:
-        if opened is not None:
-            fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if descriptor is not None:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     except OSError:  # a file system without locks
@@ -122,20 +122,20 @@ def run_command(
     request: dict[str, Any] = {"what": what, "argv": list(argv), "chdir": chdir, "stdin": stdin}
     request.update(environment=environment, patience=2.0, run="" if follow else secrets.token_hex(8))
     name = action._task.delegate_to or task_vars["inventory_hostname"]
-    started = shown = time.monotonic()
-    pause = show_every
-    answer = call_node(action, "_detached.command", {**request, "start": True}, task_vars)
-    if answer.get("followed"):
+    started_at = reported_at = time.monotonic()
+    interval = show_every
+    status = call_node(action, "_detached.command", {**request, "start": True}, task_vars)
+    if status.get("followed"):
         Display().display(f"{name}: {what}: is already running; following it to its end")
-    with floor() as opened:
-        while not answer["ended"]:
+    with progress_lock() as lock:
+        while not status["ended"]:
             now = time.monotonic()
-            if now - shown >= pause and has_floor(opened):
-                shown, pause = now, min(max(show_every, now - started), LONGEST_SILENCE)
-                last = f": {answer['last_line'][:120]}" if answer["last_line"] else ""
-                Display().display(f"{name}: {what} ({duration(now - started)}){last}")
-            answer = call_node(action, "_detached.command", {**request, "start": False, "patience": 5.0}, task_vars)
-    result = outcome(answer["rc"], answer["output"], answer["lost"], answer["log"])
+            if now - reported_at >= interval and acquire_progress_lock(lock):
+                reported_at, interval = now, min(max(show_every, now - started_at), MAX_REPORT_INTERVAL)
+                last = f": {status['last_line'][:120]}" if status["last_line"] else ""
+                Display().display(f"{name}: {what} ({format_duration(now - started_at)}){last}")
+            status = call_node(action, "_detached.command", {**request, "start": False, "patience": 5.0}, task_vars)
+    result = task_result(status["rc"], status["output"], status["lost"], status["log"])
     if result.get("failed"):
         result["msg"] = f"{name}: {what}: {result['msg']}"
     elif result["answer"].get("notice"):

@@ -23,10 +23,10 @@ from ansible.plugins.loader import become_loader, connection_loader
 
 from ansible_collections.muster.training.plugins.plugin_utils._node_call.call import execute, keep_alive
 
-TRIES = 4  # sshd, of a node or of a bastion, drops connections at random once ten wait for their login
+MAX_TRIES = 4  # sshd, of a node or of a bastion, drops connections at random once ten wait for their login
 
 
-def options_of(kind: str, plugin: Any, variables: Mapping[str, Any]) -> dict[str, Any]:
+def plugin_options(kind: str, plugin: Any, variables: Mapping[str, Any]) -> dict[str, Any]:
     """The variables of a host that are options of a plugin."""
     return {name: variables[name] for name in C.config.get_plugin_vars(kind, plugin._load_name) if name in variables}
 
@@ -42,54 +42,59 @@ def connect(action: ActionBase, name: str, variables: Mapping[str, Any], become:
         return None
     connection = connection_loader.get("ssh", context)
     keys = {"timeout": context.timeout, **({"password": context.password} if context.password else {})}
-    connection.set_options(task_keys=keys, var_options=options_of("connection", connection, variables))
+    connection.set_options(task_keys=keys, var_options=plugin_options("connection", connection, variables))
     keep_alive(connection)
     if become:
         plugin = become_loader.get(str(variables.get("ansible_become_method") or C.DEFAULT_BECOME_METHOD))
         if plugin is None:
             raise AnsibleError(f"{name}: there is no become plugin {variables.get('ansible_become_method')!r}")
         keys = {"become_pass": context.become_pass} if context.become_pass else {}
-        plugin.set_options(task_keys=keys, var_options=options_of("become", plugin, variables))
+        plugin.set_options(task_keys=keys, var_options=plugin_options("become", plugin, variables))
         connection.set_become_plugin(plugin)
-    there = copy.copy(action)
-    there._connection, there._play_context = connection, context
-    return there
+    node_action = copy.copy(action)
+    node_action._connection, node_action._play_context = connection, context
+    return node_action
 
 
-def failure(there: ActionBase | None) -> str:
+def login_error(node_action: ActionBase | None) -> str:
     """Why the node does not run a command, in the words of ssh or sudo; "" if it does."""
-    said = ""
-    for again in range(TRIES if there is not None else 0):
-        said = one_try(there)
-        if "kex_exchange_identification" not in said:
+    error = ""
+    for attempt in range(MAX_TRIES if node_action is not None else 0):
+        error = try_login(node_action)
+        if "kex_exchange_identification" not in error:
             break
-        time.sleep(0.2 * (again + 1))
-    return said
+        time.sleep(0.2 * (attempt + 1))
+    return error
 
 
-def one_try(there: ActionBase) -> str:
+def try_login(node_action: ActionBase) -> str:
     """The same of one try."""
     try:
-        done = execute(there, "true", b"\n")
-    except AnsibleError as problem:
-        return str(problem)
-    if done["rc"] == 0:
+        result = execute(node_action, "true", b"\n")
+    except AnsibleError as error:
+        return str(error)
+    if result["rc"] == 0:
         return ""
-    return str(done["stderr"] or done["stdout"]).strip()[-1000:] or f"exit code {done['rc']}"
+    return str(result["stderr"] or result["stdout"]).strip()[-1000:] or f"exit code {result['rc']}"
 
 
-def unreached_nodes(
-    action: ActionBase, names: list[str], hostvars: Mapping[str, Any], become: bool, all_needed: bool, at_once: int
+def unreachable_nodes(
+    action: ActionBase,
+    names: list[str],
+    hostvars: Mapping[str, Any],
+    become: bool,
+    all_required: bool,
+    parallel_logins: int,
 ) -> dict[str, str]:
     """The nodes that do not run a command (with become: as root), each with the reason.
 
     all_needed: if false, one node that does is enough, and nothing is said about the others. at_once: logins.
     """
-    there = {name: connect(action, name, hostvars[name], become) for name in names}
-    if not all_needed and names and not failure(there[names[0]]):
+    actions = {name: connect(action, name, hostvars[name], become) for name in names}
+    if not all_required and names and not login_error(actions[names[0]]):
         return {}
-    with ThreadPoolExecutor(max(1, at_once)) as logins:
-        reasons = dict(zip(names, logins.map(failure, there.values()), strict=True))
-    if not all_needed and not all(reasons.values()):
+    with ThreadPoolExecutor(max(1, parallel_logins)) as logins:
+        reasons = dict(zip(names, logins.map(login_error, actions.values()), strict=True))
+    if not all_required and not all(reasons.values()):
         return {}
     return {name: reason for name, reason in reasons.items() if reason}

@@ -13,8 +13,8 @@ from ansible_collections.muster.training.plugins.module_utils._rank_table import
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job import Job
 
 # Started in the image: puts our programs first on the image's own PATH.
-SHELL = 'PATH="$0:$PATH"; export PATH; exec "$@"'
-USERS = "/etc/passwd"  # the names of users, of the node as of an image
+SHELL_SCRIPT = 'PATH="$0:$PATH"; export PATH; exec "$@"'
+PASSWD_FILE = "/etc/passwd"  # the names of users, of the node as of an image
 
 
 def container_name(run_id: str, node_rank: int) -> str:
@@ -22,47 +22,49 @@ def container_name(run_id: str, node_rank: int) -> str:
     return f"muster-{run_id}-node{node_rank}"
 
 
-def below(path: str, directory: str) -> bool:
+def is_within(path: str, directory: str) -> bool:
     """Whether a path is in a directory or below it."""
     return path == directory or path.startswith(directory.rstrip("/") + "/")
 
 
-def mounts(job: Job, facts: Mapping[str, Any], run_directory: str, temporary: str) -> list[str]:
+def container_volumes(job: Job, facts: Mapping[str, Any], run_directory: str, temporary: str) -> list[str]:
     """Directories of the node to mount, at the same paths, so that the job's arguments mean the same inside."""
-    work = facts["working_directory"]["path"]
-    found = [f"{run_directory}:{run_directory}", f"{temporary}:{temporary}"]
-    if work != "/":
-        found.append(f"{work}:{work}")
+    working_directory = facts["working_directory"]["path"]
+    volumes = [f"{run_directory}:{run_directory}", f"{temporary}:{temporary}"]
+    if working_directory != "/":
+        volumes.append(f"{working_directory}:{working_directory}")
     script = facts.get("script")
     if script:
         directory = script["path"].rpartition("/")[0]
-        if directory and not below(directory, work):
-            found.append(f"{directory}:{directory}:ro")
-    return [*found, *job.container_mounts]
+        if directory and not is_within(directory, working_directory):
+            volumes.append(f"{directory}:{directory}:ro")
+    return [*volumes, *job.container_mounts]
 
 
-def engine_words(job: Job, facts: Mapping[str, Any]) -> list[str]:
+def engine_options(job: Job, facts: Mapping[str, Any]) -> list[str]:
     """The options that give a container the job's user and the node's network, memory, limits and GPUs."""
     engine, user = job.container_engine, facts.get("uid", 0)
     gpus = {"docker": ["--gpus=all"], "podman": ["--device=nvidia.com/gpu=all", "--security-opt=label=disable"]}
-    as_user = [f"--user={user}:{facts.get('gid', 0)}"]
+    user_options = [f"--user={user}:{facts.get('gid', 0)}"]
     if engine == "podman" and user != 0:
-        as_user = ["--userns=keep-id"]  # rootless podman maps the user to root by default; files must be the user's
+        user_options = [
+            "--userns=keep-id"
+        ]  # rootless podman maps the user to root by default; files must be the user's
     # pdsh, ssh and Python's pwd fail for a user without a name, and images do not know the node's users; podman adds
     # the user by itself. The node's file is root's: with one that the job could change, su would make it root.
-    brought = any(USERS in words for words in (*job.container_mounts, *job.container_options))
-    named = engine == "docker" and user != 0 and not brought
+    has_passwd_file = any(PASSWD_FILE in option for option in (*job.container_mounts, *job.container_options))
+    mount_passwd_file = engine == "docker" and user != 0 and not has_passwd_file
     return [
         "--network=host",
         f"--shm-size={job.container_shm_size}" if job.container_shm_size else "--ipc=host",
         *(f"--ulimit={limit}" for limit in job.container_ulimits),
-        *as_user,
-        *([f"--volume={USERS}:{USERS}:ro"] if named else []),
+        *user_options,
+        *([f"--volume={PASSWD_FILE}:{PASSWD_FILE}:ro"] if mount_passwd_file else []),
         *(gpus[engine] if facts.get("gpu_count") else []),
     ]
 
 
-def shell_words(job: Job, facts: Mapping[str, Any], environment: Mapping[str, str]) -> list[str]:
+def shell_argv(job: Job, facts: Mapping[str, Any], environment: Mapping[str, str]) -> list[str]:
     """The command for an interactive shell in the job's image, where a rank would run, with these variables."""
     return [
         job.container_engine,
@@ -71,8 +73,8 @@ def shell_words(job: Job, facts: Mapping[str, Any], environment: Mapping[str, st
         "--interactive",
         "--tty",
         "--pull=never",
-        *engine_words(job, facts),
-        *(f"--volume={mount}" for mount in mounts(job, facts, "", "")[2:]),
+        *engine_options(job, facts),
+        *(f"--volume={mount}" for mount in container_volumes(job, facts, "", "")[2:]),
         f"--workdir={facts['working_directory']['path']}",
         f"--env=USER={facts.get('user', 'root')}",
         "--env=HOME=/tmp",  # that user's home is not in the image
@@ -85,7 +87,7 @@ def shell_words(job: Job, facts: Mapping[str, Any], environment: Mapping[str, st
     ]
 
 
-def container_words(
+def container_argv(
     job: Job, node: Node, facts: Mapping[str, Any], run_directory: str, temporary: str, variables: Iterable[str]
 ) -> list[str]:
     """The words to put before a command to run it in the job's image, in the foreground.
@@ -98,8 +100,8 @@ def container_words(
         "--rm",
         "--pull=never",  # a pull would exceed the launchers' wait for each other; role container_image does it
         f"--name={container_name(job.run_id, node.node_rank)}",
-        *engine_words(job, facts),
-        *(f"--volume={mount}" for mount in mounts(job, facts, run_directory, temporary)),
+        *engine_options(job, facts),
+        *(f"--volume={mount}" for mount in container_volumes(job, facts, run_directory, temporary)),
         f"--workdir={facts['working_directory']['path']}",
         f"--env=USER={facts.get('user', 'root')}",  # an image does not know the node's users
         f"--env=HOME={run_directory}",
@@ -108,11 +110,11 @@ def container_words(
         "--entrypoint=/bin/sh",
         job.image,
         "-c",
-        SHELL,
+        SHELL_SCRIPT,
         f"{run_directory}/bin",
     ]
 
 
-def removal(job: Job, node: Node) -> list[str]:
+def removal_argv(job: Job, node: Node) -> list[str]:
     """The command that removes a node's container, even if the command that started it is gone."""
     return [job.container_engine, "rm", "--force", container_name(job.run_id, node.node_rank)]

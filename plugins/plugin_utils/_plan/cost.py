@@ -13,64 +13,68 @@ from typing import Any
 CURRENCY = "USD"
 
 
-def read_price(name: str, told: object) -> float | None:
+def read_price(name: str, value: object) -> float | None:
     """A node's price per hour, None if not given. Raises ValueError if it is not a price.
 
     name: the node's. told: its host variable node_price_per_hour, possibly a number as text.
     """
-    if told is None or told == "":
+    if value is None or value == "":
         return None
     try:
-        price = math.nan if isinstance(told, bool) else float(told)  # type: ignore[arg-type]
+        price = math.nan if isinstance(value, bool) else float(value)  # type: ignore[arg-type]
     except (TypeError, ValueError):
         price = math.nan
     if not 0 <= price < math.inf:
         raise ValueError(
-            f"node_price_per_hour of {name} is {ascii(told)[:60]}; give a number, such as 2.49: what the machine costs "
-            "an hour (its currency is launch_currency)"
+            f"node_price_per_hour of {name} is {ascii(value)[:60]}; give a number, such as 2.49: what the machine "
+            "costs an hour (its currency is launch_currency)"
         )
     return price
 
 
-def read_prices(told: Mapping[str, object]) -> dict[str, float | None]:
+def read_prices(values: Mapping[str, object]) -> dict[str, float | None]:
     """The prices of nodes by name. Raises ValueError with one line for each that is not a price."""
     prices: dict[str, float | None] = {}
     problems = []
-    for name, price in told.items():
+    for name, price in values.items():
         try:
             prices[name] = read_price(name, price)
-        except ValueError as problem:
-            problems.append(str(problem))
+        except ValueError as error:
+            problems.append(str(error))
     if problems:
         raise ValueError("\n".join(problems))
     return prices
 
 
-def total(prices: Iterable[float | None]) -> float | None:
+def total_price(prices: Iterable[float | None]) -> float | None:
     """The total price of several nodes per hour, None if any is unknown."""
-    known = list(prices)
-    return sum(price for price in known if price is not None) if known and None not in known else None
+    hourly_prices = list(prices)
+    return (
+        sum(price for price in hourly_prices if price is not None)
+        if hourly_prices and None not in hourly_prices
+        else None
+    )
 
 
-def cost_of(plan: Mapping[str, Any], started: float | None, ended: float) -> float | None:
+def run_cost(plan: Mapping[str, Any], started: float | None, ended: float) -> float | None:
     """The cost of a run from start to end, in its plan's currency; None if unknown.
 
     started, ended: seconds since 1970.
     """
-    rate = total(node.get("price_per_hour") for node in plan.get("nodes", ()))
+    rate = total_price(node.get("price_per_hour") for node in plan.get("nodes", ()))
     return rate * max(0.0, ended - started) / 3600 if rate is not None and started is not None else None
 
 
-def so_far(plan: Mapping[str, Any], started: object, now: float) -> str:
+def format_running_cost(plan: Mapping[str, Any], started: object, now: float) -> str:
     """A running run's hourly and total cost so far, in words; "" if unknown. Times as for cost_of()."""
-    rate = total(node.get("price_per_hour") for node in plan.get("nodes", ()))
+    rate = total_price(node.get("price_per_hour") for node in plan.get("nodes", ()))
     if rate is None or not isinstance(started, (int, float)):
         return ""
-    spent = cost_of(plan, float(started), now) or 0.0
+    spent = run_cost(plan, float(started), now) or 0.0
     currency = plan.get("currency", CURRENCY)
-    return f"costs {money(rate, currency)} an hour, {money(spent, currency)} so far"
+    return f"costs {format_amount(rate, currency)} an hour, {format_amount(spent, currency)} so far"
 
 
-def money(amount: float, currency: str) -> str:
+def format_amount(amount: float, currency: str) -> str:
     """An amount as text: two decimals, or two significant digits below a tenth."""
     return f"{amount:.2f} {currency}" if amount >= 0.1 or amount == 0 else f"{amount:.2g} {currency}"

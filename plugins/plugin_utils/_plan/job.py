@@ -58,7 +58,7 @@ class Job:
         """Whether the run continues when nodes are lost."""
         return self.min_nnodes is not None
 
-    def program_words(self, interpreter: str) -> list[str]:
+    def program_argv(self, interpreter: str) -> list[str]:
         """The command that starts one process, without the job's arguments."""
         if self.no_python:
             return [self.script]

@@ -13,83 +13,83 @@ from typing import Any
 from ansible.parsing.dataloader import DataLoader
 
 from ansible_collections.muster.training.plugins.plugin_utils._command_line.number_spelling import (
-    UnknownSpelling,
-    as_written,
+    UnknownSpellingError,
     is_number,
+    original_spelling,
 )
 
-FORM = """-e '{"launch_args": ["--epochs", "3"]}'"""
+LIST_EXAMPLE = """-e '{"launch_args": ["--epochs", "3"]}'"""
 
 
-def job_arguments(given: object, loader: DataLoader) -> list[str]:
+def parse_arguments(value: object, loader: DataLoader) -> list[str]:
     """The arguments of a job from the value of launch_args: a list, or a text that is split as a shell would.
 
     Nothing is expanded. Numbers and dates stay as written in the file or after -e. Raises ValueError that lists all
     problems.
     """
-    if given is None:
+    if value is None:
         return []
-    if isinstance(given, str):
-        return split_text(given)
-    if not isinstance(given, (list, tuple)):
-        return [argument(given, loader)]
-    found, problems = [], []
-    for item in given:
+    if isinstance(value, str):
+        return split_arguments(value)
+    if not isinstance(value, (list, tuple)):
+        return [parse_argument(value, loader)]
+    arguments, problems = [], []
+    for item in value:
         try:
-            found.append(argument(item, loader))
-        except ValueError as problem:
-            problems.append(str(problem))
+            arguments.append(parse_argument(item, loader))
+        except ValueError as error:
+            problems.append(str(error))
     if problems:
         raise ValueError("\n".join(problems))
-    return found
+    return arguments
 
 
-def split_text(text: str) -> list[str]:
+def split_arguments(text: str) -> list[str]:
     """The words of a text as a POSIX shell splits it. Raises ValueError if it cannot be split or looks like a list."""
     if text.lstrip().startswith("["):
         raise ValueError(
             f"launch_args is the text {ascii(text)[:80]}, which looks like a list. A list needs braces around it: "
-            f"{FORM}. As a string, write it without brackets: -e \"launch_args='--epochs 3'\""
+            f"{LIST_EXAMPLE}. As a string, write it without brackets: -e \"launch_args='--epochs 3'\""
         )
     try:
         return shlex.split(text)
-    except ValueError as problem:
+    except ValueError as error:
         raise ValueError(
-            f"launch_args is the text {ascii(text)[:80]}, which cannot be split into words: {problem}. "
-            f"Close the quote, or give a list: {FORM}"
-        ) from problem
+            f"launch_args is the text {ascii(text)[:80]}, which cannot be split into words: {error}. "
+            f"Close the quote, or give a list: {LIST_EXAMPLE}"
+        ) from error
 
 
-def argument(item: object, loader: DataLoader) -> str:
+def parse_argument(item: object, loader: DataLoader) -> str:
     """One argument as text. Raises ValueError if the original spelling is unknown."""
     if isinstance(item, str):
         return str(item)
     if is_number(item):
         try:
-            return as_written(item, loader)
-        except UnknownSpelling as problem:
+            return original_spelling(item, loader)
+        except UnknownSpellingError as error:
             raise ValueError(
                 f"launch_args has {item} without quotes, so YAML may have changed it (it reads 007 as 7, and 0x1F as "
-                f"31): put the argument in quotes, as in {FORM}"
-            ) from problem
+                f"31): put the argument in quotes, as in {LIST_EXAMPLE}"
+            ) from error
     kind = "no value" if item is None else str(item).lower() if isinstance(item, bool) else "a list or dictionary"
     raise ValueError(f"launch_args has {kind} where a string is needed: put the argument in quotes")
 
 
-def job_environment(given: Mapping[str, Any], loader: DataLoader) -> dict[str, Any]:
+def parse_environment(variables: Mapping[str, Any], loader: DataLoader) -> dict[str, Any]:
     """The environment of a job with its numbers and dates as the user wrote them.
 
     Raises ValueError if the original spelling of some is unknown; the message shows no value.
     """
-    found, unknown = {}, []
-    for name, value in given.items():
+    environment, unknown = {}, []
+    for name, value in variables.items():
         try:
-            found[name] = as_written(value, loader) if is_number(value) else value
-        except UnknownSpelling:
+            environment[name] = original_spelling(value, loader) if is_number(value) else value
+        except UnknownSpellingError:
             unknown.append(name)
     if unknown:
         raise ValueError(
             f"launch_environment has {', '.join(unknown)} without quotes, so YAML may have changed it (it reads 007 "
             "as 7, and 0x1F as 31): put the value in quotes"
         )
-    return found
+    return environment

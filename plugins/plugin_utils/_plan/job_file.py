@@ -15,57 +15,57 @@ from typing import Any
 
 from ansible.module_utils.common.yaml import yaml_load
 
-READERS = ("launch", "code", "python_env")
+ROLES = ("launch", "code", "python_env")
 """The roles whose defaults take values from a job file."""
-KEY = re.compile(r"\bjob\.(\w+)")
+JOB_KEY = re.compile(r"\bjob\.(\w+)")
 
 
 @functools.cache
-def job_keys(roles: Path) -> dict[str, str]:
+def read_job_keys(roles: Path) -> dict[str, str]:
     """The keys that a job file can have, each with the variable that it sets. roles: directory of the roles."""
     keys = {}
-    for role in READERS:
+    for role in ROLES:
         defaults = yaml_load((roles / role / "defaults" / "main.yml").read_text(encoding="utf-8"))
         for name, value in defaults.items():
-            found = KEY.search(str(value))
-            if found:
-                keys[found[1]] = name
+            match = JOB_KEY.search(str(value))
+            if match:
+                keys[match[1]] = name
     return keys
 
 
-def unknown_keys(job: object, keys: Mapping[str, str]) -> list[str]:
+def find_unknown_keys(job: object, keys: Mapping[str, str]) -> list[str]:
     """One sentence for each key of a job that nothing reads, or a single one if job is no dictionary."""
     if not isinstance(job, Mapping):
         return [
             f"job is {ascii(job)[:80]}, but must be a dictionary. Write a file with `job:` and below it, indented, "
             "`script: train.py` and so on, and pass it as -e @job.yml"
         ]
-    said = []
+    messages = []
     for key in job:
         if key not in keys:
-            near = difflib.get_close_matches(str(key), keys, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"valid keys: {', '.join(sorted(keys))}"
-            said.append(f"job has {ascii(str(key))[1:-1]}, but nothing reads it; {hint}")
-    return said
+            close_keys = difflib.get_close_matches(str(key), keys, n=1)
+            hint = f"did you mean {close_keys[0]}?" if close_keys else f"valid keys: {', '.join(sorted(keys))}"
+            messages.append(f"job has {ascii(str(key))[1:-1]}, but nothing reads it; {hint}")
+    return messages
 
 
-def overruled(
-    job: Mapping[str, Any], keys: Mapping[str, str], typed: Container[str], value_of: Callable[[str], Any]
+def find_overridden_keys(
+    job: Mapping[str, Any], keys: Mapping[str, str], extra_vars: Container[str], get_value: Callable[[str], Any]
 ) -> list[str]:
     """One sentence for each value of a job without effect because the inventory sets its variable to another value.
 
     typed: names of the variables given with -e, which override the job on purpose. value_of: returns the value of a
     variable, None if it is undefined.
     """
-    said = []
+    messages = []
     for key, name in keys.items():
-        if key not in job or key in typed or name in typed:
+        if key not in job or key in extra_vars or name in extra_vars:
             continue
-        counts = value_of(name)
-        if counts is not None and counts != job[key] and str(counts) != str(job[key]):
-            what = "" if key == "environment" else f" to {ascii(counts)[:80]}"
-            said.append(
-                f"job has {key}, but {name} is set{what} for the nodes, which takes precedence: remove it there, or "
-                f"use -e {name}=VALUE, which overrides both"
+        effective = get_value(name)
+        if effective is not None and effective != job[key] and str(effective) != str(job[key]):
+            value_text = "" if key == "environment" else f" to {ascii(effective)[:80]}"
+            messages.append(
+                f"job has {key}, but {name} is set{value_text} for the nodes, which takes precedence: remove it there, "
+                f"or use -e {name}=VALUE, which overrides both"
             )
-    return said
+    return messages

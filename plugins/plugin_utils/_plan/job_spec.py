@@ -11,7 +11,7 @@ from typing import Any
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job import DEEPSPEED_LAUNCHERS
 from ansible_collections.muster.training.plugins.plugin_utils._plan.plan import LAUNCHERS
 
-CONTAINER: dict[str, dict[str, Any]] = {
+CONTAINER_OPTIONS: dict[str, dict[str, Any]] = {
     "image": {"type": "str", "default": ""},
     "container_engine": {"type": "str", "choices": ["docker", "podman"], "default": "docker"},
     "container_mounts": {"type": "list", "elements": "str", "default": []},
@@ -20,15 +20,15 @@ CONTAINER: dict[str, dict[str, Any]] = {
     "container_shm_size": {"type": "str", "default": ""},
 }
 # Options that the checks before the start read, too.
-CHECKED: dict[str, dict[str, Any]] = {
+CHECKED_OPTIONS: dict[str, dict[str, Any]] = {
     "nnodes": {"type": "raw"},
     "launcher": {"type": "str", "choices": list(LAUNCHERS), "default": "torchrun"},
     "deepspeed_launcher": {"type": "str", "choices": ["", *DEEPSPEED_LAUNCHERS], "default": ""},
     "accelerate_config": {"type": "dict", "default": {}},
     "no_python": {"type": "bool", "default": False},
-    "image": CONTAINER["image"],
-    "container_engine": CONTAINER["container_engine"],
-    "container_options": CONTAINER["container_options"],
+    "image": CONTAINER_OPTIONS["image"],
+    "container_engine": CONTAINER_OPTIONS["container_engine"],
+    "container_options": CONTAINER_OPTIONS["container_options"],
     "rdzv_backend": {"type": "str", "choices": ["static", "c10d"]},
     "script": {"type": "str", "default": ""},
     "args": {"type": "raw", "default": []},
@@ -37,9 +37,9 @@ CHECKED: dict[str, dict[str, Any]] = {
     "master_port": {"type": "int", "default": 29500},
     "lifeline_port": {"type": "int", "default": 29499},
 }
-JOB: dict[str, dict[str, Any]] = {
-    **CHECKED,
-    **CONTAINER,
+JOB_OPTIONS: dict[str, dict[str, Any]] = {
+    **CHECKED_OPTIONS,
+    **CONTAINER_OPTIONS,
     "nproc_per_node": {"type": "int"},
     "run_id": {"type": "str", "default": ""},
     "debug": {"type": "bool", "default": False},
@@ -52,4 +52,4 @@ JOB: dict[str, dict[str, Any]] = {
     "log_limit": {"type": "int", "default": 10},
     "outputs": {"type": "list", "elements": "str", "default": []},
 }
-DEFAULTS: dict[str, Any] = {name: option.get("default") for name, option in JOB.items()}
+DEFAULTS: dict[str, Any] = {name: option.get("default") for name, option in JOB_OPTIONS.items()}

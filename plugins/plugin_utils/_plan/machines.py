@@ -9,23 +9,28 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TypedDict
 
-from ansible_collections.muster.training.plugins.module_utils._run.documents import Code, Hardware, Machine, Software
+from ansible_collections.muster.training.plugins.module_utils._run.documents import (
+    GitCheckout,
+    Hardware,
+    RunMachine,
+    Software,
+)
 from ansible_collections.muster.training.plugins.plugin_utils._plan.cost import CURRENCY
 
 
-class Machines(TypedDict):
+class RunMachines(TypedDict):
     """plan.json's data on all machines of a run."""
 
-    nodes: dict[str, Machine]  # by name
-    code: Code | None  # on rank 0's node; None if the job does not start in a checkout
+    nodes: dict[str, RunMachine]  # by name
+    code: GitCheckout | None  # on rank 0's node; None if the job does not start in a checkout
     currency: str
 
 
-NO_MACHINE: Machine = {"hardware": None, "software": None, "price_per_hour": None}
-NO_MACHINES: Machines = {"nodes": {}, "code": None, "currency": CURRENCY}
+UNKNOWN_MACHINE: RunMachine = {"hardware": None, "software": None, "price_per_hour": None}
+UNKNOWN_MACHINES: RunMachines = {"nodes": {}, "code": None, "currency": CURRENCY}
 
 
-def hardware_of(facts: Mapping[str, Any]) -> Hardware | None:
+def extract_hardware(facts: Mapping[str, Any]) -> Hardware | None:
     """The GPUs in a node's facts, None if they were not requested."""
     gpus = facts.get("gpus")
     if gpus is None:
@@ -41,7 +46,7 @@ def hardware_of(facts: Mapping[str, Any]) -> Hardware | None:
     }
 
 
-def software_of(facts: Mapping[str, Any]) -> Software | None:
+def extract_software(facts: Mapping[str, Any]) -> Software | None:
     """The software of the job's interpreter in a node's facts, None if it was not read."""
     software = facts.get("software")
     if software is None:
@@ -53,9 +58,9 @@ def software_of(facts: Mapping[str, Any]) -> Software | None:
     }
 
 
-def machines_of(
+def describe_machines(
     facts: Mapping[str, Mapping[str, Any]], prices: Mapping[str, float | None], master: str, currency: str, image: bool
-) -> Machines:
+) -> RunMachines:
     """Describe the machines of a run.
 
     facts, prices: by node name. master: rank 0's node. image: whether the job runs in an image, whose software was not
@@ -64,11 +69,11 @@ def machines_of(
     return {
         "nodes": {
             name: {
-                "hardware": hardware_of(one),
-                "software": None if image else software_of(one),
+                "hardware": extract_hardware(node_facts),
+                "software": None if image else extract_software(node_facts),
                 "price_per_hour": prices.get(name),
             }
-            for name, one in facts.items()
+            for name, node_facts in facts.items()
         },
         "code": facts[master].get("checkout"),
         "currency": currency,

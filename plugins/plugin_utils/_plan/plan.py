@@ -18,27 +18,31 @@ from ansible_collections.muster.training.plugins.module_utils._rank_table import
     ip_literal,
 )
 from ansible_collections.muster.training.plugins.module_utils._run.documents import Container, Plan
-from ansible_collections.muster.training.plugins.module_utils._run.gpu_samples import (
-    FILE,
-    HEADER,
-    INTERVAL,
-    sample_command,
+from ansible_collections.muster.training.plugins.module_utils._run.gpu_samples import FILE, HEADER, sample_command
+from ansible_collections.muster.training.plugins.module_utils._run.timeouts import (
+    GPU_SAMPLE_INTERVAL,
+    HEARTBEAT_INTERVAL,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._cluster import hostfile_formats
-from ansible_collections.muster.training.plugins.plugin_utils._plan.container_command import container_words, removal
+from ansible_collections.muster.training.plugins.plugin_utils._plan.container_command import (
+    container_argv,
+    removal_argv,
+)
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job import Job
 from ansible_collections.muster.training.plugins.plugin_utils._plan.launchers.accelerate import Accelerate
 from ansible_collections.muster.training.plugins.plugin_utils._plan.launchers.deepspeed import (
     DeepSpeed,
     DeepSpeedRemote,
 )
-from ansible_collections.muster.training.plugins.plugin_utils._plan.launchers.env import Environment
+from ansible_collections.muster.training.plugins.plugin_utils._plan.launchers.env import EnvLauncher
 from ansible_collections.muster.training.plugins.plugin_utils._plan.launchers.mpirun import Mpirun
 from ansible_collections.muster.training.plugins.plugin_utils._plan.launchers.torchrun_c10d import TorchrunC10d
 from ansible_collections.muster.training.plugins.plugin_utils._plan.launchers.torchrun_static import TorchrunStatic
-from ansible_collections.muster.training.plugins.plugin_utils._plan.machines import NO_MACHINE, NO_MACHINES, Machines
-
-HEARTBEAT = 2  # seconds between heartbeats on the lifeline
+from ansible_collections.muster.training.plugins.plugin_utils._plan.machines import (
+    UNKNOWN_MACHINE,
+    UNKNOWN_MACHINES,
+    RunMachines,
+)
 
 
 class Launcher(Protocol):
@@ -78,14 +82,14 @@ class Launcher(Protocol):
 
 LAUNCHERS: dict[str, Callable[[Job], Launcher]] = {
     "torchrun": lambda job: TorchrunC10d() if job.rdzv_backend == "c10d" else TorchrunStatic(),
-    "env": lambda job: Environment(),
+    "env": lambda job: EnvLauncher(),
     "deepspeed": lambda job: DeepSpeedRemote(job.deepspeed_launcher) if job.deepspeed_launcher else DeepSpeed(),
     "mpirun": lambda job: Mpirun(),
     "accelerate": lambda job: Accelerate(),
 }
 
 
-def launcher_of(job: Job) -> Launcher:
+def get_launcher(job: Job) -> Launcher:
     """The launcher of a job."""
     return LAUNCHERS[job.launcher](job)
 
@@ -124,15 +128,15 @@ def temporary_directory(run_id: str, node_rank: int) -> str:
     return f"/tmp/muster-{hashlib.sha256(f'{run_id}/{node_rank}'.encode()).hexdigest()[:12]}"
 
 
-def node_plan(
-    job: Job, table: RankTable, node: Node, facts: Mapping[str, Any], machines: Machines | None = None
+def build_node_plan(
+    job: Job, table: RankTable, node: Node, facts: Mapping[str, Any], machines: RunMachines | None = None
 ) -> Plan:
     """What one node will do: the content of its plan.json. Holds no secret.
 
     facts: the node's. machines: the run record's data on all of them.
     """
-    machines = machines or NO_MACHINES
-    launcher = launcher_of(job)
+    machines = machines or UNKNOWN_MACHINES
+    launcher = get_launcher(job)
     # the node was searched for the first existing one, the image was not: there use the last one, python3
     interpreter = job.interpreter.rpartition(":")[2] if job.image else facts["interpreter"]
     program = job.script or job.module
@@ -153,8 +157,8 @@ def node_plan(
     container: Container = {}
     if job.image:
         names = [*environment, *launcher_environment, *job.variables]
-        words = container_words(job, node, facts, run_directory, temporary, names)
-        container = {"wrap": words, "remove": removal(job, node)}
+        wrapper_argv = container_argv(job, node, facts, run_directory, temporary, names)
+        container = {"wrap": wrapper_argv, "remove": removal_argv(job, node)}
     return {
         **container,
         "run_id": job.run_id,
@@ -173,13 +177,13 @@ def node_plan(
         },
         "nodes": [
             {
-                "name": other.name,
-                "address": other.address,
-                "slots": other.slots,
-                "first_rank": other.first_rank,
-                **machines["nodes"].get(other.name, NO_MACHINE),
+                "name": peer.name,
+                "address": peer.address,
+                "slots": peer.slots,
+                "first_rank": peer.first_rank,
+                **machines["nodes"].get(peer.name, UNKNOWN_MACHINE),
             }
-            for other in table.nodes
+            for peer in table.nodes
         ],
         "code": machines["code"],
         "currency": machines["currency"],
@@ -205,15 +209,15 @@ def node_plan(
         "lifeline": {"address": table.master.address, "port": job.lifeline_port},
         "timeouts": {
             "start": job.start_timeout,
-            "heartbeat": HEARTBEAT,
-            "sample": INTERVAL,
+            "heartbeat": HEARTBEAT_INTERVAL,
+            "sample": GPU_SAMPLE_INTERVAL,
             "silence": job.silence_timeout,
             "grace": job.stop_grace,
         },
     }
 
 
-def hostfiles(table: RankTable) -> dict[str, str]:
+def render_hostfiles(table: RankTable) -> dict[str, str]:
     """The table in each launcher's hostfile format; formats that cannot express it are left out."""
     rendered = {}
     for name, render in (

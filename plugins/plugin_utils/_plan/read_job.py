@@ -22,7 +22,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._plan.job import (
 )
 
 
-def fresh_run_id(script: str, module: str) -> str:
+def generate_run_id(script: str, module: str) -> str:
     """A run_id of the program's name and the time; four random hex digits tell launches in one second apart."""
     stem = os.path.splitext(os.path.basename(script))[0] if script else module.rpartition(".")[2]
     stem = re.sub(r"[^A-Za-z0-9_]+", "_", stem).strip("_")[:30] or "run"
@@ -35,12 +35,12 @@ def read_job(args: Mapping[str, Any], target_needed: bool = True) -> Job:
     target_needed: whether a script or module is required.
     """
     problems = environment_problems(args["environment"])
-    least, most, elastic = 1, 1, False
+    min_nodes, max_nodes, elastic = 1, 1, False
     if args["nnodes"] not in (None, ""):
         try:
-            least, most, elastic = parse_nnodes(args["nnodes"])
-        except ValueError as problem:
-            problems.append(str(problem))
+            min_nodes, max_nodes, elastic = parse_nnodes(args["nnodes"])
+        except ValueError as error:
+            problems.append(str(error))
     if bool(args["script"]) == bool(args["module"]) and (target_needed or args["script"]):
         problems.append(
             "set launch_script (a file) or launch_module (a module's name), such as -e launch_script=train.py"
@@ -56,7 +56,7 @@ def read_job(args: Mapping[str, Any], target_needed: bool = True) -> Job:
         problems.append(f"launch_deepspeed_launcher needs launch_launcher: deepspeed, which is {args['launcher']}")
     if args["accelerate_config"] and args["launcher"] != "accelerate":
         problems.append(f"launch_accelerate_config needs launch_launcher: accelerate, which is {args['launcher']}")
-    run_id = args["run_id"] or fresh_run_id(args["script"], args["module"])
+    run_id = args["run_id"] or generate_run_id(args["script"], args["module"])
     if not SAFE_RUN_ID.match(run_id):
         problems.append(
             f"run_id {ascii(run_id)[:80]} is not a safe name: use letters, digits, '.', '_' and '-', at most 63, "
@@ -67,9 +67,9 @@ def read_job(args: Mapping[str, Any], target_needed: bool = True) -> Job:
             problems.append(f"launch_{name} is {args[name]}; give a port from 1024 to 65535")
     if args["master_port"] == args["lifeline_port"]:
         problems.append(f"launch_master_port and launch_lifeline_port are both {args['master_port']}; give two ports")
-    for name, least_value in (("start_timeout", 5), ("silence_timeout", 5), ("stop_grace", 0)):
-        if args[name] < least_value:
-            problems.append(f"launch_{name} is {args[name]} s; give {least_value} or more")
+    for name, minimum in (("start_timeout", 5), ("silence_timeout", 5), ("stop_grace", 0)):
+        if args[name] < minimum:
+            problems.append(f"launch_{name} is {args[name]} s; give {minimum} or more")
     if args["log_limit"] < 0:
         problems.append(f"launch_log_limit is {args['log_limit']} GB; give 1 or more, or 0 for no limit")
     if args["nproc_per_node"] is not None and args["nproc_per_node"] < 1:
@@ -84,16 +84,16 @@ def read_job(args: Mapping[str, Any], target_needed: bool = True) -> Job:
         script = f"./{script}"  # a bare word would be searched for on the PATH
     if restarts is None:
         restarts = 3 if elastic and args["launcher"] == "torchrun" else 0
-    given = {one.name: args[one.name] for one in fields(Job) if one.name in args}
+    passed = {job_field.name: args[job_field.name] for job_field in fields(Job) if job_field.name in args}
     derived = {
         "run_id": run_id,
         "rdzv_backend": args["rdzv_backend"] or ("c10d" if elastic else "static"),
         "script": script,
         "variables": list(args["environment"]),
-        "min_nnodes": min(least, most) if elastic else None,
+        "min_nnodes": min(min_nodes, max_nodes) if elastic else None,
         "max_restarts": restarts,
     }
-    settled: dict[str, Any] = {**given, **derived}
-    for name, value in settled.items():
-        settled[name] = tuple(value) if isinstance(value, list) else value
-    return Job(**settled)
+    values: dict[str, Any] = {**passed, **derived}
+    for name, value in values.items():
+        values[name] = tuple(value) if isinstance(value, list) else value
+    return Job(**values)

@@ -12,23 +12,23 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypedDict
 
 from ansible_collections.muster.training.plugins.module_utils._code.compare import (
-    HASHED,
+    HASH_LIMIT,
     digest_of,
     entry_of,
     hash_of,
-    packed,
+    pack,
 )
-from ansible_collections.muster.training.plugins.module_utils._code.copy import TreeError, listed
+from ansible_collections.muster.training.plugins.module_utils._code.copy import TreeError, list_tree
 from ansible_collections.muster.training.plugins.plugin_utils._project.requirements import read_project
 
 if TYPE_CHECKING:
     from ansible_collections.muster.training.plugins.module_utils._code.compare import Tree
 
-MOST_HASHED = 32 << 20  # total bytes of files that a launch reads: about 20 ms
-MOST_SENT = 64 << 10  # characters per node: about 2,000 files. For more, nodes compare only one hash
+MAX_HASHED = 32 << 20  # total bytes of files that a launch reads: about 20 ms
+MAX_SENT = 64 << 10  # characters per node: about 2,000 files. For more, nodes compare only one hash
 
 
-class CodeHere(TypedDict):
+class LocalCode(TypedDict):
     """The code here: its directory, the nodes' directory, its contents, or why they are unknown."""
 
     source: str
@@ -42,7 +42,7 @@ class CodeHere(TypedDict):
     required: str  # the requirements' hash, "" if there are none
 
 
-def names_of(source: str, patterns: Sequence[str]) -> list[str]:
+def list_names(source: str, patterns: Sequence[str]) -> list[str]:
     """The names that a copy would include. Raises ValueError with the reason if they cannot be determined."""
     if not os.path.isdir(source):
         kind = "is no directory" if os.path.exists(source) else "is not on this machine"
@@ -50,31 +50,31 @@ def names_of(source: str, patterns: Sequence[str]) -> list[str]:
     if not shutil.which("rsync"):
         raise ValueError(f"rsync is missing on this machine and needed to copy {source}")
     try:
-        return listed(source, list(patterns))
-    except TreeError as problem:
-        raise ValueError(str(problem)[-500:]) from problem
+        return list_tree(source, list(patterns))
+    except TreeError as error:
+        raise ValueError(str(error)[-500:]) from error
 
 
 def read_tree(source: str, patterns: Sequence[str]) -> Tree:
     """A directory's contents that should be on the nodes. Raises ValueError with the reason if it cannot be read."""
     tree: Tree = {}
-    left = MOST_HASHED
-    for name in names_of(source, patterns):
+    remaining_bytes = MAX_HASHED
+    for name in list_names(source, patterns):
         path = os.path.join(source, name)
         try:
             entry = entry_of(path)
-            if entry and entry[0] != "link" and entry[0] <= min(HASHED, left):
-                left -= entry[0]
+            if entry and entry[0] != "link" and entry[0] <= min(HASH_LIMIT, remaining_bytes):
+                remaining_bytes -= entry[0]
                 entry[3] = hash_of(path)
-        except OSError as problem:
-            raise ValueError(f"{path} cannot be read: {problem.strerror}") from problem
+        except OSError as error:
+            raise ValueError(f"{path} cannot be read: {error.strerror}") from error
         tree[name] = entry
     return tree
 
 
-def read_code_here(source: str, patterns: Sequence[str], directory: str, user: str) -> CodeHere:
+def read_local_code(source: str, patterns: Sequence[str], directory: str, user: str) -> LocalCode:
     """The code in a directory on this machine. directory, user: its place on the nodes, as in the role code."""
-    here: CodeHere = {
+    code: LocalCode = {
         "source": source,
         "directory": directory.removeprefix("~/"),
         "user": user,
@@ -87,21 +87,21 @@ def read_code_here(source: str, patterns: Sequence[str], directory: str, user: s
     }
     try:
         tree = read_tree(source, patterns)
-    except ValueError as problem:
-        here["problem"] = str(problem)
-        return here
-    listing = packed(tree)
-    here["listing"] = listing if len(listing) <= MOST_SENT else ""
-    here["digest"] = digest_of(tree)
-    here["files"] = sum(not name.endswith("/") for name in tree)
-    return here
+    except ValueError as error:
+        code["problem"] = str(error)
+        return code
+    listing = pack(tree)
+    code["listing"] = listing if len(listing) <= MAX_SENT else ""
+    code["digest"] = digest_of(tree)
+    code["files"] = sum(not name.endswith("/") for name in tree)
+    return code
 
 
-def add_requirements(here: CodeHere) -> None:
+def add_requirements(code: LocalCode) -> None:
     """Add the project's requirements. Faults in them are left to site.yml, which installs them."""
     try:
-        project = read_project(here["source"])
+        project = read_project(code["source"])
     except ValueError:
         return
     if project:
-        here["requirements"], here["required"] = project["file"], project["digest"]
+        code["requirements"], code["required"] = project["file"], project["digest"]

@@ -22,13 +22,13 @@ from typing import Any, TypedDict
 
 REQUIREMENTS = "requirements.txt"
 PYPROJECT = "pyproject.toml"
-LARGEST = 1 << 20  # bytes of one file
-MOST_FILES = 50
-NAMED = re.compile(r"\s*(?:-r|-c|--requirement|--constraint)[\s=]*(?P<path>[^\s#]+)")
-PATH = re.compile(r"\s*(?:(?:-e|--editable)[\s=]*)?(?P<path>(?:\.{1,2}(?=[/\[\s#]|$)|/|file:)[^\s#]*)")
+MAX_FILE_BYTES = 1 << 20  # bytes of one file
+MAX_FILES = 50
+FILE_REFERENCE = re.compile(r"\s*(?:-r|-c|--requirement|--constraint)[\s=]*(?P<path>[^\s#]+)")
+PATH_REQUIREMENT = re.compile(r"\s*(?:(?:-e|--editable)[\s=]*)?(?P<path>(?:\.{1,2}(?=[/\[\s#]|$)|/|file:)[^\s#]*)")
 
 
-class Project(TypedDict):
+class ProjectRequirements(TypedDict):
     """What is handed to pip: texts by the names of files, of which main names the others."""
 
     file: str  # its path in the project
@@ -40,90 +40,93 @@ class Project(TypedDict):
 def read_text(path: Path) -> str:
     """The text of a file. Raises ValueError if it cannot be read."""
     try:
-        if path.stat().st_size > LARGEST:
+        if path.stat().st_size > MAX_FILE_BYTES:
             raise ValueError(f"{path} is larger than 1 MiB; requirements are text, one per line")
         return path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as problem:
-        raise ValueError(f"{path} cannot be read: {getattr(problem, 'strerror', None) or problem}") from problem
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from error
 
 
-def dependencies(source: Path, extras: list[str]) -> list[str]:
+def read_dependencies(source: Path, extras: list[str]) -> list[str]:
     """The dependencies in pyproject.toml, those of these extras too. Raises ValueError if it is none."""
     path = source / PYPROJECT
     if not path.is_file():
         return []
     try:
         project = tomllib.loads(read_text(path)).get("project", {})
-    except tomllib.TOMLDecodeError as problem:
-        raise ValueError(f"{path} is no TOML: {problem}") from problem
+    except tomllib.TOMLDecodeError as error:
+        raise ValueError(f"{path} is no TOML: {error}") from error
     optional = project.get("optional-dependencies", {})
-    found = [*project.get("dependencies", []), *(one for extra in extras for one in optional.get(extra, []))]
-    if not all(isinstance(one, str) for one in found):
+    dependencies = [
+        *project.get("dependencies", []),
+        *(requirement for extra in extras for requirement in optional.get(extra, [])),
+    ]
+    if not all(isinstance(requirement, str) for requirement in dependencies):
         raise ValueError(f"{path}: dependencies are texts, as pip takes them")
-    return found
+    return dependencies
 
 
-def without_paths(source: Path, name: str, text: str) -> str:
+def replace_project_paths(source: Path, name: str, text: str) -> str:
     """A requirements file with the project itself replaced by its dependencies.
 
     Raises ValueError for other paths: pip would look for them on the node, from where it is started.
     """
     lines = []
     for number, line in enumerate(text.splitlines(), 1):
-        found = PATH.match(line)
-        if not found:
+        match = PATH_REQUIREMENT.match(line)
+        if not match:
             lines.append(line)
             continue
-        path, _bracket, extras = found["path"].partition("[")
+        path, _bracket, extras = match["path"].partition("[")
         if path not in (".", "./"):
             raise ValueError(
-                f"{source / name} has {found['path']} in line {number}, a path, which pip would look for on the "
+                f"{source / name} has {match['path']} in line {number}, a path, which pip would look for on the "
                 f"nodes. Put it into python_env_editable as ~/{source.name}/..., with the rest in "
                 "python_env_requirements_files"
             )
-        lines += dependencies(source, [one.strip() for one in extras.rstrip("]").split(",") if one])
+        lines += read_dependencies(source, [extra.strip() for extra in extras.rstrip("]").split(",") if extra])
     return "\n".join([*lines, ""])
 
 
 def read_files(source: Path) -> dict[str, str]:
     """The texts of requirements.txt and of all files of the project that it names, by their names in it."""
     texts: dict[str, str] = {}
-    left = [REQUIREMENTS]
-    while left:
-        name = left.pop()
+    pending = [REQUIREMENTS]
+    while pending:
+        name = pending.pop()
         if name in texts:
             continue
-        if name.startswith("../") or os.path.isabs(name) or len(texts) == MOST_FILES:
+        if name.startswith("../") or os.path.isabs(name) or len(texts) == MAX_FILES:
             raise ValueError(
-                f"{source / REQUIREMENTS} leads to {name}. Needed: at most {MOST_FILES} files of the project itself"
+                f"{source / REQUIREMENTS} leads to {name}. Needed: at most {MAX_FILES} files of the project itself"
             )
         text = read_text(source / name)
-        texts[name] = without_paths(source, name, text)
+        texts[name] = replace_project_paths(source, name, text)
         for line in text.splitlines():
-            found = NAMED.match(line)
-            if found and "://" not in found["path"]:
-                left.append(os.path.normpath(os.path.join(os.path.dirname(name), found["path"])))
+            match = FILE_REFERENCE.match(line)
+            if match and "://" not in match["path"]:
+                pending.append(os.path.normpath(os.path.join(os.path.dirname(name), match["path"])))
     return dict(sorted(texts.items()))
 
 
-def read_project(directory: str) -> Project | None:
+def read_project(directory: str) -> ProjectRequirements | None:
     """What the project in a directory requires, None if it says nothing. Raises ValueError with what is wrong."""
     if not directory:
         return None
     source = Path(os.path.abspath(os.path.expanduser(directory)))
     if (source / REQUIREMENTS).is_file():
-        return as_project(REQUIREMENTS, read_files(source))
-    found = dependencies(source, [])
-    return as_project(PYPROJECT, {REQUIREMENTS: "\n".join([*found, ""])}) if found else None
+        return make_project(REQUIREMENTS, read_files(source))
+    names = read_dependencies(source, [])
+    return make_project(PYPROJECT, {REQUIREMENTS: "\n".join([*names, ""])}) if names else None
 
 
-def as_project(file: str, texts: Mapping[str, str]) -> Project | None:
+def make_project(file: str, texts: Mapping[str, str]) -> ProjectRequirements | None:
     """These requirements and their hash, None if there are none. Comments and blank lines are no requirements."""
-    plain: dict[str, Any] = {}
+    requirements_by_file: dict[str, Any] = {}
     for name, text in texts.items():
         lines = (re.sub(r"(^|\s)#.*", "", line).strip() for line in text.splitlines())
-        plain[name] = [line for line in lines if line]
-    if not any(plain.values()):
+        requirements_by_file[name] = [line for line in lines if line]
+    if not any(requirements_by_file.values()):
         return None
-    digest = hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
+    digest = hashlib.sha256(json.dumps(requirements_by_file, sort_keys=True).encode()).hexdigest()
     return {"file": file, "main": REQUIREMENTS, "texts": dict(texts), "digest": digest}

@@ -2,10 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Convert values of a record to the requested type. Nodes and jobs wrote them, so they may be anything. Pure.
-
-Private to this collection, controller only.
-"""
+"""Convert values of a record to the expected type. Nodes and jobs wrote them, so they may be anything."""
 
 from __future__ import annotations
 
@@ -14,21 +11,20 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from ansible_collections.muster.training.plugins.plugin_utils._text.printable import printable
+from ansible_collections.muster.training.plugins.plugin_utils._text.printable import ESCAPE, printable
 
-LONGEST = 2000  # characters of a text for a person
-LARGEST = 1e100  # no measurement is larger, and sums and products of such numbers stay finite
+MAX_TEXT = 2000  # characters of a text for a person
+MAX_NUMBER = 1e100  # no measurement is larger, and sums and products of such numbers stay finite
 EARLIEST, LATEST = 1e6, 1e11  # seconds since 1970: January 1970, and 3000 years later
-# A terminal's escape sequences for colours, title and the like: CSI, OSC, and the short ones.
-ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -/]*[0-~])")
 # Characters that reverse the direction of text or have no width: a page would look different from its text.
-UNSEEN = re.compile("[\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]")
+INVISIBLE = re.compile("[\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]")
 
 
-def clean(value: Any, longest: int = LONGEST) -> str:
-    """A text as one line without control characters, safe for a terminal or page. longest: characters.
+def clean_text(value: Any, limit: int = MAX_TEXT) -> str:
+    """Return a value as one line without control characters, safe for a terminal or page.
 
-    Empty for anything but a string or number. A longer text is cut and ends with "…".
+    Return an empty string for anything but a string or number. Text of more than `limit` characters is cut and ends
+    with "…".
     """
     if isinstance(value, bool) or not isinstance(value, (str, int, float)):
         return ""
@@ -38,53 +34,53 @@ def clean(value: Any, longest: int = LONGEST) -> str:
         except ValueError:  # an integer of thousands of digits
             return ""
     # four times the length, since escapes are removed; but never a megabyte
-    text = printable(UNSEEN.sub("", ESCAPE.sub("", value[: 4 * longest]))).strip()
-    return text if len(text) <= longest and len(value) <= 4 * longest else text[: longest - 1] + "…"
+    text = printable(INVISIBLE.sub("", ESCAPE.sub("", value[: 4 * limit]))).strip()
+    return text if len(text) <= limit and len(value) <= 4 * limit else text[: limit - 1] + "…"
 
 
-def number(value: Any) -> float | None:
-    """A number of at most LARGEST in magnitude, None for anything else, including nan and booleans."""
+def to_number(value: Any) -> float | None:
+    """Return a number of at most MAX_NUMBER in magnitude, or None for anything else, including nan and booleans."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
     try:
-        found = float(value)
+        result = float(value)
     except OverflowError:
         return None
-    return found if abs(found) <= LARGEST else None  # false for nan, too
+    return result if abs(result) <= MAX_NUMBER else None  # false for nan, too
 
 
-def moment(value: Any) -> float | None:
-    """A time in seconds since 1970, None for anything else: no run was before EARLIEST or will be after LATEST.
+def to_timestamp(value: Any) -> float | None:
+    """Return a time in seconds since 1970, or None if it is not a number between EARLIEST and LATEST.
 
     In this range, two times are equal or differ by enough to divide by the difference.
     """
-    found = number(value)
-    return found if found is not None and EARLIEST <= found <= LATEST else None
+    seconds = to_number(value)
+    return seconds if seconds is not None and EARLIEST <= seconds <= LATEST else None
 
 
-def whole(value: Any, most: int = 1_000_000_000) -> int:
-    """A number from 0 to most, rounded down to an integer; 0 for anything else."""
-    found = number(value)
-    return int(found) if found is not None and 0 <= found <= most else 0
+def to_int(value: Any, limit: int = 1_000_000_000) -> int:
+    """Return a number from 0 to `limit`, rounded down to an integer, or 0 for anything else."""
+    result = to_number(value)
+    return int(result) if result is not None and 0 <= result <= limit else 0
 
 
-def mapping(value: Any) -> Mapping[str, Any]:
-    """A mapping, empty for anything else."""
+def to_mapping(value: Any) -> Mapping[str, Any]:
+    """Return a mapping unchanged, or an empty one for anything else."""
     return value if isinstance(value, Mapping) else {}
 
 
-def listed(value: Any, most: int = 10_000) -> list[Any]:
-    """The first entries of a list, empty for anything else. most: number of entries."""
-    return value[:most] if isinstance(value, list) else []
+def to_list(value: Any, limit: int = 10_000) -> list[Any]:
+    """Return the first `limit` entries of a list, or an empty list for anything else."""
+    return value[:limit] if isinstance(value, list) else []
 
 
-def mappings(value: Any, most: int = 10_000) -> list[Mapping[str, Any]]:
-    """The mappings of a list."""
-    return [one for one in listed(value, most) if isinstance(one, Mapping)]
+def to_mappings(value: Any, limit: int = 10_000) -> list[Mapping[str, Any]]:
+    """Return the mappings among the first `limit` entries of a list."""
+    return [entry for entry in to_list(value, limit) if isinstance(entry, Mapping)]
 
 
-def parsed(text: str) -> Any:
-    """Parsed JSON, None if it is invalid: truncated, nested too deeply, or with integers of too many digits."""
+def parse_json(text: str) -> Any:
+    """Parse JSON; return None if it is invalid: truncated, nested too deeply, or with integers of too many digits."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):

@@ -2,10 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Choose the files to fetch from a run's nodes: each once, and only what is missing here. Private to this collection,
-controller only.
+"""Choose the files to fetch from a run's nodes: each only once, and only what is missing on this machine.
 
-Whoever controls a node controls the names it reports: one that points outside the target directory is refused.
+Whoever controls a node controls the names it reports: a name that points outside the target directory is refused.
 """
 
 from __future__ import annotations
@@ -16,12 +15,12 @@ from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
-LONGEST_NAME = 4096  # bytes, Linux's limit of a path
+MAX_NAME = 4096  # bytes, Linux's limit of a path
 LATEST = 2**62  # nanoseconds since 1970
 PARTIAL = ".part-"
 
 
-class Output(NamedTuple):
+class OutputFile(NamedTuple):
     """An output file of a job on a node."""
 
     name: str  # run/PATH, work/PATH or root/PATH
@@ -29,17 +28,17 @@ class Output(NamedTuple):
     mtime: int  # nanoseconds since 1970
 
 
-class Left(NamedTuple):
-    """A file that is not complete here."""
+class PendingFile(NamedTuple):
+    """A file that has not been fetched completely."""
 
-    output: Output
-    have: int  # bytes of it that are here
+    output: OutputFile
+    fetched: int  # bytes of it that are here
 
 
 def is_safe(name: object) -> bool:
-    """Whether a name from a node stays below the target directory."""
+    """Return whether a name from a node stays below the target directory."""
     try:
-        if not isinstance(name, str) or "\0" in name or len(name.encode("utf-8")) > LONGEST_NAME:
+        if not isinstance(name, str) or "\0" in name or len(name.encode("utf-8")) > MAX_NAME:
             return False
     except UnicodeEncodeError:
         return False
@@ -47,113 +46,118 @@ def is_safe(name: object) -> bool:
     return len(parts) > 1 and parts[0] in ("run", "work", "root") and not {"", ".", ".."} & set(parts)
 
 
-def output_of(told: Mapping[str, Any]) -> Output | None:
-    """A file that a node lists, None if the entry is invalid."""
-    name, size, mtime = told.get("name"), told.get("size"), told.get("mtime")
+def parse_output(entry: Mapping[str, Any]) -> OutputFile | None:
+    """Return a file that a node lists, or None if the entry is invalid."""
+    name, size, mtime = entry.get("name"), entry.get("size"), entry.get("mtime")
     if not isinstance(name, str) or not is_safe(name):
         return None
     if not isinstance(size, int) or not isinstance(mtime, int) or isinstance(size, bool) or isinstance(mtime, bool):
         return None
-    return Output(name, size, mtime) if 0 <= size < LATEST and 0 <= mtime < LATEST else None
+    return OutputFile(name, size, mtime) if 0 <= size < LATEST and 0 <= mtime < LATEST else None
 
 
-def outputs_of(told: Any) -> tuple[list[Output], list[str]]:
-    """The files that a node lists, and the names of invalid and repeated entries."""
-    files: list[Output] = []
+def parse_outputs(entries: Any) -> tuple[list[OutputFile], list[str]]:
+    """Return the files that a node lists, and the names of invalid and repeated entries."""
+    files: list[OutputFile] = []
     refused: list[str] = []
-    seen = set()
-    for one in told if isinstance(told, list) else []:
-        output = output_of(one) if isinstance(one, dict) else None
-        if output is None or output.name in seen:
-            refused.append(ascii(one.get("name") if isinstance(one, dict) else one)[:200])
+    seen_names = set()
+    for entry in entries if isinstance(entries, list) else []:
+        output = parse_output(entry) if isinstance(entry, dict) else None
+        if output is None or output.name in seen_names:
+            refused.append(ascii(entry.get("name") if isinstance(entry, dict) else entry)[:200])
         else:
-            seen.add(output.name)
+            seen_names.add(output.name)
             files.append(output)
     return files, refused
 
 
-def to_compare(files: Mapping[str, list[Output]]) -> dict[str, list[str]]:
-    """By node, the names of files whose name and size several nodes share: their hashes must be compared."""
+def names_to_compare(files: Mapping[str, list[OutputFile]]) -> dict[str, list[str]]:
+    """Return by node the names of files whose name and size several nodes share: their hashes must be compared."""
     holders: dict[tuple[str, int], list[str]] = defaultdict(list)
     for node, outputs in files.items():
         for output in outputs:
             holders[output.name, output.size].append(node)
-    asked: dict[str, list[str]] = {node: [] for node in files}
+    names_by_node: dict[str, list[str]] = {node: [] for node in files}
     for (name, _size), nodes in holders.items():
         for node in nodes if len(nodes) > 1 else ():
-            asked[node].append(name)
-    return asked
+            names_by_node[node].append(name)
+    return names_by_node
 
 
-def each_once(files: Mapping[str, list[Output]], hashes: Mapping[str, Mapping[str, Any]]) -> dict[str, list[Output]]:
-    """The files by node, without those that an earlier node has with the same name, size and hash."""
-    seen = set()
-    kept: dict[str, list[Output]] = {}
+def deduplicate(
+    files: Mapping[str, list[OutputFile]], hashes: Mapping[str, Mapping[str, Any]]
+) -> dict[str, list[OutputFile]]:
+    """Return the files by node, without those that an earlier node has with the same name, size and hash."""
+    seen_keys = set()
+    unique: dict[str, list[OutputFile]] = {}
     for node, outputs in files.items():
-        kept[node] = []
+        unique[node] = []
         for output in outputs:
             digest = hashes.get(node, {}).get(output.name)
             if isinstance(digest, str):
-                mark = (output.name, output.size, digest)
-                if mark in seen:
+                key = (output.name, output.size, digest)
+                if key in seen_keys:
                     continue
-                seen.add(mark)
-            kept[node].append(output)
-    return kept
+                seen_keys.add(key)
+            unique[node].append(output)
+    return unique
 
 
-def partial(target: Path, output: Output) -> Path:
-    """Where an incomplete file is kept: a path unique to the file and its version."""
-    mark = hashlib.sha256("\0".join(map(str, output)).encode("utf-8", "surrogateescape")).hexdigest()[:32]
-    return target / PurePosixPath(output.name).parent / f"{PARTIAL}{mark}"
+def partial_path(target: Path, output: OutputFile) -> Path:
+    """Return the path of an incomplete file, which is unique to the file and its version."""
+    version = hashlib.sha256("\0".join(map(str, output)).encode("utf-8", "surrogateescape")).hexdigest()[:32]
+    return target / PurePosixPath(output.name).parent / f"{PARTIAL}{version}"
 
 
-def missing(target: Path, outputs: list[Output]) -> list[Left]:
-    """A node's files that are missing here, judged by size and mtime, each with the bytes already fetched."""
-    left = []
+def find_missing(target: Path, outputs: list[OutputFile]) -> list[PendingFile]:
+    """Return a node's files that are missing or outdated here, by size and mtime, with the bytes already fetched."""
+    pending = []
     for output in outputs:
-        if not is_here(target / output.name, output):
-            have = size_of(partial(target, output))
-            left.append(Left(output, have if have <= output.size else 0))
-    return left
+        if not is_complete(target / output.name, output):
+            fetched = file_size(partial_path(target, output))
+            pending.append(PendingFile(output, fetched if fetched <= output.size else 0))
+    return pending
 
 
-def is_here(path: Path, output: Output) -> bool:
-    """Whether a file of this size and mtime is here; compares microseconds, as some file systems keep no more."""
+def is_complete(path: Path, output: OutputFile) -> bool:
+    """Return whether a file with this size and mtime exists.
+
+    Times are compared in microseconds, since some file systems store no more.
+    """
     try:
-        found = path.lstat()
+        status = path.lstat()
     except OSError:
         return False
-    return found.st_size == output.size and found.st_mtime_ns // 1000 == output.mtime // 1000
+    return status.st_size == output.size and status.st_mtime_ns // 1000 == output.mtime // 1000
 
 
-def size_of(path: Path) -> int:
-    """Bytes of a file, 0 if there is none."""
+def file_size(path: Path) -> int:
+    """Return the size of a file in bytes, or 0 if it does not exist."""
     try:
         return path.lstat().st_size
     except OSError:
         return 0
 
 
-def pieces(left: list[Left], most: int) -> list[list[tuple[Output, int, int]]]:
-    """The requests, call by call: file, offset and length. most: bytes per call.
+def batch_parts(pending: list[PendingFile], limit: int) -> list[list[tuple[OutputFile, int, int]]]:
+    """Split files into requests of at most `limit` bytes; return file, offset and length of each part, call by call.
 
     An empty file is requested with length 0.
     """
-    calls: list[list[tuple[Output, int, int]]] = []
+    calls: list[list[tuple[OutputFile, int, int]]] = []
     room = 0
-    for output, have in left:
+    for output, offset in pending:
         while True:
-            if room <= 0 or not calls or len(calls[-1]) >= MOST_PARTS:
+            if room <= 0 or not calls or len(calls[-1]) >= MAX_PARTS:
                 calls.append([])
-                room = most
-            length = min(room, output.size - have)
-            calls[-1].append((output, have, length))
-            have += length
+                room = limit
+            length = min(room, output.size - offset)
+            calls[-1].append((output, offset, length))
+            offset += length
             room -= max(length, 1)
-            if have >= output.size:
+            if offset >= output.size:
                 break
     return calls
 
 
-MOST_PARTS = 1000  # requests in one call
+MAX_PARTS = 1000  # requests in one call

@@ -10,65 +10,71 @@ import statistics
 from typing import Any
 
 from ansible_collections.muster.training.plugins.plugin_utils._experiments.benchmark.documents import Benchmark
-from ansible_collections.muster.training.plugins.plugin_utils._experiments.benchmark.slow_parts import best_of, where
-from ansible_collections.muster.training.plugins.plugin_utils._experiments.benchmark.table import of_largest, size_of
+from ansible_collections.muster.training.plugins.plugin_utils._experiments.benchmark.slow_parts import (
+    best_rates,
+    gpu_label,
+)
+from ansible_collections.muster.training.plugins.plugin_utils._experiments.benchmark.table import (
+    format_size,
+    largest_size_rows,
+)
 from ansible_collections.muster.training.plugins.plugin_utils._report.plots import (
-    ROWS,
+    MAX_ROWS,
     Plot,
     axis,
     base,
-    by_series,
+    series_encoding,
 )
 
-WIDEST = 560  # pixels of the picture of all pairs
-MOST_ROWS = 600  # in the table beside a plot: nobody reads more pairs
+MAX_WIDTH = 560  # pixels of the picture of all pairs
+MAX_TABLE_ROWS = 600  # in the table beside a plot: nobody reads more pairs
 
 
-def benchmark_plots(found: Benchmark) -> list[Plot]:
+def benchmark_plots(benchmark: Benchmark) -> list[Plot]:
     """Plots of the bandwidth and time of collectives by size, the rate of each GPU, and each pair of nodes."""
     plots = []
-    if any(one["scope"] == "all" for one in found["collectives"]):
-        plots += [bandwidth(found), latency(found)]
-    if found["gpus"]:
-        plots.append(rates(found))
-    if len(found["nodes"]) > 2 and found["pairs"]:
-        plots.append(pairs(found))
+    if any(collective["scope"] == "all" for collective in benchmark["collectives"]):
+        plots += [bandwidth_plot(benchmark), latency_plot(benchmark)]
+    if benchmark["gpus"]:
+        plots.append(rate_plot(benchmark))
+    if len(benchmark["nodes"]) > 2 and benchmark["pairs"]:
+        plots.append(pair_plot(benchmark))
     return plots
 
 
-def by_size(found: Benchmark, field: str, scale: float) -> tuple[list[dict[str, Any]], list[str]]:
+def values_by_size(benchmark: Benchmark, field: str, scale: float) -> tuple[list[dict[str, Any]], list[str]]:
     """One figure of the operations over all ranks, by size, and the names of the operations."""
-    rows = [one for one in found["collectives"] if one["scope"] == "all"]
-    names = list(dict.fromkeys(one["op"] for one in rows))
-    values = [{"bytes": one["bytes"], "value": float(f"{scale * one[field]:.4g}"), "series": one["op"]} for one in rows]  # type: ignore[literal-required]
+    rows = [row for row in benchmark["collectives"] if row["scope"] == "all"]
+    names = list(dict.fromkeys(row["op"] for row in rows))
+    values = [{"bytes": row["bytes"], "value": float(f"{scale * row[field]:.4g}"), "series": row["op"]} for row in rows]  # type: ignore[literal-required]
     return values, names
 
 
-def over_bytes(values: list[dict[str, Any]], names: list[str], unit: str, logarithmic: bool) -> dict[str, Any]:
+def size_axis_layer(values: list[dict[str, Any]], names: list[str], unit: str, logarithmic: bool) -> dict[str, Any]:
     """A line per operation over a logarithmic axis of bytes."""
     x = axis("bytes", "bytes", scale={"type": "log", "base": 4}, axis={"format": "~s"})
     scale = {"type": "log"} if logarithmic else {"zero": True}
     return {
         "mark": {"type": "line", "point": True, "strokeWidth": 1.75},
-        "encoding": {"x": x, "y": axis("value", unit, scale=scale), **by_series(names)},
+        "encoding": {"x": x, "y": axis("value", unit, scale=scale), **series_encoding(names)},
     }
 
 
 def size_table(values: list[dict[str, Any]], names: list[str]) -> tuple[list[str], list[list[str]]]:
     """The same as a table: a row per size, a column per operation."""
-    sizes = sorted({one["bytes"] for one in values})
-    cells = {(one["bytes"], one["series"]): f"{one['value']:.4g}" for one in values}
-    return ["size", *names], [[size_of(size), *(cells.get((size, name), "") for name in names)] for size in sizes]
+    sizes = sorted({value["bytes"] for value in values})
+    cells = {(value["bytes"], value["series"]): f"{value['value']:.4g}" for value in values}
+    return ["size", *names], [[format_size(size), *(cells.get((size, name), "") for name in names)] for size in sizes]
 
 
-def bandwidth(found: Benchmark) -> Plot:
+def bandwidth_plot(benchmark: Benchmark) -> Plot:
     """The bus bandwidth of each operation."""
-    values, names = by_size(found, "busbw_gbytes", 8.0)
-    best = {name: 8 * of_largest(found["collectives"], "all", name)[0]["busbw_gbytes"] for name in names}
+    values, names = values_by_size(benchmark, "busbw_gbytes", 8.0)
+    best = {name: 8 * largest_size_rows(benchmark["collectives"], "all", name)[0]["busbw_gbytes"] for name in names}
     caption = ", ".join(f"{name} {rate:.3g} Gb/s" for name, rate in best.items()) + ", each at its largest size"
-    expected = found["expected_network"]
-    layers = [over_bytes(values, names, "Gb/s", False)]
-    if expected is not None and len(found["nodes"]) > 1:
+    expected = benchmark["expected_network"]
+    layers = [size_axis_layer(values, names, "Gb/s", False)]
+    if expected is not None and len(benchmark["nodes"]) > 1:
         caption += f"; {expected['value']:.3g} Gb/s is expected ({expected['source']})"
         layers.append(
             {
@@ -86,32 +92,36 @@ def bandwidth(found: Benchmark) -> Plot:
     return Plot("benchmark-bandwidth", "Collectives over all ranks: bandwidth", f"{caption}.", spec, header, rows)
 
 
-def latency(found: Benchmark) -> Plot:
+def latency_plot(benchmark: Benchmark) -> Plot:
     """How long each operation takes."""
-    values, names = by_size(found, "us", 1.0)
-    least = min(values, key=lambda one: (one["bytes"], one["value"]))
-    caption = f"{least['series']} of {size_of(least['bytes'])} takes {least['value']:.3g} microseconds"
-    layer = over_bytes(values, names, "microseconds", True)
+    values, names = values_by_size(benchmark, "us", 1.0)
+    least = min(values, key=lambda value: (value["bytes"], value["value"]))
+    caption = f"{least['series']} of {format_size(least['bytes'])} takes {least['value']:.3g} microseconds"
+    layer = size_axis_layer(values, names, "microseconds", True)
     spec = {**base("Collectives over all ranks: time (microseconds)", caption), "data": {"values": values}, **layer}
     header, rows = size_table(values, names)
     return Plot("benchmark-latency", "Collectives over all ranks: time", f"{caption}.", spec, header, rows)
 
 
-def rates(found: Benchmark) -> Plot:
+def rate_plot(benchmark: Benchmark) -> Plot:
     """The rate of each GPU; if there are too many, of the slowest."""
     unit = "TFLOP/s"
-    slowest = sorted(found["gpus"], key=lambda gpu: gpu["tflops"])[:ROWS]
-    shown = [gpu for gpu in found["gpus"] if gpu in slowest]
-    median = statistics.median(gpu["tflops"] for gpu in found["gpus"])
+    slowest = sorted(benchmark["gpus"], key=lambda gpu: gpu["tflops"])[:MAX_ROWS]
+    gpus = [gpu for gpu in benchmark["gpus"] if gpu in slowest]
+    median = statistics.median(gpu["tflops"] for gpu in benchmark["gpus"])
     caption = (
-        f"{where(slowest[0])} does {slowest[0]['tflops']:.3g} {unit} while all compute; the median is {median:.3g}"
-        + (f"; the slowest {ROWS} of {len(found['gpus'])} are shown" if len(found["gpus"]) > ROWS else "")
+        f"{gpu_label(slowest[0])} does {slowest[0]['tflops']:.3g} {unit} while all compute; the median is {median:.3g}"
+        + (
+            f"; the slowest {MAX_ROWS} of {len(benchmark['gpus'])} are shown"
+            if len(benchmark["gpus"]) > MAX_ROWS
+            else ""
+        )
     )
-    names = [where(gpu) for gpu in shown]
-    values = [{"row": where(gpu), "value": float(f"{gpu['tflops']:.4g}")} for gpu in shown]
+    names = [gpu_label(gpu) for gpu in gpus]
+    values = [{"row": gpu_label(gpu), "value": float(f"{gpu['tflops']:.4g}")} for gpu in gpus]
     spec = {
         **base(f"Matrices ({unit})", caption),
-        "height": max(40, 14 * len(shown)),
+        "height": max(40, 14 * len(gpus)),
         "data": {"values": values},
         "mark": {"type": "bar", "color": "#0072B2"},
         "encoding": {
@@ -120,11 +130,11 @@ def rates(found: Benchmark) -> Plot:
         },
     }
     rows = []
-    for gpu in shown:
-        expected = found["expected_tflops"].get(f"{gpu['model']}, {gpu['dtype']}")
+    for gpu in gpus:
+        expected = benchmark["expected_tflops"].get(f"{gpu['model']}, {gpu['dtype']}")
         rows.append(
             [
-                where(gpu),
+                gpu_label(gpu),
                 gpu["model"],
                 gpu["dtype"],
                 f"{gpu['tflops']:.4g}",
@@ -137,23 +147,23 @@ def rates(found: Benchmark) -> Plot:
     return Plot("benchmark-matmul", "Matrices, all GPUs at once", f"{caption}.", spec, header, rows)
 
 
-def pairs(found: Benchmark) -> Plot:
+def pair_plot(benchmark: Benchmark) -> Plot:
     """The rate of each pair of nodes, with nodes sorted by the rate with their best peer."""
-    best = best_of(found["pairs"])
+    best = best_rates(benchmark["pairs"])
     order = sorted(best, key=lambda node: best[node])
-    least = min(found["pairs"], key=lambda pair: pair["gbps"])
+    least = min(benchmark["pairs"], key=lambda pair: pair["gbps"])
     caption = (
         f"Each node with its best peer: {min(best.values()):.3g} ({order[0]}) to {max(best.values()):.3g} Gb/s; the "
         f"slowest pair is {least['a']} and {least['b']}, {least['gbps']:.3g} Gb/s"
     )
     cells = [
         {"one": ends[0], "other": ends[1], "value": float(f"{pair['gbps']:.4g}")}
-        for pair in found["pairs"]
+        for pair in benchmark["pairs"]
         for ends in ((pair["a"], pair["b"]), (pair["b"], pair["a"]))
     ]
     labels = {"labelFontSize": 10, "labelOverlap": True, "ticks": False, "labelLimit": 140}
     side: dict[str, Any] = {"type": "ordinal", "title": None, "sort": order, "axis": labels}
-    size = max(120, min(WIDEST, 24 * len(order)))
+    size = max(120, min(MAX_WIDTH, 24 * len(order)))
     spec = {
         **base("Pairs of nodes (Gb/s in each direction)", caption),
         "width": size,
@@ -178,7 +188,7 @@ def pairs(found: Benchmark) -> Plot:
             "" if pair["alone_gbps"] is None else f"{pair['alone_gbps']:.4g}",
             f"{pair['us']:.4g}",
         ]
-        for pair in sorted(found["pairs"], key=lambda pair: pair["gbps"])[:MOST_ROWS]
+        for pair in sorted(benchmark["pairs"], key=lambda pair: pair["gbps"])[:MAX_TABLE_ROWS]
     ]
     header = ["pair", "Gb/s", "by itself", "microseconds"]
     return Plot("benchmark-pairs", "Pairs of nodes", f"{caption}.", spec, header, rows)

@@ -9,11 +9,11 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 
-from ansible_collections.muster.training.plugins.plugin_utils._record.coerce import LARGEST
+from ansible_collections.muster.training.plugins.plugin_utils._record.coerce import MAX_NUMBER
 from ansible_collections.muster.training.plugins.plugin_utils._report.documents import Cost, GpuNumbers, NodeRow
 
 HOUR = 3600.0
-NAMED = 5
+MAX_NAMES = 5
 
 
 def cost_of(
@@ -31,10 +31,10 @@ def cost_of(
     idle share of its GPUs; nodes without GPUs or samples add none. samples: of the whole job, as it reported; without
     them, 1000 samples are priced at rate, in samples per second, which leaves out the start.
     """
-    without = [row["name"] for row in nodes if row["price_per_hour"] is None]
+    unpriced = [row["name"] for row in nodes if row["price_per_hour"] is None]
     prices = {row["name"]: row["price_per_hour"] or 0.0 for row in nodes}
-    if without or not nodes:
-        more = f" and {len(without) - NAMED} more" if len(without) > NAMED else ""
+    if unpriced or not nodes:
+        suffix = f" and {len(unpriced) - MAX_NAMES} more" if len(unpriced) > MAX_NAMES else ""
         return {
             "currency": currency,
             "per_hour": None,
@@ -42,9 +42,9 @@ def cost_of(
             "start_up": None,
             "idle_gpus": None,
             "per_1000_samples": None,
-            "missing": f"price of {', '.join(without[:NAMED])}{more} unknown: set node_price_per_hour in the "
+            "missing": f"price of {', '.join(unpriced[:MAX_NAMES])}{suffix} unknown: set node_price_per_hour in the "
             "inventory to the price of the machine while it is on"
-            if without
+            if unpriced
             else "the nodes of the run are not known",
         }
     per_hour = sum(prices.values())
@@ -54,17 +54,17 @@ def cost_of(
         shares = [gpu["idle_share"] for gpu in gpus if gpu["node"] == name and gpu["idle_share"] is not None]
         if shares and seconds is not None:
             idle = (idle or 0.0) + price * seconds / HOUR * statistics.fmean(shares)
-    of_1000: float | None = None
+    per_1000: float | None = None
     if run is not None and samples is not None and samples >= 1:
-        of_1000 = 1000 * run / samples
+        per_1000 = 1000 * run / samples
     elif run is not None and rate is not None and rate > 0:
-        of_1000 = 1000 / rate * per_hour / HOUR
+        per_1000 = 1000 / rate * per_hour / HOUR
     return {
         "currency": currency,
         "per_hour": per_hour,
         "run": run,
         "start_up": None if start_up is None or seconds is None else per_hour * min(start_up, seconds) / HOUR,
         "idle_gpus": idle,
-        "per_1000_samples": of_1000 if of_1000 is not None and of_1000 <= LARGEST else None,
+        "per_1000_samples": per_1000 if per_1000 is not None and per_1000 <= MAX_NUMBER else None,
         "missing": "" if seconds is not None else "it is not known when the run started",
     }

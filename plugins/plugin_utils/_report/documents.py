@@ -83,7 +83,7 @@ class NodeRow(TypedDict):
     troubles: list[str]
 
 
-class Stage(TypedDict):
+class RunStage(TypedDict):
     """One part of the run's duration."""
 
     name: str
@@ -121,7 +121,7 @@ class CurveNumbers(TypedDict):
     points: list[CurvePoint]
 
 
-class Finding(TypedDict):
+class ReportFinding(TypedDict):
     """One finding. severity: problem or hint; about: the nodes and GPUs; numbers: the evidence."""
 
     id: str
@@ -144,7 +144,7 @@ class Cost(TypedDict):
     missing: str
 
 
-class Cause(TypedDict):
+class FailureCause(TypedDict):
     """Why a run failed, by the catalogue of errors. seen: the log line that shows it, "" if the error itself does."""
 
     id: str
@@ -162,7 +162,7 @@ class Failure(TypedDict):
     error: str
     log: str
     lines: list[str]
-    cause: Cause | None
+    cause: FailureCause | None
 
 
 class Report(TypedDict):
@@ -195,8 +195,8 @@ class Report(TypedDict):
     gpus: list[GpuNumbers]
     processes: list[ProcessNumbers]
     nodes: list[NodeRow]
-    stages: list[Stage]
-    findings: list[Finding]
+    stages: list[RunStage]
+    findings: list[ReportFinding]
     failure: Failure | None
     cost: Cost
     restarts: int

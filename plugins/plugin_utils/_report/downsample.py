@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 
-class Bucket(NamedTuple):
+class PointBucket(NamedTuple):
     """The values in one part of an axis: its middle, how many values, and their least, mean and most."""
 
     at: float
@@ -24,7 +24,7 @@ class Bucket(NamedTuple):
     most: float
 
 
-def buckets(points: Iterable[tuple[float, float]], start: float, end: float, count: int) -> list[Bucket]:
+def buckets(points: Iterable[tuple[float, float]], start: float, end: float, count: int) -> list[PointBucket]:
     """Divide an axis from start to end into count buckets, and return those that hold a value, in order.
 
     points: (place on the axis, value). Points outside the axis and values that are not finite are left out. Empty
@@ -33,18 +33,18 @@ def buckets(points: Iterable[tuple[float, float]], start: float, end: float, cou
     width = (end - start) / count if end > start else 1.0
     least, most = [math.inf] * count, [-math.inf] * count
     total, number = [0.0] * count, [0] * count
-    for place, value in points:
-        if not start <= place <= end or not math.isfinite(value):
+    for position, value in points:
+        if not start <= position <= end or not math.isfinite(value):
             continue
-        part = min(int((place - start) / width), count - 1)
-        number[part] += 1
-        total[part] += value
-        if value < least[part]:
-            least[part] = value
-        if value > most[part]:
-            most[part] = value
+        index = min(int((position - start) / width), count - 1)
+        number[index] += 1
+        total[index] += value
+        if value < least[index]:
+            least[index] = value
+        if value > most[index]:
+            most[index] = value
     return [
-        Bucket(start + (part + 0.5) * width, number[part], least[part], total[part] / number[part], most[part])
+        PointBucket(start + (part + 0.5) * width, number[part], least[part], total[part] / number[part], most[part])
         for part in range(count)
         if number[part]
     ]

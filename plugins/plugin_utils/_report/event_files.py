@@ -21,8 +21,8 @@ import struct
 from collections.abc import Iterator
 from typing import IO, NamedTuple
 
-LARGEST_RECORD = 1 << 20  # bytes; a scalar takes about 60, larger records hold a picture or a graph and are skipped
-SKIPPED_AT_ONCE = 1 << 20
+MAX_RECORD = 1 << 20  # bytes; a scalar takes about 60, larger records hold a picture or a graph and are skipped
+SKIP_SIZE = 1 << 20
 FLOAT, DOUBLE = 1, 2  # DataType of a tensor
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5  # wire types
 
@@ -36,25 +36,25 @@ class Scalar(NamedTuple):
     value: float
 
 
-class Malformed(Exception):
+class MalformedEventError(Exception):
     """The bytes are not a valid protocol buffer."""
 
 
-def scalars(stream: IO[bytes]) -> Iterator[Scalar]:
+def read_scalars(stream: IO[bytes]) -> Iterator[Scalar]:
     """The scalars of an event file in the order written, as far as the file can be read."""
-    for data in records(stream):
+    for data in read_records(stream):
         try:
-            yield from of_event(data)
-        except Malformed:
+            yield from event_scalars(data)
+        except MalformedEventError:
             continue
 
 
-def records(stream: IO[bytes]) -> Iterator[bytes]:
+def read_records(stream: IO[bytes]) -> Iterator[bytes]:
     """The data of each record, without those too large, until the end or a truncated record."""
     while len(head := stream.read(12)) == 12:
         (length,) = struct.unpack_from("<Q", head)
-        if length > LARGEST_RECORD:
-            if not skip(stream, length + 4):
+        if length > MAX_RECORD:
+            if not skip_bytes(stream, length + 4):
                 return
             continue
         body = stream.read(length + 4)
@@ -63,17 +63,17 @@ def records(stream: IO[bytes]) -> Iterator[bytes]:
         yield body[:length]
 
 
-def skip(stream: IO[bytes], size: int) -> bool:
+def skip_bytes(stream: IO[bytes], size: int) -> bool:
     """Skip some bytes; False if the stream ends before."""
     while size > 0:
-        piece = len(stream.read(min(size, SKIPPED_AT_ONCE)))
-        if piece == 0:
+        count = len(stream.read(min(size, SKIP_SIZE)))
+        if count == 0:
             return False
-        size -= piece
+        size -= count
     return True
 
 
-def varint(data: bytes, at: int) -> tuple[int, int]:
+def read_varint(data: bytes, at: int) -> tuple[int, int]:
     """A varint (seven bits per byte), and where the next field begins."""
     value = shift = 0
     while at < len(data) and shift < 70:
@@ -83,39 +83,39 @@ def varint(data: bytes, at: int) -> tuple[int, int]:
         if byte < 0x80:
             return value, at
         shift += 7
-    raise Malformed
+    raise MalformedEventError
 
 
-def fields(data: bytes) -> Iterator[tuple[int, int, int, bytes]]:
+def read_fields(data: bytes) -> Iterator[tuple[int, int, int, bytes]]:
     """The fields of a message: number, wire type, the value of a varint, the bytes of all others."""
     at = 0
     while at < len(data):
         key = data[at]  # nearly always a single byte, as are lengths
         at += 1
         if key >= 0x80:
-            key, at = varint(data, at - 1)
+            key, at = read_varint(data, at - 1)
         kind, number, content = key & 7, 0, b""
         if kind == VARINT:
-            number, at = varint(data, at)
+            number, at = read_varint(data, at)
         elif kind in (FIXED64, FIXED32, BYTES):
             if kind == BYTES:
-                length, at = varint(data, at)
+                length, at = read_varint(data, at)
             else:
                 length = 8 if kind == FIXED64 else 4
             end = at + length
             if end > len(data):
-                raise Malformed
+                raise MalformedEventError
             content = data[at:end]
             at = end
         else:
-            raise Malformed
+            raise MalformedEventError
         yield key >> 3, kind, number, content
 
 
-def of_event(data: bytes) -> Iterator[Scalar]:
+def event_scalars(data: bytes) -> Iterator[Scalar]:
     """The scalars of one Event."""
     time, step, summaries = 0.0, 0, []
-    for field, kind, number, content in fields(data):
+    for field, kind, number, content in read_fields(data):
         if field == 1 and kind == FIXED64:
             (time,) = struct.unpack("<d", content)
         elif field == 2 and kind == VARINT:
@@ -123,33 +123,33 @@ def of_event(data: bytes) -> Iterator[Scalar]:
         elif field == 5 and kind == BYTES:
             summaries.append(content)
     for summary in summaries:
-        for field, kind, _number, content in fields(summary):
+        for field, kind, _number, content in read_fields(summary):
             if field == 1 and kind == BYTES:
-                tag, value = of_value(content)
+                tag, value = parse_value(content)
                 if value is not None:
                     yield Scalar(tag, step, time, value)
 
 
-def of_value(data: bytes) -> tuple[str, float | None]:
+def parse_value(data: bytes) -> tuple[str, float | None]:
     """The tag and the number of a Summary.Value; the number is None if it is no scalar."""
     tag, value = "", None
-    for field, kind, _number, content in fields(data):
+    for field, kind, _number, content in read_fields(data):
         if field == 1 and kind == BYTES:
             tag = content.decode("utf-8", "replace")
         elif field == 2 and kind == FIXED32:
             (value,) = struct.unpack("<f", content)
         elif field == 8 and kind == BYTES:
-            value = of_tensor(content)
+            value = parse_tensor(content)
     return tag, value
 
 
-def of_tensor(data: bytes) -> float | None:
+def parse_tensor(data: bytes) -> float | None:
     """The number in a TensorProto of one element: dtype 1, tensor_content 4, float_val 5, double_val 6."""
-    dtype, found = 0, b""
-    for field, kind, number, content in fields(data):
+    dtype, element = 0, b""
+    for field, kind, number, content in read_fields(data):
         if field == 1 and kind == VARINT:
             dtype = number
         elif field in (4, 5, 6) and kind in (BYTES, FIXED32, FIXED64) and content:
-            found = content
+            element = content
     form, size = {FLOAT: ("<f", 4), DOUBLE: ("<d", 8)}.get(dtype, ("", -1))
-    return float(struct.unpack(form, found)[0]) if len(found) == size else None
+    return float(struct.unpack(form, element)[0]) if len(element) == size else None

@@ -14,12 +14,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from ansible_collections.muster.training.plugins.plugin_utils._report.documents import (
-    Finding,
     GpuNumbers,
     NodeRow,
-    Stage,
+    ReportFinding,
+    RunStage,
 )
-from ansible_collections.muster.training.plugins.plugin_utils._report.summary import LEAST_SAMPLES, Window
+from ansible_collections.muster.training.plugins.plugin_utils._report.summary import MIN_SAMPLES, Window
 
 IDLE_SHARE = 0.2  # of the time between the first busy sample of the run and the last
 WAITING_PERCENT = 95.0  # utilisation at which a GPU looks busy ...
@@ -33,7 +33,7 @@ TAIL = 120.0  # seconds
 START_UP_SHARE, START_UP = 0.2, 60.0  # share of the run, and seconds: both must be exceeded, to ignore short runs
 CHECKPOINT_SHARE = 0.1
 MISSING_SHARE = 0.1  # of the samples
-NAMED = 8  # nodes or GPUs named in a sentence
+MAX_NAMES = 8  # nodes or GPUs named in a sentence
 
 
 @dataclass
@@ -45,8 +45,8 @@ class Facts:
     window: Window | None = None
     started: float | None = None
     ended: float | None = None
-    stages: list[Stage] = field(default_factory=list)
-    said: dict[str, float] = field(default_factory=dict)
+    stages: list[RunStage] = field(default_factory=list)
+    reported: dict[str, float] = field(default_factory=dict)
     restarts: int = 0
     shrunk: list[str] = field(default_factory=list)  # texts of events when an elastic run went on with fewer nodes
     sampled_nodes: frozenset[str] | None = None  # those with a gpus.csv; None if nothing was fetched
@@ -54,41 +54,41 @@ class Facts:
     @property
     def seconds(self) -> float | None:
         """How long the run took."""
-        known = self.started is not None and self.ended is not None and self.ended > self.started
-        return self.ended - self.started if known and self.ended is not None and self.started is not None else None
+        both_known = self.started is not None and self.ended is not None and self.ended > self.started
+        return self.ended - self.started if both_known and self.ended is not None and self.started is not None else None
 
 
-def finding(rule: str, severity: str, about: list[str], found: str, remedy: str, **numbers: float) -> Finding:
+def make_finding(rule: str, severity: str, about: list[str], text: str, remedy: str, **numbers: float) -> ReportFinding:
     """One finding."""
-    return {"id": rule, "severity": severity, "about": about, "found": found, "remedy": remedy, "numbers": numbers}
+    return {"id": rule, "severity": severity, "about": about, "found": text, "remedy": remedy, "numbers": numbers}
 
 
-def name_of(gpu: GpuNumbers) -> str:
+def gpu_name(gpu: GpuNumbers) -> str:
     """The name of a GPU in messages."""
     return f"{gpu['node']} GPU {gpu['index']}"
 
 
-def named(names: list[str]) -> str:
+def join_names(names: list[str]) -> str:
     """Names in a sentence: the first NAMED, and the number of the others."""
-    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-    return ", ".join(names[:NAMED]) + more
+    suffix = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
+    return ", ".join(names[:MAX_NAMES]) + suffix
 
 
 def subject(names: list[str], total: int) -> str:
     """The subject of a sentence: "all N GPUs", or their names."""
     if len(names) == total > 1:
         return f"all {total} GPUs"
-    return named(names)
+    return join_names(names)
 
 
-def unused_gpus(facts: Facts) -> Iterator[Finding]:
+def unused_gpus(facts: Facts) -> Iterator[ReportFinding]:
     """GPUs that were idle during the whole run."""
-    told = [gpu for gpu in facts.gpus if gpu["idle_share"] is not None]
-    unused = [gpu for gpu in told if gpu["idle_share"] == 1.0]
+    measured = [gpu for gpu in facts.gpus if gpu["idle_share"] is not None]
+    unused = [gpu for gpu in measured if gpu["idle_share"] == 1.0]
     if unused:
-        names = [name_of(gpu) for gpu in unused]
+        names = [gpu_name(gpu) for gpu in unused]
         samples = min(gpu["samples"] for gpu in unused)
-        yield finding(
+        yield make_finding(
             "gpu-unused",
             "problem",
             names,
@@ -100,19 +100,19 @@ def unused_gpus(facts: Facts) -> Iterator[Finding]:
         )
 
 
-def idle_gpus(facts: Facts) -> Iterator[Finding]:
+def idle_gpus(facts: Facts) -> Iterator[ReportFinding]:
     """GPUs that are idle for more than a fifth of the working time: usually they wait for data."""
     idle = [gpu for gpu in facts.gpus if (gpu["idle_share_working"] or 0) > IDLE_SHARE and gpu["idle_share"] != 1.0]
     if idle:
-        names = [name_of(gpu) for gpu in idle]
+        names = [gpu_name(gpu) for gpu in idle]
         worst = max(idle, key=lambda gpu: gpu["idle_share_working"] or 0)
         share = worst["idle_share_working"] or 0
-        yield finding(
+        yield make_finding(
             "gpu-idle",
             "hint",
             names,
             f"{subject(names, len(facts.gpus))}: idle for up to {share:.0%} of the samples while the job worked "
-            f"({name_of(worst)})",
+            f"({gpu_name(worst)})",
             "give the data loader more num_workers, pin_memory=True and persistent_workers=True, and copy the data to "
             "local disks (stage_data.yml); logging or saving at each step makes GPUs wait, too",
             gpus=len(idle),
@@ -120,7 +120,7 @@ def idle_gpus(facts: Facts) -> Iterator[Finding]:
         )
 
 
-def waiting_gpus(facts: Facts) -> Iterator[Finding]:
+def waiting_gpus(facts: Facts) -> Iterator[ReportFinding]:
     """GPUs that look busy but draw little power: NCCL's kernels spin while they wait for other ranks."""
     waiting = [
         gpu
@@ -131,15 +131,15 @@ def waiting_gpus(facts: Facts) -> Iterator[Finding]:
         and gpu["power_working_watts"] < WAITING_POWER * gpu["power_limit_watts"]
     ]
     if waiting:
-        names = [name_of(gpu) for gpu in waiting]
+        names = [gpu_name(gpu) for gpu in waiting]
         worst = min(waiting, key=lambda gpu: (gpu["power_working_watts"] or 0) / (gpu["power_limit_watts"] or 1))
         share = (worst["power_working_watts"] or 0) / (worst["power_limit_watts"] or 1)
-        yield finding(
+        yield make_finding(
             "gpu-waiting",
             "hint",
             names,
             f"{subject(names, len(facts.gpus))}: utilisation of {worst['utilization_working_percent']:.0f} % at "
-            f"{share:.0%} of the power limit ({name_of(worst)}): busy waiting, not computing",
+            f"{share:.0%} of the power limit ({gpu_name(worst)}): busy waiting, not computing",
             "the GPUs wait for communication or for a slow peer, or their kernels are very small: use a larger batch "
             "or gradient accumulation, and look for a slow node or network (nccl.*.log of a run with -e debug=true "
             "says what NCCL uses)",
@@ -148,7 +148,7 @@ def waiting_gpus(facts: Facts) -> Iterator[Finding]:
         )
 
 
-def slow_gpu(facts: Facts) -> Iterator[Finding]:
+def slow_gpu(facts: Facts) -> Iterator[ReportFinding]:
     """GPUs that draw much less power than the others of their model: they are throttled, or have less to do."""
     for model in sorted({gpu["model"] for gpu in facts.gpus}):
         alike = [
@@ -157,14 +157,14 @@ def slow_gpu(facts: Facts) -> Iterator[Finding]:
             if gpu["model"] == model and gpu["power_working_watts"] is not None and gpu["idle_share"] != 1.0
         ]
         for gpu, watts in alike:
-            others = [power for other, power in alike if other is not gpu and power is not None]
-            usual = statistics.median(others) if others else 0.0
+            other_watts = [power for other_gpu, power in alike if other_gpu is not gpu and power is not None]
+            usual = statistics.median(other_watts) if other_watts else 0.0
             if watts is not None and usual > 0 and watts < SLOW_POWER * usual:
-                yield finding(
+                yield make_finding(
                     "gpu-slow",
                     "problem",
-                    [name_of(gpu)],
-                    f"{name_of(gpu)}: draws {watts:.0f} W while the job works, the others {usual:.0f} W "
+                    [gpu_name(gpu)],
+                    f"{gpu_name(gpu)}: draws {watts:.0f} W while the job works, the others {usual:.0f} W "
                     f"({watts / usual:.0%})",
                     "it is throttled or has less to do, and the others wait for it at each step: check nvidia-smi -q "
                     f"-d PERFORMANCE,CLOCK,TEMPERATURE on {gpu['node']} while a job runs, and its PCIe link and power "
@@ -175,24 +175,24 @@ def slow_gpu(facts: Facts) -> Iterator[Finding]:
                 )
 
 
-def memory_room(facts: Facts) -> Iterator[Finding]:
+def memory_room(facts: Facts) -> Iterator[ReportFinding]:
     """GPUs with much unused memory, where a larger batch would fit; the fullest GPU decides."""
-    told = [gpu for gpu in facts.gpus if gpu["memory_used_mib"] and gpu["memory_total_mib"]]
-    used = [(gpu, peak_share(gpu)) for gpu in told if gpu["idle_share"] != 1.0]
+    measured = [gpu for gpu in facts.gpus if gpu["memory_used_mib"] and gpu["memory_total_mib"]]
+    used = [(gpu, peak_share(gpu)) for gpu in measured if gpu["idle_share"] != 1.0]
     if used and max(share for _gpu, share in used) < MEMORY_ROOM:
         fullest, share = max(used, key=lambda pair: pair[1])
-        yield finding(
+        yield make_finding(
             "memory-room",
             "hint",
-            [name_of(fullest)],
-            f"at most {share:.0%} of a GPU's memory was used ({name_of(fullest)})",
+            [gpu_name(fullest)],
+            f"at most {share:.0%} of a GPU's memory was used ({gpu_name(fullest)})",
             "a larger batch per rank fits and is usually faster: raise it until about 90 % is used, and the learning "
             "rate with it",
             share=share,
         )
 
 
-def memory_full(facts: Facts) -> Iterator[Finding]:
+def memory_full(facts: Facts) -> Iterator[ReportFinding]:
     """GPUs that nearly ran out of memory."""
     full = [
         gpu
@@ -200,14 +200,14 @@ def memory_full(facts: Facts) -> Iterator[Finding]:
         if gpu["memory_used_mib"] and gpu["memory_total_mib"] and peak_share(gpu) > MEMORY_FULL
     ]
     if full:
-        names = [name_of(gpu) for gpu in full]
+        names = [gpu_name(gpu) for gpu in full]
         fullest = max(full, key=peak_share)
-        yield finding(
+        yield make_finding(
             "memory-full",
             "hint",
             names,
             f"{subject(names, len(facts.gpus))}: up to {peak_share(fullest):.1%} of the memory was used "
-            f"({name_of(fullest)}): one longer sample away from running out of memory",
+            f"({gpu_name(fullest)}): one longer sample away from running out of memory",
             "use a slightly smaller batch, or set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True in "
             "launch_environment, which wastes less memory",
             share=peak_share(fullest),
@@ -220,7 +220,7 @@ def peak_share(gpu: GpuNumbers) -> float:
     return used["peak"] / total if used is not None and total else 0.0
 
 
-def heat(facts: Facts) -> Iterator[Finding]:
+def heat(facts: Facts) -> Iterator[ReportFinding]:
     """GPUs that draw less power while they are hottest, and those close to their temperature limit."""
     for gpu in facts.gpus:
         degrees = gpu["temperature_celsius"]
@@ -229,48 +229,48 @@ def heat(facts: Facts) -> Iterator[Finding]:
             continue
         throttled = hot is not None and cool is not None and hot < HOT_POWER * cool
         if throttled or degrees["peak"] >= VERY_HOT_CELSIUS:
-            lost = f", and draws {hot:.0f} W then instead of {cool:.0f} W" if throttled else ""
+            power_drop = f", and draws {hot:.0f} W then instead of {cool:.0f} W" if throttled else ""
             numbers = {"celsius": degrees["peak"]}
             if throttled and hot is not None and cool is not None:
                 numbers |= {"hot_watts": hot, "cool_watts": cool}
-            yield finding(
+            yield make_finding(
                 "gpu-hot",
                 "problem" if throttled else "hint",
-                [name_of(gpu)],
-                f"{name_of(gpu)}: reaches {degrees['peak']:.0f} °C{lost}",
+                [gpu_name(gpu)],
+                f"{gpu_name(gpu)}: reaches {degrees['peak']:.0f} °C{power_drop}",
                 f"check its cooling, or ask the provider for another machine; nvidia-smi -q -d PERFORMANCE on "
                 f"{gpu['node']} shows whether its clocks are throttled",
                 **numbers,
             )
 
 
-def tail(facts: Facts) -> Iterator[Finding]:
+def tail(facts: Facts) -> Iterator[ReportFinding]:
     """Time after the last work of a GPU: machines that cost money and do nothing."""
     if facts.window is not None and facts.ended is not None and facts.ended - facts.window.end > TAIL:
         seconds = facts.ended - facts.window.end
-        yield finding(
+        yield make_finding(
             "tail",
             "hint",
             [],
-            f"no GPU was busy in the last {minutes(seconds)} of the run",
+            f"no GPU was busy in the last {format_minutes(seconds)} of the run",
             "check what the job does at its end: an evaluation or upload by one rank that all machines wait for can "
             "be done after the run, or the job hangs on exit (destroy_process_group)",
             seconds=seconds,
         )
 
 
-def start_up(facts: Facts) -> Iterator[Finding]:
+def start_up(facts: Facts) -> Iterator[ReportFinding]:
     """A start that takes a large part of the run."""
     seconds = facts.seconds
     if facts.window is None or facts.started is None or seconds is None:
         return
     waited = facts.window.start - facts.started
     if waited > START_UP and waited > START_UP_SHARE * seconds:
-        yield finding(
+        yield make_finding(
             "start-up",
             "hint",
             [],
-            f"the first {minutes(waited)}, {waited / seconds:.0%} of the run, no GPU was busy",
+            f"the first {format_minutes(waited)}, {waited / seconds:.0%} of the run, no GPU was busy",
             "copy models and data to local disks beforehand (hugging_face, stage_data.yml), keep tokenized data, and "
             "compile kernels once: you pay for the machines meanwhile",
             seconds=waited,
@@ -278,15 +278,15 @@ def start_up(facts: Facts) -> Iterator[Finding]:
         )
 
 
-def checkpoint_share(facts: Facts) -> Iterator[Finding]:
+def checkpoint_share(facts: Facts) -> Iterator[ReportFinding]:
     """Checkpoints that take a large part of the run, if the job reports checkpoint_seconds."""
-    spent, seconds = facts.said.get("checkpoint_seconds"), facts.seconds
+    spent, seconds = facts.reported.get("checkpoint_seconds"), facts.seconds
     if spent is not None and seconds is not None and spent > CHECKPOINT_SHARE * seconds:
-        yield finding(
+        yield make_finding(
             "checkpoints",
             "hint",
             [],
-            f"checkpoints took {minutes(spent)}, {spent / seconds:.0%} of the run",
+            f"checkpoints took {format_minutes(spent)}, {spent / seconds:.0%} of the run",
             "save less often, save to a local disk and let role checkpoints copy it, or save in the background "
             "(torch.distributed.checkpoint.async_save)",
             seconds=spent,
@@ -294,11 +294,11 @@ def checkpoint_share(facts: Facts) -> Iterator[Finding]:
         )
 
 
-def restarts(facts: Facts) -> Iterator[Finding]:
+def restarts(facts: Facts) -> Iterator[ReportFinding]:
     """Restarts of the ranks, and nodes that an elastic run went on without."""
     if facts.restarts:
         times = "once" if facts.restarts == 1 else f"{facts.restarts} times"
-        yield finding(
+        yield make_finding(
             "restarts",
             "problem",
             [],
@@ -307,57 +307,59 @@ def restarts(facts: Facts) -> Iterator[Finding]:
             restarts=facts.restarts,
         )
     if facts.shrunk:
-        yield finding("shrunk", "problem", [], facts.shrunk[0], "check the node that left", nodes=len(facts.shrunk))
+        yield make_finding(
+            "shrunk", "problem", [], facts.shrunk[0], "check the node that left", nodes=len(facts.shrunk)
+        )
 
 
-def missing_samples(facts: Facts) -> Iterator[Finding]:
+def missing_samples(facts: Facts) -> Iterator[ReportFinding]:
     """GPUs with missing samples: the driver did not answer, or the GPU was gone."""
     for gpu in facts.gpus:
-        all_of_them = gpu["samples"] + gpu["missing_samples"]
-        if gpu["samples"] >= LEAST_SAMPLES and gpu["missing_samples"] > MISSING_SHARE * all_of_them:
-            yield finding(
+        expected = gpu["samples"] + gpu["missing_samples"]
+        if gpu["samples"] >= MIN_SAMPLES and gpu["missing_samples"] > MISSING_SHARE * expected:
+            yield make_finding(
                 "samples-missing",
                 "problem",
-                [name_of(gpu)],
-                f"{name_of(gpu)}: {gpu['missing_samples']} of {all_of_them} samples are missing",
+                [gpu_name(gpu)],
+                f"{gpu_name(gpu)}: {gpu['missing_samples']} of {expected} samples are missing",
                 f"nvidia-smi did not answer on {gpu['node']} at times: look for 'NVRM: Xid' in dmesg there",
                 missing=gpu["missing_samples"],
-                samples=all_of_them,
+                samples=expected,
             )
-    lasts = [gpu["last_sample"] for gpu in facts.gpus if gpu["last_sample"] is not None]
+    last_samples = [gpu["last_sample"] for gpu in facts.gpus if gpu["last_sample"] is not None]
     for gpu in facts.gpus:
         last, interval = gpu["last_sample"], gpu["interval_seconds"]
-        if last is not None and interval and max(lasts) - last > max(60.0, 4 * interval) and facts.gpus:
-            yield finding(
+        if last is not None and interval and max(last_samples) - last > max(60.0, 4 * interval) and facts.gpus:
+            yield make_finding(
                 "samples-end",
                 "problem",
-                [name_of(gpu)],
-                f"{name_of(gpu)}: its samples end {minutes(max(lasts) - last)} before those of the others",
+                [gpu_name(gpu)],
+                f"{gpu_name(gpu)}: its samples end {format_minutes(max(last_samples) - last)} before those of the others",
                 f"the node left the run, or nvidia-smi no longer showed the GPU: look at the end of the logs of "
                 f"{gpu['node']} and for 'NVRM: Xid' in dmesg there",
-                seconds=max(lasts) - last,
+                seconds=max(last_samples) - last,
             )
     if facts.sampled_nodes is not None:
-        without = [row["name"] for row in facts.nodes if row["gpus"] and row["name"] not in facts.sampled_nodes]
-        if without:
-            yield finding(
+        unsampled = [row["name"] for row in facts.nodes if row["gpus"] and row["name"] not in facts.sampled_nodes]
+        if unsampled:
+            yield make_finding(
                 "samples-none",
                 "hint",
-                without,
-                f"{named(without)}: no samples of its GPUs were fetched",
+                unsampled,
+                f"{join_names(unsampled)}: no samples of its GPUs were fetched",
                 "fetch them with ansible-playbook logs.yml -e fetch=true and rerun the report",
-                nodes=len(without),
+                nodes=len(unsampled),
             )
 
 
-def minutes(seconds: float) -> str:
+def format_minutes(seconds: float) -> str:
     """A duration in words: 45 s, 12 min, 3.5 h."""
     if seconds < 120:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 
-RULES: tuple[Callable[[Facts], Iterator[Finding]], ...] = (
+RULES: tuple[Callable[[Facts], Iterator[ReportFinding]], ...] = (
     unused_gpus,
     slow_gpu,
     missing_samples,
@@ -371,10 +373,10 @@ RULES: tuple[Callable[[Facts], Iterator[Finding]], ...] = (
     start_up,
     checkpoint_share,
 )
-MOST = 40
+MAX_FINDINGS = 40
 
 
-def findings_of(facts: Facts) -> list[Finding]:
+def find_all(facts: Facts) -> list[ReportFinding]:
     """The findings of all rules, problems first, at most MOST."""
-    found = [one for rule in RULES for one in rule(facts)]
-    return sorted(found, key=lambda one: one["severity"] != "problem")[:MOST]
+    findings = [finding for rule in RULES for finding in rule(facts)]
+    return sorted(findings, key=lambda finding: finding["severity"] != "problem")[:MAX_FINDINGS]

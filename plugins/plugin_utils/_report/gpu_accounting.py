@@ -14,49 +14,49 @@ from collections.abc import Iterable, Sequence
 
 from ansible_collections.muster.training.plugins.module_utils._run.gpu_samples import ACCOUNTING_ON
 from ansible_collections.muster.training.plugins.plugin_utils._report.documents import ProcessNumbers
-from ansible_collections.muster.training.plugins.plugin_utils._report.gpu_samples import plain
+from ansible_collections.muster.training.plugins.plugin_utils._report.gpu_samples import parse_value
 
 GPU_FIELDS, PROCESS_FIELDS = 3, 6
-MOST_LINES = 100_000  # lines read: 16 GPUs keep 4000 processes each
-MOST_PROCESSES = 256  # of a node
-LONGEST_PID = 10  # digits
+MAX_LINES = 100_000  # lines read: 16 GPUs keep 4000 processes each
+MAX_PROCESSES = 256  # of a node
+MAX_PID_DIGITS = 10  # digits
 
 
-def processes_of(node: str, lines: Iterable[str]) -> list[ProcessNumbers]:
+def read_processes(node: str, lines: Iterable[str]) -> list[ProcessNumbers]:
     """The processes of a run, by GPU, from two snapshots of the records: when the job began, and after its end.
 
     Each snapshot is one line per GPU, then one per process, including those of earlier jobs. Processes already over in
     the first snapshot are not the run's. Without a second snapshot the list is empty.
     """
-    looks: list[tuple[dict[str, int], list[list[str]]]] = []
+    snapshots: list[tuple[dict[str, int], list[list[str]]]] = []
     before = 0
     for number, line in enumerate(lines):
         fields = [field.strip() for field in line.split(",")]
-        if number >= MOST_LINES:
+        if number >= MAX_LINES:
             break
         if len(fields) == GPU_FIELDS and fields[2] == ACCOUNTING_ON and is_pid(fields[0]):
-            if before != GPU_FIELDS or not looks:
-                looks.append(({}, []))
-            looks[-1][0][fields[1]] = int(fields[0])
-        elif len(fields) == PROCESS_FIELDS and looks and fields[0] in looks[-1][0] and is_pid(fields[1]):
-            looks[-1][1].append(fields)
+            if before != GPU_FIELDS or not snapshots:
+                snapshots.append(({}, []))
+            snapshots[-1][0][fields[1]] = int(fields[0])
+        elif len(fields) == PROCESS_FIELDS and snapshots and fields[0] in snapshots[-1][0] and is_pid(fields[1]):
+            snapshots[-1][1].append(fields)
         before = len(fields)
-    if len(looks) < 2:
+    if len(snapshots) < 2:
         return []
-    earlier = {tuple(fields) for fields in looks[0][1] if plain(fields[5]) > 0}
-    indices, last = looks[-1]
-    found = [numbers_of(node, indices[fields[0]], fields) for fields in last if tuple(fields) not in earlier]
-    return sorted(found, key=lambda one: (one["gpu"], one["pid"]))[:MOST_PROCESSES]
+    earlier = {tuple(fields) for fields in snapshots[0][1] if parse_value(fields[5]) > 0}
+    indices, last = snapshots[-1]
+    processes = [process_numbers(node, indices[fields[0]], fields) for fields in last if tuple(fields) not in earlier]
+    return sorted(processes, key=lambda process: (process["gpu"], process["pid"]))[:MAX_PROCESSES]
 
 
 def is_pid(text: str) -> bool:
     """Whether a text is a process id."""
-    return text.isascii() and text.isdigit() and len(text) <= LONGEST_PID
+    return text.isascii() and text.isdigit() and len(text) <= MAX_PID_DIGITS
 
 
-def numbers_of(node: str, gpu: int, fields: Sequence[str]) -> ProcessNumbers:
+def process_numbers(node: str, gpu: int, fields: Sequence[str]) -> ProcessNumbers:
     """One process."""
-    used, moved, peak, milliseconds = (known(field) for field in fields[2:])
+    used, moved, peak, milliseconds = (value_or_none(field) for field in fields[2:])
     return {
         "node": node,
         "gpu": gpu,
@@ -68,7 +68,7 @@ def numbers_of(node: str, gpu: int, fields: Sequence[str]) -> ProcessNumbers:
     }
 
 
-def known(text: str) -> float | None:
+def value_or_none(text: str) -> float | None:
     """A value, None for [N/A] and the like."""
-    value = plain(text)
+    value = parse_value(text)
     return None if math.isnan(value) else value

@@ -19,26 +19,26 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from ansible_collections.muster.training.plugins.module_utils._run.gpu_samples import COLUMNS
-from ansible_collections.muster.training.plugins.plugin_utils._record.coerce import clean, number
+from ansible_collections.muster.training.plugins.plugin_utils._record.coerce import clean_text, to_number
 
 if TYPE_CHECKING:
     from zoneinfo import ZoneInfo
 
 NAMES = tuple(dict.fromkeys((*COLUMNS, "power_limit_watts")))  # of the columns
-FORMER = len(NAMES) - 1  # number of columns in older records, which lack the last one
+FORMER_COLUMN_COUNT = len(NAMES) - 1  # number of columns in older records, which lack the last one
 MEASURES = ("utilization_percent", "memory_used_mib", "temperature_celsius", "power_watts")
-MOST_GPUS = 64  # of one node
-MOST_COLUMNS = 64  # of a sample
-MOST_SAMPLES = 4_000_000  # of one node: 16 GPUs for six weeks
-LARGEST = 1e9  # no GPU reports a number this large
-LARGEST_OFFSET = 26 * 3600  # seconds; no zone is further from UTC
+MAX_GPUS = 64  # of one node
+MAX_COLUMNS = 64  # of a sample
+MAX_SAMPLES = 4_000_000  # of one node: 16 GPUs for six weeks
+MAX_VALUE = 1e9  # no GPU reports a number this large
+MAX_OFFSET = 26 * 3600  # seconds; no zone is further from UTC
 QUARTER = 900  # seconds: zones differ by whole quarters of an hour
-BACK = 1800  # seconds; a clock that goes back by more does so because summer time ends
+DST_STEP = 1800  # seconds; a clock that goes back by more does so because summer time ends
 TIMESTAMP = re.compile(r"([0-9]{4})/([0-9]{2})/([0-9]{2}) ([0-9]{2}):([0-9]{2}):([0-9]{2})(\.[0-9]{1,9})?\Z")
 
 
 @dataclass
-class Gpu:
+class GpuSamples:
     """The samples of one GPU, one entry each in every array; nan if the driver reports no value.
 
     time: seconds since 1970; utilization_percent: 0 to 100; memory in MiB, temperature in degrees Celsius, power in W.
@@ -65,11 +65,11 @@ class Gpu:
 
     def measure(self, name: str) -> array[float]:
         """The samples of one of NAMES, except the first two."""
-        found: array[float] = getattr(self, name)
-        return found
+        samples: array[float] = getattr(self, name)
+        return samples
 
 
-def clock_of(document: Any, started: float | None) -> Callable[[float], float]:
+def make_clock(document: Any, started: float | None) -> Callable[[float], float]:
     """A function that turns a node's local time, read as if it were UTC, into seconds since 1970.
 
     document: clock.json, {"utc_offset": seconds east of UTC, "now": seconds since 1970, "zone": name of the zone}. The
@@ -77,14 +77,14 @@ def clock_of(document: Any, started: float | None) -> Callable[[float], float]:
     a valid document, the offset is guessed so that the first sample falls on the run's start (started), rounded to a
     quarter of an hour.
     """
-    told = document if isinstance(document, Mapping) else {}
-    offset, now = number(told.get("utc_offset")), number(told.get("now"))
-    if offset is not None and abs(offset) <= LARGEST_OFFSET:
-        zone = zone_of(clean(told.get("zone"), 100))
+    clock = document if isinstance(document, Mapping) else {}
+    offset, now = to_number(clock.get("utc_offset")), to_number(clock.get("now"))
+    if offset is not None and abs(offset) <= MAX_OFFSET:
+        zone = zone_of(clean_text(clock.get("zone"), 100))
         if zone is not None and now is not None and abs(now) < 1e11 and offset_at(zone, now) == offset:
-            return InZone(zone)
-        return Shifted(offset)
-    return Guessed(started) if started is not None else Shifted(0.0)
+            return ZoneClock(zone)
+        return FixedOffsetClock(offset)
+    return GuessedOffsetClock(started) if started is not None else FixedOffsetClock(0.0)
 
 
 def zone_of(name: str) -> ZoneInfo | None:
@@ -99,11 +99,11 @@ def zone_of(name: str) -> ZoneInfo | None:
 
 def offset_at(zone: ZoneInfo, when: float) -> float:
     """Seconds by which a zone is ahead of UTC."""
-    found = datetime.fromtimestamp(when, zone).utcoffset()
-    return (found or timedelta()).total_seconds()
+    offset = datetime.fromtimestamp(when, zone).utcoffset()
+    return (offset or timedelta()).total_seconds()
 
 
-class Shifted:
+class FixedOffsetClock:
     """A clock that is ahead of UTC by so many seconds."""
 
     def __init__(self, offset: float) -> None:
@@ -113,7 +113,7 @@ class Shifted:
         return local - self.offset
 
 
-class Guessed:
+class GuessedOffsetClock:
     """A clock with unknown offset, of which only the first sample's time is roughly known."""
 
     def __init__(self, first: float) -> None:
@@ -123,12 +123,12 @@ class Guessed:
     def __call__(self, local: float) -> float:
         if self.offset is None:
             self.offset = round((local - self.first) / QUARTER) * QUARTER
-            if abs(self.offset) > LARGEST_OFFSET:  # that clock is days off: align its first sample with the run's start
+            if abs(self.offset) > MAX_OFFSET:  # that clock is days off: align its first sample with the run's start
                 self.offset = local - self.first
         return local - self.offset
 
 
-class InZone:
+class ZoneClock:
     """A clock in a zone with summer time. When an hour repeats, the previous sample tells which of the two it is."""
 
     def __init__(self, zone: ZoneInfo) -> None:
@@ -144,68 +144,70 @@ class InZone:
             second = wall.replace(tzinfo=self.zone, fold=1).utcoffset() or timedelta()
             self.hour, self.offsets = quarter, (first.total_seconds(), second.total_seconds())
         when = local - self.offsets[0]
-        if when < self.last - BACK:
+        if when < self.last - DST_STEP:
             when = local - self.offsets[1]
         self.last = when
         return when
 
 
-def gpus_of(
+def read_gpus(
     node: str, lines: Iterable[str], clock: Callable[[float], float], models: Mapping[int, str] | None = None
-) -> list[Gpu]:
+) -> list[GpuSamples]:
     """The GPUs of a node and their samples, by index, from the lines of gpus.csv.
 
     Lines that are no sample are left out: error messages of nvidia-smi, and truncated lines. The header line names the
     columns; without one, they are NAMES.
     """
-    found: dict[int, Gpu] = {}
+    gpus: dict[int, GpuSamples] = {}
     names: tuple[str, ...] = NAMES
-    places = places_of(names)
+    columns = column_indices(names)
     minutes: dict[str, float] = {}  # the last minute read, and when it began
-    taken = 0
+    sample_count = 0
     for line in lines:
         values = line.split(",")
         stamp = values[0].strip()
         if stamp == "timestamp":
-            names = tuple(value.strip() for value in values[:MOST_COLUMNS])
-            places = places_of(names)
+            names = tuple(value.strip() for value in values[:MAX_COLUMNS])
+            columns = column_indices(names)
             continue
-        if len(values) not in (len(names), FORMER) or not stamp[:1].isdigit():
+        if len(values) not in (len(names), FORMER_COLUMN_COUNT) or not stamp[:1].isdigit():
             continue
-        values += [""] * (max(len(names), FORMER) + 1 - len(values))  # missing columns are empty, including that at -1
-        begun = minutes.get(stamp[:16])
-        if begun is None:
-            begun = minute_of(stamp)
-            minutes = {stamp[:16]: begun} if begun is not None else {}
-        second = plain(stamp[17:])
-        index = values[places[0]].strip()
-        if begun is None or not 0 <= second < 61 or not (index.isascii() and index.isdigit() and len(index) < 4):
+        values += [""] * (
+            max(len(names), FORMER_COLUMN_COUNT) + 1 - len(values)
+        )  # missing columns are empty, including that at -1
+        minute_start = minutes.get(stamp[:16])
+        if minute_start is None:
+            minute_start = parse_minute(stamp)
+            minutes = {stamp[:16]: minute_start} if minute_start is not None else {}
+        second = parse_value(stamp[17:])
+        index = values[columns[0]].strip()
+        if minute_start is None or not 0 <= second < 61 or not (index.isascii() and index.isdigit() and len(index) < 4):
             continue
-        gpu = found.get(int(index))
+        gpu = gpus.get(int(index))
         if gpu is None:
-            if len(found) >= MOST_GPUS:
+            if len(gpus) >= MAX_GPUS:
                 continue
-            gpu = found[int(index)] = Gpu(node, int(index), (models or {}).get(int(index), ""))
-        taken += 1
-        if taken > MOST_SAMPLES:
+            gpu = gpus[int(index)] = GpuSamples(node, int(index), (models or {}).get(int(index), ""))
+        sample_count += 1
+        if sample_count > MAX_SAMPLES:
             break
-        gpu.time.append(clock(begun + second))
-        for measured, place in zip(gpu.measures, places[1:], strict=True):
-            measured.append(plain(values[place].lstrip()))
-    return [found[index] for index in sorted(found)]
+        gpu.time.append(clock(minute_start + second))
+        for samples, column in zip(gpu.measures, columns[1:], strict=True):
+            samples.append(parse_value(values[column].lstrip()))
+    return [gpus[index] for index in sorted(gpus)]
 
 
-def places_of(names: Sequence[str]) -> list[int]:
+def column_indices(names: Sequence[str]) -> list[int]:
     """The column of each of NAMES after the first in a line; -1 if it is missing."""
     return [names.index(name) if name in names else -1 for name in NAMES[1:]]
 
 
-def minute_of(stamp: str) -> float | None:
+def parse_minute(stamp: str) -> float | None:
     """When the minute of a time such as "2026/11/22 10:15:00.123" began, as if it were UTC."""
     match = TIMESTAMP.match(stamp)
     if match is None:
         return None
-    year, month, day, hour, minute = (int(match[place]) for place in range(1, 6))
+    year, month, day, hour, minute = (int(match[group]) for group in range(1, 6))
     try:
         datetime(year, month, day, hour, minute)
     except ValueError:
@@ -213,7 +215,7 @@ def minute_of(stamp: str) -> float | None:
     return float(calendar.timegm((year, month, day, hour, minute, 0)))
 
 
-def plain(text: str) -> float:
+def parse_value(text: str) -> float:
     """A value such as "512.34", nan for [N/A], [Unknown Error] and the like."""
     if not text[:1].isdigit():
         return math.nan
@@ -221,4 +223,4 @@ def plain(text: str) -> float:
         value = float(text)
     except ValueError:
         return math.nan
-    return value if value < LARGEST else math.nan
+    return value if value < MAX_VALUE else math.nan

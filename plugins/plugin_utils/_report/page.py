@@ -23,8 +23,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._experiments.bench
 from ansible_collections.muster.training.plugins.plugin_utils._experiments.benchmark.table import (
     HEADER as BENCHMARK_HEADER,
 )
-from ansible_collections.muster.training.plugins.plugin_utils._experiments.benchmark.table import rows_of
-from ansible_collections.muster.training.plugins.plugin_utils._failures.verdict import duration
+from ansible_collections.muster.training.plugins.plugin_utils._experiments.benchmark.table import build_rows
 from ansible_collections.muster.training.plugins.plugin_utils._report.curves import is_wandb
 from ansible_collections.muster.training.plugins.plugin_utils._report.documents import (
     Figure,
@@ -33,7 +32,8 @@ from ansible_collections.muster.training.plugins.plugin_utils._report.documents 
     Report,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._report.plots import Plot
-from ansible_collections.muster.training.plugins.plugin_utils._report.report import where_failed
+from ansible_collections.muster.training.plugins.plugin_utils._report.report import failure_location
+from ansible_collections.muster.training.plugins.plugin_utils._text.duration import format_duration
 
 TEMPLATES = Path(__file__).with_name("templates")
 GPU_HEADER = [
@@ -48,12 +48,12 @@ GPU_HEADER = [
 ]
 PROCESS_HEADER = ["GPU", "process", "utilisation", "memory, peak", "memory busy", "time"]
 NODE_HEADER = ["node", "rank", "address", "processes", "GPUs", "driver", "torch", "ended as", "an hour", "notes"]
-MOST_SMI = 8  # nodes whose nvidia-smi output is on the page
-LONGEST_SMI = 8000  # characters
+MAX_SMI_NODES = 8  # nodes whose nvidia-smi output is on the page
+MAX_SMI_LENGTH = 8000  # characters
 
 
 @dataclass
-class Shown:
+class RenderedPlot:
     """A plot of the page; svg is empty if it could not be drawn."""
 
     title: str
@@ -63,9 +63,9 @@ class Shown:
     rows: list[list[str]]
 
 
-def shown(plot: Plot, svg: str) -> Shown:
+def render_plot(plot: Plot, svg: str) -> RenderedPlot:
     """A plot with its picture, which is safe to include unescaped: we drew it."""
-    return Shown(plot.title, plot.caption, Markup(svg), plot.header, plot.rows)
+    return RenderedPlot(plot.title, plot.caption, Markup(svg), plot.header, plot.rows)
 
 
 def environment() -> Environment:
@@ -81,14 +81,14 @@ def environment() -> Environment:
 
 def render_run(
     report: Report,
-    curve_plots: Sequence[Shown],
-    gpu_plots: Sequence[Shown],
+    curve_plots: Sequence[RenderedPlot],
+    gpu_plots: Sequence[RenderedPlot],
     record: str,
     nvidia_smi: Sequence[tuple[str, str]] = (),
     note: str = "",
-    here: str = "USER@MACHINE",
+    ssh_target: str = "USER@MACHINE",
     benchmark: Benchmark | None = None,
-    benchmark_plots: Sequence[Shown] = (),
+    benchmark_plots: Sequence[RenderedPlot] = (),
 ) -> str:
     """The page of one run.
 
@@ -103,16 +103,20 @@ def render_run(
             report=report,
             run_facts=run_facts(report),
             links=[(link, is_wandb(link)) for link in report["links"]],
-            no_findings=no_findings(report),
+            no_findings=no_findings_message(report),
             benchmark=benchmark,
             benchmark_header=BENCHMARK_HEADER,
-            benchmark_rows=rows_of(benchmark) if benchmark is not None else [],
+            benchmark_rows=build_rows(benchmark) if benchmark is not None else [],
             benchmark_plots=benchmark_plots,
             notes=[*report["notes"], *([note] if note else [])],
             metrics=[
-                [one["name"], value_of(one["value"])] for one in report["metrics"] if not isinstance(one["value"], str)
+                [metric["name"], format_value(metric["value"])]
+                for metric in report["metrics"]
+                if not isinstance(metric["value"], str)
             ],
-            texts=[(one["name"], one["value"]) for one in report["metrics"] if isinstance(one["value"], str)],
+            texts=[
+                (metric["name"], metric["value"]) for metric in report["metrics"] if isinstance(metric["value"], str)
+            ],
             curves=[
                 [
                     curve["name"],
@@ -127,7 +131,7 @@ def render_run(
             tensorboard=f"tensorboard --logdir {shlex.quote(record + '/logs')} --port 6006"
             if report["event_files"]
             else "",
-            tunnel=f"ssh -N -L 6006:localhost:6006 {shlex.quote(here)}",
+            tunnel=f"ssh -N -L 6006:localhost:6006 {shlex.quote(ssh_target)}",
             throughput=throughput(report),
             gpus=[gpu_row(gpu) for gpu in report["gpus"]],
             gpu_header=GPU_HEADER,
@@ -136,35 +140,35 @@ def render_run(
             nodes=node_table(report),
             node_header=NODE_HEADER,
             stages=[
-                [stage["name"], duration(stage["seconds"]), f"{stage['seconds'] / report['seconds']:.0%}"]
+                [stage["name"], format_duration(stage["seconds"]), f"{stage['seconds'] / report['seconds']:.0%}"]
                 for stage in report["stages"]
                 if report["seconds"]
             ],
-            nvidia_smi=[(name, text[:LONGEST_SMI]) for name, text in nvidia_smi[:MOST_SMI]],
-            failed_where=where_failed(report["failure"]) if report["failure"] is not None else "",
+            nvidia_smi=[(name, text[:MAX_SMI_LENGTH]) for name, text in nvidia_smi[:MAX_SMI_NODES]],
+            failed_where=failure_location(report["failure"]) if report["failure"] is not None else "",
             cost=cost_facts(report),
             command=shlex.join(report["command"]),
-            made=when(report["made"]),
+            made=format_time(report["made"]),
             record=record,
         )
     )
 
 
-def when(seconds: float | None) -> str:
+def format_time(seconds: float | None) -> str:
     """A time in this machine's time zone, with its offset from UTC."""
     if seconds is None or abs(seconds) > 1e11:
         return "not known"
     return time.strftime("%Y-%m-%d %H:%M:%S %z", time.localtime(seconds))
 
 
-def value_of(value: float | str) -> str:
+def format_value(value: float | str) -> str:
     """A number with five significant digits or as an integer, a text unchanged."""
     if isinstance(value, str):
         return value
     return f"{value:.0f}" if value == round(value) and abs(value) < 1e15 else f"{value:.5g}"
 
 
-def several(values: Sequence[str]) -> str:
+def summarize_values(values: Sequence[str]) -> str:
     """The distinct values; if there are several, each with its count."""
     counts: dict[str, int] = {}
     for value in values:
@@ -181,16 +185,16 @@ def run_facts(report: Report) -> list[tuple[str, str]]:
     gpus = sum(row["gpus"] or 0 for row in rows)
     settings = report["settings"]
     pairs = [
-        ("started", when(report["started"])),
-        ("ended", when(report["ended"])),
-        ("time", duration(report["seconds"]) if report["seconds"] is not None else "not known"),
+        ("started", format_time(report["started"])),
+        ("ended", format_time(report["ended"])),
+        ("time", format_duration(report["seconds"]) if report["seconds"] is not None else "not known"),
         ("nodes", f"{report['nnodes']}, {report['world_size']} processes"),
         ("launcher", report["launcher"]),
-        ("GPUs", f"{gpus} x " + several([row["gpu"] for row in rows]) if gpus else ""),
-        ("driver", several([row["driver"] for row in rows])),
-        ("torch", several([row["torch"] for row in rows])),
-        ("CUDA", several([row["cuda"] for row in rows])),
-        ("Python", several([row["python"] for row in rows])),
+        ("GPUs", f"{gpus} x " + summarize_values([row["gpu"] for row in rows]) if gpus else ""),
+        ("driver", summarize_values([row["driver"] for row in rows])),
+        ("torch", summarize_values([row["torch"] for row in rows])),
+        ("CUDA", summarize_values([row["cuda"] for row in rows])),
+        ("Python", summarize_values([row["python"] for row in rows])),
         ("commit", settings.get("commit", "")),
         ("working directory", report["working_directory"]),
         ("script", settings.get("script", "")),
@@ -200,7 +204,7 @@ def run_facts(report: Report) -> list[tuple[str, str]]:
     return [(name, value) for name, value in pairs if value]
 
 
-def no_findings(report: Report) -> str:
+def no_findings_message(report: Report) -> str:
     """The message if no rule found anything."""
     if report["gpus"]:
         return "None: no rule found anything in the GPU samples or run times."
@@ -212,9 +216,9 @@ def throughput(report: Report) -> list[tuple[str, str]]:
     rate = report["samples_per_second"]
     if rate is None:
         return []
-    pairs = [("samples a second", value_of(rate))]
+    pairs = [("samples a second", format_value(rate))]
     if report["world_size"]:
-        pairs.append(("of each process", value_of(rate / report["world_size"])))
+        pairs.append(("of each process", format_value(rate / report["world_size"])))
     if report["samples"]:
         pairs.append(
             ("samples", f"{report['samples']:,.0f}" if report["samples"] < 1e15 else f"{report['samples']:.3g}")
@@ -222,7 +226,7 @@ def throughput(report: Report) -> list[tuple[str, str]]:
     return pairs
 
 
-def of_figure(figure: Figure | None, form: str, unit: str, scale: float = 1.0) -> str:
+def format_figure(figure: Figure | None, form: str, unit: str, scale: float = 1.0) -> str:
     """One number of a figure, such as "83 %"; empty if there are too few samples."""
     return "" if figure is None else f"{float(figure[form]) / scale:.{1 if scale != 1.0 else 0}f} {unit}"  # type: ignore[literal-required]
 
@@ -233,12 +237,12 @@ def gpu_row(gpu: GpuNumbers) -> list[str]:
     memory = gpu["memory_used_mib"]
     return [
         f"{gpu['node']} GPU {gpu['index']}",
-        of_figure(gpu["utilization_percent"], "mean", "%"),
-        of_figure(gpu["utilization_percent"], "p5", "%"),
+        format_figure(gpu["utilization_percent"], "mean", "%"),
+        format_figure(gpu["utilization_percent"], "p5", "%"),
         "" if gpu["idle_share"] is None else f"{100 * gpu['idle_share']:.0f} %",
         "" if memory is None else f"{memory['peak'] / 1024:.1f}{total} GiB",
-        of_figure(gpu["power_watts"], "mean", "W"),
-        of_figure(gpu["temperature_celsius"], "peak", "°C"),
+        format_figure(gpu["power_watts"], "mean", "W"),
+        format_figure(gpu["temperature_celsius"], "peak", "°C"),
         str(gpu["samples"]),
     ]
 
@@ -253,20 +257,20 @@ def process_row(process: ProcessNumbers) -> list[str]:
         "" if used is None else f"{used:.0f} %",
         "" if peak is None else f"{peak / 1024:.1f} GiB",
         "" if moved is None else f"{moved:.0f} %",
-        "" if seconds is None else duration(seconds),
+        "" if seconds is None else format_duration(seconds),
     ]
 
 
 def node_table(report: Report) -> list[list[str]]:
     """The table of nodes."""
-    found = []
+    table = []
     for row in report["nodes"]:
         code = "" if row["exit_code"] in (None, 0) else f", exit code {row['exit_code']}"
         notes = list(row["troubles"])
         if row["oom_kills"]:
             notes.append(f"the kernel killed {row['oom_kills']} processes for lack of memory")
         price = row["price_per_hour"]
-        found.append(
+        table.append(
             [
                 row["name"],
                 str(row["node_rank"]),
@@ -276,14 +280,14 @@ def node_table(report: Report) -> list[list[str]]:
                 row["driver"],
                 row["torch"],
                 row["state"] + code,
-                "" if price is None else money(price, report["cost"]["currency"]),
+                "" if price is None else format_money(price, report["cost"]["currency"]),
                 "; ".join(notes),
             ]
         )
-    return found
+    return table
 
 
-def money(amount: float, currency: str) -> str:
+def format_money(amount: float, currency: str) -> str:
     """An amount with as many digits as it needs, such as "7.56 USD" and "0.0112 USD"."""
     return f"{amount:.2f} {currency}" if amount >= 1 or amount == 0 else f"{amount:.3g} {currency}"
 
@@ -298,4 +302,4 @@ def cost_facts(report: Report) -> list[tuple[str, str]]:
         ("of it for idle GPUs", cost["idle_gpus"]),
         ("1000 samples" if report["samples"] else "1000 samples, at this throughput", cost["per_1000_samples"]),
     ]
-    return [(name, money(amount, cost["currency"])) for name, amount in pairs if amount is not None]
+    return [(name, format_money(amount, cost["currency"])) for name, amount in pairs if amount is not None]

@@ -21,23 +21,23 @@ from typing import Any
 
 from ansible_collections.muster.training.plugins.plugin_utils._report.documents import CurveNumbers, Report
 from ansible_collections.muster.training.plugins.plugin_utils._report.downsample import buckets
-from ansible_collections.muster.training.plugins.plugin_utils._report.gpu_samples import Gpu
+from ansible_collections.muster.training.plugins.plugin_utils._report.gpu_samples import GpuSamples
 
 SCHEMA = "https://vega.github.io/schema/vega-lite/v5.json"
 # Okabe and Ito's colours for all kinds of colour vision: blue, vermillion, bluish green, and a darkened reddish purple.
 # Their other colours, and the original purple, have a contrast of less than 3 : 1 with a white page.
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#B5578F")
 DASHES = ([1, 0], [6, 3])
-LINES = len(COLORS) * len(DASHES)  # most GPUs, or runs, drawn as a line each
+MAX_LINES = len(COLORS) * len(DASHES)  # most GPUs, or runs, drawn as a line each
 INK, GRID = "#333333", "#dddddd"  # of text and axes, and of grid lines; a dark page overrides them
 WIDTH, HEIGHT = 640, 220
 BUCKETS = 600  # of a line
-COLUMNS, CELLS = 120, 4000  # most in a strip of many GPUs: a cell takes 55 to 100 bytes
-LEAST_COLUMNS = 40
+MAX_COLUMNS, MAX_CELLS = 120, 4000  # most in a strip of many GPUs: a cell takes 55 to 100 bytes
+MIN_COLUMNS = 40
 GAP = 60.0  # seconds without a sample (four samples) that break a line
-ROWS = 64  # most GPUs with a row each; with more, each node has a row
+MAX_ROWS = 64  # most GPUs with a row each; with more, each node has a row
 SHADES = 20  # distinct values in a strip, so that equal neighbours merge into one cell
-MOST_CURVES = 12
+MAX_CURVES = 12
 FLOOR = 1e-300  # smaller magnitudes are drawn as 0
 
 
@@ -61,7 +61,7 @@ MEASURES: dict[str, tuple[str, str, bool, float | None]] = {
     "temperature_celsius": ("GPU temperature", "°C", False, None),
 }
 STRIPS = ("utilization_percent", "power_watts")  # of many GPUs; for others, the mean and the highest GPU suffice
-FILES = {
+FILE_NAMES = {
     "utilization_percent": "gpu-utilization",
     "memory_used_mib": "gpu-memory",
     "power_watts": "gpu-power",
@@ -116,10 +116,10 @@ def axis(field_name: str, title: str | None, **more: Any) -> dict[str, Any]:
     return {"field": field_name, "type": "quantitative", "title": title, **more}
 
 
-def by_series(names: Sequence[str]) -> dict[str, Any]:
+def series_encoding(names: Sequence[str]) -> dict[str, Any]:
     """Colours and dashes for as many lines as there are names, with one legend for both."""
-    colors = [COLORS[place % len(COLORS)] for place in range(len(names))]
-    dashes = [DASHES[place // len(COLORS) % len(DASHES)] for place in range(len(names))]
+    colors = [COLORS[index % len(COLORS)] for index in range(len(names))]
+    dashes = [DASHES[index // len(COLORS) % len(DASHES)] for index in range(len(names))]
     # the legend's symbols are strokes, even if a band of the same colour is drawn below the line
     symbols = {"symbolType": "stroke", "symbolOpacity": 1}
     legend = {"orient": "bottom", "columns": 4, "title": None, **symbols} if len(names) > 1 else None
@@ -137,85 +137,93 @@ def time_unit(seconds: float) -> tuple[str, float]:
     return ("minutes", 60.0) if seconds < 3 * 3600 else ("hours", 3600.0)
 
 
-def span_of(report: Report, gpus: Sequence[Gpu]) -> tuple[float, float]:
+def time_span(report: Report, gpus: Sequence[GpuSamples]) -> tuple[float, float]:
     """Start and end of the time axis: those of the run, or of the samples if the run's are unknown or do not match."""
-    firsts = [min(gpu.time) for gpu in gpus if gpu.time]
-    lasts = [max(gpu.time) for gpu in gpus if gpu.time]
-    if not firsts:
+    first_times = [min(gpu.time) for gpu in gpus if gpu.time]
+    last_times = [max(gpu.time) for gpu in gpus if gpu.time]
+    if not first_times:
         return 0.0, 1.0
     start, end = report["started"], report["ended"]
     if (
         start is None
         or end is None
         or end <= start
-        or statistics.median(firsts) > end
-        or statistics.median(lasts) < start
+        or statistics.median(first_times) > end
+        or statistics.median(last_times) < start
     ):
-        return min(firsts), max(*lasts, min(firsts) + 1.0)
+        return min(first_times), max(*last_times, min(first_times) + 1.0)
     return start, end
 
 
-def gpu_plots(report: Report, gpus: Sequence[Gpu]) -> list[Plot]:
+def gpu_plots(report: Report, gpus: Sequence[GpuSamples]) -> list[Plot]:
     """A plot of each measure: a line per GPU; for more than LINES GPUs, a strip with a row per GPU, or two lines."""
     sampled = [gpu for gpu in gpus if gpu.time]
-    found = []
+    plots = []
     for measure in MEASURES:
         if any(not math.isnan(value) for gpu in sampled for value in gpu.measure(measure)):
-            if len(sampled) <= LINES:
-                spec = lines(report, sampled, {gpu.name: [gpu] for gpu in sampled}, measure)
+            if len(sampled) <= MAX_LINES:
+                spec = line_spec(report, sampled, {gpu.name: [gpu] for gpu in sampled}, measure)
             elif measure in STRIPS:
-                spec = strip(report, sampled, measure)
+                spec = strip_spec(report, sampled, measure)
             else:
-                spec = lines(report, sampled, mean_and_highest(sampled, measure), measure)
+                spec = line_spec(report, sampled, mean_and_highest(sampled, measure), measure)
             title = MEASURES[measure][0]
             header, rows = gpu_table(report, measure)
-            found.append(Plot(FILES[measure], title, gpu_caption(report, measure), spec, header, rows))
-    return found
+            plots.append(Plot(FILE_NAMES[measure], title, gpu_caption(report, measure), spec, header, rows))
+    return plots
 
 
-def scaled(measure: str, value: float) -> float:
+def to_plot_unit(measure: str, value: float) -> float:
     """A value in the unit of its plot."""
     return value / 1024 if measure == "memory_used_mib" else value
 
 
-def mean_and_highest(gpus: Sequence[Gpu], measure: str) -> dict[str, list[Gpu]]:
+def mean_and_highest(gpus: Sequence[GpuSamples], measure: str) -> dict[str, list[GpuSamples]]:
     """The two series of a measure that has no strip: the mean of all GPUs, and the GPU with the highest value."""
-    known = [
-        (max(known), gpu) for gpu in gpus if (known := [one for one in gpu.measure(measure) if not math.isnan(one)])
+    peaks = [
+        (max(peaks), gpu)
+        for gpu in gpus
+        if (peaks := [value for value in gpu.measure(measure) if not math.isnan(value)])
     ]
-    highest = max(known, key=lambda pair: pair[0])[1]
+    highest = max(peaks, key=lambda pair: pair[0])[1]
     return {f"mean of {len(gpus)} GPUs": list(gpus), f"{highest.name}, the highest": [highest]}
 
 
-def lines(report: Report, gpus: Sequence[Gpu], series: Mapping[str, Sequence[Gpu]], measure: str) -> dict[str, Any]:
+def line_spec(
+    report: Report, gpus: Sequence[GpuSamples], series: Mapping[str, Sequence[GpuSamples]], measure: str
+) -> dict[str, Any]:
     """A line for each series over the time of the run: the mean in each bucket.
 
     Up to four series also have a band from the least to the most.
     """
-    title, unit, zero, most = MEASURES[measure]
-    start, end = span_of(report, gpus)
-    word, length = time_unit(end - start)
+    title, unit, zero, maximum = MEASURES[measure]
+    start, end = time_span(report, gpus)
+    unit_name, unit_seconds = time_unit(end - start)
     count = BUCKETS // max(1, len(series) // 2)
     values: list[dict[str, Any]] = []
     for name, members in series.items():
         pairs = (pair for gpu in members for pair in zip(gpu.time, gpu.measure(measure), strict=True))
         before = math.inf
         for part in buckets(pairs, start, end, count):
-            place = round((part.at - start) / length, 4)
+            position = round((part.at - start) / unit_seconds, 4)
             if part.at - before > max(2.5 * (end - start) / count, GAP):  # break the line
-                values.append({"t": place, "mean": None, "least": None, "most": None, "series": name})
+                values.append({"t": position, "mean": None, "least": None, "most": None, "series": name})
             before = part.at
             numbers = {"mean": part.mean, "least": part.least, "most": part.most}
-            rounded = {key: round(scaled(measure, value), 2) for key, value in numbers.items()}
-            values.append({"t": place, **rounded, "series": name})
+            rounded = {key: round(to_plot_unit(measure, value), 2) for key, value in numbers.items()}
+            values.append({"t": position, **rounded, "series": name})
     scale: dict[str, Any] = {"zero": zero}
-    if most is not None:
-        scale["domain"] = [0, most]
-    x = axis("t", f"{word} since the start", scale={"domain": [0, round((end - start) / length, 4)], "nice": False})
+    if maximum is not None:
+        scale["domain"] = [0, maximum]
+    x = axis(
+        "t",
+        f"{unit_name} since the start",
+        scale={"domain": [0, round((end - start) / unit_seconds, 4)], "nice": False},
+    )
     names = list(series)
     line = {
         "mark": {"type": "line", "strokeWidth": 1.75, "clip": True},
-        "encoding": {"x": x, "y": axis("mean", unit, scale=scale), **by_series(names)},
+        "encoding": {"x": x, "y": axis("mean", unit, scale=scale), **series_encoding(names)},
     }
     band = {
         "mark": {"type": "area", "opacity": 0.12, "aria": False, "clip": True},
@@ -223,67 +231,74 @@ def lines(report: Report, gpus: Sequence[Gpu], series: Mapping[str, Sequence[Gpu
             "x": x,
             "y": axis("least", unit, scale=scale),
             "y2": {"field": "most"},
-            "color": by_series(names)["color"],
+            "color": series_encoding(names)["color"],
         },
     }
     layers = [band, line] if len(series) <= 4 else [line]
     return {**base(f"{title} ({unit})", gpu_caption(report, measure)), "data": {"values": values}, "layer": layers}
 
 
-def strip(report: Report, gpus: Sequence[Gpu], measure: str) -> dict[str, Any]:
+def strip_spec(report: Report, gpus: Sequence[GpuSamples], measure: str) -> dict[str, Any]:
     """A row per GPU, or per node if there are more than ROWS GPUs; a cell's colour is the mean over its time."""
-    title, unit, _zero, most = MEASURES[measure]
-    start, end = span_of(report, gpus)
-    word, length = time_unit(end - start)
-    rows: dict[str, list[Gpu]] = {}
+    title, unit, _zero, maximum = MEASURES[measure]
+    start, end = time_span(report, gpus)
+    unit_name, unit_seconds = time_unit(end - start)
+    rows: dict[str, list[GpuSamples]] = {}
     for gpu in gpus:
-        rows.setdefault(gpu.name if len(gpus) <= ROWS else gpu.node, []).append(gpu)
-    shown = list(rows)[: CELLS // LEAST_COLUMNS]
+        rows.setdefault(gpu.name if len(gpus) <= MAX_ROWS else gpu.node, []).append(gpu)
+    row_names = list(rows)[: MAX_CELLS // MIN_COLUMNS]
     # columns narrower than the time between two samples would sometimes be empty
     usual = [gpu["interval_seconds"] for gpu in report["gpus"] if gpu["interval_seconds"]]
-    most_columns = int((end - start) / (1.25 * max(usual))) if usual else COLUMNS
-    columns = max(1, min(COLUMNS, max(LEAST_COLUMNS, CELLS // len(shown)), most_columns))
+    most_columns = int((end - start) / (1.25 * max(usual))) if usual else MAX_COLUMNS
+    columns = max(1, min(MAX_COLUMNS, max(MIN_COLUMNS, MAX_CELLS // len(row_names)), most_columns))
     parts = {
         name: buckets(
             (
                 pair
                 for gpu in rows[name]
-                for pair in zip(gpu.time, (scaled(measure, one) for one in gpu.measure(measure)), strict=True)
+                for pair in zip(gpu.time, (to_plot_unit(measure, value) for value in gpu.measure(measure)), strict=True)
             ),
             start,
             end,
             columns,
         )
-        for name in shown
+        for name in row_names
     }
-    means = [part.mean for found in parts.values() for part in found]
+    means = [part.mean for buckets_of_row in parts.values() for part in buckets_of_row]
     low = 0.0 if measure != "temperature_celsius" else min(means, default=0.0)
-    high = most if most is not None else max(means, default=1.0)
+    high = maximum if maximum is not None else max(means, default=1.0)
     shade = (high - low) / SHADES or 1.0
     width = (end - start) / columns
     cells: list[dict[str, Any]] = []
-    for name in shown:
+    for name in row_names:
         before: dict[str, Any] | None = None
         for part in parts[name]:
             value = round(low + round((part.mean - low) / shade) * shade, 2)
-            left, right = (part.at - width / 2 - start) / length, (part.at + width / 2 - start) / length
-            if before is not None and before["value"] == value and abs(before["to"] - left) < width / length / 10:
-                before["to"] = round(right, 4)
+            cell_start, cell_end = (
+                (part.at - width / 2 - start) / unit_seconds,
+                (part.at + width / 2 - start) / unit_seconds,
+            )
+            if (
+                before is not None
+                and before["value"] == value
+                and abs(before["to"] - cell_start) < width / unit_seconds / 10
+            ):
+                before["to"] = round(cell_end, 4)
                 continue
-            before = {"row": name, "from": round(left, 4), "to": round(right, 4), "value": value}
+            before = {"row": name, "from": round(cell_start, 4), "to": round(cell_end, 4), "value": value}
             cells.append(before)
-    per_row = max(4, min(18, 900 // max(1, len(shown))))
+    per_row = max(4, min(18, 900 // max(1, len(row_names))))
     return {
         **base(f"{title} ({unit})", gpu_caption(report, measure)),
-        "height": per_row * len(shown),
+        "height": per_row * len(row_names),
         "data": {"values": cells},
         # no aria: labels of thousands of cells help nobody; the table next to the picture does
         "mark": {"type": "rect", "aria": False, "strokeWidth": 0},
         "encoding": {
             "x": axis(
                 "from",
-                f"{word} since the start",
-                scale={"domain": [0, round((end - start) / length, 4)], "nice": False, "zero": False},
+                f"{unit_name} since the start",
+                scale={"domain": [0, round((end - start) / unit_seconds, 4)], "nice": False, "zero": False},
                 axis={"grid": False},
             ),
             "x2": {"field": "to"},
@@ -291,7 +306,7 @@ def strip(report: Report, gpus: Sequence[Gpu], measure: str) -> dict[str, Any]:
                 "field": "row",
                 "type": "ordinal",
                 "title": None,
-                "sort": shown,
+                "sort": row_names,
                 "axis": {
                     "labelFontSize": 10 if per_row >= 10 else 9,
                     "labelOverlap": True,
@@ -311,38 +326,38 @@ def strip(report: Report, gpus: Sequence[Gpu], measure: str) -> dict[str, Any]:
 
 def gpu_caption(report: Report, measure: str) -> str:
     """The caption of a plot of GPUs: one sentence with its numbers."""
-    told = [(f"{gpu['node']} GPU {gpu['index']}", figure_of(gpu, measure)) for gpu in report["gpus"]]
-    known = [(name, figure) for name, figure in told if figure is not None]
-    if not known:
+    figures = [(f"{gpu['node']} GPU {gpu['index']}", get_figure(gpu, measure)) for gpu in report["gpus"]]
+    known_figures = [(name, figure) for name, figure in figures if figure is not None]
+    if not known_figures:
         return f"{MEASURES[measure][0]}: fewer than 8 samples of each GPU, too few for a figure."
-    mean = statistics.fmean(figure["mean"] for _name, figure in known)
-    worst = min(known, key=lambda pair: pair[1]["mean"])
-    peak = max(known, key=lambda pair: pair[1]["peak"])
-    count = f"{len(known)} GPU{'s' if len(known) > 1 else ''}"
+    mean = statistics.fmean(figure["mean"] for _name, figure in known_figures)
+    worst = min(known_figures, key=lambda pair: pair[1]["mean"])
+    peak = max(known_figures, key=lambda pair: pair[1]["peak"])
+    count = f"{len(known_figures)} GPU{'s' if len(known_figures) > 1 else ''}"
     if measure == "utilization_percent":
-        least = f", from {worst[1]['mean']:.0f} % ({worst[0]}) upwards" if len(known) > 1 else ""
+        least = f", from {worst[1]['mean']:.0f} % ({worst[0]}) upwards" if len(known_figures) > 1 else ""
         return f"{count} busy for {mean:.0f} % of the time on average{least}."
     if measure == "memory_used_mib":
-        total = next((gpu["memory_total_mib"] for gpu in report["gpus"] if name_of(gpu) == peak[0]), None)
+        total = next((gpu["memory_total_mib"] for gpu in report["gpus"] if gpu_name(gpu) == peak[0]), None)
         of_total = f" of {total / 1024:.0f} GiB" if total else ""
         return f"At most {peak[1]['peak'] / 1024:.1f} GiB{of_total} used ({peak[0]})."
     if measure == "power_watts":
         limits = [gpu["power_limit_watts"] for gpu in report["gpus"] if gpu["power_limit_watts"]]
         limit = f", of a limit of {max(limits):.0f} W" if limits else ""
-        least = f"; {worst[0]} least, {worst[1]['mean']:.0f} W" if len(known) > 1 else ""
+        least = f"; {worst[0]} least, {worst[1]['mean']:.0f} W" if len(known_figures) > 1 else ""
         return f"{mean:.0f} W on average{limit}{least}."
     return f"At most {peak[1]['peak']:.0f} °C ({peak[0]}), {mean:.0f} °C on average."
 
 
-def name_of(gpu: Mapping[str, Any]) -> str:
+def gpu_name(gpu: Mapping[str, Any]) -> str:
     """The name of a GPU in messages."""
     return f"{gpu['node']} GPU {gpu['index']}"
 
 
-def figure_of(gpu: Mapping[str, Any], measure: str) -> Mapping[str, Any] | None:
+def get_figure(gpu: Mapping[str, Any], measure: str) -> Mapping[str, Any] | None:
     """The figure of one measure."""
-    found: Mapping[str, Any] | None = gpu[measure]
-    return found
+    figure: Mapping[str, Any] | None = gpu[measure]
+    return figure
 
 
 def gpu_table(report: Report, measure: str) -> tuple[list[str], list[list[str]]]:
@@ -351,11 +366,12 @@ def gpu_table(report: Report, measure: str) -> tuple[list[str], list[list[str]]]
     digits = 1 if measure == "memory_used_mib" else 0
     rows = []
     for gpu in report["gpus"]:
-        figure = figure_of(gpu, measure)
-        shown = [
-            "" if figure is None else f"{scaled(measure, figure[key]):.{digits}f}" for key in ("mean", "p5", "peak")
+        figure = get_figure(gpu, measure)
+        cells = [
+            "" if figure is None else f"{to_plot_unit(measure, figure[key]):.{digits}f}"
+            for key in ("mean", "p5", "peak")
         ]
-        rows.append([name_of(gpu), *shown, str(figure["samples"] if figure is not None else gpu["samples"])])
+        rows.append([gpu_name(gpu), *cells, str(figure["samples"] if figure is not None else gpu["samples"])])
     return ["GPU", f"mean ({unit})", f"5th percentile ({unit})", f"peak ({unit})", "samples"], rows
 
 
@@ -364,13 +380,13 @@ def curve_plots(report: Report) -> list[Plot]:
     chosen = sorted(
         (curve for curve in report["curves"] if len(curve["points"]) > 1),
         key=lambda curve: "loss" not in curve["name"].lower(),
-    )[:MOST_CURVES]
-    found = []
-    for place, curve in enumerate(chosen, 1):
+    )[:MAX_CURVES]
+    plots = []
+    for number, curve in enumerate(chosen, 1):
         caption = curve_caption(curve)
         header, rows = curve_table(curve)
-        found.append(Plot(f"curve-{place:02d}", curve["name"], caption, curve_spec(curve, caption), header, rows))
-    return found
+        plots.append(Plot(f"curve-{number:02d}", curve["name"], caption, curve_spec(curve, caption), header, rows))
+    return plots
 
 
 def curve_caption(curve: CurveNumbers) -> str:
@@ -388,10 +404,10 @@ def curve_spec(curve: CurveNumbers, caption: str) -> dict[str, Any]:
     """One curve over the steps of the job."""
     values = [
         {
-            "step": tidy(point["step"]),
-            "mean": tidy(point["mean"]),
-            "least": tidy(point["least"]),
-            "most": tidy(point["most"]),
+            "step": round_value(point["step"]),
+            "mean": round_value(point["mean"]),
+            "least": round_value(point["least"]),
+            "most": round_value(point["most"]),
         }
         for point in curve["points"]
     ]
@@ -414,75 +430,77 @@ def curve_spec(curve: CurveNumbers, caption: str) -> dict[str, Any]:
     return {**base(curve["name"], f"{curve['name']}. {caption}"), "data": {"values": values}, "layer": layers}
 
 
-def tidy(value: float) -> float:
+def round_value(value: float) -> float:
     """A number rounded to six digits, which is enough for a picture."""
     return float(f"{value:.6g}") if abs(value) > FLOOR else 0.0
 
 
-def curve_table(curve: CurveNumbers, most: int = 20) -> tuple[list[str], list[list[str]]]:
+def curve_table(curve: CurveNumbers, limit: int = 20) -> tuple[list[str], list[list[str]]]:
     """The table under a curve: at most so many of its points, including the first and the last."""
     points = curve["points"]
-    places = sorted({round(place * (len(points) - 1) / (most - 1)) for place in range(most)}) if points else []
+    indices = sorted({round(index * (len(points) - 1) / (limit - 1)) for index in range(limit)}) if points else []
     rows = [
-        [f"{points[place]['step']:.0f}", *(f"{points[place][key]:.5g}" for key in ("mean", "least", "most"))]
-        for place in places
+        [f"{points[index]['step']:.0f}", *(f"{points[index][key]:.5g}" for key in ("mean", "least", "most"))]
+        for index in indices
     ]
     return ["step", "mean", "least", "most"], rows
 
 
-def compared_curves(reports: Sequence[Report]) -> list[Plot]:
+def comparison_plots(reports: Sequence[Report]) -> list[Plot]:
     """The curves shared by several runs, overlaid by step and, if times are known, by time."""
     shared = [
         name
         for name in dict.fromkeys(curve["name"] for report in reports for curve in report["curves"])
-        if sum(len(points_of(report, name)) > 1 for report in reports) > 1
+        if sum(len(curve_points(report, name)) > 1 for report in reports) > 1
     ]
-    chosen = sorted(shared, key=lambda name: "loss" not in name.lower())[: MOST_CURVES // 2]
-    found = []
-    for place, name in enumerate(chosen, 1):
-        for word in ("step", "time"):
-            plot = overlay(reports[:LINES], name, word)
+    chosen = sorted(shared, key=lambda name: "loss" not in name.lower())[: MAX_CURVES // 2]
+    plots = []
+    for number, name in enumerate(chosen, 1):
+        for by in ("step", "time"):
+            plot = overlay_plot(reports[:MAX_LINES], name, by)
             if plot is not None:
-                plot.name = f"curve-{place:02d}-by-{word}"
-                found.append(plot)
-    return found
+                plot.name = f"curve-{number:02d}-by-{by}"
+                plots.append(plot)
+    return plots
 
 
-def points_of(report: Report, name: str) -> list[Any]:
+def curve_points(report: Report, name: str) -> list[Any]:
     """The points of a run's curve, empty if it has no such curve."""
     return next((list(curve["points"]) for curve in report["curves"] if curve["name"] == name), [])
 
 
-def overlay(reports: Sequence[Report], name: str, by: str) -> Plot | None:
+def overlay_plot(reports: Sequence[Report], name: str, by: str) -> Plot | None:
     """One curve of several runs by step or time; None if fewer than two runs have two points for it."""
     longest = max((report["seconds"] or 0 for report in reports), default=0)
-    word, length = time_unit(longest)
-    values, lasts = [], []
+    unit_name, unit_seconds = time_unit(longest)
+    values, last_values = [], []
     for report in reports:
-        points = points_of(report, name)
+        points = curve_points(report, name)
         started = report["started"]
         if by == "time":
             points = [] if started is None else [point for point in points if point["time"] is not None]
         if len(points) < 2:
             continue
-        whole = next(curve for curve in report["curves"] if curve["name"] == name)
-        lasts.append((report["run_id"], whole["last"], whole["last_step"]))
+        matching_curve = next(curve for curve in report["curves"] if curve["name"] == name)
+        last_values.append((report["run_id"], matching_curve["last"], matching_curve["last_step"]))
         for point in points:
-            place = point["step"] if by == "step" else (point["time"] - (started or 0.0)) / length
-            values.append({"x": tidy(place), "mean": tidy(point["mean"]), "series": report["run_id"]})
-    if len(lasts) < 2:
+            position = point["step"] if by == "step" else (point["time"] - (started or 0.0)) / unit_seconds
+            values.append({"x": round_value(position), "mean": round_value(point["mean"]), "series": report["run_id"]})
+    if len(last_values) < 2:
         return None
     title = f"{name} by {by}"
-    caption = "Last values: " + ", ".join(f"{run} {value:.4g}" for run, value, _step in lasts) + "."
+    caption = "Last values: " + ", ".join(f"{run} {value:.4g}" for run, value, _step in last_values) + "."
     spec = {
         **base(title, f"{title}. {caption}"),
         "data": {"values": values},
         "mark": {"type": "line", "strokeWidth": 1.75},
         "encoding": {
-            "x": axis("x", "step" if by == "step" else f"{word} since the start", scale={"zero": False, "nice": False}),
+            "x": axis(
+                "x", "step" if by == "step" else f"{unit_name} since the start", scale={"zero": False, "nice": False}
+            ),
             "y": axis("mean", None, scale={"zero": False}),
-            **by_series([report["run_id"] for report in reports]),
+            **series_encoding([report["run_id"] for report in reports]),
         },
     }
-    rows = [[run, f"{step:.0f}", f"{value:.5g}"] for run, value, step in lasts]
+    rows = [[run, f"{step:.0f}", f"{value:.5g}"] for run, value, step in last_values]
     return Plot("", title, caption, spec, ["run", "last step", "last value"], rows)

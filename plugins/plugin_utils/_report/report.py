@@ -14,23 +14,22 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from ansible_collections.muster.training.plugins.plugin_utils._failures.catalogue import explain_failure
-from ansible_collections.muster.training.plugins.plugin_utils._failures.verdict import duration
 from ansible_collections.muster.training.plugins.plugin_utils._record.coerce import (
-    clean,
-    listed,
-    mapping,
-    moment,
-    number,
-    parsed,
-    whole,
+    clean_text,
+    parse_json,
+    to_int,
+    to_list,
+    to_mapping,
+    to_number,
+    to_timestamp,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._record.reader import Record
 from ansible_collections.muster.training.plugins.plugin_utils._report.cost import cost_of
 from ansible_collections.muster.training.plugins.plugin_utils._report.curves import (
     Curve,
-    drawn,
     is_wandb,
-    numbers_of,
+    points_to_draw,
+    reported_numbers,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._report.documents import (
     VERSION,
@@ -41,21 +40,22 @@ from ansible_collections.muster.training.plugins.plugin_utils._report.documents 
     NodeRow,
     Report,
 )
-from ansible_collections.muster.training.plugins.plugin_utils._report.findings import Facts, findings_of
-from ansible_collections.muster.training.plugins.plugin_utils._report.gpu_samples import Gpu
+from ansible_collections.muster.training.plugins.plugin_utils._report.findings import Facts, find_all
+from ansible_collections.muster.training.plugins.plugin_utils._report.gpu_samples import GpuSamples
 from ansible_collections.muster.training.plugins.plugin_utils._report.summary import (
     gpu_numbers,
     node_rows,
-    stages,
+    run_stages,
     working_window,
 )
+from ansible_collections.muster.training.plugins.plugin_utils._text.duration import format_duration
 
 STATES = ("succeeded", "failed", "stopped")
-LOG_LINES = 20
-LONGEST_LOG_LINE = 500
-LONGEST_SEEN = 10_000  # characters of a line searched for a cause
-MOST_METRICS = 100
-MOST_WORDS = 500  # of the command
+MAX_LOG_LINES = 20
+MAX_LOG_LINE = 500
+MAX_SEARCHED = 10_000  # characters of a line searched for a cause
+MAX_METRICS = 100
+MAX_ARGUMENTS = 500  # of the command
 # Names of curves and metrics with the samples per second of the whole job
 THROUGHPUT = re.compile(r"(?:.*[/_])?(?:train_)?samples[_/]?(?:per_|/)?s(?:ec|econd)?\Z", re.IGNORECASE)
 RANK_RULES = "rank.json"
@@ -70,65 +70,67 @@ class Program(NamedTuple):
     arguments: list[str]
 
 
-def gpus_of(record: Record) -> list[Gpu]:
+def all_gpus(record: Record) -> list[GpuSamples]:
     """The GPUs of all nodes, in their order."""
     return [gpu for node in record.nodes for gpu in node.gpus]
 
 
 def compose(record: Record, now: float) -> Report:
     """The report of a run. now: seconds since 1970."""
-    plan, result = mapping(record.plan), mapping(record.result)
-    gpus = gpus_of(record)
+    plan, result = to_mapping(record.plan), to_mapping(record.result)
+    gpus = all_gpus(record)
     window = working_window(gpus)
-    started, ended = moment(result.get("started")), moment(result.get("ended"))
+    started, ended = to_timestamp(result.get("started")), to_timestamp(result.get("ended"))
     seconds = ended - started if started is not None and ended is not None and ended >= started else None
     rows = node_rows(plan, result)
     numbers = [gpu_numbers(gpu, window) for gpu in gpus]
-    said = mapping(result.get("said"))
-    told = numbers_of(said)
-    curves = [of_curve(curve) for curve in record.curves]
-    rate = throughput(told, curves)
-    samples = told.get("samples", 0.0)  # not rate times seconds, as the start of a run processes none
-    parts = stages(started, ended, record.events, window)
-    shrunk = [clean(event.get("text"), 300) for event in map(mapping, record.events) if event.get("event") == "shrink"]
+    job_report = to_mapping(result.get("said"))
+    numbers_reported = reported_numbers(job_report)
+    curves = [curve_numbers(curve) for curve in record.curves]
+    rate = throughput(numbers_reported, curves)
+    samples = numbers_reported.get("samples", 0.0)  # not rate times seconds, as the start of a run processes none
+    stage_list = run_stages(started, ended, record.events, window)
+    shrunk = [
+        clean_text(event.get("text"), 300) for event in map(to_mapping, record.events) if event.get("event") == "shrink"
+    ]
     facts = Facts(
         gpus=numbers,
         nodes=rows,
         window=window,
         started=started,
         ended=ended,
-        stages=parts,
-        said=told,
+        stages=stage_list,
+        reported=numbers_reported,
         restarts=record.attempts,
         shrunk=shrunk,
         sampled_nodes=frozenset(node.name for node in record.nodes if node.sampled) if record.fetched else None,
     )
     start_up = window.start - started if window is not None and started is not None else None
-    state = clean(result.get("state"), 40)
-    code = mapping(plan.get("code"))
-    command = words(plan.get("command"))
-    program = program_of(plan, command)
+    state = clean_text(result.get("state"), 40)
+    code = to_mapping(plan.get("code"))
+    command = command_arguments(plan.get("command"))
+    program = find_program(plan, command)
     report: Report = {
         "version": VERSION,
         "run_id": record.run_id,
         "made": now,
         "state": state if state in STATES else "not over",
         "verdict": "",
-        "reason": clean(result.get("reason")),
+        "reason": clean_text(result.get("reason")),
         "started": started,
         "ended": ended,
         "seconds": seconds,
-        "world_size": whole(plan.get("world_size")),
+        "world_size": to_int(plan.get("world_size")),
         "nnodes": len(rows),
-        "launcher": clean(plan.get("launcher"), 40),
+        "launcher": clean_text(plan.get("launcher"), 40),
         "command": command,
-        "working_directory": clean(plan.get("working_directory"), 500),
-        "commit": clean(code.get("commit"), 60),
+        "working_directory": clean_text(plan.get("working_directory"), 500),
+        "commit": clean_text(code.get("commit"), 60),
         "dirty": code.get("dirty") is True,
-        "repeat": repeat(program, command, plan, rows),
-        "environment": names_of_environment(plan),
+        "repeat": repeat_command(program, command, plan, rows),
+        "environment": environment_names(plan),
         "settings": {},
-        "metrics": metrics(said),
+        "metrics": metrics(job_report),
         "samples_per_second": rate,
         "samples": samples if samples >= 1 else None,
         "curves": curves,
@@ -136,78 +138,80 @@ def compose(record: Record, now: float) -> Report:
         "gpus": numbers,
         "processes": [process for node in record.nodes for process in node.processes],
         "nodes": rows,
-        "stages": parts,
-        "findings": findings_of(facts),
+        "stages": stage_list,
+        "findings": find_all(facts),
         "failure": failure(result, record.failure_log),
-        "cost": cost_of(rows, numbers, seconds, start_up, samples, rate, clean(plan.get("currency"), 10) or "USD"),
+        "cost": cost_of(rows, numbers, seconds, start_up, samples, rate, clean_text(plan.get("currency"), 10) or "USD"),
         "restarts": record.attempts,
         "event_files": record.event_files,
         "notes": notes(record, gpus),
     }
     report["verdict"] = verdict(report)
-    report["settings"] = settings(report, told, program)
+    report["settings"] = settings(report, numbers_reported, program)
     return report
 
 
 def verdict(report: Report) -> str:
     """How the run went, in one line."""
-    took = f" after {duration(report['seconds'])}" if report["seconds"] is not None else ""
+    duration = f" after {format_duration(report['seconds'])}" if report["seconds"] is not None else ""
     size = f"{report['nnodes']} node{'' if report['nnodes'] == 1 else 's'}, world size {report['world_size']}"
     failed = report["failure"]
-    why = f"; failed first: {where_failed(failed)}: {failed['error']}" if failed is not None else ""
+    failure_text = f"; failed first: {failure_location(failed)}: {failed['error']}" if failed is not None else ""
     reason = f"; {report['reason']}" if report["state"] == "stopped" and report["reason"] else ""
     state = report["state"] if report["state"] in STATES else "is not over, or its verdict is missing here"
-    return f"{report['run_id']} {state}{took}: {size}{why}{reason}"
+    return f"{report['run_id']} {state}{duration}: {size}{failure_text}{reason}"
 
 
-def where_failed(failed: Failure) -> str:
+def failure_location(failed: Failure) -> str:
     """The node and the rank that failed first."""
     return failed["node"] + (f", rank {failed['rank']}" if failed["rank"] is not None else "")
 
 
 def failure(result: Mapping[str, Any], log: str) -> Failure | None:
     """The first failure, with the end of its log."""
-    told = result.get("first_failure")
-    if not isinstance(told, Mapping):
+    first_failure = result.get("first_failure")
+    if not isinstance(first_failure, Mapping):
         return None
-    rank = number(told.get("rank"))
-    kept = [line[:LONGEST_SEEN] for line in listed(told.get("last_lines"), LOG_LINES) if isinstance(line, str)]
-    last_lines = log.splitlines() or kept
-    lines = [clean(line, LONGEST_LOG_LINE) for line in last_lines[-LOG_LINES:]]
-    error = told.get("error")
-    found = explain_failure(error if isinstance(error, str) else "", last_lines)
+    rank = to_number(first_failure.get("rank"))
+    reported_lines = [
+        line[:MAX_SEARCHED] for line in to_list(first_failure.get("last_lines"), MAX_LOG_LINES) if isinstance(line, str)
+    ]
+    last_lines = log.splitlines() or reported_lines
+    lines = [clean_text(line, MAX_LOG_LINE) for line in last_lines[-MAX_LOG_LINES:]]
+    error = first_failure.get("error")
+    cause = explain_failure(error if isinstance(error, str) else "", last_lines)
     return {
-        "node": clean(told.get("node"), 100),
-        "node_rank": whole(told.get("node_rank")),
+        "node": clean_text(first_failure.get("node"), 100),
+        "node_rank": to_int(first_failure.get("node_rank")),
         "rank": None if rank is None else int(rank),
-        "error": clean(error, 1000),
-        "log": clean(told.get("log"), 500),
+        "error": clean_text(error, 1000),
+        "log": clean_text(first_failure.get("log"), 500),
         "lines": lines,
-        "cause": None if found is None else {**found, "seen": clean(found["seen"], LONGEST_LOG_LINE)},
+        "cause": None if cause is None else {**cause, "seen": clean_text(cause["seen"], MAX_LOG_LINE)},
     }
 
 
-def names_of_environment(plan: Mapping[str, Any]) -> list[str]:
+def environment_names(plan: Mapping[str, Any]) -> list[str]:
     """The names of the job's environment variables, never a value."""
-    own, variables = mapping(plan.get("environment")), listed(plan.get("variables"), 1000)
-    return sorted({clean(name, 200) for name in [*own, *variables]} - {""})
+    environment, variables = to_mapping(plan.get("environment")), to_list(plan.get("variables"), 1000)
+    return sorted({clean_text(name, 200) for name in [*environment, *variables]} - {""})
 
 
-def metrics(said: Mapping[str, Any]) -> list[Metric]:
+def metrics(job_report: Mapping[str, Any]) -> list[Metric]:
     """What the job reported, as numbers and short texts."""
-    found: list[Metric] = []
-    for name, value in list(said.items())[:MOST_METRICS]:
-        known: float | str | None = number(value)
-        if known is None:
-            known = clean(value, 300) or ("true" if value is True else "false" if value is False else None)
-        if known is not None and clean(str(name), 120):
-            found.append({"name": clean(str(name), 120), "value": known})
-    return found
+    entries: list[Metric] = []
+    for name, value in list(job_report.items())[:MAX_METRICS]:
+        metric_value: float | str | None = to_number(value)
+        if metric_value is None:
+            metric_value = clean_text(value, 300) or ("true" if value is True else "false" if value is False else None)
+        if metric_value is not None and clean_text(str(name), 120):
+            entries.append({"name": clean_text(str(name), 120), "value": metric_value})
+    return entries
 
 
-def throughput(told: Mapping[str, float], curves: list[CurveNumbers]) -> float | None:
+def throughput(reported: Mapping[str, float], curves: list[CurveNumbers]) -> float | None:
     """Samples per second of the whole job: as reported, otherwise the mean over the second half of a curve."""
-    for name, value in told.items():
+    for name, value in reported.items():
         if THROUGHPUT.match(name) and value > 0:
             return value
     for curve in curves:
@@ -218,7 +222,7 @@ def throughput(told: Mapping[str, float], curves: list[CurveNumbers]) -> float |
     return None
 
 
-def of_curve(curve: Curve) -> CurveNumbers:
+def curve_numbers(curve: Curve) -> CurveNumbers:
     """A curve in numbers, with points to draw it by step and, if known, by time."""
     times = {}
     for step, time in zip(curve.step, curve.time, strict=False):
@@ -226,17 +230,17 @@ def of_curve(curve: Curve) -> CurveNumbers:
             times[step] = time
     steps = sorted(times)
     points: list[CurvePoint] = []
-    place = 0
-    for part in drawn(curve):
-        while place + 1 < len(steps) and steps[place + 1] <= part.at:
-            place += 1
+    index = 0
+    for part in points_to_draw(curve):
+        while index + 1 < len(steps) and steps[index + 1] <= part.at:
+            index += 1
         points.append(
             {
                 "step": part.at,
                 "least": part.least,
                 "mean": part.mean,
                 "most": part.most,
-                "time": times[steps[place]] if steps else None,
+                "time": times[steps[index]] if steps else None,
             }
         )
     return {
@@ -252,96 +256,98 @@ def of_curve(curve: Curve) -> CurveNumbers:
     }
 
 
-def settings(report: Report, told: Mapping[str, float], program: Program | None) -> dict[str, str]:
+def settings(report: Report, reported: Mapping[str, float], program: Program | None) -> dict[str, str]:
     """The settings of a run by name that can differ between runs."""
     rows = report["nodes"]
-    found = {
+    values = {
         "nodes": str(report["nnodes"]),
         "processes": str(report["world_size"]),
         "launcher": report["launcher"],
-        "GPU": joined_values(row["gpu"] for row in rows),
-        "driver": joined_values(row["driver"] for row in rows),
-        "Python": joined_values(row["python"] for row in rows),
-        "torch": joined_values(row["torch"] for row in rows),
-        "CUDA": joined_values(row["cuda"] for row in rows),
+        "GPU": join_distinct(row["gpu"] for row in rows),
+        "driver": join_distinct(row["driver"] for row in rows),
+        "Python": join_distinct(row["python"] for row in rows),
+        "torch": join_distinct(row["torch"] for row in rows),
+        "CUDA": join_distinct(row["cuda"] for row in rows),
         "commit": report["commit"] + (" with changes" if report["dirty"] else ""),
         "working directory": report["working_directory"],
         "environment": " ".join(report["environment"]),
     }
-    if "batch_size" in told:
-        found["batch size per rank"] = f"{told['batch_size']:g}"
-    found |= arguments(program) if program is not None else {}
-    return {name: value for name, value in found.items() if value}
+    if "batch_size" in reported:
+        values["batch size per rank"] = f"{reported['batch_size']:g}"
+    values |= arguments(program) if program is not None else {}
+    return {name: value for name, value in values.items() if value}
 
 
-def joined_values(values: Any) -> str:
+def join_distinct(values: Any) -> str:
     """The distinct values."""
     return ", ".join(dict.fromkeys(value for value in values if value))
 
 
-def words(value: Any) -> list[str]:
+def command_arguments(value: Any) -> list[str]:
     """The words of a command, as text."""
-    return [clean(word, 500) for word in listed(value, MOST_WORDS) if isinstance(word, str)]
+    return [clean_text(argument, 500) for argument in to_list(value, MAX_ARGUMENTS) if isinstance(argument, str)]
 
 
-def program_of(plan: Mapping[str, Any], command: list[str]) -> Program | None:
+def find_program(plan: Mapping[str, Any], command: list[str]) -> Program | None:
     """The job's own program, from the command of rank 0's node; None if it cannot be determined.
 
     Launchers that only start our rank program leave it in a file (_plan/launchers/base.py). torchrun has it
     after its own options, the last of which is `--`.
     """
-    rules = mapping(parsed(str(mapping(plan.get("files")).get(RANK_RULES, ""))))
+    rules = to_mapping(parse_json(str(to_mapping(plan.get("files")).get(RANK_RULES, ""))))
     if not rules and plan.get("launcher") == "torchrun":
         if "--" not in command[1:-1]:  # not a plan that we wrote
-            place = next((place for place, word in enumerate(command) if word.endswith(".py")), None)
-            return None if place is None else Program("script", command[place], command[place + 1 :])
-        place = command.index("--", 1)
-        kind = {"-m": "module", "--no-python": "program"}.get(command[place - 1], "script")
-        return Program(kind, command[place + 1], command[place + 2 :])
-    own = [*words(rules.get("command")), *words(rules.get("arguments"))] if rules else command
-    if own[1:2] != ["-u"] or own[0] == clean(plan.get("program"), 500):  # no interpreter of ours
-        return Program("program", own[0], own[1:]) if own else None
-    if own[2:3] == ["-m"]:
-        return Program("module", own[3], own[4:]) if len(own) > 3 else None
-    return Program("script", own[2], own[3:]) if len(own) > 2 else None
+            index = next((index for index, word in enumerate(command) if word.endswith(".py")), None)
+            return None if index is None else Program("script", command[index], command[index + 1 :])
+        index = command.index("--", 1)
+        kind = {"-m": "module", "--no-python": "program"}.get(command[index - 1], "script")
+        return Program(kind, command[index + 1], command[index + 2 :])
+    command_line = (
+        [*command_arguments(rules.get("command")), *command_arguments(rules.get("arguments"))] if rules else command
+    )
+    if command_line[1:2] != ["-u"] or command_line[0] == clean_text(plan.get("program"), 500):  # no interpreter of ours
+        return Program("program", command_line[0], command_line[1:]) if command_line else None
+    if command_line[2:3] == ["-m"]:
+        return Program("module", command_line[3], command_line[4:]) if len(command_line) > 3 else None
+    return Program("script", command_line[2], command_line[3:]) if len(command_line) > 2 else None
 
 
 def arguments(program: Program) -> dict[str, str]:
     """The script or module, and the job's own arguments, by name."""
-    found = {"module" if program.kind == "module" else "script": program.name}
-    given = program.arguments
-    place = 0
-    while place < len(given):
-        name, joined, value = given[place].partition("=")
+    by_name = {"module" if program.kind == "module" else "script": program.name}
+    argv = program.arguments
+    index = 0
+    while index < len(argv):
+        name, joined, value = argv[index].partition("=")
         if OPTION.match(name):
-            if not joined and place + 1 < len(given) and not OPTION.match(given[place + 1]):
-                value = given[place + 1]
-                place += 1
-            found[name] = value or "set"
+            if not joined and index + 1 < len(argv) and not OPTION.match(argv[index + 1]):
+                value = argv[index + 1]
+                index += 1
+            by_name[name] = value or "set"
         else:
-            found[f"argument {place + 1}"] = given[place]
-        place += 1
-    return found
+            by_name[f"argument {index + 1}"] = argv[index]
+        index += 1
+    return by_name
 
 
-def repeat(program: Program | None, command: list[str], plan: Mapping[str, Any], rows: list[NodeRow]) -> str:
+def repeat_command(program: Program | None, command: list[str], plan: Mapping[str, Any], rows: list[NodeRow]) -> str:
     """The command that launches the same job again, "" if the plan does not determine it."""
     slots = {row["slots"] for row in rows}
     if program is None or len(slots) != 1:
         return ""
-    launcher, least = clean(plan.get("launcher"), 40), whole(plan.get("min_nnodes"))
+    launcher, least = clean_text(plan.get("launcher"), 40), to_int(plan.get("min_nnodes"))
     job = {
         "nnodes": f"{least}:{len(rows)}" if plan.get("elastic") is True and least else len(rows),
         "nproc_per_node": slots.pop(),
         "launch_launcher": launcher,
-        "launch_working_directory": clean(plan.get("working_directory"), 500),
+        "launch_working_directory": clean_text(plan.get("working_directory"), 500),
         "launch_module" if program.kind == "module" else "launch_script": program.name,
         "launch_args": program.arguments,
     }
     if program.kind == "program":
         job["launch_no_python"] = True
-    if whole(plan.get("max_restarts")):
-        job["launch_max_restarts"] = whole(plan.get("max_restarts"))
+    if to_int(plan.get("max_restarts")):
+        job["launch_max_restarts"] = to_int(plan.get("max_restarts"))
     if launcher == "torchrun" and "--rdzv-backend=c10d" in command:
         job["launch_rdzv_backend"] = "c10d"
     starter = next((word for word in command if word.startswith("--launcher=")), "")
@@ -354,22 +360,22 @@ def repeat(program: Program | None, command: list[str], plan: Mapping[str, Any],
     return f"ansible-playbook launch.yml -e {shlex.quote(typed)}"
 
 
-def notes(record: Record, gpus: list[Gpu]) -> list[str]:
+def notes(record: Record, gpus: list[GpuSamples]) -> list[str]:
     """Notes about data that is missing or could not be read."""
-    found = list(record.notes)
+    messages = list(record.notes)
     if not record.fetched:
-        found.append(
+        messages.append(
             "nothing was fetched from this run's nodes, so there are no GPU samples and no curves: fetch it with "
             f"ansible-playbook logs.yml -e run_id={record.run_id} -e fetch=true and rerun the report"
         )
     elif not gpus:
-        found.append("there are no GPU samples: the nodes have no GPUs, or nvidia-smi did not answer")
+        messages.append("there are no GPU samples: the nodes have no GPUs, or nvidia-smi did not answer")
     if not record.curves:
-        found.append(
+        messages.append(
             "there are no curves: TensorBoard's event files, trainer_state.json and metrics.csv are taken from the run "
             "directory (MUSTER_RUN_DIRECTORY), and repeated lines MUSTER_RESULT {...} are, too"
         )
     for link in record.links:
         if not is_wandb(link):
-            found.append(f"the job printed the URL of a run elsewhere: {clean(link, 300)}")
-    return [clean(note, 500) for note in found]
+            messages.append(f"the job printed the URL of a run elsewhere: {clean_text(link, 300)}")
+    return [clean_text(note, 500) for note in messages]

@@ -15,23 +15,23 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ansible_collections.muster.training.plugins.plugin_utils._record.coerce import (
-    clean,
-    listed,
-    mapping,
-    mappings,
-    number,
-    whole,
+    clean_text,
+    to_int,
+    to_list,
+    to_mapping,
+    to_mappings,
+    to_number,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._report.documents import (
     Figure,
     GpuNumbers,
     NodeRow,
-    Stage,
+    RunStage,
 )
-from ansible_collections.muster.training.plugins.plugin_utils._report.gpu_samples import Gpu
+from ansible_collections.muster.training.plugins.plugin_utils._report.gpu_samples import GpuSamples
 
 # nvidia-smi measures a sixth of a second to a second of each 15 s, so fewer samples say nothing about a run.
-LEAST_SAMPLES = 8
+MIN_SAMPLES = 8
 IDLE_PERCENT = 5.0  # utilisation below which a GPU counts as idle
 HOT = 2.0  # degrees below the highest temperature that still count as hot
 
@@ -43,26 +43,26 @@ class Window(NamedTuple):
     end: float
 
 
-def figure(values: Iterable[float]) -> Figure | None:
+def make_figure(values: Iterable[float]) -> Figure | None:
     """Mean, 5th percentile (nearest rank) and peak; None for fewer than LEAST_SAMPLES."""
-    known = sorted(value for value in values if not math.isnan(value))
-    if len(known) < LEAST_SAMPLES:
+    known_values = sorted(value for value in values if not math.isnan(value))
+    if len(known_values) < MIN_SAMPLES:
         return None
     return {
-        "mean": math.fsum(known) / len(known),
-        "p5": known[math.ceil(len(known) / 20) - 1],
-        "peak": known[-1],
-        "samples": len(known),
+        "mean": math.fsum(known_values) / len(known_values),
+        "p5": known_values[math.ceil(len(known_values) / 20) - 1],
+        "peak": known_values[-1],
+        "samples": len(known_values),
     }
 
 
-def mean_of(values: Sequence[float]) -> float | None:
+def mean_or_none(values: Sequence[float]) -> float | None:
     """The mean, None for fewer than LEAST_SAMPLES."""
-    known = [value for value in values if not math.isnan(value)]
-    return math.fsum(known) / len(known) if len(known) >= LEAST_SAMPLES else None
+    known_values = [value for value in values if not math.isnan(value)]
+    return math.fsum(known_values) / len(known_values) if len(known_values) >= MIN_SAMPLES else None
 
 
-def working_window(gpus: Iterable[Gpu]) -> Window | None:
+def working_window(gpus: Iterable[GpuSamples]) -> Window | None:
     """When GPUs of the run were busy, None if none was. The time before is the start-up, the time after the tail."""
     first, last = math.inf, -math.inf
     for gpu in gpus:
@@ -72,17 +72,17 @@ def working_window(gpus: Iterable[Gpu]) -> Window | None:
     return Window(first, last) if last >= first else None
 
 
-def gpu_numbers(gpu: Gpu, window: Window | None) -> GpuNumbers:
+def gpu_numbers(gpu: GpuSamples, window: Window | None) -> GpuNumbers:
     """The figures of one GPU."""
     used = gpu.utilization_percent
-    told = [value for value in used if not math.isnan(value)]
-    inside = [place for place, when in enumerate(gpu.time) if window is not None and window.start <= when <= window.end]
-    working = [used[place] for place in inside if not math.isnan(used[place])]
+    known_usage = [value for value in used if not math.isnan(value)]
+    inside = [index for index, when in enumerate(gpu.time) if window is not None and window.start <= when <= window.end]
+    working = [used[index] for index in inside if not math.isnan(used[index])]
     totals = [value for value in gpu.memory_total_mib if not math.isnan(value)]
     limits = [value for value in gpu.power_limit_watts if not math.isnan(value)]
-    heat = figure(gpu.temperature_celsius)
-    hot, cool = by_heat(gpu, heat["peak"] - HOT if heat is not None else math.inf)
-    interval, missing = gaps(gpu.time)
+    heat = make_figure(gpu.temperature_celsius)
+    hot, cool = split_power_by_heat(gpu, heat["peak"] - HOT if heat is not None else math.inf)
+    interval, missing = sample_gaps(gpu.time)
     return {
         "node": gpu.node,
         "index": gpu.index,
@@ -91,22 +91,22 @@ def gpu_numbers(gpu: Gpu, window: Window | None) -> GpuNumbers:
         "interval_seconds": interval,
         "missing_samples": missing,
         "last_sample": max(gpu.time, default=None),
-        "utilization_percent": figure(used),
-        "memory_used_mib": figure(gpu.memory_used_mib),
+        "utilization_percent": make_figure(used),
+        "memory_used_mib": make_figure(gpu.memory_used_mib),
         "memory_total_mib": max(totals, default=None),
         "temperature_celsius": heat,
-        "power_watts": figure(gpu.power_watts),
+        "power_watts": make_figure(gpu.power_watts),
         "power_limit_watts": max(limits, default=None),
-        "idle_share": share_idle(told),
-        "idle_share_working": share_idle(working),
-        "utilization_working_percent": mean_of(working),
-        "power_working_watts": mean_of([gpu.power_watts[place] for place in inside]),
-        "power_hot_watts": mean_of(hot),
-        "power_cool_watts": mean_of(cool),
+        "idle_share": idle_share(known_usage),
+        "idle_share_working": idle_share(working),
+        "utilization_working_percent": mean_or_none(working),
+        "power_working_watts": mean_or_none([gpu.power_watts[index] for index in inside]),
+        "power_hot_watts": mean_or_none(hot),
+        "power_cool_watts": mean_or_none(cool),
     }
 
 
-def by_heat(gpu: Gpu, from_degrees: float) -> tuple[list[float], list[float]]:
+def split_power_by_heat(gpu: GpuSamples, from_degrees: float) -> tuple[list[float], list[float]]:
     """The power of busy samples (from 50 %): of those at from_degrees or hotter, and of the others."""
     hot: list[float] = []
     cool: list[float] = []
@@ -116,21 +116,23 @@ def by_heat(gpu: Gpu, from_degrees: float) -> tuple[list[float], list[float]]:
     return hot, cool
 
 
-def share_idle(used: Sequence[float]) -> float | None:
+def idle_share(used: Sequence[float]) -> float | None:
     """The share of samples in which a GPU was idle, None for fewer than LEAST_SAMPLES."""
-    return sum(value < IDLE_PERCENT for value in used) / len(used) if len(used) >= LEAST_SAMPLES else None
+    return sum(value < IDLE_PERCENT for value in used) / len(used) if len(used) >= MIN_SAMPLES else None
 
 
-def gaps(times: Sequence[float]) -> tuple[float | None, int]:
+def sample_gaps(times: Sequence[float]) -> tuple[float | None, int]:
     """The median of seconds between samples, and how many are missing between the first and the last."""
     steps = [later - earlier for earlier, later in zip(times, times[1:], strict=False) if later > earlier]
-    if len(times) < LEAST_SAMPLES or not steps:
+    if len(times) < MIN_SAMPLES or not steps:
         return None, 0
     usual = statistics.median(steps)
     return usual, sum(round(step / usual) - 1 for step in steps if step > 2.5 * usual)
 
 
-def stages(started: float | None, ended: float | None, events: Iterable[Any], window: Window | None) -> list[Stage]:
+def run_stages(
+    started: float | None, ended: float | None, events: Iterable[Any], window: Window | None
+) -> list[RunStage]:
     """The stages of a run: until all nodes had checked in, until a GPU was busy, while GPUs were busy, and after.
 
     Without GPU samples: until all nodes had checked in, and the job. Empty if the start or end of the run is unknown.
@@ -139,7 +141,7 @@ def stages(started: float | None, ended: float | None, events: Iterable[Any], wi
         return []
     marks: list[tuple[str, float]] = []
     for event in events:
-        if mapping(event).get("event") == "go" and (went := number(mapping(event).get("time"))) is not None:
+        if to_mapping(event).get("event") == "go" and (went := to_number(to_mapping(event).get("time"))) is not None:
             marks.append(("nodes check in", went))
             break
     if window is not None:
@@ -147,59 +149,62 @@ def stages(started: float | None, ended: float | None, events: Iterable[Any], wi
         marks.append(("no GPU is busy any more", ended))
     else:
         marks.append(("the job", ended))
-    found: list[Stage] = []
+    stages: list[RunStage] = []
     before = started
     for name, until in marks:
         until = min(max(until, before), ended)
-        found.append({"name": name, "seconds": until - before})
+        stages.append({"name": name, "seconds": until - before})
         before = until
-    return found
+    return stages
 
 
 def node_rows(plan: Any, result: Any) -> list[NodeRow]:
     """The nodes of a run, as planned and as they ended."""
-    ends = {clean(node.get("name"), 100): node for node in mappings(mapping(result).get("nodes"))}
-    found: list[NodeRow] = []
-    for rank, planned in enumerate(mappings(mapping(plan).get("nodes"))):
-        name = clean(planned.get("name"), 100)
-        hardware, software = mapping(planned.get("hardware")), mapping(planned.get("software"))
+    ends = {clean_text(node.get("name"), 100): node for node in to_mappings(to_mapping(result).get("nodes"))}
+    rows: list[NodeRow] = []
+    for rank, planned in enumerate(to_mappings(to_mapping(plan).get("nodes"))):
+        name = clean_text(planned.get("name"), 100)
+        hardware, software = to_mapping(planned.get("hardware")), to_mapping(planned.get("software"))
         end = ends.get(name, {})
         count = hardware.get("gpus")
-        code, price = number(end.get("exit_code")), number(planned.get("price_per_hour"))
-        found.append(
+        code, price = to_number(end.get("exit_code")), to_number(planned.get("price_per_hour"))
+        rows.append(
             {
                 "name": name,
-                "address": clean(planned.get("address"), 100),
+                "address": clean_text(planned.get("address"), 100),
                 "node_rank": rank,
-                "slots": whole(planned.get("slots")),
-                "state": clean(end.get("state"), 40),
+                "slots": to_int(planned.get("slots")),
+                "state": clean_text(end.get("state"), 40),
                 "exit_code": None if code is None else int(code),
-                "gpu": clean(hardware.get("gpu"), 100),
-                "gpus": len(count) if isinstance(count, list) else None if number(count) is None else whole(count),
-                "driver": clean(hardware.get("driver"), 40),
-                "python": clean(software.get("python"), 40),
-                "torch": clean(software.get("torch"), 40),
-                "cuda": clean(software.get("cuda"), 40),
+                "gpu": clean_text(hardware.get("gpu"), 100),
+                "gpus": len(count) if isinstance(count, list) else None if to_number(count) is None else to_int(count),
+                "driver": clean_text(hardware.get("driver"), 40),
+                "python": clean_text(software.get("python"), 40),
+                "torch": clean_text(software.get("torch"), 40),
+                "cuda": clean_text(software.get("cuda"), 40),
                 "price_per_hour": price if price is not None and price >= 0 else None,
-                "oom_kills": whole(end.get("oom_kills")),
-                "troubles": troubles(end),
+                "oom_kills": to_int(end.get("oom_kills")),
+                "troubles": node_problems(end),
             }
         )
-    return found
+    return rows
 
 
-def troubles(end: Mapping[str, Any]) -> list[str]:
+def node_problems(end: Mapping[str, Any]) -> list[str]:
     """Problems in a node's verdict, besides how the job ended there."""
-    found = [f"the mount {clean(point)} died: {clean(why)}" for point, why in mapping(end.get("mounts")).items()]
-    for key, words in (
+    problems = [
+        f"the mount {clean_text(point)} died: {clean_text(reason)}"
+        for point, reason in to_mapping(end.get("mounts")).items()
+    ]
+    for key, label in (
         ("gpus", "the GPUs failed"),
         ("container", "the container may still exist"),
         ("unwritten", "the run's directory could not be written to at times"),
         ("shortened", "logs were shortened"),
     ):
-        if clean(end.get(key)):
-            found.append(f"{words}: {clean(end.get(key), 300)}")
-    stuck = [clean(process, 20) for process in listed(end.get("stuck"), 20)]
+        if clean_text(end.get(key)):
+            problems.append(f"{label}: {clean_text(end.get(key), 300)}")
+    stuck = [clean_text(process, 20) for process in to_list(end.get("stuck"), 20)]
     if stuck:
-        found.append(f"processes do not end: {', '.join(stuck)}")
-    return found[:20]
+        problems.append(f"processes do not end: {', '.join(stuck)}")
+    return problems[:20]

@@ -15,10 +15,10 @@ from xml.sax.saxutils import quoteattr
 
 INSTALL = "pip install 'vl-convert-python>=1.9,<2'"
 SCALE = 2  # pixels of the PNG per pixel of the specification
-PAPER = "white"  # background of standalone pictures
+BACKGROUND = "white"  # background of standalone pictures
 
 
-class NoPictures(Exception):
+class DrawingError(Exception):
     """The drawing library is missing or failed. The text says what to do."""
 
 
@@ -34,27 +34,27 @@ def draw(spec: dict[str, Any]) -> Picture:
     """The pictures of a specification. Raises NoPictures."""
     try:
         import vl_convert  # large, and not on every machine
-    except ImportError as problem:
-        raise NoPictures(f"plots need the Python package vl-convert-python on this machine: {INSTALL}") from problem
-    alone = {**spec, "background": PAPER, "padding": 10}
+    except ImportError as error:
+        raise DrawingError(f"plots need the Python package vl-convert-python on this machine: {INSTALL}") from error
+    standalone = {**spec, "background": BACKGROUND, "padding": 10}
     try:
         # no base URLs, or the library would fetch data named in a specification
-        svg = str(vl_convert.vegalite_to_svg(alone, allowed_base_urls=[]))
+        svg = str(vl_convert.vegalite_to_svg(standalone, allowed_base_urls=[]))
         png = bytes(vl_convert.svg_to_png(svg, scale=SCALE))
-    except Exception as problem:  # ValueError, and whatever its engine raises
-        raise NoPictures(f"the plot could not be drawn: {str(problem)[:300]}; {INSTALL}") from problem
-    named = with_name(svg, str(spec.get("description", "")))
-    return Picture(named, for_page(named), png)
+    except Exception as error:  # ValueError, and whatever its engine raises
+        raise DrawingError(f"the plot could not be drawn: {str(error)[:300]}; {INSTALL}") from error
+    labelled = add_label(svg, str(spec.get("description", "")))
+    return Picture(labelled, inline_svg(labelled), png)
 
 
-def with_name(svg: str, name: str) -> str:
+def add_label(svg: str, name: str) -> str:
     """An SVG with a label for screen readers."""
     return svg.replace("<svg ", f'<svg role="img" aria-label={quoteattr(name)} ', 1)
 
 
-def for_page(svg: str) -> str:
+def inline_svg(svg: str) -> str:
     """An SVG for inlining in a page: without fixed size, background and namespaces."""
     head, end, body = svg.partition(">")
     head = re.sub(r' (?:xmlns(?::xlink)?|version|width|height)="[^"]*"', "", head)
-    body = re.sub(rf'<rect width="[0-9.]+" height="[0-9.]+" fill="{PAPER}"/>', "", body, count=1)
+    body = re.sub(rf'<rect width="[0-9.]+" height="[0-9.]+" fill="{BACKGROUND}"/>', "", body, count=1)
     return head + end + body

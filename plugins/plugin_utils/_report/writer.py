@@ -18,37 +18,37 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ansible_collections.muster.training.plugins.plugin_utils._experiments.benchmark.record import benchmark_in
-from ansible_collections.muster.training.plugins.plugin_utils._record.coerce import clean
-from ansible_collections.muster.training.plugins.plugin_utils._record.reader import Files, read_record
+from ansible_collections.muster.training.plugins.plugin_utils._experiments.benchmark.record import load_benchmark
+from ansible_collections.muster.training.plugins.plugin_utils._record.coerce import clean_text
+from ansible_collections.muster.training.plugins.plugin_utils._record.reader import RecordFiles, read_record
 from ansible_collections.muster.training.plugins.plugin_utils._report import logbook
 from ansible_collections.muster.training.plugins.plugin_utils._report.benchmark import benchmark_plots
 from ansible_collections.muster.training.plugins.plugin_utils._report.comparison import render_comparison
 from ansible_collections.muster.training.plugins.plugin_utils._report.documents import VERSION, Report
-from ansible_collections.muster.training.plugins.plugin_utils._report.page import Shown, render_run, shown
+from ansible_collections.muster.training.plugins.plugin_utils._report.page import RenderedPlot, render_plot, render_run
 from ansible_collections.muster.training.plugins.plugin_utils._report.plots import (
     Plot,
-    compared_curves,
+    comparison_plots,
     curve_plots,
     gpu_plots,
 )
-from ansible_collections.muster.training.plugins.plugin_utils._report.report import compose, gpus_of
-from ansible_collections.muster.training.plugins.plugin_utils._report.svg import NoPictures, draw
+from ansible_collections.muster.training.plugins.plugin_utils._report.report import all_gpus, compose
+from ansible_collections.muster.training.plugins.plugin_utils._report.svg import DrawingError, draw
 
 PAGE, NUMBERS, PLOTS = "report.html", "report.json", "plots"
 CURVES = "curves.json"  # points of the curves, in report.json's order; kept apart, as a table of all runs needs none
 PICTURES = (".svg", ".png", ".vl.json")
-LARGEST_PAGE = 4 << 20  # bytes of a page of the log book, which is read again to keep the user's notes
-MOST_RUNS = 10_000  # in the table
-SMI_LINES, SMI_LINE = 200, 200
+MAX_PAGE_SIZE = 4 << 20  # bytes of a page of the log book, which is read again to keep the user's notes
+MAX_RUNS = 10_000  # in the table
+MAX_SMI_LINES, MAX_SMI_LINE = 200, 200
 
 
-class Written(NamedTuple):
+class WrittenReport(NamedTuple):
     """The result: the page, the report's numbers, and why there are no pictures, "" if there are."""
 
     page: Path
     report: Report
-    without_pictures: str
+    drawing_error: str
 
 
 def write_file(path: Path, content: str | bytes) -> None:
@@ -63,12 +63,12 @@ def write_file(path: Path, content: str | bytes) -> None:
         raise
 
 
-def write_plots(plots: Sequence[Plot], directory: Path) -> tuple[list[Shown], str]:
+def write_plots(plots: Sequence[Plot], directory: Path) -> tuple[list[RenderedPlot], str]:
     """Write the specification of each plot and, if it can be drawn, its pictures.
 
     Returns the plots for the page, and why pictures are missing, or "".
     """
-    found, why, names = [], "", set()
+    rendered, drawing_error, names = [], "", set()
     if plots:
         directory.mkdir(exist_ok=True)
     for plot in plots:
@@ -78,53 +78,59 @@ def write_plots(plots: Sequence[Plot], directory: Path) -> tuple[list[Shown], st
             picture = draw(plot.spec)
             svg = picture.inline
             files |= {".svg": picture.svg, ".png": picture.png}
-        except NoPictures as problem:
-            why = str(problem)
+        except DrawingError as error:
+            drawing_error = str(error)
         for ending, content in files.items():
             write_file(directory / f"{plot.name}{ending}", content)
             names.add(f"{plot.name}{ending}")
-        found.append(shown(plot, svg))
+        rendered.append(render_plot(plot, svg))
     if directory.is_dir():  # remove those of an earlier report
         for path in directory.iterdir():
             if path.name.endswith(PICTURES) and path.name not in names:
                 path.unlink()
-    return found, why
+    return rendered, drawing_error
 
 
-def parts(drawn: list[Shown], first: int, second: int) -> tuple[list[Shown], list[Shown], list[Shown]]:
+def split_plots(
+    plots: list[RenderedPlot], first: int, second: int
+) -> tuple[list[RenderedPlot], list[RenderedPlot], list[RenderedPlot]]:
     """Split plots into the first ones, the next ones, and the rest."""
-    return drawn[:first], drawn[first : first + second], drawn[first + second :]
+    return plots[:first], plots[first : first + second], plots[first + second :]
 
 
-def write_report(record: Path, book: Path, now: float) -> Written:
+def write_report(record: Path, book: Path, now: float) -> WrittenReport:
     """Write the report of one run into its record, and its page into the log book. now: seconds since 1970."""
-    found = read_record(record, record.name)
-    report = compose(found, now)
-    benchmark = benchmark_in(record)
+    run_record = read_record(record, record.name)
+    report = compose(run_record, now)
+    benchmark = load_benchmark(record)
     if benchmark is not None:
         report["findings"] = [*benchmark["findings"], *report["findings"]]
     figures = benchmark_plots(benchmark) if benchmark is not None else []
-    curves, gpus = curve_plots(report), gpu_plots(report, gpus_of(found))
-    drawn, why = write_plots([*figures, *curves, *gpus], record / PLOTS)
-    of_benchmark, of_curves, of_gpus = parts(drawn, len(figures), len(curves))
+    curves, gpus = curve_plots(report), gpu_plots(report, all_gpus(run_record))
+    drawn, drawing_error = write_plots([*figures, *curves, *gpus], record / PLOTS)
+    of_benchmark, of_curves, of_gpus = split_plots(drawn, len(figures), len(curves))
     smi = [
-        (node.name, "\n".join(clean(line, SMI_LINE) for line in node.nvidia_smi.splitlines()[:SMI_LINES]))
-        for node in found.nodes
+        (node.name, "\n".join(clean_text(line, MAX_SMI_LINE) for line in node.nvidia_smi.splitlines()[:MAX_SMI_LINES]))
+        for node in run_record.nodes
         if node.nvidia_smi
     ]
-    content = render_run(report, of_curves, of_gpus, str(record), smi, why, here(), benchmark, of_benchmark)
+    content = render_run(
+        report, of_curves, of_gpus, str(record), smi, drawing_error, ssh_target(), benchmark, of_benchmark
+    )
     bare: list[Any] = [{**curve, "points": []} for curve in report["curves"]]
     write_file(record / CURVES, json.dumps([curve["points"] for curve in report["curves"]], allow_nan=False) + "\n")
     write_file(record / NUMBERS, json.dumps({**report, "curves": bare}, indent=1, allow_nan=False) + "\n")
     write_file(record / PAGE, content)
     pictures = (
-        [] if why else [(plot.title, plot.caption, f"{PLOTS}/{plot.name}.svg") for plot in [*figures, *curves, *gpus]]
+        []
+        if drawing_error
+        else [(plot.title, plot.caption, f"{PLOTS}/{plot.name}.svg") for plot in [*figures, *curves, *gpus]]
     )
     write_logbook(report, record, book, pictures)
-    return Written(record / PAGE, report, why)
+    return WrittenReport(record / PAGE, report, drawing_error)
 
 
-def here() -> str:
+def ssh_target() -> str:
     """This account and machine as USER@HOST, for ssh from another machine."""
     try:
         return f"{getpass.getuser()}@{socket.gethostname()}"
@@ -135,25 +141,25 @@ def here() -> str:
 def write_logbook(report: Report, record: Path, book: Path, pictures: Sequence[tuple[str, str, str]]) -> None:
     """Write the page of a run, and the table of all runs; the user's notes below the mark are kept."""
     book.mkdir(parents=True, exist_ok=True)
-    name = logbook.file_name(report)
-    where = os.path.relpath(record, book)
-    write_file(book / name, logbook.page(report, where, pictures, former(book / name)))
+    name = logbook.page_file_name(report)
+    record_path = os.path.relpath(record, book)
+    write_file(book / name, logbook.render_page(report, record_path, pictures, read_page(book / name)))
     rows = []
-    for path in sorted(record.parent.iterdir())[:MOST_RUNS]:
+    for path in sorted(record.parent.iterdir())[:MAX_RUNS]:
         if path.is_symlink() or not path.is_dir():
             continue
-        one = report if path.name == record.name else read_report(path)
-        if one is not None:
-            page = logbook.file_name(one)
-            rows.append(logbook.row_of(one, page if (book / page).exists() else ""))
-    write_file(book / logbook.README, logbook.index(rows, former(book / logbook.README)))
+        run_report = report if path.name == record.name else read_report(path)
+        if run_report is not None:
+            page = logbook.page_file_name(run_report)
+            rows.append(logbook.logbook_row(run_report, page if (book / page).exists() else ""))
+    write_file(book / logbook.README, logbook.render_index(rows, read_page(book / logbook.README)))
 
 
-def former(path: Path) -> str:
+def read_page(path: Path) -> str:
     """The text of a page of the log book, "" if there is none. Raises OSError if it is too large."""
     try:
-        if path.stat().st_size > LARGEST_PAGE:
-            raise OSError(f"{path} has more than {LARGEST_PAGE} bytes: shorten it, so that what you wrote can be kept")
+        if path.stat().st_size > MAX_PAGE_SIZE:
+            raise OSError(f"{path} has more than {MAX_PAGE_SIZE} bytes: shorten it, so that what you wrote can be kept")
         return path.read_text(encoding="utf-8", errors="surrogateescape")
     except FileNotFoundError:
         return ""
@@ -161,28 +167,30 @@ def former(path: Path) -> str:
 
 def read_report(record: Path) -> Report | None:
     """The report.json of a run, without the points of its curves; None if it is missing or of another version."""
-    found = Files(record).document(NUMBERS)
-    known = (
-        isinstance(found, dict) and found.get("version") == VERSION and Report.__annotations__.keys() <= found.keys()
+    document = RecordFiles(record).read_json(NUMBERS)
+    valid = (
+        isinstance(document, dict)
+        and document.get("version") == VERSION
+        and Report.__annotations__.keys() <= document.keys()
     )
-    report: Report | None = found if known else None
+    report: Report | None = document if valid else None
     return report
 
 
 def with_points(report: Report, record: Path) -> Report | None:
     """The report with the points of its curves, None if they are missing or do not match."""
-    points = Files(record).document(CURVES)
+    points = RecordFiles(record).read_json(CURVES)
     if not isinstance(points, list) or len(points) != len(report["curves"]):
         return None
-    for curve, found in zip(report["curves"], points, strict=True):
-        curve["points"] = found
+    for curve, curve_points in zip(report["curves"], points, strict=True):
+        curve["points"] = curve_points
     return report
 
 
 def is_current(record: Path) -> bool:
     """Whether report.json exists and is newer than all its sources."""
     try:
-        made = (record / NUMBERS).stat().st_mtime
+        modified = (record / NUMBERS).stat().st_mtime
     except OSError:
         return False
     sources = [
@@ -192,7 +200,7 @@ def is_current(record: Path) -> bool:
         record / "logs",
         *(record / "logs").glob("*"),
     ]
-    return all(not source.exists() or source.stat().st_mtime <= made for source in sources)
+    return all(not source.exists() or source.stat().st_mtime <= modified for source in sources)
 
 
 def write_comparison(records: Sequence[Path], book: Path, target: Path | None, now: float) -> tuple[Path, str]:
@@ -202,14 +210,14 @@ def write_comparison(records: Sequence[Path], book: Path, target: Path | None, n
     """
     reports = []
     for record in records:
-        known = read_report(record) if is_current(record) else None
-        whole = with_points(known, record) if known is not None else None
-        reports.append(whole if whole is not None else write_report(record, book, now).report)
+        current = read_report(record) if is_current(record) else None
+        complete = with_points(current, record) if current is not None else None
+        reports.append(complete if complete is not None else write_report(record, book, now).report)
     directory = target if target is not None else book / comparison_name([record.name for record in records])
     directory.mkdir(parents=True, exist_ok=True)
-    drawn, why = write_plots(compared_curves(reports), directory / PLOTS)
-    write_file(directory / PAGE, render_comparison(reports, drawn, now, why))
-    return directory / PAGE, why
+    plots, drawing_error = write_plots(comparison_plots(reports), directory / PLOTS)
+    write_file(directory / PAGE, render_comparison(reports, plots, now, drawing_error))
+    return directory / PAGE, drawing_error
 
 
 def comparison_name(run_ids: Sequence[str]) -> str:

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Copy an S3 bucket into another one, on the server itself. Private to this collection, controller only.
+"""Copy an S3 bucket into another one, within the server.
 
 Both listings are read in step, so that a bucket of any size takes little memory. An object that was uploaded in parts
 is copied in the same parts: only then does the copy have the same ETag, by which objects are compared. Nothing is
@@ -20,10 +20,10 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from typing import Any
 
-FROZEN = ("GLACIER", "DEEP_ARCHIVE")  # storage classes that cannot be read until restored
+ARCHIVE_CLASSES = ("GLACIER", "DEEP_ARCHIVE")  # storage classes that cannot be read until restored
 CHECKSUMS = ("ChecksumSHA256", "ChecksumCRC64NVME", "ChecksumCRC32C", "ChecksumCRC32", "ChecksumSHA1")
 # Properties that head_object returns and create_multipart_upload accepts.
-KEPT = (
+COPIED_PROPERTIES = (
     "CacheControl",
     "ContentDisposition",
     "ContentEncoding",
@@ -34,16 +34,16 @@ KEPT = (
     "StorageClass",
     "WebsiteRedirectLocation",
 )
-SHOWN = 3  # names of objects in a message
-LISTED = 1000  # keys per listing answer
+MAX_SHOWN = 3  # names of objects in a message
+PAGE_SIZE = 1000  # keys per listing answer
 
 
 class MoveError(Exception):
-    """What was found, what is needed and what to do, in one line."""
+    """A reason why a bucket cannot be moved, and what to do, in one line."""
 
 
 @dataclass(frozen=True)
-class Stored:
+class StoredObject:
     """An object in a listing. `etag` is without its quotes."""
 
     key: str
@@ -53,14 +53,14 @@ class Stored:
 
     @property
     def parts(self) -> int:
-        """The number of parts in which it was uploaded; 0: in one request, so the ETag is the content's MD5."""
+        """The number of parts in which it was uploaded. 0 means in one request, so that the ETag is the content's MD5."""
         number = self.etag.rpartition("-")[2] if "-" in self.etag else "0"
         return int(number) if number.isdigit() else 0
 
 
 @dataclass
 class Survey:
-    """What must be copied. Sizes in bytes."""
+    """The objects to copy. Sizes are in bytes."""
 
     objects: int = 0
     size: int = 0
@@ -69,17 +69,17 @@ class Survey:
     requests: int = 0
     extra: int = 0
     differing: list[str] = field(default_factory=list)
-    frozen: list[str] = field(default_factory=list)
+    archived: list[str] = field(default_factory=list)
     by_size: int = 0
 
     def price(self, per_gb: float, per_1000_requests: float) -> float:
-        """The cost of the copy, in the prices' currency. A GB is 10^9 bytes."""
+        """Return the cost of the copy, in the currency of the prices. A GB is 10^9 bytes."""
         return self.missing_size / 1e9 * per_gb + self.requests / 1000 * per_1000_requests
 
 
 @dataclass(frozen=True)
 class Route:
-    """Source and target. The clients are boto3's, each for its bucket's region."""
+    """Source and target, each with a boto3 client for its region."""
 
     source: str
     target: str
@@ -90,42 +90,44 @@ class Route:
 # --- Pure -------------------------------------------------------------------------------------------------------------
 
 
-def paired(source: Iterable[Stored], target: Iterable[Stored]) -> Iterator[tuple[Stored | None, Stored | None]]:
-    """Each key once, with its object on either side. Both sides are sorted by key, as S3 lists them."""
-    left, right = iter(source), iter(target)
-    one, other = next(left, None), next(right, None)
-    while one or other:
-        if other is None or (one is not None and one.key < other.key):
-            yield one, None
-            one = next(left, None)
-        elif one is None or other.key < one.key:
-            yield None, other
-            other = next(right, None)
+def pair_objects(
+    source: Iterable[StoredObject], target: Iterable[StoredObject]
+) -> Iterator[tuple[StoredObject | None, StoredObject | None]]:
+    """Yield each key once, with its object on either side. Both sides are sorted by key, as S3 lists them."""
+    source_objects, target_objects = iter(source), iter(target)
+    source_object, target_object = next(source_objects, None), next(target_objects, None)
+    while source_object or target_object:
+        if target_object is None or (source_object is not None and source_object.key < target_object.key):
+            yield source_object, None
+            source_object = next(source_objects, None)
+        elif source_object is None or target_object.key < source_object.key:
+            yield None, target_object
+            target_object = next(target_objects, None)
         else:
-            yield one, other
-            one, other = next(left, None), next(right, None)
+            yield source_object, target_object
+            source_object, target_object = next(source_objects, None), next(target_objects, None)
 
 
-def pieces(size: int, length: int) -> list[tuple[int, int]]:
-    """First and last byte of each part, for parts of equal length except for the last one."""
+def part_ranges(size: int, length: int) -> list[tuple[int, int]]:
+    """Return the first and last byte of each part, for parts of equal length except for the last one."""
     return [(start, min(start + length, size) - 1) for start in range(0, size, length)]
 
 
-def requests_for(thing: Stored) -> int:
-    """The number of requests needed to copy an object."""
-    return thing.parts + 4 if thing.parts else 1
+def count_requests(stored: StoredObject) -> int:
+    """Return the number of requests needed to copy an object."""
+    return stored.parts + 4 if stored.parts else 1
 
 
-def same_checksum(one: dict[str, Any], other: dict[str, Any]) -> bool | None:
-    """Whether two answers of head_object describe the same content; None if they have no common checksum."""
+def same_checksum(first: dict[str, Any], second: dict[str, Any]) -> bool | None:
+    """Return whether two replies of head_object describe the same content; None if they have no common checksum."""
     for name in CHECKSUMS:
-        if one.get(name) and other.get(name):
-            return bool(one[name] == other[name])
+        if first.get(name) and second.get(name):
+            return bool(first[name] == second[name])
     return None
 
 
-def in_words(number: float) -> str:
-    """A number of bytes for a person."""
+def format_size(number: float) -> str:
+    """Return a number of bytes with a decimal unit, such as "1.5 GB"."""
     for unit in ("B", "kB", "MB", "GB"):
         if number < 1000:
             return f"{number:.0f} {unit}" if unit == "B" else f"{number:.1f} {unit}"
@@ -133,63 +135,67 @@ def in_words(number: float) -> str:
     return f"{number:.2f} TB"
 
 
-def some(keys: list[str]) -> str:
-    """The first of some keys."""
-    more = f" and {len(keys) - SHOWN} more" if len(keys) > SHOWN else ""
-    return ", ".join(keys[:SHOWN]) + more
+def format_keys(keys: list[str]) -> str:
+    """Return the first keys, and the number of the remaining ones."""
+    more = f" and {len(keys) - MAX_SHOWN} more" if len(keys) > MAX_SHOWN else ""
+    return ", ".join(keys[:MAX_SHOWN]) + more
 
 
 # --- Asking S3 --------------------------------------------------------------------------------------------------------
 
 
-def listed(client: Any, bucket: str) -> Iterator[Stored]:
-    """All objects in a bucket, sorted by key."""
+def list_objects(client: Any, bucket: str) -> Iterator[StoredObject]:
+    """Yield all objects in a bucket, sorted by key."""
     for page in client.get_paginator("list_objects_v2").paginate(Bucket=bucket):
         for entry in page.get("Contents", ()):
-            yield Stored(entry["Key"], entry["Size"], entry["ETag"].strip('"'), entry.get("StorageClass", "STANDARD"))
+            yield StoredObject(
+                entry["Key"], entry["Size"], entry["ETag"].strip('"'), entry.get("StorageClass", "STANDARD")
+            )
 
 
-def compared(route: Route, one: Stored, other: Stored) -> bool | None:
-    """Whether source and target are equal; None if only their sizes can be compared.
+def same_content(route: Route, source_object: StoredObject, target_object: StoredObject) -> bool | None:
+    """Return whether source and target are equal; None if only their sizes can be compared.
 
     If S3 encrypts with KMS keys, the ETag does not depend on the content alone; an object may have another checksum.
     """
-    if one.size != other.size:
+    if source_object.size != target_object.size:
         return False
-    if one.etag == other.etag or one.size == 0:
+    if source_object.etag == target_object.etag or source_object.size == 0:
         return True
-    here = route.reader.head_object(Bucket=route.source, Key=one.key, ChecksumMode="ENABLED")
-    there = route.writer.head_object(Bucket=route.target, Key=one.key, ChecksumMode="ENABLED")
-    told = same_checksum(here, there)
-    if told is None:
-        secret = "aws:kms" in str(here.get("ServerSideEncryption")) + str(there.get("ServerSideEncryption"))
-        return None if secret and there["LastModified"] >= here["LastModified"] else False
-    return told
+    source_head = route.reader.head_object(Bucket=route.source, Key=source_object.key, ChecksumMode="ENABLED")
+    target_head = route.writer.head_object(Bucket=route.target, Key=source_object.key, ChecksumMode="ENABLED")
+    same = same_checksum(source_head, target_head)
+    if same is None:
+        secret = "aws:kms" in str(source_head.get("ServerSideEncryption")) + str(
+            target_head.get("ServerSideEncryption")
+        )
+        return None if secret and target_head["LastModified"] >= source_head["LastModified"] else False
+    return same
 
 
-def survey(route: Route, target_is_there: bool) -> Survey:
+def survey(route: Route, target_exists: bool) -> Survey:
     """Compare the two buckets."""
-    found = Survey()
-    there = listed(route.writer, route.target) if target_is_there else iter(())
-    for one, other in paired(listed(route.reader, route.source), there):
-        if one is None:
-            found.extra += 1
+    result = Survey()
+    target_objects = list_objects(route.writer, route.target) if target_exists else iter(())
+    for source_object, target_object in pair_objects(list_objects(route.reader, route.source), target_objects):
+        if source_object is None:
+            result.extra += 1
             continue
-        found.objects += 1
-        found.size += one.size
-        same = compared(route, one, other) if other else False
-        found.by_size += same is None
+        result.objects += 1
+        result.size += source_object.size
+        same = same_content(route, source_object, target_object) if target_object else False
+        result.by_size += same is None
         if same is not False:
             continue
-        if other:
-            found.differing.append(one.key)
-        if one.storage_class in FROZEN:
-            found.frozen.append(one.key)
-        found.missing += 1
-        found.missing_size += one.size
-        found.requests += requests_for(one)
-    found.requests += 3 * math.ceil(found.objects / LISTED)
-    return found
+        if target_object:
+            result.differing.append(source_object.key)
+        if source_object.storage_class in ARCHIVE_CLASSES:
+            result.archived.append(source_object.key)
+        result.missing += 1
+        result.missing_size += source_object.size
+        result.requests += count_requests(source_object)
+    result.requests += 3 * math.ceil(result.objects / PAGE_SIZE)
+    return result
 
 
 # --- Copying ----------------------------------------------------------------------------------------------------------
@@ -204,133 +210,139 @@ class Progress:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def add(self, objects: int, size: int) -> None:
-        """Count."""
+        """Count copied objects and bytes."""
         with self.lock:
             self.objects += objects
             self.size += size
 
 
-def boundaries(route: Route, thing: Stored) -> list[tuple[int, int]]:
-    """First and last byte of each part in which an object was uploaded."""
-    words = {"Bucket": route.source, "Key": thing.key}
-    length = route.reader.head_object(PartNumber=1, **words)["ContentLength"]
-    if thing.parts == 1 or (length and math.ceil(thing.size / length) == thing.parts):
-        return pieces(thing.size, length)
+def original_ranges(route: Route, stored: StoredObject) -> list[tuple[int, int]]:
+    """Return the first and last byte of each part in which an object was uploaded."""
+    location = {"Bucket": route.source, "Key": stored.key}
+    length = route.reader.head_object(PartNumber=1, **location)["ContentLength"]
+    if stored.parts == 1 or (length and math.ceil(stored.size / length) == stored.parts):
+        return part_ranges(stored.size, length)
     lengths = [length]
-    for number in range(2, thing.parts + 1):
-        lengths.append(route.reader.head_object(PartNumber=number, **words)["ContentLength"])
+    for number in range(2, stored.parts + 1):
+        lengths.append(route.reader.head_object(PartNumber=number, **location)["ContentLength"])
     ends = list(itertools.accumulate(lengths))
     return [(end - length, end - 1) for end, length in zip(ends, lengths, strict=True)]
 
 
-def begun(route: Route) -> dict[str, str]:
-    """Uploads to the target left by an interrupted move, by key."""
-    found = {}
+def unfinished_uploads(route: Route) -> dict[str, str]:
+    """Return the uploads to the target that an interrupted move left, by key."""
+    uploads = {}
     for page in route.writer.get_paginator("list_multipart_uploads").paginate(Bucket=route.target):
         for upload in page.get("Uploads", ()):
-            found[upload["Key"]] = upload["UploadId"]
-    return found
+            uploads[upload["Key"]] = upload["UploadId"]
+    return uploads
 
 
-def parts_there(route: Route, key: str, upload: str, wanted: list[tuple[int, int]]) -> dict[int, str] | None:
-    """ETags of an upload's existing parts; None if it has other parts, so it is not ours."""
-    there = {}
-    for page in route.writer.get_paginator("list_parts").paginate(Bucket=route.target, Key=key, UploadId=upload):
+def uploaded_parts(route: Route, key: str, upload_id: str, ranges: list[tuple[int, int]]) -> dict[int, str] | None:
+    """Return the ETags of an upload's existing parts, or None if it has other parts, so that it is not ours."""
+    etags = {}
+    for page in route.writer.get_paginator("list_parts").paginate(Bucket=route.target, Key=key, UploadId=upload_id):
         for part in page.get("Parts", ()):
             number = part["PartNumber"]
-            if number > len(wanted) or part["Size"] != wanted[number - 1][1] - wanted[number - 1][0] + 1:
+            if number > len(ranges) or part["Size"] != ranges[number - 1][1] - ranges[number - 1][0] + 1:
                 return None
-            there[number] = part["ETag"]
-    return there
+            etags[number] = part["ETag"]
+    return etags
 
 
-def new_upload(route: Route, thing: Stored) -> str:
-    """Begin an upload with all of the object's properties except for its content."""
-    head = route.reader.head_object(Bucket=route.source, Key=thing.key)
-    tags = route.reader.get_object_tagging(Bucket=route.source, Key=thing.key)["TagSet"]
-    kept = {name: head[name] for name in KEPT if head.get(name)}
+def begin_upload(route: Route, stored: StoredObject) -> str:
+    """Begin an upload with all of the object's properties except for its content; return its id."""
+    head = route.reader.head_object(Bucket=route.source, Key=stored.key)
+    tags = route.reader.get_object_tagging(Bucket=route.source, Key=stored.key)["TagSet"]
+    properties = {name: head[name] for name in COPIED_PROPERTIES if head.get(name)}
     if tags:
-        kept["Tagging"] = urllib.parse.urlencode([(tag["Key"], tag["Value"]) for tag in tags])
-    answer = route.writer.create_multipart_upload(Bucket=route.target, Key=thing.key, **kept)
-    return str(answer["UploadId"])
+        properties["Tagging"] = urllib.parse.urlencode([(tag["Key"], tag["Value"]) for tag in tags])
+    response = route.writer.create_multipart_upload(Bucket=route.target, Key=stored.key, **properties)
+    return str(response["UploadId"])
 
 
-def copy_in_parts(route: Route, thing: Stored, old: str | None, pool: ThreadPoolExecutor, done: Progress) -> None:
-    """Copy an object in its original parts; keeps parts from an interrupted move."""
-    wanted = boundaries(route, thing)
-    have = parts_there(route, thing.key, old, wanted) if old else None
-    upload = old if old and have is not None else new_upload(route, thing)
-    have = have or {}
-    done.add(0, sum(wanted[number - 1][1] - wanted[number - 1][0] + 1 for number in have))
+def copy_in_parts(
+    route: Route, stored: StoredObject, unfinished_id: str | None, pool: ThreadPoolExecutor, progress: Progress
+) -> None:
+    """Copy an object in its original parts; keep parts from an interrupted move."""
+    ranges = original_ranges(route, stored)
+    etags = uploaded_parts(route, stored.key, unfinished_id, ranges) if unfinished_id else None
+    upload_id = unfinished_id if unfinished_id and etags is not None else begin_upload(route, stored)
+    etags = etags or {}
+    progress.add(0, sum(ranges[number - 1][1] - ranges[number - 1][0] + 1 for number in etags))
 
     def copy_part(number: int) -> tuple[int, str]:
-        first, last = wanted[number - 1]
-        answer = route.writer.upload_part_copy(
+        first, last = ranges[number - 1]
+        response = route.writer.upload_part_copy(
             Bucket=route.target,
-            Key=thing.key,
+            Key=stored.key,
             PartNumber=number,
-            UploadId=upload,
-            CopySource={"Bucket": route.source, "Key": thing.key},
-            CopySourceIfMatch=thing.etag,
+            UploadId=upload_id,
+            CopySource={"Bucket": route.source, "Key": stored.key},
+            CopySourceIfMatch=stored.etag,
             CopySourceRange=f"bytes={first}-{last}",
         )
-        done.add(0, last - first + 1)
-        return number, answer["CopyPartResult"]["ETag"]
+        progress.add(0, last - first + 1)
+        return number, response["CopyPartResult"]["ETag"]
 
-    missing = [number for number in range(1, len(wanted) + 1) if number not in have]
-    have.update(pool.map(copy_part, missing))
-    parts = [{"PartNumber": number, "ETag": etag} for number, etag in sorted(have.items())]
+    missing = [number for number in range(1, len(ranges) + 1) if number not in etags]
+    etags.update(pool.map(copy_part, missing))
+    parts = [{"PartNumber": number, "ETag": etag} for number, etag in sorted(etags.items())]
     route.writer.complete_multipart_upload(
-        Bucket=route.target, Key=thing.key, UploadId=upload, MultipartUpload={"Parts": parts}
+        Bucket=route.target, Key=stored.key, UploadId=upload_id, MultipartUpload={"Parts": parts}
     )
-    done.add(1, 0)
+    progress.add(1, 0)
 
 
-def copy_at_once(route: Route, thing: Stored, done: Progress) -> None:
-    """Copy an object with its metadata and tags."""
+def copy_whole(route: Route, stored: StoredObject, progress: Progress) -> None:
+    """Copy an object with its metadata and tags in one request."""
     route.writer.copy_object(
         Bucket=route.target,
-        Key=thing.key,
-        CopySource={"Bucket": route.source, "Key": thing.key},
-        CopySourceIfMatch=thing.etag,
+        Key=stored.key,
+        CopySource={"Bucket": route.source, "Key": stored.key},
+        CopySourceIfMatch=stored.etag,
         MetadataDirective="COPY",
         TaggingDirective="COPY",
-        StorageClass=thing.storage_class,
+        StorageClass=stored.storage_class,
     )
-    done.add(1, thing.size)
+    progress.add(1, stored.size)
 
 
-def copy_missing(route: Route, workers: int, done: Progress, tick: Callable[[], None]) -> None:
-    """Copy what the target lacks; calls `tick` about once a second. Raises boto3's errors."""
+def copy_missing(route: Route, workers: int, progress: Progress, tick: Callable[[], None]) -> None:
+    """Copy the objects missing in the target; call `tick` about once a second. Raises boto3's errors."""
     with ThreadPoolExecutor(workers) as objects, ThreadPoolExecutor(workers) as parts:
-        uploads = begun(route)
+        uploads = unfinished_uploads(route)
 
-        def copy(thing: Stored) -> None:
-            if thing.parts and thing.size:
-                copy_in_parts(route, thing, uploads.get(thing.key), parts, done)
+        def copy(stored: StoredObject) -> None:
+            if stored.parts and stored.size:
+                copy_in_parts(route, stored, uploads.get(stored.key), parts, progress)
             else:
-                copy_at_once(route, thing, done)
+                copy_whole(route, stored, progress)
 
         running: set[Future[None]] = set()
         try:
-            for one, other in paired(listed(route.reader, route.source), listed(route.writer, route.target)):
-                if one is None or (other and compared(route, one, other) is not False):
+            for source_object, target_object in pair_objects(
+                list_objects(route.reader, route.source), list_objects(route.writer, route.target)
+            ):
+                if source_object is None or (
+                    target_object and same_content(route, source_object, target_object) is not False
+                ):
                     continue
-                running.add(objects.submit(copy, one))
+                running.add(objects.submit(copy, source_object))
                 while len(running) >= 4 * workers:
-                    running = settle(running, tick)
+                    running = wait_for_copies(running, tick)
             while running:
-                running = settle(running, tick)
+                running = wait_for_copies(running, tick)
         except BaseException:
             objects.shutdown(wait=False, cancel_futures=True)
             parts.shutdown(wait=False, cancel_futures=True)
             raise
 
 
-def settle(running: set[Future[None]], tick: Callable[[], None]) -> set[Future[None]]:
-    """Wait for one of the copies, at most a second; return the unfinished ones. Raises a copy's error."""
-    ended, running = wait(running, timeout=1, return_when=FIRST_COMPLETED)
-    for one in ended:
-        one.result()
+def wait_for_copies(running: set[Future[None]], tick: Callable[[], None]) -> set[Future[None]]:
+    """Wait at most a second for a copy to finish; return the unfinished ones. Raises a copy's error."""
+    finished, running = wait(running, timeout=1, return_when=FIRST_COMPLETED)
+    for future in finished:
+        future.result()
     tick()
     return running

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""S3 clients, and S3's errors as messages for the user. Private to this collection, controller only."""
+"""S3 clients, and messages for S3's errors."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 CREDENTIALS = "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"
 # By S3's error code: what was found, and what to do.
-ANSWERS = {
+MESSAGES = {
     "NoSuchBucket": "there is no bucket {bucket}. Correct its name",
     "404": "there is no bucket {bucket}. Correct its name",
     "AccessDenied": "access to bucket {bucket} is denied ({operation}). Grant this user access, or use other "
@@ -34,23 +34,23 @@ ANSWERS = {
 }
 
 
-def answer_code(error: Exception) -> str:
-    """S3's error code in an exception, empty if it has none."""
+def error_code(error: Exception) -> str:
+    """Return S3's error code in an exception, or an empty string."""
     return str(getattr(error, "response", {}).get("Error", {}).get("Code", ""))
 
 
 def explain(error: Exception, bucket: str) -> str:
-    """An error of boto3 in one line."""
-    code = answer_code(error)
+    """Return a message for an error of boto3, in one line."""
+    code = error_code(error)
     kind = type(error).__name__
-    if code in ANSWERS:
-        return ANSWERS[code].format(bucket=bucket, operation=getattr(error, "operation_name", ""))
+    if code in MESSAGES:
+        return MESSAGES[code].format(bucket=bucket, operation=getattr(error, "operation_name", ""))
     if kind in ("NoCredentialsError", "PartialCredentialsError", "CredentialRetrievalError"):
         return f"there are no credentials for S3. {CREDENTIALS}, or give access_key_id and secret_access_key"
     if kind == "ProfileNotFound":
         return f"{error}. Correct AWS_PROFILE"
     if kind == "ParamValidationError" and "bucket" in str(error).lower():
-        return ANSWERS["InvalidBucketName"].format(bucket=bucket)
+        return MESSAGES["InvalidBucketName"].format(bucket=bucket)
     if kind in ("EndpointConnectionError", "ConnectTimeoutError", "ReadTimeoutError", "ConnectionClosedError"):
         return (
             f"{str(error).rstrip('.')}. Check that the endpoint is right and can be reached from here; run this again"
@@ -61,8 +61,9 @@ def explain(error: Exception, bucket: str) -> str:
 def make_client(
     access_key_id: str, secret_access_key: str, session_token: str, region: str, endpoint_url: str, workers: int
 ) -> Any:
-    """An S3 client. Without credentials, boto3 finds them in the environment, in ~/.aws, or from the instance.
+    """Return an S3 client.
 
+    Without credentials, boto3 finds them in the environment, in ~/.aws, or from the instance.
     Raises ImportError if boto3 is missing, and botocore's exceptions.
     """
     import boto3
@@ -82,15 +83,15 @@ def make_client(
     return session.client("s3", region_name=region or None, endpoint_url=endpoint_url or None, config=config)
 
 
-def region_of(client: Any, bucket: str) -> str:
-    """The region of a bucket, as S3 reports it. Raises ClientError."""
+def bucket_region(client: Any, bucket: str) -> str:
+    """Return the region of a bucket, as S3 reports it. Raises ClientError."""
     from botocore.exceptions import ClientError
 
     try:
         headers = client.head_bucket(Bucket=bucket)["ResponseMetadata"]["HTTPHeaders"]
     except ClientError as error:
         headers = error.response["ResponseMetadata"]["HTTPHeaders"]
-        if answer_code(error) not in ("301", "400", "PermanentRedirect") or "x-amz-bucket-region" not in headers:
+        if error_code(error) not in ("301", "400", "PermanentRedirect") or "x-amz-bucket-region" not in headers:
             raise
-    told = headers.get("x-amz-bucket-region")
-    return str(told or client.get_bucket_location(Bucket=bucket)["LocationConstraint"] or "us-east-1")
+    region = headers.get("x-amz-bucket-region")
+    return str(region or client.get_bucket_location(Bucket=bucket)["LocationConstraint"] or "us-east-1")

@@ -14,29 +14,29 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from ansible_collections.muster.training.plugins.plugin_utils._checks.context import listed
+from ansible_collections.muster.training.plugins.plugin_utils._checks.context import format_list
 from ansible_collections.muster.training.plugins.plugin_utils._checks.software import has_kernels
 from ansible_collections.muster.training.plugins.plugin_utils._software.tables import (
-    BROUGHT_PYTHON,
     FLASH_ATTENTION,
     FLASH_CAPABILITY,
+    MANAGED_PYTHON,
     TORCH,
     Minor,
-    Torch,
+    TorchRelease,
 )
-from ansible_collections.muster.training.plugins.plugin_utils._software.versions import LEAST_DRIVER, version_tuple
+from ansible_collections.muster.training.plugins.plugin_utils._software.versions import MIN_DRIVER, version_tuple
 
 AUTO = "auto"
 CPU = 0  # the build without CUDA
-BRING_PYTHON = ("uv", "conda")  # managers that can install an interpreter if the system's does not fit
+PYTHON_INSTALLERS = ("uv", "conda")  # managers that can install an interpreter if the system's does not fit
 
 
-class Refusal(Exception):
+class SoftwareChoiceError(Exception):
     """Nothing fits. The text says what was found, what is needed, and what to do."""
 
 
 @dataclass(frozen=True)
-class Node:
+class NodeSoftware:
     """The facts of a node that affect the choice."""
 
     name: str
@@ -44,12 +44,12 @@ class Node:
     driver: str = ""  # version of the loaded NVIDIA driver
     devices: tuple[tuple[str, Minor], ...] = ()  # models and compute capabilities, as far as the driver reports them
     python: str = ""  # version of the environment's interpreter if there is an environment, else of the system's
-    made: bool = False  # whether there is an environment already
+    has_environment: bool = False  # whether there is an environment already
     glibc: str = ""
 
 
 @dataclass(frozen=True)
-class Wishes:
+class SoftwareRequest:
     """The user's settings; auto means that we choose."""
 
     torch: str = AUTO
@@ -61,7 +61,7 @@ class Wishes:
 
 
 @dataclass(frozen=True)
-class Python:
+class Interpreter:
     """An interpreter to choose from."""
 
     name: str  # as passed to the manager
@@ -73,21 +73,21 @@ class Python:
 class Candidate:
     """One combination of versions."""
 
-    python: Python
+    python: Interpreter
     torch: str
-    release: Torch | None  # None: the tables do not have this release
+    release: TorchRelease | None  # None: the tables do not have this release
     build: int
     flash: str = ""
 
 
 @dataclass(frozen=True)
-class Problem:
+class Conflict:
     """Why a combination does not work. rank: higher if it passed more rules or, within a rule, is nearer to fitting."""
 
     rank: tuple[int, ...]
-    found: str
-    needed: str
-    todo: str = ""
+    description: str
+    requirement: str
+    remedy: str = ""
 
 
 @dataclass(frozen=True)
@@ -103,310 +103,327 @@ class Choice:
     @property
     def cuda(self) -> str:
         """The version of CUDA, empty for the CPU."""
-        return "" if self.build == "cpu" else dotted(int(self.build[2:]))
+        return "" if self.build == "cpu" else format_build(int(self.build[2:]))
 
 
 # --- Words ------------------------------------------------------------------------------------------------------------
 
 
-def dotted(build: int) -> str:
+def format_build(build: int) -> str:
     """124 as 12.4."""
     return f"{build // 10}.{build % 10}"
 
 
-def minor_text(minor: Minor) -> str:
+def format_minor(minor: Minor) -> str:
     """(3, 12) as 3.12."""
     return ".".join(map(str, minor))
 
 
-def minor_of(version: str) -> Minor:
+def parse_minor(version: str) -> Minor:
     """3.8.10 as (3, 8)."""
     major, minor = version_tuple(version)[:2]
     return major, minor
 
 
-def build_words(build: int) -> str:
+def describe_build(build: int) -> str:
     """A build for a message."""
-    return "the CPU" if build == CPU else f"CUDA {dotted(build)}"
+    return "the CPU" if build == CPU else f"CUDA {format_build(build)}"
 
 
-def by_value(values: Iterable[tuple[str, str]]) -> str:
+def group_by_value(values: Iterable[tuple[str, str]]) -> str:
     """(node, value) pairs as "580.65.06 on node1, node2; 535.183.01 on node3"."""
-    names: dict[str, list[str]] = {}
+    nodes_by_value: dict[str, list[str]] = {}
     for name, value in values:
-        if name not in names.setdefault(value, []):
-            names[value].append(name)
-    return "; ".join(f"{value} on {listed(nodes)}" for value, nodes in sorted(names.items()))
+        if name not in nodes_by_value.setdefault(value, []):
+            nodes_by_value[value].append(name)
+    return "; ".join(f"{value} on {format_list(nodes)}" for value, nodes in sorted(nodes_by_value.items()))
 
 
-def span(minors: tuple[Minor, Minor]) -> str:
+def format_range(minors: tuple[Minor, Minor]) -> str:
     """A range for a message."""
-    return f"{minor_text(minors[0])} to {minor_text(minors[1])}"
+    return f"{format_minor(minors[0])} to {format_minor(minors[1])}"
 
 
 def known_builds() -> str:
     """All pairs of torch and CUDA, a line per release."""
     return "\n".join(
-        f"  torch {minor_text(minor)}: {', '.join(map(dotted, one.builds))}" for minor, one in TORCH.items()
+        f"  torch {format_minor(minor)}: {', '.join(map(format_build, release.builds))}"
+        for minor, release in TORCH.items()
     )
 
 
 # --- Candidates -------------------------------------------------------------------------------------------------------
 
 
-def pythons(nodes: Mapping[str, Node], wishes: Wishes) -> list[Python]:
+def list_interpreters(nodes: Mapping[str, NodeSoftware], request: SoftwareRequest) -> list[Interpreter]:
     """The interpreters to choose from, the preferred one first."""
-    made = [node for node in nodes.values() if node.made and node.python]
-    named = re.fullmatch(r"(?:.*python)?(3\.[0-9]+)(?:\.[0-9]+)?", wishes.python)
-    if made:
-        minor = minor_of(made[0].python)
-        if named and minor_of(named[1]) != minor:
-            seen = by_value((node.name, node.python) for node in made)
-            raise Refusal(
-                f"the environment in {wishes.directory} has Python {seen}, "
-                f"and python_env_python is {wishes.python}. Needed: the same in both. Remove {wishes.directory}/env "
+    environments = [node for node in nodes.values() if node.has_environment and node.python]
+    match = re.fullmatch(r"(?:.*python)?(3\.[0-9]+)(?:\.[0-9]+)?", request.python)
+    if environments:
+        minor = parse_minor(environments[0].python)
+        if match and parse_minor(match[1]) != minor:
+            versions = group_by_value((node.name, node.python) for node in environments)
+            raise SoftwareChoiceError(
+                f"the environment in {request.directory} has Python {versions}, "
+                f"and python_env_python is {request.python}. Needed: the same in both. Remove {request.directory}/env "
                 "on all nodes to rebuild it, or set python_env_python to auto"
             )
         return [
-            Python(minor_text(minor), minor, f"{wishes.directory}/env has it; to change it, remove that on all nodes")
+            Interpreter(
+                format_minor(minor), minor, f"{request.directory}/env has it; to change it, remove that on all nodes"
+            )
         ]
-    found = {minor_of(node.python) for node in nodes.values() if node.python}
-    everywhere = len(found) == 1 and all(node.python for node in nodes.values())
-    seen = by_value((node.name, node.python or "missing") for node in nodes.values())
-    if wishes.python != AUTO:
-        if everywhere and wishes.manager != "conda":
-            return [Python(wishes.python, next(iter(found)), "as python_env_python says")]
-        return [Python(wishes.python, minor_of(named[1]) if named else None, "as python_env_python says")]
-    system = [Python("python3", next(iter(found)), "python3 of the nodes")] if everywhere else []
-    if wishes.manager == "venv":
-        if system:
-            return system
-        raise Refusal(
-            f"python3 is {seen}. Needed: the same minor release of Python on all nodes, because venv uses the "
+    minors = {parse_minor(node.python) for node in nodes.values() if node.python}
+    is_uniform = len(minors) == 1 and all(node.python for node in nodes.values())
+    versions = group_by_value((node.name, node.python or "missing") for node in nodes.values())
+    if request.python != AUTO:
+        if is_uniform and request.manager != "conda":
+            return [Interpreter(request.python, next(iter(minors)), "as python_env_python says")]
+        return [Interpreter(request.python, parse_minor(match[1]) if match else None, "as python_env_python says")]
+    system_interpreters = [Interpreter("python3", next(iter(minors)), "python3 of the nodes")] if is_uniform else []
+    if request.manager == "venv":
+        if system_interpreters:
+            return system_interpreters
+        raise SoftwareChoiceError(
+            f"python3 is {versions}. Needed: the same minor release of Python on all nodes, because venv uses the "
             "system's. Install the same one, or set python_env_manager to uv, which installs its own"
         )
-    brought = Python(minor_text(BROUGHT_PYTHON), BROUGHT_PYTHON, f"{wishes.manager} brings it")
-    return [brought] if wishes.manager == "conda" else [*system, brought]
+    managed = Interpreter(format_minor(MANAGED_PYTHON), MANAGED_PYTHON, f"{request.manager} brings it")
+    return [managed] if request.manager == "conda" else [*system_interpreters, managed]
 
 
-def releases(wishes: Wishes) -> list[tuple[str, Torch | None]]:
+def list_releases(request: SoftwareRequest) -> list[tuple[str, TorchRelease | None]]:
     """The releases of torch to choose from."""
-    if wishes.torch == AUTO:
-        return [(one.newest, one) for one in TORCH.values()]
-    if not re.fullmatch(r"[0-9]+\.[0-9]+\.[0-9]+", wishes.torch):
-        raise Refusal(
-            f"pytorch_version is {wishes.torch!r}. Needed: auto, or a release with all three numbers, such as 2.5.1"
+    if request.torch == AUTO:
+        return [(release.newest, release) for release in TORCH.values()]
+    if not re.fullmatch(r"[0-9]+\.[0-9]+\.[0-9]+", request.torch):
+        raise SoftwareChoiceError(
+            f"pytorch_version is {request.torch!r}. Needed: auto, or a release with all three numbers, such as 2.5.1"
         )
-    release = TORCH.get(minor_of(wishes.torch))
-    if release is None and wishes.cuda == AUTO:
-        raise Refusal(
-            f"no builds of torch {wishes.torch} are known. Needed: one of these, or pytorch_cuda, with which another "
+    release = TORCH.get(parse_minor(request.torch))
+    if release is None and request.cuda == AUTO:
+        raise SoftwareChoiceError(
+            f"no builds of torch {request.torch} are known. Needed: one of these, or pytorch_cuda, with which another "
             f"release is taken unchecked:\n{known_builds()}"
         )
-    return [(wishes.torch, release)]
+    return [(request.torch, release)]
 
 
-def builds(torch: str, release: Torch | None, nodes: Mapping[str, Node], wishes: Wishes) -> list[int]:
+def list_builds(
+    torch: str, release: TorchRelease | None, nodes: Mapping[str, NodeSoftware], request: SoftwareRequest
+) -> list[int]:
     """The builds of a torch release to choose from."""
-    if wishes.cuda == "cpu" or (wishes.cuda == AUTO and not any(node.gpus for node in nodes.values())):
+    if request.cuda == "cpu" or (request.cuda == AUTO and not any(node.gpus for node in nodes.values())):
         return [CPU]
-    if wishes.cuda == AUTO:
+    if request.cuda == AUTO:
         return list(release.builds) if release else []
-    named = re.fullmatch(r"([0-9]+)\.([0-9])", wishes.cuda)
-    build = int(named[1] + named[2]) if named else -1
+    match = re.fullmatch(r"([0-9]+)\.([0-9])", request.cuda)
+    build = int(match[1] + match[2]) if match else -1
     if build >= 0 and (release is None or build in release.builds):
         return [build]
     return []
 
 
-def flashes(wishes: Wishes) -> list[str]:
+def list_flash_releases(request: SoftwareRequest) -> list[str]:
     """The releases of flash-attention to choose from."""
-    return list(FLASH_ATTENTION) if wishes.flash == AUTO else [wishes.flash]
+    return list(FLASH_ATTENTION) if request.flash == AUTO else [request.flash]
 
 
-def candidates(nodes: Mapping[str, Node], wishes: Wishes) -> Iterator[Candidate]:
+def list_candidates(nodes: Mapping[str, NodeSoftware], request: SoftwareRequest) -> Iterator[Candidate]:
     """All combinations that match the settings, whether they fit the nodes or not."""
-    for python, (torch, release), flash in itertools.product(pythons(nodes, wishes), releases(wishes), flashes(wishes)):
-        for build in builds(torch, release, nodes, wishes):
+    for python, (torch, release), flash in itertools.product(
+        list_interpreters(nodes, request), list_releases(request), list_flash_releases(request)
+    ):
+        for build in list_builds(torch, release, nodes, request):
             yield Candidate(python, torch, release, build, flash)
 
 
 # --- Conflicts --------------------------------------------------------------------------------------------------------
 
 
-def python_problem(one: Candidate, nodes: Mapping[str, Node], wishes: Wishes) -> Problem | None:
+def check_python(candidate: Candidate, nodes: Mapping[str, NodeSoftware], request: SoftwareRequest) -> Conflict | None:
     """There must be a torch wheel for the interpreter."""
-    if one.release is None or one.python.minor is None:
+    if candidate.release is None or candidate.python.minor is None:
         return None
-    oldest, newest = one.release.pythons
-    if oldest <= one.python.minor <= newest:
+    oldest, newest = candidate.release.pythons
+    if oldest <= candidate.python.minor <= newest:
         return None
-    seen = by_value((node.name, node.python) for node in nodes.values() if node.python)
-    return Problem(
+    versions = group_by_value((node.name, node.python) for node in nodes.values() if node.python)
+    return Conflict(
         (1,),
-        f"torch {one.torch} has no wheel for Python {minor_text(one.python.minor)} ({one.python.origin}"
-        f"{f'; found: {seen}' if seen else ''})",
-        f"Python {span(one.release.pythons)}",
-        f"remove {wishes.directory}/env on all nodes, so that it is rebuilt"
-        if any(node.made for node in nodes.values())
+        f"torch {candidate.torch} has no wheel for Python {format_minor(candidate.python.minor)} ({candidate.python.origin}"
+        f"{f'; found: {versions}' if versions else ''})",
+        f"Python {format_range(candidate.release.pythons)}",
+        f"remove {request.directory}/env on all nodes, so that it is rebuilt"
+        if any(node.has_environment for node in nodes.values())
         else "",
     )
 
 
-def driver_problem(one: Candidate, nodes: Mapping[str, Node], _wishes: Wishes) -> Problem | None:
+def check_driver(candidate: Candidate, nodes: Mapping[str, NodeSoftware], _request: SoftwareRequest) -> Conflict | None:
     """The drivers must support the CUDA version of the build."""
-    least = LEAST_DRIVER.get(one.build // 10)
-    if one.build == CPU or least is None:
+    minimum = MIN_DRIVER.get(candidate.build // 10)
+    if candidate.build == CPU or minimum is None:
         return None
-    old = [node for node in nodes.values() if node.gpus and node.driver and version_tuple(node.driver) < least]
-    if not old:
+    outdated = [node for node in nodes.values() if node.gpus and node.driver and version_tuple(node.driver) < minimum]
+    if not outdated:
         return None
-    return Problem(
-        (2, -one.build),
-        f"the NVIDIA driver is too old for torch {one.torch} with {build_words(one.build)}: "
-        f"{by_value((node.name, node.driver) for node in old)}",
-        f"{'.'.join(map(str, least))} or newer",
+    return Conflict(
+        (2, -candidate.build),
+        f"the NVIDIA driver is too old for torch {candidate.torch} with {describe_build(candidate.build)}: "
+        f"{group_by_value((node.name, node.driver) for node in outdated)}",
+        f"{'.'.join(map(str, minimum))} or newer",
         "install a newer driver (ansible-playbook site.yml --tags nvidia_driver)",
     )
 
 
-def kernel_problem(one: Candidate, nodes: Mapping[str, Node], _wishes: Wishes) -> Problem | None:
+def check_kernels(
+    candidate: Candidate, nodes: Mapping[str, NodeSoftware], _request: SoftwareRequest
+) -> Conflict | None:
     """The build must have kernels for the GPUs."""
-    if one.build == CPU or one.release is None:
+    if candidate.build == CPU or candidate.release is None:
         return None
-    archs = one.release.builds[one.build].split()
-    without = [
-        (node.name, f"{model} (compute capability {minor_text(capability)})")
+    archs = candidate.release.builds[candidate.build].split()
+    unsupported = [
+        (node.name, f"{model} (compute capability {format_minor(capability)})")
         for node in nodes.values()
         for model, capability in node.devices
         if not has_kernels(archs, capability)
     ]
-    if not without:
+    if not unsupported:
         return None
-    return Problem(
+    return Conflict(
         (3,),
-        f"torch {one.torch} for {build_words(one.build)} has no kernels for {by_value(without)}",
+        f"torch {candidate.torch} for {describe_build(candidate.build)} has no kernels for {group_by_value(unsupported)}",
         f"GPUs it is built for ({', '.join(archs)})",
-        f"leave {listed(dict.fromkeys(name for name, _model in without))} out of the group",
+        f"leave {format_list(dict.fromkeys(name for name, _model in unsupported))} out of the group",
     )
 
 
-def flash_problem(one: Candidate, nodes: Mapping[str, Node], _wishes: Wishes) -> Problem | None:
+def check_flash_attention(
+    candidate: Candidate, nodes: Mapping[str, NodeSoftware], _request: SoftwareRequest
+) -> Conflict | None:
     """flash-attention must run on the GPUs, and have a wheel for torch, CUDA, Python and glibc."""
-    if not one.flash:
+    if not candidate.flash:
         return None
-    if one.build == CPU:
-        return Problem(
+    if candidate.build == CPU:
+        return Conflict(
             (4,),
             "flash-attention runs only on GPUs, but torch is for the CPU",
             "GPUs on the nodes and a torch for CUDA",
             "set flash_attention_enabled to false",
         )
-    old = [
-        (node.name, f"{model} (compute capability {minor_text(capability)})")
+    unsupported = [
+        (node.name, f"{model} (compute capability {format_minor(capability)})")
         for node in nodes.values()
         for model, capability in node.devices
         if capability < FLASH_CAPABILITY
     ]
-    if old:
-        return Problem(
+    if unsupported:
+        return Conflict(
             (4,),
-            f"FlashAttention 2 has no kernels for {by_value(old)}",
-            f"compute capability {minor_text(FLASH_CAPABILITY)} or higher (Ampere)",
+            f"FlashAttention 2 has no kernels for {group_by_value(unsupported)}",
+            f"compute capability {format_minor(FLASH_CAPABILITY)} or higher (Ampere)",
             "set flash_attention_enabled to false, and use torch.nn.functional.scaled_dot_product_attention in the job",
         )
-    flash = FLASH_ATTENTION.get(one.flash)
-    if flash is None or one.release is None:  # the role flash_attention asks the server
+    flash = FLASH_ATTENTION.get(candidate.flash)
+    if flash is None or candidate.release is None:  # the role flash_attention asks the server
         return None
-    old = [(node.name, node.glibc) for node in nodes.values() if node.glibc and minor_of(node.glibc) < flash.glibc]
-    if old:
-        return Problem(
+    outdated = [
+        (node.name, node.glibc) for node in nodes.values() if node.glibc and parse_minor(node.glibc) < flash.glibc
+    ]
+    if outdated:
+        return Conflict(
             (5,),
-            f"the wheels of flash-attention {one.flash} do not load with glibc {by_value(old)}",
-            f"glibc {minor_text(flash.glibc)} or newer",
+            f"the wheels of flash-attention {candidate.flash} do not load with glibc {group_by_value(outdated)}",
+            f"glibc {format_minor(flash.glibc)} or newer",
             "set flash_attention_build to true to build it there",
         )
-    python = one.python.minor
+    python = candidate.python.minor
     if (
-        minor_of(one.torch) in flash.torches
-        and one.build // 10 in flash.cudas
+        parse_minor(candidate.torch) in flash.torches
+        and candidate.build // 10 in flash.cudas
         and (python is None or flash.pythons[0] <= python <= flash.pythons[1])
     ):
         return None
-    return Problem(
+    return Conflict(
         (6,),
-        f"flash-attention {one.flash} has no wheel for torch {one.torch} with {build_words(one.build)} and Python "
-        f"{minor_text(python) if python else one.python.name}",
-        f"torch {span((flash.torches[0], flash.torches[-1]))} for CUDA {' or '.join(map(str, flash.cudas))} on Python "
-        f"{span(flash.pythons)}",
+        f"flash-attention {candidate.flash} has no wheel for torch {candidate.torch} with {describe_build(candidate.build)} and Python "
+        f"{format_minor(python) if python else candidate.python.name}",
+        f"torch {format_range((flash.torches[0], flash.torches[-1]))} for CUDA {' or '.join(map(str, flash.cudas))} on Python "
+        f"{format_range(flash.pythons)}",
         "set flash_attention_build to true",
     )
 
 
-RULES = (python_problem, driver_problem, kernel_problem, flash_problem)
+RULES = (check_python, check_driver, check_kernels, check_flash_attention)
 
 
-def problem_of(one: Candidate, nodes: Mapping[str, Node], wishes: Wishes) -> Problem | None:
+def find_conflict(candidate: Candidate, nodes: Mapping[str, NodeSoftware], request: SoftwareRequest) -> Conflict | None:
     """The first problem of a combination, None if it fits."""
-    return next(filter(None, (rule(one, nodes, wishes) for rule in RULES)), None)
+    return next(filter(None, (rule(candidate, nodes, request) for rule in RULES)), None)
 
 
 # --- The choice -------------------------------------------------------------------------------------------------------
 
 
-def newness(one: Candidate) -> tuple[tuple[int, ...], ...]:
+def sort_key(candidate: Candidate) -> tuple[tuple[int, ...], ...]:
     """Sort key: by torch first, then flash-attention, then CUDA."""
-    return version_tuple(one.torch), version_tuple(one.flash), (one.build,)
+    return version_tuple(candidate.torch), version_tuple(candidate.flash), (candidate.build,)
 
 
-def best(fitting: list[Candidate]) -> Candidate:
+def choose_newest(fitting: list[Candidate]) -> Candidate:
     """The newest; of equal ones the first, which has the preferred interpreter."""
-    return max(fitting, key=newness)
+    return max(fitting, key=sort_key)
 
 
-def choose(nodes: Mapping[str, Node], wishes: Wishes) -> Choice:
+def choose(nodes: Mapping[str, NodeSoftware], request: SoftwareRequest) -> Choice:
     """What to install on all nodes. Raises Refusal with what would fit."""
-    without = [node.name for node in nodes.values() if node.gpus and not node.driver]
-    if without and wishes.cuda == AUTO:
-        raise Refusal(
-            f"{listed(without)}: there are GPUs, but no NVIDIA driver is loaded. Needed: a driver, which determines "
+    driverless = [node.name for node in nodes.values() if node.gpus and not node.driver]
+    if driverless and request.cuda == AUTO:
+        raise SoftwareChoiceError(
+            f"{format_list(driverless)}: there are GPUs, but no NVIDIA driver is loaded. Needed: a driver, which determines "
             "the torch build. Install one (ansible-playbook site.yml --tags nvidia_driver), or set pytorch_cuda"
         )
-    all_of_them = list(candidates(nodes, wishes))
-    if not all_of_them:
-        raise Refusal(no_such_pair(wishes))
-    problems = [(one, problem_of(one, nodes, wishes)) for one in all_of_them]
-    fitting = [one for one, problem in problems if problem is None]
+    combinations = list(list_candidates(nodes, request))
+    if not combinations:
+        raise SoftwareChoiceError(describe_missing_build(request))
+    conflicts = [(candidate, find_conflict(candidate, nodes, request)) for candidate in combinations]
+    fitting = [candidate for candidate, conflict in conflicts if conflict is None]
     if fitting:
-        chosen = best(fitting)
+        chosen = choose_newest(fitting)
         return Choice(
             python=chosen.python.name,
             torch=chosen.torch,
             build="cpu" if chosen.build == CPU else f"cu{chosen.build}",
             flash=chosen.flash,
-            reasons=reasons(chosen, all_of_them, nodes, wishes),
+            reasons=explain_choice(chosen, combinations, nodes, request),
         )
     # report the combination that passed most rules, as it lacks least
-    wrong = [(problem.rank, newness(one), problem) for one, problem in problems if problem]
-    problem = max(wrong, key=lambda entry: entry[:2])[2]
-    advice = ", or ".join(text for text in (other_settings(nodes, wishes), problem.todo) if text)
-    raise Refusal(f"{problem.found}. Needed: {problem.needed}{f'. {advice[0].upper()}{advice[1:]}' if advice else ''}")
-
-
-def no_such_pair(wishes: Wishes) -> str:
-    """The message about a pair of torch and CUDA that does not exist."""
-    if wishes.torch == AUTO:
-        return f"no torch is known for CUDA {wishes.cuda}. Needed: one of these for pytorch_cuda:\n{known_builds()}"
-    named = ", ".join(map(dotted, TORCH[minor_of(wishes.torch)].builds))
-    other = [minor_text(minor) for minor, one in TORCH.items() if wishes.cuda in map(dotted, one.builds)]
-    there = f" CUDA {wishes.cuda} is there for torch {', '.join(other)}." if other else ""
-    return (
-        f"there is no torch {wishes.torch} for CUDA {wishes.cuda}. torch {wishes.torch} is there for CUDA {named}."
-        f"{there} Needed: an existing pair. Set pytorch_version or pytorch_cuda to one of these:\n{known_builds()}"
+    ranked = [(conflict.rank, sort_key(candidate), conflict) for candidate, conflict in conflicts if conflict]
+    conflict = max(ranked, key=lambda entry: entry[:2])[2]
+    advice = ", or ".join(text for text in (suggest_settings(nodes, request), conflict.remedy) if text)
+    raise SoftwareChoiceError(
+        f"{conflict.description}. Needed: {conflict.requirement}{f'. {advice[0].upper()}{advice[1:]}' if advice else ''}"
     )
 
 
-def other_settings(nodes: Mapping[str, Node], wishes: Wishes) -> str:
+def describe_missing_build(request: SoftwareRequest) -> str:
+    """The message about a pair of torch and CUDA that does not exist."""
+    if request.torch == AUTO:
+        return f"no torch is known for CUDA {request.cuda}. Needed: one of these for pytorch_cuda:\n{known_builds()}"
+    builds = ", ".join(map(format_build, TORCH[parse_minor(request.torch)].builds))
+    releases = [
+        format_minor(minor) for minor, release in TORCH.items() if request.cuda in map(format_build, release.builds)
+    ]
+    hint = f" CUDA {request.cuda} is there for torch {', '.join(releases)}." if releases else ""
+    return (
+        f"there is no torch {request.torch} for CUDA {request.cuda}. torch {request.torch} is there for CUDA {builds}."
+        f"{hint} Needed: an existing pair. Set pytorch_version or pytorch_cuda to one of these:\n{known_builds()}"
+    )
+
+
+def suggest_settings(nodes: Mapping[str, NodeSoftware], request: SoftwareRequest) -> str:
     """Advice to change the fewest settings so that something fits, "" if no change helps."""
     settings = {
         "cuda": ("pytorch_cuda", lambda choice: choice.cuda or "cpu"),
@@ -414,17 +431,23 @@ def other_settings(nodes: Mapping[str, Node], wishes: Wishes) -> str:
         "python": ("python_env_python", lambda choice: choice.python),
         "flash": ("flash_attention_version", lambda choice: choice.flash),
     }
-    asked = [name for name in settings if getattr(wishes, name) not in (AUTO, "")]
-    for count in range(1, len(asked) + 1):
-        for names in itertools.combinations(asked, count):
-            relaxed = replace(wishes, **dict.fromkeys(names, AUTO))
+    explicit = [name for name in settings if getattr(request, name) not in (AUTO, "")]
+    for count in range(1, len(explicit) + 1):
+        for names in itertools.combinations(explicit, count):
+            relaxed = replace(request, **dict.fromkeys(names, AUTO))
             try:
-                fitting = [one for one in candidates(nodes, relaxed) if problem_of(one, nodes, relaxed) is None]
-            except Refusal:
+                fitting = [
+                    candidate
+                    for candidate in list_candidates(nodes, relaxed)
+                    if find_conflict(candidate, nodes, relaxed) is None
+                ]
+            except SoftwareChoiceError:
                 continue
             if fitting:
-                one = best(fitting)
-                choice = Choice(one.python.name, one.torch, f"cu{one.build}" if one.build else "cpu", one.flash)
+                newest = choose_newest(fitting)
+                choice = Choice(
+                    newest.python.name, newest.torch, f"cu{newest.build}" if newest.build else "cpu", newest.flash
+                )
                 return "set " + " and ".join(f"{settings[name][0]} to {settings[name][1](choice)}" for name in names)
     return ""
 
@@ -432,69 +455,80 @@ def other_settings(nodes: Mapping[str, Node], wishes: Wishes) -> str:
 # --- Reasons ----------------------------------------------------------------------------------------------------------
 
 
-def reasons(chosen: Candidate, all_of_them: list[Candidate], nodes: Mapping[str, Node], wishes: Wishes) -> list[str]:
+def explain_choice(
+    chosen: Candidate, combinations: list[Candidate], nodes: Mapping[str, NodeSoftware], request: SoftwareRequest
+) -> list[str]:
     """The reasons of the choice, a line each for Python, torch, CUDA and flash-attention."""
 
-    def why_not(others: Iterable[Candidate]) -> str:
+    def describe_rejection(rejected: Iterable[Candidate]) -> str:
         """The problem of the newest unfit one among combinations that were not chosen."""
-        problems = ((one, problem_of(one, nodes, wishes)) for one in sorted(others, key=newness, reverse=True))
-        return next((f"; {problem.found}" for _one, problem in problems if problem), "")
+        conflicts = (
+            (candidate, find_conflict(candidate, nodes, request))
+            for candidate in sorted(rejected, key=sort_key, reverse=True)
+        )
+        return next((f"; {conflict.description}" for _candidate, conflict in conflicts if conflict), "")
 
     python = chosen.python
-    known = minor_text(python.minor) if python.minor else python.name
-    preferred = [one for one in all_of_them if one.python == all_of_them[0].python != python]
-    same_torch = [one for one in preferred if one.torch == chosen.torch and one.build == chosen.build]
-    lines = [f"Python {known}: {python.origin}{why_not(same_torch)}"]
+    version = format_minor(python.minor) if python.minor else python.name
+    preferred = [candidate for candidate in combinations if candidate.python == combinations[0].python != python]
+    same_torch = [
+        candidate for candidate in preferred if candidate.torch == chosen.torch and candidate.build == chosen.build
+    ]
+    lines = [f"Python {version}: {python.origin}{describe_rejection(same_torch)}"]
 
-    newer = [one for one in all_of_them if version_tuple(one.torch) > version_tuple(chosen.torch)]
-    newest = max((version_tuple(one.torch) for one in newer), default=())
-    if wishes.torch != AUTO:
+    newer = [candidate for candidate in combinations if version_tuple(candidate.torch) > version_tuple(chosen.torch)]
+    newest = max((version_tuple(candidate.torch) for candidate in newer), default=())
+    if request.torch != AUTO:
         lines.append(f"torch {chosen.torch}: as pytorch_version says")
     else:
-        refused = [one for one in newer if version_tuple(one.torch) == newest and one.python == python]
-        lines.append(f"torch {chosen.torch}: the newest that fits{why_not(refused)}")
+        rejected = [
+            candidate for candidate in newer if version_tuple(candidate.torch) == newest and candidate.python == python
+        ]
+        lines.append(f"torch {chosen.torch}: the newest that fits{describe_rejection(rejected)}")
 
-    lines.append(build_reason(chosen, all_of_them, nodes, wishes, why_not))
+    lines.append(explain_build(chosen, combinations, nodes, request, describe_rejection))
     if chosen.flash:
         lines.append(
             f"flash-attention {chosen.flash}: "
-            + ("the newest with a wheel for them" if wishes.flash == AUTO else "as flash_attention_version says")
+            + ("the newest with a wheel for them" if request.flash == AUTO else "as flash_attention_version says")
         )
     return lines
 
 
-def build_reason(
+def explain_build(
     chosen: Candidate,
-    all_of_them: list[Candidate],
-    nodes: Mapping[str, Node],
-    wishes: Wishes,
-    why_not: Callable[[Iterable[Candidate]], str],
+    combinations: list[Candidate],
+    nodes: Mapping[str, NodeSoftware],
+    request: SoftwareRequest,
+    describe_rejection: Callable[[Iterable[Candidate]], str],
 ) -> str:
     """Why this build of torch was chosen."""
-    if wishes.cuda != AUTO:
-        return f"{build_words(chosen.build)}: as pytorch_cuda says"
+    if request.cuda != AUTO:
+        return f"{describe_build(chosen.build)}: as pytorch_cuda says"
     if chosen.build == CPU:
         return "the CPU: no node has a GPU"
-    drivers = by_value((node.name, node.driver) for node in nodes.values() if node.gpus)
-    gpus = by_value(
-        (node.name, f"{model} ({minor_text(capability)})")
+    drivers = group_by_value((node.name, node.driver) for node in nodes.values() if node.gpus)
+    gpus = group_by_value(
+        (node.name, f"{model} ({format_minor(capability)})")
         for node in nodes.values()
         for model, capability in node.devices
     )
-    newer = [one for one in all_of_them if one.torch == chosen.torch and one.python == chosen.python]
-    refused = [one for one in newer if one.build > chosen.build]
+    newer = [
+        candidate for candidate in combinations if candidate.torch == chosen.torch and candidate.python == chosen.python
+    ]
+    rejected = [candidate for candidate in newer if candidate.build > chosen.build]
     return (
-        f"{build_words(chosen.build)}: the newest build that the drivers run ({drivers}) and that has kernels for the "
-        f"GPUs ({gpus or 'not told by the driver'}){why_not(refused)}"
+        f"{describe_build(chosen.build)}: the newest build that the drivers run ({drivers}) and that has kernels for the "
+        f"GPUs ({gpus or 'not told by the driver'}){describe_rejection(rejected)}"
     )
 
 
 # --- Requirements for pip ---------------------------------------------------------------------------------------------
 
 
-def requirements(torch: str, packages: list[str]) -> list[str]:
+def pip_requirements(torch: str, packages: list[str]) -> list[str]:
     """pip requirements: torch, its companion packages pinned to matching releases, and all others unchanged."""
-    major, minor = minor_of(torch)
+    major, minor = parse_minor(torch)
     companions = {"torchvision": f"0.{minor + 15}.*", "torchaudio": f"{major}.{minor}.*"}
     return [
         f"torch=={torch}",

@@ -17,7 +17,7 @@ from ansible_collections.muster.training.plugins.module_utils._facts.driver impo
     KERNEL_PACKAGE,
     branch_of,
 )
-from ansible_collections.muster.training.plugins.plugin_utils._software.versions import LEAST_DRIVER, version_tuple
+from ansible_collections.muster.training.plugins.plugin_utils._software.versions import MIN_DRIVER, version_tuple
 
 NOTHING, REFUSE, REBOOT = "nothing", "refuse", "reboot"
 LOAD, RELOAD, REBUILD = "load", "reload", "rebuild"  # actions on the module
@@ -25,7 +25,7 @@ INSTALL, REINSTALL, PURGE = "install", "reinstall", "purge"  # actions on packag
 
 
 @dataclass(frozen=True)
-class Wanted:
+class DesiredDriver:
     """What the user requests. An empty text means "any"."""
 
     branch: str = ""  # such as 570
@@ -37,7 +37,7 @@ class Wanted:
 
 
 @dataclass(frozen=True)
-class Decision:
+class DriverDecision:
     """The next action, and its reason. Afterwards the node's facts are read again."""
 
     action: str
@@ -46,211 +46,239 @@ class Decision:
     kernels: list[str] = field(default_factory=list)  # to build the module for
 
 
-def decide(facts: Mapping[str, Any], wanted: Wanted) -> Decision:
+def decide(facts: Mapping[str, Any], desired: DesiredDriver) -> DriverDecision:
     """Decide from the parts gpus, driver and runs of a node's facts. Prefers the least disruptive action that helps."""
-    decision = decide_freely(facts, wanted)
+    decision = decide_unrestricted(facts, desired)
     runs = [run["run_id"] for run in facts["runs"]]
     if runs and decision.action not in (NOTHING, REFUSE):
-        return Decision(
+        return DriverDecision(
             REFUSE,
             f"needed is: {decision.action} ({decision.reason}), but the run {', '.join(runs)} is on. "
             "Stop it first (stop.yml), or wait for its end",
         )
-    if decision.action == REBOOT and not wanted.reboot:
-        return Decision(
+    if decision.action == REBOOT and not desired.reboot:
+        return DriverDecision(
             REFUSE,
             f"a reboot is needed: {decision.reason}. Set nvidia_driver_reboot to one or all, or reboot it yourself",
         )
     return decision
 
 
-def decide_freely(facts: Mapping[str, Any], wanted: Wanted) -> Decision:
+def decide_unrestricted(facts: Mapping[str, Any], desired: DesiredDriver) -> DriverDecision:
     """The decision if nobody uses the machine and reboots are allowed."""
     gpus, driver = facts["gpus"], facts["driver"]
     loaded, library = gpus["driver"]["loaded"] or "", gpus["driver"]["library"] or ""
     if not gpus["pci"] and not loaded:
-        return Decision(NOTHING, "there is no NVIDIA GPU on the PCI bus")
-    ours = [one for one in driver["packages"] if DRIVER_PACKAGE.match(one["name"])]
-    there = [one for one in ours if one["status"] not in ("config-files", "not-installed")]
-    branches = {branch_of(one["version"]) for one in there if is_core(one["name"])} - {None}
-    works = gpus["smi"]["state"] == "ok"
+        return DriverDecision(NOTHING, "there is no NVIDIA GPU on the PCI bus")
+    driver_packages = [package for package in driver["packages"] if DRIVER_PACKAGE.match(package["name"])]
+    present = [package for package in driver_packages if package["status"] not in ("config-files", "not-installed")]
+    branches = {branch_of(package["version"]) for package in present if has_driver_version(package["name"])} - {None}
+    is_working = gpus["smi"]["state"] == "ok"
 
-    if not there and library:
-        if works and not too_old(loaded, wanted):
-            return Decision(NOTHING, f"driver {loaded} works; it did not come from packages, and is left as it is")
-        return Decision(
+    if not present and library:
+        if is_working and not is_too_old(loaded, desired):
+            return DriverDecision(
+                NOTHING, f"driver {loaded} works; it did not come from packages, and is left as it is"
+            )
+        return DriverDecision(
             REFUSE,
             f"driver {loaded or library} did not come from packages of this system, and "
-            f"{'is not the one that is asked for' if works else 'does not work'}. "
+            f"{'is not the one that is asked for' if is_working else 'does not work'}. "
             "Remove it by what installed it (nvidia-uninstall), then run this again",
         )
     if len(branches) > 1:
         names = ", ".join(str(branch) for branch in sorted(branches, key=str))
-        return purge(there, f"packages of several branches are installed: {names}")
+        return purge_packages(present, f"packages of several branches are installed: {names}")
     if not branches:
-        return install(driver, wanted, "no driver is installed")
+        return install_driver(driver, desired, "no driver is installed")
 
     branch = next(iter(branches))
-    version = installed_version(there)
-    if wanted.branch and str(branch) != wanted.branch:
-        return replace(driver, there, wanted, f"branch {branch} is installed, and {wanted.branch} is asked for")
-    if too_old(version, wanted):
-        return replace(driver, there, wanted, f"driver {version} is installed, and {wanted.least} or newer is needed")
-    broken = [one["name"] for one in there if one["status"] != "installed" or one["flag"] not in ("", "ok")]
+    version = installed_version(present)
+    if desired.branch and str(branch) != desired.branch:
+        return replace_driver(
+            driver, present, desired, f"branch {branch} is installed, and {desired.branch} is asked for"
+        )
+    if is_too_old(version, desired):
+        return replace_driver(
+            driver, present, desired, f"driver {version} is installed, and {desired.least} or newer is needed"
+        )
+    broken = [
+        package["name"] for package in present if package["status"] != "installed" or package["flag"] not in ("", "ok")
+    ]
     if broken:
-        return Decision(REINSTALL, f"packages are half installed: {', '.join(broken)}", names_of(there))
+        return DriverDecision(REINSTALL, f"packages are half installed: {', '.join(broken)}", package_names(present))
 
     on_disk = driver["modules"][driver["kernel"]]
-    lacking = [
+    kernels_without_module = [
         kernel for kernel in dict.fromkeys((driver["kernel"], driver["newest_kernel"])) if not driver["modules"][kernel]
     ]
-    if lacking:
-        reason = f"there is no module for the kernel {' and '.join(lacking)}"
+    if kernels_without_module:
+        reason = f"there is no module for the kernel {' and '.join(kernels_without_module)}"
         if not driver["has_dkms"]:
-            return Decision(REINSTALL, f"{reason}, and dkms, which builds it, is not there", names_of(there))
-        return Decision(REBUILD, reason, [f"linux-headers-{kernel}" for kernel in lacking], lacking)
+            return DriverDecision(
+                REINSTALL, f"{reason}, and dkms, which builds it, is not there", package_names(present)
+            )
+        return DriverDecision(
+            REBUILD, reason, [f"linux-headers-{kernel}" for kernel in kernels_without_module], kernels_without_module
+        )
     if library != on_disk:
-        return Decision(
-            REINSTALL, f"the library is {library or 'missing'}, and the module on the disk {on_disk}", names_of(there)
-        )
-    manager = next((one for one in driver["packages"] if FABRIC_MANAGER.match(one["name"]) and is_there(one)), None)
-    if manager and upstream(manager["version"]) != on_disk:
-        return Decision(
+        return DriverDecision(
             REINSTALL,
-            f"the fabric manager is {upstream(manager['version'])}, and the driver {on_disk}",
-            [manager["name"]],
+            f"the library is {library or 'missing'}, and the module on the disk {on_disk}",
+            package_names(present),
         )
-    return running(gpus, on_disk)
+    fabric_manager = next(
+        (package for package in driver["packages"] if FABRIC_MANAGER.match(package["name"]) and is_installed(package)),
+        None,
+    )
+    if fabric_manager and upstream_version(fabric_manager["version"]) != on_disk:
+        return DriverDecision(
+            REINSTALL,
+            f"the fabric manager is {upstream_version(fabric_manager['version'])}, and the driver {on_disk}",
+            [fabric_manager["name"]],
+        )
+    return check_running_driver(gpus, on_disk)
 
 
-def running(gpus: Mapping[str, Any], on_disk: str) -> Decision:
+def check_running_driver(gpus: Mapping[str, Any], on_disk: str) -> DriverDecision:
     """What to do about the running driver if all installed parts match."""
-    loaded, state, said = gpus["driver"]["loaded"], gpus["smi"]["state"], gpus["smi"]["said"]
-    users = [f"process {one['pid']} ({one['command'][:60]})" for one in gpus["processes"]]
+    loaded, state, output = gpus["driver"]["loaded"], gpus["smi"]["state"], gpus["smi"]["said"]
+    processes = [f"process {process['pid']} ({process['command'][:60]})" for process in gpus["processes"]]
     if not loaded:
         if gpus["nouveau"]:
-            return Decision(RELOAD, "nouveau holds the GPU in place of the NVIDIA driver")
-        return Decision(LOAD, f"driver {on_disk} is installed, and not loaded")
+            return DriverDecision(RELOAD, "nouveau holds the GPU in place of the NVIDIA driver")
+        return DriverDecision(LOAD, f"driver {on_disk} is installed, and not loaded")
     if loaded != on_disk:
         reason = f"driver {loaded} is loaded, and {on_disk} is installed"
-        if users:
-            return Decision(REBOOT, f"{reason}; the loaded one is in use by {', '.join(users[:4])}")
-        return Decision(RELOAD, reason)
+        if processes:
+            return DriverDecision(REBOOT, f"{reason}; the loaded one is in use by {', '.join(processes[:4])}")
+        return DriverDecision(RELOAD, reason)
     if state == "ok":
-        return Decision(NOTHING, f"driver {loaded} works")
+        return DriverDecision(NOTHING, f"driver {loaded} works")
     if state == "hangs":
-        return Decision(REBOOT, f"driver {loaded} is loaded and right, but nvidia-smi does not answer")
+        return DriverDecision(REBOOT, f"driver {loaded} is loaded and right, but nvidia-smi does not answer")
     if state == "gpu-lost":
-        return Decision(REBOOT, f"a GPU is lost: {said}. Have it replaced if it is lost again")
+        return DriverDecision(REBOOT, f"a GPU is lost: {output}. Have it replaced if it is lost again")
     if state == "no-gpu":
-        return Decision(
-            REFUSE, f"driver {loaded} is loaded and finds no GPU that it drives: {said}. Try another branch"
+        return DriverDecision(
+            REFUSE, f"driver {loaded} is loaded and finds no GPU that it drives: {output}. Try another branch"
         )
-    if users:
-        return Decision(REBOOT, f"nvidia-smi fails ({said}), and the driver is in use by {', '.join(users[:4])}")
-    return Decision(RELOAD, f"nvidia-smi fails: {said or state}")
+    if processes:
+        return DriverDecision(
+            REBOOT, f"nvidia-smi fails ({output}), and the driver is in use by {', '.join(processes[:4])}"
+        )
+    return DriverDecision(RELOAD, f"nvidia-smi fails: {output or state}")
 
 
-def is_there(package: Mapping[str, str]) -> bool:
+def is_installed(package: Mapping[str, str]) -> bool:
     """Whether a package is installed, not just its configuration left."""
     return package["status"] not in ("config-files", "not-installed")
 
 
-def is_core(name: str) -> bool:
+def has_driver_version(name: str) -> bool:
     """Whether a package's version is the driver's: not so for tools such as nvidia-settings."""
     return name.startswith(
         ("nvidia-driver", "nvidia-dkms", "nvidia-kernel", "nvidia-utils", "libnvidia-", "nvidia-compute")
     )
 
 
-def upstream(version: str) -> str:
+def upstream_version(version: str) -> str:
     """The upstream version: 535.183.01 for 1:535.183.01-0ubuntu1."""
     return version.rpartition(":")[2].partition("-")[0].partition("+")[0]
 
 
 def installed_version(packages: list[dict[str, str]]) -> str:
     """The driver version in the packages."""
-    core = [one for one in packages if is_core(one["name"]) and branch_of(one["version"])]
-    return upstream(max(core, key=lambda one: version_tuple(upstream(one["version"])))["version"])
+    driver_packages = [
+        package for package in packages if has_driver_version(package["name"]) and branch_of(package["version"])
+    ]
+    return upstream_version(
+        max(driver_packages, key=lambda package: version_tuple(upstream_version(package["version"])))["version"]
+    )
 
 
-def too_old(version: str, wanted: Wanted) -> bool:
+def is_too_old(version: str, desired: DesiredDriver) -> bool:
     """Whether a version is older than the minimum."""
-    return bool(wanted.least) and version_tuple(version) < version_tuple(wanted.least)
+    return bool(desired.least) and version_tuple(version) < version_tuple(desired.least)
 
 
-def names_of(packages: list[dict[str, str]]) -> list[str]:
+def package_names(packages: list[dict[str, str]]) -> list[str]:
     """Names of packages, sorted."""
-    return sorted(one["name"] for one in packages)
+    return sorted(package["name"] for package in packages)
 
 
-def purge(packages: list[dict[str, str]], reason: str) -> Decision:
+def purge_packages(packages: list[dict[str, str]], reason: str) -> DriverDecision:
     """Remove the whole driver; the next decision says what to install."""
-    return Decision(PURGE, reason, names_of(packages))
+    return DriverDecision(PURGE, reason, package_names(packages))
 
 
-def replace(driver: Mapping[str, Any], there: list[dict[str, str]], wanted: Wanted, reason: str) -> Decision:
+def replace_driver(
+    driver: Mapping[str, Any], present: list[dict[str, str]], desired: DesiredDriver, reason: str
+) -> DriverDecision:
     """Remove the driver, if a replacement is available."""
-    after = install(driver, wanted, reason)
-    return after if after.action == REFUSE else purge(there, reason)
+    installation = install_driver(driver, desired, reason)
+    return installation if installation.action == REFUSE else purge_packages(present, reason)
 
 
-def package_name(system: str, branch: str, wanted: Wanted) -> str:
+def package_name(system: str, branch: str, desired: DesiredDriver) -> str:
     """The package that installs a branch. Debian has one branch per release, in its section non-free."""
-    if wanted.package:
-        return wanted.package.replace("BRANCH", branch)
+    if desired.package:
+        return desired.package.replace("BRANCH", branch)
     if system == "debian":
         return "nvidia-driver"
-    return f"nvidia-driver-{branch}{'-server' if wanted.server else ''}{'-open' if wanted.open else ''}"
+    return f"nvidia-driver-{branch}{'-server' if desired.server else ''}{'-open' if desired.open else ''}"
 
 
-def install(driver: Mapping[str, Any], wanted: Wanted, reason: str) -> Decision:
+def install_driver(driver: Mapping[str, Any], desired: DesiredDriver, reason: str) -> DriverDecision:
     """Install the requested branch, otherwise the newest one."""
     if driver["system"] not in ("debian", "ubuntu"):
-        return Decision(
+        return DriverDecision(
             REFUSE, f"{reason}, and the system is {driver['system'] or 'unknown'}. Install a driver by its own means"
         )
-    fitting = {}
+    matching = {}
     for name, version in driver["available"].items():
         branch = str(branch_of(version) or "")
-        if name == package_name(driver["system"], branch, wanted) and wanted.branch in ("", branch):
-            fitting[name] = version
-    new_enough = {name: version for name, version in fitting.items() if not too_old(upstream(version), wanted)}
+        if name == package_name(driver["system"], branch, desired) and desired.branch in ("", branch):
+            matching[name] = version
+    new_enough = {
+        name: version for name, version in matching.items() if not is_too_old(upstream_version(version), desired)
+    }
     if new_enough:
-        name = max(new_enough, key=lambda one: version_tuple(upstream(new_enough[one])))
-        return Decision(INSTALL, reason, [name])
-    there = (
-        ", ".join(f"{name} ({upstream(version)})" for name, version in sorted(driver["available"].items())) or "none"
+        name = max(new_enough, key=lambda candidate: version_tuple(upstream_version(new_enough[candidate])))
+        return DriverDecision(INSTALL, reason, [name])
+    available = (
+        ", ".join(f"{name} ({upstream_version(version)})" for name, version in sorted(driver["available"].items()))
+        or "none"
     )
-    asked = package_name(driver["system"], wanted.branch or "NNN", wanted)
-    least = f" of {wanted.least} or newer" if wanted.least else ""
+    requested = package_name(driver["system"], desired.branch or "NNN", desired)
+    minimum = f" of {desired.least} or newer" if desired.least else ""
     hint = (
         "Switch on the section non-free of its sources" if driver["system"] == "debian" else "Add a source that has it"
     )
-    return Decision(
+    return DriverDecision(
         REFUSE,
-        f"{reason}, and the package sources have no {asked}{least}; they have: {there}. {hint} and run "
+        f"{reason}, and the package sources have no {requested}{minimum}; they have: {available}. {hint} and run "
         "`apt-get update`, or set nvidia_driver_branch to one that there is",
     )
 
 
-def to_hold(driver: Mapping[str, Any], kernel: bool) -> list[str]:
+def packages_to_hold(driver: Mapping[str, Any], kernel: bool) -> list[str]:
     """Installed packages to hold: the driver's, and the kernel's if wanted."""
     return sorted(
-        one["name"]
-        for one in driver["packages"]
-        if one["status"] == "installed"
+        package["name"]
+        for package in driver["packages"]
+        if package["status"] == "installed"
         and (
-            DRIVER_PACKAGE.match(one["name"])
-            or FABRIC_MANAGER.match(one["name"])
-            or (kernel and KERNEL_PACKAGE.match(one["name"]))
+            DRIVER_PACKAGE.match(package["name"])
+            or FABRIC_MANAGER.match(package["name"])
+            or (kernel and KERNEL_PACKAGE.match(package["name"]))
         )
     )
 
 
-def held(driver: Mapping[str, Any]) -> list[str]:
+def held_packages(driver: Mapping[str, Any]) -> list[str]:
     """Packages that are held."""
-    return sorted(one["name"] for one in driver["packages"] if one["wanted"] == "hold")
+    return sorted(package["name"] for package in driver["packages"] if package["wanted"] == "hold")
 
 
 def foreign_removals(simulated: str) -> list[str]:
@@ -259,15 +287,15 @@ def foreign_removals(simulated: str) -> list[str]:
     return sorted({name for name in names if not (DRIVER_PACKAGE.match(name) or FABRIC_MANAGER.match(name))})
 
 
-def least_for(cuda: str, least: str) -> str:
+def minimum_driver(cuda: str, requested: str) -> str:
     """The oldest acceptable driver: the requested one, or the one that a version of CUDA needs."""
     major = version_tuple(cuda)[:1]
-    needed = LEAST_DRIVER.get(major[0]) if major else None
-    if needed and needed > version_tuple(least):
-        return ".".join(map(str, needed))
-    return least
+    required = MIN_DRIVER.get(major[0]) if major else None
+    if required and required > version_tuple(requested):
+        return ".".join(map(str, required))
+    return requested
 
 
-def as_data(decision: Decision) -> dict[str, Any]:
+def decision_as_dict(decision: DriverDecision) -> dict[str, Any]:
     """The decision for Ansible."""
     return asdict(decision)

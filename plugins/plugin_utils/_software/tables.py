@@ -22,7 +22,7 @@ TURING_TO_BLACKWELL = "sm_75 sm_80 sm_86 sm_90 sm_100 sm_120"
 
 
 @dataclass(frozen=True)
-class Torch:
+class TorchRelease:
     """A minor release of torch."""
 
     newest: str  # its newest patch release
@@ -31,7 +31,7 @@ class Torch:
 
 
 @dataclass(frozen=True)
-class FlashAttention:
+class FlashAttentionRelease:
     """A release of flash-attention, described by the wheels that the project publishes."""
 
     torches: tuple[Minor, ...]
@@ -41,43 +41,51 @@ class FlashAttention:
 
 
 TORCH = {
-    (2, 3): Torch("2.3.1", ((3, 8), (3, 12)), {118: KEPLER_TO_HOPPER, 121: MAXWELL_TO_HOPPER}),
-    (2, 4): Torch("2.4.1", ((3, 8), (3, 12)), {118: KEPLER_TO_HOPPER, 121: MAXWELL_TO_HOPPER, 124: MAXWELL_TO_HOPPER}),
-    (2, 5): Torch("2.5.1", ((3, 9), (3, 13)), {118: KEPLER_TO_HOPPER, 121: MAXWELL_TO_HOPPER, 124: MAXWELL_TO_HOPPER}),
-    (2, 6): Torch("2.6.0", ((3, 9), (3, 13)), {118: KEPLER_TO_HOPPER, 124: MAXWELL_TO_HOPPER, 126: MAXWELL_TO_HOPPER}),
-    (2, 7): Torch(
+    (2, 3): TorchRelease("2.3.1", ((3, 8), (3, 12)), {118: KEPLER_TO_HOPPER, 121: MAXWELL_TO_HOPPER}),
+    (2, 4): TorchRelease(
+        "2.4.1", ((3, 8), (3, 12)), {118: KEPLER_TO_HOPPER, 121: MAXWELL_TO_HOPPER, 124: MAXWELL_TO_HOPPER}
+    ),
+    (2, 5): TorchRelease(
+        "2.5.1", ((3, 9), (3, 13)), {118: KEPLER_TO_HOPPER, 121: MAXWELL_TO_HOPPER, 124: MAXWELL_TO_HOPPER}
+    ),
+    (2, 6): TorchRelease(
+        "2.6.0", ((3, 9), (3, 13)), {118: KEPLER_TO_HOPPER, 124: MAXWELL_TO_HOPPER, 126: MAXWELL_TO_HOPPER}
+    ),
+    (2, 7): TorchRelease(
         "2.7.1", ((3, 9), (3, 13)), {118: KEPLER_TO_HOPPER, 126: MAXWELL_TO_HOPPER, 128: TURING_TO_BLACKWELL}
     ),
-    (2, 8): Torch(
+    (2, 8): TorchRelease(
         "2.8.0", ((3, 9), (3, 13)), {126: MAXWELL_TO_HOPPER, 128: VOLTA_TO_BLACKWELL, 129: VOLTA_TO_BLACKWELL}
     ),
-    (2, 9): Torch(
+    (2, 9): TorchRelease(
         "2.9.1", ((3, 10), (3, 14)), {126: MAXWELL_TO_HOPPER, 128: VOLTA_TO_BLACKWELL, 130: TURING_TO_BLACKWELL}
     ),
-    (2, 10): Torch(
+    (2, 10): TorchRelease(
         "2.10.0", ((3, 10), (3, 14)), {126: MAXWELL_TO_HOPPER, 128: VOLTA_TO_BLACKWELL, 130: TURING_TO_BLACKWELL}
     ),
-    (2, 11): Torch(
+    (2, 11): TorchRelease(
         "2.11.0",
         ((3, 10), (3, 14)),
         {126: MAXWELL_TO_HOPPER, 128: TURING_TO_BLACKWELL, 129: TURING_TO_BLACKWELL, 130: TURING_TO_BLACKWELL},
     ),
-    (2, 12): Torch(
+    (2, 12): TorchRelease(
         "2.12.1", ((3, 10), (3, 14)), {126: MAXWELL_TO_HOPPER, 130: TURING_TO_BLACKWELL, 132: TURING_TO_BLACKWELL}
     ),
-    (2, 13): Torch(
+    (2, 13): TorchRelease(
         "2.13.0", ((3, 10), (3, 14)), {126: MAXWELL_TO_HOPPER, 130: TURING_TO_BLACKWELL, 132: TURING_TO_BLACKWELL}
     ),
 }
 
 FLASH_ATTENTION = {
-    "2.5.8": FlashAttention(((2, 2), (2, 3)), ((3, 8), (3, 11)), {11: "118", 12: "122"}, (2, 31)),
-    "2.6.3": FlashAttention(((2, 2), (2, 3), (2, 4)), ((3, 8), (3, 12)), {11: "118", 12: "123"}, (2, 31)),
-    "2.7.4.post1": FlashAttention(((2, 2), (2, 3), (2, 4), (2, 5), (2, 6)), ((3, 9), (3, 13)), {12: "12"}, (2, 31)),
-    "2.8.3": FlashAttention(((2, 4), (2, 5), (2, 6), (2, 7), (2, 8)), ((3, 9), (3, 13)), {12: "12"}, (2, 32)),
+    "2.5.8": FlashAttentionRelease(((2, 2), (2, 3)), ((3, 8), (3, 11)), {11: "118", 12: "122"}, (2, 31)),
+    "2.6.3": FlashAttentionRelease(((2, 2), (2, 3), (2, 4)), ((3, 8), (3, 12)), {11: "118", 12: "123"}, (2, 31)),
+    "2.7.4.post1": FlashAttentionRelease(
+        ((2, 2), (2, 3), (2, 4), (2, 5), (2, 6)), ((3, 9), (3, 13)), {12: "12"}, (2, 31)
+    ),
+    "2.8.3": FlashAttentionRelease(((2, 4), (2, 5), (2, 6), (2, 7), (2, 8)), ((3, 9), (3, 13)), {12: "12"}, (2, 32)),
 }
 FLASH_CAPABILITY = (8, 0)  # the oldest GPUs that FlashAttention 2 has kernels for: Ampere
 
 # The Python that uv or conda installs if the system's does not fit: all newer releases of torch and flash-attention
 # above have a wheel for it.
-BROUGHT_PYTHON = (3, 12)
+MANAGED_PYTHON = (3, 12)

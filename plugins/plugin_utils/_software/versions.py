@@ -10,7 +10,7 @@ import re
 
 # The oldest driver for each major version of CUDA (docs.nvidia.com/deploy/cuda-compatibility, minor version
 # compatibility); a driver runs every older CUDA.
-LEAST_DRIVER = {11: (450, 80, 2), 12: (525, 60, 13), 13: (580,)}
+MIN_DRIVER = {11: (450, 80, 2), 12: (525, 60, 13), 13: (580,)}
 
 
 def version_tuple(text: str) -> tuple[int, ...]:

@@ -2,17 +2,23 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Text from outside, as a terminal or a message can show it. Private to this collection."""
+"""Make text from outside safe for terminals and messages."""
 
 from __future__ import annotations
 
+import re
+
+# A terminal's escape sequence: CSI (a color, a cursor movement), OSC (a window title), or a short one. Bounded, so that
+# hostile text is searched in linear time.
+ESCAPE = re.compile(r"\x1b(?:\[[0-?]{0,32}[ -/]{0,4}[@-~]|\][^\x07\x1b\n]{0,200}(?:\x07|\x1b\\)|[ -/]{0,4}[0-~])")
+
 
 def printable(text: str) -> str:
-    """A text of the same length without control and format characters and lone surrogates: made safe for a terminal."""
+    """Replace control and format characters and lone surrogates with spaces, so that a terminal can show the text."""
     return "".join(character if character.isprintable() else " " for character in text)
 
 
-def one_line(text: object, limit: int = 300) -> str:
-    """Printable text of at most `limit` characters on one line."""
+def single_line(text: object, limit: int = 300) -> str:
+    """Return printable text of at most `limit` characters on one line."""
     line = " ".join(printable(str(text)[: 10 * limit]).split())
     return line if len(line) <= limit else line[: limit - 3] + "..."

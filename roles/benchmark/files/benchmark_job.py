@@ -25,11 +25,11 @@ import torch
 import torch.distributed as dist
 
 SIZES = [8] + [1024 * 4**power for power in range(11)]  # bytes of the whole buffer: 8 B, 1 KiB ... 1 GiB
-WARM_UP, LEAST, MOST = 2, 3, 20  # repetitions of an operation
-LONGEST = 2.0  # seconds; after an operation that takes longer, larger sizes are skipped
+WARM_UP_REPEATS, MIN_REPEATS, MAX_REPEATS = 2, 3, 20  # repetitions of an operation
+MAX_OPERATION_SECONDS = 2.0  # seconds; after an operation that takes longer, larger sizes are skipped
 PAIR_BYTES = {"nccl": 64 << 20, "gloo": 4 << 20}  # well above the burst size of a token bucket
 PAIR_REPEATS, PAIR_PINGS = 5, 20
-Row = Dict[str, Any]  # Python 3.8 does not support dict[...] outside annotations
+JsonDict = Dict[str, Any]  # Python 3.8 does not support dict[...] outside annotations
 PATTERN = 7  # values differ within a buffer, to detect swapped parts
 
 
@@ -45,83 +45,89 @@ class Ranks:
         self.backend = "nccl" if self.cuda and dist.is_nccl_available() else "gloo"
         dist.init_process_group(self.backend)
         self.rank, self.size = dist.get_rank(), dist.get_world_size()
-        self.control = dist.new_group(backend="gloo")
-        told = self.everybody((int(os.environ.get("GROUP_RANK", os.environ.get("NODE_RANK", "0"))), self.local_rank))
-        self.nodes = sorted({node for node, _local in told})
-        self.node = told[self.rank][0]
-        self.members = {node: [rank for rank, one in enumerate(told) if one[0] == node] for node in self.nodes}
+        self.control_group = dist.new_group(backend="gloo")
+        locations = self.gather((int(os.environ.get("GROUP_RANK", os.environ.get("NODE_RANK", "0"))), self.local_rank))
+        self.nodes = sorted({node for node, _local in locations})
+        self.node = locations[self.rank][0]
+        self.members = {
+            node: [rank for rank, location in enumerate(locations) if location[0] == node] for node in self.nodes
+        }
         self.groups = {node: dist.new_group(ranks) for node, ranks in self.members.items()}
         self.leaders = [ranks[0] for ranks in self.members.values()]
-        self.leading = dist.new_group(self.leaders, backend="gloo")
+        self.leader_group = dist.new_group(self.leaders, backend="gloo")
 
-    def everybody(self, value: Any) -> list[Any]:
+    def gather(self, value: Any) -> list[Any]:
         """Each rank's value, by rank."""
-        found: list[Any] = [None] * self.size
-        dist.all_gather_object(found, value, group=self.control)
-        return found
+        values: list[Any] = [None] * self.size
+        dist.all_gather_object(values, value, group=self.control_group)
+        return values
 
-    def agreed(self, value: float, group: Any = None, root: int = 0) -> float:
+    def broadcast_value(self, value: float, group: Any = None, root: int = 0) -> float:
         """Rank 0's value, on all ranks."""
-        told = torch.tensor([float(value)], dtype=torch.float64)
-        dist.broadcast(told, root, group=group or self.control)
-        return float(told[0])
+        tensor = torch.tensor([float(value)], dtype=torch.float64)
+        dist.broadcast(tensor, root, group=group or self.control_group)
+        return float(tensor[0])
 
-    def slowest(self, times: list[float], group: Any = None) -> list[float]:
+    def reduce_max(self, times: list[float], group: Any = None) -> list[float]:
         """The longest time of any rank, for each repetition."""
-        told = torch.tensor(times, dtype=torch.float64)
-        dist.all_reduce(told, dist.ReduceOp.MAX, group=group or self.control)
-        return told.tolist()
+        tensor = torch.tensor(times, dtype=torch.float64)
+        dist.all_reduce(tensor, dist.ReduceOp.MAX, group=group or self.control_group)
+        return tensor.tolist()
 
-    def wait(self) -> None:
-        dist.barrier(group=self.control)
+    def barrier(self) -> None:
+        dist.barrier(group=self.control_group)
 
-    def finish(self) -> None:
+    def synchronize(self) -> None:
         """Wait until the device has done all its work."""
         if self.cuda:
             torch.cuda.synchronize()
 
 
-class Clock:
+class PhaseClock:
     """The seconds of one phase, counted by rank 0, so that all ranks decide alike."""
 
     def __init__(self, ranks: Ranks, seconds: float, group: Any = None) -> None:
         self.ranks, self.group, self.end = ranks, group, time.monotonic() + seconds
 
-    def has(self, seconds: float) -> bool:
+    def has_time(self, seconds: float) -> bool:
         """Whether there is time left for this many seconds."""
-        return self.ranks.agreed(time.monotonic() + seconds < self.end, self.group) > 0
+        return self.ranks.broadcast_value(time.monotonic() + seconds < self.end, self.group) > 0
 
 
-def timed(ranks: Ranks, action: Callable[[], Any]) -> float:
+def measure_seconds(ranks: Ranks, action: Callable[[], Any]) -> float:
     """Seconds of one call, including the work it starts on the device."""
-    ranks.finish()
+    ranks.synchronize()
     start = time.perf_counter()
     action()
-    ranks.finish()
+    ranks.synchronize()
     return time.perf_counter() - start
 
 
-def hardware(ranks: Ranks) -> Row:
+def describe_hardware(ranks: Ranks) -> JsonDict:
     """This rank's hardware."""
-    found = {"rank": ranks.rank, "node": ranks.node, "local_rank": ranks.local_rank, "cores": os.cpu_count()}
+    record = {"rank": ranks.rank, "node": ranks.node, "local_rank": ranks.local_rank, "cores": os.cpu_count()}
     if ranks.cuda:
-        card = torch.cuda.get_device_properties(ranks.device)
-        found.update(device=card.name, memory_mib=card.total_memory >> 20, capability=[card.major, card.minor])
+        properties = torch.cuda.get_device_properties(ranks.device)
+        record.update(
+            device=properties.name,
+            memory_mib=properties.total_memory >> 20,
+            capability=[properties.major, properties.minor],
+        )
     else:
-        found.update(device="cpu", memory_mib=None, capability=None)
-    found["interface"] = os.environ.get("GLOO_SOCKET_IFNAME", "")
-    found["interface_mbps"] = number_in(f"/sys/class/net/{found['interface']}/speed")
+        record.update(device="cpu", memory_mib=None, capability=None)
+    record["interface"] = os.environ.get("GLOO_SOCKET_IFNAME", "")
+    record["interface_mbps"] = read_number(f"/sys/class/net/{record['interface']}/speed")
     rates = []
     try:
         for name in sorted(os.listdir("/sys/class/infiniband")):
-            rates.append(number_in(f"/sys/class/infiniband/{name}/ports/1/rate"))
+            rates.append(read_number(f"/sys/class/infiniband/{name}/ports/1/rate"))
     except OSError:
         pass
-    found["infiniband_gbps"] = [rate for rate in rates if rate]
-    return found
+    record["infiniband_gbps"] = [rate for rate in rates if rate]
+    return record
 
 
-def number_in(path: str) -> float | None:
+def read_number(path: str) -> float | None:
     """The number at the start of a kernel file, None if there is no meaningful one."""
     try:
         with open(path, encoding="ascii") as stream:
@@ -134,7 +140,7 @@ def number_in(path: str) -> float | None:
 # --- Matrices -------------------------------------------------------------------------------------------------------
 
 
-def precision(ranks: Ranks) -> torch.dtype:
+def training_dtype(ranks: Ranks) -> torch.dtype:
     """The type for training on this device: float32 before Volta, where half precision is no faster."""
     if not ranks.cuda:
         return torch.float32
@@ -142,300 +148,319 @@ def precision(ranks: Ranks) -> torch.dtype:
     return torch.bfloat16 if major >= 8 else torch.float16 if major == 7 else torch.float32
 
 
-def matmul(ranks: Ranks, seconds: float, size: int) -> Row:
+def run_matmul(ranks: Ranks, seconds: float, size: int) -> JsonDict:
     """Multiply matrices for some seconds; return the rate over time, and whether the product is correct."""
-    kind = precision(ranks)
+    dtype = training_dtype(ranks)
     if not size:
         memory = torch.cuda.get_device_properties(ranks.device).total_memory if ranks.cuda else 0
         size = 8192 if memory > 12 << 30 else 4096 if memory else 1024
     generator = torch.Generator().manual_seed(1)
-    left = torch.randn(size, size, generator=generator).to(ranks.device, kind)
-    right = torch.randn(size, size, generator=generator).to(ranks.device, kind)
-    product = torch.empty(size, size, device=ranks.device, dtype=kind)
+    factor_a = torch.randn(size, size, generator=generator).to(ranks.device, dtype)
+    factor_b = torch.randn(size, size, generator=generator).to(ranks.device, dtype)
+    product = torch.empty(size, size, device=ranks.device, dtype=dtype)
     flush = torch.empty((256 << 20) if ranks.cuda else 0, dtype=torch.int8, device=ranks.device)
-    torch.mm(left, right, out=product)
+    torch.mm(factor_a, factor_b, out=product)
     first = product.clone()
     times: list[float] = []
     end = time.monotonic() + seconds
     for _warm in range(2 if not ranks.cuda else 20):
-        torch.mm(left, right, out=product)
-    while len(times) < LEAST or time.monotonic() < end:
+        torch.mm(factor_a, factor_b, out=product)
+    while len(times) < MIN_REPEATS or time.monotonic() < end:
         flush.zero_()  # evicts the matrices from the cache
-        times.append(timed(ranks, lambda: torch.mm(left, right, out=product)))
-    rates = [2.0 * size**3 / spent / 1e12 for spent in times]
+        times.append(measure_seconds(ranks, lambda: torch.mm(factor_a, factor_b, out=product)))
+    rates = [2.0 * size**3 / duration / 1e12 for duration in times]
     quarter = max(1, len(rates) // 4)
     return {
         "rank": ranks.rank,
         "n": size,
-        "dtype": str(kind).partition(".")[2],
+        "dtype": str(dtype).partition(".")[2],
         "median": statistics.median(rates),
         "best": max(rates),
         "first_quarter": statistics.median(rates[:quarter]),
         "last_quarter": statistics.median(rates[-quarter:]),
         "repeats": len(rates),
-        "right": product_is_right(left, right, product) and bool(torch.equal(first, product)),
+        "right": is_product_correct(factor_a, factor_b, product) and bool(torch.equal(first, product)),
     }
 
 
-def product_is_right(left: torch.Tensor, right: torch.Tensor, product: torch.Tensor) -> bool:
+def is_product_correct(factor_a: torch.Tensor, factor_b: torch.Tensor, product: torch.Tensor) -> bool:
     """Whether a matrix product is correct, from its row sums in double precision."""
-    ones = torch.ones(right.shape[1], 1, dtype=torch.float64, device=product.device)
-    meant = left.to(torch.float64) @ (right.to(torch.float64) @ ones)
-    found = product.to(torch.float64)
+    vector = torch.ones(factor_b.shape[1], 1, dtype=torch.float64, device=product.device)
+    expected = factor_a.to(torch.float64) @ (factor_b.to(torch.float64) @ vector)
+    actual = product.to(torch.float64)
     # rounding: each value by up to eps / 2, so a row by about eps / 2 of its norm
-    allowed = 16.0 * torch.finfo(product.dtype).eps * found.norm(dim=1, keepdim=True)
-    return bool(((meant - found @ ones).abs() <= allowed).all())
+    tolerance = 16.0 * torch.finfo(product.dtype).eps * actual.norm(dim=1, keepdim=True)
+    return bool(((expected - actual @ vector).abs() <= tolerance).all())
 
 
-def measure_matmul(ranks: Ranks, work: Row, clock_seconds: float) -> list[Row]:
+def measure_matmul(ranks: Ranks, work: JsonDict, clock_seconds: float) -> list[JsonDict]:
     """Measure all ranks at once, as in training; or some, one after another, while the others wait."""
     alone = work.get("matmul_alone")
-    each = min(clock_seconds, work.get("matmul_seconds", 5.0))
+    duration = min(clock_seconds, work.get("matmul_seconds", 5.0))
     if alone is None:
-        ranks.wait()
-        return [row for row in ranks.everybody(matmul(ranks, each, work.get("matmul_size", 0))) if row]
-    found = []
-    clock = Clock(ranks, clock_seconds)
-    for chosen in alone:
-        if not clock.has(each):
+        ranks.barrier()
+        return [row for row in ranks.gather(run_matmul(ranks, duration, work.get("matmul_size", 0))) if row]
+    rows = []
+    clock = PhaseClock(ranks, clock_seconds)
+    for selected_rank in alone:
+        if not clock.has_time(duration):
             break
-        ranks.wait()
-        mine = matmul(ranks, each, work.get("matmul_size", 0)) if chosen == ranks.rank else None
-        found += [row for row in ranks.everybody(mine) if row]
-    return found
+        ranks.barrier()
+        own_row = run_matmul(ranks, duration, work.get("matmul_size", 0)) if selected_rank == ranks.rank else None
+        rows += [row for row in ranks.gather(own_row) if row]
+    return rows
 
 
 # --- Copies ---------------------------------------------------------------------------------------------------------
 
 
-def measure_copies(ranks: Ranks, seconds: float) -> list[Row]:
+def measure_copies(ranks: Ranks, seconds: float) -> list[JsonDict]:
     """Measure copies from memory to memory, all ranks at once."""
     size = (256 << 20) if ranks.cuda else (64 << 20)
     host = torch.arange(size // 4, dtype=torch.int32)
     if ranks.cuda:
         host = host.pin_memory()
-        there = host.to(ranks.device)
-        ways = [("device", there, torch.empty_like(there)), ("to device", host, torch.empty_like(there))]
-        ways.append(("from device", there, torch.empty_like(host).pin_memory()))
+        on_device = host.to(ranks.device)
+        transfers = [
+            ("device", on_device, torch.empty_like(on_device)),
+            ("to device", host, torch.empty_like(on_device)),
+        ]
+        transfers.append(("from device", on_device, torch.empty_like(host).pin_memory()))
     else:
-        ways = [("memory", host, torch.empty_like(host))]
-    rows: list[Row] = []
-    for kind, source, target in ways:
-        ranks.wait()
+        transfers = [("memory", host, torch.empty_like(host))]
+    rows: list[JsonDict] = []
+    for kind, source, target in transfers:
+        ranks.barrier()
         times: list[float] = []
-        end = time.monotonic() + min(1.0, seconds / len(ways))
+        end = time.monotonic() + min(1.0, seconds / len(transfers))
         target.copy_(source)
         copy = functools.partial(target.copy_, source)
-        while len(times) < LEAST or (time.monotonic() < end and len(times) < 200):
-            times.append(timed(ranks, copy))
-        right = bool(torch.equal(target.cpu(), host.cpu()))
+        while len(times) < MIN_REPEATS or (time.monotonic() < end and len(times) < 200):
+            times.append(measure_seconds(ranks, copy))
+        is_correct = bool(torch.equal(target.cpu(), host.cpu()))
         rate = size / statistics.median(times) / 1e9
-        rows.append({"rank": ranks.rank, "kind": kind, "bytes": size, "gbytes": rate, "right": right})
-    return [row for told in ranks.everybody(rows) for row in told]
+        rows.append({"rank": ranks.rank, "kind": kind, "bytes": size, "gbytes": rate, "right": is_correct})
+    return [row for rank_rows in ranks.gather(rows) for row in rank_rows]
 
 
 # --- Collectives ----------------------------------------------------------------------------------------------------
 
 
-def pattern(count: int, device: torch.device) -> torch.Tensor:
+def make_pattern(count: int, device: torch.device) -> torch.Tensor:
     return (torch.arange(count, device=device) % PATTERN).to(torch.float32)
 
 
-def buffers(
-    operation: str, count: int, place: int, size: int, device: torch.device
+def make_buffers(
+    operation: str, count: int, index: int, size: int, device: torch.device
 ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor]:
     """An operation's input, output and expected output: every rank adds its own number to the pattern."""
-    whole, mine = pattern(count, device), place + 1.0
+    base, own_value = make_pattern(count, device), index + 1.0
     part = count // size
-    own = slice(place * part, (place + 1) * part)
-    everybody = size * (size + 1) / 2.0
+    own_part = slice(index * part, (index + 1) * part)
+    total = size * (size + 1) / 2.0
     if operation == "all_reduce":
-        return whole + mine, None, whole * size + everybody
+        return base + own_value, None, base * size + total
     if operation == "broadcast":
-        return whole + mine, None, whole + 1.0
+        return base + own_value, None, base + 1.0
     if operation == "reduce_scatter":
-        return whole + mine, torch.empty(part, device=device), whole[own] * size + everybody
-    numbers = torch.arange(1, size + 1, device=device, dtype=torch.float32).repeat_interleave(part)
+        return base + own_value, torch.empty(part, device=device), base[own_part] * size + total
+    rank_values = torch.arange(1, size + 1, device=device, dtype=torch.float32).repeat_interleave(part)
     if operation == "all_gather":
-        return whole[:part] + mine, torch.empty(count, device=device), whole[:part].repeat(size) + numbers
-    return whole + mine, torch.empty(count, device=device), whole[own].repeat(size) + numbers
+        return base[:part] + own_value, torch.empty(count, device=device), base[:part].repeat(size) + rank_values
+    return base + own_value, torch.empty(count, device=device), base[own_part].repeat(size) + rank_values
 
 
-def operate(operation: str, given: torch.Tensor, taken: torch.Tensor | None, group: Any, root: int) -> torch.Tensor:
+def run_operation(
+    operation: str, input_tensor: torch.Tensor, output_tensor: torch.Tensor | None, group: Any, root: int
+) -> torch.Tensor:
     """Run one collective operation; return the tensor with its result."""
     if operation == "all_reduce":
-        dist.all_reduce(given, group=group)
+        dist.all_reduce(input_tensor, group=group)
     elif operation == "broadcast":
-        dist.broadcast(given, root, group=group)
+        dist.broadcast(input_tensor, root, group=group)
     elif operation == "all_gather":
-        dist.all_gather_into_tensor(taken, given, group=group)
+        dist.all_gather_into_tensor(output_tensor, input_tensor, group=group)
     elif operation == "reduce_scatter":
-        dist.reduce_scatter_tensor(taken, given, group=group)
+        dist.reduce_scatter_tensor(output_tensor, input_tensor, group=group)
     else:
-        dist.all_to_all_single(taken, given, group=group)
-    return given if taken is None else taken
+        dist.all_to_all_single(output_tensor, input_tensor, group=group)
+    return input_tensor if output_tensor is None else output_tensor
 
 
-def collective(ranks: Ranks, operation: str, size: int, group: Any, members: list[int]) -> Row | None:
+def measure_collective(ranks: Ranks, operation: str, size: int, group: Any, members: list[int]) -> JsonDict | None:
     """Measure one operation and size: its times, and ranks with wrong results. None if the backend lacks it."""
-    place, many = members.index(ranks.rank), len(members)
-    count = max(1, -(-size // (4 * many))) * many
-    given, taken, meant = buffers(operation, count, place, many, ranks.device)
+    index, count_ranks = members.index(ranks.rank), len(members)
+    count = max(1, -(-size // (4 * count_ranks))) * count_ranks
+    input_tensor, output_tensor, expected = make_buffers(operation, count, index, count_ranks, ranks.device)
     try:
-        found = operate(operation, given, taken, group, members[0])
-        ranks.finish()
-    except (AttributeError, NotImplementedError, RuntimeError) as problem:
-        if "not support" in str(problem) or "not implement" in str(problem) or isinstance(problem, AttributeError):
+        result = run_operation(operation, input_tensor, output_tensor, group, members[0])
+        ranks.synchronize()
+    except (AttributeError, NotImplementedError, RuntimeError) as error:
+        if "not support" in str(error) or "not implement" in str(error) or isinstance(error, AttributeError):
             return None
         raise
-    right = bool(torch.equal(found, meant))
-    given.zero_()  # sums would grow without bound
-    for _warm in range(WARM_UP):
-        operate(operation, given, taken, group, members[0])
+    is_correct = bool(torch.equal(result, expected))
+    input_tensor.zero_()  # sums would grow without bound
+    for _warm in range(WARM_UP_REPEATS):
+        run_operation(operation, input_tensor, output_tensor, group, members[0])
     dist.barrier(group=group)
-    once = timed(ranks, lambda: operate(operation, given, taken, group, members[0]))
-    repeats = int(ranks.slowest([min(max(1.0 / max(once, 1e-6), LEAST), MOST)], ranks.control)[0])
+    first_duration = measure_seconds(
+        ranks, lambda: run_operation(operation, input_tensor, output_tensor, group, members[0])
+    )
+    repeats = int(
+        ranks.reduce_max([min(max(1.0 / max(first_duration, 1e-6), MIN_REPEATS), MAX_REPEATS)], ranks.control_group)[0]
+    )
     times = []
     for _repeat in range(repeats):
         dist.barrier(group=group)
-        times.append(timed(ranks, lambda: operate(operation, given, taken, group, members[0])))
-    return {"bytes": 4 * count, "times": times, "right": right}
+        times.append(
+            measure_seconds(ranks, lambda: run_operation(operation, input_tensor, output_tensor, group, members[0]))
+        )
+    return {"bytes": 4 * count, "times": times, "right": is_correct}
 
 
-def measure_collectives(ranks: Ranks, work: Row, seconds: float, scope: str) -> tuple[list[Row], list[str]]:
+def measure_collectives(ranks: Ranks, work: JsonDict, seconds: float, scope: str) -> tuple[list[JsonDict], list[str]]:
     """Measure operations of growing sizes, over the ranks of each node at once, or over all ranks."""
     members = ranks.members[ranks.node] if scope == "node" else list(range(ranks.size))
     group = ranks.groups[ranks.node] if scope == "node" else dist.group.WORLD
-    sizes = [size for size in SIZES if size <= largest(ranks, work)]
+    sizes = [size for size in SIZES if size <= max_buffer_bytes(ranks, work)]
     if scope == "node" and min(map(len, ranks.members.values())) < 2:
         return [], [] if ranks.size == len(ranks.nodes) else ["collectives of a node: one has a single process"]
     if ranks.size < 2:
         return [], ["collectives: there is a single process"]
-    clock, rows, left_out, gone = Clock(ranks, seconds), [], [], set()
+    clock, rows, left_out, stopped = PhaseClock(ranks, seconds), [], [], set()
     spent: dict[str, float] = {}
     for size in sizes:
         for operation in work["collectives"]:
-            if operation in gone:
+            if operation in stopped:
                 continue
             longest = spent.get(operation, 0.0)
-            if longest > LONGEST or not clock.has(4.0 * longest * (LEAST + WARM_UP + 2)):
-                gone.add(operation)
+            if longest > MAX_OPERATION_SECONDS or not clock.has_time(
+                4.0 * longest * (MIN_REPEATS + WARM_UP_REPEATS + 2)
+            ):
+                stopped.add(operation)
                 left_out.append(f"{operation} over {scope} from {size} bytes on: no time left")
                 continue
-            found = collective(ranks, operation, size, group, members)
-            if found is None:
-                gone.add(operation)
+            measurement = measure_collective(ranks, operation, size, group, members)
+            if measurement is None:
+                stopped.add(operation)
                 left_out.append(f"{operation} over {scope}: not available with {ranks.backend}")
                 continue
-            told = ranks.everybody(found)
+            measurements = ranks.gather(measurement)
             for node in ranks.nodes if scope == "node" else [-1]:
-                of = ranks.members[node] if scope == "node" else members
-                rows.append(row_of(scope, node, operation, [told[one] for one in of], of))
+                participants = ranks.members[node] if scope == "node" else members
+                rows.append(
+                    summarize_collective(
+                        scope, node, operation, [measurements[rank] for rank in participants], participants
+                    )
+                )
             spent[operation] = max([row["median_us"] / 1e6 for row in rows if row["op"] == operation] or [0.0])
     return rows, left_out
 
 
-def row_of(scope: str, node: int, operation: str, told: list[Row], members: list[int]) -> Row:
+def summarize_collective(
+    scope: str, node: int, operation: str, measurements: list[JsonDict], members: list[int]
+) -> JsonDict:
     """The row of an operation: in each repetition, it takes as long as the slowest rank."""
-    times = sorted(max(spent) for spent in zip(*(one["times"] for one in told)))
+    times = sorted(max(duration) for duration in zip(*(measurement["times"] for measurement in measurements)))
     return {
         "scope": scope,
         "node": node,
         "op": operation,
-        "bytes": told[0]["bytes"],
+        "bytes": measurements[0]["bytes"],
         "ranks": len(members),
         "median_us": 1e6 * statistics.median(times),
         "p95_us": 1e6 * times[min(len(times) - 1, int(0.95 * len(times)))],
         "repeats": len(times),
-        "wrong": [rank for rank, one in zip(members, told) if not one["right"]],
+        "wrong": [rank for rank, measurement in zip(members, measurements) if not measurement["right"]],
     }
 
 
-def largest(ranks: Ranks, work: Row) -> int:
+def max_buffer_bytes(ranks: Ranks, work: JsonDict) -> int:
     """Bytes of the largest buffer that fits on the rank with the least memory."""
-    wanted = work.get("largest") or (1 << 30 if ranks.cuda else 64 << 20)
-    free = torch.cuda.mem_get_info()[0] // 8 if ranks.cuda else wanted
-    told = torch.tensor([min(wanted, free)], dtype=torch.int64)
-    dist.all_reduce(told, dist.ReduceOp.MIN, group=ranks.control)
-    return int(told[0])
+    limit = work.get("largest") or (1 << 30 if ranks.cuda else 64 << 20)
+    free = torch.cuda.mem_get_info()[0] // 8 if ranks.cuda else limit
+    tensor = torch.tensor([min(limit, free)], dtype=torch.int64)
+    dist.all_reduce(tensor, dist.ReduceOp.MIN, group=ranks.control_group)
+    return int(tensor[0])
 
 
 # --- Pairs of nodes -------------------------------------------------------------------------------------------------
 
 
-def exchange(given: torch.Tensor, taken: torch.Tensor, peer: int) -> None:
+def exchange(input_tensor: torch.Tensor, output_tensor: torch.Tensor, peer: int) -> None:
     """Send and receive at once. Receive first: otherwise gloo does one after the other."""
-    receive, send = dist.P2POp(dist.irecv, taken, peer), dist.P2POp(dist.isend, given, peer)
+    receive, send = dist.P2POp(dist.irecv, output_tensor, peer), dist.P2POp(dist.isend, input_tensor, peer)
     for request in dist.batch_isend_irecv([receive, send]):
         request.wait()
 
 
-def pass_on(tensor: torch.Tensor, way: Callable[..., Any], peer: int) -> None:
-    for request in dist.batch_isend_irecv([dist.P2POp(way, tensor, peer)]):
+def run_p2p(tensor: torch.Tensor, operation: Callable[..., Any], peer: int) -> None:
+    for request in dist.batch_isend_irecv([dist.P2POp(operation, tensor, peer)]):
         request.wait()
 
 
-def measure_pair(ranks: Ranks, peer: int, size: int) -> Row:
+def measure_pair(ranks: Ranks, peer: int, size: int) -> JsonDict:
     """Measure the seconds of an exchange with another node, and of a short message there and back."""
     count = size // 4
-    given = pattern(count, ranks.device) + ranks.rank
-    taken = torch.empty(count, device=ranks.device)
-    exchange(given, taken, peer)
-    right = bool(torch.equal(taken, pattern(count, ranks.device) + peer))
-    first = timed(ranks, lambda: exchange(given, taken, peer))
-    ours, theirs = torch.tensor([first], device=ranks.device), torch.zeros(1, device=ranks.device)
-    exchange(ours, theirs, peer)  # both must repeat it equally often
-    repeats = int(max(2.0, min(PAIR_REPEATS, LONGEST / max(first, float(theirs[0]), 1e-6))))
-    times = [timed(ranks, lambda: exchange(given, taken, peer)) for _repeat in range(repeats)]
+    input_tensor = make_pattern(count, ranks.device) + ranks.rank
+    output_tensor = torch.empty(count, device=ranks.device)
+    exchange(input_tensor, output_tensor, peer)
+    is_correct = bool(torch.equal(output_tensor, make_pattern(count, ranks.device) + peer))
+    first = measure_seconds(ranks, lambda: exchange(input_tensor, output_tensor, peer))
+    own_duration, peer_duration = torch.tensor([first], device=ranks.device), torch.zeros(1, device=ranks.device)
+    exchange(own_duration, peer_duration, peer)  # both must repeat it equally often
+    repeats = int(max(2.0, min(PAIR_REPEATS, MAX_OPERATION_SECONDS / max(first, float(peer_duration[0]), 1e-6))))
+    times = [measure_seconds(ranks, lambda: exchange(input_tensor, output_tensor, peer)) for _repeat in range(repeats)]
     token, pings = torch.zeros(2, device=ranks.device), []
-    ways = (dist.isend, dist.irecv) if ranks.rank < peer else (dist.irecv, dist.isend)
+    directions = (dist.isend, dist.irecv) if ranks.rank < peer else (dist.irecv, dist.isend)
 
-    def there_and_back() -> None:
-        for way in ways:
-            pass_on(token, way, peer)
+    def round_trip() -> None:
+        for direction in directions:
+            run_p2p(token, direction, peer)
 
-    there_and_back()
+    round_trip()
     for _ping in range(PAIR_PINGS):
-        pings.append(timed(ranks, there_and_back))
-    return {"times": times, "us": 1e6 * statistics.median(pings) / 2.0, "right": right}
+        pings.append(measure_seconds(ranks, round_trip))
+    return {"times": times, "us": 1e6 * statistics.median(pings) / 2.0, "right": is_correct}
 
 
-def measure_pairs(ranks: Ranks, work: Row, seconds: float) -> tuple[list[Row], list[str]]:
+def measure_pairs(ranks: Ranks, work: JsonDict, seconds: float) -> tuple[list[JsonDict], list[str]]:
     """Measure rounds of disjoint pairs of nodes, one rank per node; the other ranks wait."""
-    rows: list[Row] = []
+    rows: list[JsonDict] = []
     left_out: list[str] = []
     if ranks.rank in ranks.leaders:
         size = work.get("pair_bytes") or PAIR_BYTES[ranks.backend]
         rounds = work["rounds"]
-        clock, longest, mine = Clock(ranks, seconds, ranks.leading), 0.0, {}
-        for place, pairs in enumerate(rounds):
-            if not clock.has(longest):
-                left_out.append(f"{len(rounds) - place} of {len(rounds)} rounds of pairs of nodes: no time left")
+        clock, longest, own_results = PhaseClock(ranks, seconds, ranks.leader_group), 0.0, {}
+        for index, pairs in enumerate(rounds):
+            if not clock.has_time(longest):
+                left_out.append(f"{len(rounds) - index} of {len(rounds)} rounds of pairs of nodes: no time left")
                 break
             started = time.monotonic()
-            for one, other in pairs:
-                if ranks.node in (one, other):
-                    peer = ranks.leaders[ranks.nodes.index(other if ranks.node == one else one)]
-                    mine[f"{one} {other}"] = measure_pair(ranks, peer, size)
-            longest = ranks.slowest([time.monotonic() - started], ranks.leading)[0]
-        told: list[Any] = [None] * len(ranks.leaders)
-        dist.all_gather_object(told, mine, group=ranks.leading)
+            for node_a, node_b in pairs:
+                if ranks.node in (node_a, node_b):
+                    peer = ranks.leaders[ranks.nodes.index(node_b if ranks.node == node_a else node_a)]
+                    own_results[f"{node_a} {node_b}"] = measure_pair(ranks, peer, size)
+            longest = ranks.reduce_max([time.monotonic() - started], ranks.leader_group)[0]
+        results: list[Any] = [None] * len(ranks.leaders)
+        dist.all_gather_object(results, own_results, group=ranks.leader_group)
         for pairs in rounds:
-            for one, other in pairs:
-                ends = [said[f"{one} {other}"] for said in told if f"{one} {other}" in said]
+            for node_a, node_b in pairs:
+                ends = [result[f"{node_a} {node_b}"] for result in results if f"{node_a} {node_b}" in result]
                 if len(ends) == 2:
-                    rows.append(pair_row(one, other, size, ends))
-    ranks.wait()
+                    rows.append(summarize_pair(node_a, node_b, size, ends))
+    ranks.barrier()
     return rows, left_out
 
 
-def pair_row(one: int, other: int, size: int, ends: list[Row]) -> Row:
-    spent = statistics.median(max(both) for both in zip(*(end["times"] for end in ends)))
+def summarize_pair(node_a: int, node_b: int, size: int, ends: list[JsonDict]) -> JsonDict:
+    duration = statistics.median(max(durations) for durations in zip(*(end["times"] for end in ends)))
     return {
-        "a": one,
-        "b": other,
+        "a": node_a,
+        "b": node_b,
         "bytes": size,
-        "gbps": 8.0 * size / spent / 1e9,
+        "gbps": 8.0 * size / duration / 1e9,
         "us": max(end["us"] for end in ends),
         # wrong data may come from the sender or the path: report both ends
         "right": all(end["right"] for end in ends),
@@ -445,7 +470,7 @@ def pair_row(one: int, other: int, size: int, ends: list[Row]) -> Row:
 # --- All of it ------------------------------------------------------------------------------------------------------
 
 
-def write(path: str, document: Row) -> None:
+def write(path: str, document: JsonDict) -> None:
     temporary = path + ".new"
     with open(temporary, "w", encoding="utf-8") as stream:
         json.dump(document, stream)
@@ -459,12 +484,12 @@ def main() -> None:
     warnings.simplefilter("ignore", FutureWarning)  # newer torch renames some collectives, older lacks the new names
     torch.set_num_threads(max(1, (os.cpu_count() or 1) // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))))
     ranks = Ranks()
-    document: Row = {
+    document: JsonDict = {
         "version": 1,
         "backend": ranks.backend,
         "torch": torch.__version__,
         "nccl": ".".join(map(str, torch.cuda.nccl.version())) if ranks.backend == "nccl" else "",
-        "ranks": ranks.everybody(hardware(ranks)),
+        "ranks": ranks.gather(describe_hardware(ranks)),
         "matmul": [],
         "copies": [],
         "collectives": [],
@@ -498,7 +523,7 @@ def main() -> None:
     document["complete"] = True
     if ranks.rank == 0:
         write(os.path.join(directory, "benchmark.json"), document)
-    ranks.wait()
+    ranks.barrier()
     dist.destroy_process_group()
 
 

@@ -28,44 +28,43 @@ from engine import (
     FULL,
     LABEL,
     Engine,
-    Fault,
-    Found,
+    EngineError,
+    EngineImage,
+    error_output,
+    existing_parent,
     file_hash,
     logged_in,
-    nearest,
+    qualified_name,
     read_archive,
     registry_of,
     unpacked_size,
-    whole_name,
-    words_of,
 )
-from peers import Answer
-from stage import MARK, Stage, follow, start
-from transfer import Fault as StageFault
-from transfer import in_words
-from wanted import Entry, Piece, cut
+from peers import PeerReply
+from stage import MARK, NodeTransfer, follow, start
+from transfer import TransferError, format_size
+from wanted import FileEntry, Piece, split_into_pieces
 
 ARCHIVE = "image.tar"
 CHUNK = 2**20
-FAREWELL = 15.0  # seconds for which a failed node still answers peers that start later
+FAILURE_GRACE_PERIOD = 15.0  # seconds for which a failed node still answers peers that start later
 
 
-class FirstNode:
+class FirstNodeSource:
     """The source of the image: the node that has it, or gets it."""
 
     def __init__(self, name: str) -> None:
         self.name = name
 
-    def is_here(self, me: int) -> bool:
+    def is_local(self, rank: int) -> bool:
         """Whether the source is on this node."""
-        return me == 0
+        return rank == 0
 
-    def find(self, image: Image) -> list[Entry]:
-        """The files to distribute. Raises Fault."""
-        return image.list_wanted()
+    def list_entries(self, transfer: ImageTransfer) -> list[FileEntry]:
+        """The files to distribute. Raises EngineError."""
+        return transfer.prepare_entries()
 
 
-class Image(Stage):
+class ImageTransfer(NodeTransfer):
     """One call on one node. The first node is the one that has the image, or gets it."""
 
     full_remedy = "Make room, or set container_image_directory, and run this again"
@@ -74,79 +73,81 @@ class Image(Stage):
         super().__init__({"port_variable": "container_image_port", **request})
         self.engine = Engine(request["engine"])
         self.name: str = request["name"]
-        self.idle = False  # whether this node needs nothing
-        self.as_it_is = ""  # on the first node: the archive that is passed on unchanged
-        self.asked = changed_at(os.path.join(self.own, "request.json"))
-        self.doing = f"waits for {request['names'][0]}, from which the image comes" if self.me else ""
+        self.needs_nothing = False  # whether this node needs nothing
+        self.shared_archive = ""  # on the first node: the archive that is passed on unchanged
+        self.request_modified_at = modified_at(os.path.join(self.state_directory, "request.json"))
+        self.step = f"waits for {request['names'][0]}, from which the image comes" if self.rank else ""
 
-    def where_from(self) -> FirstNode:
+    def create_source(self) -> FirstNodeSource:
         """The source is the first node."""
-        return FirstNode(self.request["names"][0])
+        return FirstNodeSource(self.request["names"][0])
 
-    def report(self, doing: str) -> None:
+    def report(self, step: str) -> None:
         """Report the current step."""
-        self.doing = doing
+        self.step = step
         self.write_status()
 
-    def write_status(self, **more: Any) -> None:
+    def write_status(self, **extra: Any) -> None:
         """Write the progress to a file."""
-        super().write_status(**{"doing": self.doing, **more})
+        super().write_status(**{"doing": self.step, **extra})
 
     # - the first node
 
-    def list_wanted(self) -> list[Entry]:
-        """On the first node: get the image, and its archive if another node lacks it. Raises Fault."""
-        if self.me:
-            first = self.request["names"][0]
-            raise Fault(f"{first}, from which the image comes, has failed or does not answer: see its message")
-        alone = self.request["archive"] and not self.request["requirements"]
-        unpacked = self.unpacked if alone else 0
+    def prepare_entries(self) -> list[FileEntry]:
+        """On the first node: get the image, and its archive if another node lacks it. Raises EngineError."""
+        if self.rank:
+            first_node = self.request["names"][0]
+            raise EngineError(
+                f"{first_node}, from which the image comes, has failed or does not answer: see its message"
+            )
+        archive_only = self.request["archive"] and not self.request["requirements"]
+        unpacked = self.unpacked_bytes if archive_only else 0
         if unpacked:
-            self.as_it_is, known = self.archive(), self.request["archive_ids"]
+            self.shared_archive, image_ids = self.archive_path(), self.request["archive_ids"]
         else:
-            found = self.make()
-            known, unpacked = [found.id], found.size
-        if all(one in known for one in self.request["ids"][1:]):
-            self.idle = True
+            image = self.obtain()
+            image_ids, unpacked = [image.id], image.size
+        if all(image_id in image_ids for image_id in self.request["ids"][1:]):
+            self.needs_nothing = True
             return []
-        if self.as_it_is:
-            self.report(f"reads {self.as_it_is}")
-            size, sha256 = os.stat(self.as_it_is).st_size, file_hash(self.as_it_is)
+        if self.shared_archive:
+            self.report(f"reads {self.shared_archive}")
+            size, sha256 = os.stat(self.shared_archive).st_size, file_hash(self.shared_archive)
         else:
-            size, sha256 = self.save(found)
+            size, sha256 = self.save_archive(image)
         self.report("")
-        return [Entry(ARCHIVE, " ".join(known), size, str(unpacked), sha256)]
+        return [FileEntry(ARCHIVE, " ".join(image_ids), size, str(unpacked), sha256)]
 
-    def archive(self) -> str:
+    def archive_path(self) -> str:
         """The path of the archive that contains the image."""
         return os.path.expanduser(str(self.request["archive"]))
 
     @functools.cached_property
-    def unpacked(self) -> int:
+    def unpacked_bytes(self) -> int:
         """The archive's uncompressed size in bytes, 0 if unknown; a compressed one must be read completely."""
-        return unpacked_size(self.archive())
+        return unpacked_size(self.archive_path())
 
-    def target(self, entry: int) -> str:
+    def target(self, file_index: int) -> str:
         """The path of the archive that is passed on."""
-        return self.as_it_is or super().target(entry)
+        return self.shared_archive or super().target(file_index)
 
-    def make(self) -> Found:
-        """Pull, load or build the image; give it its name. Raises Fault."""
-        request, found = self.request, self.engine.find(self.name)
-        if found and not request["refresh"]:
-            archive = bool(request["archive"])
+    def obtain(self) -> EngineImage:
+        """Pull, load or build the image; give it its name. Raises EngineError."""
+        request, image = self.request, self.engine.find(self.name)
+        if image and not request["refresh"]:
+            has_archive = bool(request["archive"])
             if (
-                found.label == request["label"]
+                image.label == request["label"]
                 if request["label"]
-                else not archive or found.id in request["archive_ids"]
+                else not has_archive or image.id in request["archive_ids"]
             ):
-                return found
+                return image
         with logged_in(
             self.engine,
             request["base"],
             request["registry_user"],
             request["registry_password"],
-            os.path.join(self.own, "login"),
+            os.path.join(self.state_directory, "login"),
         ):
             if request["archive"]:
                 base = self.load()
@@ -155,55 +156,55 @@ class Image(Stage):
             else:
                 base = self.pull(request["base"])
             if request["requirements"]:
-                self.give_name(base, self.own_name("base"))  # a builder accepts only names
+                self.tag(base, self.intermediate_name("base"))  # a builder accepts only names
                 base = self.build("", "layer", request["label"])
-        self.give_name(base, self.name)
-        return self.must_find(self.name)
+        self.tag(base, self.name)
+        return self.require(self.name)
 
-    def must_find(self, name: str) -> Found:
-        """An image that must exist. Raises Fault."""
-        found = self.engine.find(name)
-        if not found:
-            raise Fault(f"{self.engine.name} does not have {name}, although it said that it took it")
-        return found
+    def require(self, name: str) -> EngineImage:
+        """An image that must exist. Raises EngineError."""
+        image = self.engine.find(name)
+        if not image:
+            raise EngineError(f"{self.engine.name} does not have {name}, although it said that it took it")
+        return image
 
     def pull(self, name: str) -> str:
-        """Pull an image from a registry. Raises Fault."""
+        """Pull an image from a registry. Raises EngineError."""
         if self.engine.find(name) and not self.request["refresh"]:
             return name
         self.report(f"pulls {name}")
-        name = whole_name(name) if self.engine.name == "podman" else name
-        done = self.engine.run("pull", "--quiet", name)
-        if done.returncode:
+        name = qualified_name(name) if self.engine.name == "podman" else name
+        completed = self.engine.run("pull", "--quiet", name)
+        if completed.returncode:
             user = self.request["registry_user"]
-            raise self.engine.registry_fault(f"{name} cannot be pulled", registry_of(name), done, user)
+            raise self.engine.registry_error(f"{name} cannot be pulled", registry_of(name), completed, user)
         return name
 
     def load(self) -> str:
-        """Load the image from the archive; return its id. Raises Fault."""
-        path = self.archive()
+        """Load the image from the archive; return its id. Raises EngineError."""
+        path = self.archive_path()
         ids = read_archive(path)
-        if not any(self.engine.find(one) for one in ids):
-            self.check_room(max(os.stat(path).st_size, self.unpacked), 0)
+        if not any(self.engine.find(image_id) for image_id in ids):
+            self.check_disk_space(max(os.stat(path).st_size, self.unpacked_bytes), 0)
             self.report(f"loads {path}")
-            done = self.engine.run("load", "--input", path)
-            if done.returncode:
-                raise self.engine.fault(f"{self.engine.name} does not take {path}", done)
-        known = [one for one in ids if self.engine.find(one)]
-        if not known:
-            raise Fault(f"{self.engine.name} has loaded {path}, and does not have the image that it names")
-        return known[0]
+            completed = self.engine.run("load", "--input", path)
+            if completed.returncode:
+                raise self.engine.command_error(f"{self.engine.name} does not take {path}", completed)
+        loaded_ids = [image_id for image_id in ids if self.engine.find(image_id)]
+        if not loaded_ids:
+            raise EngineError(f"{self.engine.name} has loaded {path}, and does not have the image that it names")
+        return loaded_ids[0]
 
-    def own_name(self, part: str) -> str:
+    def intermediate_name(self, part: str) -> str:
         """The name of an intermediate image."""
         return f"localhost/muster-{hashlib.sha256(self.name.encode()).hexdigest()[:16]}:{part}"
 
-    def layer(self) -> str:
+    def requirements_dockerfile(self) -> str:
         """A Dockerfile that adds what a job requires to an image, in one layer."""
-        text = base64.b64encode(self.request["requirements"].encode()).decode()
+        encoded = base64.b64encode(self.request["requirements"].encode()).decode()
         return (
-            f"FROM {self.own_name('base')}\n"
-            f"RUN P=$(command -v python3 || command -v python) && echo {text} | base64 -d > /tmp/requirements.txt && "
+            f"FROM {self.intermediate_name('base')}\n"
+            f"RUN P=$(command -v python3 || command -v python) && echo {encoded} | base64 -d > /tmp/requirements.txt && "
             'PIP_BREAK_SYSTEM_PACKAGES=1 "$P" -m pip install --no-cache-dir -r /tmp/requirements.txt && '
             "rm /tmp/requirements.txt\n"
         )
@@ -211,39 +212,39 @@ class Image(Stage):
     def build(self, context: str, part: str, label: str) -> str:
         """Build from a directory's Dockerfile or, without one, add what a job requires; return the image's name."""
         self.report(f"builds {self.name}")
-        name, text, file = self.own_name(part), "", os.path.join(context, self.request["dockerfile"])
+        name, text, file = self.intermediate_name(part), "", os.path.join(context, self.request["dockerfile"])
         if not context:
-            context, text, file = os.path.join(self.own, "context"), self.layer(), "-"
+            context, text, file = os.path.join(self.state_directory, "context"), self.requirements_dockerfile(), "-"
             os.makedirs(context, exist_ok=True)
-        more = [f"--label={LABEL}={label}"] if label else []
-        words = [*self.engine.builder(), "--network=host", *more, f"--tag={name}", "--file", file, context]
-        done = self.engine.run(*words, text=text)
-        if done.returncode:
+        label_option = [f"--label={LABEL}={label}"] if label else []
+        arguments = [*self.engine.builder(), "--network=host", *label_option, f"--tag={name}", "--file", file, context]
+        completed = self.engine.run(*arguments, text=text)
+        if completed.returncode:
             # the failed step may have written to either stream
-            done.stderr = done.stdout[-2000:] + done.stderr[-2000:]
-            raise self.engine.build_fault(f"{self.name} cannot be built", done, self.request["registry_user"])
+            completed.stderr = completed.stdout[-2000:] + completed.stderr[-2000:]
+            raise self.engine.build_error(f"{self.name} cannot be built", completed, self.request["registry_user"])
         return name
 
-    def give_name(self, there: str, name: str) -> None:
-        """Give an image a name. Raises Fault."""
-        if there != name:
-            done = self.engine.run("tag", there, name)
-            if done.returncode:
-                raise self.engine.fault(f"{there} cannot be named {name}", done)
+    def tag(self, source: str, name: str) -> None:
+        """Give an image a name. Raises EngineError."""
+        if source != name:
+            completed = self.engine.run("tag", source, name)
+            if completed.returncode:
+                raise self.engine.command_error(f"{source} cannot be named {name}", completed)
 
-    def save(self, found: Found) -> tuple[int, str]:
+    def save_archive(self, image: EngineImage) -> tuple[int, str]:
         """Write the archive for the other nodes, unless it exists; return its size and SHA-256."""
-        path, note = os.path.join(self.root, ARCHIVE), os.path.join(self.own, "archive.json")
-        with contextlib.suppress(OSError, ValueError), open(note, encoding="utf-8") as stream:
-            identity, size, changed, sha256 = json.load(stream)
-            there = os.stat(path)
-            if [identity, size, changed] == [found.id, there.st_size, there.st_mtime_ns]:
+        path, note_path = os.path.join(self.root, ARCHIVE), os.path.join(self.state_directory, "archive.json")
+        with contextlib.suppress(OSError, ValueError), open(note_path, encoding="utf-8") as stream:
+            image_id, size, modified, sha256 = json.load(stream)
+            status = os.stat(path)
+            if [image_id, size, modified] == [image.id, status.st_size, status.st_mtime_ns]:
                 return size, sha256
         self.remove_unfinished()
         free = shutil.disk_usage(self.root).free
-        if free < found.size + self.reserve:
-            raise Fault(
-                f"{self.root} has {in_words(free)} free. Needed: {in_words(found.size)} for the archive of "
+        if free < image.size + self.reserve:
+            raise EngineError(
+                f"{self.root} has {format_size(free)} free. Needed: {format_size(image.size)} for the archive of "
                 f"{self.name}, and a reserve of {self.request['reserve_gib']:g} GiB. Make room, or set "
                 "container_image_directory"
             )
@@ -260,16 +261,16 @@ class Image(Stage):
                         break
                     digest.update(chunk)
                     size += archive.write(chunk)
-                said = engine.stderr.read().decode("utf-8", "replace")
+                output = engine.stderr.read().decode("utf-8", "replace")
             if engine.returncode:
-                done = subprocess.CompletedProcess([], engine.returncode, "", said)
-                raise self.engine.fault(f"{self.name} cannot be written into an archive", done)
-        except (OSError, Fault):  # the engine ends by itself once nobody reads its output
+                completed = subprocess.CompletedProcess([], engine.returncode, "", output)
+                raise self.engine.command_error(f"{self.name} cannot be written into an archive", completed)
+        except (OSError, EngineError):  # the engine ends by itself once nobody reads its output
             os.unlink(path + ".new")
             raise
         os.replace(path + ".new", path)
-        with open(note, "w", encoding="utf-8") as stream:
-            json.dump([found.id, size, os.stat(path).st_mtime_ns, digest.hexdigest()], stream)
+        with open(note_path, "w", encoding="utf-8") as stream:
+            json.dump([image.id, size, os.stat(path).st_mtime_ns, digest.hexdigest()], stream)
         return size, digest.hexdigest()
 
     def remove_unfinished(self) -> None:
@@ -284,172 +285,182 @@ class Image(Stage):
         """Bytes to keep free."""
         return float(self.request["reserve_gib"] * 2**30)
 
-    def share(self) -> list[Piece]:
+    def assign_pieces(self) -> list[Piece]:
         """All pieces, each with the node that gets it from the first node, which gets none itself."""
-        others = max(1, len(self.peers.nodes) - 1)
-        return [piece._replace(owner=piece.owner + 1) for piece in cut(self.entries, others)] if self.entries else []
+        receivers = max(1, len(self.peers.nodes) - 1)
+        return (
+            [piece._replace(owner=piece.owner + 1) for piece in split_into_pieces(self.entries, receivers)]
+            if self.entries
+            else []
+        )
 
     def scan_local(self) -> None:
-        """Find what exists here, and check the disk space for the rest. Raises Fault."""
-        self.doing = ""
-        if not self.entries or (self.me and self.find_arrived()):
-            self.idle = True
+        """Find what exists here, and check the disk space for the rest. Raises EngineError."""
+        self.step = ""
+        if not self.entries or (self.rank and self.find_loaded()):
+            self.needs_nothing = True
             self.pieces.clear()
             return
-        one = self.entries[0]
-        if self.me:
-            self.check_room(max(one.size, int(one.etag)), one.size - self.room_taken())
+        entry = self.entries[0]
+        if self.rank:
+            self.check_disk_space(max(entry.size, int(entry.etag)), entry.size - self.archive_bytes_on_disk())
             super().scan_local()
             return
-        self.index[one.path] = [one.size, os.stat(self.target(0)).st_mtime_ns, one.sha256]
-        self.first = [0]
+        self.index[entry.path] = [entry.size, os.stat(self.target(0)).st_mtime_ns, entry.sha256]
+        self.first_pieces = [0]
         with self.changed:
-            self.whole.add(0)
-            self.pieces_here.update(range(len(self.pieces)))
+            self.complete.add(0)
+            self.local_pieces.update(range(len(self.pieces)))
             self.changed.notify_all()
 
-    def room_taken(self) -> int:
+    def archive_bytes_on_disk(self) -> int:
         """The disk space that the archive already uses: that of its arrived pieces, or all."""
-        one = self.entries[0]
+        entry = self.entries[0]
         self.read_index()
-        if self.is_there(0):
-            return one.size
+        if self.is_present(0):
+            return entry.size
         try:
             # the file is sparse, since pieces arrive in any order, so count its 512-byte blocks
-            return min(one.size, os.stat(self.part_path(0)).st_blocks * 512)
+            return min(entry.size, os.stat(self.part_path(0)).st_blocks * 512)
         except FileNotFoundError:
             return 0
 
-    def find_arrived(self) -> Found | None:
+    def find_loaded(self) -> EngineImage | None:
         """The wanted image, if the engine has it. Engines identify an archive's image by different digests."""
         return next(filter(None, map(self.engine.find, self.entries[0].key.split())), None)
 
-    def check_room(self, image: int, archive: int) -> None:
-        """Raise Fault if a disk has no room for the archive and the engine's copies of the image.
+    def check_disk_space(self, image_bytes: int, archive_bytes: int) -> None:
+        """Raise EngineError if a disk has no room for the archive and the engine's copies of the image.
 
         image: uncompressed bytes. archive: bytes still to arrive.
         """
         self.remove_unfinished()
-        root, free = self.engine.room()
-        unpacked = self.engine.unpacks_in()
-        store, beside, ours = (os.stat(nearest(path)).st_dev for path in (root, unpacked, self.root))
-        needed = room_needed(image, archive, store, beside, ours)
+        root, free = self.engine.free_space()
+        unpack_directory = self.engine.unpack_directory()
+        store_device, unpack_device, archive_device = (
+            os.stat(existing_parent(path)).st_dev for path in (root, unpack_directory, self.root)
+        )
+        needed = bytes_needed(image_bytes, archive_bytes, store_device, unpack_device, archive_device)
         engine, reserve = self.engine.name, f"a reserve of {self.request['reserve_gib']:g} GiB"
-        if free < needed[store] + self.reserve:
-            raise Fault(
-                f"{root}, where {engine} keeps images, has {in_words(free)} free. Needed: {in_words(needed[store])} "
+        if free < needed[store_device] + self.reserve:
+            raise EngineError(
+                f"{root}, where {engine} keeps images, has {format_size(free)} free. Needed: {format_size(needed[store_device])} "
                 f"for {self.name} while it is loaded, and {reserve}. {self.engine.remedy()}"
             )
-        free = shutil.disk_usage(nearest(unpacked)).free
-        if free < needed[beside] + self.reserve:
-            raise Fault(
-                f"{unpacked}, where {engine} unpacks an image, has {in_words(free)} free. Needed: "
-                f"{in_words(needed[beside])} for {self.name} while it is loaded, and {reserve}. Make room, or set "
+        free = shutil.disk_usage(existing_parent(unpack_directory)).free
+        if free < needed[unpack_device] + self.reserve:
+            raise EngineError(
+                f"{unpack_directory}, where {engine} unpacks an image, has {format_size(free)} free. Needed: "
+                f"{format_size(needed[unpack_device])} for {self.name} while it is loaded, and {reserve}. Make room, or set "
                 "image_copy_tmp_dir, in [engine] of containers.conf, to a directory of a larger disk"
             )
 
-    def fetch_own(self, number: int) -> None:
+    def fetch_from_source(self, number: int) -> None:
         """Get a piece from the first node."""
-        if not self.receive_while_there(0, number) and not self.failed:
-            raise Fault(
+        if not self.receive_from_peer(0, number) and not self.failure:
+            raise EngineError(
                 f"{self.request['names'][0]}, from which the image comes, has failed (see its message), does not "
-                f"answer, or the data was changed on the way (see {self.own}/log). Run this again: it resumes "
+                f"answer, or the data was changed on the way (see {self.state_directory}/log). Run this again: it resumes "
                 "where it stopped"
             )
 
-    def is_right(self, entry: int, path: str) -> bool:
+    def matches_content(self, file_index: int, path: str) -> bool:
         """Whether it is the wanted archive. If all pieces came in this call, each was proved: it is not read again."""
-        size = self.entries[entry].size
+        size = self.entries[file_index].size
         if self.from_peers == size:
             return os.path.getsize(path) == size
-        return super().is_right(entry, path)
+        return super().matches_content(file_index, path)
 
-    def refetch(self, entry: int) -> None:
-        """Raise Fault: the archive that arrived is not the one that was sent."""
-        os.unlink(self.part_path(entry))
-        raise Fault(f"the archive of {self.name} that arrived is not the one that was sent. Run this again")
+    def refetch(self, file_index: int) -> None:
+        """Raise EngineError: the archive that arrived is not the one that was sent."""
+        os.unlink(self.part_path(file_index))
+        raise EngineError(f"the archive of {self.name} that arrived is not the one that was sent. Run this again")
 
-    def answer(self, path: str) -> Answer:
+    def handle_request(self, path: str) -> PeerReply:
         """The answer to a peer; a node that needs nothing serves no pieces."""
-        if self.idle and path.startswith("/piece/"):
-            return Answer(410)
-        return super().answer(path)
+        if self.needs_nothing and path.startswith("/piece/"):
+            return PeerReply(410)
+        return super().handle_request(path)
 
-    def hand_to_engine(self) -> bool:
-        """Load the archive into the engine; return whether the engine lacked it under its name. Raises Fault."""
-        if not self.me:
-            found = self.make() if self.as_it_is else self.must_find(self.name)
-            return bool(found.id != self.request["ids"][0])
+    def load_into_engine(self) -> bool:
+        """Load the archive into the engine; return whether the engine lacked it under its name. Raises EngineError."""
+        if not self.rank:
+            image = self.obtain() if self.shared_archive else self.require(self.name)
+            return bool(image.id != self.request["ids"][0])
         if not self.entries:
             return False
-        if not self.idle:
+        if not self.needs_nothing:
             self.report(f"loads {self.name}")
-            done = self.engine.run("load", "--input", self.target(0))
-            if done.returncode:
-                raise self.not_taken(done)
-        found = self.find_arrived()
-        if not found:
-            first, digests = self.request["names"][0], self.entries[0].key.split()
-            raise Fault(
+            completed = self.engine.run("load", "--input", self.target(0))
+            if completed.returncode:
+                raise self.load_error(completed)
+        image = self.find_loaded()
+        if not image:
+            first_node, digests = self.request["names"][0], self.entries[0].key.split()
+            raise EngineError(
                 f"{self.engine.name} has taken {self.name}, but not with the digest {' or '.join(digests)} that it has "
-                f"on {first}. Needed: engines of one release, with one kind of store, on all nodes"
+                f"on {first_node}. Needed: engines of one release, with one kind of store, on all nodes"
             )
-        self.give_name(found.id, self.name)
-        return bool(self.request["ids"][self.me] != found.id)
+        self.tag(image.id, self.name)
+        return bool(self.request["ids"][self.rank] != image.id)
 
-    def not_taken(self, done: subprocess.CompletedProcess[str]) -> Fault:
+    def load_error(self, completed: subprocess.CompletedProcess[str]) -> EngineError:
         """Why the engine cannot load the archive; if its disk is full, the space it has and needs."""
         engine = self.engine.name
-        if not FULL.search(words_of(done)):
-            return self.engine.fault(f"{engine} does not take {self.name}", done)
+        if not FULL.search(error_output(completed)):
+            return self.engine.command_error(f"{engine} does not take {self.name}", completed)
         try:
-            root, free = self.engine.room()
-        except Fault:  # with a full disk, the engine may not even answer
-            return self.engine.fault(f"{engine} does not take {self.name}", done)
-        size = int(self.entries[0].etag)
-        return Fault(
-            f"{engine} does not take {self.name}: {words_of(done)}. {root}, where {engine} keeps images, has "
-            f"{in_words(free)} free. Needed: more, for an image of {in_words(size)} that lies there twice and more "
+            root, free = self.engine.free_space()
+        except EngineError:  # with a full disk, the engine may not even answer
+            return self.engine.command_error(f"{engine} does not take {self.name}", completed)
+        image_bytes = int(self.entries[0].etag)
+        return EngineError(
+            f"{engine} does not take {self.name}: {error_output(completed)}. {root}, where {engine} keeps images, has "
+            f"{format_size(free)} free. Needed: more, for an image of {format_size(image_bytes)} that lies there twice and more "
             f"while it is loaded. {self.engine.remedy()}. Then run this again: what has arrived is kept"
         )
 
-    def take_leave(self, since: float) -> None:
+    def wait_for_peers(self, failed_at: float) -> None:
         """Wait until each peer has heard of our failure: others would look for us for a minute.
 
         Not if the next call is about to start, since its nodes must not meet us.
         since: when we failed, by the monotonic clock.
         """
-        heard, others = self.peers.heard, self.peers.others
-        while time.monotonic() < since + FAREWELL and any(heard.get(peer, 0.0) < since for peer in others):
-            if self.asked != changed_at(os.path.join(self.own, "request.json")):
+        last_seen, other_nodes = self.peers.last_seen, self.peers.other_nodes
+        while time.monotonic() < failed_at + FAILURE_GRACE_PERIOD and any(
+            last_seen.get(peer, 0.0) < failed_at for peer in other_nodes
+        ):
+            if self.request_modified_at != modified_at(os.path.join(self.state_directory, "request.json")):
                 return
             time.sleep(0.1)
         time.sleep(0.5)  # for the answer to the last peer
 
-    def clear_up(self) -> None:
+    def remove_temporary_files(self) -> None:
         """Remove temporary files; on the first node, only when all nodes have the image."""
-        if self.me or all(peer in self.done for peer in range(1, len(self.peers.nodes))):
-            for path in (os.path.join(self.root, ARCHIVE), os.path.join(self.own, "index.jsonl")):
+        if self.rank or all(peer in self.finished_nodes for peer in range(1, len(self.peers.nodes))):
+            for path in (os.path.join(self.root, ARCHIVE), os.path.join(self.state_directory, "index.jsonl")):
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(path)
-        for name in os.listdir(self.own):
+        for name in os.listdir(self.state_directory):
             if name.endswith(".part") or name == "pieces":
-                os.unlink(os.path.join(self.own, name))
+                os.unlink(os.path.join(self.state_directory, name))
 
 
-def room_needed(image: int, archive: int, store: int, beside: int, ours: int) -> dict[int, int]:
+def bytes_needed(
+    image_bytes: int, archive_bytes: int, store_device: int, unpack_device: int, archive_device: int
+) -> dict[int, int]:
     """The bytes needed on each disk while an archive is loaded.
 
     image: its bytes. archive: its bytes still to arrive. store, beside, ours: device numbers of the disks on which the
     engine keeps the image, on which it unpacks it first, and on which the archive is.
     """
-    needed = dict.fromkeys((store, beside, ours), 0)
-    for disk, size in ((store, image), (beside, image), (ours, archive)):
-        needed[disk] += size
+    needed = dict.fromkeys((store_device, unpack_device, archive_device), 0)
+    for device, size in ((store_device, image_bytes), (unpack_device, image_bytes), (archive_device, archive_bytes)):
+        needed[device] += size
     return needed
 
 
-def changed_at(path: str) -> int:
+def modified_at(path: str) -> int:
     """The modification time of a file, in ns; 0 if it is gone."""
     try:
         return os.stat(path).st_mtime_ns
@@ -457,42 +468,42 @@ def changed_at(path: str) -> int:
         return 0
 
 
-def work(request: dict[str, Any]) -> None:
+def run_image_transfer(request: dict[str, Any]) -> None:
     """Do all the work, and record how it ended."""
-    image = Image(request)
+    transfer = ImageTransfer(request)
     server = None
     try:
-        server = image.peers.serve(image.answer)
-        image.bring()
-        changed = image.hand_to_engine()
-        image.doing = ""
-        image.write_status(finished=True)
-        image.serve_peers()
-        image.clear_up()
-        found = image.must_find(image.name)
-        result = {"changed": changed, "id": found.id, "size": found.size, "from_peers": image.from_peers}
-        image.write_status(finished=True, result=result)
+        server = transfer.peers.serve(transfer.handle_request)
+        transfer.fetch_all()
+        changed = transfer.load_into_engine()
+        transfer.step = ""
+        transfer.write_status(finished=True)
+        transfer.serve_peers()
+        transfer.remove_temporary_files()
+        image = transfer.require(transfer.name)
+        result = {"changed": changed, "id": image.id, "size": image.size, "from_peers": transfer.from_peers}
+        transfer.write_status(finished=True, result=result)
         return
-    except (Fault, StageFault) as fault:
-        said = str(fault)
+    except (EngineError, TransferError) as error:
+        message = str(error)
     except OSError as error:
-        said = str(image.not_written(error))
+        message = str(transfer.write_error(error))
     except Exception as error:  # a bug of ours: peers must hear of it, too
         traceback.print_exc()
-        said = f"{type(error).__name__}: {error} (see {image.own}/log)"
-    since = time.monotonic()  # before any peer can hear of it
-    image.failed = said
-    image.write_status(fault=said)
+        message = f"{type(error).__name__}: {error} (see {transfer.state_directory}/log)"
+    failed_at = time.monotonic()  # before any peer can hear of it
+    transfer.failure = message
+    transfer.write_status(fault=message)
     if server:
-        image.take_leave(since)
+        transfer.wait_for_peers(failed_at)
 
 
 if __name__ == "__main__":
-    with open(sys.argv[2], encoding="utf-8") as given:
-        asked = json.load(given)
+    with open(sys.argv[2], encoding="utf-8") as stream:
+        request = json.load(stream)
     try:
-        answer = start(asked, work) if sys.argv[1] == "start" else follow(asked)
-        print(MARK + json.dumps(answer), flush=True)
-    except StageFault as problem:
-        print(MARK + json.dumps({"fault": str(problem)}), flush=True)
+        result = start(request, run_image_transfer) if sys.argv[1] == "start" else follow(request)
+        print(MARK + json.dumps(result), flush=True)
+    except TransferError as error:
+        print(MARK + json.dumps({"fault": str(error)}), flush=True)
         sys.exit(1)

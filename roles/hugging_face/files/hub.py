@@ -24,22 +24,21 @@ import threading
 import time
 from typing import Any, Callable, NamedTuple, TypeVar
 
-from from_node import Known
-from transfer import Fault, in_words, read_pieces
-from wanted import OWN as STAGE_OWN
-from wanted import inside
+from from_node import ChecksumCache
+from transfer import TransferError, format_size, read_pieces
+from wanted import STAGE_DIRECTORY, is_inside
 
 MARK = "MUSTER-RESULT "
-OWN = ".muster-hub"
+HUB_DIRECTORY = ".muster-hub"
 THREADS = 8
-PATIENCE = 120.0  # seconds for which the hub may fail or ask us to wait before we give up
-PASSING = (408, 429, 500, 502, 503, 504)
+RETRY_TIMEOUT = 120.0  # seconds for which the hub may fail or ask us to wait before we give up
+TRANSIENT_STATUSES = (408, 429, 500, 502, 503, 504)
 COMMIT = re.compile(r"[0-9a-f]{40}")
-TOKEN = "export HF_TOKEN on the machine that runs ansible-playbook, or set hugging_face_token, and run this again"
-Got = TypeVar("Got")
+SET_TOKEN = "export HF_TOKEN on the machine that runs ansible-playbook, or set hugging_face_token, and run this again"
+Result = TypeVar("Result")
 
 
-class File(NamedTuple):
+class RepositoryFile(NamedTuple):
     """A file in a repository. Large files have a `sha256`, the others a `blob`, git's hash of the content."""
 
     path: str
@@ -48,23 +47,23 @@ class File(NamedTuple):
     blob: str
 
 
-class Repository(NamedTuple):
+class RepositorySnapshot(NamedTuple):
     """The wanted files of one commit of a repository."""
 
     kind: str
     name: str
     revision: str
     commit: str
-    files: tuple[File, ...]
+    files: tuple[RepositoryFile, ...]
 
     @property
     def folder(self) -> str:
         """Its directory in the cache, named as the library does."""
         return "--".join([f"{self.kind}s", *self.name.split("/")])
 
-    def pointer(self, one: File) -> str:
+    def pointer_path(self, file: RepositoryFile) -> str:
         """The path, below the cache, at which programs find a file."""
-        return f"{self.folder}/snapshots/{self.commit}/{one.path}"
+        return f"{self.folder}/snapshots/{self.commit}/{file.path}"
 
 
 # --- The hub ----------------------------------------------------------------------------------------------------------
@@ -87,187 +86,199 @@ def prepare(request: dict[str, Any]) -> None:
     )
 
 
-def chain(error: BaseException | None) -> list[BaseException]:
+def error_chain(error: BaseException | None) -> list[BaseException]:
     """An error and its causes: for most errors, the library only says that a file is not in the cache."""
-    found: list[BaseException] = []
-    while error is not None and error not in found:
-        found.append(error)
+    errors: list[BaseException] = []
+    while error is not None and error not in errors:
+        errors.append(error)
         error = error.__cause__ or error.__context__
-    return found
+    return errors
 
 
-def response_of(error: Exception) -> Any:
+def find_response(error: Exception) -> Any:
     """The hub's answer behind an error; None if there was none."""
-    answers = (getattr(one, "response", None) for one in chain(error))
-    return next((one for one in answers if one is not None), None)
+    responses = (getattr(response, "response", None) for response in error_chain(error))
+    return next((response for response in responses if response is not None), None)
 
 
-def seconds_to_wait(answer: Any) -> float:
+def retry_delay(response: Any) -> float:
     """How long the hub asks us to wait, 0 if it does not say."""
-    limit = re.search(r";\s*r=0\s*;\s*t=(\d+)", answer.headers.get("RateLimit", ""))
-    after = answer.headers.get("Retry-After", "")
+    limit = re.search(r";\s*r=0\s*;\s*t=(\d+)", response.headers.get("RateLimit", ""))
+    after = response.headers.get("Retry-After", "")
     return float(limit[1]) if limit else float(after) if after.isdigit() else 0.0
 
 
-def explain(error: Exception, request: dict[str, Any], one: dict[str, Any]) -> str:
+def explain(error: Exception, request: dict[str, Any], item: dict[str, Any]) -> str:
     """A permanent error in one line."""
-    answer, endpoint, name = response_of(error), request["endpoint"], one["name"]
-    what = f"{'data set' if one['kind'] == 'dataset' else 'model'} {name}"
-    page = f"{endpoint}/{'datasets/' if one['kind'] == 'dataset' else ''}{name}"
-    token = os.path.exists(os.path.join(request["home"], "token"))
-    kinds = {type(each).__name__ for each in chain(error)}
-    for each in chain(error):
-        if isinstance(each, OSError) and each.errno == errno.ENOSPC:
+    response, endpoint, name = find_response(error), request["endpoint"], item["name"]
+    label = f"{'data set' if item['kind'] == 'dataset' else 'model'} {name}"
+    page = f"{endpoint}/{'datasets/' if item['kind'] == 'dataset' else ''}{name}"
+    has_token = os.path.exists(os.path.join(request["home"], "token"))
+    kinds = {type(cause).__name__ for cause in error_chain(error)}
+    for cause in error_chain(error):
+        if isinstance(cause, OSError) and cause.errno == errno.ENOSPC:
             return f"{request['home']} is full. Make room, and run this again: complete files are not fetched again"
-    if answer is None:
-        words = " ".join(str(chain(error)[-1]).split())
-        return f"{endpoint} does not answer: {words}. Check that this node reaches it, or correct hugging_face_endpoint"
-    said = answer.headers.get("X-Error-Message", "")
+    if response is None:
+        reason = " ".join(str(error_chain(error)[-1]).split())
+        return (
+            f"{endpoint} does not answer: {reason}. Check that this node reaches it, or correct hugging_face_endpoint"
+        )
+    message = response.headers.get("X-Error-Message", "")
     if "GatedRepoError" in kinds:
-        who = "the token's account has not been granted access" if token else "there is no token"
-        return f"{what} is gated, and {who}. Accept its licence at {page}, then {TOKEN}"
-    if answer.status_code == 401 and said.startswith("Invalid credentials"):
-        return f"{endpoint} does not know the token. Make one at {endpoint}/settings/tokens, {TOKEN}"
+        access = "the token's account has not been granted access" if has_token else "there is no token"
+        return f"{label} is gated, and {access}. Accept its licence at {page}, then {SET_TOKEN}"
+    if response.status_code == 401 and message.startswith("Invalid credentials"):
+        return f"{endpoint} does not know the token. Make one at {endpoint}/settings/tokens, {SET_TOKEN}"
     if "RevisionNotFoundError" in kinds:
-        return f"{what} has no revision {one['revision']}. Correct it: a branch, a tag or a commit of {page}"
-    if answer.status_code in (401, 404):
-        sees = "the token's account may not see it" if token else "it is private and there is no token"
-        return f"{endpoint} has no {what}, or {sees}. Correct its name (data sets are listed separately), or {TOKEN}"
+        return f"{label} has no revision {item['revision']}. Correct it: a branch, a tag or a commit of {page}"
+    if response.status_code in (401, 404):
+        visibility = "the token's account may not see it" if has_token else "it is private and there is no token"
+        return f"{endpoint} has no {label}, or {visibility}. Correct its name (data sets are listed separately), or {SET_TOKEN}"
     return (
-        f"{what}: {endpoint} answered {answer.status_code} {said}".rstrip() + ". Look at its page, and run this again"
+        f"{label}: {endpoint} answered {response.status_code} {message}".rstrip()
+        + ". Look at its page, and run this again"
     )
 
 
-def patiently(call: Callable[[], Got], request: dict[str, Any], one: dict[str, Any]) -> Got:
+def call_with_retries(call: Callable[[], Result], request: dict[str, Any], item: dict[str, Any]) -> Result:
     """Ask the hub, and retry while that may help. Raises Fault."""
     pause, failing_since = 1.0, 0.0
     while True:
-        began = time.monotonic()
+        started = time.monotonic()
         try:
             return call()
-        except Fault:
+        except TransferError:
             raise
         except Exception as error:
-            answer, words = response_of(error), explain(error, request, one)
+            response, message = find_response(error), explain(error, request, item)
             # "Not in the cache" is also a ValueError, so look at its cause.
-            no_answer = answer is None and not isinstance(chain(error)[-1], (ValueError, TypeError))
-            full = any(isinstance(each, OSError) and each.errno == errno.ENOSPC for each in chain(error))
-            if full or not (no_answer or (answer is not None and answer.status_code in PASSING)):
-                raise Fault(words) from None
-            if not failing_since or time.monotonic() - began > 60:  # it had worked for a while
+            no_response = response is None and not isinstance(error_chain(error)[-1], (ValueError, TypeError))
+            disk_full = any(isinstance(cause, OSError) and cause.errno == errno.ENOSPC for cause in error_chain(error))
+            if disk_full or not (no_response or (response is not None and response.status_code in TRANSIENT_STATUSES)):
+                raise TransferError(message) from None
+            if not failing_since or time.monotonic() - started > 60:  # it had worked for a while
                 failing_since, pause = time.monotonic(), 1.0
             wait = pause
-            if answer is not None and answer.status_code == 429:
-                wait = max(pause, seconds_to_wait(answer))
-                words = f"{request['endpoint']} accepts no more requests for {wait:.0f} s (429)"
-            if time.monotonic() + wait - failing_since > request.get("patience", PATIENCE):
-                later = time.strftime("%H:%M:%S UTC", time.gmtime(time.time() + wait))
-                again = f"Run this again after {later}" if "429" in words else "Run this again"
-                raise Fault(f"{words}. {again}: complete files are not fetched again") from None
-            print(f"{words}. Trying again in {wait:.0f} s", flush=True)
+            if response is not None and response.status_code == 429:
+                wait = max(pause, retry_delay(response))
+                message = f"{request['endpoint']} accepts no more requests for {wait:.0f} s (429)"
+            if time.monotonic() + wait - failing_since > request.get("patience", RETRY_TIMEOUT):
+                retry_time = time.strftime("%H:%M:%S UTC", time.gmtime(time.time() + wait))
+                advice = f"Run this again after {retry_time}" if "429" in message else "Run this again"
+                raise TransferError(f"{message}. {advice}: complete files are not fetched again") from None
+            print(f"{message}. Trying again in {wait:.0f} s", flush=True)
             time.sleep(wait)
             pause = min(30.0, 2 * pause)
 
 
-def look_up(request: dict[str, Any], one: dict[str, Any]) -> Repository:
+def look_up_repository(request: dict[str, Any], item: dict[str, Any]) -> RepositorySnapshot:
     """Look up a wanted repository in the hub, with one request. Raises Fault."""
     from huggingface_hub import HfApi
 
     api = HfApi(endpoint=request["endpoint"])
-    info: Any = patiently(
-        lambda: api.repo_info(one["name"], repo_type=one["kind"], revision=one["revision"], files_metadata=True),
+    info: Any = call_with_retries(
+        lambda: api.repo_info(item["name"], repo_type=item["kind"], revision=item["revision"], files_metadata=True),
         request,
-        one,
+        item,
     )
     utils: Any = importlib.import_module("huggingface_hub.utils")
-    wanted = utils.filter_repo_objects(
+    selected = utils.filter_repo_objects(
         info.siblings or [],
-        allow_patterns=one["allow"] or None,
-        ignore_patterns=one["ignore"] or None,
-        key=lambda each: each.rfilename,
+        allow_patterns=item["allow"] or None,
+        ignore_patterns=item["ignore"] or None,
+        key=lambda sibling: sibling.rfilename,
     )
     files = tuple(
-        File(str(each.rfilename), int(each.size or 0), each.lfs["sha256"] if each.lfs else "", str(each.blob_id))
-        for each in wanted
+        RepositoryFile(
+            str(sibling.rfilename),
+            int(sibling.size or 0),
+            sibling.lfs["sha256"] if sibling.lfs else "",
+            str(sibling.blob_id),
+        )
+        for sibling in selected
     )
-    wrong = [each.path for each in files if not inside(each.path)]
-    if wrong or not COMMIT.fullmatch(str(info.sha)):
-        raise Fault(
-            f"{request['endpoint']} names {(wrong or [info.sha])[0]!r} in {one['name']}, which is invalid. "
+    unsafe = [sibling.path for sibling in files if not is_inside(sibling.path)]
+    if unsafe or not COMMIT.fullmatch(str(info.sha)):
+        raise TransferError(
+            f"{request['endpoint']} names {(unsafe or [info.sha])[0]!r} in {item['name']}, which is invalid. "
             "Nothing was written"
         )
     if not files:
-        raise Fault(f"{one['name']} at {one['revision']} has no file that the patterns allow. Correct allow or ignore")
-    return Repository(one["kind"], one["name"], one["revision"], str(info.sha), files)
+        raise TransferError(
+            f"{item['name']} at {item['revision']} has no file that the patterns allow. Correct allow or ignore"
+        )
+    return RepositorySnapshot(item["kind"], item["name"], item["revision"], str(info.sha), files)
 
 
 # --- What lies here ---------------------------------------------------------------------------------------------------
 
 
-class Cache:
+class HubCache:
     """The library's cache below HF_HOME, and our own documents about it."""
 
     def __init__(self, request: dict[str, Any]) -> None:
         self.home = request["home"]
         self.hub = os.path.join(self.home, "hub")
-        self.own = os.path.join(self.home, OWN)
-        for directory in (os.path.join(self.hub, STAGE_OWN), self.own):
+        self.document_directory = os.path.join(self.home, HUB_DIRECTORY)
+        for directory in (os.path.join(self.hub, STAGE_DIRECTORY), self.document_directory):
             os.makedirs(directory, mode=0o700, exist_ok=True)
         # The same checksums are sent to the other nodes, so that large files are read only once.
-        self.known = Known(os.path.join(self.hub, STAGE_OWN, "index.jsonl"))
+        self.checksums = ChecksumCache(os.path.join(self.hub, STAGE_DIRECTORY, "index.jsonl"))
 
     def read(self, name: str) -> Any:
         """One of our documents; None if it does not exist."""
-        with contextlib.suppress(OSError, ValueError), open(os.path.join(self.own, name), encoding="utf-8") as stream:
+        with contextlib.suppress(OSError, ValueError), open(
+            os.path.join(self.document_directory, name), encoding="utf-8"
+        ) as stream:
             return json.load(stream)
         return None
 
     def write(self, name: str, content: Any) -> None:
         """Write one of our documents."""
-        replace(os.path.join(self.own, name), json.dumps(content))
+        write_atomically(os.path.join(self.document_directory, name), json.dumps(content))
 
-    def lies(self, repository: Repository, one: File) -> str:
+    def content_path(self, repository: RepositorySnapshot, file: RepositoryFile) -> str:
         """The path of a file's content, below the cache."""
-        pointer = repository.pointer(one)
+        pointer = repository.pointer_path(file)
         path = os.path.join(self.hub, pointer)
         if not os.path.islink(path):
             return pointer
         return os.path.normpath(os.path.join(os.path.dirname(pointer), os.readlink(path)))
 
-    def is_right(self, repository: Repository, one: File) -> bool:
+    def matches_content(self, repository: RepositorySnapshot, file: RepositoryFile) -> bool:
         """Whether a file exists with the content that the hub has."""
-        name = self.lies(repository, one)
+        name = self.content_path(repository, file)
         path = os.path.join(self.hub, name)
-        if not inside(name) or not os.path.isfile(path) or os.path.getsize(path) != one.size:
+        if not is_inside(name) or not os.path.isfile(path) or os.path.getsize(path) != file.size:
             return False
-        if one.sha256:
-            return self.known.sha256(name, path) == one.sha256
-        digest = hashlib.sha1(b"blob %d\0" % one.size)
+        if file.sha256:
+            return self.checksums.sha256(name, path) == file.sha256
+        digest = hashlib.sha1(b"blob %d\0" % file.size)
         for piece in read_pieces(path, 2**20):
             digest.update(piece)
-        return digest.hexdigest() == one.blob
+        return digest.hexdigest() == file.blob
 
-    def forget(self, repository: Repository, one: File) -> None:
+    def remove(self, repository: RepositorySnapshot, file: RepositoryFile) -> None:
         """Remove a wrong file, which the library would otherwise accept."""
         for path in (
-            os.path.join(self.hub, self.lies(repository, one)),
-            os.path.join(self.hub, repository.pointer(one)),
+            os.path.join(self.hub, self.content_path(repository, file)),
+            os.path.join(self.hub, repository.pointer_path(file)),
         ):
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(path)
 
-    def brought(self, repositories: list[Repository]) -> int:
+    def downloaded_bytes(self, repositories: list[RepositorySnapshot]) -> int:
         """Bytes of these repositories on this disk, complete files or not."""
         size = 0
-        for folder in {one.folder for one in repositories}:
-            with contextlib.suppress(OSError), os.scandir(os.path.join(self.hub, folder, "blobs")) as found:
-                for each in found:
+        for folder in {repository.folder for repository in repositories}:
+            with contextlib.suppress(OSError), os.scandir(os.path.join(self.hub, folder, "blobs")) as blobs:
+                for blob in blobs:
                     with contextlib.suppress(OSError):  # it was just renamed
-                        size += each.stat().st_size
+                        size += blob.stat().st_size
         return size
 
 
-def replace(path: str, text: str) -> None:
+def write_atomically(path: str, text: str) -> None:
     """Write a file atomically."""
     os.makedirs(os.path.dirname(path), exist_ok=True)
     with open(path + ".new", "w", encoding="utf-8") as stream:
@@ -275,125 +286,129 @@ def replace(path: str, text: str) -> None:
     os.replace(path + ".new", path)
 
 
-def as_read(held: Any) -> Repository:
+def parse_repository(fields: Any) -> RepositorySnapshot:
     """A repository from one of our documents."""
-    kind, name, revision, commit, files = held
-    return Repository(kind, name, revision, commit, tuple(File(*one) for one in files))
+    kind, name, revision, commit, files = fields
+    return RepositorySnapshot(
+        kind, name, revision, commit, tuple(RepositoryFile(*file_fields) for file_fields in files)
+    )
 
 
 # --- The two steps ----------------------------------------------------------------------------------------------------
 
 
-def ask(request: dict[str, Any]) -> dict[str, Any]:
+def resolve(request: dict[str, Any]) -> dict[str, Any]:
     """Find what is wanted. Known commits are not looked up again: they cannot change."""
-    cache = Cache(request)
-    before: dict[str, Any] = cache.read("known.json") or {}
-    known: dict[str, Any] = {}
-    for one in request["wanted"]:
-        key = json.dumps(one, sort_keys=True)
-        if not (COMMIT.fullmatch(one["revision"]) and key in before):
-            before[key] = look_up(request, one)
-        known[key] = before[key]
-    if known != cache.read("known.json"):
-        cache.write("known.json", known)
-    repositories = [as_read(one) for one in known.values()]
+    cache = HubCache(request)
+    cached: dict[str, Any] = cache.read("known.json") or {}
+    current: dict[str, Any] = {}
+    for item in request["wanted"]:
+        key = json.dumps(item, sort_keys=True)
+        if not (COMMIT.fullmatch(item["revision"]) and key in cached):
+            cached[key] = look_up_repository(request, item)
+        current[key] = cached[key]
+    if current != cache.read("known.json"):
+        cache.write("known.json", current)
+    repositories = [parse_repository(repository) for repository in current.values()]
     sizes: dict[str, int] = {}
-    for one in repositories:
-        contents = {file.sha256 or file.blob: file.size for file in one.files}
-        sizes[one.folder] = max(sizes.get(one.folder, 0), sum(contents.values()))
+    for repository in repositories:
+        contents = {file.sha256 or file.blob: file.size for file in repository.files}
+        sizes[repository.folder] = max(sizes.get(repository.folder, 0), sum(contents.values()))
     return {"changed": False, "sizes": sizes}
 
 
 def fetch(request: dict[str, Any]) -> dict[str, Any]:
     """Download what is missing, and list the files that the other nodes need. Raises Fault."""
-    cache = Cache(request)
-    repositories = [as_read(one) for one in (cache.read("known.json") or {}).values()]
-    wanted = [(one, file) for one in repositories for file in one.files]
+    cache = HubCache(request)
+    repositories = [parse_repository(repository) for repository in (cache.read("known.json") or {}).values()]
+    required = [(repository, file) for repository in repositories for file in repository.files]
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
-        right = list(pool.map(lambda pair: cache.is_right(*pair), wanted))
-    missing = [pair for pair, good in zip(wanted, right) if not good]
-    size = sum(file.size for _one, file in missing)
+        valid = list(pool.map(lambda pair: cache.matches_content(*pair), required))
+    missing = [pair for pair, is_valid in zip(required, valid) if not is_valid]
+    size = sum(file.size for _repository, file in missing)
     free = shutil.disk_usage(cache.hub).free
     if missing and free < size + request["reserve_gib"] * 2**30:
-        raise Fault(
-            f"{cache.home} has {in_words(free)} free. Needed: {in_words(size)} and a reserve of "
+        raise TransferError(
+            f"{cache.home} has {format_size(free)} free. Needed: {format_size(size)} and a reserve of "
             f"{request['reserve_gib']:g} GiB. Make room, or set hugging_face_home to a directory on a larger disk"
         )
     if missing:
         download(request, cache, missing, size)
     changed = bool(missing)
     names = set()
-    for one in repositories:
-        for file in one.files:
-            names |= {one.pointer(file), cache.lies(one, file)}
-        if not COMMIT.fullmatch(one.revision):
-            name = f"{one.folder}/refs/{one.revision}"
+    for repository in repositories:
+        for file in repository.files:
+            names |= {repository.pointer_path(file), cache.content_path(repository, file)}
+        if not COMMIT.fullmatch(repository.revision):
+            name = f"{repository.folder}/refs/{repository.revision}"
             path = os.path.join(cache.hub, name)
-            held = ""
+            stored = ""
             with contextlib.suppress(OSError), open(path, encoding="utf-8") as stream:
-                held = stream.read()
-            if held != one.commit:
-                replace(path, one.commit)
+                stored = stream.read()
+            if stored != repository.commit:
+                write_atomically(path, repository.commit)
                 changed = True
             names.add(name)
     if sorted(names) != cache.read("names.json"):
         cache.write("names.json", sorted(names))
-    return {"changed": changed, "files": len(wanted), "fetched": len(missing), "bytes": size}
+    return {"changed": changed, "files": len(required), "fetched": len(missing), "bytes": size}
 
 
-def download(request: dict[str, Any], cache: Cache, missing: list[tuple[Repository, File]], size: int) -> None:
+def download(
+    request: dict[str, Any], cache: HubCache, missing: list[tuple[RepositorySnapshot, RepositoryFile]], size: int
+) -> None:
     """Download files with the hub's library, several at once, and verify them. Raises Fault."""
     from huggingface_hub import hf_hub_download
 
     failed = threading.Event()
-    repositories = [one for one, _file in missing]
+    repositories = [repository for repository, _file in missing]
 
     # Files with the same content share a blob, so handle them one after another.
-    contents: dict[tuple[str, str], dict[str, tuple[Repository, File]]] = {}
-    for one, file in missing:
-        same = contents.setdefault((one.folder, file.sha256 or file.blob), {})
-        same[one.pointer(file)] = (one, file)
+    contents: dict[tuple[str, str], dict[str, tuple[RepositorySnapshot, RepositoryFile]]] = {}
+    for repository, file in missing:
+        copies = contents.setdefault((repository.folder, file.sha256 or file.blob), {})
+        copies[repository.pointer_path(file)] = (repository, file)
 
-    def bring(pairs: list[tuple[Repository, File]]) -> None:
-        for one, file in pairs:
+    def fetch_copies(pairs: list[tuple[RepositorySnapshot, RepositoryFile]]) -> None:
+        for repository, file in pairs:
             attempts = 0
-            while not failed.is_set() and not cache.is_right(one, file):
-                cache.forget(one, file)
+            while not failed.is_set() and not cache.matches_content(repository, file):
+                cache.remove(repository, file)
                 attempts += 1
                 if attempts > 2:
-                    raise Fault(
-                        f"{file.path} of {one.name} arrived twice with other content than {request['endpoint']} says. "
+                    raise TransferError(
+                        f"{file.path} of {repository.name} arrived twice with other content than {request['endpoint']} says. "
                         "It was removed. Check what is between this node and the hub, and this node's disk"
                     )
-                asked = {"kind": one.kind, "name": one.name, "revision": one.revision}
-                patiently(functools.partial(call, one, file), request, asked)
+                item = {"kind": repository.kind, "name": repository.name, "revision": repository.revision}
+                call_with_retries(functools.partial(fetch_file, repository, file), request, item)
 
-    def call(one: Repository, file: File) -> str:
+    def fetch_file(repository: RepositorySnapshot, file: RepositoryFile) -> str:
         return hf_hub_download(
-            one.name,
+            repository.name,
             file.path,
-            repo_type=one.kind,
-            revision=one.commit,
+            repo_type=repository.kind,
+            revision=repository.commit,
             cache_dir=cache.hub,
             endpoint=request["endpoint"],
         )
 
-    before = cache.brought(repositories)
+    before = cache.downloaded_bytes(repositories)
     with concurrent.futures.ThreadPoolExecutor(THREADS) as pool:
-        running = {pool.submit(bring, list(same.values())) for same in contents.values()}
+        running = {pool.submit(fetch_copies, list(copies.values())) for copies in contents.values()}
         try:
             while running:
-                ended, running = concurrent.futures.wait(
+                completed, running = concurrent.futures.wait(
                     running, timeout=5, return_when=concurrent.futures.FIRST_COMPLETED
                 )
-                for each in ended:
-                    each.result()
-                got = max(0, cache.brought(repositories) - before)
-                print(f"{in_words(got)} of {in_words(size)} fetched", flush=True)
+                for future in completed:
+                    future.result()
+                received = max(0, cache.downloaded_bytes(repositories) - before)
+                print(f"{format_size(received)} of {format_size(size)} fetched", flush=True)
         except BaseException:
             failed.set()
-            for each in running:
-                each.cancel()
+            for future in running:
+                future.cancel()
             raise
 
 
@@ -402,15 +417,15 @@ def main() -> int:
     request = json.load(sys.stdin)
     prepare(request)
     try:
-        result = {"ask": ask, "fetch": fetch}[sys.argv[1]](request)
-    except Fault as fault:
-        print(MARK + json.dumps({"fault": str(fault)}), flush=True)
+        result = {"ask": resolve, "fetch": fetch}[sys.argv[1]](request)
+    except TransferError as error:
+        print(MARK + json.dumps({"fault": str(error)}), flush=True)
         return 1
     except OSError as error:
-        said = f"{error.filename or request['home']}: {error.strerror or error}"
+        message = f"{error.filename or request['home']}: {error.strerror or error}"
         if error.errno == errno.ENOSPC:
-            said = f"{request['home']} is full. Make room, and run this again: complete files are not fetched again"
-        print(MARK + json.dumps({"fault": said}), flush=True)
+            message = f"{request['home']} is full. Make room, and run this again: complete files are not fetched again"
+        print(MARK + json.dumps({"fault": message}), flush=True)
         return 1
     print(MARK + json.dumps(result), flush=True)
     return 0

@@ -22,8 +22,8 @@ from typing import Any, Callable, Mapping, NamedTuple, Sequence
 SETTINGS = "/etc/muster/idle_watch.json"
 STATE = "/run/muster_idle_watch.json"  # owned by root, in memory
 PROGRAM = "/usr/local/lib/muster/idle_watch.py"
-WARNING = 15 * 60.0  # seconds between the warning and power-off
-BOOT = 20 * 60.0  # seconds after boot without power-off
+WARNING_SECONDS = 15 * 60.0  # seconds between the warning and power-off
+BOOT_GRACE_SECONDS = 20 * 60.0  # seconds after boot without power-off
 GPU_IN_USE = 5.0  # percent
 COMMAND_TIMEOUT = 60.0  # seconds; a broken driver makes nvidia-smi wait forever
 PACKAGE_MANAGERS = ("apt", "apt-get", "aptitude", "dpkg", "dpkg-deb")
@@ -31,14 +31,14 @@ UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 SSH_SESSION = re.compile(rb"sshd(?:-session)?: ([^\s@]+)@")  # sshd's title for a session's process
 
 
-class Settings(NamedTuple):
+class IdleSettings(NamedTuple):
     """after: seconds without use, ttl: seconds since boot; None is off."""
 
     after: float | None
     ttl: float | None
 
 
-class State(NamedTuple):
+class IdleState(NamedTuple):
     """What is remembered between checks, in seconds since boot; None: unset."""
 
     idle_since: float | None = None
@@ -46,104 +46,104 @@ class State(NamedTuple):
     stay_until: float | None = None
 
 
-class Seen(NamedTuple):
+class UsageSigns(NamedTuple):
     """Signs of use. work: prevents power-off altogether. people: prevent it only until the ttl."""
 
     work: Sequence[str] = ()
     people: Sequence[str] = ()
 
 
-class Decision(NamedTuple):
+class PowerDecision(NamedTuple):
     """What to do: nothing, warn or power-off; when the machine is expected to go off (None: never); and why."""
 
     action: str
-    state: State
+    state: IdleState
     due: float | None
-    why: str
+    reason: str
 
 
 # --- Pure -------------------------------------------------------------------------------------------------------------
 
 
-def seconds(text: object) -> float | None:
+def parse_duration(text: object) -> float | None:
     """A duration such as 30m, 24h, 2d in seconds; None for off. Raises ValueError, which says what is needed."""
-    word = str(text).strip().lower()
-    if word in ("off", "false", "no", "none"):
+    value = str(text).strip().lower()
+    if value in ("off", "false", "no", "none"):
         return None
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", word)
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", value)
     if not match:
-        raise ValueError(f"{word!r} is not a duration. Needed: a number and its unit, such as 30m, 24h or 2d, or off")
+        raise ValueError(f"{value!r} is not a duration. Needed: a number and its unit, such as 30m, 24h or 2d, or off")
     return float(match[1]) * UNITS[match[2]]
 
 
-def in_words(duration: float) -> str:
+def format_duration(duration: float) -> str:
     """A duration for a person, in whole minutes: 90 min, 26 h."""
     minutes = max(0, round(duration / 60))
     return f"{minutes} min" if minutes < 120 else f"{minutes / 60:.0f} h"
 
 
-def decide(settings: Settings, state: State, seen: Seen, now: float) -> Decision:
+def decide(settings: IdleSettings, state: IdleState, signs: UsageSigns, now: float) -> PowerDecision:
     """What to do with a machine. now: seconds since boot.
 
     It is powered off only after a warning that is at least 15 minutes old, and never while work is seen.
     """
     if state.stay_until is not None and now >= state.stay_until:
-        state = State()
-    work = list(seen.work)
-    if now < BOOT:
-        work.append(f"it booted {in_words(now)} ago")
+        state = IdleState()
+    work = list(signs.work)
+    if now < BOOT_GRACE_SECONDS:
+        work.append(f"it booted {format_duration(now)} ago")
     if state.stay_until is not None:
-        work.append(f"somebody has asked it to stay on for {in_words(state.stay_until - now)}")
+        work.append(f"somebody has asked it to stay on for {format_duration(state.stay_until - now)}")
     if work:
-        return Decision("nothing", State(stay_until=state.stay_until), None, "; ".join(work))
-    idle_since = None if seen.people else (now if state.idle_since is None else state.idle_since)
-    ends = []
+        return PowerDecision("nothing", IdleState(stay_until=state.stay_until), None, "; ".join(work))
+    idle_since = None if signs.people else (now if state.idle_since is None else state.idle_since)
+    limits = []
     if settings.ttl is not None:
-        ends.append((settings.ttl, f"it has been on for {in_words(settings.ttl)}"))
+        limits.append((settings.ttl, f"it has been on for {format_duration(settings.ttl)}"))
     if settings.after is not None and idle_since is not None:
-        ends.append((idle_since + settings.after, f"nobody has used it for {in_words(settings.after)}"))
-    if not ends:
-        return Decision("nothing", State(idle_since), None, "; ".join(seen.people) or "both limits are off")
-    due, why = min(ends)
-    if now < due - WARNING:
-        return Decision("nothing", State(idle_since), due, "; ".join(seen.people) or "nobody uses it")
+        limits.append((idle_since + settings.after, f"nobody has used it for {format_duration(settings.after)}"))
+    if not limits:
+        return PowerDecision("nothing", IdleState(idle_since), None, "; ".join(signs.people) or "both limits are off")
+    due, reason = min(limits)
+    if now < due - WARNING_SECONDS:
+        return PowerDecision("nothing", IdleState(idle_since), due, "; ".join(signs.people) or "nobody uses it")
     if state.warned_at is None:
-        return Decision("warn", State(idle_since, now), max(due, now + WARNING), why)
-    due = max(due, state.warned_at + WARNING)
-    return Decision("power-off" if now >= due else "nothing", State(idle_since, state.warned_at), due, why)
+        return PowerDecision("warn", IdleState(idle_since, now), max(due, now + WARNING_SECONDS), reason)
+    due = max(due, state.warned_at + WARNING_SECONDS)
+    return PowerDecision("power-off" if now >= due else "nothing", IdleState(idle_since, state.warned_at), due, reason)
 
 
 def gpu_signs(utilization: str, processes: str) -> list[str]:
     """Signs of work from nvidia-smi: one line per GPU with its use in percent, and one per process with its pid."""
-    found = []
-    used = [float(line) for line in utilization.split("\n") if re.fullmatch(r"\s*\d+(\.\d+)?\s*", line)]
-    if used and max(used) > GPU_IN_USE:
-        found.append(f"a GPU is in use ({max(used):.0f} %)")
+    signs = []
+    utilizations = [float(line) for line in utilization.split("\n") if re.fullmatch(r"\s*\d+(\.\d+)?\s*", line)]
+    if utilizations and max(utilizations) > GPU_IN_USE:
+        signs.append(f"a GPU is in use ({max(utilizations):.0f} %)")
     pids = [line.strip() for line in processes.split("\n") if line.strip().isdigit()]
     if pids:
-        found.append(f"processes hold a GPU ({', '.join(pids[:5])})")
-    return found
+        signs.append(f"processes hold a GPU ({', '.join(pids[:5])})")
+    return signs
 
 
-def unit_signs(listed: str) -> list[str]:
+def unit_signs(unit_list: str) -> list[str]:
     """Muster runs listed by systemd, one unit per line."""
-    names = [line.split()[0] for line in listed.splitlines() if line.split()]
+    names = [line.split()[0] for line in unit_list.splitlines() if line.split()]
     return [f"{name} runs" for name in names if re.fullmatch(r"muster-\S+\.(service|scope)", name)]
 
 
-def process_signs(processes: Sequence[Mapping[str, bytes]]) -> Seen:
+def process_signs(processes: Sequence[Mapping[str, bytes]]) -> UsageSigns:
     """Signs of use from the machine's processes, each with comm, cmdline and environ from /proc."""
-    runs = sum(b"\0MUSTER_RUN_DIRECTORY=" in b"\0" + one["environ"] for one in processes)
-    names = {one["comm"].decode("utf-8", "replace").strip() for one in processes}
+    runs = sum(b"\0MUSTER_RUN_DIRECTORY=" in b"\0" + process["environ"] for process in processes)
+    names = {process["comm"].decode("utf-8", "replace").strip() for process in processes}
     managers = sorted(names & set(PACKAGE_MANAGERS))
-    sessions = sum(SSH_SESSION.match(one["cmdline"]) is not None for one in processes)
+    sessions = sum(SSH_SESSION.match(process["cmdline"]) is not None for process in processes)
     work = [f"{runs} processes of a run"] * (runs > 0) + [f"{name} runs" for name in managers]
-    return Seen(work, [f"{sessions} SSH sessions"] * (sessions > 0))
+    return UsageSigns(work, [f"{sessions} SSH sessions"] * (sessions > 0))
 
 
 # --- Input and output -------------------------------------------------------------------------------------------------
 
-Run = Callable[[Sequence[str], str], str]
+CommandRunner = Callable[[Sequence[str], str], str]
 
 
 def run(argv: Sequence[str], text: str = "") -> str:
@@ -153,25 +153,25 @@ def run(argv: Sequence[str], text: str = "") -> str:
     ).stdout
 
 
-def processes_of(proc: str) -> list[dict[str, bytes]]:
+def read_processes(proc: str) -> list[dict[str, bytes]]:
     """All processes but this one, as far as they can be read."""
-    found = []
+    processes = []
     for name in os.listdir(proc):
         if name.isdigit() and int(name) != os.getpid():
-            one = {}
+            process = {}
             for part in ("comm", "cmdline", "environ"):
-                one[part] = b""
+                process[part] = b""
                 # The process may have ended.
                 with contextlib.suppress(OSError), open(os.path.join(proc, name, part), "rb") as stream:
-                    one[part] = stream.read()
-            found.append(one)
-    return found
+                    process[part] = stream.read()
+            processes.append(process)
+    return processes
 
 
-def look(run: Run, proc: str = "/proc") -> Seen:
+def read_usage(run: CommandRunner, proc: str = "/proc") -> UsageSigns:
     """Current signs of use of this machine."""
-    seen = process_signs(processes_of(proc))
-    work, people = list(seen.work), list(seen.people)
+    process_usage = process_signs(read_processes(proc))
+    work, people = list(process_usage.work), list(process_usage.people)
     listing = ["systemctl", "list-units", "--plain", "--no-legend", "--state=active,activating,deactivating,reloading"]
     try:
         work += unit_signs(run([*listing, "muster-*"], ""))
@@ -188,75 +188,75 @@ def look(run: Run, proc: str = "/proc") -> Seen:
         # There may be unseen work. The ttl still applies: a broken driver would keep the machine on forever.
         if "No devices were found" not in str(getattr(error, "stdout", "")):
             people.append(f"nvidia-smi does not answer ({type(error).__name__})")
-    return Seen(work, people)
+    return UsageSigns(work, people)
 
 
-def read_settings(path: str) -> Settings:
+def read_settings(path: str) -> IdleSettings:
     """The settings. Raises OSError and ValueError."""
     with open(path, encoding="utf-8") as stream:
         content = json.load(stream)
-    return Settings(seconds(content["after"]), seconds(content["ttl"]))
+    return IdleSettings(parse_duration(content["after"]), parse_duration(content["ttl"]))
 
 
-def read_state(path: str, now: float) -> State:
+def read_state(path: str, now: float) -> IdleState:
     """The remembered state; empty if it is missing, broken or from another boot."""
     try:
         with open(path, encoding="utf-8") as stream:
             content: dict[str, Any] = json.load(stream)
-        known = {name: None if content[name] is None else float(content[name]) for name in State._fields}
+        values = {name: None if content[name] is None else float(content[name]) for name in IdleState._fields}
     except (OSError, ValueError, TypeError, KeyError):
-        return State()
-    past = [known[name] for name in ("idle_since", "warned_at")]
-    return State() if any(moment is not None and moment > now for moment in past) else State(**known)
+        return IdleState()
+    past = [values[name] for name in ("idle_since", "warned_at")]
+    return IdleState() if any(moment is not None and moment > now for moment in past) else IdleState(**values)
 
 
-def write_state(path: str, state: State) -> None:
+def write_state(path: str, state: IdleState) -> None:
     """Write the state atomically."""
     with open(path + ".new", "w", encoding="utf-8") as stream:
         json.dump(state._asdict(), stream)
     os.replace(path + ".new", path)
 
 
-def warning(decision: Decision, now: float) -> str:
+def format_warning(decision: PowerDecision, now: float) -> str:
     """The message to all logged-in users."""
     return (
-        f"This machine powers off in {in_words((decision.due or now) - now)}: {decision.why}.\n"
+        f"This machine powers off in {format_duration((decision.due or now) - now)}: {decision.reason}.\n"
         f"To keep it on for 8 more hours: sudo python3 {PROGRAM} stay 8h\n"
     )
 
 
-def check(settings: Settings, path: str, seen: Seen, now: float, run: Run) -> str:
+def check(settings: IdleSettings, path: str, signs: UsageSigns, now: float, run: CommandRunner) -> str:
     """Do what is due now; return a line for the journal."""
-    decision = decide(settings, read_state(path, now), seen, now)
+    decision = decide(settings, read_state(path, now), signs, now)
     write_state(path, decision.state)
     if decision.action == "warn":
         with contextlib.suppress(OSError, subprocess.SubprocessError):  # nobody may be logged in
-            run(["wall"], warning(decision, now))
+            run(["wall"], format_warning(decision, now))
     elif decision.action == "power-off":
         run(["systemctl", "poweroff"], "")
-    return line(decision, now)
+    return format_decision(decision, now)
 
 
-def line(decision: Decision, now: float) -> str:
+def format_decision(decision: PowerDecision, now: float) -> str:
     """The signs of use, in one line."""
     if decision.action == "power-off":
-        return f"powers off: {decision.why}"
+        return f"powers off: {decision.reason}"
     if decision.due is None:
-        return f"stays on: {decision.why}"
-    return f"powers off in {in_words(decision.due - now)}, as things stand: {decision.why}"
+        return f"stays on: {decision.reason}"
+    return f"powers off in {format_duration(decision.due - now)}, as things stand: {decision.reason}"
 
 
 def main(arguments: Sequence[str]) -> str:
     """Carry out a command; return the text to print. Raises ValueError and OSError with the problem."""
     now = time.clock_gettime(time.CLOCK_BOOTTIME)
     if list(arguments) == ["check"]:
-        return check(read_settings(SETTINGS), STATE, look(run), now, run)
+        return check(read_settings(SETTINGS), STATE, read_usage(run), now, run)
     if list(arguments) == ["status"]:
-        return line(decide(read_settings(SETTINGS), read_state(STATE, now), look(run), now), now)
+        return format_decision(decide(read_settings(SETTINGS), read_state(STATE, now), read_usage(run), now), now)
     if len(arguments) == 2 and arguments[0] == "stay":
-        duration = seconds(arguments[1]) or 0.0
-        write_state(STATE, State(stay_until=now + duration if duration else None))
-        return f"stays on for {in_words(duration)}, used or not" if duration else "goes by its use again"
+        duration = parse_duration(arguments[1]) or 0.0
+        write_state(STATE, IdleState(stay_until=now + duration if duration else None))
+        return f"stays on for {format_duration(duration)}, used or not" if duration else "goes by its use again"
     raise ValueError(f"usage: idle_watch.py check | status | stay 8h, not {' '.join(arguments) or 'nothing'}")
 
 

@@ -13,53 +13,68 @@ import sys
 import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-RUN = {"": "run_id"}  # a lone word is the name of a run
-REPORT = {**RUN, "--runs": "runs", "--fetch": "fetch=true"}
-IMAGE = {"": "cluster", "--name": "template"}
-DOCKER = {"--data-root": "docker_data_root_path", "--delete-old": "docker_data_root_delete_old=true"}
-BENCHMARK = {"-n": "nnodes", "--baseline": "baseline"}
-WORDS_OF_JOB = """
+RUN_OPTIONS = {"": "run_id"}  # a lone word is the name of a run
+REPORT_OPTIONS = {**RUN_OPTIONS, "--runs": "runs", "--fetch": "fetch=true"}
+IMAGE_OPTIONS = {"": "cluster", "--name": "template"}
+DOCKER_OPTIONS = {"--data-root": "docker_data_root_path", "--delete-old": "docker_data_root_delete_old=true"}
+BENCHMARK_OPTIONS = {"-n": "nnodes", "--baseline": "baseline"}
+JOB_OPTION_PAIRS = """
     -n:nnodes --nnodes:nnodes --nproc-per-node:nproc_per_node --launcher:launch_launcher --image:launch_image
     --run-id:run_id --as-user:launch_user --directory:launch_working_directory --python:launch_python
     --detach:detach=true --replace:replace=true --debug:debug=true
 """
-JOB = dict(re.findall(r"(\S+):(\S+)", WORDS_OF_JOB))
-SHELL = {"": "nodes", "--image": "launch_image", "--run-id": "run_id", "--as-user": "launch_user"}
-JOB_FILE = ("site", "preflight", "launch", "shell", "fit", "sweep", "rehearse")  # accept files: launch job.yml
+JOB_OPTIONS = dict(re.findall(r"(\S+):(\S+)", JOB_OPTION_PAIRS))
+SHELL_OPTIONS = {"": "nodes", "--image": "launch_image", "--run-id": "run_id", "--as-user": "launch_user"}
+JOB_FILE_COMMANDS = ("site", "preflight", "launch", "shell", "fit", "sweep", "rehearse")  # accept files: launch job.yml
 # For each word: its playbook, the role with its settings, what it does, options and variables ("=": with the value).
-WORDS: dict[str, tuple[str, str, str, dict[str, str]]] = {
+COMMANDS: dict[str, tuple[str, str, str, dict[str, str]]] = {
     "site": ("site", "", "make the machines ready, or bring them up to date", {}),
-    "docker": ("docker", "docker_engine", "install Docker, or move its data to another disk", DOCKER),
+    "docker": ("docker", "docker_engine", "install Docker, or move its data to another disk", DOCKER_OPTIONS),
     "ping": ("ping", "", "show which machines answer, and their GPUs", {}),
     "preflight": ("preflight", "preflight", "check for all that would keep a job from running", {"-n": "nnodes"}),
-    "launch": ("launch", "launch", "run a job: ./muster launch job.yml, or launch -n 4 train.py --epochs 3", JOB),
-    "status": ("status", "launch", "show the state of a run: ./muster status [RUN]", RUN),
-    "logs": ("logs", "launch", "show the output of a rank", {**RUN, "--rank": "rank", "--fetch": "fetch=true"}),
-    "fetch": ("fetch", "launch", "copy what a job wrote: ./muster fetch [RUN]", {**RUN, "--yes": "confirm=true"}),
-    "report": ("report", "launch", "write a report on a run, or compare runs: ./muster report --runs A,B", REPORT),
-    "shell": ("shell", "launch", "log in to a node, as a rank: ./muster shell NODE [--run-id RUN]", SHELL),
-    "stop": ("stop", "launch", "stop a run: ./muster stop [RUN]", RUN),
+    "launch": (
+        "launch",
+        "launch",
+        "run a job: ./muster launch job.yml, or launch -n 4 train.py --epochs 3",
+        JOB_OPTIONS,
+    ),
+    "status": ("status", "launch", "show the state of a run: ./muster status [RUN]", RUN_OPTIONS),
+    "logs": ("logs", "launch", "show the output of a rank", {**RUN_OPTIONS, "--rank": "rank", "--fetch": "fetch=true"}),
+    "fetch": (
+        "fetch",
+        "launch",
+        "copy what a job wrote: ./muster fetch [RUN]",
+        {**RUN_OPTIONS, "--yes": "confirm=true"},
+    ),
+    "report": (
+        "report",
+        "launch",
+        "write a report on a run, or compare runs: ./muster report --runs A,B",
+        REPORT_OPTIONS,
+    ),
+    "shell": ("shell", "launch", "log in to a node, as a rank: ./muster shell NODE [--run-id RUN]", SHELL_OPTIONS),
+    "stop": ("stop", "launch", "stop a run: ./muster stop [RUN]", RUN_OPTIONS),
     "runs": ("runs", "launch", "list runs, and remove old ones", {"--keep": "keep", "--older-than": "older_than"}),
     "provision": ("provision", "", "create machines: ./muster provision bert -n 4", {"": "cluster", "-n": "nnodes"}),
     "cost": ("cost", "", "show what all clusters of the account cost", {"": "cluster"}),
     "teardown": ("teardown", "", "remove the machines of a cluster: ./muster teardown bert", {"": "cluster"}),
-    "image": ("image", "", "create a template from a machine: ./muster image bert --name golden", IMAGE),
-    "benchmark": ("benchmark", "benchmark", "measure GPUs and network, and name what is slow", BENCHMARK),
+    "image": ("image", "", "create a template from a machine: ./muster image bert --name golden", IMAGE_OPTIONS),
+    "benchmark": ("benchmark", "benchmark", "measure GPUs and network, and name what is slow", BENCHMARK_OPTIONS),
     "fit": ("fit", "fit", "find the largest batch that fits into memory", {"-n": "nnodes"}),
     "sweep": ("sweep", "sweep", "compare variants: ./muster sweep job.yml variants.yml", {"--run-id": "run_id"}),
-    "rehearse": ("rehearse", "rehearse", "try a job first: ./muster rehearse job.yml rehearsal.yml", RUN),
+    "rehearse": ("rehearse", "rehearse", "try a job first: ./muster rehearse job.yml rehearsal.yml", RUN_OPTIONS),
     "stage-data": ("stage_data", "stage_data", "copy a bucket to the machines' disks", {"": "stage_data_bucket"}),
     "checkpoints": ("checkpoints", "checkpoints", "copy what runs save to S3, or back", {"": "checkpoints_bucket"}),
     "bucket-move": ("bucket_move", "", "copy a bucket to another region", {"--from": "source", "--to": "target"}),
 }
 # ansible-playbook's options that take a value.
-THEIRS = """
+ANSIBLE_VALUE_OPTIONS = """
     -e --extra-vars -i --inventory -l --limit -t --tags --skip-tags -f --forks -M --module-path -u --user -T --timeout
     -c --connection --become-user --become-method --become-password-file --connection-password-file --private-key
     --key-file --ssh-common-args --ssh-extra-args --sftp-extra-args --scp-extra-args --task-timeout --vault-id
     --vault-password-file --vault-pass-file --conn-pass-file --become-pass-file --inventory-file --start-at-task
 """
-KNOWN = f"""{THEIRS}
+ANSIBLE_OPTIONS = f"""{ANSIBLE_VALUE_OPTIONS}
     -v --verbose -C --check -D --diff -b --become -K --ask-become-pass -k --ask-pass -J --ask-vault-password
     --ask-vault-pass --step --force-handlers --flush-cache --list-hosts --list-tags --list-tasks --syntax-check
 """
@@ -69,75 +84,82 @@ class UsageError(Exception):
     """What is wrong with the typed words, and what is right."""
 
 
-def like(word: str, known: list[str]) -> str:
+def suggest_similar(name: str, candidates: list[str]) -> str:
     """Return a question that suggests the most similar known word, "" if none is similar."""
-    close = difflib.get_close_matches(word, known, 1, 0.75)
+    close = difflib.get_close_matches(name, candidates, 1, 0.75)
     return f"; did you mean {close[0]}?" if close else ""
 
 
-def help_of(word: str) -> str:
+def format_help(command: str) -> str:
     """Return the help for a word, or for all words."""
-    if word not in (*WORDS, ""):
-        raise UsageError(f"there is no command {word!r}: ./muster help lists them{like(word, list(WORDS))}")
-    if word in WORDS:
-        options = [f"  {option or 'WORD':<18}{name}" for option, name in WORDS[word][3].items()]
-        return "\n".join([f"./muster {word}: {WORDS[word][2]}", *options, "  -e NAME=VALUE     any variable of a role"])
-    lines = [f"  {name:<13}{about}" for name, (_playbook, _role, about, _options) in WORDS.items()]
+    if command not in (*COMMANDS, ""):
+        raise UsageError(
+            f"there is no command {command!r}: ./muster help lists them{suggest_similar(command, list(COMMANDS))}"
+        )
+    if command in COMMANDS:
+        options = [f"  {option or 'WORD':<18}{name}" for option, name in COMMANDS[command][3].items()]
+        return "\n".join(
+            [f"./muster {command}: {COMMANDS[command][2]}", *options, "  -e NAME=VALUE     any variable of a role"]
+        )
+    lines = [f"  {name:<13}{summary}" for name, (_playbook, _role, summary, _options) in COMMANDS.items()]
     return "\n".join(["./muster WORD ...", *lines, "  help WORD    options of WORD"])
 
 
-def translate(word: str, words: list[str]) -> list[str]:
+def translate(command: str, typed: list[str]) -> list[str]:
     """Translate the typed words into those of an ansible-playbook command. Raise UsageError."""
-    playbook, _role, _about, options = WORDS[word]
-    command, rest = ["ansible-playbook", f"{playbook}.yml"], list(words)
+    playbook, _role, _about, options = COMMANDS[command]
+    argv, remaining = ["ansible-playbook", f"{playbook}.yml"], list(typed)
     variables: dict[str, str | list[str]] = {}
-    while rest:
-        one = rest.pop(0)
-        name, joined, value = one.partition("=") if one.startswith("--") else (one, "", "")
+    while remaining:
+        argument = remaining.pop(0)
+        name, equals, value = argument.partition("=") if argument.startswith("--") else (argument, "", "")
         if name in options and name:
-            variable, switch, on = options[name].partition("=")
-            if not (value if joined else switch or rest):
+            variable, set_by, constant = options[name].partition("=")
+            if not (value if equals else set_by or remaining):
                 raise UsageError(f"{name} needs a value: {name} {variable.upper()}")
-            variables[variable] = value if joined else on if switch else rest.pop(0)
-        elif one.startswith("-") and one != "--":
-            if not any(other.startswith(name) if name[:2] == "--" else other == name[:2] for other in KNOWN.split()):
-                close = like(name, [*options, *KNOWN.split()])
-                aside = "; options for the script go after its name" if word == "launch" else ""
-                raise UsageError(f"{name} is not an option of {word}: ./muster help {word}{aside}{close}")
-            command.append(one)
-            if one in THEIRS.split() and rest:
-                command.append(from_here(rest.pop(0)))
-        elif word in JOB_FILE and one.endswith((".yml", ".yaml")):
-            command += ["-e", from_here(f"@{one}")]
-        elif word == "launch":
-            script = rest.pop(0) if one == "--" and rest else one
-            variables["launch_script"], variables["launch_args"] = script, rest
+            variables[variable] = value if equals else constant if set_by else remaining.pop(0)
+        elif argument.startswith("-") and argument != "--":
+            if not any(
+                option.startswith(name) if name[:2] == "--" else option == name[:2]
+                for option in ANSIBLE_OPTIONS.split()
+            ):
+                suggestion = suggest_similar(name, [*options, *ANSIBLE_OPTIONS.split()])
+                hint = "; options for the script go after its name" if command == "launch" else ""
+                raise UsageError(f"{name} is not an option of {command}: ./muster help {command}{hint}{suggestion}")
+            argv.append(argument)
+            if argument in ANSIBLE_VALUE_OPTIONS.split() and remaining:
+                argv.append(resolve_path(remaining.pop(0)))
+        elif command in JOB_FILE_COMMANDS and argument.endswith((".yml", ".yaml")):
+            argv += ["-e", resolve_path(f"@{argument}")]
+        elif command == "launch":
+            script = remaining.pop(0) if argument == "--" and remaining else argument
+            variables["launch_script"], variables["launch_args"] = script, remaining
             break
         elif "" in options and options[""] not in variables:
-            variables[options[""]] = one
+            variables[options[""]] = argument
         else:
-            raise UsageError(f"{one!r} was not expected. Usage: ./muster help {word}")
-    for name, given in variables.items():
-        plain = isinstance(given, str) and re.fullmatch(r"[\w./:-]+", given, re.ASCII)
+            raise UsageError(f"{argument!r} was not expected. Usage: ./muster help {command}")
+    for name, content in variables.items():
+        is_plain = isinstance(content, str) and re.fullmatch(r"[\w./:-]+", content, re.ASCII)
         # Ansible would split other values, or YAML would read them as something else
-        command += ["-e", f"{name}={given}" if plain else f'{{"{name}": {as_yaml(given)}}}']
-    return command
+        argv += ["-e", f"{name}={content}" if is_plain else f'{{"{name}": {format_yaml(content)}}}']
+    return argv
 
 
-def as_yaml(given: str | list[str]) -> str:
+def format_yaml(value: str | list[str]) -> str:
     """Return a text, or a list of texts, as YAML that Ansible takes literally, without templating braces."""
-    if isinstance(given, list):
-        return f"[{', '.join(as_yaml(one) for one in given)}]"
-    return ("!unsafe " if "{" in given else "") + json.dumps(given, ensure_ascii=False)
+    if isinstance(value, list):
+        return f"[{', '.join(format_yaml(item) for item in value)}]"
+    return ("!unsafe " if "{" in value else "") + json.dumps(value, ensure_ascii=False)
 
 
-def from_here(value: str) -> str:
+def resolve_path(value: str) -> str:
     """Return an option's value, with an absolute path for a file, since commands run in this file's directory."""
     mark, path = ("@", value[1:]) if value.startswith("@") else ("", value)
     return mark + os.path.abspath(path) if os.getcwd() != HERE and os.path.exists(path) else value
 
 
-def refuse_unread(command: list[str]) -> None:
+def check_files_and_values(command: list[str]) -> None:
     """Raise UsageError for a missing file after -e or -i, and for an unreadable text after -e."""
     for option, value in zip(command, command[1:]):
         variables = option in ("-e", "--extra-vars")
@@ -153,47 +175,47 @@ def refuse_unread(command: list[str]) -> None:
             continue  # Ansible reports it itself
         except yaml.YAMLError as error:
             mark = getattr(error, "problem_mark", None)
-            at = f" at character {mark.index + 1}, behind {value[: mark.index][-30:]}" if mark else ""
-            why = " ".join(str(getattr(error, "problem", error)).split())
-            raise UsageError(f"-e cannot be read: {why}{at}. Needed: JSON, as in -e '{{\"a\": 1}}'") from None
+            position = f" at character {mark.index + 1}, behind {value[: mark.index][-30:]}" if mark else ""
+            reason = " ".join(str(getattr(error, "problem", error)).split())
+            raise UsageError(f"-e cannot be read: {reason}{position}. Needed: JSON, as in -e '{{\"a\": 1}}'") from None
 
 
 def login(command: list[str]) -> list[str]:
     """Return the words, from a playbook's output, that open a shell where a node's rank would run. Raise UsageError."""
-    with tempfile.TemporaryDirectory() as place:
-        words = [*command, "-e", f"json={place}/words"]
-        done = subprocess.run(words, cwd=HERE, capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            raise UsageError(f"cannot open this shell:\n{done.stdout}{done.stderr}")
-        with open(f"{place}/words", encoding="utf-8") as stream:
+    with tempfile.TemporaryDirectory() as directory:
+        argv = [*command, "-e", f"json={directory}/words"]
+        completed = subprocess.run(argv, cwd=HERE, capture_output=True, text=True, check=False)
+        if completed.returncode != 0:
+            raise UsageError(f"cannot open this shell:\n{completed.stdout}{completed.stderr}")
+        with open(f"{directory}/words", encoding="utf-8") as stream:
             return [str(word) for word in json.load(stream)]
 
 
 def main(arguments: list[str]) -> int:
     """Print and run what was typed; return the exit status."""
-    word, rest = (arguments[0], arguments[1:]) if arguments and arguments[0] else ("help", [])
-    word, rest = ("help", [word]) if rest[:1] in (["-h"], ["--help"]) else (word, rest)
+    command, options = (arguments[0], arguments[1:]) if arguments and arguments[0] else ("help", [])
+    command, options = ("help", [command]) if options[:1] in (["-h"], ["--help"]) else (command, options)
     try:
-        if word in ("help", "-h", "--help"):
-            print(help_of(rest[0] if rest else ""))
-            role = WORDS[rest[0]][1] if rest and rest[0] in WORDS else ""
+        if command in ("help", "-h", "--help"):
+            print(format_help(options[0] if options else ""))
+            role = COMMANDS[options[0]][1] if options and options[0] in COMMANDS else ""
             if role:
                 print(f"All variables for -e: ansible-doc -t role muster.training.{role}")
             return 0
-        help_of(word)  # refuses an unknown word
-        command = translate(word, rest)
-        refuse_unread(command)
-        if word == "shell" and not any(re.fullmatch(r"nodes=[^,]+", one) for one in command):
+        format_help(command)  # refuses an unknown word
+        argv = translate(command, options)
+        check_files_and_values(argv)
+        if command == "shell" and not any(re.fullmatch(r"nodes=[^,]+", argument) for argument in argv):
             raise UsageError("./muster shell NODE: the name of one node of the inventory")
         if not shutil.which("ansible-playbook"):
             raise UsageError("ansible-playbook is not found: activate the environment in which Ansible is installed")
-        command = login(command) if word == "shell" else command
+        argv = login(argv) if command == "shell" else argv
     except UsageError as error:
         print(f"muster: {error}", file=sys.stderr)
         return 2
-    print("+ " + shlex.join(command), flush=True)
+    print("+ " + shlex.join(argv), flush=True)
     os.chdir(HERE)
-    os.execvp(command[0], command)
+    os.execvp(argv[0], argv)
 
 
 if __name__ == "__main__":

@@ -14,28 +14,28 @@ MIB = 2**20
 CHUNK = MIB
 
 
-class Fault(Exception):
+class TransferError(Exception):
     """What was found, what is needed and what to do, in one line."""
 
 
-def in_words(number: float) -> str:
+def format_size(size: float) -> str:
     """A number of bytes for a person."""
     for unit in ("B", "kB", "MB", "GB"):
-        if number < 1000:
-            return f"{number:.0f} {unit}" if unit == "B" else f"{number:.1f} {unit}"
-        number /= 1000
-    return f"{number:.2f} TB"
+        if size < 1000:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1000
+    return f"{size:.2f} TB"
 
 
-class Pace:
+class RateLimiter:
     """Limits the bytes per second, 0: unlimited. Thread-safe."""
 
-    def __init__(self, bytes_a_second: float) -> None:
-        self.rate = bytes_a_second
+    def __init__(self, bytes_per_second: float) -> None:
+        self.rate = bytes_per_second
         self.free_at = 0.0
         self.lock = threading.Lock()
 
-    def take(self, size: int) -> None:
+    def acquire(self, size: int) -> None:
         """Wait until this many bytes may pass."""
         if self.rate <= 0:
             return
@@ -57,7 +57,7 @@ def read_pieces(path: str, size: int) -> Iterator[bytes]:
                 yield piece
 
 
-def sha256_of(path: str) -> str:
+def compute_sha256(path: str) -> str:
     """The SHA-256 of a file."""
     digest = hashlib.sha256()
     for piece in read_pieces(path, CHUNK):

@@ -10,70 +10,76 @@ import json
 import time
 from typing import Any
 
-from s3 import PROBLEMS, client, code_of, explain, matches
-from transfer import MIB, Fault, Pace
-from wanted import Entry, inside
+from s3 import S3_ERRORS, create_client, error_code, explain, matches_object
+from transfer import MIB, RateLimiter, TransferError
+from wanted import FileEntry, is_inside
 
-PATIENCE = 300.0  # seconds for which S3 may fail before we give up
-LASTING = ("AccessDenied", "403", "NoSuchKey", "NoSuchBucket", "404", "InvalidAccessKeyId", "SignatureDoesNotMatch",
+RETRY_TIMEOUT = 300.0  # seconds for which S3 may fail before we give up
+PERMANENT_ERRORS = ("AccessDenied", "403", "NoSuchKey", "NoSuchBucket", "404", "InvalidAccessKeyId", "SignatureDoesNotMatch",
            "412", "PreconditionFailed", "ExpiredToken", "InvalidToken", "RequestTimeTooSkewed",
            "AuthorizationHeaderMalformed", "PermanentRedirect", "InvalidObjectState")  # fmt: skip
 
 
-def list_prefix(s3: Any, request: dict[str, Any]) -> list[Entry]:
+def list_objects(s3: Any, request: dict[str, Any]) -> list[FileEntry]:
     """The objects below a prefix."""
     prefix, entries = request["prefix"], []
     for page in s3.get_paginator("list_objects_v2").paginate(Bucket=request["bucket"], Prefix=prefix):
-        for one in page.get("Contents", ()):
-            path = one["Key"][len(prefix) :].lstrip("/")
-            if one["Key"].endswith("/") or not any(fnmatch.fnmatch(path, each) for each in request["include"]):
+        for item in page.get("Contents", ()):
+            path = item["Key"][len(prefix) :].lstrip("/")
+            if item["Key"].endswith("/") or not any(fnmatch.fnmatch(path, pattern) for pattern in request["include"]):
                 continue
-            if not inside(path):
-                raise Fault(f"object {one['Key']!r} has a name that is no path of a file. Rename it, or exclude it")
-            entries.append(Entry(path, one["Key"], one["Size"], one["ETag"].strip('"'), ""))
+            if not is_inside(path):
+                raise TransferError(
+                    f"object {item['Key']!r} has a name that is no path of a file. Rename it, or exclude it"
+                )
+            entries.append(FileEntry(path, item["Key"], item["Size"], item["ETag"].strip('"'), ""))
     if not entries:
-        raise Fault(f"s3://{request['bucket']}/{prefix} holds no object that is wanted. Correct bucket or prefix")
+        raise TransferError(
+            f"s3://{request['bucket']}/{prefix} holds no object that is wanted. Correct bucket or prefix"
+        )
     return entries
 
 
-def read_manifests(s3: Any, request: dict[str, Any]) -> list[Entry]:
+def list_checkpoint(s3: Any, request: dict[str, Any]) -> list[FileEntry]:
     """The files of a checkpoint, the named one or else the newest, from all nodes that saved it."""
     base, bucket = request["manifests"], request["bucket"]
     pages = s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=base + "/", Delimiter="/")
-    nodes = sorted(one["Prefix"] for page in pages for one in page.get("CommonPrefixes", ()))
-    found = []
-    for node in nodes:
+    prefixes = sorted(item["Prefix"] for page in pages for item in page.get("CommonPrefixes", ()))
+    manifests = []
+    for prefix in prefixes:
         try:
-            found.append(json.loads(s3.get_object(Bucket=bucket, Key=f"{node}latest.json")["Body"].read()))
-        except PROBLEMS as error:
-            if code_of(error) != "NoSuchKey":
+            manifests.append(json.loads(s3.get_object(Bucket=bucket, Key=f"{prefix}latest.json")["Body"].read()))
+        except S3_ERRORS as error:
+            if error_code(error) != "NoSuchKey":
                 raise
-    found.sort(key=lambda one: int(one["node_rank"]))
-    if not found or not found[0]["checkpoints"]:
-        raise Fault(f"s3://{bucket}/{base} holds no checkpoint. Correct run_id or checkpoints_prefix")
-    there = [one["name"] for one in found[0]["checkpoints"]]
-    name = request["name"] or there[0]
-    entries: dict[str, Entry] = {}
-    for manifest in found:
-        one = next((one for one in manifest["checkpoints"] if one["name"] == name), None)
-        if one is None:
-            raise Fault(
-                f"node {manifest['node']} has not copied a checkpoint {name} to s3://{bucket}/{base}. "
-                f"There are: {', '.join(there)}"
+    manifests.sort(key=lambda manifest: int(manifest["node_rank"]))
+    if not manifests or not manifests[0]["checkpoints"]:
+        raise TransferError(f"s3://{bucket}/{base} holds no checkpoint. Correct run_id or checkpoints_prefix")
+    names = [checkpoint["name"] for checkpoint in manifests[0]["checkpoints"]]
+    selected = request["name"] or names[0]
+    entries: dict[str, FileEntry] = {}
+    for manifest in manifests:
+        checkpoint = next(
+            (checkpoint for checkpoint in manifest["checkpoints"] if checkpoint["name"] == selected), None
+        )
+        if checkpoint is None:
+            raise TransferError(
+                f"node {manifest['node']} has not copied a checkpoint {selected} to s3://{bucket}/{base}. "
+                f"There are: {', '.join(names)}"
             )
-        for file in one["files"]:
-            path = f"{name}/{file['path']}" if file["path"] else name
-            if not inside(path):
-                raise Fault(f"latest.json names {path!r}, which is no path of a file: it is not ours")
-            entries.setdefault(path, Entry(path, file["key"], file["size"], "", file["sha256"]))
-    if found[0]["nodes"] == "all" and len(found) < found[0]["nnodes"]:
-        raise Fault(
-            f"{len(found)} of {found[0]['nnodes']} nodes have copied checkpoint {name}: its shards are not whole"
+        for file in checkpoint["files"]:
+            path = f"{selected}/{file['path']}" if file["path"] else selected
+            if not is_inside(path):
+                raise TransferError(f"latest.json names {path!r}, which is no path of a file: it is not ours")
+            entries.setdefault(path, FileEntry(path, file["key"], file["size"], "", file["sha256"]))
+    if manifests[0]["nodes"] == "all" and len(manifests) < manifests[0]["nnodes"]:
+        raise TransferError(
+            f"{len(manifests)} of {manifests[0]['nnodes']} nodes have copied checkpoint {selected}: its shards are not whole"
         )
     return list(entries.values())
 
 
-class Bucket:
+class BucketSource:
     """A bucket, from which each node gets its own share."""
 
     name = "S3"
@@ -81,62 +87,64 @@ class Bucket:
     def __init__(self, request: dict[str, Any], connections: int) -> None:
         self.request = request
         self.bucket = request["bucket"]
-        self.pace = Pace(request["bandwidth"] * 1e6)
-        self.s3 = client(request["region"], request["endpoint_url"], connections)
+        self.rate_limiter = RateLimiter(request["bandwidth"] * 1e6)
+        self.s3 = create_client(request["region"], request["endpoint_url"], connections)
 
-    def is_here(self, _me: int) -> bool:
+    def is_local(self, _rank: int) -> bool:
         """Whether the source is on this node: never."""
         return False
 
-    def find(self, _stage: Any) -> list[Entry]:
+    def list_entries(self, _transfer: Any) -> list[FileEntry]:
         """The wanted files. Raises Fault."""
-        find = read_manifests if self.request["manifests"] else list_prefix
+        list_function = list_checkpoint if self.request["manifests"] else list_objects
         try:
-            return sorted(find(self.s3, self.request))
-        except PROBLEMS as error:
-            raise Fault(explain(error, self.bucket)) from None
+            return sorted(list_function(self.s3, self.request))
+        except S3_ERRORS as error:
+            raise TransferError(explain(error, self.bucket)) from None
 
-    def is_right(self, one: Entry, path: str) -> bool | None:
+    def matches_content(self, entry: FileEntry, path: str) -> bool | None:
         """Whether a file has an object's content; None if that cannot be determined. Raises Fault."""
         try:
-            return matches(self.s3, self.bucket, one.key, path, one.size, one.etag)
-        except PROBLEMS as error:
-            raise Fault(explain(error, self.bucket)) from None
+            return matches_object(self.s3, self.bucket, entry.key, path, entry.size, entry.etag)
+        except S3_ERRORS as error:
+            raise TransferError(explain(error, self.bucket)) from None
 
-    def corrupt(self, one: Entry) -> str:
+    def corrupt_message(self, entry: FileEntry) -> str:
         """The message for a file that is wrong at its source."""
-        known = "latest.json" if one.sha256 else "its ETag"
+        source = "latest.json" if entry.sha256 else "its ETag"
         return (
-            f"object {one.key} of bucket {self.bucket} is corrupt: its content has not the checksum that {known} "
+            f"object {entry.key} of bucket {self.bucket} is corrupt: its content has not the checksum that {source} "
             "names. It was not put in place. Take another checkpoint or version, or upload it again"
         )
 
-    def get(self, stage: Any, one: Entry, start: int, length: int) -> bytes:
+    def read(self, transfer: Any, entry: FileEntry, start: int, length: int) -> bytes:
         """Get a piece, with retries while they may help; raises Fault."""
-        words = {"Bucket": self.bucket, "Key": one.key, "Range": f"bytes={start}-{start + length - 1}"}
-        if one.etag:
-            words["IfMatch"] = f'"{one.etag}"'
-        deadline, pause = time.monotonic() + PATIENCE, 0.5
+        options = {"Bucket": self.bucket, "Key": entry.key, "Range": f"bytes={start}-{start + length - 1}"}
+        if entry.etag:
+            options["IfMatch"] = f'"{entry.etag}"'
+        deadline, pause = time.monotonic() + RETRY_TIMEOUT, 0.5
         while True:
             try:
-                stream, pieces, got = self.s3.get_object(**words)["Body"], [], 0
-                while got < length:
-                    self.pace.take(min(MIB, length - got))
-                    piece = stream.read(min(MIB, length - got))
+                stream, pieces, received = self.s3.get_object(**options)["Body"], [], 0
+                while received < length:
+                    self.rate_limiter.acquire(min(MIB, length - received))
+                    piece = stream.read(min(MIB, length - received))
                     if not piece:
                         break
                     pieces.append(piece)
-                    got += len(piece)
-                if got == length:
+                    received += len(piece)
+                if received == length:
                     return b"".join(pieces)
-                problem = f"{one.key} has {start + got} bytes, and was listed with {one.size}"
-            except PROBLEMS as error:
-                problem = explain(error, self.bucket)
-                if code_of(error) in ("412", "PreconditionFailed"):
-                    problem = "it was changed meanwhile. Run this again"
-                if code_of(error) in LASTING:
-                    raise Fault(f"object {one.key} cannot be read: {problem}") from None
-            if stage.failed or time.monotonic() > deadline:
-                raise Fault(f"S3 does not give {one.key}: {problem}. Run this again: it resumes where it stopped")
+                reason = f"{entry.key} has {start + received} bytes, and was listed with {entry.size}"
+            except S3_ERRORS as error:
+                reason = explain(error, self.bucket)
+                if error_code(error) in ("412", "PreconditionFailed"):
+                    reason = "it was changed meanwhile. Run this again"
+                if error_code(error) in PERMANENT_ERRORS:
+                    raise TransferError(f"object {entry.key} cannot be read: {reason}") from None
+            if transfer.failure or time.monotonic() > deadline:
+                raise TransferError(
+                    f"S3 does not give {entry.key}: {reason}. Run this again: it resumes where it stopped"
+                )
             time.sleep(pause)
             pause = min(10.0, 2 * pause)

@@ -14,36 +14,36 @@ import os
 import shutil
 import sys
 
-from transfer import in_words
+from transfer import format_size
 
 MARK = "MUSTER-RESULT "
 
 
-def held(directory: str) -> int:
+def directory_size(directory: str) -> int:
     """Total bytes of the files below a directory."""
     size = 0
-    for place, _directories, files in os.walk(directory):
+    for parent, _directories, files in os.walk(directory):
         for name in files:
             with contextlib.suppress(OSError):
-                size += os.lstat(os.path.join(place, name)).st_size
+                size += os.lstat(os.path.join(parent, name)).st_size
     return size
 
 
-def lacking(root: str, sizes: dict[str, int]) -> int:
+def missing_bytes(directory: str, sizes: dict[str, int]) -> int:
     """Bytes still missing."""
-    return sum(max(0, size - held(os.path.join(root, name))) for name, size in sizes.items())
+    return sum(max(0, size - directory_size(os.path.join(directory, name))) for name, size in sizes.items())
 
 
 def main() -> int:
     """Print a result, or a fault."""
     root, reserve = sys.argv[1], float(sys.argv[2])
-    needed, free = lacking(root, json.load(sys.stdin)), shutil.disk_usage(root).free
+    needed, free = missing_bytes(root, json.load(sys.stdin)), shutil.disk_usage(root).free
     if needed and free < needed + reserve * 2**30:
-        fault = (
-            f"{root} has {in_words(free)} free. Needed: {in_words(needed)} and a reserve of {reserve:g} GiB. "
+        message = (
+            f"{root} has {format_size(free)} free. Needed: {format_size(needed)} and a reserve of {reserve:g} GiB. "
             "Make room, or choose a larger disk"
         )
-        print(MARK + json.dumps({"fault": fault}))
+        print(MARK + json.dumps({"fault": message}))
         return 1
     print(MARK + json.dumps({"changed": False, "needed": needed}))
     return 0

@@ -26,24 +26,24 @@ import threading
 import time
 from typing import Any, BinaryIO, Callable
 
-from peers import LONG_POLL, Answer, Peers
-from transfer import CHUNK, Fault, in_words, sha256_of
-from wanted import OWN, PIECE, Entry, Piece, cut, read_plan
+from peers import LONG_POLL, PeerReply, Peers
+from transfer import CHUNK, TransferError, compute_sha256, format_size
+from wanted import PIECE_SIZE, STAGE_DIRECTORY, FileEntry, Piece, parse_plan, split_into_pieces
 
 MARK = "MUSTER-RESULT "
 SOURCE_THREADS = 8
 PEER_THREADS = 8
 
 
-def source_of(request: dict[str, Any]) -> Any:
+def create_source(request: dict[str, Any]) -> Any:
     """Where the files come from."""
     if request["path"]:
-        from from_node import Directory
+        from from_node import DirectorySource
 
-        return Directory(request)
-    from from_s3 import Bucket
+        return DirectorySource(request)
+    from from_s3 import BucketSource
 
-    return Bucket(request, 4 * SOURCE_THREADS)
+    return BucketSource(request, 4 * SOURCE_THREADS)
 
 
 def write_all(file: io.FileIO, content: bytes | memoryview) -> None:
@@ -56,7 +56,7 @@ def write_all(file: io.FileIO, content: bytes | memoryview) -> None:
 # --- Bringing it ------------------------------------------------------------------------------------------------------
 
 
-class Stage:
+class NodeTransfer:
     """One call on one node."""
 
     full_remedy = "Make room, and run this again: it resumes where it stopped"
@@ -64,314 +64,320 @@ class Stage:
     def __init__(self, request: dict[str, Any]) -> None:
         self.request = request
         self.root = request["destination"]
-        self.own = os.path.join(self.root, OWN)
-        self.me = request["me"]
-        self.source = self.where_from()
+        self.state_directory = os.path.join(self.root, STAGE_DIRECTORY)
+        self.rank = request["me"]
+        self.source = self.create_source()
         self.peers = Peers(request, self.source.name)
-        self.entries: list[Entry] = []
+        self.entries: list[FileEntry] = []
         self.pieces: list[Piece] = []
-        self.first: list[int] = []  # number of the first piece of each entry
+        self.first_pieces: list[int] = []  # number of the first piece of each entry
         self.plan = b""
-        self.pieces_here: set[int] = set()  # pieces on this node
-        self.left: dict[int, int] = {}  # number of missing pieces of each entry
-        self.whole: set[int] = set()  # entries that are complete, under their names
+        self.local_pieces: set[int] = set()  # pieces on this node
+        self.missing_counts: dict[int, int] = {}  # number of missing pieces of each entry
+        self.complete: set[int] = set()  # entries that are complete, under their names
         self.index: dict[str, list[Any]] = {}
         self.changed = threading.Condition()
         self.from_source = self.from_peers = self.by_size = self.fetched = 0
-        self.done: set[int] = set()  # nodes that need nothing more
-        self.failed = ""
-        self.began = time.monotonic()
-        self.digests: dict[int, str] = {}  # SHA-256 of pieces served to peers
+        self.finished_nodes: set[int] = set()  # nodes that need nothing more
+        self.failure = ""
+        self.started = time.monotonic()
+        self.piece_digests: dict[int, str] = {}  # SHA-256 of pieces served to peers
 
     # - where it comes from
 
-    def where_from(self) -> Any:
+    def create_source(self) -> Any:
         """Where the files come from."""
-        return source_of(self.request)
+        return create_source(self.request)
 
-    def share(self) -> list[Piece]:
+    def assign_pieces(self) -> list[Piece]:
         """All pieces, each with the node that reads it from the source."""
-        return cut(self.entries, len(self.peers.nodes))
+        return split_into_pieces(self.entries, len(self.peers.nodes))
 
     # - what lies here
 
-    def target(self, entry: int) -> str:
+    def target(self, file_index: int) -> str:
         """The path of a complete file."""
-        return os.path.join(self.root, self.entries[entry].path)
+        return os.path.join(self.root, self.entries[file_index].path)
 
-    def part_path(self, entry: int) -> str:
+    def part_path(self, file_index: int) -> str:
         """The path of a file until it is complete."""
-        one = self.entries[entry]
-        return os.path.join(self.own, hashlib.sha256(f"{one.key}\0{one.tag}".encode()).hexdigest()[:32] + ".part")
+        entry = self.entries[file_index]
+        return os.path.join(
+            self.state_directory, hashlib.sha256(f"{entry.key}\0{entry.checksum}".encode()).hexdigest()[:32] + ".part"
+        )
 
     def read_index(self) -> None:
         """Read what earlier calls have verified, by path: size, modification time, tag."""
-        with contextlib.suppress(OSError), open(os.path.join(self.own, "index.jsonl"), encoding="utf-8") as stream:
+        with contextlib.suppress(OSError), open(
+            os.path.join(self.state_directory, "index.jsonl"), encoding="utf-8"
+        ) as stream:
             for line in stream:
                 with contextlib.suppress(ValueError):  # a truncated line
-                    path, *rest = json.loads(line)
-                    self.index[path] = rest
+                    path, *values = json.loads(line)
+                    self.index[path] = values
 
-    def record(self, entry: int) -> None:
+    def record_complete(self, file_index: int) -> None:
         """Record that a file is complete."""
-        found = os.stat(self.target(entry))
-        one = self.entries[entry]
-        with open(os.path.join(self.own, "index.jsonl"), "a", encoding="utf-8") as stream:
-            stream.write(json.dumps([one.path, one.size, found.st_mtime_ns, one.tag]) + "\n")
+        status = os.stat(self.target(file_index))
+        entry = self.entries[file_index]
+        with open(os.path.join(self.state_directory, "index.jsonl"), "a", encoding="utf-8") as stream:
+            stream.write(json.dumps([entry.path, entry.size, status.st_mtime_ns, entry.checksum]) + "\n")
 
-    def is_right(self, entry: int, path: str) -> bool:
+    def matches_content(self, file_index: int, path: str) -> bool:
         """Whether a file has the wanted content."""
-        one = self.entries[entry]
-        if os.path.getsize(path) != one.size:
+        entry = self.entries[file_index]
+        if os.path.getsize(path) != entry.size:
             return False
-        if one.sha256:
-            return sha256_of(path) == one.sha256
-        same = self.source.is_right(one, path)
-        self.by_size += same is None
-        return same is not False
+        if entry.sha256:
+            return compute_sha256(path) == entry.sha256
+        matches = self.source.matches_content(entry, path)
+        self.by_size += matches is None
+        return matches is not False
 
-    def is_there(self, entry: int) -> bool:
+    def is_present(self, file_index: int) -> bool:
         """Whether a file already exists, from an earlier call or from elsewhere."""
-        one = self.entries[entry]
-        if one.link:
-            return os.path.islink(self.target(entry)) and os.readlink(self.target(entry)) == one.link
+        entry = self.entries[file_index]
+        if entry.link:
+            return os.path.islink(self.target(file_index)) and os.readlink(self.target(file_index)) == entry.link
         try:
-            found = os.stat(self.target(entry))
+            status = os.stat(self.target(file_index))
         except OSError:
             return False
-        if self.index.get(one.path) == [one.size, found.st_mtime_ns, one.tag]:
+        if self.index.get(entry.path) == [entry.size, status.st_mtime_ns, entry.checksum]:
             return True
-        if not self.is_right(entry, self.target(entry)):
+        if not self.matches_content(file_index, self.target(file_index)):
             return False
-        self.record(entry)
+        self.record_complete(file_index)
         return True
 
     def scan_local(self) -> None:
         """Find what exists here, and check the disk space for the rest. Raises Fault."""
         self.read_index()
         with concurrent.futures.ThreadPoolExecutor(4) as pool:
-            there = list(pool.map(self.is_there, range(len(self.entries))))
-        halves: dict[str, set[int]] = {}
-        with contextlib.suppress(OSError), open(os.path.join(self.own, "pieces"), encoding="ascii") as stream:
+            present = list(pool.map(self.is_present, range(len(self.entries))))
+        known_pieces: dict[str, set[int]] = {}
+        with contextlib.suppress(OSError), open(
+            os.path.join(self.state_directory, "pieces"), encoding="ascii"
+        ) as stream:
             for line in stream:
                 name, _space, start = line.rstrip("\n").partition(" ")
                 if start.isdigit() and line.endswith("\n"):
-                    halves.setdefault(name, set()).add(int(start))
-        self.first = [bisect.bisect_left(self.pieces, (number,)) for number in range(len(self.entries))]
+                    known_pieces.setdefault(name, set()).add(int(start))
+        self.first_pieces = [bisect.bisect_left(self.pieces, (index,)) for index in range(len(self.entries))]
         missing = 0
         with self.changed:
-            for number, one in enumerate(self.entries):
-                last = self.first[number + 1] if number + 1 < len(self.entries) else len(self.pieces)
-                numbers = range(self.first[number], last)
-                if there[number]:
-                    self.whole.add(number)
-                    self.pieces_here.update(numbers)
+            for index, entry in enumerate(self.entries):
+                last = self.first_pieces[index + 1] if index + 1 < len(self.entries) else len(self.pieces)
+                piece_numbers = range(self.first_pieces[index], last)
+                if present[index]:
+                    self.complete.add(index)
+                    self.local_pieces.update(piece_numbers)
                     continue
-                part = self.part_path(number)
-                known = halves.get(os.path.basename(part), set()) if os.path.exists(part) else set()
-                old = [piece for piece in numbers if self.pieces[piece].start in known]
-                self.pieces_here.update(old)
-                self.left[number] = len(numbers) - len(old)
-                missing += one.size - sum(self.pieces[piece].length for piece in old)
+                part = self.part_path(index)
+                known_starts = known_pieces.get(os.path.basename(part), set()) if os.path.exists(part) else set()
+                received = [piece for piece in piece_numbers if self.pieces[piece].start in known_starts]
+                self.local_pieces.update(received)
+                self.missing_counts[index] = len(piece_numbers) - len(received)
+                missing += entry.size - sum(self.pieces[piece].length for piece in received)
             self.changed.notify_all()
         free = shutil.disk_usage(self.root).free
         if missing and free < missing + self.request["reserve_gib"] * 2**30:
-            raise Fault(
-                f"{self.root} has {in_words(free)} free. Needed: {in_words(missing)} and a reserve of "
+            raise TransferError(
+                f"{self.root} has {format_size(free)} free. Needed: {format_size(missing)} and a reserve of "
                 f"{self.request['reserve_gib']:g} GiB. Make room, or choose a larger disk"
             )
 
     # - pieces
 
-    def write(self, number: int, body: bytes, counted: str) -> None:
+    def write_piece(self, number: int, body: bytes, counter: str) -> None:
         """Write a piece from the source into its file. Raises OSError."""
         piece = self.pieces[number]
-        with self.open_part(piece.entry) as part:
+        with self.open_part(piece.file_index) as part:
             part.seek(piece.start)
             write_all(part, body)
-        self.arrived(number, counted)
+        self.record_piece(number, counter)
 
-    def receive(self, peer: int, number: int) -> bool:
+    def receive_piece(self, peer: int, number: int) -> bool:
         """Write a piece from a peer into its file; return whether it arrived completely. Raises Fault."""
         piece = self.pieces[number]
-        with self.open_part(piece.entry) as part:
+        with self.open_part(piece.file_index) as part:
             part.seek(piece.start)
-            left = piece.length
+            remaining = piece.length
 
-            def take(chunk: memoryview) -> None:
-                nonlocal left
-                left -= len(chunk)
-                if left < 0:
+            def write_chunk(chunk: memoryview) -> None:
+                nonlocal remaining
+                remaining -= len(chunk)
+                if remaining < 0:
                     return  # it would overwrite the next piece
                 try:
                     write_all(part, chunk)
                 except OSError as error:  # an error of this disk, not of the connection
-                    raise self.not_written(error) from None
+                    raise self.write_error(error) from None
 
-            digest = self.peers.receive(peer, f"/piece/{number}", take)
+            digest = self.peers.receive(peer, f"/piece/{number}", write_chunk)
         if not digest:
             return False
-        if left:
-            self.peers.discard(peer, f"piece {number} has another length than its file tells")
+        if remaining:
+            self.peers.reject(peer, f"piece {number} has another length than its file tells")
             return False
-        self.digests[number] = digest
-        self.arrived(number, "from_peers")
+        self.piece_digests[number] = digest
+        self.record_piece(number, "from_peers")
         return True
 
-    def receive_while_there(self, peer: int, number: int) -> bool:
+    def receive_from_peer(self, peer: int, number: int) -> bool:
         """Ask a peer for a piece until it arrives, the peer is gone, or this call fails; return whether it arrived."""
-        while not self.failed and not self.peers.gone[peer]:
-            if self.receive(peer, number):
+        while not self.failure and not self.peers.unavailable[peer]:
+            if self.receive_piece(peer, number):
                 return True
         return False
 
-    def open_part(self, entry: int) -> io.FileIO:
+    def open_part(self, file_index: int) -> io.FileIO:
         """Open an incomplete file for writing."""
-        return io.FileIO(os.open(self.part_path(entry), os.O_RDWR | os.O_CREAT, 0o644), "r+")
+        return io.FileIO(os.open(self.part_path(file_index), os.O_RDWR | os.O_CREAT, 0o644), "r+")
 
-    def not_written(self, error: OSError) -> Fault:
+    def write_error(self, error: OSError) -> TransferError:
         """The fault if the disk cannot be written."""
-        where = self.request["destination"]
+        directory = self.request["destination"]
         if error.errno == errno.ENOSPC:
-            return Fault(f"{where} is full. {self.full_remedy}")
-        return Fault(f"{error.filename or where}: {error.strerror or error}")
+            return TransferError(f"{directory} is full. {self.full_remedy}")
+        return TransferError(f"{error.filename or directory}: {error.strerror or error}")
 
-    def arrived(self, number: int, counted: str) -> None:
+    def record_piece(self, number: int, counter: str) -> None:
         """Record that a piece has arrived; after the last one, give the file its name."""
         piece = self.pieces[number]
-        with open(os.path.join(self.own, "pieces"), "a", encoding="ascii") as stream:
-            stream.write(f"{os.path.basename(self.part_path(piece.entry))} {piece.start}\n")
+        with open(os.path.join(self.state_directory, "pieces"), "a", encoding="ascii") as stream:
+            stream.write(f"{os.path.basename(self.part_path(piece.file_index))} {piece.start}\n")
         with self.changed:
-            setattr(self, counted, getattr(self, counted) + piece.length)
-            self.pieces_here.add(number)
-            self.left[piece.entry] -= 1
-            complete = not self.left[piece.entry]
+            setattr(self, counter, getattr(self, counter) + piece.length)
+            self.local_pieces.add(number)
+            self.missing_counts[piece.file_index] -= 1
+            complete = not self.missing_counts[piece.file_index]
             self.changed.notify_all()
         if complete:
-            self.finish(piece.entry)
+            self.finish_file(piece.file_index)
 
-    def finish(self, entry: int) -> None:
+    def finish_file(self, file_index: int) -> None:
         """Give a file its name if its content is right; otherwise get it from the source again first. Raises Fault."""
-        one, part, target = self.entries[entry], self.part_path(entry), self.target(entry)
+        entry, part, target = self.entries[file_index], self.part_path(file_index), self.target(file_index)
         os.makedirs(os.path.dirname(target), exist_ok=True)
-        if one.link:
+        if entry.link:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(part)
-            os.symlink(one.link, part)
+            os.symlink(entry.link, part)
             os.replace(part, target)
         else:
-            if not one.size:
+            if not entry.size:
                 open(part, "wb").close()
-            if not self.is_right(entry, part):
-                self.refetch(entry)
+            if not self.matches_content(file_index, part):
+                self.refetch(file_index)
             os.replace(part, target)
-            self.record(entry)
+            self.record_complete(file_index)
         with self.changed:
-            self.whole.add(entry)
+            self.complete.add(file_index)
             self.fetched += 1
 
-    def refetch(self, entry: int) -> None:
+    def refetch(self, file_index: int) -> None:
         """Read a whole wrong file from the source itself, and check it again. Raises Fault."""
-        one, part = self.entries[entry], self.part_path(entry)
+        entry, part = self.entries[file_index], self.part_path(file_index)
         with open(part, "wb") as stream:
-            for start in range(0, one.size, PIECE):
-                stream.write(self.source.get(self, one, start, min(PIECE, one.size - start)))
-        if not self.is_right(entry, part):
+            for start in range(0, entry.size, PIECE_SIZE):
+                stream.write(self.source.read(self, entry, start, min(PIECE_SIZE, entry.size - start)))
+        if not self.matches_content(file_index, part):
             os.unlink(part)
-            raise Fault(self.source.corrupt(one))
+            raise TransferError(self.source.corrupt_message(entry))
 
-    def number_of(self, one: Entry, start: int) -> int:
+    def piece_number(self, entry: FileEntry, start: int) -> int:
         """The number of a file's piece that begins at `start`."""
-        return self.first[bisect.bisect_left(self.entries, one)] + start // PIECE
+        return self.first_pieces[bisect.bisect_left(self.entries, entry)] + start // PIECE_SIZE
 
-    def fetch_own(self, number: int) -> None:
+    def fetch_from_source(self, number: int) -> None:
         """Get a piece from the source."""
-        if not self.failed:
+        if not self.failure:
             piece = self.pieces[number]
-            body = self.source.get(self, self.entries[piece.entry], piece.start, piece.length)
-            self.write(number, body, "from_source")
+            body = self.source.read(self, self.entries[piece.file_index], piece.start, piece.length)
+            self.write_piece(number, body, "from_source")
 
-    def fetch_peers(self, number: int) -> None:
+    def fetch_from_owner(self, number: int) -> None:
         """Get a piece from the node whose share it is, or from the source if that node is gone."""
-        if not self.receive_while_there(self.pieces[number].owner, number):
-            self.fetch_own(number)
+        if not self.receive_from_peer(self.pieces[number].owner, number):
+            self.fetch_from_source(number)
 
     # - peers
 
-    def answer(self, path: str) -> Answer:
+    def handle_request(self, path: str) -> PeerReply:
         """The answer to a peer."""
-        words = path.strip("/").split("/")
-        if self.failed:
-            return Answer(410)
-        if words[0] == "done":
-            self.done.add(int(words[1]))
-            return Answer(200, b"well")
+        parts = path.strip("/").split("/")
+        if self.failure:
+            return PeerReply(410)
+        if parts[0] == "done":
+            self.finished_nodes.add(int(parts[1]))
+            return PeerReply(200, b"well")
         deadline = time.monotonic() + LONG_POLL
-        ready: Callable[[], bool] = (
-            (lambda: bool(self.plan)) if words[0] == "plan" else (lambda: int(words[1]) in self.pieces_here)
+        is_ready: Callable[[], bool] = (
+            (lambda: bool(self.plan)) if parts[0] == "plan" else (lambda: int(parts[1]) in self.local_pieces)
         )
         with self.changed:
-            while not ready():
-                if self.failed or not self.changed.wait(deadline - time.monotonic()):
-                    return Answer(404)
-        return Answer(200, self.plan) if words[0] == "plan" else self.piece_answer(int(words[1]))
+            while not is_ready():
+                if self.failure or not self.changed.wait(deadline - time.monotonic()):
+                    return PeerReply(404)
+        return PeerReply(200, self.plan) if parts[0] == "plan" else self.piece_reply(int(parts[1]))
 
-    def piece_answer(self, number: int) -> Answer:
+    def piece_reply(self, number: int) -> PeerReply:
         """The answer with a piece that is here."""
         piece = self.pieces[number]
-        for path in (self.part_path(piece.entry), self.target(piece.entry), self.part_path(piece.entry)):
+        for path in (self.part_path(piece.file_index), self.target(piece.file_index), self.part_path(piece.file_index)):
             with contextlib.suppress(OSError):  # the file may just be getting its name
                 file = open(path, "rb")  # noqa: SIM115  it is closed when it was sent
-                return Answer(200, b"", file, piece.start, piece.length, self.digest_of(number, file))
-        return Answer(404)
+                return PeerReply(200, b"", file, piece.start, piece.length, self.piece_digest(number, file))
+        return PeerReply(404)
 
-    def digest_of(self, number: int, file: BinaryIO) -> str:
+    def piece_digest(self, number: int, file: BinaryIO) -> str:
         """The SHA-256 of a piece, computed only once; known already if the piece came from a peer."""
-        if number not in self.digests:
-            digest, left = hashlib.sha256(), self.pieces[number].length
+        if number not in self.piece_digests:
+            digest, remaining = hashlib.sha256(), self.pieces[number].length
             file.seek(self.pieces[number].start)
-            while left:
-                chunk = file.read(min(CHUNK, left))
+            while remaining:
+                chunk = file.read(min(CHUNK, remaining))
                 if not chunk:
                     raise OSError(errno.EIO, "shorter than it was", file.name)
                 digest.update(chunk)
-                left -= len(chunk)
-            self.digests[number] = digest.hexdigest()
-        return self.digests[number]
+                remaining -= len(chunk)
+            self.piece_digests[number] = digest.hexdigest()
+        return self.piece_digests[number]
 
     # - the whole
 
     def make_plan(self) -> None:
         """List the wanted files: the first node asks the source, the others ask the first node."""
-        while self.me and not self.peers.gone[0]:
-            told = self.peers.ask(0, "/plan")
-            if told is not None:
-                self.entries = read_plan(told)
+        while self.rank and not self.peers.unavailable[0]:
+            plan = self.peers.query(0, "/plan")
+            if plan is not None:
+                self.entries = parse_plan(plan)
                 break
         else:
-            self.entries = self.source.find(self)
-        self.pieces = self.share()
+            self.entries = self.source.list_entries(self)
+        self.pieces = self.assign_pieces()
 
-    def write_status(self, **more: Any) -> None:
+    def write_status(self, **extra: Any) -> None:
         """Write the progress to a file."""
-        size = sum(one.size for one in self.entries)
+        size = sum(entry.size for entry in self.entries)
         status = {
             "pid": os.getpid(),
             "files": len(self.entries),
             "bytes": size,
-            "whole": len(self.whole),
+            "whole": len(self.complete),
             "source": self.source.name,
             "from_source": self.from_source,
             "from_peers": self.from_peers,
-            "seconds": round(time.monotonic() - self.began, 1),
-            **more,
+            "seconds": round(time.monotonic() - self.started, 1),
+            **extra,
         }
-        path = os.path.join(self.own, "status.json")
+        path = os.path.join(self.state_directory, "status.json")
         with open(path + ".new", "w", encoding="utf-8") as stream:
             json.dump(status, stream)
         os.replace(path + ".new", path)
 
-    def bring(self) -> None:
+    def fetch_all(self) -> None:
         """Get everything that is missing. Raises Fault."""
         self.write_status()
         self.make_plan()
@@ -379,94 +385,96 @@ class Stage:
         self.plan = json.dumps(self.entries).encode()
         with self.changed:
             self.changed.notify_all()
-        for number in [number for number, left in self.left.items() if not left and not self.entries[number].link]:
-            self.finish(number)
-        missing = [number for number in range(len(self.pieces)) if number not in self.pieces_here]
-        here = self.source.is_here(self.me)
-        own = [number for number in missing if here or self.pieces[number].owner == self.me]
-        others = [number for number in missing if not here and self.pieces[number].owner != self.me]
+        for index in [
+            index for index, count in self.missing_counts.items() if not count and not self.entries[index].link
+        ]:
+            self.finish_file(index)
+        missing = [number for number in range(len(self.pieces)) if number not in self.local_pieces]
+        is_local = self.source.is_local(self.rank)
+        source_pieces = [number for number in missing if is_local or self.pieces[number].owner == self.rank]
+        peer_pieces = [number for number in missing if not is_local and self.pieces[number].owner != self.rank]
         # Nodes ask different peers first, and for each peer's pieces in the order in which it gets them.
-        turn: dict[int, int] = {}
-        order = []
-        for number in others:
+        position: dict[int, int] = {}
+        queue = []
+        for number in peer_pieces:
             owner = self.pieces[number].owner
-            turn[owner] = turn.get(owner, 0) + 1
-            order.append((turn[owner], (owner - self.me) % len(self.peers.nodes), number))
+            position[owner] = position.get(owner, 0) + 1
+            queue.append((position[owner], (owner - self.rank) % len(self.peers.nodes), number))
         with concurrent.futures.ThreadPoolExecutor(
             SOURCE_THREADS
         ) as from_source, concurrent.futures.ThreadPoolExecutor(PEER_THREADS) as from_peers:
-            running = {from_source.submit(self.fetch_own, number) for number in own}
-            running |= {from_peers.submit(self.fetch_peers, number) for _turn, _owner, number in sorted(order)}
+            running = {from_source.submit(self.fetch_from_source, number) for number in source_pieces}
+            running |= {from_peers.submit(self.fetch_from_owner, number) for _position, _owner, number in sorted(queue)}
             try:
                 while running:
-                    ended, running = concurrent.futures.wait(
+                    completed, running = concurrent.futures.wait(
                         running, timeout=1, return_when=concurrent.futures.FIRST_COMPLETED
                     )
-                    for one in ended:
-                        one.result()
+                    for future in completed:
+                        future.result()
                     self.write_status()
             except BaseException as error:
-                self.failed = str(error) or type(error).__name__
-                for one in running:
-                    one.cancel()
+                self.failure = str(error) or type(error).__name__
+                for future in running:
+                    future.cancel()
                 raise
         # After their targets exist.
-        for number in [number for number in self.left if self.entries[number].link]:
-            self.finish(number)
+        for index in [index for index in self.missing_counts if self.entries[index].link]:
+            self.finish_file(index)
         self.write_status()
 
     def serve_peers(self) -> None:
         """Tell the peers that we are done, and serve them what they still need."""
-        others = self.peers.others
+        other_nodes = self.peers.other_nodes
         with concurrent.futures.ThreadPoolExecutor(16) as pool:
 
             def report(peer: int) -> None:
-                while not self.peers.gone[peer] and self.peers.ask(peer, f"/done/{self.me}") is None:
+                while not self.peers.unavailable[peer] and self.peers.query(peer, f"/done/{self.rank}") is None:
                     pass
 
-            list(pool.map(report, others))
-        while any(not self.peers.gone[peer] and peer not in self.done for peer in others):
+            list(pool.map(report, other_nodes))
+        while any(not self.peers.unavailable[peer] and peer not in self.finished_nodes for peer in other_nodes):
             time.sleep(0.2)
-            for peer in others:
-                if peer not in self.done and not self.peers.gone[peer]:
-                    self.peers.ask(peer, f"/done/{self.me}")
+            for peer in other_nodes:
+                if peer not in self.finished_nodes and not self.peers.unavailable[peer]:
+                    self.peers.query(peer, f"/done/{self.rank}")
 
 
-def tidy(own: str) -> None:
+def remove_temporary_files(directory: str) -> None:
     """Remove what is no longer needed."""
-    for name in os.listdir(own):
+    for name in os.listdir(directory):
         if name.endswith(".part") or name == "pieces":
-            os.unlink(os.path.join(own, name))
+            os.unlink(os.path.join(directory, name))
 
 
-def work(request: dict[str, Any]) -> None:
+def run_transfer(request: dict[str, Any]) -> None:
     """Do all the work, and record how it ended."""
-    stage = Stage(request)
+    transfer = NodeTransfer(request)
     server = None
     try:
-        server = stage.peers.serve(stage.answer)
-        stage.bring()
-        tidy(stage.own)
-        stage.write_status(finished=True)
-        stage.serve_peers()
+        server = transfer.peers.serve(transfer.handle_request)
+        transfer.fetch_all()
+        remove_temporary_files(transfer.state_directory)
+        transfer.write_status(finished=True)
+        transfer.serve_peers()
         result = {
-            "changed": stage.fetched > 0,
-            "files": len(stage.entries),
-            "bytes": sum(one.size for one in stage.entries),
-            "fetched": stage.fetched,
-            "from_source": stage.from_source,
-            "from_peers": stage.from_peers,
-            "by_size": stage.by_size,
-            "first": stage.entries[0].path.split("/")[0],
+            "changed": transfer.fetched > 0,
+            "files": len(transfer.entries),
+            "bytes": sum(entry.size for entry in transfer.entries),
+            "fetched": transfer.fetched,
+            "from_source": transfer.from_source,
+            "from_peers": transfer.from_peers,
+            "by_size": transfer.by_size,
+            "first": transfer.entries[0].path.split("/")[0],
         }
-        stage.write_status(finished=True, result=result)
+        transfer.write_status(finished=True, result=result)
         return
-    except Fault as fault:
-        said = str(fault)
+    except TransferError as error:
+        message = str(error)
     except OSError as error:
-        said = str(stage.not_written(error))
-    stage.failed = said
-    stage.write_status(fault=said)
+        message = str(transfer.write_error(error))
+    transfer.failure = message
+    transfer.write_status(fault=message)
     if server:
         time.sleep(2)  # so that peers who ask learn of the failure
 
@@ -474,10 +482,10 @@ def work(request: dict[str, Any]) -> None:
 # --- The command line -------------------------------------------------------------------------------------------------
 
 
-def status_of(request: dict[str, Any]) -> dict[str, Any]:
+def read_status(request: dict[str, Any]) -> dict[str, Any]:
     """The progress of the background process."""
     try:
-        with open(os.path.join(request["destination"], OWN, "status.json"), encoding="utf-8") as stream:
+        with open(os.path.join(request["destination"], STAGE_DIRECTORY, "status.json"), encoding="utf-8") as stream:
             status: dict[str, Any] = json.load(stream)
             return status
     except (OSError, ValueError):
@@ -486,34 +494,36 @@ def status_of(request: dict[str, Any]) -> dict[str, Any]:
 
 def lock(request: dict[str, Any]) -> int:
     """Lock the destination; return -1 if another process has the lock."""
-    file = os.open(os.path.join(request["destination"], OWN, "lock"), os.O_RDWR | os.O_CREAT, 0o600)
+    descriptor = os.open(os.path.join(request["destination"], STAGE_DIRECTORY, "lock"), os.O_RDWR | os.O_CREAT, 0o600)
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
-        os.close(file)
+        os.close(descriptor)
         return -1
-    return file
+    return descriptor
 
 
-def start(request: dict[str, Any], do: Callable[[dict[str, Any]], None] = work) -> dict[str, Any]:
+def start(request: dict[str, Any], task: Callable[[dict[str, Any]], None] = run_transfer) -> dict[str, Any]:
     """Start in a new session."""
-    held = lock(request)
-    while held < 0 and status_of(request).keys() & {"fault", "result"}:  # its holder is about to end
+    descriptor = lock(request)
+    while descriptor < 0 and read_status(request).keys() & {"fault", "result"}:  # its holder is about to end
         time.sleep(0.1)
-        held = lock(request)
-    if held < 0:
+        descriptor = lock(request)
+    if descriptor < 0:
         return {"changed": False}  # still running after an interrupted call: it will be followed
-    path = os.path.join(request["destination"], OWN, "status.json")
+    path = os.path.join(request["destination"], STAGE_DIRECTORY, "status.json")
     with contextlib.suppress(FileNotFoundError):
         os.unlink(path)
     if os.fork() == 0:
         os.setsid()
-        log = os.open(os.path.join(request["destination"], OWN, "log"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        nothing = os.open(os.devnull, os.O_RDONLY)
-        for here, there in ((nothing, 0), (log, 1), (log, 2)):
-            os.dup2(here, there)
+        log = os.open(
+            os.path.join(request["destination"], STAGE_DIRECTORY, "log"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600
+        )
+        null = os.open(os.devnull, os.O_RDONLY)
+        for source, target in ((null, 0), (log, 1), (log, 2)):
+            os.dup2(source, target)
         try:
-            do(request)
+            task(request)
         except BaseException:
             import traceback
 
@@ -525,31 +535,33 @@ def start(request: dict[str, Any], do: Callable[[dict[str, Any]], None] = work) 
 
 def follow(request: dict[str, Any]) -> dict[str, Any]:
     """Show the progress. Raises Fault."""
-    began, pause = time.monotonic(), 0.1
+    started, pause = time.monotonic(), 0.1
     while True:
-        held = lock(request)
-        status = status_of(request)
+        descriptor = lock(request)
+        status = read_status(request)
         if "fault" in status:
-            raise Fault(status["fault"])
+            raise TransferError(status["fault"])
         if "result" in status:
             result: dict[str, Any] = status["result"]
             return result
-        if held >= 0 and time.monotonic() - began > 5:
-            log = os.path.join(request["destination"], OWN, "log")
-            raise Fault(f"it ended without a result (killed, or the node was rebooted; see {log}). Run this again")
-        if held >= 0:
-            os.close(held)
+        if descriptor >= 0 and time.monotonic() - started > 5:
+            log = os.path.join(request["destination"], STAGE_DIRECTORY, "log")
+            raise TransferError(
+                f"it ended without a result (killed, or the node was rebooted; see {log}). Run this again"
+            )
+        if descriptor >= 0:
+            os.close(descriptor)
         if status.get("doing"):
             print(status["doing"], flush=True)
         elif status.get("files"):
-            got = status["from_source"] + status["from_peers"]
-            speed = got / max(1.0, status["seconds"])
-            from_there = in_words(status["from_source"])
-            source = f", {from_there} of it from {status['source']}" if status["from_source"] else ""
-            waits = "; waits until the other nodes have all" if status.get("finished") else ""
+            transferred = status["from_source"] + status["from_peers"]
+            rate = transferred / max(1.0, status["seconds"])
+            source_bytes = format_size(status["from_source"])
+            source = f", {source_bytes} of it from {status['source']}" if status["from_source"] else ""
+            suffix = "; waits until the other nodes have all" if status.get("finished") else ""
             print(
-                f"{status['whole']} of {status['files']} files, {in_words(got)} brought, {in_words(speed)}/s"
-                f"{source}{waits}",
+                f"{status['whole']} of {status['files']} files, {format_size(transferred)} brought, {format_size(rate)}/s"
+                f"{source}{suffix}",
                 flush=True,
             )
         time.sleep(pause)
@@ -557,10 +569,10 @@ def follow(request: dict[str, Any]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    with open(sys.argv[2], encoding="utf-8") as given:
-        asked = json.load(given)
+    with open(sys.argv[2], encoding="utf-8") as stream:
+        request = json.load(stream)
     try:
-        print(MARK + json.dumps({"start": start, "follow": follow}[sys.argv[1]](asked)), flush=True)
-    except Fault as problem:
-        print(MARK + json.dumps({"fault": str(problem)}), flush=True)
+        print(MARK + json.dumps({"start": start, "follow": follow}[sys.argv[1]](request)), flush=True)
+    except TransferError as error:
+        print(MARK + json.dumps({"fault": str(error)}), flush=True)
         sys.exit(1)

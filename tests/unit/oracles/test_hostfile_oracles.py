@@ -16,7 +16,7 @@ import pytest
 from hypothesis import assume, given, reject, settings
 from hypothesis import strategies as st
 
-from ansible_collections.muster.training.plugins.module_utils._rank_table import Host, build_rank_table, ip_literal
+from ansible_collections.muster.training.plugins.module_utils._rank_table import HostSpec, build_rank_table, ip_literal
 from ansible_collections.muster.training.plugins.plugin_utils._cluster.hostfile_formats import (
     HostfileError,
     parse_hostfile,
@@ -127,7 +127,7 @@ def read_by_us(text: str) -> list[tuple[str, int]]:
 @needs_deepspeed
 @settings(max_examples=300, deadline=None)
 @given(hosts=clusters(six=False), use=uses)
-def test_deepspeed_reads_hosts_and_slots_of_the_rank_table(deepspeed: DeepSpeed, hosts: list[Host], use: str) -> None:
+def test_deepspeed_reads_hosts_and_slots_of_the_rank_table(deepspeed: DeepSpeed, hosts: list[HostSpec], use: str) -> None:
     table = build_rank_table(hosts, order="name")
     listed = [(getattr(node, use), node.slots) for node in table.nodes]
     assert deepspeed.read(render_deepspeed(table, use)) == listed
@@ -144,7 +144,7 @@ def test_deepspeed_agrees_with_our_parser(deepspeed: DeepSpeed, text: str) -> No
 @needs_orterun
 @settings(max_examples=100, deadline=None)
 @given(hosts=clusters(six=False), use=uses)
-def test_open_mpi_maps_the_ranks_as_the_table_does(open_mpi: OpenMpi, hosts: list[Host], use: str) -> None:
+def test_open_mpi_maps_the_ranks_as_the_table_does(open_mpi: OpenMpi, hosts: list[HostSpec], use: str) -> None:
     table = build_rank_table(hosts, order="name")
     assume(HERE not in (as_open_mpi_shows(node.name) for node in table.nodes))  # Open MPI would put it first
     expected = [(as_open_mpi_shows(getattr(node, use)), list(node.ranks)) for node in table.nodes]

@@ -15,10 +15,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ansible_collections.muster.training.plugins.module_utils._rank_table import Host, RankTable, build_rank_table
+from ansible_collections.muster.training.plugins.module_utils._rank_table import HostSpec, RankTable, build_rank_table
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job import Job
 from ansible_collections.muster.training.plugins.plugin_utils._plan.launchers.torchrun_static import TORCHRUN
-from ansible_collections.muster.training.plugins.plugin_utils._plan.plan import launcher_of, node_plan
+from ansible_collections.muster.training.plugins.plugin_utils._plan.plan import get_launcher, build_node_plan
 from tests.unit.generated import clusters
 from tests.unit.supervised import make_job
 
@@ -162,9 +162,9 @@ def jobs(draw: st.DrawFn, backend: str) -> Job:
     )
 
 
-def commands(job: Job, hosts: Iterable[Host]) -> tuple[RankTable, list[list[str]]]:
+def commands(job: Job, hosts: Iterable[HostSpec]) -> tuple[RankTable, list[list[str]]]:
     """The table and what stands behind `python -c TORCHRUN` on each node."""
-    table = launcher_of(job).order(build_rank_table(hosts))
+    table = get_launcher(job).order(build_rank_table(hosts))
     facts = {
         "interpreter": INTERPRETER,
         "interface": "eth0",
@@ -173,7 +173,7 @@ def commands(job: Job, hosts: Iterable[Host]) -> tuple[RankTable, list[list[str]
     }
     found = []
     for node in table.nodes:
-        command = node_plan(job, table, node, facts)["command"]
+        command = build_node_plan(job, table, node, facts)["command"]
         assert command[:3] == [INTERPRETER, "-c", TORCHRUN]
         found.append(command[3:])
     return table, found
@@ -198,7 +198,7 @@ def as_planned(job: Job, table: RankTable, rank: int) -> dict[str, Any]:
 @needs_torch
 @many
 @given(job=jobs("static"), hosts=clusters())
-def test_torchrun_reads_static_run_as_planned(torchrun: Reader, job: Job, hosts: list[Host]) -> None:
+def test_torchrun_reads_static_run_as_planned(torchrun: Reader, job: Job, hosts: list[HostSpec]) -> None:
     table, found = commands(job, hosts)
     for rank, words in enumerate(found):
         assert torchrun.ask(["read", words]) == {
@@ -214,7 +214,7 @@ def test_torchrun_reads_static_run_as_planned(torchrun: Reader, job: Job, hosts:
 @needs_torch
 @many
 @given(job=jobs("c10d"), hosts=clusters(), data=st.data())
-def test_torchrun_reads_c10d_run_as_planned(torchrun: Reader, job: Job, hosts: list[Host], data: st.DataObject) -> None:
+def test_torchrun_reads_c10d_run_as_planned(torchrun: Reader, job: Job, hosts: list[HostSpec], data: st.DataObject) -> None:
     least = data.draw(st.none() | st.integers(1, len(hosts)))
     table, found = commands(replace(job, min_nnodes=least), hosts)
     for rank, words in enumerate(found):
@@ -231,7 +231,7 @@ def test_torchrun_reads_c10d_run_as_planned(torchrun: Reader, job: Job, hosts: l
 @needs_torch
 @many
 @given(job=jobs("c10d"), hosts=clusters())
-def test_c10d_orders_nodes_as_the_rank_table_does(torchrun: Reader, job: Job, hosts: list[Host]) -> None:
+def test_c10d_orders_nodes_as_the_rank_table_does(torchrun: Reader, job: Job, hosts: list[HostSpec]) -> None:
     table, _found = commands(job, hosts)
     addresses = [node.address for node in table.nodes]
     assert torchrun.ask(["order", addresses]) == addresses
@@ -248,9 +248,9 @@ def test_torch_reader_detects_wrong_options_and_order(torchrun: Reader) -> None:
 def test_lightning_reads_the_env_launchers_environment(lightning: Reader) -> None:
     job = make_job(launcher="env", master_port=29511)
     for address in ("10.0.0.%d", "fd00::%d"):
-        table = build_rank_table([Host("b", address % 9, 4), Host("a", address % 10, 4)])
+        table = build_rank_table([HostSpec("b", address % 9, 4), HostSpec("a", address % 10, 4)])
         for node in table.nodes:
-            assert lightning.ask(launcher_of(job).environment(job, table, node)) == {
+            assert lightning.ask(get_launcher(job).environment(job, table, node)) == {
                 "others": [],
                 "address": [address % 9, 29511],
                 "node_rank": node.node_rank,

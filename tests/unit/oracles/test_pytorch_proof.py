@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.muster.training.plugins.module_utils._detached.result_line import Fault
+from ansible_collections.muster.training.plugins.module_utils._detached.result_line import StepError
 from ansible_collections.muster.training.plugins.module_utils._torch import torch_proof as proof
 
 
@@ -36,7 +36,7 @@ def test_torch_is_proved_only_once(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_wrong_build_is_refused_and_not_marked_as_proved(tmp_path: Path) -> None:
-    with pytest.raises(Fault, match=r"Needed: 2\.5\.1 for CUDA 12\.4"):
+    with pytest.raises(StepError, match=r"Needed: 2\.5\.1 for CUDA 12\.4"):
         proof.verify(asked(tmp_path, version="2.5.1", cuda="12.4"))
     assert not (tmp_path / "proved").exists()
 
@@ -45,11 +45,11 @@ def test_wrong_product_or_sum_is_detected(monkeypatch: pytest.MonkeyPatch, tmp_p
     import torch
 
     monkeypatch.setattr(proof, "RANK", proof.RANK.replace("rank + 1)", "rank + 2)"))
-    with pytest.raises(Fault, match="a sum over two processes by gloo fails in process 0: 5.0 5.0"):
+    with pytest.raises(StepError, match="a sum over two processes by gloo fails in process 0: 5.0 5.0"):
         proof.check_sum(0)
     monkeypatch.setattr(proof, "RANK", "import sys; sys.exit('no such device')")
-    with pytest.raises(Fault, match="no such device"):
+    with pytest.raises(StepError, match="no such device"):
         proof.check_sum(0)
     monkeypatch.setattr(torch.Tensor, "__matmul__", lambda left, right: torch.zeros(2))
-    with pytest.raises(Fault, match="a product of matrices on cpu is wrong"):
+    with pytest.raises(StepError, match="a product of matrices on cpu is wrong"):
         proof.check_products({"cuda": ""})

@@ -26,14 +26,14 @@ from ansible_collections.muster.training.plugins.module_utils._facts.deepspeed_c
     BATCH,
     MICRO,
     STEPS,
-    batch_problem,
-    completed,
+    check_batch_sizes,
+    complete_sizes,
 )
-from ansible_collections.muster.training.plugins.module_utils._rank_table import Host, RankTable, build_rank_table
+from ansible_collections.muster.training.plugins.module_utils._rank_table import HostSpec, RankTable, build_rank_table
 from ansible_collections.muster.training.plugins.module_utils._supervisor.programs import muster_rank
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job import Job
 from ansible_collections.muster.training.plugins.plugin_utils._plan.launchers.base import common_network
-from ansible_collections.muster.training.plugins.plugin_utils._plan.plan import launcher_of, node_plan
+from ansible_collections.muster.training.plugins.plugin_utils._plan.plan import get_launcher, build_node_plan
 from tests.unit.generated import clusters
 from tests.unit.oracles.open_mpi_map import open_mpi_map
 from tests.unit.supervised import make_job
@@ -185,16 +185,16 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("runs")
 
 
-def planned(runs: Path, job: Job, hosts: list[Host]) -> tuple[RankTable, list[dict[str, Any]]]:
+def planned(runs: Path, job: Job, hosts: list[HostSpec]) -> tuple[RankTable, list[dict[str, Any]]]:
     """The plans of all nodes, their files written where they would lie."""
-    table = launcher_of(job).order(build_rank_table(hosts))
+    table = get_launcher(job).order(build_rank_table(hosts))
     facts = {
         "interpreter": "/opt/venv/bin/python",
         "interface": "eth0",
         "runs_directory": str(runs),
         "working_directory": {"path": "/home/me"},
     }
-    plans: list[Any] = [node_plan(job, table, node, facts) for node in table.nodes]
+    plans: list[Any] = [build_node_plan(job, table, node, facts) for node in table.nodes]
     for rank, plan in enumerate(plans):
         directory = runs / job.run_id / f"node{rank}"
         directory.mkdir(parents=True, exist_ok=True)
@@ -224,7 +224,7 @@ def after(words: list[str], word: str) -> list[str]:
 @needs("torch", "deepspeed")
 @settings(max_examples=150, deadline=None)
 @given(hosts=clusters())
-def test_deepspeed_on_each_node_starts_the_ranks_of_the_table(deepspeed: Reader, runs: Path, hosts: list[Host]) -> None:
+def test_deepspeed_on_each_node_starts_the_ranks_of_the_table(deepspeed: Reader, runs: Path, hosts: list[HostSpec]) -> None:
     table, plans = planned(runs, job_of("deepspeed"), hosts)
     for rank in sorted({0, table.nnodes // 2, table.nnodes - 1}):
         (command,) = deepspeed.ask(["runner", after(plans[rank]["command"], "deepspeed.launcher.runner")])
@@ -236,7 +236,7 @@ def test_deepspeed_on_each_node_starts_the_ranks_of_the_table(deepspeed: Reader,
 @pytest.mark.skipif(shutil.which("pdsh") is None, reason="pdsh is not installed (Debian and Ubuntu: pdsh)")
 @settings(max_examples=100, deadline=None)
 @given(hosts=clusters(six=False))
-def test_deepspeed_with_pdsh_starts_the_ranks_of_the_table(deepspeed: Reader, runs: Path, hosts: list[Host]) -> None:
+def test_deepspeed_with_pdsh_starts_the_ranks_of_the_table(deepspeed: Reader, runs: Path, hosts: list[HostSpec]) -> None:
     table, plans = planned(runs, job_of("deepspeed", deepspeed_launcher="pdsh"), hosts)
     assert all(plan["command"] == [] for plan in plans[1:])
     (command,) = deepspeed.ask(["runner", after(plans[0]["command"], "deepspeed.launcher.runner")])
@@ -263,7 +263,7 @@ def test_deepspeed_env_variables_arrive_unchanged(deepspeed: Reader, runs: Path,
         text = deepspeed_env(variables)
     except AnsibleFilterError:
         reject()
-    hosts = [Host("a", "10.0.0.1", 1), Host("b", "10.0.0.2", 1)]
+    hosts = [HostSpec("a", "10.0.0.1", 1), HostSpec("b", "10.0.0.2", 1)]
     deepspeed.ask(["environment", text])
     try:
         for launcher in ("pdsh", "openmpi"):
@@ -286,7 +286,7 @@ def test_deepspeed_env_variables_arrive_unchanged(deepspeed: Reader, runs: Path,
 @settings(max_examples=100, deadline=None)
 @given(hosts=clusters(six=False))
 def test_deepspeed_with_open_mpi_uses_same_options_as_mpirun_launcher(
-    deepspeed: Reader, runs: Path, hosts: list[Host]
+    deepspeed: Reader, runs: Path, hosts: list[HostSpec]
 ) -> None:
     assume(len(hosts) > 1)
     table, plans = planned(runs, job_of("deepspeed", deepspeed_launcher="openmpi"), hosts)
@@ -302,7 +302,7 @@ def test_deepspeed_with_open_mpi_uses_same_options_as_mpirun_launcher(
 @needs_orterun
 @settings(max_examples=60, deadline=None)
 @given(hosts=clusters(six=False))
-def test_open_mpi_maps_mpirun_command_as_the_rank_table_does(runs: Path, hosts: list[Host]) -> None:
+def test_open_mpi_maps_mpirun_command_as_the_rank_table_does(runs: Path, hosts: list[HostSpec]) -> None:
     table, plans = planned(runs / "map", job_of("mpirun"), hosts)
     assume(HERE not in (node.address for node in table.nodes))
     command = plans[0]["command"]
@@ -319,12 +319,12 @@ def test_open_mpi_maps_mpirun_command_as_the_rank_table_does(runs: Path, hosts: 
 @settings(max_examples=150, deadline=None)
 @given(hosts=clusters(), slots=st.integers(1, 16), precision=st.sampled_from([{}, {"mixed_precision": "bf16"}]))
 def test_accelerate_starts_the_ranks_of_the_table(
-    accelerate: Reader, runs: Path, hosts: list[Host], slots: int, precision: dict[str, str]
+    accelerate: Reader, runs: Path, hosts: list[HostSpec], slots: int, precision: dict[str, str]
 ) -> None:
     assume(len(hosts) > 1)
-    equal = [Host(host.name, host.address, slots) for host in hosts]
+    equal = [HostSpec(host.name, host.address, slots) for host in hosts]
     table, plans = planned(runs, job_of("accelerate", accelerate_config=precision), equal)
-    assert launcher_of(job_of("accelerate")).problems(job_of("accelerate"), table) == []
+    assert get_launcher(job_of("accelerate")).problems(job_of("accelerate"), table) == []
     for rank in sorted({0, table.nnodes // 2, table.nnodes - 1}):
         assert accelerate.ask(after(plans[rank]["command"], "accelerate.commands.launch")) == {
             "nnodes": [table.nnodes, table.nnodes],
@@ -342,7 +342,7 @@ def test_accelerate_starts_a_single_rank_like_any_other_launcher(tmp_path: Path)
     script = tmp_path / "train.py"
     script.write_text("import os\nprint(*map(os.environ.get, ['RANK', 'LOCAL_RANK', 'WORLD_SIZE', 'MASTER_PORT']))\n")
     job = dataclasses.replace(job_of("accelerate"), script=str(script))
-    _table, (plan,) = planned(tmp_path, job, [Host("a", "127.0.0.1", 1)])
+    _table, (plan,) = planned(tmp_path, job, [HostSpec("a", "127.0.0.1", 1)])
     directory = tmp_path / "oracle" / "node0"
     (directory / "plan.json").write_text(json.dumps(plan))
     (directory / "environment.json").write_text("{}")
@@ -378,14 +378,14 @@ def test_deepspeed_judges_batch_sizes_as_we_do(
     given = {BATCH: batch, MICRO: micro, STEPS: steps}
     config = {name: value for name, value in given.items() if value is not None}
     theirs = deepspeed.ask(["batch", [batch, micro, steps, world]])
-    if batch_problem(config, [], world) is None:
-        assert theirs == list(completed(batch, micro, steps, world) or ())
+    if check_batch_sizes(config, [], world) is None:
+        assert theirs == list(complete_sizes(batch, micro, steps, world) or ())
     else:
         assert isinstance(theirs, str) and theirs.startswith("AssertionError: ")
 
 
 @given(hosts=clusters(six=False))
-def test_common_network_is_the_smallest_holding_all_addresses(hosts: list[Host]) -> None:
+def test_common_network_is_the_smallest_holding_all_addresses(hosts: list[HostSpec]) -> None:
     addresses = [host.address for host in hosts if host.address]
     network = ipaddress.ip_network(common_network(addresses))
     assert all(ipaddress.ip_address(address) in network for address in addresses)

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.muster.training.plugins.plugin_utils._report.page import gpu_row, money, value_of
+from ansible_collections.muster.training.plugins.plugin_utils._report.page import gpu_row, format_money, format_value
 from ansible_collections.muster.training.plugins.plugin_utils._report.writer import write_comparison, write_report
 from tests import browser
 from tests.browser import Browser
@@ -183,10 +183,10 @@ def test_pages_are_accessible_and_show_plots_and_numbers_of_the_report(tmp_path:
             seen = " ".join(there.evaluate("document.body.innerText").split())
             for words in (
                 numbers["verdict"],
-                money(numbers["cost"]["run"], "USD"),
+                format_money(numbers["cost"]["run"], "USD"),
                 numbers["failure"]["cause"]["remedy"],
                 *(one["found"] for one in numbers["findings"]),
-                *(value_of(one["value"]) for one in numbers["metrics"]),
+                *(format_value(one["value"]) for one in numbers["metrics"]),
             ):
                 assert " ".join(words.split()) in seen, words
             assert there.evaluate(f"{TABLE}('GPUs')") == [gpu_row(gpu) for gpu in report["gpus"]]

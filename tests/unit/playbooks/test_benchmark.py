@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.muster.training.plugins.plugin_utils._experiments.benchmark.read import read_measured
+from ansible_collections.muster.training.plugins.plugin_utils._experiments.benchmark.read import read_measurements
 from ansible_collections.muster.training.plugins.plugin_utils._experiments.benchmark.slow_parts import judge
 from tests.unit.plugins.plugin_utils.experiments.benchmark.measurements import document
 from tests.unit.plugins.plugin_utils.report.records import write_record
@@ -52,7 +52,7 @@ def directory(tmp_path: Path) -> Path:
     (tmp_path / "slow" / "sitecustomize.py").write_text(SLOW)
     earlier = write_record(tmp_path / "runs", "before", nodes=2)
     fast = document(2, model="cpu", tflops=lambda _rank: 1000.0)
-    (earlier / "benchmark.json").write_text(json.dumps(judge(read_measured(fast, NODES), None, "before")))
+    (earlier / "benchmark.json").write_text(json.dumps(judge(read_measurements(fast, NODES), None, "before")))
     write_record(tmp_path / "runs", "training")
     failed = write_record(tmp_path / "runs", "failed")
     for name, more in (

@@ -111,4 +111,4 @@ def test_unknown_key_in_job_file_is_refused_before_anything_starts(directory: Pa
 def test_preflight_checks_the_script_of_the_job_file(directory: Path) -> None:
     (directory / "show.py").unlink()
     code, output = run(directory, "preflight")
-    assert code == 2 and f"there is no readable file {directory}/show.py" in " ".join(output.split()), output
+    assert code == 2 and f"{directory}/show.py is missing or not readable" in " ".join(output.split()), output

@@ -82,15 +82,15 @@ def curves() -> dict[str, list[Curve]]:
 def directory(tmp_path: Path) -> Path:
     """The collection with more samples in a second, the stand-in, an inventory, and the job."""
     place, source = tmp_path / "collections" / "ansible_collections" / "muster" / "training", CHECKOUT
-    for part in ("plugins", "module_utils", "_run", "gpu_samples.py"):
+    for part in ("plugins", "module_utils", "_run", "timeouts.py"):
         place.mkdir(parents=True)
         for one in source.iterdir():
             if one.name != part:
                 (place / one.name).symlink_to(one)
         place, source = place / part, source / part
     text = source.read_text()
-    assert text.count("INTERVAL = 15 ") == 1
-    place.write_text(text.replace("INTERVAL = 15 ", "INTERVAL = 0.05 "))
+    assert text.count("GPU_SAMPLE_INTERVAL = 15 ") == 1
+    place.write_text(text.replace("GPU_SAMPLE_INTERVAL = 15 ", "GPU_SAMPLE_INTERVAL = 0.05 "))
     program = tmp_path / "bin" / "nvidia-smi"
     program.parent.mkdir()
     program.write_text(

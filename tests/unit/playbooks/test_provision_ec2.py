@@ -14,13 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.muster.training.plugins.action.ec2_nodes import own_address
-from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.client import Aws
-from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.discover import Work
-from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.offers import Ask
-from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.provision import provide
-from ansible_collections.muster.training.plugins.plugin_utils._clouds.journal import read_record
-from ansible_collections.muster.training.plugins.plugin_utils._clouds.membership import PlanRefused
+from ansible_collections.muster.training.plugins.action.ec2_nodes import local_public_address
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.client import AwsClient
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.discover import Ec2Context
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.offers import Ec2Request
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.provision import provision
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.journal import read_journal
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.membership import PlanRefusedError
 from tests.ec2_server import EC2Server
 
 pytestmark = pytest.mark.one_core
@@ -29,7 +29,7 @@ CHECKOUT = Path(__file__).resolve().parents[3]
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIGkUeJcbx0vDN5hXgL5sWm3YpMMmxYHcGEYfCjRTsk1U"
 NODES = ["-e", "cluster=bert", "-e", "nnodes=3", "-e", "machine_types=g4dn.xlarge"]
 KEYS = ["-e", "provision_ssh_from=203.0.113.7", "-e", f"provision_ssh_public_key='{KEY}'"]
-ASK = Ask(2, ["g4dn.xlarge"], image="ami-0dee90000000000a2", first_boot="#cloud-config", max_usd_per_hour=5.0)
+ASK = Ec2Request(2, ["g4dn.xlarge"], image="ami-0dee90000000000a2", first_boot="#cloud-config", max_usd_per_hour=5.0)
 
 
 class Clients:
@@ -57,8 +57,8 @@ def directory(server: EC2Server, tmp_path: Path) -> Path:
     (tmp_path / "aws_ec2.yml").write_text("plugin: amazon.aws.aws_ec2\nregions: [us-east-1]\n")
     records = tmp_path / ".muster" / "clusters"
     records.mkdir(parents=True)
-    aws = Aws(Clients(server), "us-east-1", lambda _line: None)
-    provide(Work("bert", aws, read_record(records, "bert", "ec2"), say=lambda _line: None), ASK)
+    aws = AwsClient(Clients(server), "us-east-1", lambda _line: None)
+    provision(Ec2Context("bert", aws, read_journal(records, "bert", "ec2"), say=lambda _line: None), ASK)
     return tmp_path
 
 
@@ -139,5 +139,5 @@ def test_wrong_arguments_are_refused_with_a_message(
 
 
 def test_unreadable_own_address_asks_for_ssh_from(server: EC2Server) -> None:
-    with pytest.raises(PlanRefused, match=r"Say where to allow SSH from: -e provision_ssh_from=203.0.113.7"):
-        own_address(server.url)
+    with pytest.raises(PlanRefusedError, match=r"Say where to allow SSH from: -e provision_ssh_from=203.0.113.7"):
+        local_public_address(server.url)

@@ -44,7 +44,7 @@ def test_finding_is_printed_once(directory: Path, playbook: str, result_format: 
     )
     output = " ".join(done.stdout.split())
     assert done.returncode == 2, done.stdout
-    assert output.count("there is no readable file /nowhere/train.py") == 1, done.stdout
+    assert output.count("/nowhere/train.py is missing or not readable") == 1, done.stdout
     assert output.count("the script at the same path on each node") == 1, done.stdout
     assert output.count(CODE) == 1, done.stdout
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from ansible_collections.muster.training.plugins.action.known_variables import options_of
+from ansible_collections.muster.training.plugins.plugin_utils._command_line.role_variables import documented_options
 from tests.unit.typed import CHECKOUT, give_collection, typed
 
 PLAY: dict[str, Any] = yaml.safe_load((CHECKOUT / "playbooks" / "site.yml").read_text())[1]
@@ -88,7 +88,7 @@ def test_remedies_name_roles_by_a_working_command(path: Path) -> None:
     assert bare == [], "a role is named, and the command is not"
     for tag, rest in re.findall(r"ansible-playbook site\.yml --tags (\w+)([^),;\n]*)", text):
         assert tag in ROLES
-        assert set(re.findall(r"-e (\w+)=", rest)) <= options_of(CHECKOUT / "roles" / tag)
+        assert set(re.findall(r"-e (\w+)=", rest)) <= documented_options(CHECKOUT / "roles" / tag)
         switch = yaml.safe_load((CHECKOUT / "roles" / tag / "defaults" / "main.yml").read_text())[f"{tag}_enabled"]
         assert switch is not False or f"-e {tag}_enabled=true" in rest, "it is off without"
 

@@ -12,14 +12,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.muster.training.plugins.plugin_utils._experiments.benchmark.read import read_measured
+from ansible_collections.muster.training.plugins.plugin_utils._experiments.benchmark.read import read_measurements
 from ansible_collections.muster.training.plugins.plugin_utils._experiments.benchmark.schedule import OPERATIONS
 from ansible_collections.muster.training.plugins.plugin_utils._experiments.benchmark.slow_parts import judge
 from tests.unit.supervised import free_port
 
 PROGRAM = Path(__file__).resolve().parents[3] / "roles" / "benchmark" / "files" / "benchmark_job.py"
 # Starts the program with an all_reduce that adds wrongly on the second node. What ranks agree by has another type.
-WRONG = """
+WRONG_SUM_LAUNCHER = """
 import runpy, sys
 import torch, torch.distributed as dist
 right = dist.all_reduce
@@ -31,7 +31,7 @@ dist.all_reduce = wrong
 sys.argv = sys.argv[1:]
 runpy.run_path(sys.argv[0], run_name="__main__")
 """
-WORK = {
+BASE_WORK = {
     "matmul_seconds": 0.1,
     "matmul_size": 128,
     "largest": 4096,
@@ -40,14 +40,14 @@ WORK = {
 }
 
 
-def run(directory: Path, seconds: dict[str, float], *before: str, processes: int = 2) -> dict[str, Any]:
+def run_benchmark(directory: Path, seconds: dict[str, float], *launcher: str, processes: int = 2) -> dict[str, Any]:
     """What the program writes with so many seconds a phase; before: what starts it, besides Python."""
     rounds = [[[0, 1]]] if processes > 1 else []
-    (directory / "work.json").write_text(json.dumps({**WORK, "rounds": rounds, "seconds": seconds}))
+    (directory / "work.json").write_text(json.dumps({**BASE_WORK, "rounds": rounds, "seconds": seconds}))
     port = str(free_port())
-    started = [
+    processes_started = [
         subprocess.Popen(
-            [sys.executable, *before, str(PROGRAM), str(directory / "work.json")],
+            [sys.executable, *launcher, str(PROGRAM), str(directory / "work.json")],
             env={
                 **os.environ,
                 **{"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": str(processes), "RANK": str(rank)},
@@ -60,37 +60,37 @@ def run(directory: Path, seconds: dict[str, float], *before: str, processes: int
         )
         for rank in range(processes)
     ]
-    for process in started:
+    for process in processes_started:
         output, _none = process.communicate(timeout=240)
         assert process.returncode == 0, output
-    found: dict[str, Any] = json.loads((directory / "measured" / "benchmark.json").read_text())
-    return found
+    measured: dict[str, Any] = json.loads((directory / "measured" / "benchmark.json").read_text())
+    return measured
 
 
 def test_everything_is_measured_and_a_wrong_sum_is_reported(tmp_path: Path) -> None:
-    (tmp_path / "wrong.py").write_text(WRONG)
+    (tmp_path / "wrong.py").write_text(WRONG_SUM_LAUNCHER)
     seconds = {"matmul": 5.0, "copies": 0.1, "node": 5.0, "all": 60.0, "pairs": 0.0}  # which have what the others leave
-    found = run(tmp_path, seconds, str(tmp_path / "wrong.py"))
-    assert found["complete"] and found["backend"] == "gloo" and found["left_out"] == []
-    measured = read_measured(found, ["a", "b"])
+    output = run_benchmark(tmp_path, seconds, str(tmp_path / "wrong.py"))
+    assert output["complete"] and output["backend"] == "gloo" and output["left_out"] == []
+    measured = read_measurements(output, ["a", "b"])
     assert {gpu["node"] for gpu in measured.gpus} == {copy["node"] for copy in measured.copies} == {"a", "b"}
-    assert {one["op"] for one in measured.collectives} == set(OPERATIONS)
-    assert sorted({one["bytes"] for one in measured.collectives}) == [8, 1024, 4096]
+    assert {row["op"] for row in measured.collectives} == set(OPERATIONS)
+    assert sorted({row["bytes"] for row in measured.collectives}) == [8, 1024, 4096]
     assert [(pair["a"], pair["b"], pair["right"]) for pair in measured.pairs] == [("a", "b", True)]
-    wrong = [one for one in judge(measured, None, "b")["findings"] if "wrong" in one["id"]]
-    assert [one["found"] for one in wrong] == ["all_reduce gives wrong results on b, with 8 bytes and 2 other sizes"]
+    wrong = [row for row in judge(measured, None, "b")["findings"] if "wrong" in row["id"]]
+    assert [row["found"] for row in wrong] == ["all_reduce gives wrong results on b, with 8 bytes and 2 other sizes"]
 
 
 def test_measurements_without_time_left_are_listed(tmp_path: Path) -> None:
-    found = run(tmp_path, {"all": 0.0, "pairs": 0.0})
-    assert found["complete"] and found["collectives"] == [] and found["pairs"] == []
-    assert found["left_out"] == [
+    output = run_benchmark(tmp_path, {"all": 0.0, "pairs": 0.0})
+    assert output["complete"] and output["collectives"] == [] and output["pairs"] == []
+    assert output["left_out"] == [
         *(f"{operation} over all from 8 bytes on: no time left" for operation in OPERATIONS),
         "1 of 1 rounds of pairs of nodes: no time left",
     ]
 
 
 def test_a_single_process_has_nothing_to_exchange(tmp_path: Path) -> None:
-    found = run(tmp_path, {"matmul": 5.0, "all": 60.0, "pairs": 60.0}, processes=1)
-    assert found["complete"] and found["collectives"] == [] and found["pairs"] == []
-    assert found["left_out"] == ["collectives: there is a single process"]
+    output = run_benchmark(tmp_path, {"matmul": 5.0, "all": 60.0, "pairs": 60.0}, processes=1)
+    assert output["complete"] and output["collectives"] == [] and output["pairs"] == []
+    assert output["left_out"] == ["collectives: there is a single process"]

@@ -68,29 +68,29 @@ def settings(s3: S3Server, tmp_path: Path) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def manifest_of(s3: S3Server, run_id: str = "first") -> dict[str, Any]:
-    answer = s3.client().get_object(Bucket="saved", Key=f"mine/{run_id}/node0/latest.json")
-    found: dict[str, Any] = json.loads(answer["Body"].read())
-    return found
+def read_manifest(s3: S3Server, run_id: str = "first") -> dict[str, Any]:
+    response = s3.client().get_object(Bucket="saved", Key=f"mine/{run_id}/node0/latest.json")
+    manifest: dict[str, Any] = json.loads(response["Body"].read())
+    return manifest
 
 
-def copied(s3: S3Server, run_id: str = "first") -> dict[str, bytes]:
+def copied_files(s3: S3Server, run_id: str = "first") -> dict[str, bytes]:
     """What the manifest names, and what is in S3 there, compared with its sums."""
     client = s3.client()
-    found: dict[str, bytes] = {}
-    for entry in manifest_of(s3, run_id)["checkpoints"]:
+    bodies: dict[str, bytes] = {}
+    for entry in read_manifest(s3, run_id)["checkpoints"]:
         for file in entry["files"]:
             body = client.get_object(Bucket="saved", Key=file["key"])["Body"].read()
             assert hashlib.sha256(body).hexdigest() == file["sha256"]
             assert len(body) == file["size"]
-            found.setdefault(f"{entry['name']}/{file['path']}".rstrip("/"), body)
-    return found
+            bodies.setdefault(f"{entry['name']}/{file['path']}".rstrip("/"), body)
+    return bodies
 
 
 def copy_all(program: ModuleType, settings: dict[str, Any]) -> Any:
-    service = program.Service(settings)
-    runs = program.runs_of(settings)
-    while any(service.round(run) for run in runs):
+    service = program.CheckpointService(settings)
+    runs = program.find_runs(settings)
+    while any(service.copy_next(run) for run in runs):
         pass
     return service
 
@@ -106,7 +106,7 @@ def test_files_and_directories_are_copied(
     (folder / "half.tmp").write_bytes(b"half")
     (folder / ".hidden").write_bytes(b"hidden")
     copy_all(program, settings)
-    assert copied(s3) == {"last.pt": b"last", "step/deep/shard": b"shard"}
+    assert copied_files(s3) == {"last.pt": b"last", "step/deep/shard": b"shard"}
     assert not s3.client().list_objects_v2(Bucket="saved", Prefix="mine/first/node1").get("Contents")
     status = json.loads((folder.parent / "checkpoints.json").read_text())
     assert (status["alive"], status["pending"]) == (False, [])
@@ -121,14 +121,14 @@ def test_interrupted_upload_resumes_with_missing_parts(
     folder = make_run(tmp_path / "runs") / "checkpoints"
     body = os.urandom(70 * MIB)
     (folder / "big.pt").write_bytes(body)
-    judge, seen = s3._judge, []
+    judge, uploaded_parts = s3._judge, []
 
-    def dies(environ: dict[str, Any]) -> tuple[str, dict[str, str]]:
+    def fail_after_two_parts(environ: dict[str, Any]) -> tuple[str, dict[str, str]]:
         if environ["REQUEST_METHOD"] == "PUT":
-            seen.append(environ["QUERY_STRING"])
-        return ("AccessDenied", {}) if len(seen) > 2 else judge(environ)
+            uploaded_parts.append(environ["QUERY_STRING"])
+        return ("AccessDenied", {}) if len(uploaded_parts) > 2 else judge(environ)
 
-    monkeypatch.setattr(s3, "_judge", dies)
+    monkeypatch.setattr(s3, "_judge", fail_after_two_parts)
     monkeypatch.setattr(program, "THREADS", 1)
     with pytest.raises(Exception, match="AccessDenied"):
         copy_all(program, settings)
@@ -137,7 +137,7 @@ def test_interrupted_upload_resumes_with_missing_parts(
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", s3.secret_key)
     s3.requests.clear()
     copy_all(program, settings)
-    assert copied(s3) == {"big.pt": body}
+    assert copied_files(s3) == {"big.pt": body}
     assert sum(method == "PUT" and "big.pt" in path for method, path in s3.requests) == 3, "two of five were there"
 
 
@@ -146,19 +146,19 @@ def test_checkpoint_changed_during_copy_is_not_recorded(
 ) -> None:
     folder = make_run(tmp_path / "runs") / "checkpoints"
     (folder / "last.pt").write_bytes(b"before")
-    put = program.Copier.put
+    put = program.CheckpointCopier.put
 
     def put_and_change(self: Any, key: str, body: bytes) -> str:
         (folder / "last.pt").write_bytes(b"after that")
         return str(put(self, key, body))
 
-    monkeypatch.setattr(program.Copier, "put", put_and_change)
-    service = program.Service(settings)
-    assert service.round(program.runs_of(settings)[0]) is False
+    monkeypatch.setattr(program.CheckpointCopier, "put", put_and_change)
+    service = program.CheckpointService(settings)
+    assert service.copy_next(program.find_runs(settings)[0]) is False
     assert "Contents" not in s3.client().list_objects_v2(Bucket="saved"), "neither data nor a manifest"
-    monkeypatch.setattr(program.Copier, "put", put)
+    monkeypatch.setattr(program.CheckpointCopier, "put", put)
     copy_all(program, settings)
-    assert copied(s3) == {"last.pt": b"after that"}
+    assert copied_files(s3) == {"last.pt": b"after that"}
 
 
 def test_old_versions_and_local_files_are_removed_as_configured(
@@ -175,7 +175,7 @@ def test_old_versions_and_local_files_are_removed_as_configured(
     (folder / "step-4").write_bytes(b"step")
     copy_all(program, {**settings, "keep_local": 2})
     assert len(list(folder.iterdir())) == 2
-    assert len(copied(s3)) == 6, "in S3 they are all"
+    assert len(copied_files(s3)) == 6, "in S3 they are all"
 
 
 @pytest.mark.parametrize(
@@ -188,27 +188,27 @@ def test_leftovers_of_interrupted_upload_are_removed_with_next_version(
     folder = make_run(tmp_path / "runs") / "checkpoints"
     judge = s3._judge
 
-    def dies(environ: dict[str, Any]) -> tuple[str, dict[str, str]]:
-        asked = f"{environ['REQUEST_METHOD']} {environ['PATH_INFO']}?{environ['QUERY_STRING']}"
-        return ("AccessDenied", {}) if re.match(refused, asked) else judge(environ)
+    def refuse_matching(environ: dict[str, Any]) -> tuple[str, dict[str, str]]:
+        request = f"{environ['REQUEST_METHOD']} {environ['PATH_INFO']}?{environ['QUERY_STRING']}"
+        return ("AccessDenied", {}) if re.match(refused, request) else judge(environ)
 
     for number in range(5):
         (folder / "big.pt").write_bytes(b"%d" % number * (40 * MIB if "part" in refused else 1))
-        monkeypatch.setattr(s3, "_judge", judge if number in (0, 4) else dies)
+        monkeypatch.setattr(s3, "_judge", judge if number in (0, 4) else refuse_matching)
         try:
             copy_all(program, settings)
             assert number in (0, 4)
-        except program.PROBLEMS as error:
+        except program.S3_ERRORS as error:
             assert "AccessDenied" in str(error)
     client = s3.client()
-    left = client.list_objects_v2(Bucket="saved", Prefix="mine/first/node0/data/")["Contents"]
-    named = [entry["files"][0]["key"] for entry in manifest_of(s3)["checkpoints"]]
-    assert sorted(entry["Key"] for entry in left) == sorted(named)
-    assert len(named) == 2
+    objects = client.list_objects_v2(Bucket="saved", Prefix="mine/first/node0/data/")["Contents"]
+    referenced_keys = [entry["files"][0]["key"] for entry in read_manifest(s3)["checkpoints"]]
+    assert sorted(entry["Key"] for entry in objects) == sorted(referenced_keys)
+    assert len(referenced_keys) == 2
     assert not client.list_multipart_uploads(Bucket="saved").get("Uploads")
 
 
-def two_checkpoints(program: ModuleType, settings: dict[str, Any], tmp_path: Path) -> tuple[Any, Path]:
+def make_two_checkpoints(program: ModuleType, settings: dict[str, Any], tmp_path: Path) -> tuple[Any, Path]:
     """A service that keeps one checkpoint here and has copied `step` of two files; a newer one is to be copied."""
     folder = make_run(tmp_path / "runs") / "checkpoints"
     (folder / "step" / "deep").mkdir(parents=True)
@@ -223,20 +223,20 @@ def two_checkpoints(program: ModuleType, settings: dict[str, Any], tmp_path: Pat
 def test_change_with_an_older_mtime_is_copied_before_local_removal(
     program: ModuleType, settings: dict[str, Any], s3: S3Server, tmp_path: Path
 ) -> None:
-    service, folder = two_checkpoints(program, settings, tmp_path)
+    service, folder = make_two_checkpoints(program, settings, tmp_path)
     (folder / "step" / "late").write_bytes(b"late")
     (folder / "step" / "model.pt").write_bytes(b"MODEL")
     for name in ("late", "model.pt"):  # as rsync -t, cp -p and tar do
         os.utime(folder / "step" / name, (1e9, 1e9))
     before = {"step/model.pt": b"model", "step/deep/shard": b"shard"}
-    assert copied(s3) == before
-    run = program.runs_of(settings)[0]
-    assert service.round(run) is True
-    assert copied(s3) == {**before, "newer": b"newer"}
+    assert copied_files(s3) == before
+    run = program.find_runs(settings)[0]
+    assert service.copy_next(run) is True
+    assert copied_files(s3) == {**before, "newer": b"newer"}
     assert (folder / "step" / "late").exists(), "removed, and not in S3"
-    service.round(run)
+    service.copy_next(run)
     after = {"newer": b"newer", "step/model.pt": b"MODEL", "step/deep/shard": b"shard", "step/late": b"late"}
-    assert copied(s3) == after
+    assert copied_files(s3) == after
     assert [path.name for path in folder.iterdir()] == ["newer"]
 
 
@@ -249,7 +249,7 @@ def test_version_copied_last_is_kept_even_if_its_files_are_older(
         last.write_bytes(b"%d" % number)
         os.utime(last, (changed, changed))
         copy_all(program, settings)
-        assert copied(s3) == {"last.pt": b"%d" % number}
+        assert copied_files(s3) == {"last.pt": b"%d" % number}
 
 
 @pytest.mark.parametrize("lost", [None, b"cut"], ids=["gone", "shorter"])
@@ -257,34 +257,34 @@ def test_checkpoint_lost_in_s3_is_kept_locally_and_copied_again(
     program: ModuleType, settings: dict[str, Any], s3: S3Server, tmp_path: Path, capsys: pytest.CaptureFixture[str],
     lost: bytes | None,
 ) -> None:  # fmt: skip
-    service, folder = two_checkpoints(program, settings, tmp_path)
-    key = next(file["key"] for file in manifest_of(s3)["checkpoints"][0]["files"] if file["path"] == "deep/shard")
+    service, folder = make_two_checkpoints(program, settings, tmp_path)
+    key = next(file["key"] for file in read_manifest(s3)["checkpoints"][0]["files"] if file["path"] == "deep/shard")
     if lost is None:
         s3.client().delete_object(Bucket="saved", Key=key)
     else:
         s3.client().put_object(Bucket="saved", Key=key, Body=lost)
-    run = program.runs_of(settings)[0]
-    service.round(run)
+    run = program.find_runs(settings)[0]
+    service.copy_next(run)
     assert (folder / "step" / "deep" / "shard").read_bytes() == b"shard"
     assert f"step was copied, but S3 no longer has all of {key}" in capsys.readouterr().out
     assert json.loads((folder.parent / program.STATUS).read_text())["pending"] == ["step"]
-    service.round(run)
-    assert copied(s3) == {"newer": b"newer", "step/model.pt": b"model", "step/deep/shard": b"shard"}
+    service.copy_next(run)
+    assert copied_files(s3) == {"newer": b"newer", "step/model.pt": b"model", "step/deep/shard": b"shard"}
     assert [path.name for path in folder.iterdir()] == ["newer"]
 
 
 def test_file_added_during_local_removal_is_kept(
     program: ModuleType, settings: dict[str, Any], s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    service, folder = two_checkpoints(program, settings, tmp_path)
+    service, folder = make_two_checkpoints(program, settings, tmp_path)
     fwalk = os.fwalk
 
-    def add_and_walk(*words: Any, **more: Any) -> Any:
+    def add_and_walk(*arguments: Any, **options: Any) -> Any:
         (folder / "step" / "deep" / "late").write_bytes(b"late")
-        return fwalk(*words, **more)
+        return fwalk(*arguments, **options)
 
     monkeypatch.setattr(os, "fwalk", add_and_walk)
-    service.round(program.runs_of(settings)[0])
+    service.copy_next(program.find_runs(settings)[0])
     assert (folder / "step" / "deep" / "late").read_bytes() == b"late"
 
 
@@ -293,26 +293,26 @@ def test_failed_local_removal_is_reported_once(
     program: ModuleType, settings: dict[str, Any], s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str], name: str,
 ) -> None:  # fmt: skip
-    def busy(*_words: Any, **_more: Any) -> None:
+    def busy(*_arguments: Any, **_options: Any) -> None:
         raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
 
     folder = make_run(tmp_path / "runs") / "checkpoints"
-    run = program.runs_of(settings)[0]
+    run = program.find_runs(settings)[0]
     (folder / "step").mkdir()
     (folder / "step" / "shard").write_bytes(b"1")
     (folder / "last.pt").write_bytes(b"1")
     service = copy_all(program, settings)
     service.settings["keep_local"] = 1
-    found = program.checkpoints_in(str(folder), settings)
+    checkpoints = program.find_checkpoints(str(folder), settings)
     capsys.readouterr()
-    first, other = sorted(found, key=lambda one: one.name != name)
+    first, other = sorted(checkpoints, key=lambda checkpoint: checkpoint.name != name)
     with monkeypatch.context() as patch:
         patch.setattr(os, "rmdir" if name == "step" else "unlink", busy)
         for _round in range(2):
             service.prune(run, [other, first])
-    told = capsys.readouterr().out
-    assert told.count(f"{first.path} is in S3, but cannot be removed from this disk (Device or resource busy)") == 1
-    assert "was removed" not in told
+    output = capsys.readouterr().out
+    assert output.count(f"{first.path} is in S3, but cannot be removed from this disk (Device or resource busy)") == 1
+    assert "was removed" not in output
     service.prune(run, [other, first])
     assert f"{name} is in S3 and was removed from this disk" in capsys.readouterr().out
     assert [path.name for path in folder.iterdir()] == [other.name]
@@ -326,31 +326,31 @@ def test_unreadable_checkpoint_is_not_copied_in_part(
     (folder / "step" / "shard").write_bytes(b"1")
     (folder / "step" / "deep" / "shard").write_bytes(b"2")
     (folder / "lost+found").mkdir()
-    closed = {"step/deep", "lost+found"}
+    unreadable = {"step/deep", "lost+found"}
 
     def guarded(read: Callable[[str], Any]) -> Callable[[str], Any]:
-        def ask(path: str) -> Any:
-            if os.path.relpath(path, folder) in closed:
+        def guarded_read(path: str) -> Any:
+            if os.path.relpath(path, folder) in unreadable:
                 raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
             return read(path)
 
-        return ask
+        return guarded_read
 
     monkeypatch.setattr(os, "scandir", guarded(os.scandir))
     monkeypatch.setattr(os, "listdir", guarded(os.listdir))
-    with pytest.raises(program.Fault, match=r"checkpoints/step/deep cannot be read \(Permission denied\)"):
+    with pytest.raises(program.TransferError, match=r"checkpoints/step/deep cannot be read \(Permission denied\)"):
         copy_all(program, settings)
-    closed.add(".")
-    with pytest.raises(program.Fault, match=r"checkpoints cannot be read \(Permission denied\)"):
+    unreadable.add(".")
+    with pytest.raises(program.TransferError, match=r"checkpoints cannot be read \(Permission denied\)"):
         copy_all(program, settings)
     assert "Contents" not in s3.client().list_objects_v2(Bucket="saved")
-    with pytest.raises(program.Fault, match="not all checkpoints of first are copied"):
+    with pytest.raises(program.TransferError, match="not all checkpoints of first are copied"):
         program.wait({**settings, "wait_timeout": 0}, "first")
-    closed -= {".", "step/deep"}
+    unreadable -= {".", "step/deep"}
     copy_all(program, settings)
-    assert copied(s3) == {"step/shard": b"1", "step/deep/shard": b"2"}
-    assert program.checkpoints_in(str(folder / "none"), settings) == []
-    assert program.checkpoints_in(str(folder / "step" / "shard"), settings) == []
+    assert copied_files(s3) == {"step/shard": b"1", "step/deep/shard": b"2"}
+    assert program.find_checkpoints(str(folder / "none"), settings) == []
+    assert program.find_checkpoints(str(folder / "step" / "shard"), settings) == []
 
 
 def test_checkpoint_is_complete_once_stable_or_marked(
@@ -360,24 +360,26 @@ def test_checkpoint_is_complete_once_stable_or_marked(
     (tmp_path / "step" / "shard").write_bytes(b"1")
     (tmp_path / "one.pt").write_bytes(b"1")
 
-    def whole(**more: Any) -> list[bool]:
-        given = {**settings, **more}
-        found = {one.name: one for one in program.checkpoints_in(str(tmp_path), given)}
-        return [program.is_whole(found[name], given, time.time()) for name in ("step", "one.pt")]
+    def completeness(**overrides: Any) -> list[bool]:
+        changed_settings = {**settings, **overrides}
+        checkpoints = {
+            checkpoint.name: checkpoint for checkpoint in program.find_checkpoints(str(tmp_path), changed_settings)
+        }
+        return [program.is_complete(checkpoints[name], changed_settings, time.time()) for name in ("step", "one.pt")]
 
-    assert whole(stable_for=30) == [False, False]
-    assert whole(stable_for=0) == [True, True]
-    assert whole(marker="done") == [False, False]
+    assert completeness(stable_for=30) == [False, False]
+    assert completeness(stable_for=0) == [True, True]
+    assert completeness(marker="done") == [False, False]
     (tmp_path / "step" / "done").touch()
     (tmp_path / "one.pt.done").touch()
-    assert whole(marker="done") == [True, True]
+    assert completeness(marker="done") == [True, True]
 
 
 def test_absolute_directory_without_run_id_does_not_name_its_run(program: ModuleType, settings: dict[str, Any]) -> None:
-    assert program.names_its_run(settings)
-    assert program.names_its_run({**settings, "directory": "/srv/{run_id}"})
-    assert not program.names_its_run({**settings, "directory": "/srv/out"})
-    assert not program.names_its_run({**settings, "directory": "~/out"})
+    assert program.has_directory_per_run(settings)
+    assert program.has_directory_per_run({**settings, "directory": "/srv/{run_id}"})
+    assert not program.has_directory_per_run({**settings, "directory": "/srv/out"})
+    assert not program.has_directory_per_run({**settings, "directory": "~/out"})
 
 
 def test_low_disk_space_is_reported_once(
@@ -385,10 +387,10 @@ def test_low_disk_space_is_reported_once(
 ) -> None:
     folder = make_run(tmp_path / "runs", state="running") / "checkpoints"
     (folder / "last.pt").write_bytes(b"last")
-    service = program.Service({**settings, "free_gib": 1e9})
-    run = program.runs_of(settings)[0]
-    service.round(run)
-    service.round(run)
+    service = program.CheckpointService({**settings, "free_gib": 1e9})
+    run = program.find_runs(settings)[0]
+    service.copy_next(run)
+    service.copy_next(run)
     assert capsys.readouterr().out.count("WARNING") == 1
 
 
@@ -400,21 +402,21 @@ def test_run_with_a_problem_is_reported_once_and_blocks_no_other(
         step.mkdir()
         (step / "shard").write_bytes(b"1")
     (step / "optimizer").symlink_to(tmp_path / "gone")
-    service = program.Service({**settings, "interval": 0})
+    service = program.CheckpointService({**settings, "interval": 0})
 
     def attend() -> str:
-        for run in program.runs_of(settings):
-            service.attend(run)
+        for run in program.find_runs(settings):
+            service.copy_with_backoff(run)
         return capsys.readouterr().out
 
     status = tmp_path / "runs" / "second" / "node0" / program.STATUS
-    told = f"second node0: checkpoints are not copied to S3: {step}/optimizer points to {tmp_path}/gone, which does"
-    assert told in attend() and "not copied" not in attend()
-    assert copied(s3) == {"step/shard": b"1"}
+    message = f"second node0: checkpoints are not copied to S3: {step}/optimizer points to {tmp_path}/gone, which does"
+    assert message in attend() and "not copied" not in attend()
+    assert copied_files(s3) == {"step/shard": b"1"}
     assert "points to" in json.loads(status.read_text())["problem"]
     (tmp_path / "gone").write_bytes(b"2")
     assert "second node0: checkpoints are copied to S3 again" in attend()
-    assert copied(s3, "second") == {"step/shard": b"1", "step/optimizer": b"2"}
+    assert copied_files(s3, "second") == {"step/shard": b"1", "step/optimizer": b"2"}
     assert json.loads(status.read_text())["problem"] == ""
     assert attend() == ""
 
@@ -423,18 +425,18 @@ def test_retries_back_off_up_to_two_minutes(
     program: ModuleType, settings: dict[str, Any], s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_run(tmp_path / "runs")
-    service = program.Service({**settings, "interval": 10})
-    run = program.runs_of(settings)[0]
+    service = program.CheckpointService({**settings, "interval": 10})
+    run = program.find_runs(settings)[0]
     now, tries = 1000.0, list[float]()
 
     def refuse(_run: Any) -> bool:
         tries.append(now)
-        raise program.Fault("no")
+        raise program.TransferError("no")
 
-    monkeypatch.setattr(service, "round", refuse)
+    monkeypatch.setattr(service, "copy_next", refuse)
     monkeypatch.setattr(program.time, "monotonic", lambda: now)
     while len(tries) < 7:
-        service.attend(run)
+        service.copy_with_backoff(run)
         now += 1
     assert [later - earlier for earlier, later in zip(tries, tries[1:], strict=False)] == [10, 20, 40, 80, 120, 120]
 
@@ -447,5 +449,5 @@ def test_wait_ends_when_all_is_copied_or_time_is_up(
     with pytest.raises(Exception, match="after 0 s not all checkpoints of first are copied"):
         program.wait({**settings, "wait_timeout": 0}, "first")
     copy_all(program, settings)
-    answer = program.wait({**settings, "wait_timeout": 0}, "first")
-    assert answer["copied"]["node0"] == {"to": "s3://saved/mine/first/node0", "checkpoints": ["last.pt (4 B)"]}
+    result = program.wait({**settings, "wait_timeout": 0}, "first")
+    assert result["copied"]["node0"] == {"to": "s3://saved/mine/first/node0", "checkpoints": ["last.pt (4 B)"]}

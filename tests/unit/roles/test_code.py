@@ -35,15 +35,19 @@ def test_source_that_cannot_be_copied_is_refused(tmp_path: Path) -> None:
     give_collection(tmp_path)
     (tmp_path / "train.py").touch()
     role = {"ansible.builtin.include_role": {"name": "muster.training.code"}}
-    told = {"ansible.builtin.debug": {"msg": "told"}}
+    rescue_task = {"ansible.builtin.debug": {"msg": "told"}}
     tasks = [
-        {"block": [role], "vars": {name: value.format(tmp_path) for name, value in given.items()}, "rescue": [told]}
-        for given, _said in CASES
+        {
+            "block": [role],
+            "vars": {name: value.format(tmp_path) for name, value in variables.items()},
+            "rescue": [rescue_task],
+        }
+        for variables, _message in CASES
     ]
     play = {"hosts": "all", "gather_facts": False, "vars": {"code_group": "all"}, "tasks": tasks}
     (tmp_path / "play.yml").write_text(json.dumps([play]))
     (tmp_path / "hosts.yml").write_text(json.dumps({"all": {"hosts": {"a": {"ansible_port": 1}}}}))
-    done = typed(tmp_path, ["ansible-playbook", "play.yml", "-i", "hosts.yml"])
-    output = " ".join(done.stdout.split())
-    assert [said for _given, said in CASES if said.format(tmp_path) not in output] == [], output
+    completed = typed(tmp_path, ["ansible-playbook", "play.yml", "-i", "hosts.yml"])
+    output = " ".join(completed.stdout.split())
+    assert [message for _variables, message in CASES if message.format(tmp_path) not in output] == [], output
     assert "unreachable=0" in output and f"rescued={len(CASES)}" in output, output

@@ -10,15 +10,18 @@ from ansible.parsing.dataloader import DataLoader
 from ansible.template import Templar, trust_as_template
 
 TASKS = Path(__file__).resolve().parents[3] / "roles" / "data_mounts" / "tasks"
-SEEN = {"/mnt/a": {"count": 2, "digest": "ab"}}
-OTHER = {"/mnt/a": {"count": 3, "digest": "cd"}}
+LISTING = {"/mnt/a": {"count": 2, "digest": "ab"}}
+OTHER_LISTING = {"/mnt/a": {"count": 3, "digest": "cd"}}
 
 
-def differences(*listings: dict[str, Any]) -> tuple[bool, str]:
+def check_listings(*listings: dict[str, Any]) -> tuple[bool, str]:
     """Whether the check passes, and what it says, where nodes have kept these listings by kind."""
     tasks = DataLoader().load_from_file(str(TASKS / "mount.yml"), trusted_as_template=True)
     (check,) = (task for task in tasks if "ansible.builtin.assert" in task)
-    hosts = {f"node{number}": {"__data_mounts_listing": one} if one else {} for number, one in enumerate(listings)}
+    hosts = {
+        f"node{number}": {"__data_mounts_listing": listing} if listing else {}
+        for number, listing in enumerate(listings)
+    }
     variables = {
         **check["vars"],
         "hostvars": hosts,
@@ -36,19 +39,19 @@ def differences(*listings: dict[str, Any]) -> tuple[bool, str]:
 @pytest.mark.parametrize(
     "listings",
     [
-        [{"mount-s3": SEEN}, {"mount-s3": SEEN}],
-        [{"mount-s3": SEEN}, {"s3fs": OTHER}],
-        [{"mount-s3": SEEN}, {}],
-        [{"mount-s3": SEEN, "s3fs": OTHER}, {"mount-s3": SEEN, "s3fs": SEEN}],
+        [{"mount-s3": LISTING}, {"mount-s3": LISTING}],
+        [{"mount-s3": LISTING}, {"s3fs": OTHER_LISTING}],
+        [{"mount-s3": LISTING}, {}],
+        [{"mount-s3": LISTING, "s3fs": OTHER_LISTING}, {"mount-s3": LISTING, "s3fs": LISTING}],
     ],
     ids=["the same", "another role's", "none", "of several roles"],
 )
 def test_equal_or_unrelated_listings_are_no_difference(listings: list[dict[str, Any]]) -> None:
-    assert differences(*listings)[0]
+    assert check_listings(*listings)[0]
 
 
 def test_difference_names_the_calling_roles_variable() -> None:
-    passed, said = differences({"mount-s3": SEEN}, {"mount-s3": OTHER})
+    passed, message = check_listings({"mount-s3": LISTING}, {"mount-s3": OTHER_LISTING})
     assert not passed
-    assert "nodes see different files in /mnt/a" in said
-    assert "mount the same bucket and directory (mount_s3_mounts of each)" in said
+    assert "nodes see different files in /mnt/a" in message
+    assert "mount the same bucket and directory (mount_s3_mounts of each)" in message

@@ -17,7 +17,7 @@ ROLE = Path(__file__).resolve().parents[3] / "roles" / "deepspeed"
 
 
 @pytest.mark.parametrize(
-    ("given", "environment"),
+    ("variables", "environment"),
     [
         ({"deepspeed_max_jobs": 4}, {}),
         ({"deepspeed_build": {"DS_BUILD_CPU_ADAM": True}}, {"DS_BUILD_CPU_ADAM": "1"}),
@@ -37,7 +37,7 @@ ROLE = Path(__file__).resolve().parents[3] / "roles" / "deepspeed"
     ids=["no build", "as many jobs as processors", "jobs", "the user's own variables win"],
 )
 def test_build_environment_is_made_from_role_variables(
-    given: dict[str, object], environment: dict[str, str], tmp_path: Path
+    variables: dict[str, object], environment: dict[str, str], tmp_path: Path
 ) -> None:
     play = {
         "hosts": "localhost",
@@ -54,8 +54,8 @@ def test_build_environment_is_made_from_role_variables(
         ],
     }
     (tmp_path / "play.yml").write_text(json.dumps([play]))
-    done = subprocess.run(
-        [Path(sys.executable).with_name("ansible-playbook"), "play.yml", "-e", json.dumps(given)],
+    completed = subprocess.run(
+        [Path(sys.executable).with_name("ansible-playbook"), "play.yml", "-e", json.dumps(variables)],
         cwd=tmp_path,
         env={**os.environ, "ANSIBLE_PYTHON_INTERPRETER": sys.executable},
         capture_output=True,
@@ -63,5 +63,5 @@ def test_build_environment_is_made_from_role_variables(
         timeout=120,
         check=False,
     )
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert completed.returncode == 0, completed.stdout + completed.stderr
     assert json.loads((tmp_path / "environment.json").read_text()) == environment

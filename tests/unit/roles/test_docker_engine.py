@@ -12,7 +12,7 @@ ROLE = Path(__file__).resolve().parents[3] / "roles" / "docker_engine"
 
 
 @pytest.mark.parametrize(
-    ("wanted", "running", "unheard", "said"),
+    ("desired", "running", "list_error", "message"),
     [
         ({"a": 1}, [], "", ""),
         ({}, ["train"], "docker.service is active", ""),
@@ -21,20 +21,20 @@ ROLE = Path(__file__).resolve().parents[3] / "roles" / "docker_engine"
     ],
 )
 def test_new_settings_are_refused_while_containers_run(
-    wanted: dict[str, int], running: list[str], unheard: str, said: str
+    desired: dict[str, int], running: list[str], list_error: str, message: str
 ) -> None:
     variables = {
         "inventory_hostname": "node1",
-        "__docker_engine_desired": wanted,
-        "__docker_engine_state": {"settings": {}, "running": running, "unheard": unheard},
+        "__docker_engine_desired": desired,
+        "__docker_engine_state": {"settings": {}, "running": running, "unheard": list_error},
     }
     templar = Templar(loader=DataLoader(), variables=variables)
     tasks = DataLoader().load_from_file(str(ROLE / "tasks" / "configure.yml"), trusted_as_template=True)
     checks = [task["ansible.builtin.assert"] for task in tasks if "ansible.builtin.assert" in task]
-    failed = [one for one in checks if not templar.template(trust_as_template("{{ " + one["that"] + " }}"))]
-    messages = [" ".join(templar.template(one["fail_msg"]).split()) for one in failed]
-    assert len(messages) == (1 if said else 0)
+    failed = [check for check in checks if not templar.template(trust_as_template("{{ " + check["that"] + " }}"))]
+    messages = [" ".join(templar.template(check["fail_msg"]).split()) for check in failed]
+    assert len(messages) == (1 if message else 0)
     assert all(
-        text.startswith("node1: the engine must restart to apply its new settings") and said in text
+        text.startswith("node1: the engine must restart to apply its new settings") and message in text
         for text in messages
     )

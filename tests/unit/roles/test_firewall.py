@@ -39,17 +39,19 @@ def firewall() -> Any:
     return module
 
 
-def chain(**more: Any) -> dict[str, Any]:
-    return {"chain": {"family": "inet", "table": "site", "name": "incoming", "hook": "input", "policy": "drop", **more}}
+def chain(**fields: Any) -> dict[str, Any]:
+    return {
+        "chain": {"family": "inet", "table": "site", "name": "incoming", "hook": "input", "policy": "drop", **fields}
+    }
 
 
-def rule(handle: int, expr: list[dict[str, Any]], comment: str = "", **more: Any) -> dict[str, Any]:
-    entry = {"family": "inet", "table": "site", "chain": "incoming", "handle": handle, "expr": expr, **more}
+def rule(handle: int, expr: list[dict[str, Any]], comment: str = "", **fields: Any) -> dict[str, Any]:
+    entry = {"family": "inet", "table": "site", "chain": "incoming", "handle": handle, "expr": expr, **fields}
     return {"rule": {**entry, **({"comment": comment} if comment else {})}}
 
 
 def test_table_accepts_only_nodes_ssh_and_open_ports(firewall: Any) -> None:
-    text = firewall.own_table(RULES)
+    text = firewall.format_own_table(RULES)
     assert "policy drop;" in text
     assert "ip saddr { 10.0.0.10, 10.0.0.11 } accept" in text
     for port in (22, 2222):
@@ -57,11 +59,11 @@ def test_table_accepts_only_nodes_ssh_and_open_ports(firewall: Any) -> None:
         assert f"ip6 saddr {{ 2001:db8::/32 }} tcp dport {port} accept" in text
         assert f"    tcp dport {port} accept" not in text
     assert "    tcp dport 6006-6010 accept" in text
-    assert firewall.own_table({**RULES, "close": False}) == ""
+    assert firewall.format_own_table({**RULES, "close": False}) == ""
 
 
 def test_ufw_lines_hold_only_their_address_family(firewall: Any) -> None:
-    four, six = (firewall.iptables_lines(RULES, version) for version in (4, 6))
+    four, six = (firewall.format_iptables_lines(RULES, version) for version in (4, 6))
     assert "-A ufw-before-input -s 10.0.0.10 -j ACCEPT" in four
     assert "-A ufw-before-input -s 203.0.113.0/24 -p tcp --dport 22 -j ACCEPT" in four
     assert "-A ufw-before-input -p tcp --dport 6006:6010 -j ACCEPT" in four
@@ -70,16 +72,16 @@ def test_ufw_lines_hold_only_their_address_family(firewall: Any) -> None:
 
 
 def test_ufw_block_is_at_the_end_of_the_filter_table(firewall: Any) -> None:
-    once = firewall.with_block(UFW, ["-A one", "-A two"])
+    once = firewall.replace_block(UFW, ["-A one", "-A two"])
     assert once.index("-i lo") < once.index("-A one") < once.index("-A two") < once.index("COMMIT\n*nat")
-    assert firewall.with_block(once, ["-A one", "-A two"]) == once
-    assert firewall.with_block(once, []) == UFW
-    with pytest.raises(firewall.Fault, match="no table `filter`"):
-        firewall.with_block("*nat\nCOMMIT\n", ["-A one"])
+    assert firewall.replace_block(once, ["-A one", "-A two"]) == once
+    assert firewall.replace_block(once, []) == UFW
+    with pytest.raises(firewall.FirewallError, match="no table `filter`"):
+        firewall.replace_block("*nat\nCOMMIT\n", ["-A one"])
 
 
 def test_accept_rule_is_inserted_at_the_start_of_foreign_chains(firewall: Any) -> None:
-    commands = firewall.transaction([chain(), rule(5, [{"accept": None}])], {**RULES, "close": False})
+    commands = firewall.plan_commands([chain(), rule(5, [{"accept": None}])], {**RULES, "close": False})
     assert commands.startswith("insert rule inet site incoming ip saddr { 10.0.0.10, 10.0.0.11 } accept")
     assert "handle 5" not in commands
 
@@ -88,29 +90,31 @@ def test_rules_already_in_force_need_no_change(firewall: Any) -> None:
     rules = {**RULES, "close": False}
     mark = f"muster {firewall.digest(rules)}"
     ruleset = [chain(), rule(7, [], mark)]
-    assert firewall.transaction(ruleset, rules) == ""
-    assert "delete rule inet site incoming handle 7" in firewall.transaction(ruleset, {**rules, "nodes": ["10.0.0.12"]})
+    assert firewall.plan_commands(ruleset, rules) == ""
+    assert "delete rule inet site incoming handle 7" in firewall.plan_commands(
+        ruleset, {**rules, "nodes": ["10.0.0.12"]}
+    )
     table = [
         {"table": {"family": "inet", "name": "muster"}},
         rule(3, [], f"muster {firewall.digest(RULES)}", table="muster"),
     ]
-    assert firewall.transaction(table, RULES) == ""
-    assert "delete table inet muster" in firewall.transaction(table, rules)
+    assert firewall.plan_commands(table, RULES) == ""
+    assert "delete table inet muster" in firewall.plan_commands(table, rules)
 
 
-def test_all_our_rules_are_removed_when_none_are_kept(
+def test_all_muster_rules_are_removed_when_none_are_kept(
     firewall: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(firewall, "KEPT", tmp_path / "none.json")
+    monkeypatch.setattr(firewall, "KEPT_FILE", tmp_path / "none.json")
     table = [{"table": {"family": "inet", "name": "muster"}}, chain(), rule(7, [], "muster 0123456789ab")]
-    commands = firewall.transaction(table, firewall.kept())
+    commands = firewall.plan_commands(table, firewall.read_kept_rules())
     assert "delete rule inet site incoming handle 7" in commands
     assert "delete table inet muster" in commands
     assert "accept" not in commands
 
 
 @pytest.mark.parametrize(
-    ("policy", "expr", "refuses"),
+    ("policy", "expr", "is_refused"),
     [
         ("drop", [], True),
         ("accept", [{"counter": {}}, {"xt": {"type": "target", "name": "REJECT"}}], True),
@@ -120,18 +124,18 @@ def test_all_our_rules_are_removed_when_none_are_kept(
     ],
 )
 def test_plain_iptables_is_refused_only_if_it_blocks_traffic(
-    firewall: Any, policy: str, expr: list[Any], refuses: bool
+    firewall: Any, policy: str, expr: list[Any], is_refused: bool
 ) -> None:
-    place = {"family": "ip", "table": "filter", "name": "INPUT"}
-    ruleset = [chain(**place, policy=policy), rule(1, expr, family="ip", table="filter", chain="INPUT")]
-    if refuses:
-        with pytest.raises(firewall.Fault, match="managed by iptables"):
-            firewall.transaction(ruleset, {**RULES, "close": False})
+    location = {"family": "ip", "table": "filter", "name": "INPUT"}
+    ruleset = [chain(**location, policy=policy), rule(1, expr, family="ip", table="filter", chain="INPUT")]
+    if is_refused:
+        with pytest.raises(firewall.FirewallError, match="managed by iptables"):
+            firewall.plan_commands(ruleset, {**RULES, "close": False})
     else:
-        assert firewall.transaction(ruleset, {**RULES, "close": False}) == ""
+        assert firewall.plan_commands(ruleset, {**RULES, "close": False}) == ""
 
 
-class Machine:
+class UfwMachine:
     """A machine whose ufw is active: its files, and what was run on it.
 
     timer: whether the one that rolls back lives. at_boot: whether the unit for each boot is enabled and has run.
@@ -146,43 +150,43 @@ class Machine:
         self.files[6].write_text(UFW)
         self.files[0].write_text('IPV6=yes\nDEFAULT_INPUT_POLICY="ACCEPT"\n')
         state = root / "state"
-        places = {
+        replacements = {
             "UFW_FILES": {version: self.files[version] for version in (4, 6)},
             "UFW_DEFAULTS": self.files[0],
-            "KEPT": root / "kept.json",
-            "STATE": state,
-            "TRIED": state / "tried.json",
-            "SAVED": state / "ufw.json",
+            "KEPT_FILE": root / "kept.json",
+            "STATE_DIRECTORY": state,
+            "TRIED_FILE": state / "tried.json",
+            "SAVED_FILE": state / "ufw.json",
             "ufw_is_active": lambda: True,
             "run": self.run,
         }
-        for name, value in places.items():
+        for name, value in replacements.items():
             monkeypatch.setattr(firewall, name, value)
         monkeypatch.setattr(subprocess, "run", self.run_unchecked)
 
-    def run(self, *words: str, **_more: Any) -> str:
-        self.commands.append(words)
-        if words[0] == "systemd-run":
+    def run(self, *arguments: str, **_options: Any) -> str:
+        self.commands.append(arguments)
+        if arguments[0] == "systemd-run":
             self.timer = True
         return ""
 
-    def run_unchecked(self, words: list[str], **_more: Any) -> Any:
-        if "stop" in words:
+    def run_unchecked(self, argv: list[str], **_options: Any) -> Any:
+        if "stop" in argv:
             self.timer = False
-        yes = self.at_boot if words[-1] == "muster_firewall.service" else self.timer or "stop" in words
-        return subprocess.CompletedProcess(words, 0 if yes else 3)
+        succeeds = self.at_boot if argv[-1] == "muster_firewall.service" else self.timer or "stop" in argv
+        return subprocess.CompletedProcess(argv, 0 if succeeds else 3)
 
     def texts(self) -> list[str]:
         return [path.read_text() for path in self.files.values()]
 
 
 @pytest.fixture
-def machine(firewall: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
-    return Machine(firewall, tmp_path, monkeypatch)
+def machine(firewall: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> UfwMachine:
+    return UfwMachine(firewall, tmp_path, monkeypatch)
 
 
-def call(firewall: Any, capsys: pytest.CaptureFixture[str], *words: str) -> str:
-    assert firewall.main(list(words)) == 0
+def call(firewall: Any, capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    assert firewall.main(list(arguments)) == 0
     return capsys.readouterr().out.strip()
 
 
@@ -192,13 +196,17 @@ def try_rules(firewall: Any, monkeypatch: pytest.MonkeyPatch, rules: dict[str, A
 
 
 def test_rollback_state_survives_reboot(firewall: Any) -> None:
-    for path in (firewall.STATE, firewall.TRIED, firewall.SAVED):
+    for path in (firewall.STATE_DIRECTORY, firewall.TRIED_FILE, firewall.SAVED_FILE):
         assert path.parts[:3] == ("/", "var", "lib")
 
 
 @pytest.mark.parametrize("is_first", [True, False])
 def test_reboot_during_a_try_restores_all_ufw_files(
-    firewall: Any, machine: Machine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], is_first: bool
+    firewall: Any,
+    machine: UfwMachine,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    is_first: bool,
 ) -> None:
     if not is_first:
         try_rules(firewall, monkeypatch, {**RULES, "close": False})
@@ -219,7 +227,7 @@ def test_reboot_during_a_try_restores_all_ufw_files(
 
 
 def test_reload_during_a_try_does_not_roll_it_back(
-    firewall: Any, machine: Machine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    firewall: Any, machine: UfwMachine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     try_rules(firewall, monkeypatch, RULES)
     tried = machine.texts()
@@ -233,20 +241,24 @@ def test_reload_during_a_try_does_not_roll_it_back(
 
 @pytest.mark.parametrize("at_boot", [False, True])
 def test_try_reports_whether_rules_return_at_boot(
-    firewall: Any, machine: Machine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], at_boot: bool
+    firewall: Any,
+    machine: UfwMachine,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    at_boot: bool,
 ) -> None:
     """So that a second run need not ask."""
     machine.at_boot = at_boot
-    more = ["at boot"] if at_boot else []
+    boot_line = ["at boot"] if at_boot else []
     try_rules(firewall, monkeypatch, RULES)
-    assert capsys.readouterr().out.splitlines() == ["applied", *more]
+    assert capsys.readouterr().out.splitlines() == ["applied", *boot_line]
     call(firewall, capsys, "confirm")
     try_rules(firewall, monkeypatch, RULES)
-    assert capsys.readouterr().out.splitlines() == ["unchanged", *more]
+    assert capsys.readouterr().out.splitlines() == ["unchanged", *boot_line]
 
 
 def test_state_reports_kept_rules_and_whether_they_are_in_force(
-    firewall: Any, machine: Machine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    firewall: Any, machine: UfwMachine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """By this the role knows that it has nothing to do, which is not so while unconfirmed rules are being tried."""
 
@@ -258,11 +270,11 @@ def test_state_reports_kept_rules_and_whether_they_are_in_force(
     try_rules(firewall, monkeypatch, RULES)
     capsys.readouterr()
     call(firewall, capsys, "confirm")
-    kept = json.dumps(RULES)
-    assert state() == {"kept": kept, "in_force": True, "at_boot": True}
+    kept_rules = json.dumps(RULES)
+    assert state() == {"kept": kept_rules, "in_force": True, "at_boot": True}
     try_rules(firewall, monkeypatch, {**RULES, "nodes": ["10.0.0.12"]})
     capsys.readouterr()
-    assert state() == {"kept": kept, "in_force": False, "at_boot": True}
+    assert state() == {"kept": kept_rules, "in_force": False, "at_boot": True}
     call(firewall, capsys, "rollback")
     assert state()["in_force"]
     machine.files[4].write_text(UFW)
@@ -270,7 +282,7 @@ def test_state_reports_kept_rules_and_whether_they_are_in_force(
 
 
 def test_rollback_of_nested_tries_restores_the_state_before_both(
-    firewall: Any, machine: Machine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    firewall: Any, machine: UfwMachine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = machine.texts()
     try_rules(firewall, monkeypatch, RULES)
@@ -281,22 +293,22 @@ def test_rollback_of_nested_tries_restores_the_state_before_both(
 
 
 def test_node_without_confirmed_rules_is_left_alone_at_boot(
-    firewall: Any, machine: Machine, capsys: pytest.CaptureFixture[str]
+    firewall: Any, machine: UfwMachine, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert call(firewall, capsys, "apply") == "applied"
     assert machine.commands == []
 
 
-def test_documented_undo_removes_all_our_rules(firewall: Any) -> None:
+def test_documented_undo_removes_all_muster_rules(firewall: Any) -> None:
     page = (SCRIPT.parents[3] / "docs" / "undo.md").read_text()
-    (told,) = (line.split("'")[1] for line in page.splitlines() if line.startswith("echo '{"))
-    none = json.loads(told)
-    assert set(none) == set(RULES)
-    with_ours = firewall.with_block(UFW, firewall.iptables_lines(RULES, 4))
-    assert with_ours != UFW and firewall.with_block(with_ours, firewall.iptables_lines(none, 4)) == UFW
+    (rules_text,) = (line.split("'")[1] for line in page.splitlines() if line.startswith("echo '{"))
+    no_rules = json.loads(rules_text)
+    assert set(no_rules) == set(RULES)
+    with_block = firewall.replace_block(UFW, firewall.format_iptables_lines(RULES, 4))
+    assert with_block != UFW and firewall.replace_block(with_block, firewall.format_iptables_lines(no_rules, 4)) == UFW
     mark = f"muster {firewall.digest(RULES)}"
-    theirs = [chain(), rule(7, [{"accept": None}], mark), {"table": {"family": "inet", "name": "muster"}}]
-    commands = firewall.transaction(theirs, none).split("\n")
+    ruleset = [chain(), rule(7, [{"accept": None}], mark), {"table": {"family": "inet", "name": "muster"}}]
+    commands = firewall.plan_commands(ruleset, no_rules).split("\n")
     assert [command for command in commands if command] == [
         "delete rule inet site incoming handle 7",
         "add table inet muster",

@@ -19,22 +19,22 @@ from ansible_collections.muster.training.plugins.filter.etc_hosts import etc_hos
 from tests.unit.typed import CHECKOUT, give_collection, typed
 
 pytestmark = pytest.mark.one_core
-HAS_READ = yaml.safe_load((CHECKOUT / "playbooks" / "site.yml").read_text())[1]["vars"]["muster_site"]
-READ = "muster.training.hosts_file : Read the names of each machine"
+SITE_READ_CONDITION = yaml.safe_load((CHECKOUT / "playbooks" / "site.yml").read_text())[1]["vars"]["muster_site"]
+READ_TASK = "muster.training.hosts_file : Read the names of each machine"
 NODES: list[dict[str, Any]] = [
     {"name": f"node{rank + 1}", "node_rank": rank, "address": f"10.1.0.{rank + 1}"} for rank in range(2)
 ]
 
 
-def play(directory: Path, names: tuple[str, str], *options: str) -> CompletedProcess[str]:
+def run_play(directory: Path, names: tuple[str, str], *options: str) -> CompletedProcess[str]:
     """Run the role where site.yml has read two nodes, with these host names, on which nothing is left to do."""
     give_collection(directory)
     hosts = {}
     for node, hostname in zip(NODES, names, strict=True):
-        written = etc_hosts("127.0.0.1 localhost\n", NODES, own=node["name"], hostname=hostname)
+        hosts_text = etc_hosts("127.0.0.1 localhost\n", NODES, own=node["name"], hostname=hostname)
         state = {
             "hostname": hostname,
-            "hosts": b64encode(written.encode()).decode(),
+            "hosts": b64encode(hosts_text.encode()).decode(),
             "sound": True,
             "cloud_init": {"present": False, "wanted": False, "config": "", "ours": ""},
             "differences": [],
@@ -47,23 +47,28 @@ def play(directory: Path, names: tuple[str, str], *options: str) -> CompletedPro
         }
     (directory / "machines.yml").write_text(json.dumps({"training": {"hosts": hosts}}))
     role = {"role": "muster.training.hosts_file", "tags": "hosts_file"}
-    own = {"hosts": "training", "gather_facts": False, "vars": {"muster_site": HAS_READ}, "roles": [role]}
-    (directory / "play.yml").write_text(json.dumps([own]))
+    site_play = {
+        "hosts": "training",
+        "gather_facts": False,
+        "vars": {"muster_site": SITE_READ_CONDITION},
+        "roles": [role],
+    }
+    (directory / "play.yml").write_text(json.dumps([site_play]))
     # --check, so that this machine keeps its /etc/hosts where the role should go on after all
     return typed(directory, ["ansible-playbook", "-i", "machines.yml", "play.yml", "--check", *options])
 
 
 @pytest.mark.parametrize(("names", "refused"), [(("a", "b"), False), (("a", "a"), True)])
-def test_nodes_with_one_name_are_refused_though_nothing_is_left_to_do(
+def test_duplicate_hostname_is_refused_even_without_pending_changes(
     tmp_path: Path, names: tuple[str, str], refused: bool
 ) -> None:
-    done = play(tmp_path, names)
-    assert (done.returncode == 2) == refused, done.stdout
+    completed = run_play(tmp_path, names)
+    assert (completed.returncode == 2) == refused, completed.stdout
     message = "node1 and node2 have the same hostname a. Give each machine a unique name"
-    assert (message in done.stdout) == refused, done.stdout
-    assert f"TASK [{READ}]" not in done.stdout, done.stdout
+    assert (message in completed.stdout) == refused, completed.stdout
+    assert f"TASK [{READ_TASK}]" not in completed.stdout, completed.stdout
 
 
-def test_what_an_earlier_play_has_read_does_not_count_with_tags(tmp_path: Path) -> None:
+def test_state_read_by_an_earlier_play_is_not_used_with_tags(tmp_path: Path) -> None:
     """site.yml does not read then, and the same command may have changed the nodes since."""
-    assert f"TASK [{READ}]" in play(tmp_path, ("a", "b"), "--tags", "hosts_file").stdout
+    assert f"TASK [{READ_TASK}]" in run_play(tmp_path, ("a", "b"), "--tags", "hosts_file").stdout

@@ -22,7 +22,7 @@ HOUR = 3600.0
 BOOTED = 20 * MINUTE
 
 
-def loaded() -> ModuleType:
+def load_program() -> ModuleType:
     spec = importlib.util.spec_from_file_location("idle_watch", ROLE / "files" / "idle_watch.py")
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)
@@ -30,14 +30,14 @@ def loaded() -> ModuleType:
     return module
 
 
-idle_watch: Any = loaded()
-SETTINGS = idle_watch.Settings(30 * MINUTE, 24 * HOUR)
-NOTHING = idle_watch.Seen()
-SSH = idle_watch.Seen(people=["1 SSH sessions"])
-RUN = idle_watch.Seen(work=["muster-first.service runs"])
+idle_watch: Any = load_program()
+SETTINGS = idle_watch.IdleSettings(30 * MINUTE, 24 * HOUR)
+NO_USE = idle_watch.UsageSigns()
+SSH = idle_watch.UsageSigns(people=["1 SSH sessions"])
+RUN = idle_watch.UsageSigns(work=["muster-first.service runs"])
 
 
-class Machine:
+class IdleMachine:
     """A machine that is looked at every 5 minutes; its commands are only written down."""
 
     def __init__(self, path: Path, settings: Any = SETTINGS) -> None:
@@ -50,11 +50,11 @@ class Machine:
         self.commands.append((list(argv), text))
         return ""
 
-    def looks(self, until: float, seen: Any) -> None:
+    def observe_until(self, until: float, signs: Any) -> None:
         """Look every 5 minutes up to a time after boot, in seconds, or until it is powered off."""
         while self.now + 5 * MINUTE <= until and not self.is_off:
             self.now += 5 * MINUTE
-            idle_watch.check(self.settings, str(self.state), seen, self.now, self.run)
+            idle_watch.check(self.settings, str(self.state), signs, self.now, self.run)
 
     @property
     def warnings(self) -> list[str]:
@@ -66,69 +66,69 @@ class Machine:
 
 
 @pytest.fixture
-def machine(tmp_path: Path) -> Machine:
-    return Machine(tmp_path)
+def machine(tmp_path: Path) -> IdleMachine:
+    return IdleMachine(tmp_path)
 
 
-def test_unused_machine_is_powered_off_after_one_warning(machine: Machine) -> None:
-    machine.looks(BOOTED + 30 * MINUTE, NOTHING)
+def test_unused_machine_is_powered_off_after_one_warning(machine: IdleMachine) -> None:
+    machine.observe_until(BOOTED + 30 * MINUTE, NO_USE)
     assert machine.is_off
     assert machine.now == BOOTED + 30 * MINUTE
     (warning,) = machine.warnings
     assert "powers off in 15 min: nobody has used it for 30 min" in warning
     assert "sudo python3 /usr/local/lib/muster/idle_watch.py stay 8h" in warning
-    assert [argv[0] for argv, _other in machine.commands] == ["wall", "systemctl"]
+    assert [argv[0] for argv, _text in machine.commands] == ["wall", "systemctl"]
 
 
-def test_use_restarts_the_idle_time_and_the_warning(machine: Machine) -> None:
-    machine.looks(BOOTED + 20 * MINUTE, NOTHING)
+def test_use_restarts_the_idle_time_and_the_warning(machine: IdleMachine) -> None:
+    machine.observe_until(BOOTED + 20 * MINUTE, NO_USE)
     assert len(machine.warnings) == 1
-    machine.looks(BOOTED + 25 * MINUTE, SSH)
-    machine.looks(BOOTED + 55 * MINUTE, NOTHING)
+    machine.observe_until(BOOTED + 25 * MINUTE, SSH)
+    machine.observe_until(BOOTED + 55 * MINUTE, NO_USE)
     assert (machine.is_off, len(machine.warnings)) == (False, 2)
-    machine.looks(BOOTED + 60 * MINUTE, NOTHING)
+    machine.observe_until(BOOTED + 60 * MINUTE, NO_USE)
     assert machine.is_off
 
 
-@pytest.mark.parametrize("seen", [SSH, RUN])
-def test_a_machine_in_use_stays_on(machine: Machine, seen: Any) -> None:
-    machine.looks(23 * HOUR, seen)
+@pytest.mark.parametrize("signs", [SSH, RUN])
+def test_a_machine_in_use_stays_on(machine: IdleMachine, signs: Any) -> None:
+    machine.observe_until(23 * HOUR, signs)
     assert machine.commands == []
 
 
-def test_ttl_powers_off_machine_used_only_by_people(machine: Machine) -> None:
-    machine.looks(30 * HOUR, SSH)
+def test_ttl_powers_off_machine_used_only_by_people(machine: IdleMachine) -> None:
+    machine.observe_until(30 * HOUR, SSH)
     assert machine.now == 24 * HOUR
     (warning,) = machine.warnings
     assert "in 15 min: it has been on for 24 h" in warning
 
 
-def test_ttl_never_ends_a_run_and_warns_after_it(machine: Machine) -> None:
-    machine.looks(30 * HOUR, RUN)
+def test_ttl_never_ends_a_run_and_warns_after_it(machine: IdleMachine) -> None:
+    machine.observe_until(30 * HOUR, RUN)
     assert machine.commands == []
-    machine.looks(40 * HOUR, SSH)
+    machine.observe_until(40 * HOUR, SSH)
     assert machine.is_off
     assert machine.now == 30 * HOUR + 20 * MINUTE
     assert len(machine.warnings) == 1
 
 
 def test_both_limits_may_be_off(tmp_path: Path) -> None:
-    machine = Machine(tmp_path, idle_watch.Settings(None, 24 * HOUR))
-    machine.looks(23 * HOUR + 40 * MINUTE, NOTHING)
+    machine = IdleMachine(tmp_path, idle_watch.IdleSettings(None, 24 * HOUR))
+    machine.observe_until(23 * HOUR + 40 * MINUTE, NO_USE)
     assert machine.commands == []
-    machine.looks(30 * HOUR, NOTHING)
+    machine.observe_until(30 * HOUR, NO_USE)
     assert machine.now == 24 * HOUR
-    machine = Machine(tmp_path, idle_watch.Settings(None, None))
-    machine.looks(40 * HOUR, NOTHING)
+    machine = IdleMachine(tmp_path, idle_watch.IdleSettings(None, None))
+    machine.observe_until(40 * HOUR, NO_USE)
     assert machine.commands == []
 
 
-def test_stay_keeps_the_machine_on_for_longer(machine: Machine) -> None:
-    machine.looks(BOOTED + 20 * MINUTE, NOTHING)
-    idle_watch.write_state(str(machine.state), idle_watch.State(stay_until=machine.now + 8 * HOUR))
-    machine.looks(BOOTED + 8 * HOUR, NOTHING)
+def test_stay_keeps_the_machine_on_for_longer(machine: IdleMachine) -> None:
+    machine.observe_until(BOOTED + 20 * MINUTE, NO_USE)
+    idle_watch.write_state(str(machine.state), idle_watch.IdleState(stay_until=machine.now + 8 * HOUR))
+    machine.observe_until(BOOTED + 8 * HOUR, NO_USE)
     assert (machine.is_off, len(machine.warnings)) == (False, 1)
-    machine.looks(40 * HOUR, NOTHING)
+    machine.observe_until(40 * HOUR, NO_USE)
     assert machine.is_off
     assert BOOTED + 8 * HOUR + 45 * MINUTE <= machine.now <= BOOTED + 9 * HOUR
     assert len(machine.warnings) == 2
@@ -137,26 +137,26 @@ def test_stay_keeps_the_machine_on_for_longer(machine: Machine) -> None:
 @pytest.mark.parametrize(
     "content", ["", "[]", "{}", '{"idle_since": "x"}', '{"idle_since": 1e9, "warned_at": 1e9, "stay_until": null}']
 )
-def test_stale_or_broken_state_does_not_power_off(machine: Machine, content: str) -> None:
+def test_stale_or_broken_state_does_not_power_off(machine: IdleMachine, content: str) -> None:
     machine.state.write_text(content)
     machine.now = 2 * HOUR
-    machine.looks(2 * HOUR + 5 * MINUTE, NOTHING)
+    machine.observe_until(2 * HOUR + 5 * MINUTE, NO_USE)
     assert machine.commands == []
 
 
 @given(
-    st.lists(st.tuples(st.floats(0, 3600), st.sampled_from([NOTHING, SSH, RUN])), max_size=60),
+    st.lists(st.tuples(st.floats(0, 3600), st.sampled_from([NO_USE, SSH, RUN])), max_size=60),
     st.one_of(st.none(), st.floats(900, 7200)),
     st.one_of(st.none(), st.floats(900, 50000)),
 )
 def test_machine_is_never_powered_off_during_a_run_or_without_warning(
-    looks: list[tuple[float, Any]], after: float | None, ttl: float | None
+    observations: list[tuple[float, Any]], after: float | None, ttl: float | None
 ) -> None:
-    settings, state, now, warned = idle_watch.Settings(after, ttl), idle_watch.State(), 0.0, None
-    for pause, seen in looks:
+    settings, state, now, warned = idle_watch.IdleSettings(after, ttl), idle_watch.IdleState(), 0.0, None
+    for pause, signs in observations:
         now += pause
-        decision = idle_watch.decide(settings, state, seen, now)
-        if seen.work or now < BOOTED:
+        decision = idle_watch.decide(settings, state, signs, now)
+        if signs.work or now < BOOTED:
             assert decision.action == "nothing"
             warned = None
         if decision.action == "warn":
@@ -177,7 +177,7 @@ def process(comm: str, cmdline: str = "", environ: str = "") -> dict[str, bytes]
 
 
 @pytest.mark.parametrize(
-    ("one", "work", "people"),
+    ("entry", "work", "people"),
     [
         (process("python3", "python3\0train.py\0", "HOME=/root\0MUSTER_RUN_DIRECTORY=/home/a/x\0"), True, False),
         (process("python3", "", "MUSTER_RUN_DIRECTORY=/home/a/x\0"), True, False),
@@ -193,9 +193,9 @@ def process(comm: str, cmdline: str = "", environ: str = "") -> dict[str, bytes]
         (process("bash", "bash", "NOT_MUSTER_RUN_DIRECTORY=x\0"), False, False),
     ],
 )  # fmt: skip
-def test_processes_are_classified_as_work_or_people(one: dict[str, bytes], work: bool, people: bool) -> None:
-    seen = idle_watch.process_signs([process("systemd"), one])
-    assert (bool(seen.work), bool(seen.people)) == (work, people)
+def test_processes_are_classified_as_work_or_people(entry: dict[str, bytes], work: bool, people: bool) -> None:
+    signs = idle_watch.process_signs([process("systemd"), entry])
+    assert (bool(signs.work), bool(signs.people)) == (work, people)
 
 
 @pytest.mark.parametrize(
@@ -226,23 +226,23 @@ def test_run_units_count_as_work(listed: str, work: bool) -> None:
     assert bool(idle_watch.unit_signs(listed)) is work
 
 
-class Programs:
+class FakePrograms:
     """systemctl and nvidia-smi, as they answer on a machine."""
 
-    def __init__(self, **answers: str | Exception) -> None:
-        self.answers = answers
+    def __init__(self, **outputs: str | Exception) -> None:
+        self.outputs = outputs
 
     def __call__(self, argv: Sequence[str], text: str) -> str:
         assert argv[:2] == ["systemctl", "list-units"] or argv[0] == "nvidia-smi", argv
         name = argv[0].replace("-", "_") + ("_pids" if "--query-compute-apps=pid" in argv else "")
-        answer = self.answers.get(name, "")
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
+        output = self.outputs.get(name, "")
+        if isinstance(output, Exception):
+            raise output
+        return output
 
 
 @pytest.mark.parametrize(
-    ("answers", "work", "people"),
+    ("outputs", "work", "people"),
     [
         ({}, False, False),
         ({"systemctl": "muster-first.service loaded active running\n"}, True, False),
@@ -256,13 +256,13 @@ class Programs:
         ({"systemctl": subprocess.CalledProcessError(1, "systemctl")}, False, True),
     ],
 )
-def test_each_sign_of_use_counts_on_its_own(answers: dict[str, Any], work: bool, people: bool, tmp_path: Path) -> None:
-    seen = idle_watch.look(Programs(**answers), str(tmp_path))
-    assert (bool(seen.work), bool(seen.people)) == (work, people)
+def test_each_sign_of_use_counts_on_its_own(outputs: dict[str, Any], work: bool, people: bool, tmp_path: Path) -> None:
+    signs = idle_watch.read_usage(FakePrograms(**outputs), str(tmp_path))
+    assert (bool(signs.work), bool(signs.people)) == (work, people)
 
 
 def test_the_processes_of_this_machine_can_be_read() -> None:
-    names = {one["comm"].strip() for one in idle_watch.processes_of("/proc")}
+    names = {entry["comm"].strip() for entry in idle_watch.read_processes("/proc")}
     assert len(names) > 1
 
 
@@ -273,13 +273,13 @@ def test_the_processes_of_this_machine_can_be_read() -> None:
     ("text", "value"), [("30m", 1800), ("24h", 86400), ("1.5h", 5400), ("2d", 172800), ("off", None), (False, None)]
 )
 def test_durations_are_parsed(text: object, value: float | None) -> None:
-    assert idle_watch.seconds(text) == value
+    assert idle_watch.parse_duration(text) == value
 
 
 @pytest.mark.parametrize("text", ["", "30", "m", "-1h", "1 h 5", "soon"])
 def test_invalid_duration_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is not a duration. Needed: a number and its unit, such as 30m"):
-        idle_watch.seconds(text)
+        idle_watch.parse_duration(text)
 
 
 def test_role_defaults_are_valid_settings(tmp_path: Path) -> None:
@@ -290,15 +290,15 @@ def test_role_defaults_are_valid_settings(tmp_path: Path) -> None:
     assert idle_watch.read_settings(str(tmp_path / "settings.json")) == SETTINGS
 
 
-def test_status_line_says_when_and_why_machine_powers_off() -> None:
-    def said(state: Any, seen: Any, now: float) -> str:
-        text: str = idle_watch.line(idle_watch.decide(SETTINGS, state, seen, now), now)
+def test_status_line_shows_when_and_why_machine_powers_off() -> None:
+    def status_line(state: Any, signs: Any, now: float) -> str:
+        text: str = idle_watch.format_decision(idle_watch.decide(SETTINGS, state, signs, now), now)
         return text
 
-    assert said(idle_watch.State(), NOTHING, 5 * MINUTE) == "stays on: it booted 5 min ago"
-    assert said(idle_watch.State(), RUN, HOUR) == "stays on: muster-first.service runs"
-    assert said(idle_watch.State(), SSH, HOUR) == "powers off in 23 h, as things stand: 1 SSH sessions"
-    assert said(idle_watch.State(), NOTHING, HOUR) == "powers off in 30 min, as things stand: nobody uses it"
+    assert status_line(idle_watch.IdleState(), NO_USE, 5 * MINUTE) == "stays on: it booted 5 min ago"
+    assert status_line(idle_watch.IdleState(), RUN, HOUR) == "stays on: muster-first.service runs"
+    assert status_line(idle_watch.IdleState(), SSH, HOUR) == "powers off in 23 h, as things stand: 1 SSH sessions"
+    assert status_line(idle_watch.IdleState(), NO_USE, HOUR) == "powers off in 30 min, as things stand: nobody uses it"
 
 
 def test_unknown_command_is_refused() -> None:
@@ -313,10 +313,10 @@ def test_systemd_accepts_the_units(tmp_path: Path) -> None:
         pytest.skip("systemd-analyze is not installed: the units are not held to systemd's own judgement")
     for name in ("muster_idle_watch.service", "muster_idle_watch.timer"):
         shutil.copy(ROLE / "files" / name, tmp_path)
-    done = subprocess.run(
+    completed = subprocess.run(
         [analyze, "verify", tmp_path / "muster_idle_watch.timer", tmp_path / "muster_idle_watch.service"],
         check=False,
         capture_output=True,
         text=True,
     )
-    assert "muster_idle_watch" not in done.stderr, done.stderr
+    assert "muster_idle_watch" not in completed.stderr, completed.stderr

@@ -14,16 +14,20 @@ HOME = {"HF_HOME": "~/.cache/huggingface"}
 OFFLINE = {"HF_HUB_OFFLINE": "1"}
 
 
-def environment(**given: Any) -> dict[str, str]:
+def environment(**variables: Any) -> dict[str, str]:
     loader = DataLoader()
-    own = loader.load_from_file(str(CHECKOUT / "roles" / "launch" / "vars" / "main.yml"), trusted_as_template=True)
-    usual: dict[str, Any] = {"launch_pass_environment": [], "launch_environment": {}}
-    made: dict[str, str] = Templar(loader, variables={**usual, **own, **given}).template(own["__launch_environment"])
-    return made
+    role_variables = loader.load_from_file(
+        str(CHECKOUT / "roles" / "launch" / "vars" / "main.yml"), trusted_as_template=True
+    )
+    defaults: dict[str, Any] = {"launch_pass_environment": [], "launch_environment": {}}
+    rendered: dict[str, str] = Templar(loader, variables={**defaults, **role_variables, **variables}).template(
+        role_variables["__launch_environment"]
+    )
+    return rendered
 
 
 @pytest.mark.parametrize(
-    ("given", "wanted"),
+    ("variables", "expected"),
     [
         ({}, {}),
         ({"hugging_face_home": "/data/hf"}, {}),
@@ -34,5 +38,7 @@ def environment(**given: Any) -> dict[str, str]:
         ({"wandb_entity": "us", "hugging_face_models": ["a"]}, {"WANDB_ENTITY": "us"} | HOME | OFFLINE),
     ],
 )
-def test_job_environment_has_settings_of_hugging_face_and_wandb(given: dict[str, Any], wanted: dict[str, str]) -> None:
-    assert environment(**given) == wanted
+def test_job_environment_has_settings_of_hugging_face_and_wandb(
+    variables: dict[str, Any], expected: dict[str, str]
+) -> None:
+    assert environment(**variables) == expected

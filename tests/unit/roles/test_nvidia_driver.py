@@ -43,13 +43,13 @@ def test_process_accounting_is_enabled_once_where_supported(tmp_path: Path) -> N
         "tasks": [{"name": "Keep account", "ansible.builtin.include_role": role}],
     }
     (tmp_path / "play.yml").write_text(json.dumps([play]))
-    for more, changed, wanted in ((["--check"], 0, "Disabled"), ([], 1, "Enabled"), ([], 0, "Enabled")):
-        done = typed(tmp_path, ["ansible-playbook", "-i", "localhost,", "-c", "local", "play.yml", *more])
-        assert done.returncode == 0 and f"changed={changed} " in done.stdout, done.stdout
-        assert mode.read_text() == f"{wanted}\n[N/A]\n"
+    for options, changed, expected in ((["--check"], 0, "Disabled"), ([], 1, "Enabled"), ([], 0, "Enabled")):
+        completed = typed(tmp_path, ["ansible-playbook", "-i", "localhost,", "-c", "local", "play.yml", *options])
+        assert completed.returncode == 0 and f"changed={changed} " in completed.stdout, completed.stdout
+        assert mode.read_text() == f"{expected}\n[N/A]\n"
 
 
-def test_step_is_taken_only_by_a_state_that_the_role_has_just_read(tmp_path: Path) -> None:
+def test_driver_step_depends_only_on_freshly_read_state(tmp_path: Path) -> None:
     """site.yml reads all nodes at its beginning, minutes before; a run may have begun since."""
     give_collection(tmp_path)
     # a driver that only its owner can remove: believed, it ends the role
@@ -69,9 +69,9 @@ def test_step_is_taken_only_by_a_state_that_the_role_has_just_read(tmp_path: Pat
     (tmp_path / "play.yml").write_text(json.dumps([play]))
     inventory = {"all": {"hosts": {"localhost": {**variables, "muster_node_state": {"nvidia_driver": state}}}}}
     (tmp_path / "machines.yml").write_text(json.dumps(inventory))
-    decided = driver_decision(state)
-    assert decided["action"] == "refuse", decided
+    decision = driver_decision(state)
+    assert decision["action"] == "refuse", decision
     # --check, so that a machine with a GPU keeps its driver and packages as they are
-    done = typed(tmp_path, ["ansible-playbook", "-i", "machines.yml", "-c", "local", "play.yml", "--check"])
-    assert done.returncode == 0, done.stdout
-    assert "localhost: nothing: " in done.stdout and decided["reason"] not in done.stdout, done.stdout
+    completed = typed(tmp_path, ["ansible-playbook", "-i", "machines.yml", "-c", "local", "play.yml", "--check"])
+    assert completed.returncode == 0, completed.stdout
+    assert "localhost: nothing: " in completed.stdout and decision["reason"] not in completed.stdout, completed.stdout

@@ -20,27 +20,29 @@ from tests.unit.typed import CHECKOUT, give_collection, typed
 ROLES = CHECKOUT / "roles"
 
 
-def defaults(role: str) -> dict[str, Any]:
-    read: dict[str, Any] = yaml.safe_load((ROLES / role / "defaults" / "main.yml").read_text())
-    return read
+def read_defaults(role: str) -> dict[str, Any]:
+    values: dict[str, Any] = yaml.safe_load((ROLES / role / "defaults" / "main.yml").read_text())
+    return values
 
 
 def test_role_passes_every_option_to_check_cluster() -> None:
     tasks = yaml.safe_load((ROLES / "preflight" / "tasks" / "main.yml").read_text())
-    (given,) = [task["muster.training.check_cluster"] for task in tasks if "muster.training.check_cluster" in task]
-    assert set(given) == set(check_cluster.ARGUMENT_SPEC) - {"facts"}  # which facts_from stands for
+    (options,) = [task["muster.training.check_cluster"] for task in tasks if "muster.training.check_cluster" in task]
+    assert set(options) == set(check_cluster.ARGUMENT_SPEC) - {"facts"}  # which facts_from stands for
 
 
 # The role launch takes these from preflight where nothing else is said, and nnodes is what both playbooks choose by.
-OTHERS = {"preflight_mounts", "preflight_skip", "preflight_thresholds", "preflight_nnodes"}
+INDEPENDENT_DEFAULTS = {"preflight_mounts", "preflight_skip", "preflight_thresholds", "preflight_nnodes"}
 
 
 def test_preflight_defaults_come_from_launch_settings() -> None:
-    launch = defaults("launch")
-    for name, value in defaults("preflight").items():
-        same = f"launch_{name.removeprefix('preflight_')}"
-        if same in launch and name not in OTHERS:
-            assert re.match(rf"{{{{ {same} \| default\(", str(value)), f"{name} does not take what {same} says"
+    launch = read_defaults("launch")
+    for name, value in read_defaults("preflight").items():
+        launch_name = f"launch_{name.removeprefix('preflight_')}"
+        if launch_name in launch and name not in INDEPENDENT_DEFAULTS:
+            assert re.match(rf"{{{{ {launch_name} \| default\(", str(value)), (
+                f"{name} does not take what {launch_name} says"
+            )
 
 
 @pytest.fixture
@@ -57,18 +59,20 @@ def directory(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def preflight(directory: Path, **variables: Any) -> dict[str, Any]:
+def run_preflight(directory: Path, **variables: Any) -> dict[str, Any]:
     """Run the playbook; return what was found: id to finding."""
     target = directory / "found.json"
-    given = json.dumps({**variables, "preflight_json": str(target)})
-    done = typed(directory, ["ansible-playbook", "muster.training.preflight", "-i", "nodes.yml", "-e", given])
-    assert target.exists(), done.stdout
+    extra_variables = json.dumps({**variables, "preflight_json": str(target)})
+    completed = typed(
+        directory, ["ansible-playbook", "muster.training.preflight", "-i", "nodes.yml", "-e", extra_variables]
+    )
+    assert target.exists(), completed.stdout
     return {finding["id"]: finding for finding in json.loads(target.read_text())["findings"]}
 
 
 def test_interpreter_of_an_image_is_not_checked_on_the_nodes(directory: Path) -> None:
-    in_image = {"launch_image": "torch:1", "launch_python": "/opt/conda/envs/none/bin/python"}
+    variables = {"launch_image": "torch:1", "launch_python": "/opt/conda/envs/none/bin/python"}
     software = {"interpreter-missing", "interpreter-broken", "torch-missing", "program-missing", "loopback-address"}
-    assert not software & set(preflight(directory, **in_image))
-    found = preflight(directory, **{**in_image, "launch_image": ""})
-    assert found["interpreter-missing"]["nodes"] == ["a", "b"]
+    assert not software & set(run_preflight(directory, **variables))
+    findings = run_preflight(directory, **{**variables, "launch_image": ""})
+    assert findings["interpreter-missing"]["nodes"] == ["a", "b"]

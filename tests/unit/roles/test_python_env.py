@@ -14,19 +14,19 @@ from ansible.template import Templar, trust_as_template
 ROLES = Path(__file__).resolve().parents[3] / "roles"
 
 
-def trusted(value: Any) -> Any:
+def trust_all(value: Any) -> Any:
     """A value of ours, all texts of which are templates."""
     if isinstance(value, dict):
-        return {key: trusted(one) for key, one in value.items()}
+        return {key: trust_all(item) for key, item in value.items()}
     return trust_as_template(value) if isinstance(value, str) else value
 
 
-def rendered(name: str, **variables: Any) -> str:
+def render(name: str, **variables: Any) -> str:
     """A variable of the role, with its defaults."""
     role = ROLES / "python_env"
-    defaults, ours = (yaml.safe_load((role / part / "main.yml").read_text()) for part in ("defaults", "vars"))
-    given = {**trusted(defaults), **variables, **trusted(ours)}
-    return str(Templar(DataLoader(), variables=given).template(trust_as_template("{{ " + name + " }}")))
+    defaults, role_variables = (yaml.safe_load((role / part / "main.yml").read_text()) for part in ("defaults", "vars"))
+    all_variables = {**trust_all(defaults), **variables, **trust_all(role_variables)}
+    return str(Templar(DataLoader(), variables=all_variables).template(trust_as_template("{{ " + name + " }}")))
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,7 @@ def rendered(name: str, **variables: Any) -> str:
     ],
 )
 def test_interpreter_of_existing_environment_comes_first(python: str, expected: str) -> None:
-    assert rendered("__python_env_interpreters", python_env_python=python) == expected
+    assert render("__python_env_interpreters", python_env_python=python) == expected
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_interpreter_of_existing_environment_comes_first(python: str, expected: 
     ],
 )
 def test_environment_is_made_with_the_chosen_python(variables: dict[str, Any], expected: str) -> None:
-    assert rendered("__python_env_python", **variables).strip() == expected
+    assert render("__python_env_python", **variables).strip() == expected
 
 
 def test_default_conda_installer_has_hash_and_fixed_version() -> None:
@@ -72,8 +72,8 @@ def test_no_role_passes_programs_or_requests_as_arguments() -> None:
         r"python3?[\"']?, *[\"']?-c[\"']?, *.*lookup\(|lookup\('ansible.builtin.file', '\w+\.py'\)[^\n]*argv"
     )
     assert [str(path) for path, text in texts.items() if programs.search(text)] == []
-    asked = re.compile(r"argv:[^\n]*to_json|argv:\n(\s+- .*\n)*\s+- .*to_json")
-    assert [str(path) for path, text in texts.items() if asked.search(text)] == []
+    requests = re.compile(r"argv:[^\n]*to_json|argv:\n(\s+- .*\n)*\s+- .*to_json")
+    assert [str(path) for path, text in texts.items() if requests.search(text)] == []
 
 
 @pytest.mark.parametrize(
@@ -92,6 +92,6 @@ def test_auto_takes_requirements_from_the_code_source(
     variables: dict[str, Any], required: bool, tmp_path: Path
 ) -> None:
     (tmp_path / "requirements.txt").write_text("six\n")
-    given = {"code_source": str(tmp_path), **variables}
-    assert rendered("__python_env_required", **given).strip() == str(required)
-    assert rendered("__python_env_project | length", **given).strip() == ("0" if variables else "4")
+    all_variables = {"code_source": str(tmp_path), **variables}
+    assert render("__python_env_required", **all_variables).strip() == str(required)
+    assert render("__python_env_project | length", **all_variables).strip() == ("0" if variables else "4")

@@ -16,7 +16,7 @@ from tests.unit.typed import CHECKOUT, give_collection, typed
 
 
 @pytest.mark.parametrize(
-    ("of_node", "said", "user"),
+    ("node_variables", "variables", "user"),
     [
         ({}, {}, ""),
         ({}, {"job": {"user": "ann"}}, "ann"),
@@ -24,22 +24,22 @@ from tests.unit.typed import CHECKOUT, give_collection, typed
         ({"launch_user": "bob"}, {}, "bob"),
     ],
 )
-def test_a_checkpoint_is_read_as_the_user_of_the_job(of_node: Any, said: dict[str, Any], user: str) -> None:
+def test_a_checkpoint_is_read_as_the_user_of_the_job(node_variables: Any, variables: dict[str, Any], user: str) -> None:
     tasks = yaml.safe_load((CHECKOUT / "roles" / "rehearse" / "tasks" / "main.yml").read_text())
-    reading = [task for task in tasks if "delegate_to" in task]
-    known = {**said, "hostvars": {"gpu0": of_node}, "__rehearse_played": {"node": "gpu0"}}
+    read_tasks = [task for task in tasks if "delegate_to" in task]
+    all_variables = {**variables, "hostvars": {"gpu0": node_variables}, "__rehearse_played": {"node": "gpu0"}}
     templates = Environment(undefined=ChainableUndefined, autoescape=True)
-    for task in reading:
+    for task in read_tasks:
         (name, expression), *_none = task["vars"].items()
-        assert templates.from_string(expression).render(known) == user
+        assert templates.from_string(expression).render(all_variables) == user
         assert task["become_user"] == f"{{{{ {name} | default('root', true) }}}}"
-    assert len(reading) == 2
+    assert len(read_tasks) == 2
 
 
 def test_job_without_a_checkpoint_is_still_judged(tmp_path: Path) -> None:
     give_collection(tmp_path)
     (tmp_path / "machines.yml").write_text("training: {hosts: {gpu0: {node_address: 127.0.4.1}}}\n")
     job = '{"launch_script": "train.py", "rehearse_args": ["{steps}"]}'
-    words = ["ansible-playbook", "muster.training.rehearse", "-i", "machines.yml", "-e", job]
-    done = typed(tmp_path, [*words, "--check"])  # which launches nothing, so that no node has a checkpoint
-    assert done.returncode == 0 and "skipped=2" in done.stdout, done.stdout
+    argv = ["ansible-playbook", "muster.training.rehearse", "-i", "machines.yml", "-e", job]
+    completed = typed(tmp_path, [*argv, "--check"])  # which launches nothing, so that no node has a checkpoint
+    assert completed.returncode == 0 and "skipped=2" in completed.stdout, completed.stdout

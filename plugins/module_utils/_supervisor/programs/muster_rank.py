@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""One rank of a run whose launcher is not torchrun: the launcher starts this in place of the job. Private.
+"""One rank of a run whose launcher is not torchrun: the launcher starts this in place of the job.
 
 It is ``bin/muster-rank`` in each node's run directory, first on the launcher's PATH, and reads all it needs from files
 there. The launcher passes only this one word from node to node, so it cannot misquote, truncate or expose the job's
@@ -29,7 +29,7 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
 MISPLACED = 70  # exit code: sysexits' EX_SOFTWARE
 
 
-class Misplaced(Exception):
+class MisplacedError(Exception):
     """The launcher has started this rank in a place where the rank table has another rank, or none."""
 
 
@@ -40,27 +40,27 @@ def read_json(path: str) -> Any:
 
 def number(environment: dict[str, str], names: list[str]) -> int | None:
     """Return as a number the first of these variables that is set."""
-    found = next((environment[name] for name in names if environment.get(name)), None)
-    return int(found) if found is not None and found.isdigit() else None
+    value = next((environment[name] for name in names if environment.get(name)), None)
+    return int(value) if value is not None and value.isdigit() else None
 
 
-def place(plan: Data, rules: Data, environment: dict[str, str]) -> tuple[int, int]:
-    """Return (rank, local rank) of this process. Raises Misplaced if the launcher differs from the rank table."""
+def assigned_ranks(plan: Data, rules: Data, environment: dict[str, str]) -> tuple[int, int]:
+    """Return (rank, local rank) of this process. Raise Misplaced if the launcher differs from the rank table."""
     node = plan["node"]
     rank, world = number(environment, rules["rank"]), number(environment, rules["world"])
-    told = " or ".join(rules["rank"])
+    variables = " or ".join(rules["rank"])
     if rank is None and plan["world_size"] == 1:  # accelerate starts a single process without any variables
         rank = 0
     if rank is None:
-        raise Misplaced(f"{plan['launcher']} sets no {told} for a process on {node['name']}")
+        raise MisplacedError(f"{plan['launcher']} sets no {variables} for a process on {node['name']}")
     if world is not None and world != plan["world_size"]:
-        raise Misplaced(
+        raise MisplacedError(
             f"{plan['launcher']} started a world of {world} ranks on {node['name']}, but {plan['world_size']} were "
             "planned"
         )
     if not 0 <= rank - node["first_rank"] < node["slots"]:
         last = node["first_rank"] + node["slots"] - 1
-        raise Misplaced(
+        raise MisplacedError(
             f"{plan['launcher']} started rank {rank} on {node['name']}, where ranks {node['first_rank']} to {last} "
             "were planned"
         )
@@ -103,8 +103,8 @@ def write_exit(path: str, rank: int, code: int) -> None:
     """
     descriptor = os.open(f"{path}.tmp", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "w") as stream:
-        told = {"rank": rank, "exit_code": code, "ended": time.time(), "moment": time.monotonic()}
-        json.dump(told, stream)
+        record = {"rank": rank, "exit_code": code, "ended": time.time(), "moment": time.monotonic()}
+        json.dump(record, stream)
     os.replace(f"{path}.tmp", path)
 
 
@@ -124,7 +124,7 @@ def run(directory: str, arguments: list[str]) -> int:
     """Run one rank to its end; return its exit code, or minus the number of the signal that ended it."""
     plan, rules = read_json(os.path.join(directory, "plan.json")), read_json(os.path.join(directory, "rank.json"))
     secrets = read_json(os.path.join(directory, "environment.json"))
-    rank, local_rank = place(plan, rules, dict(os.environ))
+    rank, local_rank = assigned_ranks(plan, rules, dict(os.environ))
     logs = os.path.join(directory, "ranks", str(local_rank))
     os.makedirs(logs, mode=0o700, exist_ok=True)
     environment = rank_environment(plan, secrets, dict(os.environ), rank, local_rank, directory)
@@ -132,8 +132,8 @@ def run(directory: str, arguments: list[str]) -> int:
     signal.pthread_sigmask(signal.SIG_BLOCK, signals)  # until there is a child to pass them to
     child = os.fork()
     if child == 0:
-        for one in signals:  # restore the default: a shell's `&` may have set them to ignored
-            signal.signal(one, signal.SIG_DFL)
+        for signum in signals:  # restore the default: a shell's `&` may have set them to ignored
+            signal.signal(signum, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
         become(job_command(rules, arguments, local_rank), environment, logs)
 
@@ -141,8 +141,8 @@ def run(directory: str, arguments: list[str]) -> int:
         with contextlib.suppress(ProcessLookupError):
             os.kill(child, signal_number)
 
-    for one in signals:
-        signal.signal(one, pass_on)
+    for signum in signals:
+        signal.signal(signum, pass_on)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
     _pid, status = os.waitpid(child, 0)
     code = -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
@@ -153,7 +153,7 @@ def run(directory: str, arguments: list[str]) -> int:
 def main(arguments: list[str]) -> int:
     try:
         code = run(os.path.dirname(os.path.dirname(os.path.abspath(arguments[0]))), arguments[1:])
-    except Misplaced as problem:
+    except MisplacedError as problem:
         sys.stderr.write(f"muster: {problem}\n")
         return MISPLACED
     return code if code >= 0 else 128 - code

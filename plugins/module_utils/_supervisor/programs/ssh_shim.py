@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Stands in for ssh under mpirun, mpiexec and pdsh: starts a command under another node's supervisor. Private.
+"""Stands in for ssh under mpirun, mpiexec and pdsh: starts a command under another node's supervisor.
 
 It is ``bin/ssh`` in rank 0's run directory, first on the launcher's PATH. ``ssh [OPTIONS] HOST COMMAND...`` asks rank
 0's supervisor, through a file, to start the command on HOST; the lifeline carries it, and HOST's own supervisor starts
@@ -30,21 +30,21 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
 WITH_VALUE = "BbcDEeFIiJLlmOopQRSWw"  # ssh's options that take a value (OpenSSH 9, ssh.c)
 SHELL_QUESTION = "echo $SHELL"  # Open MPI 4's, plm_rsh_module.c
 SHELL_ANSWER = "/bin/bash"  # for bash, mpirun skips ~/.profile, and its commands work in any sh
-PATIENCE = 0.02  # seconds between checks for an answer
+POLL_INTERVAL = 0.02  # seconds between checks for an answer
 
 
-def read_arguments(words: list[str]) -> tuple[str, str]:
+def read_arguments(arguments: list[str]) -> tuple[str, str]:
     """Return host and command from ssh's arguments."""
-    rest = list(words)
-    while rest and rest[0].startswith("-") and rest[0] != "--":
-        option = rest.pop(0)
-        if option[-1] in WITH_VALUE and len(option) == 2 and rest:
-            rest.pop(0)
-    if rest and rest[0] == "--":
-        rest.pop(0)
-    if not rest:
+    remaining = list(arguments)
+    while remaining and remaining[0].startswith("-") and remaining[0] != "--":
+        option = remaining.pop(0)
+        if option[-1] in WITH_VALUE and len(option) == 2 and remaining:
+            remaining.pop(0)
+    if remaining and remaining[0] == "--":
+        remaining.pop(0)
+    if not remaining:
         raise SystemExit("muster: ssh: no host was given")
-    return rest[0].rpartition("@")[2], " ".join(rest[1:])
+    return remaining[0].rpartition("@")[2], " ".join(remaining[1:])
 
 
 def node_rank_of(host: str, nodes: list[Data]) -> int:
@@ -59,7 +59,7 @@ def node_rank_of(host: str, nodes: list[Data]) -> int:
 
 
 def first_time(path: str) -> bool:
-    """Whether this is the first request for this path."""
+    """Return whether this is the first request for this path."""
     try:
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
     except FileExistsError:
@@ -67,7 +67,7 @@ def first_time(path: str) -> bool:
     return True
 
 
-def ask(directory: str, rank: int, command: str) -> int:
+def request_start(directory: str, rank: int, command: str) -> int:
     """Ask for a command to be started on a node and wait for its end; return its exit code."""
     path = os.path.join(directory, "asked", str(rank))
     with open(f"{path}.tmp", "w", encoding="utf-8") as stream:
@@ -79,7 +79,7 @@ def ask(directory: str, rank: int, command: str) -> int:
             with open(f"{path}.exit", encoding="utf-8") as stream:
                 code = json.load(stream)
         except FileNotFoundError:
-            time.sleep(PATIENCE)
+            time.sleep(POLL_INTERVAL)
             continue
         return 1 if code is None else code if code >= 0 else 128 - code
     return 1
@@ -100,7 +100,7 @@ def main(arguments: list[str]) -> int:
         return 1
     if rank == plan["node"]["node_rank"]:
         os.execv("/bin/sh", ["sh", "-c", command])
-    return ask(directory, rank, command)
+    return request_start(directory, rank, command)
 
 
 if __name__ == "__main__":

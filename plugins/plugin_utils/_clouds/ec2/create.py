@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Make and remove things at EC2, with retries that take effect only once. Private to this collection."""
+"""Create, start, stop and terminate EC2 resources. Retries take effect only once."""
 
 from __future__ import annotations
 
@@ -10,50 +10,54 @@ from typing import Any
 
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.client import Ec2Error
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.discover import (
-    LOOK_AGAIN,
-    SEEN_AFTER,
-    ClusterError,
-    Work,
+    LISTING_TIMEOUT,
+    POLL_INTERVAL,
+    Ec2ClusterError,
+    Ec2Context,
 )
-from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.network_resources import placement_of
-from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.remove import GONE_WITHIN
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.network_resources import parse_placement_group
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.remove import REMOVAL_TIMEOUT
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.request import (
-    Launch,
-    launch_request,
-    rule_among,
-    rule_changes,
+    LaunchRequest,
+    build_launch_request,
+    diff_rules,
+    missing_node_rule,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.resources import (
-    GONE,
-    network_of,
+    ENDED_STATES,
+    instance_state,
+    parse_network,
     read_instances,
-    state_of,
 )
-from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.tags import own_name, tags_for, tags_of
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.tags import (
+    build_tags,
+    instance_node_name,
+    parse_tags,
+)
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.membership import network_name
-from ansible_collections.muster.training.plugins.plugin_utils._failures.verdict import duration
-from ansible_collections.muster.training.plugins.plugin_utils._text.printable import one_line
+from ansible_collections.muster.training.plugins.plugin_utils._text.duration import format_duration
+from ansible_collections.muster.training.plugins.plugin_utils._text.printable import single_line
 
 #: Seconds between listings while machines start or end.
-INTERVAL = 5.0
-STUCK_AFTER = 900.0
-STOPPED_WITHIN = 600.0
+STATE_INTERVAL = 5.0
+START_TIMEOUT = 900.0
+STOP_TIMEOUT = 600.0
 
 
 # --- Groups
 
 
-def make_group(work: Work, vpc: str) -> str:
-    """Make the security group and return its id. Names are unique in a VPC."""
-    name = network_name(work.cluster)
-    tags = [{"ResourceType": "security-group", "Tags": tags_for(work.cluster)}]
-    work.record.intend("network", name, work.clock())
+def create_security_group(context: Ec2Context, vpc: str) -> str:
+    """Create the security group and return its id. Names are unique in a VPC."""
+    name = network_name(context.cluster)
+    tags = [{"ResourceType": "security-group", "Tags": build_tags(context.cluster)}]
+    context.journal.record_request("network", name, context.clock())
     try:
         group = str(
-            work.aws.ec2(
+            context.aws.ec2(
                 "create_security_group",
                 GroupName=name,
-                Description=f"Nodes of the cluster {work.cluster}",
+                Description=f"Nodes of the cluster {context.cluster}",
                 VpcId=vpc,
                 TagSpecifications=tags,
             )["GroupId"]
@@ -61,227 +65,254 @@ def make_group(work: Work, vpc: str) -> str:
     except Ec2Error as error:
         if error.code != "InvalidGroup.Duplicate":
             raise
-        group = _own_group(work, name, vpc)  # the answer to an earlier request was lost
-    work.record.made("network", name, group)
-    work.say(f"made security group {name} ({group})")
+        group = _find_security_group(context, name, vpc)  # the reply to an earlier request was lost
+    context.journal.record_created("network", name, group)
+    context.say(f"created security group {name} ({group})")
     return group
 
 
-def _own_group(work: Work, name: str, vpc: str) -> str:
+def _find_security_group(context: Ec2Context, name: str, vpc: str) -> str:
     filters = [{"Name": "group-name", "Values": [name]}, {"Name": "vpc-id", "Values": [vpc]}]
-    for raw in work.aws.pages("describe_security_groups", "SecurityGroups", Filters=filters):
-        if network_of(work.aws.region, raw):
+    for raw in context.aws.list_all("describe_security_groups", "SecurityGroups", Filters=filters):
+        if parse_network(context.aws.region, raw):
             return str(raw["GroupId"])
-    raise ClusterError(f"somebody else has meanwhile made a security group {name} in {vpc}. Choose another name")
+    raise Ec2ClusterError(
+        f"someone else has created a security group {name} in {vpc} in the meantime. Choose another cluster name"
+    )
 
 
-def set_rules(work: Work, group: str, there: Sequence[Mapping[str, Any]], ssh_from: Sequence[str]) -> bool:
-    """Open the group for traffic among its machines, and for SSH from here; return whether anything changed."""
-    missing, stale = rule_changes(group, there, ssh_from)
+def ensure_ingress_rules(
+    context: Ec2Context, group: str, rules: Sequence[Mapping[str, Any]], ssh_from: Sequence[str]
+) -> bool:
+    """Permit traffic among the group's machines, and SSH from the given sources; return whether a rule changed."""
+    missing, stale = diff_rules(group, rules, ssh_from)
     if missing:
         try:
-            work.aws.ec2("authorize_security_group_ingress", GroupId=group, IpPermissions=missing)
+            context.aws.ec2("authorize_security_group_ingress", GroupId=group, IpPermissions=missing)
         except Ec2Error as error:
             if error.code != "InvalidPermission.Duplicate":
                 raise
     if stale:
         try:
-            work.aws.ec2("revoke_security_group_ingress", GroupId=group, IpPermissions=stale)
+            context.aws.ec2("revoke_security_group_ingress", GroupId=group, IpPermissions=stale)
         except Ec2Error as error:
             if error.code != "InvalidPermission.NotFound":
                 raise
     if missing or stale:
-        work.say(f"security group {group}: open between the nodes, and to SSH from {', '.join(ssh_from) or 'nowhere'}")
+        context.say(
+            f"security group {group} permits all traffic between the nodes, and SSH from "
+            f"{', '.join(ssh_from) or 'nowhere'}"
+        )
     return bool(missing or stale)
 
 
-def open_out(work: Work, group: str, there: Sequence[Mapping[str, Any]]) -> None:
-    """Let the machines of the group reach each other by EFA."""
-    missing = rule_among(group, there)
+def ensure_egress_rule(context: Ec2Context, group: str, rules: Sequence[Mapping[str, Any]]) -> None:
+    """Permit outgoing traffic among the group's machines, which EFA needs."""
+    missing = missing_node_rule(group, rules)
     if missing:
         try:
-            work.aws.ec2("authorize_security_group_egress", GroupId=group, IpPermissions=missing)
+            context.aws.ec2("authorize_security_group_egress", GroupId=group, IpPermissions=missing)
         except Ec2Error as error:
             if error.code != "InvalidPermission.Duplicate":
                 raise
 
 
-def make_placement(work: Work) -> None:
-    """Make the placement group. Names are unique in a region."""
-    name = network_name(work.cluster)
-    tags = [{"ResourceType": "placement-group", "Tags": tags_for(work.cluster)}]
-    work.record.intend("placement group", name, work.clock())
+def create_placement_group(context: Ec2Context) -> None:
+    """Create the placement group. Names are unique in a region."""
+    name = network_name(context.cluster)
+    tags = [{"ResourceType": "placement-group", "Tags": build_tags(context.cluster)}]
+    context.journal.record_request("placement group", name, context.clock())
     try:
-        work.aws.ec2("create_placement_group", GroupName=name, Strategy="cluster", TagSpecifications=tags)
+        context.aws.ec2("create_placement_group", GroupName=name, Strategy="cluster", TagSpecifications=tags)
     except Ec2Error as error:
         if error.code != "InvalidPlacementGroup.Duplicate":
             raise
     filters = [{"Name": "group-name", "Values": [name]}]
-    found = [
-        placement_of(raw) for raw in work.aws.pages("describe_placement_groups", "PlacementGroups", Filters=filters)
+    groups = [
+        parse_placement_group(raw)
+        for raw in context.aws.list_all("describe_placement_groups", "PlacementGroups", Filters=filters)
     ]
-    own = [one for one in found if one]
-    if found and not own:
-        raise ClusterError(f"somebody else has meanwhile made a placement group {name}. Choose another name")
-    work.record.made("placement group", name, own[0]["id"] if own else name)
-    work.say(f"made placement group {name}")
+    cluster_groups = [part for part in groups if part]
+    if groups and not cluster_groups:
+        raise Ec2ClusterError(
+            f"someone else has created a placement group {name} in the meantime. Choose another cluster name"
+        )
+    context.journal.record_created("placement group", name, cluster_groups[0]["id"] if cluster_groups else name)
+    context.say(f"created placement group {name}")
 
 
 # --- Machines
 
 
-def launch(work: Work, request: Launch, names: Sequence[str]) -> dict[str, str]:
-    """Make a set of machines and return their ids with their names. Raises Ec2Error with nothing made, ClusterError."""
+def launch_machines(context: Ec2Context, request: LaunchRequest, names: Sequence[str]) -> dict[str, str]:
+    """Create a set of machines and return their names by id.
+
+    Raises:
+        Ec2Error: no machine was created.
+        Ec2ClusterError: machines were requested, but EC2 does not list them.
+    """
     try:
-        made = work.aws.ec2("run_instances", **launch_request(request))["Instances"]
+        instances = context.aws.ec2("run_instances", **build_launch_request(request))["Instances"]
     except Ec2Error as error:
         if error.code == "IdempotentParameterMismatch":
-            return _adopt(work, names)  # it was already carried out, with an earlier price or image
-        if not error.passing:
+            return _find_launched(context, names)  # an earlier request succeeded, with another price or image
+        if not error.transient:
             for name in names:
-                work.record.forget("machine", name)
+                context.journal.forget("machine", name)
         raise
-    ids = {}
-    for raw in made:
-        own = own_name(raw)
-        if own:
-            ids[str(raw["InstanceId"])] = own
-            work.record.made("machine", own, str(raw["InstanceId"]))
-    work.say(f"made {', '.join(f'machine {name} ({one})' for one, name in ids.items())}")
-    return ids
+    names_by_id = {}
+    for raw in instances:
+        node = instance_node_name(raw)
+        if node:
+            names_by_id[str(raw["InstanceId"])] = node
+            context.journal.record_created("machine", node, str(raw["InstanceId"]))
+    context.say(f"created {', '.join(f'machine {name} ({machine_id})' for machine_id, name in names_by_id.items())}")
+    return names_by_id
 
 
-def _adopt(work: Work, names: Sequence[str]) -> dict[str, str]:
-    began = work.clock()
+def _find_launched(context: Ec2Context, names: Sequence[str]) -> dict[str, str]:
+    began = context.clock()
     while True:
         alive = {
             str(raw["InstanceId"]): name
-            for raw in read_instances(work.aws, work.cluster)
-            if state_of(raw) not in GONE and (name := own_name(raw)) in names and name
+            for raw in read_instances(context.aws, context.cluster)
+            if instance_state(raw) not in ENDED_STATES and (name := instance_node_name(raw)) in names and name
         }
         if set(alive.values()) >= set(names):
-            for one, name in alive.items():
-                work.record.made("machine", name, one)
+            for machine_id, name in alive.items():
+                context.journal.record_created("machine", name, machine_id)
             return alive
-        if work.clock() - began > SEEN_AFTER:
-            raise ClusterError(
-                f"{', '.join(names)} of {work.cluster} were requested earlier, but EC2 does not list them. Look at "
-                "https://console.aws.amazon.com/ec2, wait a minute, and run this again"
+        if context.clock() - began > LISTING_TIMEOUT:
+            raise Ec2ClusterError(
+                f"{', '.join(names)} of {context.cluster} were requested earlier, but EC2 does not list them. Wait a "
+                "minute, then run this command again; check https://console.aws.amazon.com/ec2 if it fails again"
             )
-        work.sleep(LOOK_AGAIN)
+        context.sleep(POLL_INTERVAL)
 
 
-def wait_until_running(work: Work, ids: Mapping[str, str]) -> dict[str, str]:
-    """Wait for machines, given as names by id; return why some will not run, by name.
+def wait_until_running(context: Ec2Context, ids: Mapping[str, str]) -> dict[str, str]:
+    """Wait until machines run. Return the failures as reasons by name.
 
-    Raises ClusterError if one is stuck half-way.
+    Args:
+        ids: names by id.
+
+    Raises:
+        Ec2ClusterError: a machine neither runs nor fails within START_TIMEOUT.
     """
-    began, said, pending, troubles = work.clock(), dict.fromkeys(ids, ""), dict(ids), dict[str, str]()
+    began, states, pending, failures = context.clock(), dict.fromkeys(ids, ""), dict(ids), dict[str, str]()
     while pending:
-        there = {str(raw["InstanceId"]): raw for raw in read_instances(work.aws, work.cluster)}
-        waited = work.clock() - began
-        for one, name in list(pending.items()):
-            raw = there.get(one)
-            state = state_of(raw) if raw else ""
-            if raw and state != said[one]:
-                said[one] = state
-                address = one_line(raw.get("PublicIpAddress") or "", 45) if state == "running" else ""
-                work.say(f"{name}: {state}{f', {address}' if address else ''}")
-            if raw and state in (*GONE, "stopped", "stopping"):
-                reason = one_line((raw.get("StateReason") or {}).get("Message") or "no reason given")
-                troubles[name] = f"is {state}: {reason}"
-            elif raw is None and waited > SEEN_AFTER:
-                troubles[name] = "was made, but EC2 does not list it"
-            if state == "running" or name in troubles:
-                del pending[one]
+        instances = {str(instance["InstanceId"]): instance for instance in read_instances(context.aws, context.cluster)}
+        elapsed = context.clock() - began
+        for machine_id, name in list(pending.items()):
+            raw = instances.get(machine_id)
+            state = instance_state(raw) if raw else ""
+            if raw and state != states[machine_id]:
+                states[machine_id] = state
+                address = single_line(raw.get("PublicIpAddress") or "", 45) if state == "running" else ""
+                context.say(f"{name}: {state}{f', {address}' if address else ''}")
+            if raw and state in (*ENDED_STATES, "stopped", "stopping"):
+                reason = single_line((raw.get("StateReason") or {}).get("Message") or "no reason given")
+                failures[name] = f"is {state}: {reason}"
+            elif raw is None and elapsed > LISTING_TIMEOUT:
+                failures[name] = "was created, but EC2 does not list it"
+            if state == "running" or name in failures:
+                del pending[machine_id]
         if pending:
-            if waited > STUCK_AFTER:
-                raise ClusterError(
-                    f"{', '.join(pending.values())} of {work.cluster} are not running after {duration(waited)}, and "
-                    "are billed. Look at https://console.aws.amazon.com/ec2, and run this again to continue"
+            if elapsed > START_TIMEOUT:
+                raise Ec2ClusterError(
+                    f"{', '.join(pending.values())} of {context.cluster} are not running after "
+                    f"{format_duration(elapsed)}, and are billed. Check https://console.aws.amazon.com/ec2, then run "
+                    "this command again to continue"
                 )
-            work.sleep(INTERVAL)
-    return troubles
+            context.sleep(STATE_INTERVAL)
+    return failures
 
 
-def start(work: Work, ids: Mapping[str, str]) -> None:
-    """Start machines that are off, or about to be. Raises Ec2Error."""
-    began = work.clock()
-    work.say(f"starting {', '.join(ids.values())}")
+def start_machines(context: Ec2Context, ids: Mapping[str, str]) -> None:
+    """Start machines that are off or stopping. Raises Ec2Error."""
+    began = context.clock()
+    context.say(f"starting {', '.join(ids.values())}")
     while True:
         try:
-            work.aws.ec2("start_instances", InstanceIds=sorted(ids))
+            context.aws.ec2("start_instances", InstanceIds=sorted(ids))
             return
         except Ec2Error as error:
-            if error.code != "IncorrectInstanceState" or work.clock() - began > STOPPED_WITHIN:
+            if error.code != "IncorrectInstanceState" or context.clock() - began > STOP_TIMEOUT:
                 raise
-        work.sleep(INTERVAL)
+        context.sleep(STATE_INTERVAL)
 
 
-def name_machines(work: Work, machines: Iterable[tuple[str, Mapping[str, Any]]]) -> None:
-    """Set each machine's name tag, which the console shows. Nothing here reads it."""
+def name_machines(context: Ec2Context, machines: Iterable[tuple[str, Mapping[str, Any]]]) -> None:
+    """Set each machine's Name tag, which only the console uses."""
     for machine_id, raw in machines:
-        name = own_name(raw)
-        if name and tags_of(raw).get("Name") != name:
-            work.aws.ec2("create_tags", Resources=[machine_id], Tags=[{"Key": "Name", "Value": name}])
+        name = instance_node_name(raw)
+        if name and parse_tags(raw).get("Name") != name:
+            context.aws.ec2("create_tags", Resources=[machine_id], Tags=[{"Key": "Name", "Value": name}])
 
 
-def terminate(work: Work, ids: Mapping[str, str]) -> dict[str, str]:
-    """Remove machines and wait until they are gone; return why some still exist, by name."""
+def terminate(context: Ec2Context, ids: Mapping[str, str]) -> dict[str, str]:
+    """Terminate machines and wait until they are gone; return the reasons why some still exist, by name."""
     if not ids:
         return {}
     refused: dict[str, str] = {}
     try:
-        _terminate(work, list(ids))
+        _terminate(context, list(ids))
     except Ec2Error as error:
-        if error.passing:
+        if error.transient:
             raise
-        there = {str(raw["InstanceId"]): state_of(raw) for raw in read_instances(work.aws, work.cluster)}
-        for one, name in ids.items():  # a protected or already removed machine makes a common request fail
-            if there.get(one, "terminated") in GONE:
+        states = {str(raw["InstanceId"]): instance_state(raw) for raw in read_instances(context.aws, context.cluster)}
+        for machine_id, name in ids.items():  # a protected or already removed machine makes the whole request fail
+            if states.get(machine_id, "terminated") in ENDED_STATES:
                 continue
             try:
-                _terminate(work, [one])
-            except Ec2Error as alone:
-                refused[name] = str(alone)
-                work.say(f"{name} could not be removed: {alone}")
-    pending = {one: name for one, name in ids.items() if name not in refused}
-    began = work.clock()
+                _terminate(context, [machine_id])
+            except Ec2Error as single_error:
+                refused[name] = str(single_error)
+                context.say(f"cannot remove {name}: {single_error}")
+    pending = {machine_id: name for machine_id, name in ids.items() if name not in refused}
+    began = context.clock()
     while pending:
-        there = {str(raw["InstanceId"]): state_of(raw) for raw in read_instances(work.aws, work.cluster)}
-        for one, name in list(pending.items()):
-            if there.get(one, "terminated") == "terminated":
-                work.say(f"machine {name} is gone")
-                work.record.forget("machine", name, one)
-                del pending[one]
-        if pending and work.clock() - began > GONE_WITHIN:
+        states = {str(raw["InstanceId"]): instance_state(raw) for raw in read_instances(context.aws, context.cluster)}
+        for machine_id, name in list(pending.items()):
+            if states.get(machine_id, "terminated") == "terminated":
+                context.say(f"removed machine {name}")
+                context.journal.forget("machine", name, machine_id)
+                del pending[machine_id]
+        if pending and context.clock() - began > REMOVAL_TIMEOUT:
             return {
                 **refused,
-                **{name: f"has been {there[one]} for {duration(GONE_WITHIN)}" for one, name in pending.items()},
+                **{
+                    name: f"has been {states[machine_id]} for {format_duration(REMOVAL_TIMEOUT)}"
+                    for machine_id, name in pending.items()
+                },
             }
         if pending:
-            work.sleep(INTERVAL)
+            context.sleep(STATE_INTERVAL)
     return refused
 
 
-def _terminate(work: Work, ids: list[str]) -> None:
-    work.aws.ec2("terminate_instances", InstanceIds=ids)
+def _terminate(context: Ec2Context, ids: list[str]) -> None:
+    context.aws.ec2("terminate_instances", InstanceIds=ids)
 
 
-def stop_machines(work: Work, ids: Mapping[str, str]) -> list[str]:
+def stop_machines(context: Ec2Context, ids: Mapping[str, str]) -> list[str]:
     """Stop machines and wait until they are off; return the names of those that are not. Raises Ec2Error."""
-    began, asked = work.clock(), False
+    began, requested = context.clock(), False
     while ids:
-        if not asked:
+        if not requested:
             try:
-                work.aws.ec2("stop_instances", InstanceIds=sorted(ids))
-                asked = True
+                context.aws.ec2("stop_instances", InstanceIds=sorted(ids))
+                requested = True
             except Ec2Error as error:
-                if error.code != "IncorrectInstanceState":  # it is just starting
+                if error.code != "IncorrectInstanceState":  # a machine is still starting
                     raise
-        there = {str(raw["InstanceId"]): state_of(raw) for raw in read_instances(work.aws, work.cluster)}
-        on = [name for one, name in ids.items() if there.get(one, "terminated") not in ("stopped", "terminated")]
-        if not on or work.clock() - began > STOPPED_WITHIN:
-            return on
-        work.sleep(INTERVAL)
+        states = {str(raw["InstanceId"]): instance_state(raw) for raw in read_instances(context.aws, context.cluster)}
+        running = [
+            name
+            for machine_id, name in ids.items()
+            if states.get(machine_id, "terminated") not in ("stopped", "terminated")
+        ]
+        if not running or context.clock() - began > STOP_TIMEOUT:
+            return running
+        context.sleep(STATE_INTERVAL)
     return []

@@ -8,43 +8,48 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ansible_collections.muster.training.plugins.plugin_utils._clouds.cost import cost_of, over_budget
-from ansible_collections.muster.training.plugins.plugin_utils._clouds.documents import Cost, Plan, Wanted, What
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.cost import budget_error, estimate_cost
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.documents import (
+    ClusterCost,
+    ClusterPlan,
+    DesiredCluster,
+    ResourceKind,
+)
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2 import prices
-from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.discover import Work
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.discover import Ec2Context
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.network_resources import subnet_name
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.placement import (
+    InstanceType,
     Site,
-    Type,
     check_key_name,
-    own_site,
+    dedicated_site,
     read_image,
     read_site,
     read_type,
     refuse_other_network,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.quotas import (
-    family,
-    over_quota,
+    check_quota,
+    format_market,
     quota_code,
     read_quota,
-    words,
+    type_family,
 )
-from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.request import Image
-from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.resources import Account
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.request import Ec2Image
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.resources import Ec2Account
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.membership import (
-    PlanRefused,
+    PlanRefusedError,
+    find_machines,
+    find_network,
     network_name,
-    own_machines,
-    own_network,
 )
-from ansible_collections.muster.training.plugins.plugin_utils._clouds.planner import plan
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.planner import plan_cluster
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.prices import Price
 
 MARKETS = {"on-demand": ["on-demand"], "spot": ["spot"], "spot-else-on-demand": ["spot", "on-demand"]}
 
 
-class Ask(NamedTuple):
+class Ec2Request(NamedTuple):
     """What is wanted. machine_types, zones: in order of preference. first_boot: first_boot()'s result.
 
     max_usd_per_hour: None if only a plan is wanted. ssh_from: ssh_sources()'s result. reached: blocks of this machine's
@@ -60,7 +65,7 @@ class Ask(NamedTuple):
     subnet_id: str = ""
     own_network: bool = False
     efa: str = "auto"
-    reached: Sequence[str] = ()
+    local_networks: Sequence[str] = ()
     first_boot: str = ""
     key_name: str = ""
     ssh_from: Sequence[str] = ()
@@ -69,7 +74,7 @@ class Ask(NamedTuple):
     wait_minutes: float = 0.0
 
 
-class Way(NamedTuple):
+class Ec2Offer(NamedTuple):
     """One way. price: of one machine per hour. The zone is empty if no machine must be made.
 
     subnet: "" if the cluster's own network has none in the zone yet. efa: whether its interfaces are EFA's.
@@ -79,215 +84,242 @@ class Way(NamedTuple):
     market: str
     zone: str
     subnet: str
-    wanted: Wanted
-    plan: Plan
-    cost: Cost
+    desired: DesiredCluster
+    plan: ClusterPlan
+    cost: ClusterCost
     price: Price | None
     efa: bool = False
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         """The way for a person."""
-        return f"{self.machine_type} {words(self.market)} in {self.zone}{', with EFA' if self.efa else ''}"
+        return f"{self.machine_type} {format_market(self.market)} in {self.zone}{', with EFA' if self.efa else ''}"
 
 
-class Ways(NamedTuple):
+class Ec2Offers(NamedTuple):
     """All ways, best first, and why others are impossible. told: other messages for a person."""
 
-    possible: list[Way]
-    refused: list[str]
-    told: list[str]
+    possible: list[Ec2Offer]
+    refusals: list[str]
+    remarks: list[str]
     site: Site
-    image: Image | None
+    image: Ec2Image | None
 
 
-def makes(found: Plan) -> int:
+def count_new_machines(plan: ClusterPlan) -> int:
     """How many machines a plan makes."""
-    return sum(step["action"] == "make" and step["what"] == "machine" for step in found["steps"])
+    return sum(step["action"] == "make" and step["what"] == "machine" for step in plan["steps"])
 
 
-def own_raw(work: Work, account: Account) -> list[Mapping[str, Any]]:
+def find_instances(context: Ec2Context, account: Ec2Account) -> list[Mapping[str, Any]]:
     """The cluster's machines as EC2 describes them, by number."""
-    network = own_network(work.cluster, account.there["networks"], work.group_id)
-    return [account.raw[one["id"]] for one in own_machines(work.cluster, network, account.there)]
+    network = find_network(context.cluster, account.resources["networks"], context.group_id)
+    return [account.instances[machine["id"]] for machine in find_machines(context.cluster, network, account.resources)]
 
 
-def parts_with(work: Work, site: Site, zone: str, placement: bool) -> list[tuple[What, str]]:
+def required_parts(context: Ec2Context, site: Site, zone: str, placement: bool) -> list[tuple[ResourceKind, str]]:
     """The other parts that machines in a zone need."""
-    name = network_name(work.cluster)
-    around: list[tuple[What, str]] = [
+    name = network_name(context.cluster)
+    network_parts: list[tuple[ResourceKind, str]] = [
         ("VPC", name),
         ("internet gateway", name),
-        ("subnet", subnet_name(work.cluster, zone)),
+        ("subnet", subnet_name(context.cluster, zone)),
     ]
-    beside: list[tuple[What, str]] = [("placement group", name)]
-    return around * bool(site.block) + beside * placement
+    placement_parts: list[tuple[ResourceKind, str]] = [("placement group", name)]
+    return network_parts * bool(site.block) + placement_parts * placement
 
 
-def wanted_with(work: Work, ask: Ask, machine_type: str, parts: list[tuple[What, str]], block: str = "") -> Wanted:
+def desired_cluster(
+    context: Ec2Context, request: Ec2Request, machine_type: str, parts: list[tuple[ResourceKind, str]], block: str = ""
+) -> DesiredCluster:
     """The cluster of one type of machine. block: addresses of its own network."""
     return {
-        "cluster": work.cluster,
-        "stand": "present",
-        "nnodes": ask.nnodes,
+        "cluster": context.cluster,
+        "state": "present",
+        "nnodes": request.nnodes,
         "machine_type": machine_type,
-        "region": work.aws.region,
-        "disk_gb": ask.disk_gb,
+        "region": context.aws.region,
+        "disk_gb": request.disk_gb,
         "drive_gb": 0,
         "script": "",
-        "network_id": work.group_id,
+        "network_id": context.group_id,
         "remove_drive": False,
         "parts": parts,
         "address_block": block,
     }
 
 
-def find_ways(work: Work, ask: Ask, account: Account, check: bool) -> Ways:
+def find_offers(context: Ec2Context, request: Ec2Request, account: Ec2Account, check: bool) -> Ec2Offers:
     """The ways in the order to try them. Raises PlanRefused if no other way could help, Ec2Error."""
-    network = own_network(work.cluster, account.there["networks"], work.group_id)
-    nodes = own_raw(work, account)
-    has = {str(raw.get("InstanceType")) for raw in nodes}
-    fit = [one for one in ask.machine_types if one in has]
-    types = (fit or ask.machine_types)[:1] if has else ask.machine_types
-    first = wanted_with(work, ask, types[0], [])
-    found = plan(first, account.there, work.noted)
+    network = find_network(context.cluster, account.resources["networks"], context.group_id)
+    nodes = find_instances(context, account)
+    existing_types = {str(raw.get("InstanceType")) for raw in nodes}
+    matching_types = [machine_type for machine_type in request.machine_types if machine_type in existing_types]
+    types = (matching_types or request.machine_types)[:1] if existing_types else request.machine_types
+    desired = desired_cluster(context, request, types[0], [])
+    plan = plan_cluster(desired, account.resources, context.notes)
     group = account.groups.get(network["id"]) if network else None
     refuse_other_network(
-        work.cluster,
-        ask.own_network,
-        ask.subnet_id,
-        found["parts"],
+        context.cluster,
+        request.own_network,
+        request.subnet_id,
+        plan["parts"],
         str(group.get("VpcId")) if group else "",
         [str(raw.get("SubnetId")) for raw in nodes],
     )
-    efa = efa_beside(work.cluster, ask.efa, nodes)
-    if not makes(found):
+    efa = choose_efa(context.cluster, request.efa, nodes)
+    if not count_new_machines(plan):
         market = "spot" if any(raw.get("InstanceLifecycle") == "spot" for raw in nodes) else "on-demand"
-        known = prices.prices_with(types[0], None, prices.disk(work.aws))
-        cost = cost_of(first, found, ask.price_per_hour, known)
-        starts = any(step["action"] == "start" for step in found["steps"])
-        why = over_budget(cost, ask.max_usd_per_hour, types[0], prices.PAGE) if starts else ""
-        if why and not (check and ask.max_usd_per_hour is None):
-            raise PlanRefused(why)
-        way = Way(types[0], market, "", "", first, found, cost, None)
-        return Ways([way], [], [], Site("", {}), None)
-    own = any(part["what"] == "VPC" for part in found["parts"])
-    if not nodes and not ask.subnet_id and (own or ask.own_network):
-        site = own_site(work.aws, work.cluster, found["parts"], account.vpcs, ask.reached)
+        known_prices = prices.make_prices(types[0], None, prices.read_disk_price(context.aws))
+        cost = estimate_cost(desired, plan, request.price_per_hour, known_prices)
+        starts = any(step["action"] == "start" for step in plan["steps"])
+        reason = budget_error(cost, request.max_usd_per_hour, types[0], prices.PAGE) if starts else ""
+        if reason and not (check and request.max_usd_per_hour is None):
+            raise PlanRefusedError(reason)
+        offer = Ec2Offer(types[0], market, "", "", desired, plan, cost, None)
+        return Ec2Offers([offer], [], [], Site("", {}), None)
+    has_network = any(part["what"] == "VPC" for part in plan["parts"])
+    if not nodes and not request.subnet_id and (has_network or request.own_network):
+        site = dedicated_site(context.aws, context.cluster, plan["parts"], account.vpcs, request.local_networks)
     else:
-        site = read_site(work.aws, ask.subnet_id, nodes, group)
-    image = read_image(work.aws, ask.image, nodes)
-    if ask.disk_gb < image.least_gb:
-        raise PlanRefused(f"disk_gb is {ask.disk_gb}, but the image {image.name} needs {image.least_gb}")
-    if ask.key_name:
-        check_key_name(work.aws, ask.key_name)
-    zones = _zones(ask, site, bool(nodes))
-    return _ways(work, ask._replace(efa=efa), account, types, site, image, zones, check)
+        site = read_site(context.aws, request.subnet_id, nodes, group)
+    image = read_image(context.aws, request.image, nodes)
+    if request.disk_gb < image.min_gb:
+        raise PlanRefusedError(f"disk_gb is {request.disk_gb}, but the image {image.name} needs {image.min_gb}")
+    if request.key_name:
+        check_key_name(context.aws, request.key_name)
+    zones = _candidate_zones(request, site, bool(nodes))
+    return _list_offers(context, request._replace(efa=efa), account, types, site, image, zones, check)
 
 
-def efa_beside(cluster: str, wanted: str, nodes: Sequence[Mapping[str, Any]]) -> str:
+def choose_efa(cluster: str, requested: str, nodes: Sequence[Mapping[str, Any]]) -> str:
     """EFA of added machines (auto, required or none): like the existing ones, else as wanted. Raises PlanRefused."""
     if not nodes:
-        return wanted
-    faces = [face for raw in nodes for face in raw.get("NetworkInterfaces") or []]
-    if any(face.get("InterfaceType") == "efa" for face in faces):
+        return requested
+    interfaces = [interface for raw in nodes for interface in raw.get("NetworkInterfaces") or []]
+    if any(face.get("InterfaceType") == "efa" for face in interfaces):
         return "required"
-    if wanted == "required":
-        raise PlanRefused(
+    if requested == "required":
+        raise PlanRefusedError(
             f"the existing machines of {cluster} have no EFA, but provision_efa=required is set. Leave it out, "
             "or tear the cluster down first"
         )
     return "none"
 
 
-def _zones(ask: Ask, site: Site, fixed: bool) -> list[str]:
+def _candidate_zones(request: Ec2Request, site: Site, fixed: bool) -> list[str]:
     """The zones that may be tried. Raises PlanRefused."""
-    if not ask.zones:
+    if not request.zones:
         return sorted(site.subnets)
-    found = [zone for zone in ask.zones if zone in site.subnets]
-    if not found:
+    zones = [zone for zone in request.zones if zone in site.subnets]
+    if not zones:
         where = "the existing machines are in" if fixed else "there are subnets in"
-        raise PlanRefused(
-            f"no machine can be made in {', '.join(ask.zones)}: {where} {', '.join(sorted(site.subnets)) or 'no zone'}"
+        raise PlanRefusedError(
+            f"no machine can be made in {', '.join(request.zones)}: {where} {', '.join(sorted(site.subnets)) or 'no zone'}"
         )
-    return found
+    return zones
 
 
-def _ways(
-    work: Work, ask: Ask, account: Account, types: list[str], site: Site, image: Image, zones: list[str], check: bool
-) -> Ways:
-    refused: list[str] = []
-    told: list[str] = []
-    known: dict[str, Type] = {}
+def _list_offers(
+    context: Ec2Context,
+    request: Ec2Request,
+    account: Ec2Account,
+    types: list[str],
+    site: Site,
+    image: Ec2Image,
+    zones: list[str],
+    check: bool,
+) -> Ec2Offers:
+    refusals: list[str] = []
+    remarks: list[str] = []
+    instance_types: dict[str, InstanceType] = {}
     for name in types:
         try:
-            known[name] = _type(work, ask, name, image, zones)
-        except PlanRefused as error:
-            refused.append(str(error))
-    of_disk = prices.disk(work.aws) if known else None
-    found = []
-    for market in MARKETS[ask.market]:
-        for kind in known.values():
-            if market not in kind.markets:
-                refused.append(f"{kind.name} is not offered {words(market)}")
+            instance_types[name] = _check_type(context, request, name, image, zones)
+        except PlanRefusedError as error:
+            refusals.append(str(error))
+    disk_price = prices.read_disk_price(context.aws) if instance_types else None
+    offers = []
+    for market in MARKETS[request.market]:
+        for instance_type in instance_types.values():
+            if market not in instance_type.markets:
+                refusals.append(f"{instance_type.name} is not offered {format_market(market)}")
                 continue
-            count = makes(plan(wanted_with(work, ask, kind.name, []), account.there, work.noted))
-            why, more = _quota(work, account, market, kind, count)
-            told += [more] if more and more not in told else []
-            if why:
-                refused.append(why)
+            count = count_new_machines(
+                plan_cluster(
+                    desired_cluster(context, request, instance_type.name, []), account.resources, context.notes
+                )
+            )
+            refusal, remark = _check_quota(context, account, market, instance_type, count)
+            remarks += [remark] if remark and remark not in remarks else []
+            if refusal:
+                refusals.append(refusal)
                 continue
-            of_zones = _prices(work, ask, market, kind.name, zones)
-            offered = [zone for zone in _order(zones, of_zones, keep=bool(ask.zones)) if zone in kind.zones]
-            dear: list[str] = []
-            for zone in offered:
-                price = of_zones.get(zone)
-                parts = parts_with(work, site, zone, kind.placement)
-                wanted = wanted_with(work, ask, kind.name, parts, site.block)
-                steps = plan(wanted, account.there, work.noted)
-                known_prices = prices.prices_with(kind.name, price, of_disk)
-                cost = cost_of(wanted, steps, ask.price_per_hour, known_prices)
-                over = over_budget(cost, ask.max_usd_per_hour, f"{kind.name} {words(market)}", prices.PAGE)
-                if over and not (check and ask.max_usd_per_hour is None):
-                    dear.append(over)
+            zone_prices = _zone_prices(context, request, market, instance_type.name, zones)
+            candidate_zones = [
+                zone
+                for zone in _order_zones(zones, zone_prices, keep=bool(request.zones))
+                if zone in instance_type.zones
+            ]
+            over_budget: list[str] = []
+            for zone in candidate_zones:
+                price = zone_prices.get(zone)
+                parts = required_parts(context, site, zone, instance_type.placement)
+                desired = desired_cluster(context, request, instance_type.name, parts, site.block)
+                plan = plan_cluster(desired, account.resources, context.notes)
+                known_prices = prices.make_prices(instance_type.name, price, disk_price)
+                cost = estimate_cost(desired, plan, request.price_per_hour, known_prices)
+                refusal_for_price = budget_error(
+                    cost, request.max_usd_per_hour, f"{instance_type.name} {format_market(market)}", prices.PAGE
+                )
+                if refusal_for_price and not (check and request.max_usd_per_hour is None):
+                    over_budget.append(refusal_for_price)
                 else:
-                    efa = kind.efa and ask.efa != "none"
-                    found.append(Way(kind.name, market, zone, site.subnets[zone], wanted, steps, cost, price, efa))
-            refused += dear[:1]
-    return Ways(found, refused, told, site, image)
+                    efa = instance_type.efa and request.efa != "none"
+                    offers.append(
+                        Ec2Offer(instance_type.name, market, zone, site.subnets[zone], desired, plan, cost, price, efa)
+                    )
+            refusals += over_budget[:1]
+    return Ec2Offers(offers, refusals, remarks, site, image)
 
 
-def _type(work: Work, ask: Ask, name: str, image: Image, zones: Sequence[str]) -> Type:
-    kind = read_type(work.aws, name)
-    if image.architecture and kind.architectures and image.architecture not in kind.architectures:
-        raise PlanRefused(
-            f"{name} is {', '.join(kind.architectures)}, but the image {image.name} is for {image.architecture}"
+def _check_type(
+    context: Ec2Context, request: Ec2Request, name: str, image: Ec2Image, zones: Sequence[str]
+) -> InstanceType:
+    instance_type = read_type(context.aws, name)
+    if image.architecture and instance_type.architectures and image.architecture not in instance_type.architectures:
+        raise PlanRefusedError(
+            f"{name} is {', '.join(instance_type.architectures)}, but the image {image.name} is for {image.architecture}"
         )
-    if ask.efa == "required" and not kind.efa:
-        raise PlanRefused(f"{name} has no EFA, but provision_efa=required is set")
-    if not set(zones) & set(kind.zones):
-        where = ", ".join(kind.zones) or "no zone of the region"
-        raise PlanRefused(f"{name} is offered in {where}, and in none of {', '.join(zones)}")
-    return kind
+    if request.efa == "required" and not instance_type.efa:
+        raise PlanRefusedError(f"{name} has no EFA, but provision_efa=required is set")
+    if not set(zones) & set(instance_type.zones):
+        where = ", ".join(instance_type.zones) or "no zone of the region"
+        raise PlanRefusedError(f"{name} is offered in {where}, and in none of {', '.join(zones)}")
+    return instance_type
 
 
-def _quota(work: Work, account: Account, market: str, kind: Type, count: int) -> tuple[str, str]:
-    code = quota_code(market, kind.name)
-    quota = read_quota(work.aws, code) if code else None
-    used = account.vcpus.get((market, family(kind.name) or ""), 0)
-    return over_quota(market, kind.name, count, kind.vcpus, quota, used)
+def _check_quota(
+    context: Ec2Context, account: Ec2Account, market: str, instance_type: InstanceType, count: int
+) -> tuple[str, str]:
+    code = quota_code(market, instance_type.name)
+    quota = read_quota(context.aws, code) if code else None
+    used = account.vcpus.get((market, type_family(instance_type.name) or ""), 0)
+    return check_quota(market, instance_type.name, count, instance_type.vcpus, quota, used)
 
 
-def _prices(work: Work, ask: Ask, market: str, machine_type: str, zones: Sequence[str]) -> dict[str, Price]:
-    if ask.price_per_hour is not None:
-        return dict.fromkeys(zones, Price(ask.price_per_hour, "given by you", ""))
+def _zone_prices(
+    context: Ec2Context, request: Ec2Request, market: str, machine_type: str, zones: Sequence[str]
+) -> dict[str, Price]:
+    if request.price_per_hour is not None:
+        return dict.fromkeys(zones, Price(request.price_per_hour, "given by you", ""))
     if market == "spot":
-        return prices.spot(work.aws, machine_type)
-    price = prices.on_demand(work.aws, machine_type)
+        return prices.read_spot_prices(context.aws, machine_type)
+    price = prices.read_on_demand_price(context.aws, machine_type)
     return dict.fromkeys(zones, price) if price else {}
 
 
-def _order(zones: Sequence[str], of_zones: Mapping[str, Price], keep: bool) -> list[str]:
+def _order_zones(zones: Sequence[str], of_zones: Mapping[str, Price], keep: bool) -> list[str]:
     """The zones in the given order, else the cheapest first."""
     if keep:
         return list(zones)

@@ -13,18 +13,18 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.client import Aws, Ec2Error
-from ansible_collections.muster.training.plugins.plugin_utils._clouds.prices import Price, Prices
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.client import AwsClient, Ec2Error
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.prices import CloudPrices, Price
 
 PAGE = "https://aws.amazon.com/ec2/pricing"
 #: US dollars an hour for each public IPv4 address, in all regions, since 2024-02-01:
 #: https://aws.amazon.com/blogs/aws/new-aws-public-ipv4-address-charge-public-ip-insights/
-ADDRESS = 0.005
+ADDRESS_PRICE = 0.005
 
 
-def on_demand(aws: Aws, machine_type: str) -> Price | None:
+def read_on_demand_price(aws: AwsClient, machine_type: str) -> Price | None:
     """The hourly on-demand price of a machine and its public address, with Linux on shared hardware."""
-    wanted = {
+    criteria = {
         "instanceType": machine_type,
         "regionCode": aws.region,
         "operatingSystem": "Linux",
@@ -32,25 +32,27 @@ def on_demand(aws: Aws, machine_type: str) -> Price | None:
         "preInstalledSw": "NA",
         "capacitystatus": "Used",
     }
-    found = _listed(aws, wanted)
-    return found and with_address(found)
+    price = _read_listed_price(aws, criteria)
+    return price and add_address_price(price)
 
 
-def with_address(price: Price) -> Price:
+def add_address_price(price: Price) -> Price:
     """The price of a machine plus that of its public address."""
-    return price._replace(usd=round(price.usd + ADDRESS, 6), source=f"{price.source} and {ADDRESS} for its address")
+    return price._replace(
+        usd=round(price.usd + ADDRESS_PRICE, 6), source=f"{price.source} and {ADDRESS_PRICE} for its address"
+    )
 
 
-def disk(aws: Aws) -> Price | None:
+def read_disk_price(aws: AwsClient) -> Price | None:
     """The monthly price of a GB on a gp3 volume."""
-    wanted = {"volumeApiName": "gp3", "regionCode": aws.region, "productFamily": "Storage"}
-    return _listed(aws, wanted)
+    criteria = {"volumeApiName": "gp3", "regionCode": aws.region, "productFamily": "Storage"}
+    return _read_listed_price(aws, criteria)
 
 
-def spot(aws: Aws, machine_type: str) -> dict[str, Price]:
+def read_spot_prices(aws: AwsClient, machine_type: str) -> dict[str, Price]:
     """The current hourly price of a spot machine and its public address, by zone."""
     try:
-        entries = aws.pages(
+        entries = aws.list_all(
             "describe_spot_price_history",
             "SpotPriceHistory",
             InstanceTypes=[machine_type],
@@ -60,62 +62,65 @@ def spot(aws: Aws, machine_type: str) -> dict[str, Price]:
     except Ec2Error as error:
         aws.say(f"the spot price of {machine_type} is not known: {error}")
         return {}
-    return newest(entries)
+    return newest_by_zone(entries)
 
 
-def newest(entries: Iterable[dict[str, Any]]) -> dict[str, Price]:
+def newest_by_zone(entries: Iterable[dict[str, Any]]) -> dict[str, Price]:
     """The newest price of each zone."""
-    found: dict[str, tuple[datetime.datetime, Price]] = {}
+    newest: dict[str, tuple[datetime.datetime, Price]] = {}
     for entry in entries:
         zone, when = str(entry.get("AvailabilityZone")), entry.get("Timestamp")
-        usd = _positive(entry.get("SpotPrice"))
-        if usd is not None and isinstance(when, datetime.datetime) and (zone not in found or when > found[zone][0]):
+        usd = _parse_price(entry.get("SpotPrice"))
+        if usd is not None and isinstance(when, datetime.datetime) and (zone not in newest or when > newest[zone][0]):
             price = Price(usd, "AWS's history of spot prices", when.date().isoformat())
-            found[zone] = when, with_address(price)
-    return {zone: price for zone, (_when, price) in found.items()}
+            newest[zone] = when, add_address_price(price)
+    return {zone: price for zone, (_when, price) in newest.items()}
 
 
-def prices_with(machine_type: str, price: Price | None, of_disk: Price | None) -> Prices:
+def make_prices(machine_type: str, price: Price | None, gb_price: Price | None) -> CloudPrices:
     """The prices in the planner's form."""
 
-    def of_size(size_gb: int | None) -> Price | None:
-        if of_disk is None or size_gb is None:
+    def disk_price(size_gb: int | None) -> Price | None:
+        if gb_price is None or size_gb is None:
             return None
-        return of_disk._replace(usd=round(of_disk.usd * size_gb, 4))
+        return gb_price._replace(usd=round(gb_price.usd * size_gb, 4))
 
-    return Prices(
-        lambda asked: price if asked == machine_type else None, of_size, PAGE, "as noted on each when it was made"
+    return CloudPrices(
+        lambda requested_type: price if requested_type == machine_type else None,
+        disk_price,
+        PAGE,
+        "as noted on each when it was made",
     )
 
 
-def _listed(aws: Aws, wanted: dict[str, str]) -> Price | None:
-    filters = [{"Type": "TERM_MATCH", "Field": field, "Value": value} for field, value in wanted.items()]
+def _read_listed_price(aws: AwsClient, criteria: dict[str, str]) -> Price | None:
+    filters = [{"Type": "TERM_MATCH", "Field": field, "Value": value} for field, value in criteria.items()]
     try:
-        answer = aws.call("pricing", "get_products", ServiceCode="AmazonEC2", Filters=filters, FormatVersion="aws_v1")
+        reply = aws.call("pricing", "get_products", ServiceCode="AmazonEC2", Filters=filters, FormatVersion="aws_v1")
     except Ec2Error as error:
         aws.say(f"AWS's price list cannot be read: {error}")
         return None
-    return one_price(answer.get("PriceList") or [])
+    return single_price(reply.get("PriceList") or [])
 
 
-def one_price(products: Iterable[str]) -> Price | None:
+def single_price(products: Iterable[str]) -> Price | None:
     """The only price in a price list, None if there is none or several differ."""
-    found = set()
+    prices = set()
     for text in products:
         try:
             product = json.loads(text)
             date = str(product.get("publicationDate") or "")[:10]
             for term in product["terms"]["OnDemand"].values():
                 for part in term["priceDimensions"].values():
-                    usd = _positive(part["pricePerUnit"].get("USD"))
+                    usd = _parse_price(part["pricePerUnit"].get("USD"))
                     if usd is not None:
-                        found.add(Price(usd, "AWS's price list", date))
+                        prices.add(Price(usd, "AWS's price list", date))
         except (ValueError, KeyError, TypeError, AttributeError):
             continue
-    return found.pop() if len({price.usd for price in found}) == 1 else None
+    return prices.pop() if len({price.usd for price in prices}) == 1 else None
 
 
-def _positive(text: Any) -> float | None:
+def _parse_price(text: Any) -> float | None:
     try:
         usd = float(text)
     except (TypeError, ValueError):

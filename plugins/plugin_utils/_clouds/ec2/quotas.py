@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import re
 
-from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.client import Aws, Ec2Error
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.client import AwsClient, Ec2Error
 
 #: Codes at Service Quotas. P5 and newer have their own quota on the spot market, whose code is not known here.
-CODES = {
+QUOTA_CODES = {
     ("on-demand", "standard"): "L-1216C47A",
     ("on-demand", "g"): "L-DB2E81BA",
     ("on-demand", "p"): "L-417A185B",
@@ -24,10 +24,10 @@ CODES = {
 }
 
 
-def family(machine_type: str) -> str | None:
+def type_family(machine_type: str) -> str | None:
     """The family whose types share a quota: standard, g (G and VT), p; None for others."""
-    found = re.match(r"[a-z]+", machine_type)
-    letters = found[0] if found else ""
+    match = re.match(r"[a-z]+", machine_type)
+    letters = match[0] if match else ""
     if letters in ("g", "gr", "vt"):
         return "g"
     if letters == "p":
@@ -39,10 +39,10 @@ def quota_code(market: str, machine_type: str) -> str | None:
     """Code of the quota that a type counts against, None if it is not known here."""
     if market == "spot" and re.match(r"p([5-9]|\d\d)", machine_type):
         return None
-    return CODES.get((market, family(machine_type) or ""))
+    return QUOTA_CODES.get((market, type_family(machine_type) or ""))
 
 
-def read_quota(aws: Aws, code: str) -> float | None:
+def read_quota(aws: AwsClient, code: str) -> float | None:
     """vCPUs of a quota, None if it cannot be read: many users lack that permission, which is no reason to stop."""
     try:
         return float(
@@ -52,7 +52,7 @@ def read_quota(aws: Aws, code: str) -> float | None:
         return None
 
 
-def over_quota(
+def check_quota(
     market: str, machine_type: str, count: int, vcpus: int | None, quota: float | None, used: int | None
 ) -> tuple[str, str]:
     """Why the machines exceed the quota, "" if they do not, and a remark for the user, or "".
@@ -61,17 +61,17 @@ def over_quota(
     """
     code = quota_code(market, machine_type)
     if quota is None or vcpus is None:
-        return "", f"the quota for {machine_type} {words(market)} cannot be read, so it may be too small"
+        return "", f"the quota for {machine_type} {format_market(market)} cannot be read, so it may be too small"
     needed = count * vcpus
     if (used or 0) + needed > quota:
         has = "an unknown number is in use" if used is None else f"{used} are in use"
         return (
-            f"{count} {machine_type} {words(market)} need {needed} vCPUs, and the account's quota is {quota:g} for "
+            f"{count} {machine_type} {format_market(market)} need {needed} vCPUs, and the account's quota is {quota:g} for "
             f"this family ({code}), of which {has}. Request more: https://console.aws.amazon.com/servicequotas"
         ), ""
     return "", "" if used is not None else f"how much of the quota {code} is in use is unknown"
 
 
-def words(market: str) -> str:
+def format_market(market: str) -> str:
     """A market in a sentence."""
     return "on the spot market" if market == "spot" else "on demand"

@@ -1,9 +1,9 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Remove groups and parts of networks at EC2, once they are empty. Private to this collection.
+"""Remove groups and parts of networks at EC2, once they are empty.
 
-EC2 refuses to remove anything still in use, by whomever.
+EC2 refuses to remove any resource that is still in use.
 """
 
 from __future__ import annotations
@@ -11,13 +11,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.client import Ec2Error
-from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.discover import LOOK_AGAIN, Work, in_words
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.discover import (
+    POLL_INTERVAL,
+    Ec2Context,
+    to_ec2_terms,
+)
 
 #: Seconds.
-GONE_WITHIN = 900.0
-LONG = 30.0  # of waiting before the user is told
+REMOVAL_TIMEOUT = 900.0
+NOTICE_AFTER = 30.0  # of waiting before the user is notified
 _IN_USE = ("DependencyViolation", "InvalidPlacementGroup.InUse", "InvalidGroup.InUse")
-_NOT_THERE = (
+_NOT_FOUND = (
     "InvalidGroup.NotFound",
     "InvalidGroupId.Malformed",
     "InvalidPlacementGroup.Unknown",
@@ -27,46 +31,48 @@ _NOT_THERE = (
 )
 
 
-def remove_part(work: Work, what: str, name: str, part_id: str) -> str:
-    """Remove a group or part of a network, once it is empty; return why it still exists, or ""."""
-    began = work.clock()
-    told = False
+def remove_part(context: Ec2Context, what: str, name: str, part_id: str) -> str:
+    """Remove a group or part of a network, once it is empty; return the reason why it still exists, or ""."""
+    began = context.clock()
+    notified = False
     while True:
         try:
-            _REQUESTS[what](work, name, part_id)
+            _REQUESTS[what](context, name, part_id)
         except Ec2Error as error:
-            if error.code in _IN_USE and work.clock() - began < GONE_WITHIN:
-                if not told and work.clock() - began > LONG:
-                    told = True
-                    limit = f"{GONE_WITHIN / 60:g} minutes"
-                    work.say(in_words(f"{what} {name} is still in use; waiting at most {limit}: {error}"))
-                work.sleep(LOOK_AGAIN)
+            if error.code in _IN_USE and context.clock() - began < REMOVAL_TIMEOUT:
+                if not notified and context.clock() - began > NOTICE_AFTER:
+                    notified = True
+                    limit = f"{REMOVAL_TIMEOUT / 60:g} minutes"
+                    context.say(to_ec2_terms(f"{what} {name} is still in use; waiting at most {limit}: {error}"))
+                context.sleep(POLL_INTERVAL)
                 continue
-            if error.code not in _NOT_THERE:
-                work.say(in_words(f"{what} {name} could not be removed: {error}"))
+            if error.code not in _NOT_FOUND:
+                context.say(to_ec2_terms(f"cannot remove {what} {name}: {error}"))
                 return str(error)
-        work.say(in_words(f"{what} {name} is gone"))
-        work.record.forget(what, name, part_id)
+        context.say(to_ec2_terms(f"removed {what} {name}"))
+        context.journal.forget(what, name, part_id)
         return ""
 
 
-def _gateway(work: Work, _name: str, gateway: str) -> None:
-    for raw in work.aws.pages("describe_internet_gateways", "InternetGateways", InternetGatewayIds=[gateway]):
-        for tie in raw.get("Attachments") or []:
+def _remove_gateway(context: Ec2Context, _name: str, gateway: str) -> None:
+    for raw in context.aws.list_all("describe_internet_gateways", "InternetGateways", InternetGatewayIds=[gateway]):
+        for attachment in raw.get("Attachments") or []:
             try:
-                work.aws.ec2("detach_internet_gateway", InternetGatewayId=gateway, VpcId=str(tie.get("VpcId")))
+                context.aws.ec2(
+                    "detach_internet_gateway", InternetGatewayId=gateway, VpcId=str(attachment.get("VpcId"))
+                )
             except Ec2Error as error:
                 if error.code != "Gateway.NotAttached":
                     raise
-    work.aws.ec2("delete_internet_gateway", InternetGatewayId=gateway)
+    context.aws.ec2("delete_internet_gateway", InternetGatewayId=gateway)
 
 
-_REQUESTS: Mapping[str, Callable[[Work, str, str], object]] = {
-    "placement group": lambda work, name, _group: work.aws.ec2("delete_placement_group", GroupName=name),
-    "network": lambda work, _name, group: work.aws.ec2("delete_security_group", GroupId=group),
-    "subnet": lambda work, _name, subnet: work.aws.ec2("delete_subnet", SubnetId=subnet),
-    "internet gateway": _gateway,
-    "VPC": lambda work, _name, vpc: work.aws.ec2("delete_vpc", VpcId=vpc),
+_REQUESTS: Mapping[str, Callable[[Ec2Context, str, str], object]] = {
+    "placement group": lambda context, name, _group: context.aws.ec2("delete_placement_group", GroupName=name),
+    "network": lambda context, _name, group: context.aws.ec2("delete_security_group", GroupId=group),
+    "subnet": lambda context, _name, subnet: context.aws.ec2("delete_subnet", SubnetId=subnet),
+    "internet gateway": _remove_gateway,
+    "VPC": lambda context, _name, vpc: context.aws.ec2("delete_vpc", VpcId=vpc),
 }
-#: In the order of removal: each is needed by those before it.
+#: Kinds in the order of removal: each is in use by those before it.
 REMOVABLE = tuple(_REQUESTS)

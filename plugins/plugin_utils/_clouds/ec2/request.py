@@ -13,30 +13,30 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
-from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.tags import tags_for
-from ansible_collections.muster.training.plugins.plugin_utils._clouds.membership import PlanRefused
-from ansible_collections.muster.training.plugins.plugin_utils._text.printable import one_line
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.tags import build_tags
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.membership import PlanRefusedError
+from ansible_collections.muster.training.plugins.plugin_utils._text.printable import single_line
 
 SSH_NOTE = "muster: SSH from where the cluster was made"
 NODES_NOTE = "muster: all among the nodes"
 
 #: Things that are tagged at creation, so that a crash leaves nothing untagged.
-TAGGED = ("instance", "volume", "network-interface")
+TAGGED_RESOURCES = ("instance", "volume", "network-interface")
 
 Permission = dict[str, Any]
 
 
-class Image(NamedTuple):
+class Ec2Image(NamedTuple):
     """A disk image. root: name of its root device. least_gb: minimum size, 0 if unknown."""
 
     id: str
     name: str
     root: str
-    least_gb: int
+    min_gb: int
     architecture: str
 
 
-class Launch(NamedTuple):
+class LaunchRequest(NamedTuple):
     """The common settings of a set of machines. price: US dollars per hour of one, "" if unknown."""
 
     cluster: str
@@ -47,7 +47,7 @@ class Launch(NamedTuple):
     efa: bool
     group: str
     placement: str
-    image: Image
+    image: Ec2Image
     disk_gb: int
     first_boot: str
     key_name: str
@@ -56,11 +56,11 @@ class Launch(NamedTuple):
     token: str
 
 
-def launch_request(launch: Launch) -> dict[str, Any]:
+def build_launch_request(launch: LaunchRequest) -> dict[str, Any]:
     """The request that makes the whole set or nothing."""
     count = len(launch.numbers)
-    tags = tags_for(launch.cluster, launch.numbers, price=launch.price, price_source=launch.price_source)
-    kinds = [*TAGGED, *(["spot-instances-request"] if launch.market == "spot" else [])]
+    tags = build_tags(launch.cluster, launch.numbers, price=launch.price, price_source=launch.price_source)
+    kinds = [*TAGGED_RESOURCES, *(["spot-instances-request"] if launch.market == "spot" else [])]
     request: dict[str, Any] = {
         "ImageId": launch.image.id,
         "InstanceType": launch.machine_type,
@@ -100,7 +100,7 @@ def launch_request(launch: Launch) -> dict[str, Any]:
     return request
 
 
-def first_boot(key: str, watch: Mapping[str, str]) -> str:
+def build_first_boot(key: str, watch: Mapping[str, str]) -> str:
     """cloud-init's configuration for the first boot, "" for none. It can be read on the machine, so it has no secret.
 
     key: public key in public_key()'s form, "" for none. watch: contents of the idle watch's files, by path. AWS accepts
@@ -111,7 +111,13 @@ def first_boot(key: str, watch: Mapping[str, str]) -> str:
         content["ssh_authorized_keys"] = [key]
     if watch:
         content["write_files"] = [
-            {"path": path, "owner": "root:root", "permissions": "0644", "encoding": "gz+b64", "content": _packed(text)}
+            {
+                "path": path,
+                "owner": "root:root",
+                "permissions": "0644",
+                "encoding": "gz+b64",
+                "content": _compress(text),
+            }
             for path, text in watch.items()
         ]
         timer = next(PurePosixPath(path).name for path in watch if path.endswith(".timer"))
@@ -119,7 +125,7 @@ def first_boot(key: str, watch: Mapping[str, str]) -> str:
     return f"#cloud-config\n{json.dumps(content)}\n" if content else ""  # JSON is YAML
 
 
-def _packed(text: str) -> str:
+def _compress(text: str) -> str:
     """Pack a text reproducibly: requests with the same client token must not differ."""
     return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
 
@@ -127,50 +133,50 @@ def _packed(text: str) -> str:
 # --- The security group
 
 
-def ssh_sources(given: Iterable[str]) -> list[str]:
+def parse_ssh_sources(sources: Iterable[str]) -> list[str]:
     """Addresses and networks from which SSH is open, as CIDR. Raises PlanRefused."""
-    found = []
-    for text in given:
+    networks = []
+    for text in sources:
         try:
             network = ipaddress.ip_network(text.strip(), strict=False)
         except ValueError:
-            raise PlanRefused(
-                f"ssh_from has {one_line(text, 60)!r}, which is not an address. Needed: one such as 203.0.113.7, or "
+            raise PlanRefusedError(
+                f"ssh_from has {single_line(text, 60)!r}, which is not an address. Needed: one such as 203.0.113.7, or "
                 "203.0.113.0/24"
             ) from None
         if network.prefixlen < 8:
-            raise PlanRefused(f"ssh_from has {network}, which lets half the world in. Give only your own addresses")
-        found.append(str(network))
-    return sorted(set(found))
+            raise PlanRefusedError(
+                f"ssh_from has {network}, which lets half the world in. Give only your own addresses"
+            )
+        networks.append(str(network))
+    return sorted(set(networks))
 
 
-def rule_changes(
-    group: str, there: Sequence[Mapping[str, Any]], ssh_from: Sequence[str]
-) -> tuple[list[Any], list[Any]]:
+def diff_rules(group: str, rules: Sequence[Mapping[str, Any]], ssh_from: Sequence[str]) -> tuple[list[Any], list[Any]]:
     """Rules to add and to remove, as IpPermissions. there: the group's current rules.
 
     Only SSH rules written by this collection are removed.
     """
-    missing = rule_among(group, there)
-    open_now, noted = set(), set()
-    for rule in there:
+    missing = missing_node_rule(group, rules)
+    current_sources, own_sources = set(), set()
+    for rule in rules:
         if rule.get("IpProtocol") == "tcp" and rule.get("FromPort") == rule.get("ToPort") == 22:
-            for one in [*(rule.get("IpRanges") or []), *(rule.get("Ipv6Ranges") or [])]:
-                source = str(one.get("CidrIp") or one.get("CidrIpv6"))
-                open_now.add(source)
-                if one.get("Description") == SSH_NOTE:
-                    noted.add(source)
-    missing += [_ssh_rule(source) for source in ssh_from if source not in open_now]
-    return missing, [_ssh_rule(source) for source in sorted(noted - set(ssh_from))]
+            for ip_range in [*(rule.get("IpRanges") or []), *(rule.get("Ipv6Ranges") or [])]:
+                source = str(ip_range.get("CidrIp") or ip_range.get("CidrIpv6"))
+                current_sources.add(source)
+                if ip_range.get("Description") == SSH_NOTE:
+                    own_sources.add(source)
+    missing += [_ssh_rule(source) for source in ssh_from if source not in current_sources]
+    return missing, [_ssh_rule(source) for source in sorted(own_sources - set(ssh_from))]
 
 
-def rule_among(group: str, there: Sequence[Mapping[str, Any]]) -> list[Permission]:
+def missing_node_rule(group: str, rules: Sequence[Mapping[str, Any]]) -> list[Permission]:
     """The rule that opens all traffic among a group's machines, as IpPermissions; none if the group has it.
 
     there: the group's inbound or outbound rules. EFA needs both, and a rule for outbound traffic to everywhere does not
     suffice: https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/efa-start.html
     """
-    for rule in there:
+    for rule in rules:
         pairs = [pair.get("GroupId") for pair in rule.get("UserIdGroupPairs") or []]
         if str(rule.get("IpProtocol")) == "-1" and group in pairs:
             return []

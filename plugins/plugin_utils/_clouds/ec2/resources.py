@@ -10,39 +10,39 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.documents import (
+    AccountResources,
     Machine,
+    MachineState,
     Network,
     Part,
-    State,
-    There,
 )
-from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.client import Aws
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.client import AwsClient
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.network_resources import (
-    network_parts,
-    placement_of,
+    parse_network_parts,
+    parse_placement_group,
 )
-from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.quotas import family
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.quotas import type_family
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.tags import (
-    CLUSTER,
-    MADE_BY,
-    MAKER,
-    PRICE,
-    cluster_in,
-    own_name,
-    strange_name,
-    tags_of,
+    CLUSTER_TAG,
+    CREATOR,
+    CREATOR_TAG,
+    PRICE_TAG,
+    foreign_name,
+    instance_node_name,
+    parse_cluster,
+    parse_tags,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.membership import network_name
-from ansible_collections.muster.training.plugins.plugin_utils._text.printable import one_line
+from ansible_collections.muster.training.plugins.plugin_utils._text.printable import single_line
 
 Raw = Mapping[str, Any]
 
-_STATES: dict[str, State] = {"pending": "coming", "running": "ready", "stopping": "going", "stopped": "off"}
+_STATES: dict[str, MachineState] = {"pending": "coming", "running": "ready", "stopping": "going", "stopped": "off"}
 #: States that cost nothing, and after which an instance never runs again.
-GONE = ("shutting-down", "terminated")
+ENDED_STATES = ("shutting-down", "terminated")
 
 
-class Account(NamedTuple):
+class Ec2Account(NamedTuple):
     """The existing things, and details that planners do not need. raw: by machine id, as EC2 describes it.
 
     groups: security groups by id, as EC2 describes them. volumes: ids of unattached disks with a cluster's tag, by
@@ -50,24 +50,24 @@ class Account(NamedTuple):
     as EC2 describes them.
     """
 
-    there: There
-    raw: dict[str, Raw]
+    resources: AccountResources
+    instances: dict[str, Raw]
     groups: dict[str, Raw]
     volumes: dict[str, list[str]]
     vcpus: dict[tuple[str, str], int | None]
     vpcs: dict[str, Raw]
-    strange: list[str]
+    foreign_groups: list[str]
 
 
-def read_account(aws: Aws) -> Account:
+def read_account(aws: AwsClient) -> Ec2Account:
     """Everything in the region. Raises Ec2Error."""
-    return account_of(
+    return parse_account(
         aws.region,
         read_instances(aws),
-        aws.pages("describe_security_groups", "SecurityGroups"),
-        aws.pages("describe_placement_groups", "PlacementGroups"),
-        aws.pages("describe_volumes", "Volumes"),
-        _with_interfaces(aws, _read_network(aws)),
+        aws.list_all("describe_security_groups", "SecurityGroups"),
+        aws.list_all("describe_placement_groups", "PlacementGroups"),
+        aws.list_all("describe_volumes", "Volumes"),
+        _add_interfaces(aws, _read_networks(aws)),
     )
 
 
@@ -80,134 +80,139 @@ class _Networks(NamedTuple):
     interfaces: list[dict[str, Any]] = []
 
 
-def _read_network(aws: Aws) -> _Networks:
-    ours = [{"Name": f"tag:{MADE_BY}", "Values": [MAKER]}]
+def _read_networks(aws: AwsClient) -> _Networks:
+    filters = [{"Name": f"tag:{CREATOR_TAG}", "Values": [CREATOR]}]
     return _Networks(
-        aws.pages("describe_vpcs", "Vpcs"),
-        aws.pages("describe_subnets", "Subnets", Filters=ours),
-        aws.pages("describe_internet_gateways", "InternetGateways", Filters=ours),
+        aws.list_all("describe_vpcs", "Vpcs"),
+        aws.list_all("describe_subnets", "Subnets", Filters=filters),
+        aws.list_all("describe_internet_gateways", "InternetGateways", Filters=filters),
     )
 
 
-def _with_interfaces(aws: Aws, networks: _Networks) -> _Networks:
-    vpcs = [str(one["VpcId"]) for one in networks.vpcs if cluster_in(one)]
+def _add_interfaces(aws: AwsClient, networks: _Networks) -> _Networks:
+    vpcs = [str(vpc["VpcId"]) for vpc in networks.vpcs if parse_cluster(vpc)]
     if not vpcs:
         return networks
     filters = [{"Name": "vpc-id", "Values": vpcs}]
-    return networks._replace(interfaces=aws.pages("describe_network_interfaces", "NetworkInterfaces", Filters=filters))
+    return networks._replace(
+        interfaces=aws.list_all("describe_network_interfaces", "NetworkInterfaces", Filters=filters)
+    )
 
 
-def read_network_parts(aws: Aws) -> list[Part]:
+def read_network_parts(aws: AwsClient) -> list[Part]:
     """VPCs, gateways and subnets of clusters, whatever they contain. Raises Ec2Error."""
-    return network_parts(*_read_network(aws), instances=[])
+    return parse_network_parts(*_read_networks(aws), instances=[])
 
 
-def read_instances(aws: Aws, cluster: str = "") -> list[dict[str, Any]]:
+def read_instances(aws: AwsClient, cluster: str = "") -> list[dict[str, Any]]:
     """All instances, or those with a cluster's tag, including those removed within the last hour."""
-    filters = {"Filters": [{"Name": f"tag:{CLUSTER}", "Values": [cluster]}]} if cluster else {}
-    reservations = aws.pages("describe_instances", "Reservations", **filters)
-    return [instance for one in reservations for instance in one.get("Instances") or []]
+    filters = {"Filters": [{"Name": f"tag:{CLUSTER_TAG}", "Values": [cluster]}]} if cluster else {}
+    reservations = aws.list_all("describe_instances", "Reservations", **filters)
+    return [instance for reservation in reservations for instance in reservation.get("Instances") or []]
 
 
-def account_of(
+def parse_account(
     region: str,
     instances: Iterable[Raw],
     groups: Iterable[Raw],
     placements: Iterable[Raw],
     volumes: Sequence[Raw],
     networks: _Networks,
-) -> Account:
+) -> Ec2Account:
     """EC2's descriptions in the planner's form."""
-    alive = {str(one["InstanceId"]): one for one in instances if state_of(one) not in GONE}
-    of_groups = {str(one["GroupId"]): one for one in groups}
+    alive = {str(one["InstanceId"]): one for one in instances if instance_state(one) not in ENDED_STATES}
+    groups_by_id = {str(one["GroupId"]): one for one in groups}
     placements = [one for one in placements if one.get("State") in (None, "available", "pending")]
     sizes = {
-        (str(tie.get("InstanceId")), str(tie.get("Device"))): one.get("Size")
+        (str(attachment.get("InstanceId")), str(attachment.get("Device"))): one.get("Size")
         for one in volumes
-        for tie in one.get("Attachments") or []
+        for attachment in one.get("Attachments") or []
     }
-    loose: dict[str, list[str]] = {}
+    unattached: dict[str, list[str]] = {}
     for one in volumes:
-        cluster = cluster_in(one)
+        cluster = parse_cluster(one)
         if cluster and one.get("State") == "available":
-            loose.setdefault(cluster, []).append(str(one["VolumeId"]))
-    there: There = {
-        "machines": [machine_of(region, one, of_groups, sizes) for one in alive.values()],
-        "networks": [network for one in of_groups.values() if (network := network_of(region, one))],
+            unattached.setdefault(cluster, []).append(str(one["VolumeId"]))
+    resources: AccountResources = {
+        "machines": [parse_machine(region, one, groups_by_id, sizes) for one in alive.values()],
+        "networks": [network for one in groups_by_id.values() if (network := parse_network(region, one))],
         "drives": [],
         "scripts": [],
         "addresses": [],
         "parts": [
-            *(placement for one in placements if (placement := placement_of(one))),
-            *network_parts(*networks, instances=list(alive.values())),
+            *(placement for one in placements if (placement := parse_placement_group(one))),
+            *parse_network_parts(*networks, instances=list(alive.values())),
         ],
     }
-    strange = [
-        f"security group {one_line(one['GroupName'], 80)} ({one['GroupId']} in {one.get('VpcId')})"
-        for one in of_groups.values()
-        if not network_of(region, one) and str(one.get("GroupName")).startswith("muster-")
+    foreign_groups = [
+        f"security group {single_line(one['GroupName'], 80)} ({one['GroupId']} in {one.get('VpcId')})"
+        for one in groups_by_id.values()
+        if not parse_network(region, one) and str(one.get("GroupName")).startswith("muster-")
     ]
-    strange += [
-        f"placement group {one_line(one['GroupName'], 80)} ({one.get('GroupId')})"
+    foreign_groups += [
+        f"placement group {single_line(one['GroupName'], 80)} ({one.get('GroupId')})"
         for one in placements
-        if not placement_of(one) and str(one.get("GroupName")).startswith("muster-")
+        if not parse_placement_group(one) and str(one.get("GroupName")).startswith("muster-")
     ]
     vpcs: dict[str, Raw] = {str(one["VpcId"]): one for one in networks.vpcs}
-    return Account(there, alive, of_groups, loose, _vcpus(alive.values()), vpcs, strange)
+    return Ec2Account(resources, alive, groups_by_id, unattached, _count_vcpus(alive.values()), vpcs, foreign_groups)
 
 
-def state_of(raw: Raw) -> str:
+def instance_state(raw: Raw) -> str:
     """EC2's word for the state of an instance."""
-    return one_line((raw.get("State") or {}).get("Name") or "", 40)
+    return single_line((raw.get("State") or {}).get("Name") or "", 40)
 
 
-def groups_of(raw: Raw) -> list[str]:
+def security_group_ids(raw: Raw) -> list[str]:
     """Ids of an instance's security groups."""
     interfaces = raw.get("NetworkInterfaces") or []
-    listed = [*(raw.get("SecurityGroups") or []), *(one for face in interfaces for one in face.get("Groups") or [])]
-    return list(dict.fromkeys(str(one.get("GroupId")) for one in listed))
+    groups = [
+        *(raw.get("SecurityGroups") or []),
+        *(group for interface in interfaces for group in interface.get("Groups") or []),
+    ]
+    return list(dict.fromkeys(str(one.get("GroupId")) for one in groups))
 
 
-def market_of(raw: Raw) -> str:
+def instance_market(raw: Raw) -> str:
     """spot or on-demand."""
     return "spot" if raw.get("InstanceLifecycle") == "spot" else "on-demand"
 
 
-def machine_of(
+def parse_machine(
     region: str, raw: Raw, groups: Mapping[str, Raw], sizes: Mapping[tuple[str, str], int | None]
 ) -> Machine:
     """One instance. Its security group determines its cluster's network."""
-    machine_id, said = str(raw["InstanceId"]), state_of(raw)
-    own = own_name(raw)
-    of_clusters = [one for one in groups_of(raw) if one in groups and network_of(region, groups[one])]
-    price = tags_of(raw).get(PRICE) if own else None
+    machine_id, state = str(raw["InstanceId"]), instance_state(raw)
+    node_name = instance_node_name(raw)
+    cluster_groups = [one for one in security_group_ids(raw) if one in groups and parse_network(region, groups[one])]
+    price = parse_tags(raw).get(PRICE_TAG) if node_name else None
     launched = raw.get("LaunchTime")
     return {
         "id": machine_id,
-        "name": own or strange_name(raw),
-        "state": _STATES.get(said, "coming"),
-        "said": said,
-        "machine_type": one_line(raw.get("InstanceType") or "", 40),
+        "name": node_name or foreign_name(raw),
+        "state": _STATES.get(state, "coming"),
+        "provider_state": state,
+        "machine_type": single_line(raw.get("InstanceType") or "", 40),
         "region": region,
-        "network": next(iter([*of_clusters, *groups_of(raw)]), ""),
+        "network": next(iter([*cluster_groups, *security_group_ids(raw)]), ""),
         "disk_gb": sizes.get((machine_id, str(raw.get("RootDeviceName")))),
-        "private_ip": one_line(raw.get("PrivateIpAddress") or "", 45),
-        "public_ip": one_line(raw.get("PublicIpAddress") or "", 45),
+        "private_ip": single_line(raw.get("PrivateIpAddress") or "", 45),
+        "public_ip": single_line(raw.get("PublicIpAddress") or "", 45),
         "fixed_address": False,
-        "per_hour": _number(price),
+        "per_hour": _parse_price(price),
         "created": launched.timestamp() if isinstance(launched, datetime.datetime) else None,
     }
 
 
-def network_of(region: str, raw: Raw) -> Network | None:
+def parse_network(region: str, raw: Raw) -> Network | None:
     """The security group of a cluster, None if it is not ours."""
-    cluster = cluster_in(raw)
+    cluster = parse_cluster(raw)
     if cluster is None or raw.get("GroupName") != network_name(cluster):
         return None
     return {"id": str(raw["GroupId"]), "name": network_name(cluster), "region": region}
 
 
-def _number(text: str | None) -> float | None:
+def _parse_price(text: str | None) -> float | None:
     try:
         value = float(text or "")
     except ValueError:
@@ -215,14 +220,14 @@ def _number(text: str | None) -> float | None:
     return value if 0 <= value < 100_000 else None
 
 
-def _vcpus(instances: Iterable[Raw]) -> dict[tuple[str, str], int | None]:
-    found: dict[tuple[str, str], int | None] = {}
+def _count_vcpus(instances: Iterable[Raw]) -> dict[tuple[str, str], int | None]:
+    counts: dict[tuple[str, str], int | None] = {}
     for raw in instances:
-        if state_of(raw) not in ("pending", "running"):
+        if instance_state(raw) not in ("pending", "running"):
             continue  # quotas count only running ones
-        key = market_of(raw), family(str(raw.get("InstanceType"))) or ""
+        key = instance_market(raw), type_family(str(raw.get("InstanceType"))) or ""
         options = raw.get("CpuOptions") or {}
         cores, threads = options.get("CoreCount"), options.get("ThreadsPerCore")
-        before = found.get(key, 0)
-        found[key] = None if before is None or not cores or not threads else before + cores * threads
-    return found
+        before = counts.get(key, 0)
+        counts[key] = None if before is None or not cores or not threads else before + cores * threads
+    return counts

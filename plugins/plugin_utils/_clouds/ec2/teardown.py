@@ -8,149 +8,171 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from ansible_collections.muster.training.plugins.plugin_utils._clouds.cost import cost_of, cost_words, plan_lines, usd
-from ansible_collections.muster.training.plugins.plugin_utils._clouds.documents import Cost, Machine, Plan, Wanted
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.cost import (
+    estimate_cost,
+    format_cost,
+    format_plan,
+    format_usd,
+)
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.documents import (
+    ClusterCost,
+    ClusterPlan,
+    DesiredCluster,
+    Machine,
+)
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2 import prices
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.client import Ec2Error
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.create import stop_machines, terminate
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.discover import (
-    LOOK_AGAIN,
-    ClusterError,
-    Work,
-    in_words,
-    look,
-    recorded,
-    wanted_without,
+    POLL_INTERVAL,
+    Ec2ClusterError,
+    Ec2Context,
+    desired_without_machines,
+    discover,
+    format_recorded,
+    to_ec2_terms,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.remove import REMOVABLE, remove_part
-from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.resources import Account
-from ansible_collections.muster.training.plugins.plugin_utils._clouds.membership import PlanRefused
-from ansible_collections.muster.training.plugins.plugin_utils._clouds.planner import plan
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.resources import Ec2Account
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.membership import PlanRefusedError
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.planner import plan_cluster
 
-Agree = Callable[[Sequence[Machine]], None]
+Confirm = Callable[[Sequence[Machine]], None]
 ROUNDS = 3  # a list may be outdated, and show remaining things only once the rest is gone
 
 
-class Done(NamedTuple):
+class Ec2TeardownResult(NamedTuple):
     """The result. first: the plan before anything was done. left: what could not be removed, in words."""
 
     changed: bool
-    wanted: Wanted
-    first: Plan
-    now: Plan
-    cost: Cost
-    left: list[str]
-    words: str
+    desired: DesiredCluster
+    initial: ClusterPlan
+    current: ClusterPlan
+    cost: ClusterCost
+    remaining: list[str]
+    message: str
 
 
-def stop(work: Work, check: bool = False, agree: Agree = lambda machines: None) -> Done:
+def stop(context: Ec2Context, check: bool = False, confirm: Confirm = lambda machines: None) -> Ec2TeardownResult:
     """Stop all machines of the cluster. agree: raises PlanRefused if these must not be stopped.
 
     Raises PlanRefused, ClusterError if one stays on, Ec2Error.
     """
-    account = look(work, wait=not check)
-    wanted = wanted_without(work, "stopped")
-    first = plan(wanted, account.there, work.noted)
-    _tell(work, wanted, first)
-    on = {step["id"]: step["name"] for step in first["steps"]}
-    spot = [name for one, name in on.items() if account.raw[one].get("InstanceLifecycle") == "spot"]
+    account = discover(context, wait=not check)
+    desired = desired_without_machines(context, "stopped")
+    initial = plan_cluster(desired, account.resources, context.notes)
+    _show_plan(context, desired, initial)
+    running = {step["id"]: step["name"] for step in initial["steps"]}
+    spot = [
+        name for machine_id, name in running.items() if account.instances[machine_id].get("InstanceLifecycle") == "spot"
+    ]
     if spot:
-        raise PlanRefused(
-            f"{', '.join(spot[:4])} of {work.cluster} cannot be stopped: spot machines can only be removed. Nothing "
+        raise PlanRefusedError(
+            f"{', '.join(spot[:4])} of {context.cluster} cannot be stopped: spot machines can only be removed. Nothing "
             "was changed. Leave them on, or tear the cluster down"
         )
-    agree([machine for machine in first["nodes"] if machine["state"] != "off"])
+    confirm([machine for machine in initial["nodes"] if machine["state"] != "off"])
     if check:
-        return Done(bool(on), wanted, first, first, _cost(work, wanted, first), [], "")
-    still = stop_machines(work, on)
-    if still:
-        raise ClusterError(
-            f"{', '.join(still)} of {work.cluster} could not be stopped and still cost money. Run this again"
+        return Ec2TeardownResult(
+            bool(running), desired, initial, initial, _estimate_cost(context, desired, initial), [], ""
         )
-    now = plan(wanted, look(work).there, work.noted)
-    cost = _cost(work, wanted, now)
-    words = f"{work.cluster}: {len(now['nodes'])} machines are off; {cost_words(cost, 'stopped')}"
-    work.say(words)
-    return Done(bool(on), wanted, first, now, cost, [], words)
+    running_names = stop_machines(context, running)
+    if running_names:
+        raise Ec2ClusterError(
+            f"{', '.join(running_names)} of {context.cluster} could not be stopped and still cost money. Run this again"
+        )
+    current = plan_cluster(desired, discover(context).resources, context.notes)
+    cost = _estimate_cost(context, desired, current)
+    message = f"{context.cluster}: {len(current['nodes'])} machines are off; {format_cost(cost, 'stopped')}"
+    context.say(message)
+    return Ec2TeardownResult(bool(running), desired, initial, current, cost, [], message)
 
 
-def remove(work: Work, check: bool = False, agree: Agree = lambda machines: None) -> Done:
+def teardown(context: Ec2Context, check: bool = False, confirm: Confirm = lambda machines: None) -> Ec2TeardownResult:
     """Remove the whole cluster and check that it is gone. agree: as for stop(). What remains is in left.
 
     Raises PlanRefused, ClusterError, Ec2Error.
     """
-    account = look(work, wait=not check)
-    wanted = wanted_without(work, "absent")
-    first = plan(wanted, account.there, work.noted)
-    _tell(work, wanted, first)
-    agree([machine for machine in first["nodes"] if machine["state"] != "off"])
+    account = discover(context, wait=not check)
+    desired = desired_without_machines(context, "absent")
+    initial = plan_cluster(desired, account.resources, context.notes)
+    _show_plan(context, desired, initial)
+    confirm([machine for machine in initial["nodes"] if machine["state"] != "off"])
     if check:
-        return Done(bool(first["steps"]), wanted, first, first, _cost(work, wanted, first), [], "")
+        return Ec2TeardownResult(
+            bool(initial["steps"]), desired, initial, initial, _estimate_cost(context, desired, initial), [], ""
+        )
     try:
-        return _carry_out(work, wanted, first)
+        return _remove_cluster(context, desired, initial)
     except Ec2Error as error:
-        raise ClusterError(f"{error}. {recorded(work)} Run this again to continue") from None
+        raise Ec2ClusterError(f"{error}. {format_recorded(context)} Run this again to continue") from None
 
 
-def _carry_out(work: Work, wanted: Wanted, first: Plan) -> Done:
-    now, reasons = first, dict[str, str]()
+def _remove_cluster(context: Ec2Context, desired: DesiredCluster, initial: ClusterPlan) -> Ec2TeardownResult:
+    current, reasons = initial, dict[str, str]()
     for _round in range(ROUNDS):
-        reasons = _remove(work, now)
-        account = look(work)
-        now = plan(wanted, account.there, work.noted)
-        if first["steps"] and not now["steps"]:  # a list may be outdated
-            work.sleep(LOOK_AGAIN)
-            account = look(work)
-            now = plan(wanted, account.there, work.noted)
-        if reasons or not now["steps"]:
+        reasons = _apply_plan(context, current)
+        account = discover(context)
+        current = plan_cluster(desired, account.resources, context.notes)
+        if initial["steps"] and not current["steps"]:  # a list may be outdated
+            context.sleep(POLL_INTERVAL)
+            account = discover(context)
+            current = plan_cluster(desired, account.resources, context.notes)
+        if reasons or not current["steps"]:
             break
-    left = _left(work, account, now, reasons)
-    if not left:
-        work.record.end()
-    cost = _cost(work, wanted, now)
-    words = _words(work, now, left)
-    work.say(words)
-    return Done(bool(first["steps"]), wanted, first, now, cost, left, words)
+    remaining = _list_remaining(context, account, current, reasons)
+    if not remaining:
+        context.journal.delete()
+    cost = _estimate_cost(context, desired, current)
+    message = _summarize(context, current, remaining)
+    context.say(message)
+    return Ec2TeardownResult(bool(initial["steps"]), desired, initial, current, cost, remaining, message)
 
 
-def _remove(work: Work, found: Plan) -> dict[str, str]:
+def _apply_plan(context: Ec2Context, plan: ClusterPlan) -> dict[str, str]:
     """Carry out the steps; return why some things still exist."""
-    machines = {step["id"]: step["name"] for step in found["steps"] if step["what"] == "machine"}
-    refused = terminate(work, machines)
-    ids = {name: one for one, name in machines.items()}
-    reasons = {f"machine {name} ({ids[name]})": why for name, why in refused.items()}
-    for step in found["steps"]:
+    machines = {step["id"]: step["name"] for step in plan["steps"] if step["what"] == "machine"}
+    refused = terminate(context, machines)
+    ids = {name: machine_id for machine_id, name in machines.items()}
+    reasons = {f"machine {name} ({ids[name]})": reason for name, reason in refused.items()}
+    for step in plan["steps"]:
         if step["what"] in REMOVABLE and not reasons:
-            why = remove_part(work, step["what"], step["name"], step["id"])
-            if why:
-                reasons[f"{step['what']} {step['name']} ({step['id']})"] = why
+            problem = remove_part(context, step["what"], step["name"], step["id"])
+            if problem:
+                reasons[f"{step['what']} {step['name']} ({step['id']})"] = problem
     return reasons
 
 
-def _left(work: Work, account: Account, now: Plan, reasons: dict[str, str]) -> list[str]:
-    left = [f"{step['what']} {step['name']} ({step['id']})" for step in now["steps"]]
-    left = [f"{one}: {reasons[one]}" if one in reasons else one for one in left]
-    left += [f"{one}: {why}" for one, why in reasons.items() if not any(said.startswith(one) for said in left)]
-    left += [line for line in now["kept"] if line.startswith(("the network", "the VPC"))]
-    volumes = account.volumes.get(work.cluster, [])
-    left = [in_words(one) for one in left]
-    return left + [f"volume {one}: somebody detached it, and it still costs money" for one in volumes]
+def _list_remaining(
+    context: Ec2Context, account: Ec2Account, current: ClusterPlan, reasons: dict[str, str]
+) -> list[str]:
+    remaining = [f"{step['what']} {step['name']} ({step['id']})" for step in current["steps"]]
+    remaining = [f"{item}: {reasons[item]}" if item in reasons else item for item in remaining]
+    remaining += [
+        f"{one}: {why}" for one, why in reasons.items() if not any(said.startswith(one) for said in remaining)
+    ]
+    remaining += [line for line in current["retained"] if line.startswith(("the network", "the VPC"))]
+    volumes = account.volumes.get(context.cluster, [])
+    remaining = [to_ec2_terms(item) for item in remaining]
+    return remaining + [f"volume {volume}: somebody detached it, and it still costs money" for volume in volumes]
 
 
-def _cost(work: Work, wanted: Wanted, found: Plan) -> Cost:
-    disks = any(machine["disk_gb"] for machine in found["nodes"])
-    return cost_of(wanted, found, None, prices.prices_with("", None, prices.disk(work.aws) if disks else None))
+def _estimate_cost(context: Ec2Context, desired: DesiredCluster, plan: ClusterPlan) -> ClusterCost:
+    disks = any(machine["disk_gb"] for machine in plan["nodes"])
+    return estimate_cost(
+        desired, plan, None, prices.make_prices("", None, prices.read_disk_price(context.aws) if disks else None)
+    )
 
 
-def _tell(work: Work, wanted: Wanted, first: Plan) -> None:
-    for line in plan_lines(wanted, first):
-        work.say(in_words(line))
+def _show_plan(context: Ec2Context, desired: DesiredCluster, initial: ClusterPlan) -> None:
+    for line in format_plan(desired, initial):
+        context.say(to_ec2_terms(line))
 
 
-def _words(work: Work, now: Plan, left: list[str]) -> str:
-    if not left:
-        return f"nothing of {work.cluster} is left, 0 USD an hour"
-    on = [machine for machine in [*now["nodes"], *now["doubles"]] if machine["state"] != "off"]
-    rates = [machine["per_hour"] for machine in on]
-    price = "unknown" if None in rates else usd(sum(rate or 0.0 for rate in rates))
-    return f"{work.cluster} is not gone, {price} an hour. Left: {'; '.join(left)}"
+def _summarize(context: Ec2Context, current: ClusterPlan, remaining: list[str]) -> str:
+    if not remaining:
+        return f"nothing of {context.cluster} is left, 0 USD an hour"
+    running = [machine for machine in [*current["nodes"], *current["duplicates"]] if machine["state"] != "off"]
+    rates = [machine["per_hour"] for machine in running]
+    price = "unknown" if None in rates else format_usd(sum(rate or 0.0 for rate in rates))
+    return f"{context.cluster} is not gone, {price} an hour. Left: {'; '.join(remaining)}"

@@ -2,10 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Client of the Paperspace API v1: one request at a time, typed errors, paging, retries, polling of events.
-
-Private to this collection.
-"""
+"""Client of the Paperspace API v1: one request at a time, typed errors, paging, retries, polling of events."""
 
 from __future__ import annotations
 
@@ -19,11 +16,11 @@ from typing import Any, NamedTuple
 
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.errors import (
     DEFAULT_URL,
-    AnswerError,
     AuthenticationError,
     EventError,
     ForbiddenError,
-    LostAnswerError,
+    InvalidReplyError,
+    LostReplyError,
     NotFoundError,
     PaperspaceError,
     RateLimitError,
@@ -35,20 +32,20 @@ from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace
     Transport,
     open_url_transport,
 )
-from ansible_collections.muster.training.plugins.plugin_utils._text.printable import one_line
+from ansible_collections.muster.training.plugins.plugin_utils._text.printable import single_line
 
 PAGE_SIZE = 120  # the API document's maximum for `limit`
 MAX_PAGES = 1000
 
-# Seconds. The API publishes no rate limit; the longest wait is what a user at a terminal will accept.
-FIRST_WAIT = 1.0
-LONGEST_WAIT = 60.0
+# Seconds. The API publishes no rate limit; the longest delay is what a user at a terminal will accept.
+FIRST_DELAY = 1.0
+MAX_DELAY = 60.0
 
-EVENT_ENDED = ("done", "error", "cancelled")
+FINAL_EVENT_STATES = ("done", "error", "cancelled")
 
 
 class Change(NamedTuple):
-    """Reply to a changing request: the event to wait for (None: done at once) and the object."""
+    """Reply to a changing request: the event to wait for (None: already complete) and the object."""
 
     event: dict[str, Any] | None
     data: dict[str, Any]
@@ -57,9 +54,12 @@ class Change(NamedTuple):
 class Client:
     """The API as documented, for one key. operations.py has the individual operations.
 
-    timeout: seconds per request. retries: how often a request is repeated after a transient failure; a changing request
-    is repeated only if it was refused (429, connection refused), never if it may have been carried out.
-    notify: called with one line before each wait. sleep, clock, transport: replaceable in tests.
+    Args:
+        timeout: seconds per request
+        retries: how often a request is repeated after a transient failure; a changing request is repeated only if it
+            was refused (429, connection refused), never if it may have been executed
+        notify: called with one line before each retry
+        sleep, clock, transport: replaceable in tests
     """
 
     def __init__(
@@ -75,14 +75,14 @@ class Client:
         notify: Callable[[str], None] = lambda line: None,
     ) -> None:
         self._key = api_key
-        self._base_url = checked_base_url(base_url)
+        self._base_url = validate_base_url(base_url)
         self._timeout = timeout
         self._retries = retries
         self._transport = transport
         self._sleep = sleep
         self._clock = clock
         self._notify = notify
-        #: When the last answer was sent, by the API's clock, in seconds since 1970; None if unknown.
+        #: When the last reply was sent, by the API's clock, in seconds since 1970; None if unknown.
         self.server_time: float | None = None
 
     def request(
@@ -92,31 +92,31 @@ class Client:
         query: Mapping[str, str | int] | None = None,
         body: Mapping[str, Any] | None = None,
     ) -> Any:
-        """Send one request; return the parsed JSON. path starts with "/" and its parts are quoted (see quoted()).
+        """Send one request; return the parsed JSON. path starts with "/" and its parts are quoted (see quote_path()).
 
-        Raises a PaperspaceError subclass; LostAnswerError if a changing request may have been carried out.
+        Raise a PaperspaceError subclass; LostReplyError if a changing request may have been executed.
         """
-        tries = 0
+        attempts = 0
         while True:
             try:
                 return self._send(method, path, query, body)
             except PaperspaceError as error:
-                wait = self._wait_before_next(error, method, tries)
-                if wait is None:
+                delay = self._retry_delay(error, method, attempts)
+                if delay is None:
                     if method != "GET" and not error.refused:
-                        raise LostAnswerError(error) from None
+                        raise LostReplyError(error) from None
                     raise
-                tries += 1
-                self._notify(f"{error.what}; trying again in {wait:g} s ({tries} of {self._retries})")
-                self._sleep(wait)
+                attempts += 1
+                self._notify(f"{error.summary}; retrying in {delay:g} s ({attempts} of {self._retries})")
+                self._sleep(delay)
 
-    def _wait_before_next(self, error: PaperspaceError, method: str, tries: int) -> float | None:
-        """Seconds to wait, None to give up. Gives up if the server asks for more than LONGEST_WAIT."""
-        if tries >= self._retries or not error.passing or (method != "GET" and not error.refused):
+    def _retry_delay(self, error: PaperspaceError, method: str, attempts: int) -> float | None:
+        """Return the seconds to wait, or None to give up, as when the server asks for more than MAX_DELAY."""
+        if attempts >= self._retries or not error.transient or (method != "GET" and not error.refused):
             return None
         if error.retry_after is None:
-            return float(min(FIRST_WAIT * 2**tries, LONGEST_WAIT))
-        return error.retry_after if error.retry_after <= LONGEST_WAIT else None
+            return float(min(FIRST_DELAY * 2**attempts, MAX_DELAY))
+        return error.retry_after if error.retry_after <= MAX_DELAY else None
 
     def _send(
         self, method: str, path: str, query: Mapping[str, str | int] | None, body: Mapping[str, Any] | None
@@ -125,22 +125,22 @@ class Client:
         headers = {"Authorization": f"Bearer {self._key}", "Accept": "application/json"}
         data = None
         if body is not None:
-            # Exactly this, and only with a body: with a charset the API ignores the body, without the header it fails.
+            # exactly this, and only with a body: with a charset the API ignores the body, without the header it fails
             headers["Content-Type"] = "application/json"
             data = json.dumps(body).encode()
-        asked = f"{method} {path}"
+        request_line = f"{method} {path}"
         try:
             response = self._transport(method, url, headers, data, self._timeout)
         except PaperspaceError as error:
-            where = urllib.parse.urlsplit(self._base_url).netloc
-            again = type(error)(self._without_key(f"{asked} at {where}: {error.what}"), hint=error.hint)
-            again.passing, again.refused = error.passing, error.refused
-            raise again from None
-        sent = email.utils.parsedate_tz(response.headers.get("date", ""))
-        self.server_time = None if sent is None else float(email.utils.mktime_tz(sent))
-        return self._parsed(asked, response)
+            host = urllib.parse.urlsplit(self._base_url).netloc
+            sanitized = type(error)(self._redact_key(f"{request_line} at {host}: {error.summary}"), hint=error.hint)
+            sanitized.transient, sanitized.refused = error.transient, error.refused
+            raise sanitized from None
+        reply_date = email.utils.parsedate_tz(response.headers.get("date", ""))
+        self.server_time = None if reply_date is None else float(email.utils.mktime_tz(reply_date))
+        return self._parse_response(request_line, response)
 
-    def _parsed(self, asked: str, response: Response) -> Any:
+    def _parse_response(self, request_line: str, response: Response) -> Any:
         text = response.body.decode("utf-8", "replace")
         is_json = True
         try:
@@ -148,45 +148,49 @@ class Client:
         except (ValueError, RecursionError):
             is_json = False
             content = None
-        refused = response.status >= 300 or _looks_like_error(content)
-        if not refused and is_json:
+        is_error = response.status >= 300 or _is_api_error(content)
+        if not is_error and is_json:
             return content
-        code = one_line(content.get("code") or "", 60) if isinstance(content, dict) else ""
-        if refused:
-            message = _api_message(content) if is_json else _text_message(text)
-            raise self._error(asked, response, code, message)
-        raise AnswerError(
-            self._without_key(f"{asked}: HTTP {response.status}, but not the JSON expected: {_text_message(text)}"),
+        code = single_line(content.get("code") or "", 60) if isinstance(content, dict) else ""
+        if is_error:
+            message = _format_api_error(content) if is_json else _summarize_body(text)
+            raise self._build_error(request_line, response, code, message)
+        raise InvalidReplyError(
+            self._redact_key(
+                f"{request_line}: HTTP {response.status}, but not the expected JSON: {_summarize_body(text)}"
+            ),
             status=response.status,
         )
 
-    def _error(self, asked: str, response: Response, code: str, message: str) -> PaperspaceError:
+    def _build_error(self, request_line: str, response: Response, code: str, message: str) -> PaperspaceError:
         status = response.status
-        kind: type[PaperspaceError]
+        error_class: type[PaperspaceError]
         if status == 401 or code == "UNAUTHORIZED":
-            kind = AuthenticationError
+            error_class = AuthenticationError
         elif status == 403 or code == "FORBIDDEN":
-            kind = ForbiddenError
+            error_class = ForbiddenError
         elif status == 404 or code == "NOT_FOUND":
-            kind = NotFoundError
+            error_class = NotFoundError
         elif status == 429 or code == "TOO_MANY_REQUESTS":
-            kind = RateLimitError
+            error_class = RateLimitError
         elif status >= 500 or status in (408, 499) or code in ("INTERNAL_SERVER_ERROR", "TIMEOUT"):
-            kind = ServerError
+            error_class = ServerError
         else:
-            kind = RequestError
-        hint = kind.hint
-        retry_after = _retry_after(response.headers)
-        if kind.passing and retry_after is not None and retry_after > LONGEST_WAIT:
-            hint = f"The API asks to wait {retry_after:.0f} s before trying again."
+            error_class = RequestError
+        hint = error_class.hint
+        retry_after = _parse_retry_after(response.headers)
+        if error_class.transient and retry_after is not None and retry_after > MAX_DELAY:
+            hint = f"The API asks to wait {retry_after:.0f} s before the next attempt."
         if 300 <= status < 400:
-            message = f"redirected to {one_line(response.headers.get('location', 'nowhere'), 200)}"
+            message = f"redirected to {single_line(response.headers.get('location', 'nowhere'), 200)}"
             hint = NotFoundError.hint
-        what = f"{asked}: HTTP {status}{' ' + code if code else ''}: {message}"
-        return kind(self._without_key(what), hint=hint, status=status, code=code or None, retry_after=retry_after)
+        summary = f"{request_line}: HTTP {status}{' ' + code if code else ''}: {message}"
+        return error_class(
+            self._redact_key(summary), hint=hint, status=status, code=code or None, retry_after=retry_after
+        )
 
-    def _without_key(self, text: str) -> str:
-        """Remove the key from a text: a server or proxy may quote the request that it refuses."""
+    def _redact_key(self, text: str) -> str:
+        """Remove the key from a text: a server or proxy may quote the rejected request."""
         return text.replace(self._key, "(key)") if self._key else text
 
     def list_all(
@@ -197,128 +201,128 @@ class Client:
         order_by: str | None = "dtCreated",
         key: str = "id",
     ) -> list[dict[str, Any]]:
-        """All items of a list, in page order, without duplicates.
+        """Return all items of a list, in page order, without duplicates.
 
-        Oldest first, so that items created meanwhile come last and do not shift pages. order_by: the field to order by
-        if the list cannot be ordered by age (None: the API's order). key: the field that identifies an item.
-        Raises AnswerError if the pages do not end: a partial list is never returned.
+        Oldest first, so that items created in the meantime come last and do not shift pages. order_by: the field to
+        order by if the list cannot be ordered by age (None: the API's order). key: the field that identifies an item.
+        Raise InvalidReplyError if the pages do not end: a partial list is never returned.
         """
         items: dict[str, dict[str, Any]] = {}
         cursors: set[str] = set()
         order = {"orderBy": order_by, "order": "asc"} if order_by else {}
-        wanted: dict[str, str | int] = {"limit": PAGE_SIZE, **order, **(query or {})}
+        params: dict[str, str | int] = {"limit": PAGE_SIZE, **order, **(query or {})}
         while True:
-            page = self.request("GET", path, wanted)
+            page = self.request("GET", path, params)
             has_more, cursor = self._read_page(path, page, key, items)
             if not has_more:
                 return list(items.values())
             number = len(cursors) + 1
             if not cursor:
-                raise AnswerError(f"GET {path}: page {number} says that more follows, but not where")
+                raise InvalidReplyError(f"GET {path}: page {number} has more pages after it, but no cursor")
             if cursor in cursors:
-                raise AnswerError(
-                    f"GET {path}: the pages go round in a loop: page {number} leads back to one read before"
-                )
+                raise InvalidReplyError(f"GET {path}: the pages form a loop: page {number} points to an earlier one")
             if number >= MAX_PAGES:
-                raise AnswerError(f"GET {path}: no end after {MAX_PAGES} pages")
+                raise InvalidReplyError(f"GET {path}: more than {MAX_PAGES} pages")
             cursors.add(cursor)
-            wanted["after"] = cursor
+            params["after"] = cursor
 
     def _read_page(self, path: str, page: Any, key: str, items: dict[str, dict[str, Any]]) -> tuple[bool, str]:
-        """Add a page's items by key; return (whether there are more, the next page)."""
+        """Add a page's items by key; return whether more pages exist, and the next cursor."""
         if not isinstance(page, dict) or not isinstance(page.get("items"), list):
-            raise AnswerError(f"GET {path}: HTTP 200, but not a page of a list")
+            raise InvalidReplyError(f"GET {path}: HTTP 200, but not a page of a list")
         for item in page["items"]:
             if not isinstance(item, dict) or not isinstance(item.get(key), str) or not item[key]:
-                raise AnswerError(f"GET {path}: HTTP 200, but an item of the list has no {key}")
+                raise InvalidReplyError(f"GET {path}: HTTP 200, but an item of the list has no {key}")
             items.setdefault(item[key], item)
         return bool(page.get("hasMore")), str(page.get("nextPage") or "")
 
     def change(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Change:
-        """Send a changing request. Replies come as `{event, data}` or as the bare object.
+        """Send a changing request. The reply is `{event, data}` or the bare object.
 
-        Raises as request() does.
+        Raises the same as request().
         """
         reply = self.request(method, path, None, body)
         if not isinstance(reply, dict):
-            raise LostAnswerError(AnswerError(f"{method} {path}: HTTP 200, but not an object", status=200))
+            raise LostReplyError(InvalidReplyError(f"{method} {path}: HTTP 200, but not an object", status=200))
         if isinstance(reply.get("data"), dict):
             event = reply.get("event")
             return Change(event if isinstance(event, dict) else None, reply["data"])
         return Change(None, reply)
 
-    def wait_for(self, event: Mapping[str, Any], *, timeout: float = 1800.0, interval: float = 5.0) -> dict[str, Any]:
-        """Poll an event until it ends and return its final state. timeout and interval in seconds.
+    def wait_for_event(
+        self, event: Mapping[str, Any], *, timeout: float = 1800.0, interval: float = 5.0
+    ) -> dict[str, Any]:
+        """Poll an event until it finishes and return its final state. timeout and interval in seconds.
 
         The API sometimes ends an event with the state "error", no error text and a finishing time although the
         operation succeeded. Such an event is returned, so the caller must check the machine's state.
-        Raises EventError if the event failed, was cancelled, or has not ended in time.
+        Raise EventError if the event failed, was cancelled, or did not finish in time.
         """
         started = self._clock()
         current = dict(event)
         while True:
             state = current.get("state")
-            if state in EVENT_ENDED:
-                return _ended(current)
+            if state in FINAL_EVENT_STATES:
+                return _check_final_event(current)
             waited = self._clock() - started
             if waited >= timeout:
                 raise EventError(
-                    f"{_event_name(current)} has not ended after {waited:.0f} s; "
-                    f"its last state is {one_line(state, 40)}"
+                    f"{_format_event(current)} has not finished after {waited:.0f} s; "
+                    f"its last state is {single_line(state, 40)}"
                 )
             self._sleep(min(interval, timeout - waited))
-            answer = self.request("GET", "/machine-events/" + quoted(str(current.get("id", ""))))
-            if not isinstance(answer, dict) or "state" not in answer:
-                raise AnswerError(f"{_event_name(current)}: HTTP 200, but not an event")
-            current = answer
+            reply = self.request("GET", "/machine-events/" + quote_path(str(current.get("id", ""))))
+            if not isinstance(reply, dict) or "state" not in reply:
+                raise InvalidReplyError(f"{_format_event(current)}: HTTP 200, but not an event")
+            current = reply
 
 
-def _ended(event: dict[str, Any]) -> dict[str, Any]:
+def _check_final_event(event: dict[str, Any]) -> dict[str, Any]:
     if event["state"] == "done" or (event["state"] == "error" and not event.get("error") and event.get("dtFinished")):
         return event
-    why = f": {one_line(event['error'])}" if event.get("error") else " without a reason"
-    ending = "was cancelled" if event["state"] == "cancelled" else "failed"
-    raise EventError(f"{_event_name(event)} {ending}{why}")
+    reason = f": {single_line(event['error'])}" if event.get("error") else " without a reason"
+    outcome = "was cancelled" if event["state"] == "cancelled" else "failed"
+    raise EventError(f"{_format_event(event)} {outcome}{reason}")
 
 
-def _event_name(event: Mapping[str, Any]) -> str:
-    machine = f" of machine {one_line(event['machineId'], 60)}" if event.get("machineId") else ""
-    return f"the event {one_line(event.get('name', ''), 60)} ({one_line(event.get('id', ''), 60)}){machine}"
+def _format_event(event: Mapping[str, Any]) -> str:
+    machine = f" of machine {single_line(event['machineId'], 60)}" if event.get("machineId") else ""
+    return f"the event {single_line(event.get('name', ''), 60)} ({single_line(event.get('id', ''), 60)}){machine}"
 
 
-def quoted(part: str) -> str:
-    """An id as one part of a path, with special characters escaped."""
+def quote_path(part: str) -> str:
+    """Escape an id for use as one part of a path."""
     return urllib.parse.quote(part, safe="")
 
 
-def checked_base_url(url: str) -> str:
-    """The base URL without a final "/". Raises RequestError if the key must not be sent there."""
+def validate_base_url(url: str) -> str:
+    """Return the base URL without a trailing "/". Raise RequestError if the key must not be sent there."""
     url = url.strip().rstrip("/")
-    hint = f"Leave PAPERSPACE_API_URL and the option api_url out, or give {DEFAULT_URL}."
+    hint = f"Omit PAPERSPACE_API_URL and the option api_url, or set {DEFAULT_URL}."
     try:
         parts = urllib.parse.urlsplit(url)
         host = parts.hostname or ""
-        secret = parts.username or parts.password
+        credentials = parts.username or parts.password
     except ValueError:
-        host, secret = "", None
-    if not host or parts.scheme not in ("http", "https") or parts.query or parts.fragment or secret:
-        # Does not quote the URL, which may hold a password.
-        raise RequestError("the API's address is not of the form https://HOST/PATH", hint=hint)
+        host, credentials = "", None
+    if not host or parts.scheme not in ("http", "https") or parts.query or parts.fragment or credentials:
+        # without the URL, which may contain a password
+        raise RequestError("the API's URL does not have the form https://HOST/PATH", hint=hint)
     if parts.scheme == "http" and host not in ("localhost", "127.0.0.1", "::1"):
-        raise RequestError(f"http://{one_line(host, 100)} would carry the API key unencrypted", hint=hint)
+        raise RequestError(f"http://{single_line(host, 100)} would send the API key unencrypted", hint=hint)
     return url
 
 
-def _looks_like_error(content: Any) -> bool:
-    """Whether content is an error: like the official client, treat `{code, message}` as one, whatever the status."""
+def _is_api_error(content: Any) -> bool:
+    """Return whether content is an error: as in the official client, `{code, message}` is one, whatever the status."""
     return isinstance(content, dict) and "code" in content and "message" in content and "id" not in content
 
 
-def _api_message(content: Any) -> str:
-    """`{message, code, issues?}` as text; issues name the rejected fields."""
+def _format_api_error(content: Any) -> str:
+    """Format `{message, code, issues?}` as text; issues name the rejected fields."""
     if not isinstance(content, dict):
         return "no message"
-    message = one_line(content.get("message") or "no message")
+    message = single_line(content.get("message") or "no message")
     issues = content.get("issues")
     if not isinstance(issues, list):
         return message
@@ -326,29 +330,29 @@ def _api_message(content: Any) -> str:
     for issue in issues[:5]:
         if isinstance(issue, dict):
             path = issue.get("path")
-            field = ".".join(one_line(part, 60) for part in path) if isinstance(path, list) else ""
-            texts.append(f"{field}: {one_line(issue.get('message', ''), 100)}" if field else one_line(issue, 100))
+            field = ".".join(single_line(part, 60) for part in path) if isinstance(path, list) else ""
+            texts.append(f"{field}: {single_line(issue.get('message', ''), 100)}" if field else single_line(issue, 100))
     return f"{message} ({'; '.join(texts)})" if texts else message
 
 
-def _text_message(text: str) -> str:
-    """The message in a non-JSON body: an HTML page's title, else the beginning."""
+def _summarize_body(text: str) -> str:
+    """Describe a non-JSON body by an HTML page's title, or its beginning."""
     if not text.strip():
         return "an empty body"
     if re.search(r"<(!doctype html|html|head|body)\b", text[:2000], re.IGNORECASE):
         title = re.search(r"<title[^>]*>([^<]*)", text[:20000], re.IGNORECASE)
-        return f'an HTML page, "{one_line(title.group(1), 100)}"' if title else "an HTML page"
-    return f'text that begins "{one_line(text[:200], 60)}"'
+        return f'an HTML page, "{single_line(title.group(1), 100)}"' if title else "an HTML page"
+    return f'text that begins "{single_line(text[:200], 60)}"'
 
 
-def _retry_after(headers: Mapping[str, str]) -> float | None:
-    """Seconds, from a number or a date (relative to the server's clock if given)."""
+def _parse_retry_after(headers: Mapping[str, str]) -> float | None:
+    """Return the seconds to wait, from a number or a date (relative to the server's clock if known)."""
     value = headers.get("retry-after", "").strip()
     if re.fullmatch(r"\d{1,9}", value):
         return float(value)
-    when = email.utils.parsedate_tz(value) if value else None
-    if when is None:
+    retry_date = email.utils.parsedate_tz(value) if value else None
+    if retry_date is None:
         return None
-    sent = email.utils.parsedate_tz(headers.get("date", ""))
-    now = email.utils.mktime_tz(sent) if sent else time.time()
-    return max(0.0, float(email.utils.mktime_tz(when) - now))
+    reply_date = email.utils.parsedate_tz(headers.get("date", ""))
+    now = email.utils.mktime_tz(reply_date) if reply_date else time.time()
+    return max(0.0, float(email.utils.mktime_tz(retry_date) - now))

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Make a thing at Paperspace, and never a duplicate when the answer is lost. Private to this collection."""
+"""Discover and create resources at Paperspace, without duplicates when a reply is lost."""
 
 from __future__ import annotations
 
@@ -10,104 +10,106 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ansible_collections.muster.training.plugins.plugin_utils._clouds.documents import Noted, There
-from ansible_collections.muster.training.plugins.plugin_utils._clouds.journal import ClusterRecord
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.documents import AccountResources, JournalNotes
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.journal import ClusterJournal
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.membership import (
-    own_drives,
-    own_machines,
-    own_network,
+    find_drives,
+    find_machines,
+    find_network,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.client import Client
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.errors import (
-    LostAnswerError,
+    LostReplyError,
     PaperspaceError,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.resources import read_account
 
-#: Seconds for which a new thing may be missing in a list; later, it was not made.
-SEEN_AFTER = 60.0
-LOOK_AGAIN = 5.0
+#: Seconds for which a new resource may be missing in a list; after that, it was not created.
+LISTING_TIMEOUT = 60.0
+POLL_INTERVAL = 5.0
 
 
-class ClusterError(Exception):
-    """The cluster is not in the wanted state. str() is for a person: what exists now, and what to do."""
+class PaperspaceClusterError(Exception):
+    """The cluster is not in the desired state. str() says what exists now and what to do."""
 
 
 @dataclasses.dataclass
-class Work:
-    """A command's context. say: shows a line to the waiting user. clock: seconds since 1970."""
+class PaperspaceContext:
+    """What every step of a command needs. show: prints a line for the waiting user. clock: seconds since 1970."""
 
     cluster: str
     client: Client
-    record: ClusterRecord
+    journal: ClusterJournal
     network_id: str = ""
-    say: Callable[[str], None] = print
+    show: Callable[[str], None] = print
     sleep: Callable[[float], None] = time.sleep
     clock: Callable[[], float] = time.time
 
     @property
-    def noted(self) -> Noted:
-        """What the record adds to what exists."""
-        return self.record.noted()
+    def notes(self) -> JournalNotes:
+        """What the journal adds to the account's state."""
+        return self.journal.notes()
 
 
-def look(work: Work, wait: bool = True) -> There:
-    """What exists, once the outcome of every request is known, including an earlier command's.
+def discover(context: PaperspaceContext, wait: bool = True) -> AccountResources:
+    """Return what exists, once the outcome of every request is known, including an earlier command's.
 
-    wait: for things requested less than a minute ago that are not listed yet.
+    wait: for resources requested less than a minute ago that are not listed yet.
     """
-    began = work.clock()
+    started = context.clock()
     while True:
-        there = read_account(work.client)
-        now = work.clock()
-        unseen = []
-        for entry in work.record.content["entries"]:
+        resources = read_account(context.client)
+        now = context.clock()
+        unlisted = []
+        for entry in context.journal.content["entries"]:
             if entry["what"] == "template":
-                continue  # listed only once it is complete; its maker searches for it
-            found = find(work, there, entry["what"], entry["name"])
-            if found and not entry["id"]:
-                work.say(f"found {entry['what']} {entry['name']} ({found}), requested earlier without an answer")
-                work.record.made(entry["what"], entry["name"], found)
-            elif not found and now - entry["asked"][-1] < SEEN_AFTER and now - began < SEEN_AFTER:
-                unseen.append(entry["name"])
-        if not unseen or not wait:
-            return there
-        work.sleep(LOOK_AGAIN)
+                continue  # listed only once it is complete; image.py searches for it
+            resource_id = find_resource_id(context, resources, entry["what"], entry["name"])
+            if resource_id and not entry["id"]:
+                context.show(
+                    f"found {entry['what']} {entry['name']} ({resource_id}), requested earlier; its reply was lost"
+                )
+                context.journal.record_created(entry["what"], entry["name"], resource_id)
+            elif not resource_id and now - entry["asked"][-1] < LISTING_TIMEOUT and now - started < LISTING_TIMEOUT:
+                unlisted.append(entry["name"])
+        if not unlisted or not wait:
+            return resources
+        context.sleep(POLL_INTERVAL)
 
 
-def find(work: Work, there: There, what: str, name: str) -> str:
-    """The id of a thing of the cluster, "" if it does not exist."""
-    network = own_network(work.cluster, there["networks"], work.network_id)
-    things: list[Mapping[str, Any]] = {
+def find_resource_id(context: PaperspaceContext, resources: AccountResources, what: str, name: str) -> str:
+    """Return the id of a resource of the cluster, or "" if it does not exist."""
+    network = find_network(context.cluster, resources["networks"], context.network_id)
+    candidates: list[Mapping[str, Any]] = {
         "network": [network] if network else [],
-        "machine": own_machines(work.cluster, network, there),
-        "drive": own_drives(work.cluster, network, there),
-        "script": there["scripts"],
+        "machine": find_machines(context.cluster, network, resources),
+        "drive": find_drives(context.cluster, network, resources),
+        "script": resources["scripts"],
     }[what]  # type: ignore[assignment]
-    return next((str(thing["id"]) for thing in things if thing["name"] == name), "")
+    return next((str(candidate["id"]) for candidate in candidates if candidate["name"] == name), "")
 
 
-def make(work: Work, what: str, name: str, ask: Callable[[], str]) -> str:
-    """Make a thing and return its id. ask: sends the request and returns the id in its answer.
+def create_resource(context: PaperspaceContext, what: str, name: str, send_request: Callable[[], str]) -> str:
+    """Create a resource and return its id. send_request: returns the id in the reply.
 
-    If the answer is lost, the thing is searched for; if it is not found within a minute, it is requested once more.
-    Raises PaperspaceError.
+    If the reply is lost, search for the resource; if it is not found within a minute, request it once more.
+    Raise PaperspaceError if that fails too.
     """
     while True:
-        work.record.intend(what, name, work.clock())
+        context.journal.record_request(what, name, context.clock())
         try:
-            made = ask()
-        except LostAnswerError as error:
-            found = find(work, look(work), what, name)
-            if found:
-                return found
-            if f"{what} {name}" in work.noted["asked_twice"]:
+            resource_id = send_request()
+        except LostReplyError as error:
+            existing_id = find_resource_id(context, discover(context), what, name)
+            if existing_id:
+                return existing_id
+            if f"{what} {name}" in context.notes["repeated"]:
                 raise error.cause from None
         except PaperspaceError as error:
             if error.refused:
-                work.record.forget(what, name)
+                context.journal.forget(what, name)
             raise
         else:
-            work.record.made(what, name, made)
-            work.say(f"made {what} {name} ({made})")
-            return made
+            context.journal.record_created(what, name, resource_id)
+            context.show(f"created {what} {name} ({resource_id})")
+            return resource_id

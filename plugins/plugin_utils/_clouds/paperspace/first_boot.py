@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The script of a machine's first boot: it authorizes a key, and sets up the idle watch. Private, pure.
+"""A machine's first-boot script, which authorizes an SSH key and sets up the idle watch.
 
 Paperspace stores its text, so it contains no secret and no API key.
 """
@@ -17,7 +17,7 @@ from pathlib import PurePosixPath
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.membership import script_name
 
 HOME = "/home/paperspace"  # all of Paperspace's templates have this user
-#: Where the role idle_watch installs its files, by their names.
+#: Where the role idle_watch installs its files, by file name.
 WATCH_FILES = {
     "idle_watch.py": "/usr/local/lib/muster/idle_watch.py",
     "muster_idle_watch.service": "/etc/systemd/system/muster_idle_watch.service",
@@ -27,10 +27,10 @@ WATCH_SETTINGS = "/etc/muster/idle_watch.json"
 _END = "END_OF_MUSTER_FILE"
 
 
-def first_boot(key: str, watch: Mapping[str, str]) -> str:
-    """The script, which may run repeatedly; "" if there is nothing to do.
+def build_first_boot_script(key: str, watch: Mapping[str, str]) -> str:
+    """Return the script, which is idempotent, or "" if there is nothing to do.
 
-    key: public key as public_key() returns it, "" for none. watch: texts of the idle watch's files by path.
+    key: public key from parse_public_key(), or "". watch: texts of the idle watch's files by path.
     """
     if not key and not watch:
         return ""
@@ -49,19 +49,19 @@ def first_boot(key: str, watch: Mapping[str, str]) -> str:
         directory = shlex.quote(str(PurePosixPath(path).parent))
         lines += [f"mkdir -p {directory}", f"cat > {shlex.quote(path)} <<'{_END}'", text.rstrip("\n"), _END]
     if watch:
-        lines += ["systemctl daemon-reload", f"systemctl enable --now {PurePosixPath(_timer(watch)).name}"]
+        lines += ["systemctl daemon-reload", f"systemctl enable --now {PurePosixPath(_timer_path(watch)).name}"]
     return "\n".join(lines) + "\n"
 
 
-def _timer(watch: Mapping[str, str]) -> str:
+def _timer_path(watch: Mapping[str, str]) -> str:
     return next(path for path in watch if path.endswith(".timer"))
 
 
-def watch_settings(after: str, ttl: str) -> str:
-    """The settings of the watch, byte for byte as the role writes them."""
+def format_watch_settings(after: str, ttl: str) -> str:
+    """Return the settings of the idle watch, byte for byte as the role writes them."""
     return json.dumps({"after": after, "ttl": ttl}, indent=4, sort_keys=True) + "\n"
 
 
-def first_boot_name(cluster: str, script: str) -> str:
-    """Name of the script object, which changes with its text."""
+def first_boot_script_name(cluster: str, script: str) -> str:
+    """Return the name of the script object, which changes with its text."""
     return script_name(cluster, hashlib.sha256(script.encode()).hexdigest()[:8])

@@ -1,9 +1,9 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A template of one of a cluster's machines at Paperspace, from which others are made. Private.
+"""Templates: images of a cluster's machine at Paperspace, from which other machines are created.
 
-Paperspace makes it from a machine that is off, and lists it when done, which may take an hour.
+Paperspace creates a template from a machine that is off, and lists it once it is complete, which may take an hour.
 """
 
 from __future__ import annotations
@@ -12,222 +12,255 @@ import contextlib
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ansible_collections.muster.training.plugins.plugin_utils._clouds.cost import usd
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.cost import format_usd
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.documents import Machine
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.membership import (
-    PlanRefused,
-    own_machines,
-    own_network,
+    PlanRefusedError,
+    find_machines,
+    find_network,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace import operations
-from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.client import EVENT_ENDED
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.client import FINAL_EVENT_STATES
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.create import (
-    LOOK_AGAIN,
-    SEEN_AFTER,
-    ClusterError,
-    Work,
+    LISTING_TIMEOUT,
+    POLL_INTERVAL,
+    PaperspaceClusterError,
+    PaperspaceContext,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.errors import (
-    LostAnswerError,
+    LostReplyError,
     PaperspaceError,
     RequestError,
 )
-from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.resources import name_of, read_account
-from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.teardown import Agree
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.resources import (
+    parse_name,
+    read_account,
+)
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.teardown import Confirm
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.templates import (
     Template,
+    cluster_templates,
     delete_template,
-    own_templates,
-    template_words,
+    format_template,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.wait import (
-    INTERVAL,
-    failure_of,
+    STATE_INTERVAL,
+    latest_failure,
     stop_and_wait,
     wait_until_ready,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.prices import template_price
-from ansible_collections.muster.training.plugins.plugin_utils._failures.verdict import duration
-from ansible_collections.muster.training.plugins.plugin_utils._text.printable import one_line
+from ansible_collections.muster.training.plugins.plugin_utils._text.duration import format_duration
+from ansible_collections.muster.training.plugins.plugin_utils._text.printable import single_line
 
 #: Seconds. Paperspace publishes no limit; enough to copy a disk of 2 TB.
-IMAGED_WITHIN = 3600.0
+TEMPLATE_TIMEOUT = 3600.0
 
 
-class Imaged(NamedTuple):
-    """The result. template_id: "" if the template is only planned, or is gone."""
+class TemplateResult(NamedTuple):
+    """Result of creating or removing a template. template_id: "" if the template is only planned, or was removed."""
 
     changed: bool
     template_id: str
-    words: str
+    message: str
 
 
-def make_image(
-    work: Work, node: str, name: str, start: bool = True, check: bool = False, agree: Agree = lambda machines: None
-) -> Imaged:
-    """Ensure a template of a machine of the cluster. An existing one of this machine is kept unchanged.
+def ensure_template(
+    context: PaperspaceContext,
+    node: str,
+    name: str,
+    start: bool = True,
+    check: bool = False,
+    confirm: Confirm = lambda machines: None,
+) -> TemplateResult:
+    """Ensure that a template of one of the cluster's machines exists. An existing template of it is left unchanged.
 
-    node: name of the machine. start: start it afterwards. agree: raises PlanRefused if the machine must not be stopped.
-    Raises PlanRefused, ClusterError, PaperspaceError.
+    Args:
+        node: name of the machine.
+        start: whether to start the machine afterwards.
+        check: only plan, with read-only requests.
+        confirm: raises PlanRefusedError if the machine must not be stopped.
+
+    Raises:
+        PlanRefusedError, PaperspaceClusterError, PaperspaceError
     """
-    operations.session(work.client)
-    machine = _machine(work, node)
-    found = _find(work, name, machine["id"])
-    entry = work.record.entry("template", name)
-    if found and (entry is None or entry["settled"]):
-        return Imaged(False, found, f"the template {name} ({found}) of {node} already exists. Give another name")
+    operations.get_session(context.client)
+    machine = _find_machine(context, node)
+    template_id = _find_template(context, name, machine["id"])
+    entry = context.journal.find_entry("template", name)
+    if template_id and (entry is None or entry["settled"]):
+        return TemplateResult(
+            False, template_id, f"the template {name} ({template_id}) of {node} already exists. Choose another name"
+        )
     price = template_price(machine["disk_gb"])
-    cost = f"{usd(price.usd)} a month ({price.source}, {price.date})" if price else "an unknown price a month"
-    work.say(f"to make: template {name} of {node}, which is off meanwhile; it costs {cost} as long as it is kept")
-    agree([machine] if machine["state"] != "off" else [])
+    cost = f"{format_usd(price.usd)} a month ({price.source}, {price.date})" if price else "an unknown amount a month"
+    context.show(
+        f"create: template {name} of {node}, which is off in the meantime; it costs {cost} until it is removed"
+    )
+    confirm([machine] if machine["state"] != "off" else [])
     if check:
-        return Imaged(True, "", "")
+        return TemplateResult(True, "", "")
     try:
-        if not found:
-            _stop(work, machine)
-            found = _make(work, name, machine)
+        if not template_id:
+            _stop_machine(context, machine)
+            template_id = _create_template(context, name, machine)
         if start:
-            _start(work, machine)
+            _start_machine(context, machine)
     except PaperspaceError as error:
-        raise ClusterError(f"{error.what}. {node} may be off. Run this again to continue") from None
-    work.record.settle_one("template", name)
-    words = f"the template {name} ({found}) of {node} is made; provision_template={name} makes machines from it"
-    work.say(words)
-    return Imaged(True, found, words)
+        raise PaperspaceClusterError(f"{error.summary}. {node} may be off. Run the command again to continue") from None
+    context.journal.settle_entry("template", name)
+    message = f"created template {name} ({template_id}) from {node}; use it with provision_template={name}"
+    context.show(message)
+    return TemplateResult(True, template_id, message)
 
 
-def remove_image(work: Work, name: str, check: bool = False) -> Imaged:
-    """Remove the templates of this name made from the cluster's machines. Raises as make_image() does."""
-    operations.session(work.client)
-    ours = [one for one in own_templates(work, _own_ids(work)) if name_of(one) == name]
-    if not ours:
-        _refuse_foreign([one for one in operations.list_templates(work.client) if name_of(one) == name])
-        work.record.forget_all("template", name)
-        return Imaged(False, "", f"there is no template {name}")
-    for one in ours:
-        work.say(f"to remove: template {template_words(one)}")
+def remove_template(context: PaperspaceContext, name: str, check: bool = False) -> TemplateResult:
+    """Remove the templates of this name created from the cluster's machines. Raises the same as ensure_template()."""
+    operations.get_session(context.client)
+    templates = [
+        template
+        for template in cluster_templates(context, _cluster_machine_ids(context))
+        if parse_name(template) == name
+    ]
+    if not templates:
+        namesakes = [template for template in operations.list_templates(context.client) if parse_name(template) == name]
+        _refuse_foreign_templates(namesakes)
+        context.journal.forget_any("template", name)
+        return TemplateResult(False, "", f"no template is called {name}")
+    for template in templates:
+        context.show(f"remove: template {format_template(template)}")
         if not check:
-            delete_template(work, one)
-    return Imaged(True, "", f"the template {name} is gone")
+            delete_template(context, template)
+    return TemplateResult(True, "", f"removed template {name}")
 
 
 # --- Owner of a template
 
 
-def _own_ids(work: Work) -> list[str]:
-    there = read_account(work.client)
-    network = own_network(work.cluster, there["networks"], work.network_id)
-    return [machine["id"] for machine in own_machines(work.cluster, network, there)]
+def _cluster_machine_ids(context: PaperspaceContext) -> list[str]:
+    resources = read_account(context.client)
+    network = find_network(context.cluster, resources["networks"], context.network_id)
+    return [machine["id"] for machine in find_machines(context.cluster, network, resources)]
 
 
-def _machine(work: Work, node: str) -> Machine:
-    there = read_account(work.client)
-    network = own_network(work.cluster, there["networks"], work.network_id)
-    own = own_machines(work.cluster, network, there)
-    named = [machine for machine in own if machine["name"] == node]
-    if len(named) != 1:
-        names = ", ".join(machine["name"] for machine in own) or "none"
-        what = f"{len(named)} machines called" if named else "no machine"
-        raise PlanRefused(f"{work.cluster} has {what} {one_line(node, 80)!r}. Its machines: {names}")
-    return named[0]
+def _find_machine(context: PaperspaceContext, node: str) -> Machine:
+    resources = read_account(context.client)
+    network = find_network(context.cluster, resources["networks"], context.network_id)
+    machines = find_machines(context.cluster, network, resources)
+    matches = [machine for machine in machines if machine["name"] == node]
+    if len(matches) != 1:
+        names = ", ".join(machine["name"] for machine in machines) or "none"
+        subject = f"{len(matches)} machines called" if matches else "no machine"
+        raise PlanRefusedError(f"{context.cluster} has {subject} {single_line(node, 80)!r}. Its machines: {names}")
+    return matches[0]
 
 
-def _find(work: Work, name: str, machine_id: str) -> str:
-    """Id of the template of this name and machine, "" without one. Raises PlanRefused for somebody else's."""
-    named = [one for one in operations.list_templates(work.client) if name_of(one) == name]
-    for one in named:
-        if one.get("parentMachineId") == machine_id:
-            return str(one["id"])
-    _refuse_foreign(named)
+def _find_template(context: PaperspaceContext, name: str, machine_id: str) -> str:
+    """Return the id of the machine's template of this name, or "". Raise PlanRefusedError if it is another's."""
+    matches = [template for template in operations.list_templates(context.client) if parse_name(template) == name]
+    for template in matches:
+        if template.get("parentMachineId") == machine_id:
+            return str(template["id"])
+    _refuse_foreign_templates(matches)
     return ""
 
 
-def _refuse_foreign(named: Sequence[Template]) -> None:
-    for one in named:
-        parent = one_line(one.get("parentMachineId") or "unknown", 80)
-        raise PlanRefused(
-            f"the template {template_words(one)} was made from another machine ({parent}), and is left alone. Give "
-            "another name"
+def _refuse_foreign_templates(templates: Sequence[Template]) -> None:
+    for template in templates:
+        parent = single_line(template.get("parentMachineId") or "unknown", 80)
+        raise PlanRefusedError(
+            f"the template {format_template(template)} was created from another machine ({parent}), and is left alone. "
+            "Choose another name"
         )
 
 
 # --- The steps
 
 
-def _stop(work: Work, machine: Machine) -> None:
-    _settled_events(work, machine["id"])
-    if stop_and_wait(work, {machine["id"]: machine["name"]}):
-        raise ClusterError(f"{machine['name']} could not be stopped, so no template was made. Run this again")
+def _stop_machine(context: PaperspaceContext, machine: Machine) -> None:
+    _wait_for_events(context, machine["id"])
+    if stop_and_wait(context, {machine["id"]: machine["name"]}):
+        raise PaperspaceClusterError(
+            f"{machine['name']} could not be stopped, so no template was created. Run the command again"
+        )
 
 
-def _make(work: Work, name: str, machine: Machine) -> str:
-    """Request the template and wait until it is listed; one that was requested before without an answer is found."""
-    for asked in range(3):
-        _settled_events(work, machine["id"])
-        entry = work.record.entry("template", name)
-        found = _listed(work, name, machine["id"]) if entry else _find(work, name, machine["id"])
-        if found:
-            work.record.made("template", name, found)
-            return found
-        failed = failure_of([one for one in _events(work, machine["id"]) if one.get("name") == "template-create"])
-        if entry and failed:
-            work.record.forget_all("template", name)
-            raise ClusterError(f"no template of {machine['name']} was made: {failed}. It is off. Run this again")
-        if asked < 2:
-            _ask(work, name, machine)
-    raise ClusterError(f"the template {name} was requested twice, but is not listed. {machine['name']} is off")
+def _create_template(context: PaperspaceContext, name: str, machine: Machine) -> str:
+    """Request the template and wait until it is listed, or find the one of an earlier request whose reply was lost."""
+    for attempt in range(3):
+        _wait_for_events(context, machine["id"])
+        entry = context.journal.find_entry("template", name)
+        template_id = (
+            _wait_until_listed(context, name, machine["id"]) if entry else _find_template(context, name, machine["id"])
+        )
+        if template_id:
+            context.journal.record_created("template", name, template_id)
+            return template_id
+        failure = latest_failure(
+            [event for event in _list_events(context, machine["id"]) if event.get("name") == "template-create"]
+        )
+        if entry and failure:
+            context.journal.forget_any("template", name)
+            raise PaperspaceClusterError(
+                f"no template of {machine['name']} was created: {failure}. The machine is off. Run the command again"
+            )
+        if attempt < 2:
+            _request_template(context, name, machine)
+    raise PaperspaceClusterError(
+        f"the template {name} was requested twice, but is not listed. {machine['name']} is off"
+    )
 
 
-def _ask(work: Work, name: str, machine: Machine) -> None:
-    began = work.clock()
+def _request_template(context: PaperspaceContext, name: str, machine: Machine) -> None:
+    started = context.clock()
     while True:
-        work.record.intend("template", name, work.clock())
+        context.journal.record_request("template", name, context.clock())
         try:
-            operations.create_template(work.client, name=name, machine_id=machine["id"])
-        except LostAnswerError:
+            operations.create_template(context.client, name=name, machine_id=machine["id"])
+        except LostReplyError:
             return
         except PaperspaceError as error:
             if error.refused:
-                work.record.forget_all("template", name)
+                context.journal.forget_any("template", name)
             # the API may still refuse for a while after the machine is off
-            if not isinstance(error, RequestError) or work.clock() - began > SEEN_AFTER:
+            if not isinstance(error, RequestError) or context.clock() - started > LISTING_TIMEOUT:
                 raise
-            work.sleep(LOOK_AGAIN)
+            context.sleep(POLL_INTERVAL)
             continue
-        work.say(f"making template {name} of {machine['name']}")
+        context.show(f"creating template {name} of {machine['name']}")
         return
 
 
-def _listed(work: Work, name: str, machine_id: str) -> str:
-    """Id of the template, "" without one; looks again for a minute, since the list may be outdated."""
-    began = work.clock()
+def _wait_until_listed(context: PaperspaceContext, name: str, machine_id: str) -> str:
+    """Return the template's id, or "" if it is not listed within a minute: the list may be outdated."""
+    started = context.clock()
     while True:
-        found = _find(work, name, machine_id)
-        if found or work.clock() - began > SEEN_AFTER:
-            return found
-        work.sleep(LOOK_AGAIN)
+        template_id = _find_template(context, name, machine_id)
+        if template_id or context.clock() - started > LISTING_TIMEOUT:
+            return template_id
+        context.sleep(POLL_INTERVAL)
 
 
-def _events(work: Work, machine_id: str) -> list[Mapping[str, Any]]:
-    return list(operations.machine_events(work.client, machine_id))
+def _list_events(context: PaperspaceContext, machine_id: str) -> list[Mapping[str, Any]]:
+    return list(operations.list_machine_events(context.client, machine_id))
 
 
-def _settled_events(work: Work, machine_id: str) -> None:
-    """Wait until nothing is in progress on the machine."""
-    began = work.clock()
-    while any(event.get("state") not in EVENT_ENDED for event in _events(work, machine_id)):
-        if work.clock() - began > IMAGED_WITHIN:
-            raise ClusterError(
-                f"an operation on the machine {machine_id} has not ended after {duration(IMAGED_WITHIN)}. Look at "
-                "https://console.paperspace.com"
+def _wait_for_events(context: PaperspaceContext, machine_id: str) -> None:
+    """Wait until no operation is in progress on the machine."""
+    started = context.clock()
+    while any(event.get("state") not in FINAL_EVENT_STATES for event in _list_events(context, machine_id)):
+        if context.clock() - started > TEMPLATE_TIMEOUT:
+            raise PaperspaceClusterError(
+                f"an operation on the machine {machine_id} has not finished after "
+                f"{format_duration(TEMPLATE_TIMEOUT)}. See https://console.paperspace.com"
             )
-        work.sleep(INTERVAL)
+        context.sleep(STATE_INTERVAL)
 
 
-def _start(work: Work, machine: Machine) -> None:
-    with contextlib.suppress(RequestError, LostAnswerError):  # it is already on, or its state will show the failure
-        operations.start_machine(work.client, machine["id"])
-    troubles = wait_until_ready(work, {machine["id"]: machine["name"]})
-    if troubles:
-        words = "; ".join(f"{name} {why}" for name, why in troubles.items())
-        raise ClusterError(f"the template is made, but {words}. provision.yml starts it again")
+def _start_machine(context: PaperspaceContext, machine: Machine) -> None:
+    with contextlib.suppress(RequestError, LostReplyError):  # already on, or its state will show the failure
+        operations.start_machine(context.client, machine["id"])
+    failures = wait_until_ready(context, {machine["id"]: machine["name"]})
+    if failures:
+        details = "; ".join(f"{name} {reason}" for name, reason in failures.items())
+        raise PaperspaceClusterError(f"the template was created, but {details}. Start the machine with provision.yml")

@@ -4,8 +4,8 @@
 
 """The objects of the Paperspace API v1 as documented, as far as this collection reads them.
 
-Private to this collection. Any field may still be missing, except for the key of a list's items, which the client has
-checked. Sizes and regions come in several forms (see values.py). Times are RFC 3339 text.
+Any field may be missing, except for the key of a list's items, which the client has checked. Sizes and regions have
+several formats (see values.py). Times are RFC 3339 text.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from typing import Any, NamedTuple, TypedDict
 
 
 class Team(TypedDict, total=False):
-    """The team that a key belongs to. maxMachines: most machines at a time, including those that are off."""
+    """The team that a key belongs to. maxMachines: limit, including machines that are off."""
 
     id: str
     namespace: str
     maxMachines: int
 
 
-class Session(TypedDict, total=False):
+class ApiSession(TypedDict, total=False):
     """The user and team of the key."""
 
     team: Team
     user: dict[str, Any]
 
 
-class Machine(TypedDict, total=False):
+class ApiMachine(TypedDict, total=False):
     """A machine. usageRate: US dollars per hour while it is not off. storageRate: the disk's, in an unknown unit."""
 
     id: str
@@ -83,14 +83,14 @@ class SharedDrive(TypedDict, total=False):
     dtCreated: str
 
 
-class MachineTypeOfTemplate(TypedDict, total=False):
-    """Whether a machine of a type can be made from a template."""
+class TemplateMachineType(TypedDict, total=False):
+    """Whether a template supports a machine type."""
 
     machineTypeLabel: str
     isAvailable: bool
 
 
-class Template(TypedDict, total=False):
+class ApiTemplate(TypedDict, total=False):
     """A template: Paperspace's own have neither region nor parentMachineId."""
 
     id: str
@@ -98,13 +98,13 @@ class Template(TypedDict, total=False):
     operatingSystemLabel: str
     region: str
     defaultSizeGb: float | None
-    availableMachineTypes: list[MachineTypeOfTemplate]
+    availableMachineTypes: list[TemplateMachineType]
     parentMachineId: str
     dtCreated: str
 
 
 class PublicIp(TypedDict, total=False):
-    """A static address. assignedMachineId is missing if no machine has it."""
+    """A static address. assignedMachineId is missing if it is unassigned."""
 
     ip: str
     region: str
@@ -133,14 +133,14 @@ class Snapshot(TypedDict, total=False):
 
 
 class MachineChange(NamedTuple):
-    """Reply to a change of a machine: the event to wait for (None: done at once), and the machine's current state."""
+    """Reply to a change of a machine: the event to wait for (None: already complete), and the machine's state."""
 
     event: MachineEvent | None
-    machine: Machine
+    machine: ApiMachine
 
 
 class TemplateChange(NamedTuple):
-    """Reply to a new template: the event to wait for (None: done at once), and the template."""
+    """Reply to a new template: the event to wait for (None: already complete), and the template."""
 
     event: MachineEvent | None
-    template: Template
+    template: ApiTemplate

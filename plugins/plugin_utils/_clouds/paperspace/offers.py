@@ -1,37 +1,44 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Ways to get a cluster at Paperspace: type of machine, template, script. Private, changes nothing."""
+"""What Paperspace can deliver for a request: machine type, template, script. Read-only."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from ansible_collections.muster.training.plugins.plugin_utils._clouds.cost import cost_of, over_budget
-from ansible_collections.muster.training.plugins.plugin_utils._clouds.documents import Cost, Plan, There, Wanted
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.cost import budget_error, estimate_cost
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.documents import (
+    AccountResources,
+    ClusterCost,
+    ClusterPlan,
+    DesiredCluster,
+)
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.membership import (
-    PlanRefused,
-    own_machines,
-    own_network,
-    own_scripts,
+    PlanRefusedError,
+    find_machines,
+    find_network,
+    find_scripts,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace import operations
-from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.create import Work
-from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.first_boot import first_boot_name
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.create import PaperspaceContext
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.first_boot import (
+    first_boot_script_name,
+)
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.validate import (
     check_disk,
     choose_template,
 )
-from ansible_collections.muster.training.plugins.plugin_utils._clouds.planner import plan
-from ansible_collections.muster.training.plugins.plugin_utils._failures.verdict import duration
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.planner import plan_cluster
+from ansible_collections.muster.training.plugins.plugin_utils._text.duration import format_duration
 
 CONSOLE = "https://console.paperspace.com"
-CLOCKS_APART = 300.0  # seconds
+MAX_CLOCK_SKEW = 300.0  # seconds
 
 
-class Ask(NamedTuple):
-    """The request. machine_types: in the order of preference. region: a code.
+class PaperspaceRequest(NamedTuple):
+    """What the user asked for. machine_types: in order of preference. region: a code.
 
     max_usd_per_hour: may be None only for a plan. first_boot: text of the first-boot script, "" for none.
     """
@@ -50,93 +57,104 @@ class Ask(NamedTuple):
     first_boot: str = ""
 
 
-class Way(NamedTuple):
-    """A plan with one type of machine. script_id: of the first-boot script, "" if there is none yet."""
+class PaperspaceOffer(NamedTuple):
+    """A plan with one machine type. script_id: of the first-boot script, "" if it does not exist yet."""
 
-    wanted: Wanted
-    plan: Plan
-    cost: Cost
+    desired: DesiredCluster
+    plan: ClusterPlan
+    cost: ClusterCost
     template_id: str
     script_id: str
 
 
-def refuse_wrong_clock(server: float | None, here: float) -> None:
-    """Raise PlanRefused if this machine's clock is wrong, since the record and the ages of machines depend on it.
+def check_clock(server_time: float | None, local_time: float) -> None:
+    """Raise PlanRefusedError if this machine's clock is wrong: the journal and the ages of machines depend on it.
 
-    server: the API's time, None if unknown; both in seconds since 1970.
+    server_time: the API's time, None if unknown; both in seconds since 1970.
     """
-    ahead = here - server if server is not None else 0.0
-    if abs(ahead) > CLOCKS_APART:
-        raise PlanRefused(
-            f"this machine's clock is {duration(abs(ahead))} {'ahead of' if ahead > 0 else 'behind'} the API's, so "
-            "nothing was made: ages, and recovery after an interruption, depend on it. Set it: sudo timedatectl "
-            "set-ntp true"
+    ahead = local_time - server_time if server_time is not None else 0.0
+    if abs(ahead) > MAX_CLOCK_SKEW:
+        raise PlanRefusedError(
+            f"this machine's clock is {format_duration(abs(ahead))} {'ahead of' if ahead > 0 else 'behind'} the API's, "
+            "so nothing was created: ages of machines, and recovery after an interruption, depend on it. Set the "
+            "clock: sudo timedatectl set-ntp true"
         )
 
 
-def makes(found: Plan) -> int:
-    """How many machines a plan makes."""
-    return sum(step["action"] == "make" and step["what"] == "machine" for step in found["steps"])
+def count_new_machines(plan: ClusterPlan) -> int:
+    """Return how many machines a plan creates."""
+    return sum(step["action"] == "make" and step["what"] == "machine" for step in plan["steps"])
 
 
-def types_to_try(work: Work, ask: Ask, there: There) -> list[str]:
-    """The types in the order to try them; for an existing cluster only one, its own if that is requested."""
-    own = own_machines(work.cluster, own_network(work.cluster, there["networks"], work.network_id), there)
-    has = {machine["machine_type"] for machine in own}
-    fit = [one for one in ask.machine_types if one in has]
-    return (fit or ask.machine_types)[:1] if has else list(ask.machine_types)
+def candidate_types(context: PaperspaceContext, request: PaperspaceRequest, resources: AccountResources) -> list[str]:
+    """Return the types in the order to try them; for an existing cluster only one, its own if that is requested."""
+    machines = find_machines(
+        context.cluster, find_network(context.cluster, resources["networks"], context.network_id), resources
+    )
+    existing_types = {machine["machine_type"] for machine in machines}
+    matches = [name for name in request.machine_types if name in existing_types]
+    return (matches or request.machine_types)[:1] if existing_types else list(request.machine_types)
 
 
-def way_with(work: Work, ask: Ask, machine_type: str, there: There, check: bool, refused: list[str]) -> Way | None:
-    """The way with one type; None if it is refused, with the reason added to refused.
+def find_offer(
+    context: PaperspaceContext,
+    request: PaperspaceRequest,
+    machine_type: str,
+    resources: AccountResources,
+    check: bool,
+    refusals: list[str],
+) -> PaperspaceOffer | None:
+    """Return the offer with one machine type, or None and append the reason to `refusals`.
 
-    Raises PlanRefused if no type can help.
+    Raise PlanRefusedError if no other type can help.
     """
-    wanted: Wanted = {
-        "cluster": work.cluster,
-        "stand": "present",
-        "nnodes": ask.nnodes,
+    desired: DesiredCluster = {
+        "cluster": context.cluster,
+        "state": "present",
+        "nnodes": request.nnodes,
         "machine_type": machine_type,
-        "region": ask.region,
-        "disk_gb": ask.disk_gb,
-        "drive_gb": ask.drive_gb,
-        "script": first_boot_name(work.cluster, ask.first_boot) if ask.first_boot else "",
-        "network_id": work.network_id,
+        "region": request.region,
+        "disk_gb": request.disk_gb,
+        "drive_gb": request.drive_gb,
+        "script": first_boot_script_name(context.cluster, request.first_boot) if request.first_boot else "",
+        "network_id": context.network_id,
         "remove_drive": False,
     }
-    found = plan(wanted, there, work.noted)
-    cost = cost_of(wanted, found, ask.price_per_hour)
+    cluster_plan = plan_cluster(desired, resources, context.notes)
+    cost = estimate_cost(desired, cluster_plan, request.price_per_hour)
     template_id = ""
     try:
-        if makes(found):
-            template = _template(work, ask, machine_type)
-            check_disk(ask.disk_gb, template)
+        if count_new_machines(cluster_plan):
+            template = _choose_template(context, request, machine_type)
+            check_disk(request.disk_gb, template)
             template_id = str(template["id"])
-        why = over_budget(cost, ask.max_usd_per_hour, machine_type) if found["steps"] else ""
-        if why and not (check and ask.max_usd_per_hour is None):
-            raise PlanRefused(why)
-        if makes(found) and not operations.is_available(work.client, machine_type, ask.region):
-            raise PlanRefused(f"no {machine_type} is available in {ask.region} now")
-    except PlanRefused as error:
-        refused.append(str(error))
+        refusal = budget_error(cost, request.max_usd_per_hour, machine_type) if cluster_plan["steps"] else ""
+        if refusal and not (check and request.max_usd_per_hour is None):
+            raise PlanRefusedError(refusal)
+        if count_new_machines(cluster_plan) and not operations.is_available(
+            context.client, machine_type, request.region
+        ):
+            raise PlanRefusedError(f"no {machine_type} is available in {request.region} now")
+    except PlanRefusedError as error:
+        refusals.append(str(error))
         return None
-    scripts = own_scripts(work.cluster, found["nodes"], there)
-    script_id = next((script["id"] for script in scripts if script["name"] == wanted["script"]), "")
-    return Way(wanted, found, cost, template_id, script_id)
+    scripts = find_scripts(context.cluster, cluster_plan["nodes"], resources)
+    script_id = next((script["id"] for script in scripts if script["name"] == desired["script"]), "")
+    return PaperspaceOffer(desired, cluster_plan, cost, template_id, script_id)
 
 
-def _template(work: Work, ask: Ask, machine_type: str) -> Mapping[str, Any]:
-    ours: list[Any] = list(operations.list_templates(work.client))
-    theirs: list[Any] = list(operations.list_os_templates(work.client))
-    return choose_template(ask.template, machine_type, ask.region, ours, theirs)
+def _choose_template(context: PaperspaceContext, request: PaperspaceRequest, machine_type: str) -> Mapping[str, Any]:
+    team_templates: list[Any] = list(operations.list_templates(context.client))
+    os_templates: list[Any] = list(operations.list_os_templates(context.client))
+    return choose_template(request.template, machine_type, request.region, team_templates, os_templates)
 
 
-def refuse_too_many(way: Way, most: int | None, there: There) -> None:
-    """Raise PlanRefused if the plan exceeds the team's limit of machines. most: None if the API reports none."""
-    new, has = makes(way.plan), len(there["machines"])
-    if most is not None and new and has + new > most:
-        raise PlanRefused(
-            f"{new} machine{'s are' if new > 1 else ' is'} to be made, but the team has {has} of the {most} it may "
-            f"have, including those that are off. Nothing was made. Remove {has + new - most}, or ask Paperspace "
-            f"for more: {CONSOLE}"
+def check_machine_limit(offer: PaperspaceOffer, limit: int | None, resources: AccountResources) -> None:
+    """Raise PlanRefusedError if the plan exceeds the team's machine limit. limit: None if the API reports none."""
+    new, existing = count_new_machines(offer.plan), len(resources["machines"])
+    if limit is not None and new and existing + new > limit:
+        raise PlanRefusedError(
+            f"{new} new machine{'s are' if new > 1 else ' is'} needed, but the team already has {existing} of at most "
+            f"{limit}, including those that are off. Nothing was created. Remove {existing + new - limit}, or request "
+            f"a higher limit from Paperspace: {CONSOLE}"
         )

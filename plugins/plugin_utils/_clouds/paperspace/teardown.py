@@ -1,172 +1,202 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Stop a cluster at Paperspace, or remove it and check that nothing is left. Private."""
+"""Stop a cluster at Paperspace, or remove it and verify that nothing remains."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from ansible_collections.muster.training.plugins.plugin_utils._clouds.cost import cost_of, cost_words, plan_lines, usd
-from ansible_collections.muster.training.plugins.plugin_utils._clouds.documents import Cost, Machine, Plan, Wanted
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.cost import (
+    estimate_cost,
+    format_cost,
+    format_plan,
+    format_usd,
+)
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.documents import (
+    ClusterCost,
+    ClusterPlan,
+    DesiredCluster,
+    Machine,
+)
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace import operations
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.create import (
-    LOOK_AGAIN,
-    ClusterError,
-    Work,
-    look,
+    POLL_INTERVAL,
+    PaperspaceClusterError,
+    PaperspaceContext,
+    discover,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.errors import PaperspaceError
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.provision import (
-    recorded,
-    remove_with_addresses,
+    format_recorded,
+    remove_machines_and_addresses,
 )
-from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.remove import remove_other
-from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.resources import name_of
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.remove import remove_resource
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.resources import parse_name
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.templates import (
     Template,
+    cluster_templates,
     delete_template,
-    own_templates,
-    template_words,
+    format_template,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.wait import stop_and_wait
-from ansible_collections.muster.training.plugins.plugin_utils._clouds.planner import plan
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.planner import plan_cluster
 
-Agree = Callable[[Sequence[Machine]], None]
+Confirm = Callable[[Sequence[Machine]], None]
 
 
-class Done(NamedTuple):
-    """The result. first: the plan before anything was done. left: what could not be removed, in words."""
+class PaperspaceTeardownResult(NamedTuple):
+    """Result of stop() or teardown(). initial: the plan before any change. remaining: what could not be removed."""
 
     changed: bool
-    wanted: Wanted
-    first: Plan
-    now: Plan
-    cost: Cost
-    left: list[str]
-    words: str
+    desired: DesiredCluster
+    initial: ClusterPlan
+    current: ClusterPlan
+    cost: ClusterCost
+    remaining: list[str]
+    message: str
 
 
-def _wanted(work: Work, stand: str, remove_drive: bool) -> Wanted:
+def _desired_without_machines(context: PaperspaceContext, state: str, remove_drive: bool) -> DesiredCluster:
     return {
-        "cluster": work.cluster,
-        "stand": "stopped" if stand == "stopped" else "absent",
+        "cluster": context.cluster,
+        "state": "stopped" if state == "stopped" else "absent",
         "nnodes": 0,
         "machine_type": "",
         "region": "",
         "disk_gb": 0,
         "drive_gb": 0,
         "script": "",
-        "network_id": work.network_id,
+        "network_id": context.network_id,
         "remove_drive": remove_drive,
     }
 
 
-def stop(work: Work, check: bool = False, agree: Agree = lambda machines: None) -> Done:
-    """Stop all machines of the cluster. agree: raises PlanRefused if these must not be stopped.
+def stop(
+    context: PaperspaceContext, check: bool = False, confirm: Confirm = lambda machines: None
+) -> PaperspaceTeardownResult:
+    """Stop all machines of the cluster. confirm: raises PlanRefusedError if these must not be stopped.
 
-    Raises PlanRefused, ClusterError if one stays on, PaperspaceError.
+    Raises:
+        PlanRefusedError
+        PaperspaceClusterError: a machine stays on
+        PaperspaceError: a request failed
     """
-    operations.session(work.client)
-    wanted = _wanted(work, "stopped", False)
-    first = plan(wanted, look(work, wait=not check), work.noted)
-    _tell(work, wanted, first)
-    agree([machine for machine in first["nodes"] if machine["state"] != "off"])
+    operations.get_session(context.client)
+    desired = _desired_without_machines(context, "stopped", False)
+    initial = plan_cluster(desired, discover(context, wait=not check), context.notes)
+    _show_plan(context, desired, initial)
+    confirm([machine for machine in initial["nodes"] if machine["state"] != "off"])
     if check:
-        return Done(bool(first["steps"]), wanted, first, first, cost_of(wanted, first), [], "")
-    machines = {machine["id"]: machine["name"] for machine in [*first["nodes"], *first["doubles"]]}
-    on = stop_and_wait(work, machines)
-    now = plan(wanted, look(work), work.noted)
-    cost = cost_of(wanted, now)
-    if on:
-        raise ClusterError(
-            f"{', '.join(on)} of {work.cluster} could not be stopped and still cost money. Run this again"
+        return PaperspaceTeardownResult(
+            bool(initial["steps"]), desired, initial, initial, estimate_cost(desired, initial), [], ""
         )
-    words = f"{work.cluster}: {len(machines)} machines are off; {cost_words(cost, 'stopped')}"
-    work.say(words)
-    return Done(bool(first["steps"]), wanted, first, now, cost, [], words)
+    machines = {machine["id"]: machine["name"] for machine in [*initial["nodes"], *initial["duplicates"]]}
+    still_on = stop_and_wait(context, machines)
+    current = plan_cluster(desired, discover(context), context.notes)
+    cost = estimate_cost(desired, current)
+    if still_on:
+        raise PaperspaceClusterError(
+            f"{', '.join(still_on)} of {context.cluster} could not be stopped and still cost money. Run "
+            "the command again"
+        )
+    count = f"{len(machines)} machine{' is' if len(machines) == 1 else 's are'}"
+    message = f"{context.cluster}: {count} off; {format_cost(cost, 'stopped')}"
+    context.show(message)
+    return PaperspaceTeardownResult(bool(initial["steps"]), desired, initial, current, cost, [], message)
 
 
-def remove(
-    work: Work,
+def teardown(
+    context: PaperspaceContext,
     remove_drive: bool = False,
     check: bool = False,
-    agree: Agree = lambda machines: None,
+    confirm: Confirm = lambda machines: None,
     remove_templates: bool = False,
-) -> Done:
-    """Remove the whole cluster and check that it is gone. agree: as for stop(). What remains is in left.
+) -> PaperspaceTeardownResult:
+    """Remove the whole cluster and verify it. What could not be removed is in the result's `remaining`.
 
-    remove_templates: also remove those made from its machines.
+    Args:
+        confirm: as for stop()
+        remove_templates: also remove the templates created from its machines
 
-    Raises PlanRefused, ClusterError, PaperspaceError.
+    Raises:
+        PlanRefusedError, PaperspaceClusterError, PaperspaceError
     """
-    operations.session(work.client)
-    wanted = _wanted(work, "absent", remove_drive)
-    first = plan(wanted, look(work, wait=not check), work.noted)
-    _tell(work, wanted, first)
-    agree([machine for machine in first["nodes"] if machine["state"] != "off"])
-    templates = own_templates(work, [machine["id"] for machine in [*first["nodes"], *first["doubles"]]])
-    for one in templates:
-        doing = "to remove: " if remove_templates else "it stays: "
-        work.say(f"{doing}template {template_words(one)}")
+    operations.get_session(context.client)
+    desired = _desired_without_machines(context, "absent", remove_drive)
+    initial = plan_cluster(desired, discover(context, wait=not check), context.notes)
+    _show_plan(context, desired, initial)
+    confirm([machine for machine in initial["nodes"] if machine["state"] != "off"])
+    templates = cluster_templates(context, [machine["id"] for machine in [*initial["nodes"], *initial["duplicates"]]])
+    for template in templates:
+        action = "remove" if remove_templates else "keep"
+        context.show(f"{action}: template {format_template(template)}")
     if check:
-        changes = bool(first["steps"]) or (remove_templates and bool(templates))
-        return Done(changes, wanted, first, first, cost_of(wanted, first), [], "")
+        changes = bool(initial["steps"]) or (remove_templates and bool(templates))
+        return PaperspaceTeardownResult(changes, desired, initial, initial, estimate_cost(desired, initial), [], "")
     try:
         if remove_templates:
-            for one in templates:
-                delete_template(work, one)
+            for template in templates:
+                delete_template(context, template)
             templates = []
-        return _carry_out(work, wanted, first, templates)
+        return _remove_cluster(context, desired, initial, templates)
     except PaperspaceError as error:
-        raise ClusterError(f"{error.what}. {recorded(work)} Run this again to continue") from None
+        raise PaperspaceClusterError(
+            f"{error.summary}. {format_recorded(context)} Run the command again to continue"
+        ) from None
 
 
-def _carry_out(work: Work, wanted: Wanted, first: Plan, templates: list[Template]) -> Done:
-    for one in templates:  # once their machines are gone, only the record tells their owner
-        work.record.keep("template", name_of(one), str(one["id"]), work.clock())
-    reasons = remove_with_addresses(work, [*first["nodes"], *first["doubles"]])
-    for step in first["steps"]:
+def _remove_cluster(
+    context: PaperspaceContext, desired: DesiredCluster, initial: ClusterPlan, templates: list[Template]
+) -> PaperspaceTeardownResult:
+    for template in templates:  # once their machines are removed, only the journal says whose they are
+        context.journal.record_existing("template", parse_name(template), str(template["id"]), context.clock())
+    reasons = remove_machines_and_addresses(context, [*initial["nodes"], *initial["duplicates"]])
+    for step in initial["steps"]:
         if step["what"] in ("script", "drive", "network"):
-            why = remove_other(work, step)
-            if why:
-                reasons[f"{step['what']} {step['name']} ({step['id']})"] = why
-    now = plan(wanted, look(work), work.noted)
-    if first["steps"] and not now["steps"]:  # the list may be outdated
-        work.sleep(LOOK_AGAIN)
-        now = plan(wanted, look(work), work.noted)
-    left = [f"{step['what']} {step['name']} ({step['id']})" for step in now["steps"]]
-    left = [f"{one}: {reasons[one]}" if one in reasons else one for one in left]
-    left += [f"{one}: {why}" for one, why in reasons.items() if not any(said.startswith(one) for said in left)]
-    if now["strangers"]:
-        left += [line for line in now["kept"] if line.startswith("the network")]
-    if not left and not now["drives"] and not templates:
-        work.record.end()
-    cost = cost_of(wanted, now)
-    words = _words(work, now, left, [template_words(one) for one in templates])
-    work.say(words)
-    return Done(bool(first["steps"]), wanted, first, now, cost, left, words)
+            reason = remove_resource(context, step)
+            if reason:
+                reasons[f"{step['what']} {step['name']} ({step['id']})"] = reason
+    current = plan_cluster(desired, discover(context), context.notes)
+    if initial["steps"] and not current["steps"]:  # the list may be outdated
+        context.sleep(POLL_INTERVAL)
+        current = plan_cluster(desired, discover(context), context.notes)
+    remaining = [f"{step['what']} {step['name']} ({step['id']})" for step in current["steps"]]
+    remaining = [f"{name}: {reasons[name]}" if name in reasons else name for name in remaining]
+    remaining += [
+        f"{name}: {reason}" for name, reason in reasons.items() if not any(line.startswith(name) for line in remaining)
+    ]
+    if current["foreign_machines"]:
+        remaining += [line for line in current["retained"] if line.startswith("the network")]
+    if not remaining and not current["drives"] and not templates:
+        context.journal.delete()
+    cost = estimate_cost(desired, current)
+    message = _summarize(context, current, remaining, [format_template(template) for template in templates])
+    context.show(message)
+    return PaperspaceTeardownResult(bool(initial["steps"]), desired, initial, current, cost, remaining, message)
 
 
-def _tell(work: Work, wanted: Wanted, first: Plan) -> None:
-    for line in plan_lines(wanted, first):
-        work.say(line)
+def _show_plan(context: PaperspaceContext, desired: DesiredCluster, initial: ClusterPlan) -> None:
+    for line in format_plan(desired, initial):
+        context.show(line)
 
 
-def _words(work: Work, now: Plan, left: list[str], templates: list[str]) -> str:
-    on = [machine for machine in [*now["nodes"], *now["doubles"]] if machine["state"] != "off"]
+def _summarize(context: PaperspaceContext, current: ClusterPlan, remaining: list[str], templates: list[str]) -> str:
+    on = [machine for machine in [*current["nodes"], *current["duplicates"]] if machine["state"] != "off"]
     rates = [machine["per_hour"] for machine in on]
-    price = "unknown" if None in rates else usd(sum(rate or 0.0 for rate in rates))
-    if left:
-        return f"{work.cluster} is not gone, {price} an hour. Left: {'; '.join(left)}"
-    also = f"; the template {', '.join(templates)} stays; remove it with teardown_template=true" if templates else ""
-    if now["kept"]:
-        kept = "; ".join(now["kept"])
+    price = "unknown" if None in rates else format_usd(sum(rate or 0.0 for rate in rates))
+    if remaining:
+        return f"{context.cluster} is not completely removed, {price} an hour. Remaining: {'; '.join(remaining)}"
+    template_note = (
+        f"; the template {', '.join(templates)} is kept; remove it with teardown_template=true" if templates else ""
+    )
+    if current["retained"]:
+        exceptions = "; ".join(current["retained"])
         return (
-            f"no machine of {work.cluster} is left; {kept}, at a price unknown here. Remove it with "
-            f"teardown_drive=true{also}"
+            f"no machine of {context.cluster} is left; {exceptions}, at an unknown price. Remove it with "
+            f"teardown_drive=true{template_note}"
         )
     if templates:
-        return f"no machine of {work.cluster} is left{also}"
-    return f"nothing of {work.cluster} is left, 0 USD an hour"
+        return f"no machine of {context.cluster} is left{template_note}"
+    return f"nothing of {context.cluster} is left, 0 USD an hour"

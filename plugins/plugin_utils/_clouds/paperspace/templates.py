@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The templates made from a cluster's machines, which outlive them and cost money by the month. Private."""
+"""Templates created from a cluster's machines. They outlive the machines and are billed by the month."""
 
 from __future__ import annotations
 
@@ -9,43 +9,43 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace import operations
-from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.create import Work
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.create import PaperspaceContext
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.errors import (
-    LostAnswerError,
+    LostReplyError,
     NotFoundError,
 )
-from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.resources import name_of
-from ansible_collections.muster.training.plugins.plugin_utils._text.printable import one_line
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.resources import parse_name
+from ansible_collections.muster.training.plugins.plugin_utils._text.printable import single_line
 
 Template = Mapping[str, Any]
 
 
-def own_templates(work: Work, machines: Collection[str]) -> list[Template]:
-    """Templates made from these machines, given by id, or listed in the record."""
-    recorded = {entry["id"] for entry in work.record.content["entries"] if entry["what"] == "template"}
+def cluster_templates(context: PaperspaceContext, machines: Collection[str]) -> list[Template]:
+    """Return the templates created from these machines, and those in the journal. machines: ids."""
+    recorded = {entry["id"] for entry in context.journal.content["entries"] if entry["what"] == "template"}
     return [
-        one
-        for one in operations.list_templates(work.client)
-        if one["id"] in recorded or one.get("parentMachineId") in machines
+        template
+        for template in operations.list_templates(context.client)
+        if template["id"] in recorded or template.get("parentMachineId") in machines
     ]
 
 
-def template_words(template: Template) -> str:
-    """A template in a line."""
-    return f"{name_of(template)} ({one_line(template['id'], 80)})"
+def format_template(template: Template) -> str:
+    """Return a template's name and id."""
+    return f"{parse_name(template)} ({single_line(template['id'], 80)})"
 
 
-def delete_template(work: Work, template: Template) -> None:
+def delete_template(context: PaperspaceContext, template: Template) -> None:
     """Remove a template. Raises PaperspaceError."""
     for last in (False, True):
         try:
-            operations.delete_template(work.client, str(template["id"]))
+            operations.delete_template(context.client, str(template["id"]))
         except NotFoundError:
             pass
-        except LostAnswerError as error:
+        except LostReplyError as error:
             if last:
                 raise error.cause from None
             continue
         break
-    work.say(f"template {template_words(template)} is gone")
-    work.record.forget("template", name_of(template), str(template["id"]))
+    context.show(f"removed template {format_template(template)}")
+    context.journal.forget("template", parse_name(template), str(template["id"]))

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""One request to the Paperspace API over HTTP, replaceable in tests. Private to this collection."""
+"""HTTP transport of the Paperspace client."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from ansible.module_utils.urls import ConnectionError as UrlsConnectionError
 from ansible.module_utils.urls import SSLValidationError, open_url
 
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.errors import (
-    AnswerError,
     ConnectionFailedError,
+    InvalidReplyError,
     PaperspaceError,
     TlsError,
 )
-from ansible_collections.muster.training.plugins.plugin_utils._text.printable import one_line
+from ansible_collections.muster.training.plugins.plugin_utils._text.printable import single_line
 
 MAX_BODY_BYTES = 64 * 1024 * 1024
 
@@ -51,7 +51,7 @@ class Transport(Protocol):
 def open_url_transport(
     method: str, url: str, headers: Mapping[str, str], body: bytes | None, timeout: float
 ) -> Response:
-    """Transport over Ansible's urls module: proxies and certificates as everywhere in Ansible.
+    """Send a request with Ansible's urls module, which handles proxies and certificates as usual in Ansible.
 
     Redirects are not followed, so that the key is sent only to its own address; ~/.netrc is not read, because an entry
     there would replace the key.
@@ -73,47 +73,47 @@ def open_url_transport(
         except urllib.error.HTTPError as error:
             reply = error
         with reply:
-            answer = {name.lower(): value for name, value in reply.headers.items()}
-            return Response(int(reply.code), answer, _read_body(reply, answer, deadline, timeout))
+            reply_headers = {name.lower(): value for name, value in reply.headers.items()}
+            return Response(int(reply.code), reply_headers, _read_body(reply, reply_headers, deadline, timeout))
     except (OSError, http.client.HTTPException, UrlsConnectionError, ValueError) as error:
         raise _transport_error(error, timeout) from error
 
 
 def _read_body(reply: Any, headers: Mapping[str, str], deadline: float, timeout: float) -> bytes:
-    """The body up to its announced length. Needs a deadline, since the socket's timeout restarts with every byte."""
-    parts = []
+    """Read the body. Needs a deadline, since the socket's timeout restarts with every byte."""
+    chunks = []
     size = 0
     while True:
-        part = reply.read1(65536)
-        if not part:
+        chunk = reply.read1(65536)
+        if not chunk:
             break
-        parts.append(part)
-        size += len(part)
+        chunks.append(chunk)
+        size += len(chunk)
         if size > MAX_BODY_BYTES:
-            raise AnswerError(f"the answer is larger than {MAX_BODY_BYTES // 1024 // 1024} MiB")
+            raise InvalidReplyError(f"the response is larger than {MAX_BODY_BYTES // 1024 // 1024} MiB")
         if time.monotonic() > deadline:
-            raise _timed_out(timeout)
-    announced = headers.get("content-length", "")
-    if announced.isdigit() and size < int(announced):
-        raise ConnectionFailedError(f"the connection ended after {size} of {announced} bytes")
-    return b"".join(parts)
+            raise _timeout_error(timeout)
+    content_length = headers.get("content-length", "")
+    if content_length.isdigit() and size < int(content_length):
+        raise ConnectionFailedError(f"the connection ended after {size} of {content_length} bytes")
+    return b"".join(chunks)
 
 
-def _timed_out(timeout: float) -> ConnectionFailedError:
-    return ConnectionFailedError(f"no whole answer within {timeout:g} s", hint="Try again, or raise the timeout.")
+def _timeout_error(timeout: float) -> ConnectionFailedError:
+    return ConnectionFailedError(f"no complete response within {timeout:g} s", hint="Try again, or raise the timeout.")
 
 
 def _transport_error(error: BaseException, timeout: float) -> PaperspaceError:
     reason = error.reason if isinstance(error, urllib.error.URLError) else error
     if isinstance(reason, (ssl.SSLError, SSLValidationError)):
-        untrusted = TlsError(f"the TLS connection failed: {one_line(reason)}")
-        untrusted.refused = isinstance(reason, (ssl.SSLCertVerificationError, SSLValidationError))
-        return untrusted
+        tls_error = TlsError(f"the TLS connection failed: {single_line(reason)}")
+        tls_error.refused = isinstance(reason, (ssl.SSLCertVerificationError, SSLValidationError))
+        return tls_error
     if isinstance(reason, (socket.timeout, TimeoutError)):
-        return _timed_out(timeout)
-    text = one_line(getattr(reason, "strerror", None) or reason) or type(reason).__name__
+        return _timeout_error(timeout)
+    text = single_line(getattr(reason, "strerror", None) or reason) or type(reason).__name__
     if isinstance(reason, socket.gaierror):
-        failure = ConnectionFailedError(f"the name of the server cannot be resolved: {text}")
+        failure = ConnectionFailedError(f"cannot resolve the server's name: {text}")
         failure.passing = False  # waiting does not fix a misspelled name or a missing network
         failure.refused = True
         return failure

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Values that the Paperspace API writes in more than one form. Private to this collection."""
+"""Parsers of values that the Paperspace API returns in more than one format."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from typing import Any
 
 
-def integer(value: Any) -> int | None:
-    """A size or count, given as an integer or a decimal string. None if the value is neither."""
+def parse_integer(value: Any) -> int | None:
+    """Return a size or count, from an integer or a decimal string, or None for anything else."""
     if isinstance(value, bool):
         return None
     try:
@@ -22,16 +22,16 @@ def integer(value: Any) -> int | None:
 
 
 def region_code(region: str) -> str:
-    """ "East Coast (NY2)", "NY2" and "ny2" are all "ny2"."""
+    """Return a region's code: "ny2" for "East Coast (NY2)", "NY2" and "ny2"."""
     inner = re.search(r"\(([^()]+)\)\s*$", region)
     return (inner.group(1) if inner else region).strip().lower()
 
 
 def gpu_count(machine: Mapping[str, Any]) -> int:
-    """A machine's GPU count: the sum of its accelerators, else N if its type ends in xN, else 1; 0 for C1, C2 ..."""
+    """Return a machine's GPUs: the sum of its accelerators, else N if its type ends in xN, else 1; 0 for C1, C2 ..."""
     accelerators = machine.get("accelerators")
     counted = sum(
-        max(0, integer(accelerator.get("count")) or 0)
+        max(0, parse_integer(accelerator.get("count")) or 0)
         for accelerator in (accelerators if isinstance(accelerators, list) else [])
         if isinstance(accelerator, dict)
     )

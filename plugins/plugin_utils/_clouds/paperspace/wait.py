@@ -1,10 +1,10 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Wait for machines at Paperspace, with one list request for all. Private to this collection.
+"""Wait for machines at Paperspace, with one list request for all.
 
-The API has no failed state: without capacity, a machine is made but stays off. Only its state and its events together
-show what went wrong.
+The API has no failed state: without capacity, a machine is created but stays off. Only its state and its events
+together show what went wrong.
 """
 
 from __future__ import annotations
@@ -16,142 +16,149 @@ from typing import Any
 
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.documents import Machine
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace import operations
-from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.client import EVENT_ENDED
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.client import FINAL_EVENT_STATES
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.create import (
-    SEEN_AFTER,
-    ClusterError,
-    Work,
+    LISTING_TIMEOUT,
+    PaperspaceClusterError,
+    PaperspaceContext,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.errors import (
-    LostAnswerError,
+    LostReplyError,
     NotFoundError,
     RequestError,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.resources import read_machines
-from ansible_collections.muster.training.plugins.plugin_utils._failures.verdict import duration
-from ansible_collections.muster.training.plugins.plugin_utils._text.printable import one_line
+from ansible_collections.muster.training.plugins.plugin_utils._text.duration import format_duration
+from ansible_collections.muster.training.plugins.plugin_utils._text.printable import single_line
 
 #: Seconds between listings: the API publishes no rate limit, and machines need minutes.
-INTERVAL = 10.0
-#: A machine still off this many seconds after a start request got no capacity.
-OFF_FOR = 60.0
+STATE_INTERVAL = 10.0
+#: A machine that is still off this many seconds after a start request got no capacity.
+OFF_GRACE_PERIOD = 60.0
 #: Paperspace's documentation says to contact support after more than ten minutes.
 SLOW_AFTER = 600.0
 STUCK_AFTER = 1200.0
-STOPPED_WITHIN = 600.0
-NO_CAPACITY = "found no capacity"
+STOP_TIMEOUT = 600.0
+NO_CAPACITY = "got no capacity"
 
 
 @dataclasses.dataclass
-class _Watched:
-    """One machine to wait for. since: when its current state began."""
+class _PendingMachine:
+    """A machine to wait for. since: when its current state began."""
 
     name: str
-    said: str = ""
+    state: str = ""
     since: float = 0.0
-    seen: bool = False
+    listed: bool = False
     restarted: bool = False
 
 
-def wait_until_ready(work: Work, wanted: Mapping[str, str], again: bool = True) -> dict[str, str]:
-    """Wait for machines, given as names by id; return why some will not be ready, by name.
+def wait_until_ready(
+    context: PaperspaceContext, names_by_id: Mapping[str, str], restart: bool = True
+) -> dict[str, str]:
+    """Wait for machines; return why some will not become ready, by name.
 
-    again: whether to start a machine once more if it stays off. Raises ClusterError if one is stuck half-way.
+    restart: whether to start a machine once more if it stays off. Raise PaperspaceClusterError if one is stuck.
     """
-    began = work.clock()
-    pending = {machine_id: _Watched(name, since=began, restarted=not again) for machine_id, name in wanted.items()}
-    troubles: dict[str, str] = {}
+    started = context.clock()
+    pending = {
+        machine_id: _PendingMachine(name, since=started, restarted=not restart)
+        for machine_id, name in names_by_id.items()
+    }
+    failures: dict[str, str] = {}
     while True:
-        there = {machine["id"]: machine for machine in read_machines(work.client)}
+        machines = {machine["id"]: machine for machine in read_machines(context.client)}
         for machine_id, watched in list(pending.items()):
-            machine = there.get(machine_id)
-            _note_state(work, watched, machine)
-            trouble = _trouble(work, machine_id, watched, machine)
-            if trouble:
-                troubles[watched.name] = trouble
-                work.say(f"{watched.name}: {trouble}")
-            if trouble or (machine and machine["state"] == "ready"):
+            machine = machines.get(machine_id)
+            _show_state_change(context, watched, machine)
+            failure = _failure_reason(context, machine_id, watched, machine)
+            if failure:
+                failures[watched.name] = failure
+                context.show(f"{watched.name}: {failure}")
+            if failure or (machine and machine["state"] == "ready"):
                 del pending[machine_id]
         if not pending:
-            return troubles
-        work.sleep(INTERVAL)
+            return failures
+        context.sleep(STATE_INTERVAL)
 
 
-def _note_state(work: Work, watched: _Watched, machine: Machine | None) -> None:
-    if machine is None or machine["said"] == watched.said:
+def _show_state_change(context: PaperspaceContext, pending: _PendingMachine, machine: Machine | None) -> None:
+    if machine is None or machine["provider_state"] == pending.state:
         return
-    watched.said, watched.since, watched.seen = machine["said"], work.clock(), True
+    pending.state, pending.since, pending.listed = machine["provider_state"], context.clock(), True
     address = f", {machine['public_ip']}" if machine["public_ip"] and machine["state"] == "ready" else ""
-    work.say(f"{watched.name}: {machine['said']}{address}")
+    context.show(f"{pending.name}: {machine['provider_state']}{address}")
 
 
-def _trouble(work: Work, machine_id: str, watched: _Watched, machine: Machine | None) -> str:
-    """Why a machine will not be ready, "" while it may be. Raises ClusterError if it is stuck."""
-    waited = work.clock() - watched.since
+def _failure_reason(
+    context: PaperspaceContext, machine_id: str, pending: _PendingMachine, machine: Machine | None
+) -> str:
+    """Return why a machine will not become ready, or "" while it may. Raise PaperspaceClusterError if it is stuck."""
+    waited = context.clock() - pending.since
     if machine is None:
-        return _missing(work, machine_id) if watched.seen or waited > SEEN_AFTER else ""
-    if machine["state"] == "off" and waited >= OFF_FOR:
-        events = operations.machine_events(work.client, machine_id)
-        failed = failure_of(events)
-        if failed or (waited < STUCK_AFTER and any(event.get("state") not in EVENT_ENDED for event in events)):
-            return failed
-        if watched.restarted:
-            return f"{NO_CAPACITY} in {machine['region']} (off after its start)"
-        watched.restarted, watched.since = True, work.clock()
-        with contextlib.suppress(RequestError, LostAnswerError):  # it is already starting; its state will show that
-            operations.start_machine(work.client, machine_id)
+        return _missing_reason(context, machine_id) if pending.listed or waited > LISTING_TIMEOUT else ""
+    if machine["state"] == "off" and waited >= OFF_GRACE_PERIOD:
+        events = operations.list_machine_events(context.client, machine_id)
+        failure = latest_failure(events)
+        if failure or (waited < STUCK_AFTER and any(event.get("state") not in FINAL_EVENT_STATES for event in events)):
+            return failure
+        if pending.restarted:
+            return f"{NO_CAPACITY} in {machine['region']} (off after it was started)"
+        pending.restarted, pending.since = True, context.clock()
+        with contextlib.suppress(RequestError, LostReplyError):  # already starting; its state will show that
+            operations.start_machine(context.client, machine_id)
     if machine["state"] in ("coming", "going") and waited >= SLOW_AFTER:
-        failed = failure_of(operations.machine_events(work.client, machine_id))
-        if not failed and waited >= STUCK_AFTER:
-            raise ClusterError(
-                f"{watched.name} ({machine_id}) has been {machine['said']} for {duration(waited)}, and is billed. In "
-                "this case Paperspace wants a support ticket (https://console.paperspace.com). Run this again to go on"
+        failure = latest_failure(operations.list_machine_events(context.client, machine_id))
+        if not failure and waited >= STUCK_AFTER:
+            raise PaperspaceClusterError(
+                f"{pending.name} ({machine_id}) has been {machine['provider_state']} for {format_duration(waited)}, and "
+                "is billed. Open a support ticket at https://console.paperspace.com, and run the command again to continue"
             )
-        return failed
+        return failure
     return ""
 
 
-def _missing(work: Work, machine_id: str) -> str:
+def _missing_reason(context: PaperspaceContext, machine_id: str) -> str:
     try:
-        operations.get_machine(work.client, machine_id)
+        operations.get_machine(context.client, machine_id)
     except NotFoundError:
-        return "was removed by somebody else meanwhile"
+        return "was removed by someone else in the meantime"
     return ""  # an outdated list
 
 
-def failure_of(events: Collection[Mapping[str, Any]]) -> str:
-    """The newest event's error if it failed, else "".
+def latest_failure(events: Collection[Mapping[str, Any]]) -> str:
+    """Return the newest event's error if it failed, else "".
 
-    An event with the state "error", no text and a finishing time has succeeded anyway.
+    An event with the state "error", no text and a finishing time succeeded nevertheless.
     """
     newest = max(events, key=lambda event: str(event.get("dtCreated") or ""), default=None)
     if newest is None or newest.get("state") not in ("error", "cancelled"):
         return ""
-    name = one_line(newest.get("name") or "event", 40)
+    name = single_line(newest.get("name") or "event", 40)
     if newest["state"] == "cancelled":
         return f"{name} was cancelled by Paperspace"
     if newest.get("error"):
-        return f"{name} failed: {one_line(newest['error'])}"
+        return f"{name} failed: {single_line(newest['error'])}"
     return "" if newest.get("dtFinished") else f"{name} failed without a reason"
 
 
-def stop_and_wait(work: Work, wanted: Mapping[str, str]) -> list[str]:
-    """Stop machines, given as names by id, and wait until they are off; return the names of those that are not."""
-    pending, asked = dict(wanted), set[str]()
-    began = work.clock()
+def stop_and_wait(context: PaperspaceContext, names_by_id: Mapping[str, str]) -> list[str]:
+    """Stop machines and wait until they are off; return the names of those that are not."""
+    pending, requested_ids = dict(names_by_id), set[str]()
+    started = context.clock()
     while True:
-        there = {machine["id"]: machine for machine in read_machines(work.client)}
+        machines = {machine["id"]: machine for machine in read_machines(context.client)}
         for machine_id, name in list(pending.items()):
-            machine = there.get(machine_id)
+            machine = machines.get(machine_id)
             if machine is None or machine["state"] == "off":
-                work.say(f"{name}: {'off' if machine else 'gone'}")
+                context.show(f"{name}: {'off' if machine else 'removed'}")
                 del pending[machine_id]
-            elif machine_id not in asked and machine["said"] in ("ready", "serviceready"):
+            elif machine_id not in requested_ids and machine["provider_state"] in ("ready", "serviceready"):
                 try:
-                    operations.stop_machine(work.client, machine_id)
-                    asked.add(machine_id)
-                except (RequestError, LostAnswerError) as error:
-                    work.say(f"{name}: {error.what}")  # retry until the time is over
-        if not pending or work.clock() - began > STOPPED_WITHIN:
+                    operations.stop_machine(context.client, machine_id)
+                    requested_ids.add(machine_id)
+                except (RequestError, LostReplyError) as error:
+                    context.show(f"{name}: {error.summary}")  # retry until the timeout
+        if not pending or context.clock() - started > STOP_TIMEOUT:
             return list(pending.values())
-        work.sleep(INTERVAL)
+        context.sleep(STATE_INTERVAL)

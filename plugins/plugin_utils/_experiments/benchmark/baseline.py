@@ -11,61 +11,75 @@ from collections.abc import Mapping
 from ansible_collections.muster.training.plugins.plugin_utils._experiments.benchmark.documents import Benchmark
 from ansible_collections.muster.training.plugins.plugin_utils._experiments.benchmark.slow_parts import (
     PLATEAU,
-    finding,
-    named,
-    verdict,
+    format_names,
+    make_finding,
+    summarize,
 )
-from ansible_collections.muster.training.plugins.plugin_utils._report.documents import Finding
+from ansible_collections.muster.training.plugins.plugin_utils._report.documents import ReportFinding
 
-WORSE = 0.9  # share of the earlier value
+WORSE_RATIO = 0.9  # share of the earlier value
 
 
-def figures(one: Benchmark) -> dict[str, tuple[float, str, list[str]]]:
+def comparable_figures(benchmark: Benchmark) -> dict[str, tuple[float, str, list[str]]]:
     """Comparable figures, by name: value, unit, and the ranks or nodes concerned. More is better."""
-    found: dict[str, tuple[float, str, list[str]]] = {}
-    for gpu in one["gpus"]:
+    values: dict[str, tuple[float, str, list[str]]] = {}
+    for gpu in benchmark["gpus"]:
         name = f"{gpu['node']} rank {gpu['local_rank']}"
-        found[f"matmul on {name}"] = (gpu["alone_tflops"] or gpu["tflops"], "TFLOP/s", [name])
-    for copy in one["copies"]:
+        values[f"matmul on {name}"] = (gpu["alone_tflops"] or gpu["tflops"], "TFLOP/s", [name])
+    for copy in benchmark["copies"]:
         name = f"{copy['node']} rank {copy['local_rank']}"
-        found[f"copy ({copy['kind']}) on {name}"] = (copy["gbytes"], "GB/s", [name])
-    for pair in one["pairs"]:
+        values[f"copy ({copy['kind']}) on {name}"] = (copy["gbytes"], "GB/s", [name])
+    for pair in benchmark["pairs"]:
         ends = sorted((pair["a"], pair["b"]))
-        found[f"between {ends[0]} and {ends[1]}"] = (pair["alone_gbps"] or pair["gbps"], "Gb/s", ends)
-    for operation in one["collectives"]:
+        values[f"between {ends[0]} and {ends[1]}"] = (pair["alone_gbps"] or pair["gbps"], "Gb/s", ends)
+    for operation in benchmark["collectives"]:
         if operation["bytes"] >= PLATEAU:
-            over = operation["node"] or "all nodes"
-            name = f"{operation['op']} of {operation['bytes'] >> 20} MiB over {over}"
-            found[name] = (operation["busbw_gbytes"], "GB/s", [operation["node"]] if operation["node"] else [])
-    return found
+            scope_name = operation["node"] or "all nodes"
+            name = f"{operation['op']} of {operation['bytes'] >> 20} MiB over {scope_name}"
+            values[name] = (operation["busbw_gbytes"], "GB/s", [operation["node"]] if operation["node"] else [])
+    return values
 
 
-def differences(now: Benchmark, before: Benchmark) -> Mapping[str, float]:
+def relative_figures(current: Benchmark, baseline: Benchmark) -> Mapping[str, float]:
     """Each figure in both benchmarks, as a share of the earlier value."""
-    old = figures(before)
-    return {name: value / old[name][0] for name, (value, _unit, _about) in figures(now).items() if name in old}
+    baseline_figures = comparable_figures(baseline)
+    return {
+        name: value / baseline_figures[name][0]
+        for name, (value, _unit, _about) in comparable_figures(current).items()
+        if name in baseline_figures
+    }
 
 
-def compare(now: Benchmark, before: Benchmark) -> Benchmark:
+def compare(current: Benchmark, baseline: Benchmark) -> Benchmark:
     """The benchmark, with a finding for each worse figure, worst first, and for nodes not in the baseline."""
-    old, new = figures(before), figures(now)
-    shares = differences(now, before)
-    found: list[Finding] = []
-    for name, share in sorted(shares.items(), key=lambda one: one[1]):
-        if share < WORSE:
-            value, unit, about = new[name]
-            text = f"{name}: {value:.3g} {unit}, but {old[name][0]:.3g} in {before['run_id']}"
+    baseline_figures, current_figures = comparable_figures(baseline), comparable_figures(current)
+    ratios = relative_figures(current, baseline)
+    findings: list[ReportFinding] = []
+    for name, ratio in sorted(ratios.items(), key=lambda item: item[1]):
+        if ratio < WORSE_RATIO:
+            value, unit, about = current_figures[name]
+            text = f"{name}: {value:.3g} {unit}, but {baseline_figures[name][0]:.3g} in {baseline['run_id']}"
             remedy = "check what changed since: the machine, its driver, its neighbours; rerun the benchmark"
-            found.append(finding("benchmark-worse", "problem", about, text, remedy, now=value, before=old[name][0]))
-    strangers = [node for node in now["nodes"] if node not in before["nodes"]]
-    if strangers:
-        text = f"{named(strangers)} {'is' if len(strangers) == 1 else 'are'} not in {before['run_id']}"
-        found.append(finding("benchmark-new-nodes", "hint", strangers, text, "nothing is compared for them"))
-    if not shares:
-        text = f"nothing can be compared with {before['run_id']}: they have no figure in common"
-        found.append(
-            finding("benchmark-no-baseline", "hint", [], text, "name a benchmark of the same nodes: -e baseline=RUN")
+            findings.append(
+                make_finding(
+                    "benchmark-worse", "problem", about, text, remedy, now=value, before=baseline_figures[name][0]
+                )
+            )
+    new_nodes = [node for node in current["nodes"] if node not in baseline["nodes"]]
+    if new_nodes:
+        text = f"{format_names(new_nodes)} {'is' if len(new_nodes) == 1 else 'are'} not in {baseline['run_id']}"
+        findings.append(make_finding("benchmark-new-nodes", "hint", new_nodes, text, "nothing is compared for them"))
+    if not ratios:
+        text = f"nothing can be compared with {baseline['run_id']}: they have no figure in common"
+        findings.append(
+            make_finding(
+                "benchmark-no-baseline", "hint", [], text, "name a benchmark of the same nodes: -e baseline=RUN"
+            )
         )
-    changed: Benchmark = {**now, "findings": [*now["findings"], *found], "compared_with": before["run_id"]}
-    changed["verdict"] = verdict(changed)
-    return changed
+    compared: Benchmark = {
+        **current,
+        "findings": [*current["findings"], *findings],
+        "compared_with": baseline["run_id"],
+    }
+    compared["verdict"] = summarize(compared)
+    return compared

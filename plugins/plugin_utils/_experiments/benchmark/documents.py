@@ -12,12 +12,12 @@ from __future__ import annotations
 
 from typing import TypedDict
 
-from ansible_collections.muster.training.plugins.plugin_utils._report.documents import Finding
+from ansible_collections.muster.training.plugins.plugin_utils._report.documents import ReportFinding
 
 VERSION = 1  # of benchmark.json in the record; increased when a key changes its meaning or is removed
 
 
-class Work(TypedDict, total=False):
+class BenchmarkTask(TypedDict, total=False):
     """The job's input: the phases with their seconds, and which ranks measure what."""
 
     seconds: dict[str, float]  # phase: matmul, copies, node, all or pairs
@@ -30,7 +30,7 @@ class Work(TypedDict, total=False):
     pair_bytes: int  # 0: chosen by the backend
 
 
-class Gpu(TypedDict):
+class GpuRate(TypedDict):
     """One rank's compute rate: with all others at once and, if that was low, alone."""
 
     node: str
@@ -46,7 +46,7 @@ class Gpu(TypedDict):
     right: bool
 
 
-class Copy(TypedDict):
+class CopyRate(TypedDict):
     """One way to copy memory, on one rank."""
 
     node: str
@@ -56,7 +56,7 @@ class Copy(TypedDict):
     right: bool
 
 
-class Collective(TypedDict):
+class CollectiveRate(TypedDict):
     """One operation and size. node: the one whose ranks took part, "" for all nodes."""
 
     scope: str
@@ -71,7 +71,7 @@ class Collective(TypedDict):
     wrong: list[str]  # nodes that got a wrong result
 
 
-class Pair(TypedDict):
+class PairRate(TypedDict):
     """Two nodes that send to each other at the same time, with the rate of each direction."""
 
     a: str
@@ -82,7 +82,7 @@ class Pair(TypedDict):
     right: bool
 
 
-class Expected(TypedDict):
+class ExpectedRate(TypedDict):
     """An expected value, and its source."""
 
     value: float
@@ -107,13 +107,13 @@ class Benchmark(TypedDict):
     nccl: str
     complete: bool
     nodes: list[str]
-    gpus: list[Gpu]
-    copies: list[Copy]
-    collectives: list[Collective]
-    pairs: list[Pair]
-    expected_tflops: dict[str, Expected]  # by "model, type"
-    expected_network: Expected | None  # Gb/s per node and direction
-    findings: list[Finding]
+    gpus: list[GpuRate]
+    copies: list[CopyRate]
+    collectives: list[CollectiveRate]
+    pairs: list[PairRate]
+    expected_tflops: dict[str, ExpectedRate]  # by "model, type"
+    expected_network: ExpectedRate | None  # Gb/s per node and direction
+    findings: list[ReportFinding]
     left_out: list[str]
     compared_with: str  # the baseline run, "" if there was none
     verdict: str

@@ -10,30 +10,37 @@ from pathlib import Path
 from typing import Any
 
 from ansible_collections.muster.training.plugins.plugin_utils._experiments.benchmark.documents import VERSION, Benchmark
-from ansible_collections.muster.training.plugins.plugin_utils._experiments.benchmark.read import Measured, read_measured
+from ansible_collections.muster.training.plugins.plugin_utils._experiments.benchmark.read import (
+    BenchmarkMeasurements,
+    read_measurements,
+)
 from ansible_collections.muster.training.plugins.plugin_utils._experiments.benchmark.slow_parts import judge
-from ansible_collections.muster.training.plugins.plugin_utils._record.coerce import clean, mapping, mappings
-from ansible_collections.muster.training.plugins.plugin_utils._record.reader import Files
+from ansible_collections.muster.training.plugins.plugin_utils._record.coerce import clean_text, to_mapping, to_mappings
+from ansible_collections.muster.training.plugins.plugin_utils._record.reader import RecordFiles
 
-MEASURED = "logs/node0/measured/benchmark.json"  # as written by rank 0
-JUDGED = "benchmark.json"  # in the record itself
+MEASUREMENTS_FILE = "logs/node0/measured/benchmark.json"  # as written by rank 0
+BENCHMARK_FILE = "benchmark.json"  # in the record itself
 
 
-def measured_in(record: Path, network_gbps: float | None = None) -> Measured | None:
+def load_measurements(record: Path, network_gbps: float | None = None) -> BenchmarkMeasurements | None:
     """The measurements of this record's run; None if it was not a benchmark, or nothing was fetched."""
-    files = Files(record)
-    document = files.document(MEASURED)
+    files = RecordFiles(record)
+    document = files.read_json(MEASUREMENTS_FILE)
     if not isinstance(document, dict):
         return None
-    nodes = mappings(mapping(files.document("plan.json")).get("nodes"))
-    return read_measured(document, [clean(node.get("name"), 100) for node in nodes], network_gbps)
+    nodes = to_mappings(to_mapping(files.read_json("plan.json")).get("nodes"))
+    return read_measurements(document, [clean_text(node.get("name"), 100) for node in nodes], network_gbps)
 
 
-def benchmark_in(record: Path) -> Benchmark | None:
+def load_benchmark(record: Path) -> Benchmark | None:
     """The benchmark of a record: as judged, or else judged now without second measurements."""
-    known: Any = Files(record).document(JUDGED)
-    if isinstance(known, dict) and known.get("version") == VERSION and Benchmark.__annotations__.keys() <= known.keys():
-        judged: Benchmark = known  # type: ignore[assignment]
-        return judged
-    measured = measured_in(record)
-    return judge(measured, None, record.name) if measured is not None else None
+    document: Any = RecordFiles(record).read_json(BENCHMARK_FILE)
+    if (
+        isinstance(document, dict)
+        and document.get("version") == VERSION
+        and Benchmark.__annotations__.keys() <= document.keys()
+    ):
+        benchmark: Benchmark = document  # type: ignore[assignment]
+        return benchmark
+    measurements = load_measurements(record)
+    return judge(measurements, None, record.name) if measurements is not None else None

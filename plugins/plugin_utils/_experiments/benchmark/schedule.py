@@ -8,15 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ansible_collections.muster.training.plugins.plugin_utils._experiments.benchmark.documents import Suspects, Work
+from ansible_collections.muster.training.plugins.plugin_utils._experiments.benchmark.documents import (
+    BenchmarkTask,
+    Suspects,
+)
 
 OPERATIONS = ["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast"]
 SHARES = {"matmul": 0.15, "copies": 0.05, "node": 0.2, "all": 0.3, "pairs": 0.3}  # shares of the total seconds
 MATMUL_SECONDS = 5.0  # per rank: long enough to see clocks drop
-MOST_ALONE = 48  # ranks, and pairs, to measure again
+MAX_REMEASURED = 48  # ranks, and pairs, to measure again
 
 
-def rounds_of(count: int) -> list[list[list[int]]]:
+def pairing_rounds(count: int) -> list[list[list[int]]]:
     """Every pair of `count` nodes once, in rounds without a repeated node: the circle method.
 
     count even: count - 1 rounds of count / 2 pairs; odd: count rounds, with one node idle in each.
@@ -31,30 +34,30 @@ def rounds_of(count: int) -> list[list[list[int]]]:
     return rounds
 
 
-def work_of(count: int, seconds: float, collectives: Sequence[str], largest: int = 0) -> Work:
+def plan_task(count: int, seconds: float, collectives: Sequence[str], largest: int = 0) -> BenchmarkTask:
     """The first measurements on `count` nodes, in at most `seconds`."""
     shares = {phase: share for phase, share in SHARES.items() if count > 1 or phase != "pairs"}
-    whole = sum(shares.values())
+    total = sum(shares.values())
     return {
-        "seconds": {phase: seconds * share / whole for phase, share in shares.items()},
+        "seconds": {phase: seconds * share / total for phase, share in shares.items()},
         "matmul_seconds": min(MATMUL_SECONDS, seconds * SHARES["matmul"] / 2),
         "matmul_size": 0,
         "collectives": list(collectives),
         "largest": largest,
-        "rounds": rounds_of(count),
+        "rounds": pairing_rounds(count),
         "pair_bytes": 0,
     }
 
 
-def work_again(suspects: Suspects, seconds: float) -> Work:
+def plan_remeasurement(suspects: Suspects, seconds: float) -> BenchmarkTask:
     """The second measurements: suspects one after another, while all others are idle."""
-    phases = [phase for phase, found in (("matmul", suspects["ranks"]), ("pairs", suspects["pairs"])) if found]
-    parts = {phase: seconds / len(phases) for phase in phases}
+    phases = [phase for phase, suspected in (("matmul", suspects["ranks"]), ("pairs", suspects["pairs"])) if suspected]
+    phase_seconds = {phase: seconds / len(phases) for phase in phases}
     # half of the time is for preparation: matrices are made, and the device warms up
-    each = parts.get("matmul", 0.0) / 2 / max(1, len(suspects["ranks"]))
+    rank_seconds = phase_seconds.get("matmul", 0.0) / 2 / max(1, len(suspects["ranks"]))
     return {
-        "seconds": parts,
-        "matmul_seconds": min(MATMUL_SECONDS, each),
+        "seconds": phase_seconds,
+        "matmul_seconds": min(MATMUL_SECONDS, rank_seconds),
         "matmul_size": 0,
         "matmul_alone": suspects["ranks"],
         "collectives": [],

@@ -11,51 +11,70 @@ from collections.abc import Sequence
 
 from ansible_collections.muster.training.plugins.plugin_utils._experiments.benchmark.documents import (
     Benchmark,
-    Collective,
+    CollectiveRate,
 )
-from ansible_collections.muster.training.plugins.plugin_utils._experiments.benchmark.slow_parts import best_of, by_model
+from ansible_collections.muster.training.plugins.plugin_utils._experiments.benchmark.slow_parts import (
+    best_rates,
+    group_by_model,
+)
 
 HEADER = ["measure", "least", "median", "most", "expected"]
 
 
-def rows_of(found: Benchmark) -> list[list[str]]:
+def build_rows(benchmark: Benchmark) -> list[list[str]]:
     """One line per measure: minimum, median and maximum of all GPUs, nodes or pairs, and the expected value."""
     rows = []
-    for (model, dtype), group in by_model(found["gpus"]).items():
-        expected = found["expected_tflops"].get(f"{model}, {dtype}")
-        told = f"{expected['value']:.3g} TFLOP/s: {expected['source']}" if expected is not None else ""
-        rows.append([f"matmul, {model}, {dtype}", *three([gpu["tflops"] for gpu in group], "TFLOP/s"), told])
-    for kind in dict.fromkeys(copy["kind"] for copy in found["copies"]):
+    for (model, dtype), group in group_by_model(benchmark["gpus"]).items():
+        expected = benchmark["expected_tflops"].get(f"{model}, {dtype}")
+        expected_text = f"{expected['value']:.3g} TFLOP/s: {expected['source']}" if expected is not None else ""
         rows.append(
-            [f"copy, {kind}", *three([copy["gbytes"] for copy in found["copies"] if copy["kind"] == kind], "GB/s"), ""]
+            [f"matmul, {model}, {dtype}", *format_range([gpu["tflops"] for gpu in group], "TFLOP/s"), expected_text]
         )
-    network = found["expected_network"]
-    line = f"{network['value']:.3g} Gb/s: {network['source']}" if network is not None else ""
-    for scope, words in (("node", "in a node"), ("all", "over all")):
-        for operation in dict.fromkeys(one["op"] for one in found["collectives"] if one["scope"] == scope):
-            largest = of_largest(found["collectives"], scope, operation)
-            rates = three([8 * one["busbw_gbytes"] for one in largest], "Gb/s")
-            across = line if scope == "all" and len(found["nodes"]) > 1 else ""
-            rows.append([f"{operation} {words}, {size_of(largest[0]['bytes'])}", *rates, across])
-    if found["pairs"]:
-        rows.append(["pairs of nodes", *three([pair["gbps"] for pair in found["pairs"]], "Gb/s"), line])
-        rows.append(["each node's best pair", *three(list(best_of(found["pairs"]).values()), "Gb/s"), line])
-        rows.append(["latency of a pair", *three([pair["us"] for pair in found["pairs"]], "us"), ""])
+    for kind in dict.fromkeys(copy["kind"] for copy in benchmark["copies"]):
+        rows.append(
+            [
+                f"copy, {kind}",
+                *format_range([copy["gbytes"] for copy in benchmark["copies"] if copy["kind"] == kind], "GB/s"),
+                "",
+            ]
+        )
+    network = benchmark["expected_network"]
+    network_text = f"{network['value']:.3g} Gb/s: {network['source']}" if network is not None else ""
+    for scope, scope_label in (("node", "in a node"), ("all", "over all")):
+        for operation in dict.fromkeys(
+            collective["op"] for collective in benchmark["collectives"] if collective["scope"] == scope
+        ):
+            largest_rows = largest_size_rows(benchmark["collectives"], scope, operation)
+            rates = format_range([8 * collective["busbw_gbytes"] for collective in largest_rows], "Gb/s")
+            reference = network_text if scope == "all" and len(benchmark["nodes"]) > 1 else ""
+            rows.append([f"{operation} {scope_label}, {format_size(largest_rows[0]['bytes'])}", *rates, reference])
+    if benchmark["pairs"]:
+        rows.append(
+            ["pairs of nodes", *format_range([pair["gbps"] for pair in benchmark["pairs"]], "Gb/s"), network_text]
+        )
+        rows.append(
+            [
+                "each node's best pair",
+                *format_range(list(best_rates(benchmark["pairs"]).values()), "Gb/s"),
+                network_text,
+            ]
+        )
+        rows.append(["latency of a pair", *format_range([pair["us"] for pair in benchmark["pairs"]], "us"), ""])
     return rows
 
 
-def of_largest(collectives: Sequence[Collective], scope: str, operation: str) -> list[Collective]:
+def largest_size_rows(collectives: Sequence[CollectiveRate], scope: str, operation: str) -> list[CollectiveRate]:
     """An operation's rows with the largest size it reached; one row per node if nodes were measured separately."""
-    own = [one for one in collectives if one["scope"] == scope and one["op"] == operation]
-    size = max(one["bytes"] for one in own)
-    return [one for one in own if one["bytes"] == size]
+    matches = [row for row in collectives if row["scope"] == scope and row["op"] == operation]
+    size = max(row["bytes"] for row in matches)
+    return [row for row in matches if row["bytes"] == size]
 
 
-def three(values: Sequence[float], unit: str) -> list[str]:
+def format_range(values: Sequence[float], unit: str) -> list[str]:
     return [f"{value:.3g} {unit}" for value in (min(values), statistics.median(values), max(values))]
 
 
-def size_of(count: int) -> str:
+def format_size(count: int) -> str:
     """Bytes in words for a person."""
     for unit, size in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
         if count >= size:
@@ -63,14 +82,14 @@ def size_of(count: int) -> str:
     return f"{count} B"
 
 
-def render(found: Benchmark) -> str:
+def render(benchmark: Benchmark) -> str:
     """The table, followed by the findings, problems first."""
-    lines = [HEADER, *rows_of(found)]
+    lines = [HEADER, *build_rows(benchmark)]
     widths = [max(len(line[column]) for line in lines) for column in range(4)]
     text = ["  ".join([*map(str.ljust, line, widths), line[4]]).rstrip() for line in lines]
-    for one in sorted(found["findings"], key=lambda one: one["severity"] != "problem"):
-        text += [f"{one['severity']}: {one['found']}", f"  what to do: {one['remedy']}"]
-    text += [f"left out: {one}" for one in found["left_out"]]
-    if not found["complete"]:
+    for finding in sorted(benchmark["findings"], key=lambda finding: finding["severity"] != "problem"):
+        text += [f"{finding['severity']}: {finding['found']}", f"  what to do: {finding['remedy']}"]
+    text += [f"left out: {omission}" for omission in benchmark["left_out"]]
+    if not benchmark["complete"]:
         text.append("the benchmark did not finish")
-    return "\n".join([*text, f"benchmark {found['run_id']}: {found['verdict']}"])
+    return "\n".join([*text, f"benchmark {benchmark['run_id']}: {benchmark['verdict']}"])

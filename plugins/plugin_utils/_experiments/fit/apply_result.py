@@ -10,16 +10,24 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ansible_collections.muster.training.plugins.plugin_utils._experiments.fit.fit import FILE, FitError, State
-from ansible_collections.muster.training.plugins.plugin_utils._experiments.fit.template import HOLE, filled, has_hole
+from ansible_collections.muster.training.plugins.plugin_utils._experiments.fit.fit import (
+    STATE_FILE,
+    FitError,
+    SearchState,
+)
+from ansible_collections.muster.training.plugins.plugin_utils._experiments.fit.template import (
+    PLACEHOLDER,
+    fill_batch_size,
+    has_placeholder,
+)
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job import SAFE_RUN_ID
-from ansible_collections.muster.training.plugins.plugin_utils._record.coerce import clean
-from ansible_collections.muster.training.plugins.plugin_utils._record.reader import Files
+from ansible_collections.muster.training.plugins.plugin_utils._record.coerce import clean_text
+from ansible_collections.muster.training.plugins.plugin_utils._record.reader import RecordFiles
 
-MOST_NAMES = 8
+MAX_NAMES = 8
 
 
-class Taken(NamedTuple):
+class FittedArguments(NamedTuple):
     """Arguments with the batch in their holes; nnodes: node count of the search, which may differ from the launch's."""
 
     args: str | list[str]
@@ -27,12 +35,12 @@ class Taken(NamedTuple):
     nnodes: int
 
 
-def taken(runs: Path, name: str, program: str, args: Sequence[str]) -> Taken:
+def apply_fit(runs: Path, name: str, program: str, args: Sequence[str]) -> FittedArguments:
     """The launch's arguments, or if it has none the search's, filled with the batch that the search found.
 
     runs: directory of the records; program: the launched script or module. Raises FitError.
     """
-    state = state_of(runs, name)
+    state = read_search(runs, name)
     result = state["result"]
     if result is None:
         raise FitError(
@@ -41,31 +49,31 @@ def taken(runs: Path, name: str, program: str, args: Sequence[str]) -> Taken:
         )
     if not result:
         raise FitError(f"{name} is a search that found no batch: make the model smaller and search again")
-    if clean(program, 4096) != state["program"]:
+    if clean_text(program, 4096) != state["program"]:
         raise FitError(
-            f"{name} is a search with {state['program']}, and this run starts {clean(program, 200) or 'nothing'}: "
+            f"{name} is a search with {state['program']}, and this run starts {clean_text(program, 200) or 'nothing'}: "
             "search with that, or leave fitted out"
         )
-    own = state["job"]["args"]
-    if args and not has_hole(args):
-        words = own if isinstance(own, str) else " ".join(map(str, own))
+    search_args = state["job"]["args"]
+    if args and not has_placeholder(args):
+        args_text = search_args if isinstance(search_args, str) else " ".join(map(str, search_args))
         raise FitError(
-            f"launch_args has no {HOLE}: write it where the script takes its batch, or leave launch_args out to have "
-            f"those of {name}, which are {words}"
+            f"launch_args has no {PLACEHOLDER}: write it where the script takes its batch, or leave launch_args out to have "
+            f"those of {name}, which are {args_text}"
         )
-    return Taken(filled(args or own, result), result, state["nnodes"])
+    return FittedArguments(fill_batch_size(args or search_args, result), result, state["nnodes"])
 
 
-def state_of(runs: Path, name: str) -> State:
+def read_search(runs: Path, name: str) -> SearchState:
     """The state of a search. Raises FitError if there is none of this name."""
     if not SAFE_RUN_ID.match(name):
         raise FitError(f"fitted is {ascii(name)[:80]}, and no search has such a name")
-    known: Any = Files(runs / name).document(FILE)
-    if isinstance(known, dict) and State.__annotations__.keys() <= known.keys():
-        return known  # type: ignore[return-value]
-    others = sorted(path.parent.name for path in runs.glob(f"*/{FILE}"))
-    there = f"there are {', '.join(others[-MOST_NAMES:])}" if others else "there is none at all"
+    document: Any = RecordFiles(runs / name).read_json(STATE_FILE)
+    if isinstance(document, dict) and SearchState.__annotations__.keys() <= document.keys():
+        return document  # type: ignore[return-value]
+    searches = sorted(path.parent.name for path in runs.glob(f"*/{STATE_FILE}"))
+    hint = f"there are {', '.join(searches[-MAX_NAMES:])}" if searches else "there is none at all"
     raise FitError(
-        f"fitted is {name}, and {runs} has no search for a batch of this name ({there}): ansible-playbook fit.yml "
+        f"fitted is {name}, and {runs} has no search for a batch of this name ({hint}): ansible-playbook fit.yml "
         "-e run_id=NAME makes one"
     )

@@ -13,10 +13,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
+from ansible_collections.muster.training.plugins.module_utils._run.processes import KILLED
 from ansible_collections.muster.training.plugins.plugin_utils._failures.catalogue import explain
-from ansible_collections.muster.training.plugins.plugin_utils._record.coerce import clean, mapping, mappings, number
+from ansible_collections.muster.training.plugins.plugin_utils._record.coerce import (
+    clean_text,
+    to_mapping,
+    to_mappings,
+    to_number,
+)
 
-TOO_LARGE = {
+OUT_OF_MEMORY = {
     "nccl-out-of-memory",
     "cuda-out-of-memory",
     "cuda-driver-out-of-memory",
@@ -27,42 +33,43 @@ TOO_LARGE = {
     "kernel-out-of-memory",
 }
 # These errors have other causes, too: they count only if a smaller batch has run
-PERHAPS = {"cublas-not-initialized", "cudnn-no-algorithm"}
-KILLED = (-9, 137)
+POSSIBLY_OUT_OF_MEMORY = {"cublas-not-initialized", "cudnn-no-algorithm"}
 
 
-class Outcome(NamedTuple):
+class ProbeOutcome(NamedTuple):
     """How a probe went: fits, large, or other, and the evidence."""
 
     kind: str
-    why: str
+    reason: str
 
 
-def outcome(verdict: Any, logs: Iterable[str], smaller_ran: bool) -> Outcome:
+def classify_probe(verdict: Any, logs: Iterable[str], smaller_fits: bool) -> ProbeOutcome:
     """How a probe went. verdict: its result.json; logs: the fetched ends of its ranks' logs."""
-    found = mapping(verdict)
-    if found.get("state") == "succeeded":
-        return Outcome("fits", "")
-    for node in mappings(found.get("nodes")):
-        for rank in mappings(node.get("ranks")):
-            if number(rank.get("exit_code")) in KILLED and (number(node.get("oom_kills")) or 0) > 0:
-                return Outcome("large", f"the kernel of {clean(node.get('name'), 100)} ended it for lack of memory")
-    for text in texts(found, logs):
+    result = to_mapping(verdict)
+    if result.get("state") == "succeeded":
+        return ProbeOutcome("fits", "")
+    for node in to_mappings(result.get("nodes")):
+        for rank in to_mappings(node.get("ranks")):
+            if to_number(rank.get("exit_code")) in KILLED and (to_number(node.get("oom_kills")) or 0) > 0:
+                return ProbeOutcome(
+                    "large", f"the kernel of {clean_text(node.get('name'), 100)} ended it for lack of memory"
+                )
+    for text in failure_texts(result, logs):
         for match in explain(text):
-            if match.entry.id in TOO_LARGE or (match.entry.id in PERHAPS and smaller_ran):
-                return Outcome("large", match.line)
-    failure = mapping(found.get("first_failure"))
-    why = clean(failure.get("error"), 300) or clean(found.get("reason"), 300) or "it left no message"
-    return Outcome("other", why)
+            if match.entry.id in OUT_OF_MEMORY or (match.entry.id in POSSIBLY_OUT_OF_MEMORY and smaller_fits):
+                return ProbeOutcome("large", match.line)
+    failure = to_mapping(result.get("first_failure"))
+    reason = clean_text(failure.get("error"), 300) or clean_text(result.get("reason"), 300) or "it left no message"
+    return ProbeOutcome("other", reason)
 
 
-def texts(verdict: Mapping[str, Any], logs: Iterable[str]) -> Iterable[str]:
+def failure_texts(verdict: Mapping[str, Any], logs: Iterable[str]) -> Iterable[str]:
     """All texts that may show the reason: each rank's error, the first failure's error and last lines, the logs."""
-    for node in mappings(verdict.get("nodes")):
-        for rank in mappings(node.get("ranks")):
-            yield clean(rank.get("error"), 4000)
-    failure = mapping(verdict.get("first_failure"))
-    yield clean(failure.get("error"), 4000)
+    for node in to_mappings(verdict.get("nodes")):
+        for rank in to_mappings(node.get("ranks")):
+            yield clean_text(rank.get("error"), 4000)
+    failure = to_mapping(verdict.get("first_failure"))
+    yield clean_text(failure.get("error"), 4000)
     lines = failure.get("last_lines")
-    yield "\n".join(clean(line, 1000) for line in lines[-200:]) if isinstance(lines, list) else ""
+    yield "\n".join(clean_text(line, 1000) for line in lines[-200:]) if isinstance(lines, list) else ""
     yield from logs

@@ -9,10 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypedDict
 
-ROOM = 0.99  # target share of the memory: the line is a guess, and only a probe decides
-NEARLY, SHORT, FARTHEST = 0.02, 0.75, 32.0  # shares of a batch: how far to go above it, below it, and at most
-CONFIRMATIONS = 4  # most batches tried to confirm the result
-USUAL = 5  # probes of a search where memory is known, without the confirmation
+TARGET_MEMORY = 0.99  # target share of the memory: the line is a guess, and only a probe decides
+SMALLEST_STEP, LARGEST_STEP_BACK, LARGEST_FACTOR = (
+    0.02,
+    0.75,
+    32.0,
+)  # shares of a batch: how far to go above it, below it, and at most
+MAX_CONFIRMATIONS = 4  # most batches tried to confirm the result
+TYPICAL_PROBES = 5  # probes of a search where memory is known, without the confirmation
 
 
 class Probe(TypedDict):
@@ -29,7 +33,7 @@ class Probe(TypedDict):
     samples_per_second: float | None
 
 
-class Search(TypedDict):
+class SearchSettings(TypedDict):
     """Settings of a search: first batch, step, largest batch, and the share taken off the result."""
 
     start: int
@@ -38,7 +42,7 @@ class Search(TypedDict):
     margin: float
 
 
-class Next(TypedDict):
+class NextStep(TypedDict):
     """The next batch to try, or the result. result 0: nothing fits or was confirmed. left: about how many probes,
     this one included, before the result is confirmed."""
 
@@ -49,99 +53,105 @@ class Next(TypedDict):
     left: int
 
 
-def down(batch: float, multiple: int) -> int:
+def round_down(batch: float, multiple: int) -> int:
     """Round a batch down to a multiple; below the first multiple, to an integer of at least 1."""
-    whole = int(batch)
-    return whole // multiple * multiple if whole >= multiple else max(1, whole)
+    rounded = int(batch)
+    return rounded // multiple * multiple if rounded >= multiple else max(1, rounded)
 
 
 def bounds(history: Sequence[Probe]) -> tuple[int, int | None]:
     """The largest batch that fits, 0 if none does, and the smallest above it that does not."""
-    low = max((one["batch"] for one in history if one["fits"]), default=0)
-    high = min((one["batch"] for one in history if not one["fits"]), default=None)
+    low = max((probe["batch"] for probe in history if probe["fits"]), default=0)
+    high = min((probe["batch"] for probe in history if not probe["fits"]), default=None)
     return low, high
 
 
-def line(history: Sequence[Probe], room: float) -> float | None:
+def extrapolate(history: Sequence[Probe], memory_share: float) -> float | None:
     """The batch that would use this share of the memory, by the line through the smallest and largest that fit.
 
     None if fewer than two are known, or memory does not grow with the batch.
     """
-    points = sorted({one["batch"]: one["memory_mib"] for one in history if one["fits"] and one["memory_mib"]}.items())
-    totals = [one["total_mib"] for one in history if one["total_mib"]]
+    points = sorted(
+        {probe["batch"]: probe["memory_mib"] for probe in history if probe["fits"] and probe["memory_mib"]}.items()
+    )
+    totals = [probe["total_mib"] for probe in history if probe["total_mib"]]
     if len(points) < 2 or not totals:
         return None
-    (first, less), (last, more) = points[0], points[-1]
-    slope = ((more or 0.0) - (less or 0.0)) / (last - first)
-    return last + (room * min(totals) - (more or 0.0)) / slope if slope > 0 else None
+    (first_batch, first_memory), (last_batch, last_memory) = points[0], points[-1]
+    slope = ((last_memory or 0.0) - (first_memory or 0.0)) / (last_batch - first_batch)
+    return last_batch + (memory_share * min(totals) - (last_memory or 0.0)) / slope if slope > 0 else None
 
 
-def above(low: int, guess: float | None, search: Search) -> int:
+def batch_above(low: int, estimate: float | None, search: SearchSettings) -> int:
     """A batch above the largest that fits, while no batch is known to be too large."""
-    if guess is None:
-        wanted = 2.0 * low
-    elif guess > low + search["multiple"]:
-        wanted = min(guess, FARTHEST * low)
+    if estimate is None:
+        target = 2.0 * low
+    elif estimate > low + search["multiple"]:
+        target = min(estimate, LARGEST_FACTOR * low)
     else:
-        wanted = low + NEARLY * low  # the line puts the limit about here, so try one just above
-    return min(max(down(wanted, search["multiple"]), low + step(low, search)), search["most"])
+        target = low + SMALLEST_STEP * low  # the line puts the limit about here, so try one just above
+    return min(max(round_down(target, search["multiple"]), low + step_size(low, search)), search["most"])
 
 
-def between(low: int, high: int, guess: float | None, search: Search) -> int:
+def batch_between(low: int, high: int, estimate: float | None, search: SearchSettings) -> int:
     """A batch between one that fits and one that does not."""
-    wanted = (low + high) / 2.0
-    if guess is not None:
-        wanted = (
-            guess if guess < high else max(wanted, SHORT * high)
+    target = (low + high) / 2.0
+    if estimate is not None:
+        target = (
+            estimate if estimate < high else max(target, LARGEST_STEP_BACK * high)
         )  # the guess is too large: a point nearer to the limit corrects the line
-    return min(max(down(wanted, search["multiple"]), low + step(low, search)), high - 1)
+    return min(max(round_down(target, search["multiple"]), low + step_size(low, search)), high - 1)
 
 
-def step(low: int, search: Search) -> int:
+def step_size(low: int, search: SearchSettings) -> int:
     """The distance to the next batch considered: up to the next multiple; 1 below the first multiple."""
     return search["multiple"] - low % search["multiple"] if low >= search["multiple"] else 1
 
 
-def candidate(history: Sequence[Probe], search: Search) -> int:
+def next_batch(history: Sequence[Probe], search: SearchSettings) -> int:
     """The next batch to try, 0 if the largest is known."""
     if not history:
         return min(search["start"], search["most"])
     low, high = bounds(history)
     if low == 0:
-        return 0 if high == 1 else down((high or 2) / 2, search["multiple"])
+        return 0 if high == 1 else round_down((high or 2) / 2, search["multiple"])
     if high is None:
-        return above(low, line(history, ROOM), search) if low < search["most"] else 0
-    if high - low <= step(low, search):
+        return batch_above(low, extrapolate(history, TARGET_MEMORY), search) if low < search["most"] else 0
+    if high - low <= step_size(low, search):
         return 0
     # alternate line and bisection: never much slower than bisection alone
-    since = sum(1 for one in history if one["batch"] >= high or one["batch"] >= low)
-    return between(low, high, line(history, 1.0) if since % 2 == 0 else None, search)
+    probes_since = sum(1 for probe in history if probe["batch"] >= high or probe["batch"] >= low)
+    return batch_between(low, high, extrapolate(history, 1.0) if probes_since % 2 == 0 else None, search)
 
 
-def confirmed(history: Sequence[Probe], largest: int, search: Search) -> Next:
+def next_confirmation(history: Sequence[Probe], largest: int, search: SearchSettings) -> NextStep:
     """The result less its margin once a longer run has confirmed it; if that run failed, the next lower batch."""
-    tried = [one for one in history if one["confirms"]]
-    batch = down(largest * (1.0 - search["margin"]), search["multiple"])
-    for one in tried:
-        if one["fits"]:
-            return {"done": True, "batch": 0, "confirms": False, "result": one["batch"], "left": 0}
-        batch = down(one["batch"] - search["multiple"], search["multiple"]) if one["batch"] > search["multiple"] else 0
-    if batch == 0 or len(tried) >= CONFIRMATIONS:
+    confirmations = [probe for probe in history if probe["confirms"]]
+    batch = round_down(largest * (1.0 - search["margin"]), search["multiple"])
+    for probe in confirmations:
+        if probe["fits"]:
+            return {"done": True, "batch": 0, "confirms": False, "result": probe["batch"], "left": 0}
+        batch = (
+            round_down(probe["batch"] - search["multiple"], search["multiple"])
+            if probe["batch"] > search["multiple"]
+            else 0
+        )
+    if batch == 0 or len(confirmations) >= MAX_CONFIRMATIONS:
         return {"done": True, "batch": 0, "confirms": False, "result": 0, "left": 0}
     return {"done": False, "batch": batch, "confirms": True, "result": 0, "left": 1}
 
 
-def remaining(probes: Sequence[Probe], search: Search) -> int:
+def estimate_remaining(probes: Sequence[Probe], search: SearchSettings) -> int:
     """About how many probes are left: as many as if the limit were where memory puts it, or else halfway."""
     low, high = bounds(probes)
-    limit = line(probes, 1.0)
+    limit = extrapolate(probes, 1.0)
     if limit is None and high is None:
-        return max(2, USUAL - len(probes))
+        return max(2, TYPICAL_PROBES - len(probes))
     if limit is None:
         limit = (low + (high or 0)) / 2
     if high is not None:
         limit = min(limit, high - 1)
-    unknown = Probe(
+    blank = Probe(
         batch=0,
         fits=False,
         confirms=False,
@@ -152,30 +162,37 @@ def remaining(probes: Sequence[Probe], search: Search) -> int:
         total_mib=None,
         samples_per_second=None,
     )
-    imagined = list(probes)
-    while batch := candidate(imagined, search):
-        imagined.append({**unknown, "batch": batch, "fits": batch <= limit})
-    return len(imagined) - len(probes)
+    simulated = list(probes)
+    while batch := next_batch(simulated, search):
+        simulated.append({**blank, "batch": batch, "fits": batch <= limit})
+    return len(simulated) - len(probes)
 
 
-def fit_next(history: Sequence[Probe], search: Search) -> Next:
+def choose_next(history: Sequence[Probe], search: SearchSettings) -> NextStep:
     """The next step after these probes."""
-    probes = [one for one in history if not one["confirms"]]
-    batch = candidate(probes, search)
+    probes = [probe for probe in history if not probe["confirms"]]
+    batch = next_batch(probes, search)
     if batch:
-        return {"done": False, "batch": batch, "confirms": False, "result": 0, "left": remaining(probes, search)}
+        return {
+            "done": False,
+            "batch": batch,
+            "confirms": False,
+            "result": 0,
+            "left": estimate_remaining(probes, search),
+        }
     largest, _high = bounds(probes)
     if largest == 0:
         return {"done": True, "batch": 0, "confirms": False, "result": 0, "left": 0}
-    return confirmed(history, largest, search)
+    return next_confirmation(history, largest, search)
 
 
-def fastest(history: Sequence[Probe]) -> Probe | None:
+def fastest_probe(history: Sequence[Probe]) -> Probe | None:
     """The smallest batch that is within 2 % of the best throughput: the largest is often not the fastest."""
-    known = [one for one in history if one["fits"] and one["samples_per_second"]]
-    if not known:
+    measured = [probe for probe in history if probe["fits"] and probe["samples_per_second"]]
+    if not measured:
         return None
-    best = max(one["samples_per_second"] or 0.0 for one in known)
+    best = max(probe["samples_per_second"] or 0.0 for probe in measured)
     return min(
-        (one for one in known if (one["samples_per_second"] or 0.0) >= 0.98 * best), key=lambda one: one["batch"]
+        (probe for probe in measured if (probe["samples_per_second"] or 0.0) >= 0.98 * best),
+        key=lambda probe: probe["batch"],
     )

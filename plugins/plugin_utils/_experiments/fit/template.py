@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-HOLE = "{batch_size}"
+PLACEHOLDER = "{batch_size}"
 
 
-def filled(words: str | Sequence[str], batch: int) -> str | list[str]:
+def fill_batch_size(args: str | Sequence[str], batch: int) -> str | list[str]:
     """The arguments with a batch in each hole."""
-    if isinstance(words, str):
-        return words.replace(HOLE, str(batch))
-    return [str(word).replace(HOLE, str(batch)) for word in words]
+    if isinstance(args, str):
+        return args.replace(PLACEHOLDER, str(batch))
+    return [str(arg).replace(PLACEHOLDER, str(batch)) for arg in args]
 
 
-def has_hole(words: str | Sequence[str]) -> bool:
+def has_placeholder(args: str | Sequence[str]) -> bool:
     """Whether the arguments have a hole."""
-    return HOLE in (words if isinstance(words, str) else "\0".join(map(str, words)))
+    return PLACEHOLDER in (args if isinstance(args, str) else "\0".join(map(str, args)))

@@ -12,10 +12,14 @@ from __future__ import annotations
 from typing import TypedDict
 
 VERSION = 1  # raised when a key changes its meaning or is removed
-TWO, ALL, RESUMED = "two", "all", "resumed"  # the launches: on two nodes, on all, and on all again from the checkpoint
+TWO_NODES, ALL_NODES, RESUMED = (
+    "two",
+    "all",
+    "resumed",
+)  # the launches: on two nodes, on all, and on all again from the checkpoint
 
 
-class Job(TypedDict):
+class RehearsalJob(TypedDict):
     """What is rehearsed. resume_args: arguments of the launch that resumes, empty to skip it.
 
     nnodes: count of all nodes, 0 if not set; patience: seconds that a launch may take; total_steps, checkpoint_steps:
@@ -34,7 +38,7 @@ class Job(TypedDict):
     loss: str
 
 
-class Start(TypedDict):
+class RehearsalLaunch(TypedDict):
     """One launch that has succeeded. steps, loss: the points of the followed curve.
 
     broken: the first step at which the loss was not finite; node: that of rank 0; checkpoint: an absolute path on
@@ -57,7 +61,7 @@ class Start(TypedDict):
     broken: float | None
 
 
-class Finding(TypedDict):
+class ForecastFinding(TypedDict):
     """A reason against the whole job (problem), or something unknown or slow (hint), and what to do."""
 
     severity: str
@@ -74,13 +78,13 @@ class Rehearsal(TypedDict):
     version: int
     salt: str
     common: str
-    job: Job
-    starts: list[Start]
+    job: RehearsalJob
+    starts: list[RehearsalLaunch]
     under_way: str  # run_id of the launch in progress when this was written
     checkpoint_bytes: int | None
     free_bytes: int | None
     resumed: bool | None
     total_seconds: float | None
     total_cost: float | None
-    findings: list[Finding]
+    findings: list[ForecastFinding]
     go: bool | None

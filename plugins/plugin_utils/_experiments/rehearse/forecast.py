@@ -11,62 +11,66 @@ import statistics
 from collections.abc import Sequence
 
 from ansible_collections.muster.training.plugins.plugin_utils._experiments.rehearse.documents import (
-    ALL,
+    ALL_NODES,
     RESUMED,
-    TWO,
-    Finding,
-    Job,
+    TWO_NODES,
+    ForecastFinding,
     Rehearsal,
-    Start,
+    RehearsalJob,
+    RehearsalLaunch,
 )
-from ansible_collections.muster.training.plugins.plugin_utils._failures.verdict import duration
-from ansible_collections.muster.training.plugins.plugin_utils._report.page import money
+from ansible_collections.muster.training.plugins.plugin_utils._report.page import format_money
+from ansible_collections.muster.training.plugins.plugin_utils._text.duration import format_duration
 
 HOUR = 3600.0
-LEARNED = 0.05  # share of the first loss: a curve that fell by less does not show whether it was continued
-JUMPED = 0.5  # share of the loss's fall: if the second start begins higher by more, it has not continued the curve
-SLOWER = 1.25  # time of a step on all nodes divided by that on two, above which a hint is given
-ROOM = 1.1  # free space needed, as a multiple of the checkpoints: logs and an unfinished checkpoint need room, too
-REPORT = "print MUSTER_RESULT "
+MIN_LOSS_DROP = 0.05  # share of the first loss: a curve that fell by less does not show whether it was continued
+MAX_LOSS_JUMP = (
+    0.5  # share of the loss's fall: if the second start begins higher by more, it has not continued the curve
+)
+SLOW_STEP_RATIO = 1.25  # time of a step on all nodes divided by that on two, above which a hint is given
+FREE_SPACE_FACTOR = (
+    1.1  # free space needed, as a multiple of the checkpoints: logs and an unfinished checkpoint need room, too
+)
+PRINT_RESULT = "print MUSTER_RESULT "
 
 
-def named(starts: Sequence[Start], what: str) -> Start | None:
+def find_launch(launches: Sequence[RehearsalLaunch], kind: str) -> RehearsalLaunch | None:
     """The launch of this kind, None if it has not succeeded yet."""
-    return next((start for start in starts if start["what"] == what), None)
+    return next((launch for launch in launches if launch["what"] == kind), None)
 
 
-def judge(known: Rehearsal, checkpoint_bytes: int | None, free_bytes: int | None) -> Rehearsal:
+def judge(rehearsal: Rehearsal, checkpoint_bytes: int | None, free_bytes: int | None) -> Rehearsal:
     """The rehearsal with its findings and verdict filled in. Both sizes in bytes, on the node of rank 0."""
-    job, whole = known["job"], named(known["starts"], ALL)
-    broken = of_loss(known["starts"])
-    resumed, of_resuming = resuming(job, known["starts"]) if not broken else (None, [])
+    job, full_launch = rehearsal["job"], find_launch(rehearsal["starts"], ALL_NODES)
+    loss_findings = check_loss(rehearsal["starts"])
+    resumed, resume_findings = check_resume(job, rehearsal["starts"]) if not loss_findings else (None, [])
     findings = [
-        *broken,
-        *of_resuming,
-        *of_steps(job, known["starts"]),
-        *of_room(job, whole, checkpoint_bytes, free_bytes),
+        *loss_findings,
+        *resume_findings,
+        *check_step_time(job, rehearsal["starts"]),
+        *check_disk_space(job, full_launch, checkpoint_bytes, free_bytes),
     ]
-    seconds = total_seconds(job, whole)
-    per_hour = whole["per_hour"] if whole is not None else None
+    seconds = estimate_seconds(job, full_launch)
+    per_hour = full_launch["per_hour"] if full_launch is not None else None
     return {
-        **known,
+        **rehearsal,
         "checkpoint_bytes": checkpoint_bytes,
         "free_bytes": free_bytes,
         "resumed": resumed,
         "total_seconds": seconds,
         "total_cost": per_hour * seconds / HOUR if per_hour is not None and seconds is not None else None,
         "findings": findings,
-        "go": not any(one["severity"] == "problem" for one in findings),
+        "go": not any(finding["severity"] == "problem" for finding in findings),
     }
 
 
-def of_loss(starts: Sequence[Start]) -> list[Finding]:
+def check_loss(launches: Sequence[RehearsalLaunch]) -> list[ForecastFinding]:
     """A problem if a loss is not finite: from there on a job learns nothing."""
-    for start in starts:
-        if start["broken"] is not None:
+    for launch in launches:
+        if launch["broken"] is not None:
             return [
-                problem(
-                    f"the loss is not a number at step {start['broken']:g} of {start['run_id']}",
+                make_problem(
+                    f"the loss is not a number at step {launch['broken']:g} of {launch['run_id']}",
                     "lower the learning rate, clip gradients, or take bf16 in place of fp16; if another loss counts, "
                     "name it with rehearse_loss",
                 )
@@ -74,132 +78,157 @@ def of_loss(starts: Sequence[Start]) -> list[Finding]:
     return []
 
 
-def resuming(job: Job, starts: Sequence[Start]) -> tuple[bool | None, list[Finding]]:
+def check_resume(job: RehearsalJob, launches: Sequence[RehearsalLaunch]) -> tuple[bool | None, list[ForecastFinding]]:
     """Whether the second start continued the first one's curve, None if unknown; and the findings."""
-    first, second = named(starts, ALL), named(starts, RESUMED)
+    first, second = find_launch(launches, ALL_NODES), find_launch(launches, RESUMED)
     if not job["resume_args"]:
-        return None, [hint("resuming was not tested", "give rehearse_resume_args, such as --resume {checkpoint}")]
+        return None, [make_hint("resuming was not tested", "give rehearse_resume_args, such as --resume {checkpoint}")]
     if first is None or second is None:
         return None, []
     if len(first["loss"]) < 2 or not second["loss"]:
-        remedy = f'{REPORT}{{"step": ..., "loss": ...}} at some steps, or name the curve with rehearse_loss'
-        return None, [hint("whether the second start resumed is unknown: the job reported no loss", remedy)]
-    began, fell_to, again = first["loss"][0], late(first["loss"]), second["loss"][0]
-    fell = began - fell_to
-    learned = fell > LEARNED * abs(began)
-    jumped = learned and again - fell_to > JUMPED * fell
-    told = f"loss {again:.4g} at step {second['steps'][0]:g}, where the first went from {began:.4g} to {fell_to:.4g} "
-    told += f"at step {first['steps'][-1]:g}"
+        remedy = f'{PRINT_RESULT}{{"step": ..., "loss": ...}} at some steps, or name the curve with rehearse_loss'
+        return None, [make_hint("whether the second start resumed is unknown: the job reported no loss", remedy)]
+    first_loss, final_loss, resumed_loss = first["loss"][0], final_level(first["loss"]), second["loss"][0]
+    drop = first_loss - final_loss
+    has_learned = drop > MIN_LOSS_DROP * abs(first_loss)
+    has_jumped = has_learned and resumed_loss - final_loss > MAX_LOSS_JUMP * drop
+    details = f"loss {resumed_loss:.4g} at step {second['steps'][0]:g}, where the first went from {first_loss:.4g} to {final_loss:.4g} "
+    details += f"at step {first['steps'][-1]:g}"
     remedy = "load model, optimizer and step from the checkpoint before the first step"
     if second["steps"][0] <= first["steps"][0]:
-        what = "did not load the checkpoint" if jumped or not learned else "counts its steps from the beginning again"
-        return False, [problem(f"the second start {what}: {told}", remedy)]
-    if jumped:
-        return False, [problem(f"the second start did not continue the curve: {told}", remedy)]
-    if not learned:
+        failure = (
+            "did not load the checkpoint"
+            if has_jumped or not has_learned
+            else "counts its steps from the beginning again"
+        )
+        return False, [make_problem(f"the second start {failure}: {details}", remedy)]
+    if has_jumped:
+        return False, [make_problem(f"the second start did not continue the curve: {details}", remedy)]
+    if not has_learned:
         return None, [
-            hint(f"the loss fell too little to tell whether it was continued: {told}", "raise rehearse_steps")
+            make_hint(f"the loss fell too little to tell whether it was continued: {details}", "raise rehearse_steps")
         ]
     return True, []
 
 
-def late(values: Sequence[float]) -> float:
+def final_level(values: Sequence[float]) -> float:
     """The level a curve has reached: the median of its last quarter."""
     return statistics.median(values[-max(1, len(values) // 4) :])
 
 
-def of_steps(job: Job, starts: Sequence[Start]) -> list[Finding]:
+def check_step_time(job: RehearsalJob, launches: Sequence[RehearsalLaunch]) -> list[ForecastFinding]:
     """Findings about the time of a step."""
-    two, whole = named(starts, TWO), named(starts, ALL)
-    if whole is None:
+    two_node_launch, full_launch = find_launch(launches, TWO_NODES), find_launch(launches, ALL_NODES)
+    if full_launch is None:
         return []
-    if whole["step_seconds"] is None:
-        remedy = f'{REPORT}{{"samples_per_second": ..., "global_batch_size": ...}} or {{"seconds_per_step": ...}}'
-        return [hint("the time per step is unknown, so the total time is too", remedy)]
-    found = []
+    if full_launch["step_seconds"] is None:
+        remedy = f'{PRINT_RESULT}{{"samples_per_second": ..., "global_batch_size": ...}} or {{"seconds_per_step": ...}}'
+        return [make_hint("the time per step is unknown, so the total time is too", remedy)]
+    findings = []
     if not job["total_steps"]:
-        found.append(hint("the total time is unknown", "set the number of steps: -e rehearse_total_steps=10000"))
-    if two is not None and two["step_seconds"] and whole["step_seconds"] > SLOWER * two["step_seconds"]:
-        found.append(
-            hint(
-                f"a step takes {whole['step_seconds']:.3g} s on {whole['nnodes']} nodes, "
-                f"and {two['step_seconds']:.3g} s on 2",
+        findings.append(
+            make_hint("the total time is unknown", "set the number of steps: -e rehearse_total_steps=10000")
+        )
+    if (
+        two_node_launch is not None
+        and two_node_launch["step_seconds"]
+        and full_launch["step_seconds"] > SLOW_STEP_RATIO * two_node_launch["step_seconds"]
+    ):
+        findings.append(
+            make_hint(
+                f"a step takes {full_launch['step_seconds']:.3g} s on {full_launch['nnodes']} nodes, "
+                f"and {two_node_launch['step_seconds']:.3g} s on 2",
                 "if the batch per rank is the same, the network is the bottleneck: benchmark.yml measures whether it "
                 "is slow",
             )
         )
-    return found
+    return findings
 
 
-def of_room(job: Job, whole: Start | None, size: int | None, free: int | None) -> list[Finding]:
+def check_disk_space(
+    job: RehearsalJob, full_launch: RehearsalLaunch | None, size: int | None, free: int | None
+) -> list[ForecastFinding]:
     """Findings about the checkpoint, and about the disk space for those to keep."""
-    if whole is None:
+    if full_launch is None:
         return []
-    if not whole["checkpoint"]:
-        remedy = f'{REPORT}{{"checkpoint": "/absolute/path"}} where rank 0 has saved one'
-        return [hint("the job reported no checkpoint, so its size and the space for it are unknown", remedy)]
+    if not full_launch["checkpoint"]:
+        remedy = f'{PRINT_RESULT}{{"checkpoint": "/absolute/path"}} where rank 0 has saved one'
+        return [make_hint("the job reported no checkpoint, so its size and the space for it are unknown", remedy)]
     if size is None or free is None:
         return [
-            problem(
-                f"the checkpoint {whole['checkpoint']} does not exist on {whole['node']}, although the job reported it",
+            make_problem(
+                f"the checkpoint {full_launch['checkpoint']} does not exist on {full_launch['node']}, although the job reported it",
                 "correct what the job reports, or make it save at the end of its steps",
             )
         ]
-    needed = ROOM * size * job["kept"]
+    needed = FREE_SPACE_FACTOR * size * job["kept"]
     if needed <= free + size:  # this checkpoint already takes up its size
         return []
     return [
-        problem(
-            f"{whole['node']} has {gigabytes(free + size)} for checkpoints, and {job['kept']} of them take "
-            f"{gigabytes(needed)}",
+        make_problem(
+            f"{full_launch['node']} has {format_gigabytes(free + size)} for checkpoints, and {job['kept']} of them take "
+            f"{format_gigabytes(needed)}",
             "keep fewer, save them elsewhere, or free up space",
         )
     ]
 
 
-def total_seconds(job: Job, whole: Start | None) -> float | None:
+def estimate_seconds(job: RehearsalJob, full_launch: RehearsalLaunch | None) -> float | None:
     """Estimated seconds of the whole job: its start, its steps, its checkpoints; None if unknown."""
-    if whole is None or whole["step_seconds"] is None or not job["total_steps"]:
+    if full_launch is None or full_launch["step_seconds"] is None or not job["total_steps"]:
         return None
-    start = max(0.0, (whole["run_seconds"] or 0.0) - job["steps"] * whole["step_seconds"])
-    saved = job["total_steps"] // job["checkpoint_steps"] if job["checkpoint_steps"] else 0
-    return start + job["total_steps"] * whole["step_seconds"] + saved * (whole["checkpoint_seconds"] or 0.0)
+    startup = max(0.0, (full_launch["run_seconds"] or 0.0) - job["steps"] * full_launch["step_seconds"])
+    checkpoints = job["total_steps"] // job["checkpoint_steps"] if job["checkpoint_steps"] else 0
+    return (
+        startup
+        + job["total_steps"] * full_launch["step_seconds"]
+        + checkpoints * (full_launch["checkpoint_seconds"] or 0.0)
+    )
 
 
-def gigabytes(size: float) -> str:
+def format_gigabytes(size: float) -> str:
     return f"{size / 1e9:.3g} GB"
 
 
-def problem(found: str, remedy: str) -> Finding:
-    return {"severity": "problem", "found": found, "remedy": remedy}
+def make_problem(text: str, remedy: str) -> ForecastFinding:
+    return {"severity": "problem", "found": text, "remedy": remedy}
 
 
-def hint(found: str, remedy: str) -> Finding:
-    return {"severity": "hint", "found": found, "remedy": remedy}
+def make_hint(text: str, remedy: str) -> ForecastFinding:
+    return {"severity": "hint", "found": text, "remedy": remedy}
 
 
-def render(known: Rehearsal, name: str) -> str:
+def render(rehearsal: Rehearsal, name: str) -> str:
     """The results for a terminal: figures, findings, and whether to go."""
     lines = []
-    for start in known["starts"]:
-        said = f"{start['what']}, {start['nnodes']} node{'' if start['nnodes'] == 1 else 's'}: "
+    for launch in rehearsal["starts"]:
+        title = f"{launch['what']}, {launch['nnodes']} node{'' if launch['nnodes'] == 1 else 's'}: "
         parts = [
-            "a step takes " + ("no known time" if start["step_seconds"] is None else f"{start['step_seconds']:.3g} s"),
-            "" if start["memory_mib"] is None else f"memory peak {start['memory_mib'] / 1024:.2f} GiB",
-            "" if start["run_seconds"] is None else f"{duration(start['run_seconds'])} in all",
+            "a step takes "
+            + ("no known time" if launch["step_seconds"] is None else f"{launch['step_seconds']:.3g} s"),
+            "" if launch["memory_mib"] is None else f"memory peak {launch['memory_mib'] / 1024:.2f} GiB",
+            "" if launch["run_seconds"] is None else f"{format_duration(launch['run_seconds'])} in all",
         ]
-        lines.append(said + ", ".join(part for part in parts if part))
-    whole = named(known["starts"], ALL)
-    if whole is not None and known["checkpoint_bytes"] is not None and known["free_bytes"] is not None:
-        took = "" if whole["checkpoint_seconds"] is None else f" in {whole['checkpoint_seconds']:.3g} s"
-        lines.append(
-            f"a checkpoint: {gigabytes(known['checkpoint_bytes'])}{took}, {gigabytes(known['free_bytes'])} are free"
+        lines.append(title + ", ".join(part for part in parts if part))
+    full_launch = find_launch(rehearsal["starts"], ALL_NODES)
+    if full_launch is not None and rehearsal["checkpoint_bytes"] is not None and rehearsal["free_bytes"] is not None:
+        duration_text = (
+            "" if full_launch["checkpoint_seconds"] is None else f" in {full_launch['checkpoint_seconds']:.3g} s"
         )
-    if known["resumed"]:
+        lines.append(
+            f"a checkpoint: {format_gigabytes(rehearsal['checkpoint_bytes'])}{duration_text}, {format_gigabytes(rehearsal['free_bytes'])} are free"
+        )
+    if rehearsal["resumed"]:
         lines.append("the second start continued the curve of the first")
-    if known["total_seconds"] is not None and math.isfinite(known["total_seconds"]) and whole is not None:
-        cost = "" if known["total_cost"] is None else f", {money(known['total_cost'], whole['currency'])}"
-        lines.append(f"the whole, {known['job']['total_steps']} steps: about {duration(known['total_seconds'])}{cost}")
-    for one in sorted(known["findings"], key=lambda one: one["severity"] != "problem"):
-        lines += [f"{one['severity']}: {one['found']}", f"  what to do: {one['remedy']}"]
-    return "\n".join([*lines, f"rehearsal {name}: {'go' if known['go'] else 'not yet'}"])
+    if rehearsal["total_seconds"] is not None and math.isfinite(rehearsal["total_seconds"]) and full_launch is not None:
+        cost = (
+            ""
+            if rehearsal["total_cost"] is None
+            else f", {format_money(rehearsal['total_cost'], full_launch['currency'])}"
+        )
+        lines.append(
+            f"the whole, {rehearsal['job']['total_steps']} steps: about {format_duration(rehearsal['total_seconds'])}{cost}"
+        )
+    for finding in sorted(rehearsal["findings"], key=lambda finding: finding["severity"] != "problem"):
+        lines += [f"{finding['severity']}: {finding['found']}", f"  what to do: {finding['remedy']}"]
+    return "\n".join([*lines, f"rehearsal {name}: {'go' if rehearsal['go'] else 'not yet'}"])

@@ -14,36 +14,39 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-OF_A_LAUNCH = ("job", "nnodes", "nodes", "nproc_per_node", "fitted", "debug")  # besides launch_*
-NOT_COMPARED = ("launch_run_id", "launch_time")  # launch_time: when a machine was started, set by amazon.aws.aws_ec2
+LAUNCH_VARIABLES = ("job", "nnodes", "nodes", "nproc_per_node", "fitted", "debug")  # besides launch_*
+IGNORED_VARIABLES = (
+    "launch_run_id",
+    "launch_time",
+)  # launch_time: when a machine was started, set by amazon.aws.aws_ec2
 
 
 def common_settings(task_vars: Mapping[str, Any], group: str) -> str:
     """The settings as a text, which may hold secrets. task_vars: of the host that launches, untemplated."""
     members = task_vars["groups"].get(group, [])
-    first = task_vars["hostvars"].raw_get(members[0]) if members else {}
-    return json.dumps([of_a_launch(task_vars), of_a_launch(first), sorted(members)], default=str)
+    first_node = task_vars["hostvars"].raw_get(members[0]) if members else {}
+    return json.dumps([launch_variables(task_vars), launch_variables(first_node), sorted(members)], default=str)
 
 
-def of_a_launch(variables: Mapping[str, Any]) -> Any:
+def launch_variables(variables: Mapping[str, Any]) -> Any:
     """The variables that a launch reads."""
-    return in_order(
+    return canonical(
         {
             name: value
             for name, value in variables.items()
-            if name in OF_A_LAUNCH or (name.startswith("launch_") and name not in NOT_COMPARED)
+            if name in LAUNCH_VARIABLES or (name.startswith("launch_") and name not in IGNORED_VARIABLES)
         }
     )
 
 
-def in_order(value: Any) -> Any:
+def canonical(value: Any) -> Any:
     """A value with its mappings as lists of pairs sorted by key, keys of any type."""
     if isinstance(value, Mapping):
-        return sorted([str(key), in_order(one)] for key, one in value.items())
-    return [in_order(one) for one in value] if isinstance(value, (list, tuple)) else value
+        return sorted([str(key), canonical(item)] for key, item in value.items())
+    return [canonical(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
-def sealed(salt: str, *settings: Any) -> str:
+def salted_hash(salt: str, *settings: Any) -> str:
     """A salted SHA-256 hash of settings: it shows whether they differ, without revealing them."""
     text = json.dumps(settings, sort_keys=True, default=str)
     return hashlib.sha256(f"{salt}{text}".encode()).hexdigest()

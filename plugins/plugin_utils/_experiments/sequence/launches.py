@@ -27,131 +27,140 @@ from typing import Any, NamedTuple
 
 from ansible.utils.display import Display
 
-from ansible_collections.muster.training.plugins.plugin_utils._command_line.command_hints import as_typed, beside
+from ansible_collections.muster.training.plugins.plugin_utils._command_line.command_hints import (
+    adapt_commands,
+    sibling_playbook,
+)
 from ansible_collections.muster.training.plugins.plugin_utils._command_line.unused_options import STARTED_BY
-from ansible_collections.muster.training.plugins.plugin_utils._record.coerce import clean, mapping
+from ansible_collections.muster.training.plugins.plugin_utils._record.coerce import clean_text, to_mapping
 
-INSTALL = "pip install 'ansible-runner>=2.4,<3'"
-STOP_PATIENCE = 300.0  # seconds: even with nodes that do not answer, a stop ends long before
+INSTALL_COMMAND = "pip install 'ansible-runner>=2.4,<3'"
+STOP_TIMEOUT = 300.0  # seconds: even with nodes that do not answer, a stop ends long before
 NOT_PLAIN = re.compile(r"[\x7f-\x9f\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff]")  # YAML folds or refuses them
 
 
-class NoRunner(Exception):
+class RunnerMissingError(Exception):
     """ansible-runner is not installed. The text says what to do."""
 
 
-class Ended(NamedTuple):
+class PlaybookResult(NamedTuple):
     """How a playbook ended: exit code, failures reported by its tasks, duration, and whether its time was up."""
 
-    code: int
+    exit_code: int
     failures: list[str]
     seconds: float
-    late: bool
+    timed_out: bool
 
 
-def words_of(typed: Sequence[str], playbooks: Sequence[str], name: str) -> list[str]:
+def replace_playbook(argv: Sequence[str], playbooks: Sequence[str], name: str) -> list[str]:
     """The words of the typed command, with its playbook replaced by another one of this collection."""
-    return [beside(str(playbooks[0]), name) if word == playbooks[0] else str(word) for word in typed]
+    return [sibling_playbook(str(playbooks[0]), name) if arg == playbooks[0] else str(arg) for arg in argv]
 
 
-def quoted(value: Any) -> str:
+def quote_yaml(value: Any) -> str:
     """A value as JSON that is also YAML: characters that JSON escapes as surrogates, such as emojis, stay as is."""
-    return NOT_PLAIN.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(value, ensure_ascii=False))
+    return NOT_PLAIN.sub(lambda match: f"\\u{ord(match[0]):04x}", json.dumps(value, ensure_ascii=False))
 
 
-def as_it_is(value: Any) -> str:
+def format_unsafe(value: Any) -> str:
     """A value as YAML in which Ansible takes each text literally, even one that looks like a template."""
     if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{quoted(str(key))}: {as_it_is(one)}" for key, one in value.items()) + "}"
+        return "{" + ", ".join(f"{quote_yaml(str(key))}: {format_unsafe(item)}" for key, item in value.items()) + "}"
     if isinstance(value, (list, tuple)):
-        return "[" + ", ".join(map(as_it_is, value)) + "]"
-    text = quoted(value)
+        return "[" + ", ".join(map(format_unsafe, value)) + "]"
+    text = quote_yaml(value)
     return f"!unsafe {text}" if isinstance(value, str) and "{" in value else text
 
 
-class Launches:
+class AnsiblePlaybookRunner:
     """Runs playbooks with the same inventory and variables as the typed command."""
 
-    def __init__(self, typed: Sequence[str], playbooks: Sequence[str], directory: Path) -> None:
+    def __init__(self, argv: Sequence[str], playbooks: Sequence[str], directory: Path) -> None:
         """typed: the command's words after `ansible-playbook`; directory: receives the output of each playbook."""
         try:
             import ansible_runner  # large, and no other playbook needs it
-        except ImportError as problem:
-            raise NoRunner(f"this needs the Python package ansible-runner on this machine: {INSTALL}") from problem
+        except ImportError as error:
+            raise RunnerMissingError(
+                f"this needs the Python package ansible-runner on this machine: {INSTALL_COMMAND}"
+            ) from error
         self.runner = ansible_runner
-        self.typed, self.playbooks, self.directory = typed, playbooks, directory
-        self.heard, self.parent = False, os.getppid()
-        self.before: dict[signal.Signals, Any] = {}
+        self.argv, self.playbooks, self.directory = argv, playbooks, directory
+        self.signaled, self.parent_pid = False, os.getppid()
+        self.previous_handlers: dict[signal.Signals, Any] = {}
 
-    def __enter__(self) -> Launches:
+    def __enter__(self) -> AnsiblePlaybookRunner:
         """Handle the SIGINT or SIGTERM that Ansible passes on to the task's process; Ansible waits for its end."""
-        self.before = {number: signal.signal(number, self.interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
+        self.previous_handlers = {
+            number: signal.signal(number, self.interrupt) for number in (signal.SIGINT, signal.SIGTERM)
+        }
         return self
 
     def __exit__(self, *problem: object) -> None:
-        for number, handler in self.before.items():
+        for number, handler in self.previous_handlers.items():
             signal.signal(number, handler)
 
     def interrupt(self, _signal: int, _frame: FrameType | None) -> None:
-        self.heard = True
+        self.signaled = True
 
     @property
     def interrupted(self) -> bool:
         """Whether Ctrl-C was typed, or the Ansible process that started this is gone, so that nobody waits."""
-        return self.heard or os.getppid() != self.parent
+        return self.signaled or os.getppid() != self.parent_pid
 
-    def play(self, name: str, log: str, variables: Mapping[str, Any], patience: float | None = None) -> Ended:
+    def play(self, name: str, log: str, variables: Mapping[str, Any], timeout: float | None = None) -> PlaybookResult:
         """Run a playbook of this collection to its end, or for patience seconds. log: name of its log, without .log."""
         start = time.monotonic()
         failures: list[str] = []
 
-        def heard(event: dict[str, Any]) -> None:
+        def on_event(event: dict[str, Any]) -> None:
             if event.get("event") == "runner_on_failed":
-                told = mapping(mapping(event.get("event_data")).get("res"))
-                if told.get("msg") and not mapping(event.get("event_data")).get("ignore_errors"):
-                    failures.append(clean(told["msg"], 1000))
+                task_result = to_mapping(to_mapping(event.get("event_data")).get("res"))
+                if task_result.get("msg") and not to_mapping(event.get("event_data")).get("ignore_errors"):
+                    failures.append(clean_text(task_result["msg"], 1000))
 
-        over: Callable[[], bool] = lambda: patience is not None and time.monotonic() - start > patience  # noqa: E731
-        asked = name != "stop"  # stop runs after an interruption, and must not be cancelled by it
-        meant = {**variables, STARTED_BY: str(self.playbooks[0])}
-        if "run_id" in meant:  # launch_run_id takes precedence if both are typed
-            meant["launch_run_id"] = meant["run_id"]
-        place = Path(tempfile.mkdtemp(prefix="muster-"))  # accessible to this user only
+        is_over: Callable[[], bool] = lambda: timeout is not None and time.monotonic() - start > timeout  # noqa: E731
+        is_cancellable = name != "stop"  # stop runs after an interruption, and must not be cancelled by it
+        launch_variables = {**variables, STARTED_BY: str(self.playbooks[0])}
+        if "run_id" in launch_variables:  # launch_run_id takes precedence if both are typed
+            launch_variables["launch_run_id"] = launch_variables["run_id"]
+        private_directory = Path(tempfile.mkdtemp(prefix="muster-"))  # accessible to this user only
         try:
-            given = place / "variables.yml"  # not in argv, which all users can read: it may hold secrets
-            given.write_text(as_it_is(meant) + "\n", encoding="utf-8")
-            words = [*words_of(self.typed, self.playbooks, name), "-e", f"@{given}"]
+            variables_file = (
+                private_directory / "variables.yml"
+            )  # not in argv, which all users can read: it may hold secrets
+            variables_file.write_text(format_unsafe(launch_variables) + "\n", encoding="utf-8")
+            argv = [*replace_playbook(self.argv, self.playbooks, name), "-e", f"@{variables_file}"]
             self.directory.mkdir(parents=True, exist_ok=True)
-            output, _errors, code = self.runner.run_command(
+            output, _errors, exit_code = self.runner.run_command(
                 executable_cmd=shutil.which("ansible-playbook", path=os.path.dirname(os.path.abspath(sys.argv[0])))
                 or "ansible-playbook",
-                cmdline_args=words,
-                private_data_dir=str(place),
+                cmdline_args=argv,
+                private_data_dir=str(private_directory),
                 host_cwd=os.getcwd(),
                 envvars={"ANSIBLE_NOCOLOR": "1", "ANSIBLE_FORCE_COLOR": "0"},
-                event_handler=heard,
-                cancel_callback=lambda: over() or (asked and self.interrupted),
+                event_handler=on_event,
+                cancel_callback=lambda: is_over() or (is_cancellable and self.interrupted),
                 quiet=True,
             )
             (self.directory / f"{log}.log").write_text(output, encoding="utf-8", errors="replace")
         finally:
-            shutil.rmtree(place, ignore_errors=True)
-        return Ended(code, failures, time.monotonic() - start, over())
+            shutil.rmtree(private_directory, ignore_errors=True)
+        return PlaybookResult(exit_code, failures, time.monotonic() - start, is_over())
 
-    def launch(self, run_id: str, variables: Mapping[str, Any], patience: float) -> Ended:
+    def launch(self, run_id: str, variables: Mapping[str, Any], timeout: float) -> PlaybookResult:
         """Launch a run and wait for its end; stop it on all nodes if it takes too long or is interrupted."""
-        ended = self.play("launch", run_id, {**variables, "run_id": run_id}, patience)
-        if ended.late or self.interrupted:
+        result = self.play("launch", run_id, {**variables, "run_id": run_id}, timeout)
+        if result.timed_out or self.interrupted:
             self.stop(run_id)
-        return ended
+        return result
 
-    def stop(self, run_id: str) -> Ended:
+    def stop(self, run_id: str) -> PlaybookResult:
         """Stop a run on all nodes, and warn if that fails or takes too long."""
-        ended = self.play("stop", f"{run_id}-stop", {"run_id": run_id}, STOP_PATIENCE)
-        if ended.code or ended.late:
+        result = self.play("stop", f"{run_id}-stop", {"run_id": run_id}, STOP_TIMEOUT)
+        if result.exit_code or result.timed_out:
             Display().warning(
-                f"{run_id} may still be running: stopping it {'took too long' if ended.late else 'failed'}, as "
+                f"{run_id} may still be running: stopping it {'took too long' if result.timed_out else 'failed'}, as "
                 f"{self.directory / f'{run_id}-stop.log'} says. "
-                + as_typed(f"Try again: ansible-playbook stop.yml -e run_id={run_id}")
+                + adapt_commands(f"Try again: ansible-playbook stop.yml -e run_id={run_id}")
             )
-        return ended
+        return result

@@ -19,58 +19,64 @@ from typing import Any
 
 from ansible import context
 
-from ansible_collections.muster.training.plugins.plugin_utils._experiments.sequence.launches import Launches, NoRunner
-from ansible_collections.muster.training.plugins.plugin_utils._user_error import Refusal
+from ansible_collections.muster.training.plugins.plugin_utils._experiments.sequence.launches import (
+    AnsiblePlaybookRunner,
+    RunnerMissingError,
+)
+from ansible_collections.muster.training.plugins.plugin_utils._user_error import UserError
 
 LOCK = ".lock"  # in the directory of the record, locked while the sequence runs
 # Options that make Ansible prompt, by their names in CLIARGS: how each is typed, and what to use instead
-ASK = {
+PROMPT_OPTIONS = {
     "become_ask_pass": ("-K (--ask-become-pass)", "--become-password-file FILE"),
     "ask_pass": ("-k (--ask-pass)", "keys of SSH, or --connection-password-file FILE"),
     "ask_vault_pass": ("-J (--ask-vault-pass)", "--vault-password-file FILE"),
     "step": ("--step", "nothing in its place"),
 }
-PROMPTS = ("prompt", "prompt_ask_vault_pass")  # instead of a file in --vault-id, with or without a name: x@prompt
+PROMPT_SOURCES = (
+    "prompt",
+    "prompt_ask_vault_pass",
+)  # instead of a file in --vault-id, with or without a name: x@prompt
 
 
-def cannot_begin(given: Mapping[str, Any]) -> str:
+def find_obstacle(cli_args: Mapping[str, Any]) -> str:
     """Why launches cannot run one after another, "" if they can. given: Ansible's CLIARGS."""
-    playbooks = [os.path.basename(str(one)) for one in given.get("args") or ()]
+    playbooks = [os.path.basename(str(playbook)) for playbook in cli_args.get("args") or ()]
     if len(playbooks) > 1:
         return (
             f"{len(playbooks)} playbooks were called at once, {', '.join(playbooks)}: this one plays others with the "
             "same words, so it is called alone. Call one after the other"
         )
-    for name, (option, instead) in ASK.items():
-        if given.get(name):
-            return unheard(option, instead)
-    for one in given.get("vault_ids") or ():
-        if (str(one).partition("@")[2] or str(one)) in PROMPTS:
-            return unheard(f"--vault-id {one}", "--vault-id NAME@FILE, or --vault-password-file FILE")
+    for name, (option, instead) in PROMPT_OPTIONS.items():
+        if cli_args.get(name):
+            return prompt_message(option, instead)
+    for vault_id in cli_args.get("vault_ids") or ():
+        if (str(vault_id).partition("@")[2] or str(vault_id)) in PROMPT_SOURCES:
+            return prompt_message(f"--vault-id {vault_id}", "--vault-id NAME@FILE, or --vault-password-file FILE")
     return ""
 
 
-def unheard(option: str, instead: str) -> str:
-    return f"{option} prompts at each launch, and nobody would be there to answer: use {instead}"
+def prompt_message(option: str, replacement: str) -> str:
+    return f"{option} prompts at each launch, and nobody would be there to answer: use {replacement}"
 
 
 @contextlib.contextmanager
-def held(directory: Path) -> Iterator[None]:
+def locked(directory: Path) -> Iterator[None]:
     """Lock the directory of a record while its sequence runs. Raises Refusal if another process holds the lock."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(directory / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
-    except OSError as problem:
-        raise Refusal(
-            f"{directory} cannot be written: {problem.strerror}; set launch_runs_directory to a directory that you can "
+    except OSError as error:
+        raise UserError(
+            f"{directory} cannot be written: {error.strerror}; set launch_runs_directory to a directory that you can "
             "write",
             result={"changed": False},
-        ) from problem
+        ) from error
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         os.close(descriptor)
-        raise Refusal(
+        raise UserError(
             f"{directory.name} is still being run by another command: wait for it to end, or choose another name with "
             "-e run_id=NAME",
             result={"changed": False},
@@ -82,17 +88,17 @@ def held(directory: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def sequence(directory: Path) -> Iterator[Launches]:
+def sequence(directory: Path) -> Iterator[AnsiblePlaybookRunner]:
     """Context manager for a sequence's Launches. Raises Refusal.
 
     directory: of its record; also receives the output of each launch.
     """
-    wrong = cannot_begin(context.CLIARGS)
-    if wrong:
-        raise Refusal(wrong, result={"changed": False})
+    obstacle = find_obstacle(context.CLIARGS)
+    if obstacle:
+        raise UserError(obstacle, result={"changed": False})
     try:
-        launches = Launches(sys.argv[1:], context.CLIARGS.get("args") or (), directory / "launches")
-    except NoRunner as problem:
-        raise Refusal(str(problem), result={"changed": False}) from problem
-    with held(directory), launches:
-        yield launches
+        runner = AnsiblePlaybookRunner(sys.argv[1:], context.CLIARGS.get("args") or (), directory / "launches")
+    except RunnerMissingError as error:
+        raise UserError(str(error), result={"changed": False}) from error
+    with locked(directory), runner:
+        yield runner

@@ -11,7 +11,7 @@ from pathlib import Path
 
 def free_name(runs: Path, name: str) -> str:
     """A name that no record has yet: this one, or with a number appended. runs: directory of the records."""
-    tries = 1
-    while (runs / (name if tries == 1 else f"{name}-{tries}")).exists():
-        tries += 1
-    return name if tries == 1 else f"{name}-{tries}"
+    number = 1
+    while (runs / (name if number == 1 else f"{name}-{number}")).exists():
+        number += 1
+    return name if number == 1 else f"{name}-{number}"

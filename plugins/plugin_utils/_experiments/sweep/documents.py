@@ -28,7 +28,7 @@ class Variant(TypedDict):
     kind: str
 
 
-class Run(TypedDict):
+class VariantRun(TypedDict):
     """One launch of a variant. settings: salted hash of its settings, to detect a change.
 
     memory_mib: peak memory of a process or a GPU. batch_size: per rank; global_batch_size: of all ranks together.
@@ -56,7 +56,7 @@ class Run(TypedDict):
     cost_missing: str
 
 
-class Row(TypedDict):
+class VariantRow(TypedDict):
     """A variant in a table: medians over its repeats, and the range of its throughput.
 
     efficiency: samples per second per rank, relative to the variant of the same kind on the fewest nodes.
@@ -82,27 +82,27 @@ class Row(TypedDict):
     currency: str
 
 
-class Table(TypedDict):
+class SweepTable(TypedDict):
     """Rows, the fastest first, and notes about them."""
 
     batch: str
-    rows: list[Row]
+    rows: list[VariantRow]
     notes: list[str]
 
 
-class Fitted(TypedDict):
+class VariantFit(TypedDict):
     """Directory of the search for a variant's largest batch. settings: hash as in Run."""
 
     directory: str
     settings: str
 
 
-class State(TypedDict):
+class SweepState(TypedDict):
     """sweep.json."""
 
     version: int
     salt: str
-    runs: list[Run]
-    fits: dict[str, Fitted]
+    runs: list[VariantRun]
+    fits: dict[str, VariantFit]
     under_way: str  # run_id of the launch in progress when this was written
-    tables: list[Table]  # empty until all variants have run
+    tables: list[SweepTable]  # empty until all variants have run

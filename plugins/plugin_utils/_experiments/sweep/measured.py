@@ -10,15 +10,15 @@ import math
 from pathlib import Path
 from typing import TypedDict
 
-from ansible_collections.muster.training.plugins.plugin_utils._experiments.sequence.launches import Ended
-from ansible_collections.muster.training.plugins.plugin_utils._record.coerce import clean, mapping, number
-from ansible_collections.muster.training.plugins.plugin_utils._record.reader import Files, read_record
-from ansible_collections.muster.training.plugins.plugin_utils._report.report import compose, where_failed
+from ansible_collections.muster.training.plugins.plugin_utils._experiments.sequence.launches import PlaybookResult
+from ansible_collections.muster.training.plugins.plugin_utils._record.coerce import clean_text, to_mapping, to_number
+from ansible_collections.muster.training.plugins.plugin_utils._record.reader import RecordFiles, read_record
+from ansible_collections.muster.training.plugins.plugin_utils._report.report import compose, failure_location
 
-LONGEST_WHY = 300
+MAX_REASON = 300
 
 
-class Measured(TypedDict):
+class RunMeasurements(TypedDict):
     """The fields of a Run that come from the record."""
 
     succeeded: bool
@@ -37,35 +37,38 @@ class Measured(TypedDict):
     cost_missing: str
 
 
-def measured(record: Path, ended: Ended, log: Path, now: float) -> Measured:
+def measure_run(record: Path, playbook: PlaybookResult, log: Path, now: float) -> RunMeasurements:
     """The measurements of a finished launch, or why it failed. log: its output; now: seconds since 1970."""
-    known = read_record(record, record.name)
-    result = mapping(Files(record).document("result.json"))
-    report = compose(known, now)
-    told = {name: found for name, one in mapping(result.get("said")).items() if (found := number(one)) is not None}
-    used = [value for node in known.nodes for gpu in node.gpus for value in gpu.measure("memory_used_mib")]
-    batch, ranks = told.get("batch_size"), report["world_size"]
-    failed = report["failure"]
-    if ended.late:
-        why = f"it ran for {ended.seconds:.0f} s and was stopped: raise sweep_timeout, or let it do less"
+    run_record = read_record(record, record.name)
+    result = to_mapping(RecordFiles(record).read_json("result.json"))
+    report = compose(run_record, now)
+    numbers = {
+        name: value for name, item in to_mapping(result.get("said")).items() if (value := to_number(item)) is not None
+    }
+    gpu_memory = [value for node in run_record.nodes for gpu in node.gpus for value in gpu.measure("memory_used_mib")]
+    batch, ranks = numbers.get("batch_size"), report["world_size"]
+    failure = report["failure"]
+    if playbook.timed_out:
+        reason = f"it ran for {playbook.seconds:.0f} s and was stopped: raise sweep_timeout, or let it do less"
     elif not result:
-        why = f"it was not launched: {ended.failures[-1] if ended.failures else f'see {log}'}"
-    elif failed is not None:
-        why = f"{where_failed(failed)}: {failed['error']}"
+        reason = f"it was not launched: {playbook.failures[-1] if playbook.failures else f'see {log}'}"
+    elif failure is not None:
+        reason = f"{failure_location(failure)}: {failure['error']}"
     else:
-        why = report["reason"] or f"it left no message: see {log}"
-    succeeded = report["state"] == "succeeded" and not ended.late
+        reason = report["reason"] or f"it left no message: see {log}"
+    succeeded = report["state"] == "succeeded" and not playbook.timed_out
     return {
         "succeeded": succeeded,
-        "why": "" if succeeded else clean(why, LONGEST_WHY),
-        "launch_seconds": ended.seconds,
+        "why": "" if succeeded else clean_text(reason, MAX_REASON),
+        "launch_seconds": playbook.seconds,
         "run_seconds": report["seconds"],
         "nnodes": report["nnodes"],
         "ranks": ranks,
         "batch_size": batch,
-        "global_batch_size": told.get("global_batch_size") or (batch * ranks if batch and ranks else None),
+        "global_batch_size": numbers.get("global_batch_size") or (batch * ranks if batch and ranks else None),
         "samples_per_second": report["samples_per_second"],
-        "memory_mib": told.get("peak_memory_mib") or max((one for one in used if not math.isnan(one)), default=None),
+        "memory_mib": numbers.get("peak_memory_mib")
+        or max((memory for memory in gpu_memory if not math.isnan(memory)), default=None),
         "cost": report["cost"]["run"],
         "per_hour": report["cost"]["per_hour"],
         "currency": report["cost"]["currency"],

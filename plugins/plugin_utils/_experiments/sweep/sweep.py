@@ -17,34 +17,42 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ansible_collections.muster.training.plugins.plugin_utils._experiments.fit.fit import Fit, FitError, Job, Launcher
-from ansible_collections.muster.training.plugins.plugin_utils._experiments.fit.search import Search
-from ansible_collections.muster.training.plugins.plugin_utils._experiments.fit.template import filled
-from ansible_collections.muster.training.plugins.plugin_utils._experiments.sequence.fingerprint import sealed
-from ansible_collections.muster.training.plugins.plugin_utils._experiments.sequence.launches import Ended
+from ansible_collections.muster.training.plugins.plugin_utils._experiments.fit.fit import (
+    BatchSearch,
+    FitError,
+    FitJob,
+    PlaybookRunner,
+)
+from ansible_collections.muster.training.plugins.plugin_utils._experiments.fit.search import SearchSettings
+from ansible_collections.muster.training.plugins.plugin_utils._experiments.fit.template import fill_batch_size
+from ansible_collections.muster.training.plugins.plugin_utils._experiments.sequence.fingerprint import salted_hash
+from ansible_collections.muster.training.plugins.plugin_utils._experiments.sequence.launches import PlaybookResult
 from ansible_collections.muster.training.plugins.plugin_utils._experiments.sequence.run_names import free_name
 from ansible_collections.muster.training.plugins.plugin_utils._experiments.sweep.documents import (
     LARGEST,
     SAME,
     VERSION,
-    Run,
-    State,
+    SweepState,
     Variant,
+    VariantRun,
 )
-from ansible_collections.muster.training.plugins.plugin_utils._experiments.sweep.measured import LONGEST_WHY, measured
-from ansible_collections.muster.training.plugins.plugin_utils._experiments.sweep.table import for_markdown, table_of
-from ansible_collections.muster.training.plugins.plugin_utils._record.coerce import clean
-from ansible_collections.muster.training.plugins.plugin_utils._record.reader import Files
+from ansible_collections.muster.training.plugins.plugin_utils._experiments.sweep.measured import MAX_REASON, measure_run
+from ansible_collections.muster.training.plugins.plugin_utils._experiments.sweep.table import (
+    build_table,
+    render_markdown,
+)
+from ansible_collections.muster.training.plugins.plugin_utils._record.coerce import clean_text
+from ansible_collections.muster.training.plugins.plugin_utils._record.reader import RecordFiles
 from ansible_collections.muster.training.plugins.plugin_utils._report.writer import write_file
 
-FILE, PAGE = "sweep.json", "sweep.md"
+STATE_FILE, PAGE_FILE = "sweep.json", "sweep.md"
 
 
 class SweepError(Exception):
     """The sweep ends here; the text says why, and what to do."""
 
 
-class Wanted(NamedTuple):
+class SweepRequest(NamedTuple):
     """What to run. repeats: runs per variant; search: settings of the search for the largest batch, None for no search.
 
     timeout, fit_timeout: seconds that a launch, and a launch of a search, may take.
@@ -53,11 +61,11 @@ class Wanted(NamedTuple):
     variants: Sequence[Variant]
     repeats: int
     timeout: float
-    search: Search | None
+    search: SearchSettings | None
     fit_timeout: float
 
 
-class Laid:
+class VariantRunner:
     """A Launcher for the search of one variant: the search's variables override the variant's."""
 
     def __init__(self, sweep: Sweep, variant: Variant) -> None:
@@ -65,16 +73,16 @@ class Laid:
 
     @property
     def interrupted(self) -> bool:
-        return self.sweep.launcher.interrupted
+        return self.sweep.runner.interrupted
 
-    def launch(self, run_id: str, variables: Mapping[str, Any], patience: float) -> Ended:
-        return self.sweep.launch(run_id, {**self.variant["variables"], **variables}, patience)
+    def launch(self, run_id: str, variables: Mapping[str, Any], timeout: float) -> PlaybookResult:
+        return self.sweep.launch(run_id, {**self.variant["variables"], **variables}, timeout)
 
-    def stop(self, run_id: str) -> Ended:
-        return self.sweep.launcher.stop(run_id)
+    def stop(self, run_id: str) -> PlaybookResult:
+        return self.sweep.runner.stop(run_id)
 
-    def play(self, name: str, log: str, variables: Mapping[str, Any]) -> Ended:
-        return self.sweep.launcher.play(name, log, variables)
+    def play(self, name: str, log: str, variables: Mapping[str, Any]) -> PlaybookResult:
+        return self.sweep.runner.play(name, log, variables)
 
 
 class Sweep:
@@ -83,142 +91,157 @@ class Sweep:
     """
 
     def __init__(
-        self, directory: Path, runs: Path, launcher: Launcher, say: Callable[[str], None], common: str = ""
+        self, directory: Path, runs: Path, runner: PlaybookRunner, display: Callable[[str], None], common: str = ""
     ) -> None:
-        self.directory, self.runs, self.launcher, self.say = directory, runs, launcher, say
+        self.directory, self.runs, self.runner, self.display = directory, runs, runner, display
         self.common = common
-        self.state: State = self.known()
+        self.state: SweepState = self.load_state()
 
-    def known(self) -> State:
+    def load_state(self) -> SweepState:
         """The state of an earlier sweep of this name, or a new one. Raises SweepError."""
-        found: Any = Files(self.directory).document(FILE)
-        if found is None:
+        document: Any = RecordFiles(self.directory).read_json(STATE_FILE)
+        if document is None:
             salt = secrets.token_hex(16)
             return {"version": VERSION, "salt": salt, "runs": [], "fits": {}, "under_way": "", "tables": []}
         if (
-            not isinstance(found, dict)
-            or found.get("version") != VERSION
-            or State.__annotations__.keys() - found.keys()
+            not isinstance(document, dict)
+            or document.get("version") != VERSION
+            or SweepState.__annotations__.keys() - document.keys()
         ):
-            raise SweepError(f"{self.directory / FILE} is not of this version: choose another name with -e run_id=NAME")
-        return found  # type: ignore[return-value]
+            raise SweepError(
+                f"{self.directory / STATE_FILE} is not of this version: choose another name with -e run_id=NAME"
+            )
+        return document  # type: ignore[return-value]
 
-    def keep(self) -> None:
+    def save(self) -> None:
         """Write sweep.json."""
         self.directory.mkdir(parents=True, exist_ok=True)
-        write_file(self.directory / FILE, json.dumps(self.state, indent=1, allow_nan=False) + "\n")
+        write_file(self.directory / STATE_FILE, json.dumps(self.state, indent=1, allow_nan=False) + "\n")
 
-    def settings_of(self, variant: Variant) -> str:
+    def hash_settings(self, variant: Variant) -> str:
         """A salted hash of a variant's settings: it detects a change without revealing secrets in them."""
-        return sealed(self.state["salt"], self.common, variant["variables"], variant["fit_args"])
+        return salted_hash(self.state["salt"], self.common, variant["variables"], variant["fit_args"])
 
-    def run(self, wanted: Wanted) -> State:
+    def run(self, request: SweepRequest) -> SweepState:
         """Launch all runs that have not succeeded yet, then make the tables. Raises SweepError."""
         if self.state["under_way"]:
-            self.say(f"{self.state['under_way']} was still running when the sweep was interrupted: stopping it")
-            self.launcher.stop(self.state["under_way"])
+            self.display(f"{self.state['under_way']} was still running when the sweep was interrupted: stopping it")
+            self.runner.stop(self.state["under_way"])
             self.state["under_way"] = ""
-        settings = {one["name"]: self.settings_of(one) for one in wanted.variants}
+        settings = {variant["name"]: self.hash_settings(variant) for variant in request.variants}
         self.state["runs"] = [  # failed runs are repeated, as are those with other settings
             run
             for run in self.state["runs"]
-            if run["succeeded"] and run["settings"] == settings.get(run["variant"]) and run["repeat"] <= wanted.repeats
+            if run["succeeded"] and run["settings"] == settings.get(run["variant"]) and run["repeat"] <= request.repeats
         ]
         self.state["tables"] = []
-        self.keep()
+        self.save()
         launched = False
-        batches = (SAME, LARGEST) if wanted.search is not None else (SAME,)
+        batches = (SAME, LARGEST) if request.search is not None else (SAME,)
         for batch in batches:
-            failed: set[str] = set()
-            for repeat in range(1, wanted.repeats + 1):
-                for place, variant in enumerate(wanted.variants, 1):
-                    done = any(self.is_of(run, variant, batch, repeat) for run in self.state["runs"])
-                    if not done and variant["name"] not in failed:
+            failed_variants: set[str] = set()
+            for repeat in range(1, request.repeats + 1):
+                for index, variant in enumerate(request.variants, 1):
+                    is_done = any(self.matches(run, variant, batch, repeat) for run in self.state["runs"])
+                    if not is_done and variant["name"] not in failed_variants:
                         launched = True
-                        where = f"variant {place} of {len(wanted.variants)}"
-                        where += f", repeat {repeat} of {wanted.repeats}" if wanted.repeats > 1 else ""
-                        if not self.one(variant, batch, repeat, where, wanted):
-                            failed.add(variant["name"])
+                        position = f"variant {index} of {len(request.variants)}"
+                        position += f", repeat {repeat} of {request.repeats}" if request.repeats > 1 else ""
+                        if not self.run_variant(variant, batch, repeat, position, request):
+                            failed_variants.add(variant["name"])
         if not launched:
-            self.say("nothing to launch: these are the results of an earlier sweep")
-        self.state["tables"] = [table_of(batch, wanted.variants, self.state["runs"]) for batch in batches]
-        self.keep()
-        page = [f"# {self.directory.name}", "", *(for_markdown(table) for table in self.state["tables"])]
-        write_file(self.directory / PAGE, "\n".join(page))
+            self.display("nothing to launch: these are the results of an earlier sweep")
+        self.state["tables"] = [build_table(batch, request.variants, self.state["runs"]) for batch in batches]
+        self.save()
+        page = [f"# {self.directory.name}", "", *(render_markdown(table) for table in self.state["tables"])]
+        write_file(self.directory / PAGE_FILE, "\n".join(page))
         return self.state
 
     @staticmethod
-    def is_of(run: Run, variant: Variant, batch: str, repeat: int) -> bool:
+    def matches(run: VariantRun, variant: Variant, batch: str, repeat: int) -> bool:
         return (run["variant"], run["batch"], run["repeat"]) == (variant["name"], batch, repeat)
 
-    def one(self, variant: Variant, batch: str, repeat: int, where: str, wanted: Wanted) -> bool:
+    def run_variant(self, variant: Variant, batch: str, repeat: int, position: str, request: SweepRequest) -> bool:
         """Launch a variant, and return whether it succeeded. Raises SweepError if it was interrupted."""
         name, variables = variant["name"], dict(variant["variables"])
-        words = name
-        if batch == LARGEST and wanted.search is not None:
-            largest, why = self.largest(variant, f"{where}, {name}", wanted.search, wanted.fit_timeout)
-            if not largest:
-                self.note(failure(variant, batch, repeat, self.settings_of(variant), why))
+        description = name
+        if batch == LARGEST and request.search is not None:
+            batch_size, reason = self.find_largest_batch(
+                variant, f"{position}, {name}", request.search, request.fit_timeout
+            )
+            if not batch_size:
+                self.record_run(failed_run(variant, batch, repeat, self.hash_settings(variant), reason))
                 return False
-            variables["launch_args"] = filled(variant["fit_args"], largest)
-            words = f"{name} with its largest batch, {largest}"
+            variables["launch_args"] = fill_batch_size(variant["fit_args"], batch_size)
+            description = f"{name} with its largest batch, {batch_size}"
         run_id = free_name(self.runs, f"{self.directory.name}-{name}{'-largest' if batch == LARGEST else ''}")
-        spent = [run["launch_seconds"] for run in self.state["runs"] if run["succeeded"]]
-        self.say(f"{where}{f', about {sum(spent) / len(spent):.0f} s each' if spent else ''}: {words}")
-        ended = self.launch(run_id, {**variables, "launch_detach": False}, wanted.timeout or math.inf)
-        if self.launcher.interrupted:
-            raise SweepError(interrupted(run_id))
+        durations = [run["launch_seconds"] for run in self.state["runs"] if run["succeeded"]]
+        self.display(
+            f"{position}{f', about {sum(durations) / len(durations):.0f} s each' if durations else ''}: {description}"
+        )
+        playbook = self.launch(run_id, {**variables, "launch_detach": False}, request.timeout or math.inf)
+        if self.runner.interrupted:
+            raise SweepError(interruption_message(run_id))
         log = self.directory / "launches" / f"{run_id}.log"
-        found = measured(self.runs / run_id, ended, log, time.time())
-        run = Run(variant=name, batch=batch, repeat=repeat, run_id=run_id, settings=self.settings_of(variant), **found)
-        self.note(run)
+        measurements = measure_run(self.runs / run_id, playbook, log, time.time())
+        run = VariantRun(
+            variant=name,
+            batch=batch,
+            repeat=repeat,
+            run_id=run_id,
+            settings=self.hash_settings(variant),
+            **measurements,
+        )
+        self.record_run(run)
         return run["succeeded"]
 
-    def note(self, run: Run) -> None:
+    def record_run(self, run: VariantRun) -> None:
         """Record how a launch went, and report a failure."""
         self.state["runs"].append(run)
         self.state["under_way"] = ""
-        self.keep()
+        self.save()
         if not run["succeeded"]:
-            self.say(f"{run['variant']} failed and is skipped: {run['why']}")
+            self.display(f"{run['variant']} failed and is skipped: {run['why']}")
 
-    def largest(self, variant: Variant, where: str, search: Search, patience: float) -> tuple[int, str]:
+    def find_largest_batch(
+        self, variant: Variant, position: str, search: SearchSettings, timeout: float
+    ) -> tuple[int, str]:
         """The largest batch of a variant, searched for unless known; if there is none, 0 and the reason."""
-        settings = self.settings_of(variant)
+        settings = self.hash_settings(variant)
         fitted = self.state["fits"].get(variant["name"])
         if fitted is None or fitted["settings"] != settings:
             name = free_name(self.runs, f"{self.directory.name}-{variant['name']}-fit")
             fitted = {"directory": name, "settings": settings}
             self.state["fits"][variant["name"]] = fitted
-            self.keep()
-        say: Callable[[str], None] = lambda text: self.say(f"{where}: {text}")  # noqa: E731
-        fit = Fit(self.runs / fitted["directory"], self.runs, Laid(self, variant), say)
-        job = Job(args=variant["fit_args"], confirm_args=[], patience=patience)
+            self.save()
+        display: Callable[[str], None] = lambda text: self.display(f"{position}: {text}")  # noqa: E731
+        batch_search = BatchSearch(self.runs / fitted["directory"], self.runs, VariantRunner(self, variant), display)
+        job = FitJob(args=variant["fit_args"], confirm_args=[], patience=timeout)
         try:
-            result = fit.search(job, search)["result"]
-        except FitError as problem:
-            if self.launcher.interrupted:
-                raise SweepError(str(problem)) from problem
-            return 0, clean(str(problem), LONGEST_WHY)
+            result = batch_search.search(job, search)["result"]
+        except FitError as error:
+            if self.runner.interrupted:
+                raise SweepError(str(error)) from error
+            return 0, clean_text(str(error), MAX_REASON)
         return result or 0, "" if result else "no batch fits"
 
-    def launch(self, run_id: str, variables: Mapping[str, Any], patience: float) -> Ended:
+    def launch(self, run_id: str, variables: Mapping[str, Any], timeout: float) -> PlaybookResult:
         """Launch a run; it is recorded as under_way until it is over."""
         self.state["under_way"] = run_id
-        self.keep()
-        ended = self.launcher.launch(run_id, variables, patience)
-        if not self.launcher.interrupted:
+        self.save()
+        playbook = self.runner.launch(run_id, variables, timeout)
+        if not self.runner.interrupted:
             self.state["under_way"] = ""
-            self.keep()
-        return ended
+            self.save()
+        return playbook
 
 
-def interrupted(run_id: str) -> str:
+def interruption_message(run_id: str) -> str:
     """The message after an interruption."""
     return f"interrupted: {run_id} was stopped on all nodes; the same command resumes from here"
 
 
-def failure(variant: Variant, batch: str, repeat: int, settings: str, why: str) -> Run:
+def failed_run(variant: Variant, batch: str, repeat: int, settings: str, reason: str) -> VariantRun:
     """The Run of a variant that could not be launched, because no batch was found for it."""
     return {
         "variant": variant["name"],
@@ -227,7 +250,7 @@ def failure(variant: Variant, batch: str, repeat: int, settings: str, why: str) 
         "run_id": "",
         "settings": settings,
         "succeeded": False,
-        "why": why,
+        "why": reason,
         "launch_seconds": 0.0,
         "run_seconds": None,
         "nnodes": 0,

@@ -15,14 +15,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from ansible_collections.muster.training.plugins.plugin_utils._experiments.sweep.documents import (
     LARGEST,
     SAME,
-    Row,
-    Run,
-    Table,
+    SweepTable,
     Variant,
+    VariantRow,
+    VariantRun,
 )
-from ansible_collections.muster.training.plugins.plugin_utils._failures.verdict import duration
-from ansible_collections.muster.training.plugins.plugin_utils._report.logbook import escaped
-from ansible_collections.muster.training.plugins.plugin_utils._report.page import money, value_of
+from ansible_collections.muster.training.plugins.plugin_utils._report.logbook import escape
+from ansible_collections.muster.training.plugins.plugin_utils._report.page import format_money, format_value
+from ansible_collections.muster.training.plugins.plugin_utils._text.duration import format_duration
 
 TITLES = {SAME: "The same global batch", LARGEST: "The largest batch of each"}
 HOUR = 3600.0
@@ -33,31 +33,34 @@ HEADER = [
 BEST_OF = {5: max, 6: max, 8: min, 10: min, 11: min}  # column number: whether its highest or lowest value is best
 
 
-def table_of(batch: str, variants: Sequence[Variant], runs: Iterable[Run]) -> Table:
+def build_table(batch: str, variants: Sequence[Variant], runs: Iterable[VariantRun]) -> SweepTable:
     """A table of all variants, from the runs with this kind of batch. The fastest comes first, failed ones last."""
-    known = [run for run in runs if run["batch"] == batch]
-    rows = [row_of(one["name"], [run for run in known if run["variant"] == one["name"]]) for one in variants]
-    kinds = {one["name"]: one["kind"] for one in variants}
+    batch_runs = [run for run in runs if run["batch"] == batch]
+    rows = [
+        build_row(variant["name"], [run for run in batch_runs if run["variant"] == variant["name"]])
+        for variant in variants
+    ]
+    kinds = {variant["name"]: variant["kind"] for variant in variants}
     for row in rows:
         row["efficiency"] = efficiency(
-            row, [other for other in rows if kinds[other["variant"]] == kinds[row["variant"]]]
+            row, [candidate for candidate in rows if kinds[candidate["variant"]] == kinds[row["variant"]]]
         )
     rows.sort(key=lambda row: (not row["succeeded"], -(row["samples_per_second"] or 0.0)))
-    return {"batch": batch, "rows": rows, "notes": notes_of(batch, rows, known)}
+    return {"batch": batch, "rows": rows, "notes": build_notes(batch, rows, batch_runs)}
 
 
-def row_of(name: str, runs: Sequence[Run]) -> Row:
+def build_row(name: str, runs: Sequence[VariantRun]) -> VariantRow:
     """The medians over a variant's successful repeats, or why none succeeded."""
-    good = [run for run in runs if run["succeeded"]]
-    first = next(iter([*good, *runs]), None)
-    rates = [run["samples_per_second"] for run in good if run["samples_per_second"] is not None]
+    succeeded = [run for run in runs if run["succeeded"]]
+    first = next(iter([*succeeded, *runs]), None)
+    rates = [run["samples_per_second"] for run in succeeded if run["samples_per_second"] is not None]
     rate = statistics.median(rates) if rates else None
     ranks = first["ranks"] if first is not None else 0
     per_hour = first["per_hour"] if first is not None else None
     return {
         "variant": name,
-        "succeeded": bool(good),
-        "why": "" if good else first["why"] if first is not None else "it was not run",
+        "succeeded": bool(succeeded),
+        "why": "" if succeeded else first["why"] if first is not None else "it was not run",
         "run_ids": [run["run_id"] for run in runs],
         "nnodes": first["nnodes"] if first is not None else 0,
         "ranks": ranks,
@@ -68,92 +71,102 @@ def row_of(name: str, runs: Sequence[Run]) -> Row:
         "most": max(rates, default=None),
         "per_rank": rate / ranks if rate is not None and ranks else None,
         "efficiency": None,
-        "memory_mib": max((run["memory_mib"] for run in good if run["memory_mib"] is not None), default=None),
-        "run_seconds": middle(run["run_seconds"] for run in good),
-        "cost": middle(run["cost"] for run in good),
+        "memory_mib": max((run["memory_mib"] for run in succeeded if run["memory_mib"] is not None), default=None),
+        "run_seconds": optional_median(run["run_seconds"] for run in succeeded),
+        "cost": optional_median(run["cost"] for run in succeeded),
         "per_1000_samples": per_hour / HOUR / rate * 1000 if per_hour is not None and rate else None,
         "currency": first["currency"] if first is not None else "",
     }
 
 
-def middle(values: Iterable[float | None]) -> float | None:
+def optional_median(values: Iterable[float | None]) -> float | None:
     """The median of the known values, None if there are none."""
-    known = [value for value in values if value is not None]
-    return statistics.median(known) if known else None
+    known_values = [value for value in values if value is not None]
+    return statistics.median(known_values) if known_values else None
 
 
-def efficiency(row: Row, alike: Iterable[Row]) -> float | None:
+def efficiency(row: VariantRow, similar_rows: Iterable[VariantRow]) -> float | None:
     """Samples per second per rank, relative to the row with the fewest nodes; None if all have the same size."""
-    known = [one for one in alike if one["per_rank"]]
-    smallest = min(known, key=lambda one: (one["nnodes"], one["ranks"]), default=None)
-    if smallest is None or not row["per_rank"] or len({(one["nnodes"], one["ranks"]) for one in known}) < 2:
+    measured_rows = [similar for similar in similar_rows if similar["per_rank"]]
+    smallest = min(measured_rows, key=lambda similar: (similar["nnodes"], similar["ranks"]), default=None)
+    if (
+        smallest is None
+        or not row["per_rank"]
+        or len({(similar["nnodes"], similar["ranks"]) for similar in measured_rows}) < 2
+    ):
         return None
     return row["per_rank"] / (smallest["per_rank"] or 1.0)
 
 
-def notes_of(batch: str, rows: Sequence[Row], runs: Sequence[Run]) -> list[str]:
+def build_notes(batch: str, rows: Sequence[VariantRow], runs: Sequence[VariantRun]) -> list[str]:
     """Notes about a table."""
-    good = [row for row in rows if row["succeeded"]]
-    found = []
-    batches = sorted({row["global_batch_size"] for row in good if row["global_batch_size"] is not None})
-    unknown = [row["variant"] for row in good if row["global_batch_size"] is None]
+    succeeded = [row for row in rows if row["succeeded"]]
+    notes = []
+    batches = sorted({row["global_batch_size"] for row in succeeded if row["global_batch_size"] is not None})
+    unknown = [row["variant"] for row in succeeded if row["global_batch_size"] is None]
     if batch == SAME and len(batches) > 1:
-        told = ", ".join(value_of(one) for one in batches)
-        found.append(
-            f"the global batches are not the same ({told}), so speeds are hard to compare, and accuracies cannot be"
+        sizes = ", ".join(format_value(size) for size in batches)
+        notes.append(
+            f"the global batches are not the same ({sizes}), so speeds are hard to compare, and accuracies cannot be"
         )
     if batch == LARGEST and len(batches) > 1:
-        found.append("the global batches differ: speeds can be compared, accuracies cannot")
+        notes.append("the global batches differ: speeds can be compared, accuracies cannot")
     if unknown:
-        found.append(f"{', '.join(unknown)}: no batch_size was reported, so the global batch is not known")
-    silent = [row["variant"] for row in good if row["samples_per_second"] is None]
-    if silent:
-        found.append(
-            f"{', '.join(silent)}: no throughput is known, since the job printed no "
+        notes.append(f"{', '.join(unknown)}: no batch_size was reported, so the global batch is not known")
+    without_rate = [row["variant"] for row in succeeded if row["samples_per_second"] is None]
+    if without_rate:
+        notes.append(
+            f"{', '.join(without_rate)}: no throughput is known, since the job printed no "
             'MUSTER_RESULT {"samples_per_second": ...}'
         )
-    found += within_range(good)
-    found += [f"{run['variant']}, repeat {run['repeat']} failed: {run['why']}" for run in partly(good, runs)]
+    notes += range_notes(succeeded)
+    notes += [
+        f"{run['variant']}, repeat {run['repeat']} failed: {run['why']}" for run in failed_repeats(succeeded, runs)
+    ]
     missing = next((run["cost_missing"] for run in runs if run["succeeded"] and run["cost_missing"]), "")
     if missing:
-        found.append(f"cost: {missing}")
-    return found
+        notes.append(f"cost: {missing}")
+    return notes
 
 
-def partly(rows: Sequence[Row], runs: Sequence[Run]) -> list[Run]:
+def failed_repeats(rows: Sequence[VariantRow], runs: Sequence[VariantRun]) -> list[VariantRun]:
     """The failed runs of these rows' variants, of which other repeats have succeeded."""
     names = {row["variant"] for row in rows}
     return [run for run in runs if run["variant"] in names and not run["succeeded"]]
 
 
-def within_range(rows: Sequence[Row]) -> list[str]:
+def range_notes(rows: Sequence[VariantRow]) -> list[str]:
     """A note about variants whose range overlaps the fastest one's, or about missing ranges after a single repeat."""
-    known = [row for row in rows if row["samples_per_second"] is not None]
-    if len(known) < 2:
+    measured_rows = [row for row in rows if row["samples_per_second"] is not None]
+    if len(measured_rows) < 2:
         return []
-    if all(row["least"] == row["most"] for row in known):
+    if all(row["least"] == row["most"] for row in measured_rows):
         return ["each was measured once: a difference of a few per cent means nothing; sweep_repeats=3 gives ranges"]
-    best = known[0]
-    alike = [row["variant"] for row in known[1:] if (row["most"] or 0.0) >= (best["least"] or 0.0)]
-    if not alike:
+    best = measured_rows[0]
+    overlapping = [row["variant"] for row in measured_rows[1:] if (row["most"] or 0.0) >= (best["least"] or 0.0)]
+    if not overlapping:
         return []
-    return [f"{', '.join(alike)}: no slower than {best['variant']}, as far as these repeats tell"]
+    return [f"{', '.join(overlapping)}: no slower than {best['variant']}, as far as these repeats tell"]
 
 
-def rates_of(row: Row) -> str:
+def format_rate(row: VariantRow) -> str:
     """The median and, if there is one, the range."""
     if row["samples_per_second"] is None or row["least"] is None or row["most"] is None:
         return "-"
-    told = value_of(row["samples_per_second"])
-    return told if row["least"] == row["most"] else f"{told} ({value_of(row['least'])} to {value_of(row['most'])})"
+    median = format_value(row["samples_per_second"])
+    return (
+        median
+        if row["least"] == row["most"]
+        else f"{median} ({format_value(row['least'])} to {format_value(row['most'])})"
+    )
 
 
-def optional(value: float | None) -> str:
+def format_optional(value: float | None) -> str:
     """A number, or "-"."""
-    return "-" if value is None else value_of(value)
+    return "-" if value is None else format_value(value)
 
 
-def cells(row: Row) -> list[str]:
+def format_cells(row: VariantRow) -> list[str]:
     """The cells of a row as text."""
     if not row["succeeded"]:
         return [row["variant"], "failed"]
@@ -161,67 +174,69 @@ def cells(row: Row) -> list[str]:
         row["variant"],
         str(row["nnodes"] or "-"),
         str(row["ranks"] or "-"),
-        optional(row["batch_size"]),
-        optional(row["global_batch_size"]),
-        rates_of(row),
-        optional(row["per_rank"]),
+        format_optional(row["batch_size"]),
+        format_optional(row["global_batch_size"]),
+        format_rate(row),
+        format_optional(row["per_rank"]),
         "-" if row["efficiency"] is None else f"{row['efficiency']:.0%}",
         "-" if row["memory_mib"] is None else f"{row['memory_mib'] / 1024:.2f} GiB",
-        "-" if row["run_seconds"] is None else duration(row["run_seconds"]),
-        "-" if row["cost"] is None else money(row["cost"], row["currency"]),
-        "-" if row["per_1000_samples"] is None else money(row["per_1000_samples"], row["currency"]),
+        "-" if row["run_seconds"] is None else format_duration(row["run_seconds"]),
+        "-" if row["cost"] is None else format_money(row["cost"], row["currency"]),
+        "-" if row["per_1000_samples"] is None else format_money(row["per_1000_samples"], row["currency"]),
     ]
 
 
-def columns(table: Table) -> list[int]:
+def used_columns(table: SweepTable) -> list[int]:
     """The columns in which some row has a value."""
-    rows = [cells(row) for row in table["rows"] if row["succeeded"]]
-    return [place for place in range(len(HEADER)) if place == 0 or any(row[place] != "-" for row in rows)]
+    rows = [format_cells(row) for row in table["rows"] if row["succeeded"]]
+    return [column for column in range(len(HEADER)) if column == 0 or any(row[column] != "-" for row in rows)]
 
 
-def failures(table: Table) -> list[str]:
+def failure_lines(table: SweepTable) -> list[str]:
     """A line for each variant that has failed."""
     return [f"{row['variant']} failed: {row['why']}" for row in table["rows"] if not row["succeeded"]]
 
 
-def for_terminal(table: Table) -> str:
+def render_text(table: SweepTable) -> str:
     """A table as aligned text."""
-    kept = columns(table)
-    lines = [HEADER, *(cells(row) for row in table["rows"] if row["succeeded"])]
-    lines = [[line[place] for place in kept] for line in lines]
-    widths = [max(len(line[place]) for line in lines) for place in range(len(kept))]
+    columns = used_columns(table)
+    lines = [HEADER, *(format_cells(row) for row in table["rows"] if row["succeeded"])]
+    lines = [[line[column] for column in columns] for line in lines]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(columns))]
     text = ["  ".join(map(str.ljust, line, widths)).rstrip() for line in lines] if len(lines) > 1 else []
-    return "\n".join([TITLES[table["batch"]], *text, *failures(table), *table["notes"]])
+    return "\n".join([TITLES[table["batch"]], *text, *failure_lines(table), *table["notes"]])
 
 
-def for_markdown(table: Table) -> str:
+def render_markdown(table: SweepTable) -> str:
     """A table as Markdown, the best of each column in bold."""
-    kept = columns(table)
-    good = [row for row in table["rows"] if row["succeeded"]]
-    best = best_cells(good)
+    columns = used_columns(table)
+    succeeded = [row for row in table["rows"] if row["succeeded"]]
+    best = best_variants(succeeded)
     lines = [f"## {TITLES[table['batch']]}", ""]
-    if good:
-        lines += [f"| {' | '.join(HEADER[place] for place in kept)} |", f"|{'---|' * len(kept)}"]
-    for row in good:
-        shown = [escaped(cell) for cell in cells(row)]
-        shown = [f"**{cell}**" if row["variant"] in best.get(place, ()) else cell for place, cell in enumerate(shown)]
-        lines.append(f"| {' | '.join(shown[place] for place in kept)} |")
-    told = [*failures(table), *table["notes"]]
-    return "\n".join([*lines, *([""] if good and told else []), *(f"- {escaped(one)}" for one in told), ""])
+    if succeeded:
+        lines += [f"| {' | '.join(HEADER[column] for column in columns)} |", f"|{'---|' * len(columns)}"]
+    for row in succeeded:
+        row_cells = [escape(cell) for cell in format_cells(row)]
+        row_cells = [
+            f"**{cell}**" if row["variant"] in best.get(column, ()) else cell for column, cell in enumerate(row_cells)
+        ]
+        lines.append(f"| {' | '.join(row_cells[column] for column in columns)} |")
+    notes = [*failure_lines(table), *table["notes"]]
+    return "\n".join([*lines, *([""] if succeeded and notes else []), *(f"- {escape(note)}" for note in notes), ""])
 
 
-def best_cells(rows: Sequence[Row]) -> Mapping[int, list[str]]:
+def best_variants(rows: Sequence[VariantRow]) -> Mapping[int, list[str]]:
     """By column, the variants with the best value; columns in which all are equal are left out."""
-    found = {}
-    for place, name in (
+    variants_by_column = {}
+    for column, name in (
         (5, "samples_per_second"),
         (6, "per_rank"),
         (8, "memory_mib"),
         (10, "cost"),
         (11, "per_1000_samples"),
     ):
-        known = {row["variant"]: row[name] for row in rows if row[name] is not None}  # type: ignore[literal-required]
-        if len(set(known.values())) > 1:
-            best = BEST_OF[place](known.values())
-            found[place] = [variant for variant, value in known.items() if value == best]
-    return found
+        values = {row["variant"]: row[name] for row in rows if row[name] is not None}  # type: ignore[literal-required]
+        if len(set(values.values())) > 1:
+            best = BEST_OF[column](values.values())
+            variants_by_column[column] = [variant for variant, value in values.items() if value == best]
+    return variants_by_column

@@ -14,31 +14,37 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ansible_collections.muster.training.plugins.plugin_utils._experiments.fit.template import HOLE, has_hole
+from ansible_collections.muster.training.plugins.plugin_utils._experiments.fit.template import (
+    PLACEHOLDER,
+    has_placeholder,
+)
 from ansible_collections.muster.training.plugins.plugin_utils._experiments.sweep.documents import Variant
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job import SAFE_RUN_ID
 
-LONGEST = 45  # characters of a sweep's name and a variant's: run_ids append "-largest-2" or "-fit-b4096"
-SHORT = {"launch_nnodes": "nnodes", "launch_nproc_per_node": "nproc_per_node"}  # short names that playbooks read, too
-SIZES = {*SHORT, *SHORT.values()}
+MAX_NAME_LENGTH = 45  # characters of a sweep's name and a variant's: run_ids append "-largest-2" or "-fit-b4096"
+SHORT_NAMES = {
+    "launch_nnodes": "nnodes",
+    "launch_nproc_per_node": "nproc_per_node",
+}  # short names that playbooks read, too
+SIZE_VARIABLES = {*SHORT_NAMES, *SHORT_NAMES.values()}
 # Variables that a sweep sets itself, or that are the same for all of its launches
-NOT_ITS_OWN = {
+SHARED_VARIABLES = {
     *("launch_run_id", "launch_detach", "launch_replace", "launch_group", "launch_runs_directory"),
     *("launch_node_directory", "launch_report", "launch_fetch_record", "launch_currency", "launch_progress_interval"),
 }
 EXAMPLE = "sweep_variants: [{name: one, nnodes: 1}, {name: two, nnodes: 2}]"
 
 
-class Readers(NamedTuple):
+class ValueReaders(NamedTuple):
     """Functions that read values. arguments, environment: return them as written, raise ValueError; wrong: returns the
     problems of a launch's variables."""
 
     arguments: Callable[[object], list[str]]
     environment: Callable[[Mapping[str, Any]], dict[str, Any]]
-    wrong: Callable[[Mapping[str, Any]], list[str]]
+    find_errors: Callable[[Mapping[str, Any]], list[str]]
 
 
-class Given(NamedTuple):
+class SweepInput(NamedTuple):
     """The user's input. args, fit_args: arguments of all variants, before their own; keys: a job file's keys with their
     variables; options: variables of a launch; machines: their number, 0 if unknown."""
 
@@ -52,87 +58,94 @@ class Given(NamedTuple):
     machines: int
 
 
-def read_variants(given: Given, readers: Readers) -> tuple[list[Variant], list[str]]:
+def read_variants(sweep_input: SweepInput, readers: ValueReaders) -> tuple[list[Variant], list[str]]:
     """The variants, and one sentence for each problem with them."""
-    if not isinstance(given.variants, (list, tuple)):
-        return [], [f"sweep_variants is {ascii(given.variants)[:80]}, and it takes a list: {EXAMPLE}"]
-    if not given.variants:
+    if not isinstance(sweep_input.variants, (list, tuple)):
+        return [], [f"sweep_variants is {ascii(sweep_input.variants)[:80]}, and it takes a list: {EXAMPLE}"]
+    if not sweep_input.variants:
         return [], [f"there are no variants: list what to compare, as in {EXAMPLE}"]
-    allowed = {**given.keys, **{name: name for name in given.options}}
-    allowed = {key: name for key, name in allowed.items() if name in given.options and name not in NOT_ITS_OWN}
-    found: list[Variant] = []
-    said: list[str] = []
-    for place, one in enumerate(given.variants, 1):
-        name = one.get("name") if isinstance(one, Mapping) else None
-        problem = "" if isinstance(one, Mapping) else "is no mapping of settings"
-        problem = problem or wrong_name(name, given.sweep, [variant["name"] for variant in found])
+    allowed = {**sweep_input.keys, **{name: name for name in sweep_input.options}}
+    allowed = {
+        key: name for key, name in allowed.items() if name in sweep_input.options and name not in SHARED_VARIABLES
+    }
+    variants: list[Variant] = []
+    problems: list[str] = []
+    for number, entry in enumerate(sweep_input.variants, 1):
+        name = entry.get("name") if isinstance(entry, Mapping) else None
+        problem = "" if isinstance(entry, Mapping) else "is no mapping of settings"
+        problem = problem or find_name_error(name, sweep_input.sweep, [variant["name"] for variant in variants])
         if problem:
-            said.append(f"variant {place} of sweep_variants {problem}")
+            problems.append(f"variant {number} of sweep_variants {problem}")
             continue
-        variant, problems = read_variant(str(name), one, allowed, given, readers)
-        found.append(variant)
-        said += [f"variant {name}: {problem}" for problem in problems]
-    return found, said
+        variant, problems = read_variant(str(name), entry, allowed, sweep_input, readers)
+        variants.append(variant)
+        problems += [f"variant {name}: {problem}" for problem in problems]
+    return variants, problems
 
 
-def wrong_name(name: object, sweep: str, others: Sequence[str]) -> str:
+def find_name_error(name: object, sweep: str, other_names: Sequence[str]) -> str:
     """What is wrong with the name of a variant, "" if nothing is."""
     if name is None:
         return "has no name: give it one with `name:`"
     if not isinstance(name, str) or not SAFE_RUN_ID.match(name):
         return f"has the name {ascii(name)[:80]}: use letters, digits, '.', '_' and '-', in quotes if it is a number"
-    if len(f"{sweep}-{name}") > LONGEST:
-        return f"has a name too long: {sweep}-{name} has {len(sweep) + 1 + len(name)} characters, of {LONGEST} at most"
-    return f"has the name {name}, as one before it: each needs one of its own" if name in others else ""
+    if len(f"{sweep}-{name}") > MAX_NAME_LENGTH:
+        return f"has a name too long: {sweep}-{name} has {len(sweep) + 1 + len(name)} characters, of {MAX_NAME_LENGTH} at most"
+    return f"has the name {name}, as one before it: each needs one of its own" if name in other_names else ""
 
 
 def read_variant(
-    name: str, one: Mapping[str, Any], allowed: Mapping[str, str], given: Given, readers: Readers
+    name: str, entry: Mapping[str, Any], allowed: Mapping[str, str], sweep_input: SweepInput, readers: ValueReaders
 ) -> tuple[Variant, list[str]]:
     """A variant, and its problems."""
     variables: dict[str, Any] = {}
-    said: list[str] = []
-    for key, value in one.items():
+    problems: list[str] = []
+    for key, value in entry.items():
         variable = allowed.get(key)
         if key == "name":
             continue
         if variable is None:
-            said.append(unknown(str(key), allowed))
+            problems.append(unknown_setting_message(str(key), allowed))
         elif variable in variables:
-            said.append(f"it sets {variable} twice, by a short name, too: leave one out")
+            problems.append(f"it sets {variable} twice, by a short name, too: leave one out")
         else:
             variables[variable] = value
     args = fit_args = list[str]()
     try:
-        own = readers.arguments(variables.pop("launch_args", None))
-        args, fit_args = [*given.args, *own], [*(given.fit_args or given.args), *own] if given.fit else []
+        variant_args = readers.arguments(variables.pop("launch_args", None))
+        args, fit_args = (
+            [*sweep_input.args, *variant_args],
+            [*(sweep_input.fit_args or sweep_input.args), *variant_args] if sweep_input.fit else [],
+        )
         if isinstance(variables.get("launch_environment"), Mapping):
             variables["launch_environment"] = readers.environment(variables["launch_environment"])
-    except ValueError as problem:
-        said.append(" ".join(str(problem).split()))
-    if has_hole(args):
-        said.append(
-            f"its arguments have {HOLE}, and a number is needed for the runs with the same global batch: "
+    except ValueError as error:
+        problems.append(" ".join(str(error).split()))
+    if has_placeholder(args):
+        problems.append(
+            f"its arguments have {PLACEHOLDER}, and a number is needed for the runs with the same global batch: "
             "write the hole into fit_args, for the largest batch, and a number into sweep_args"
         )
-    elif given.fit and not has_hole(fit_args):
-        said.append(f"sweep_fit is true, and fit_args with its own arguments have no {HOLE}: write it there")
-    said += readers.wrong(variables)
+    elif sweep_input.fit and not has_placeholder(fit_args):
+        problems.append(f"sweep_fit is true, and fit_args with its own arguments have no {PLACEHOLDER}: write it there")
+    problems += readers.find_errors(variables)
     nnodes = str(variables.get("launch_nnodes", ""))
-    if given.machines and nnodes.isdecimal() and int(nnodes) > given.machines:
-        said.append(f"it takes {nnodes} nodes, and the inventory has {given.machines}")
-    rest = {key: value for key, value in variables.items() if key not in SIZES}
-    kind = json.dumps([rest, args, fit_args], sort_keys=True, default=str)
-    variables |= {SHORT[key]: value for key, value in variables.items() if key in SHORT}
+    if sweep_input.machines and nnodes.isdecimal() and int(nnodes) > sweep_input.machines:
+        problems.append(f"it takes {nnodes} nodes, and the inventory has {sweep_input.machines}")
+    other_variables = {key: value for key, value in variables.items() if key not in SIZE_VARIABLES}
+    fingerprint = json.dumps([other_variables, args, fit_args], sort_keys=True, default=str)
+    variables |= {SHORT_NAMES[key]: value for key, value in variables.items() if key in SHORT_NAMES}
     if args:
         variables["launch_args"] = args
-    return Variant(name=name, variables=variables, fit_args=fit_args, kind=kind), said
+    return Variant(name=name, variables=variables, fit_args=fit_args, kind=fingerprint), problems
 
 
-def unknown(key: str, allowed: Mapping[str, str]) -> str:
+def unknown_setting_message(key: str, allowed: Mapping[str, str]) -> str:
     """The message about a setting that a variant cannot have, with a hint."""
-    if key in NOT_ITS_OWN:
+    if key in SHARED_VARIABLES:
         return f"it sets {key}, which is the same for all: leave it out"
-    near = difflib.get_close_matches(key, allowed, n=1)
-    hint = f"did you mean {near[0]}?" if near else "it takes what a job file has below `job`, and launch_* variables"
+    matches = difflib.get_close_matches(key, allowed, n=1)
+    hint = (
+        f"did you mean {matches[0]}?" if matches else "it takes what a job file has below `job`, and launch_* variables"
+    )
     return f"it sets {ascii(key)[1:-1]}, but nothing reads it; {hint}"

@@ -15,7 +15,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._plan.launchers.ba
 from ansible_collections.muster.training.plugins.plugin_utils._plan.launchers.torchrun_static import endpoint_host
 
 # Keys set from the rank table; the user's configuration must not set them.
-OURS = (
+RESERVED_KEYS = (
     "compute_environment",
     "num_machines",
     "num_processes",
@@ -42,24 +42,26 @@ class Accelerate(RankLauncher):
                 f"launch_launcher: accelerate needs the same number of slots on each node, found {slots}: it starts "
                 f"{table.world_size} // {table.nnodes} processes on each; set nproc_per_node, or use torchrun"
             )
-        taken = [key for key in job.accelerate_config if key in OURS]
-        if taken:
+        reserved = [key for key in job.accelerate_config if key in RESERVED_KEYS]
+        if reserved:
             problems.append(
-                f"launch_accelerate_config has {', '.join(taken)}, which the rank table says: leave that out"
+                f"launch_accelerate_config has {', '.join(reserved)}, which the rank table says: leave that out"
             )
         return problems
 
     def configuration(self, job: Job, table: RankTable, node: Node) -> dict[str, Any]:
         """Return Accelerate's configuration for a node, with the user's keys added."""
-        given = dict(job.accelerate_config)
-        if given.get("distributed_type") == "DEEPSPEED":  # with pdsh, the default, every node would start all nodes
-            given["deepspeed_config"] = {
+        user_config = dict(job.accelerate_config)
+        if (
+            user_config.get("distributed_type") == "DEEPSPEED"
+        ):  # with pdsh, the default, every node would start all nodes
+            user_config["deepspeed_config"] = {
                 "deepspeed_multinode_launcher": "standard",
-                **given.get("deepspeed_config", {}),
+                **user_config.get("deepspeed_config", {}),
             }
         return {
             "distributed_type": "MULTI_GPU" if table.world_size > 1 else "NO",
-            **given,
+            **user_config,
             "compute_environment": "LOCAL_MACHINE",
             "machine_rank": node.node_rank,
             "num_machines": table.nnodes,

@@ -65,7 +65,7 @@ class RankLauncher:
         rules = {
             "rank": list(self.rank),
             "world": list(self.world),
-            "command": job.program_words(interpreter),
+            "command": job.program_argv(interpreter),
             "arguments": list(job.args),
         }
         return {"rank.json": json.dumps(rules, indent=1) + "\n"}

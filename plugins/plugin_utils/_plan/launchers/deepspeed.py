@@ -11,9 +11,9 @@ from ansible_collections.muster.training.plugins.plugin_utils._cluster.hostfile_
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job import Job
 from ansible_collections.muster.training.plugins.plugin_utils._plan.launchers.base import RANK_PROGRAM, RankLauncher
 from ansible_collections.muster.training.plugins.plugin_utils._plan.launchers.mpirun import (
+    find_ipv6_problems,
     mca_settings,
     open_mpi_environment,
-    without_ipv6,
 )
 
 MODULE = "deepspeed.launcher.runner"
@@ -70,7 +70,7 @@ class DeepSpeedRemote(DeepSpeed):
 
     def problems(self, job: Job, table: RankTable) -> list[str]:
         """MPI needs addresses, and its hostfiles accept only IPv4."""
-        return super().problems(job, table) + ([] if self.launcher == "pdsh" else without_ipv6(self.name, table))
+        return super().problems(job, table) + ([] if self.launcher == "pdsh" else find_ipv6_problems(self.name, table))
 
     def needed_programs(self, job: Job, node_rank: int) -> tuple[str, ...]:
         """Return the programs that must be installed."""
@@ -82,9 +82,9 @@ class DeepSpeedRemote(DeepSpeed):
         """Return rank 0's command, which starts the other nodes' commands."""
         if node.node_rank != 0:
             return []
-        more = []
+        launcher_args = []
         if self.launcher == "openmpi":
-            more = [f"--launcher_args={' '.join(mca_settings(table))}"]
+            launcher_args = [f"--launcher_args={' '.join(mca_settings(table))}"]
         return [
             interpreter,
             "-m",
@@ -93,7 +93,7 @@ class DeepSpeedRemote(DeepSpeed):
             f"--launcher={self.launcher}",
             "--force_multi",
             "--no_ssh_check",
-            *more,
+            *launcher_args,
             f"--master_addr={table.master.address}",
             f"--master_port={job.master_port}",
             "--no_python",

@@ -10,7 +10,7 @@ from ansible_collections.muster.training.plugins.module_utils._rank_table import
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job import Job
 
 
-class Environment:
+class EnvLauncher:
     """MASTER_ADDR, MASTER_PORT, NODE_RANK and WORLD_SIZE (processes, not nodes) for one process per node.
 
     The script itself starts a process per GPU.
@@ -51,7 +51,7 @@ class Environment:
 
     def command(self, job: Job, table: RankTable, node: Node, interpreter: str, run_directory: str) -> list[str]:
         """Return the node's command: absolute interpreter path first, no shell."""
-        return [*job.program_words(interpreter), *job.args]
+        return [*job.program_argv(interpreter), *job.args]
 
     def environment(self, job: Job, table: RankTable, node: Node) -> dict[str, str]:
         """Return the variables that tell the process its place."""

@@ -17,7 +17,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._plan.launchers.ba
 )
 
 
-def without_ipv6(name: str, table: RankTable) -> list[str]:
+def find_ipv6_problems(name: str, table: RankTable) -> list[str]:
     """Report IPv6 addresses, which a launcher cannot use."""
     if ":" not in table.master.address:
         return []
@@ -41,8 +41,8 @@ def mca_settings(table: RankTable) -> list[str]:
         "plm_rsh_no_tree_spawn": "1",  # rank 0's node starts all daemons
         "plm_rsh_num_concurrent": str(max(128, table.nnodes)),  # each start lasts as long as its daemon
     }
-    words = [word for name, value in settings.items() for word in ("--mca", name, value)]
-    return [*words, "--leave-session-attached", "--bind-to", "none"]
+    arguments = [argument for name, value in settings.items() for argument in ("--mca", name, value)]
+    return [*arguments, "--leave-session-attached", "--bind-to", "none"]
 
 
 def open_mpi_environment(table: RankTable) -> dict[str, str]:
@@ -64,7 +64,7 @@ class Mpirun(RankLauncher):
 
     def problems(self, job: Job, table: RankTable) -> list[str]:
         """Addresses must be IPv4."""
-        return [*super().problems(job, table), *without_ipv6("launch_launcher: mpirun", table)]
+        return [*super().problems(job, table), *find_ipv6_problems("launch_launcher: mpirun", table)]
 
     def needed_programs(self, job: Job, node_rank: int) -> tuple[str, ...]:
         """Return the programs that must be installed."""

@@ -32,9 +32,9 @@ class TorchrunC10d(TorchrunStatic):
     def rendezvous(self, job: Job, table: RankTable, node: Node) -> list[str]:
         """Return the rendezvous options; without is_host, a node whose name maps to 127.0.1.1 never hosts the store."""
         is_host = int(node.node_rank == 0)
-        least = job.min_nnodes if job.min_nnodes is not None else table.nnodes
+        min_nodes = job.min_nnodes if job.min_nnodes is not None else table.nnodes
         return [
-            f"--nnodes={least}:{table.nnodes}",
+            f"--nnodes={min_nodes}:{table.nnodes}",
             "--rdzv-backend=c10d",
             f"--rdzv-endpoint={endpoint_host(table.master.address)}:{job.master_port}",
             f"--rdzv-conf=is_host={is_host},join_timeout={job.start_timeout},read_timeout={job.start_timeout}",

@@ -66,7 +66,7 @@ def move(s3: S3Server, check: bool = False, **more: Any) -> dict[str, Any]:
     args.update(source="source", target="target", region="us-east-1", endpoint_url=s3.url, workers=4, show_every=0)
     args.update(access_key_id=s3.access_key, secret_access_key=s3.secret_key)
     args.update(more)
-    return bucket_move.Move(args).do(check)
+    return bucket_move.BucketMove(args).run(check)
 
 
 def content(client: Any, bucket: str) -> dict[str, str]:
@@ -120,8 +120,8 @@ def test_check_mode_shows_size_and_price_and_creates_nothing(s3: S3Server, capsy
 def test_price_includes_transfer_to_another_region() -> None:
     found = s3_bucket_move.Survey(objects=2, size=10**9, missing=2, missing_size=10**9, requests=5)
     args = {"source": "a", "target": "b", "region": "us-east-1", "price_per_gb": 0.02, "price_per_1000_requests": 5.0}
-    assert "about 0.04 USD" in bucket_move.plan_words(found, args, "eu-central-1", free=False)
-    assert "about 0.03 USD" in bucket_move.plan_words(found, args, "us-east-1", free=True)
+    assert "about 0.04 USD" in bucket_move.describe_plan(found, args, "eu-central-1", free=False)
+    assert "about 0.03 USD" in bucket_move.describe_plan(found, args, "us-east-1", free=True)
 
 
 def test_interrupted_move_resumes(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from ansible.errors import AnsibleActionFail
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ansible_collections.muster.training.plugins.action.choose_nodes import choose, masters
+from ansible_collections.muster.training.plugins.action.choose_nodes import choose, master_candidates
 from tests.unit.typed import give_collection, typed
 
 
@@ -88,8 +88,8 @@ def test_node_rank_is_returned_only_when_inventory_sets_it() -> None:
 
 def test_rank_0_candidates_are_first_node_and_first_address_as_text() -> None:
     nodes = choose("training", GROUPS, {"a": host(9), "b": host(30), "c": host(4)}, None, [])
-    assert masters(nodes) == {"a", "b"}  # as texts: 10.0.0.30 comes before 10.0.0.9
-    assert masters(nodes[2:]) == {"c"}
+    assert master_candidates(nodes) == {"a", "b"}  # as texts: 10.0.0.30 comes before 10.0.0.9
+    assert master_candidates(nodes[2:]) == {"c"}
 
 
 @pytest.mark.parametrize("nnodes", [0, "0", "two", -1, True, [], {"a": 1}])

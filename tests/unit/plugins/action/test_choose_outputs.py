@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from ansible.plugins.action import ActionBase
 
-from ansible_collections.muster.training.plugins.action.choose_outputs import UNASKED, ActionModule
+from ansible_collections.muster.training.plugins.action.choose_outputs import CONFIRM_SIZE, ActionModule
 
 
 def file(name: str, size: int) -> dict[str, Any]:
@@ -44,7 +44,7 @@ def test_identical_files_on_several_nodes_are_fetched_once(
 
 
 def test_large_fetch_asks_for_confirmation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    told = {"a": {"files": [file("run/1", UNASKED)]}, "b": {"files": []}}
+    told = {"a": {"files": [file("run/1", CONFIRM_SIZE)]}, "b": {"files": []}}
     assert not chosen(monkeypatch, tmp_path, told, compared={})["ask"]
     told["b"] = {"files": [file("run/2", 1)]}
     assert chosen(monkeypatch, tmp_path, told, compared={})["ask"]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from ansible.errors import AnsibleActionFail
 
-from ansible_collections.muster.training.plugins.action.choose_runs import merged, old_runs, render
+from ansible_collections.muster.training.plugins.action.choose_runs import merge_runs, old_runs, render_table
 
 NOW = 1_800_000_000.0
 DAY = 86400.0
@@ -40,18 +40,18 @@ BOTH = {"a": RUNS, "b": RUNS}
 
 def old(reads: dict[str, Any], keep: str = "", older_than: str = "") -> list[str]:
     asked = {name for name, answer in reads.items() if answer and "runs" in answer}
-    return old_runs(merged(reads), keep, older_than, asked, NOW)
+    return old_runs(merge_runs(reads), keep, older_than, asked, NOW)
 
 
 def test_each_run_is_listed_once_newest_first() -> None:
-    runs = merged(BOTH)
+    runs = merge_runs(BOTH)
     assert [(run["run_id"], run["state"], run["on"], run["size"]) for run in runs] == [
         ("new", "succeeded", ["a", "b"], 2_000_000),
         ("live", "running", ["a", "b"], 2_000_000),
         ("failed", "failed", ["a", "b"], 2_000_000),
         ("oldest", "stopped", ["a", "b"], 2_000_000),
     ]
-    table = render(runs).splitlines()
+    table = render_table(runs).splitlines()
     assert len(table) == 5 and table[1].split()[:2] == ["new", "succeeded"] and table[1].endswith("2 MB  a, b")
 
 
@@ -90,7 +90,7 @@ def test_node_cannot_make_a_run_older_or_drop_its_nodes() -> None:
     lie = listed(("new", 900, "succeeded"))
     lie["runs"][0]["nodes"] = ["b"]
     assert old({"a": RUNS, "b": lie}, older_than="30d") == ["failed", "oldest"]
-    assert merged({"b": lie, "a": RUNS})[0]["nodes"] == ["b", "a"]
+    assert merge_runs({"b": lie, "a": RUNS})[0]["nodes"] == ["b", "a"]
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.muster.training.plugins.action.compare_code import in_words, why_left
+from ansible_collections.muster.training.plugins.action.compare_code import render_differences, find_skip_reason
 
 NODES = [{"name": "a", "address": "10.0.0.1"}, {"name": "b", "address": "10.0.0.2"}]
 HERE = [{"name": "a", "address": "127.0.0.1"}, {"name": "b", "address": "127.0.0.2"}]
@@ -32,7 +32,7 @@ BUSY: dict[str, Any] = {"runs": [{"run_id": "other", "address": "127.0.0.9"}]}
 def test_code_is_synced_only_when_a_run_can_start(
     nodes: list[dict[str, Any]], answered: dict[str, Any], wanted: str, busy_is_right: bool, left: str
 ) -> None:
-    assert why_left(nodes, answered, wanted, busy_is_right) == left
+    assert find_skip_reason(nodes, answered, wanted, busy_is_right) == left
 
 
 def test_summary_of_synced_code_is_short_and_without_control_characters() -> None:
@@ -40,11 +40,11 @@ def test_summary_of_synced_code_is_short_and_without_control_characters() -> Non
         return {"counts": {"older": 1}, "names": {"older": [name]}}
 
     many = {f"node{number}": older("train.py") for number in range(64)}
-    said = in_words({"source": "/me/project"}, many).splitlines()
+    said = render_differences({"source": "/me/project"}, many).splitlines()
     assert said == [
         "bringing the code of /me/project",
-        "  node0, node1, node2 and 61 more: train.py is older there",
+        "  node0, node1, node2 and 61 more: train.py is older on the node",
     ]
     each = {f"node{number}": older(f"{number}\x1b[2J.py") for number in range(64)}
-    said = in_words({"source": "/me/project"}, each).splitlines()
+    said = render_differences({"source": "/me/project"}, each).splitlines()
     assert len(said) == 4 and said[-1] == "  and 62 more" and "\x1b" not in "".join(said)

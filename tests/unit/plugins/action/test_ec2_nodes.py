@@ -16,26 +16,26 @@ from typing import Any
 import boto3
 import pytest
 
-from ansible_collections.muster.training.plugins.action.paperspace_cluster import watch_files
-from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.client import Aws, Ec2Error
-from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.discover import ClusterError, Work
-from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.offers import Ask
-from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.provision import Provided, provide
-from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.request import first_boot
-from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.teardown import Done, remove, stop
-from ansible_collections.muster.training.plugins.plugin_utils._clouds.journal import read_record
-from ansible_collections.muster.training.plugins.plugin_utils._clouds.membership import PlanRefused
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.client import AwsClient, Ec2Error
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.discover import Ec2ClusterError, Ec2Context
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.offers import Ec2Request
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.provision import Ec2ProvisionResult, provision
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.request import build_first_boot
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.teardown import Ec2TeardownResult, teardown, stop
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.journal import read_journal
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.membership import PlanRefusedError
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.options import read_watch_files
 from tests.ec2_server import EC2Server, Fault
 
 pytestmark = pytest.mark.one_core
 
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIGkUeJcbx0vDN5hXgL5sWm3YpMMmxYHcGEYfCjRTsk1U"
 IMAGE = "ami-0dee90000000000a2"
-ASK = Ask(
+ASK = Ec2Request(
     nnodes=2,
     machine_types=["g4dn.xlarge"],
     image=IMAGE,
-    first_boot=first_boot(KEY, {}),
+    first_boot=build_first_boot(KEY, {}),
     ssh_from=["203.0.113.7/32"],
     max_usd_per_hour=10.0,
 )
@@ -49,7 +49,7 @@ class Killed(BaseException):
     """The command ends here, as if by a signal that cannot be caught."""
 
 
-class CutAws(Aws):
+class CutAws(AwsClient):
     """Requests that are counted, and end at one of them."""
 
     bench: Bench
@@ -64,7 +64,7 @@ class CutAws(Aws):
             assert len(named) >= given["MinCount"], "the intent is recorded before the request"
         if bench.sent == bench.kill_before or (change and bench.changed == bench.kill_change):
             raise Killed
-        answer = super().once(service, action, **given)
+        answer = super().send_once(service, action, **given)
         if change and bench.changed == bench.kill_after:
             raise Killed
         return answer
@@ -96,22 +96,22 @@ class Bench:
     def sleep(self, seconds: float) -> None:
         self.now += seconds
 
-    def work(self) -> Work:
+    def work(self) -> Ec2Context:
         self.sent = self.changed = 0
         keys = {"aws_access_key_id": self.server.access_key, "aws_secret_access_key": self.server.secret_key}
         aws = CutAws(session(self.server, **keys), self.server.region, self.said.append, self.sleep, self.clients)
         aws.bench = self
-        record = read_record(self.directory, "bert", "ec2")
-        return Work("bert", aws, record, "", self.said.append, self.sleep, self.clock)
+        record = read_journal(self.directory, "bert", "ec2")
+        return Ec2Context("bert", aws, record, "", self.said.append, self.sleep, self.clock)
 
     def clock(self) -> float:
         return self.now
 
-    def provide(self, **changes: Any) -> Provided:
-        return provide(self.work(), ASK._replace(**changes))
+    def provide(self, **changes: Any) -> Ec2ProvisionResult:
+        return provision(self.work(), ASK._replace(**changes))
 
-    def remove(self) -> Done:
-        return remove(self.work())
+    def remove(self) -> Ec2TeardownResult:
+        return teardown(self.work())
 
     def own(self, everything: dict[str, Any] | None = None) -> dict[str, dict[str, Any]]:
         """Instances that are not other people's and not gone, by the name that the console shows."""
@@ -235,7 +235,7 @@ def broken_off(bench: Bench, how: str, at: int, command: Callable[[], object]) -
     bench.kill_after = at if how == "killed after a change" else None
     if how == "answer lost":
         bench.server.faults.append(LostChange(action=None, skip=at - 1, carried_out=True))
-    with contextlib.suppress(Killed, ClusterError):
+    with contextlib.suppress(Killed, Ec2ClusterError):
         command()
     bench.kill_before = bench.kill_change = bench.kill_after = None
     bench.server.faults.clear()
@@ -283,7 +283,7 @@ def test_provision_and_teardown_complete_after_break_at_any_request(
         assert bench.groups(found) == ["pg-muster-bert", "sg-muster-bert"], at
         assert bench.network(found) == whole, at
         came = broken_off(bench, how, at, bench.remove) or came
-        assert bench.remove().left == [], at
+        assert bench.remove().remaining == [], at
         bench.nothing_left()
         if not came:
             return
@@ -305,7 +305,7 @@ def zones(bench: Bench) -> set[str]:
 def test_nodes_are_created_as_requested(bench: Bench) -> None:
     done = bench.provide(machine_types=["g5.xlarge"], market="spot")
     assert done.changed
-    assert [(one["name"], one["state"]) for one in done.now["nodes"]] == [("bert-0", "ready"), ("bert-1", "ready")]
+    assert [(one["name"], one["state"]) for one in done.current["nodes"]] == [("bert-0", "ready"), ("bert-1", "ready")]
     (given,) = launches(bench)
     assert (given["MinCount"], given["MaxCount"]) == ("2", "2"), "all or nothing"
     assert re.fullmatch(r"muster-[0-9a-f]{48}", given["ClientToken"])
@@ -355,7 +355,7 @@ def test_interrupted_node_is_recreated_in_zone_of_the_others(bench: Bench) -> No
 
 
 def test_check_mode_only_reads_and_shows_the_plan(bench: Bench) -> None:
-    done = provide(bench.work(), ASK._replace(max_usd_per_hour=None), check=True)
+    done = provision(bench.work(), ASK._replace(max_usd_per_hour=None), check=True)
     assert done.changed
     assert bench.changes() == []
     assert done.cost["per_hour"] == pytest.approx(2 * (0.526 + 0.005))
@@ -435,7 +435,7 @@ def test_impossible_request_is_refused_in_one_line_and_creates_nothing(
     if prepare:
         prepare(bench.server)
     bench.server.requests.clear()
-    with pytest.raises(PlanRefused) as refused:
+    with pytest.raises(PlanRefusedError) as refused:
         bench.provide(**changes)
     assert words in str(refused.value)
     assert "\n" not in str(refused.value)
@@ -471,7 +471,7 @@ def test_existing_nodes_keep_their_type_and_disk_size(bench: Bench) -> None:
         ({"machine_types": ["g5.xlarge"]}, "bert-0 is of type g4dn.xlarge, not g5.xlarge"),
         ({"disk_gb": 300}, "bert-0 has a disk of 150 GB, not 300"),
     ):
-        with pytest.raises(PlanRefused, match=words):
+        with pytest.raises(PlanRefusedError, match=words):
             bench.provide(**changes)
     assert bench.changes() == []
 
@@ -492,7 +492,7 @@ def test_ssh_rule_follows_current_address_and_keeps_foreign_rules(bench: Bench) 
 
 def test_own_network_reaches_the_internet_and_overlaps_no_other(bench: Bench) -> None:
     """A zone without capacity leaves a subnet, which costs nothing and is removed with the others."""
-    done = provide(bench.work(), ASK._replace(**OWN, max_usd_per_hour=None), check=True)
+    done = provision(bench.work(), ASK._replace(**OWN, max_usd_per_hour=None), check=True)
     assert (done.changed, bench.changes()) == (True, [])
     for line in (
         "to make: VPC muster-bert with the addresses 10.2.0.0/16",
@@ -521,7 +521,7 @@ def test_own_network_reaches_the_internet_and_overlaps_no_other(bench: Bench) ->
     bench.server.interrupt(own["bert-0"]["InstanceId"])
     bench.provide()
     assert {one["VpcId"] for one in bench.own().values()} == {vpc}
-    assert bench.remove().left == []
+    assert bench.remove().remaining == []
     bench.nothing_left()
 
 
@@ -562,7 +562,7 @@ def test_half_removed_network_is_repaired(bench: Bench) -> None:
 def test_failed_network_creation_leaves_nothing(bench: Bench) -> None:
     for action in ("CreateVpc", "CreateInternetGateway", "CreateSubnet"):
         bench.server.faults = [Fault("LimitExceeded", action=action, times=None)]
-        with pytest.raises(ClusterError, match="LimitExceeded"):
+        with pytest.raises(Ec2ClusterError, match="LimitExceeded"):
             bench.provide(**OWN)
         bench.server.faults = []
         bench.nothing_left()
@@ -575,7 +575,7 @@ def test_network_with_foreign_machine_is_kept(bench: Bench) -> None:
     made = run(ImageId=IMAGE, InstanceType="g4dn.xlarge", MinCount=1, MaxCount=1, SubnetId=subnet)
     theirs = made["Instances"][0]["InstanceId"]
     done = bench.remove()
-    assert done.left == [f"the VPC muster-bert stays: 'without a name' ({theirs}) in it are not part of this cluster"]
+    assert done.remaining == [f"the VPC muster-bert stays: 'without a name' ({theirs}) in it are not part of this cluster"]
     assert bench.groups(bench.server.everything()) == []
     bench.server.client().terminate_instances(InstanceIds=[theirs])
     for _turn in range(2):
@@ -591,7 +591,7 @@ def test_network_with_foreign_interface_keeps_its_gateway(bench: Bench) -> None:
     made = bench.server.client().create_network_interface(SubnetId=subnet)
     theirs = made["NetworkInterface"]["NetworkInterfaceId"]
     done = bench.remove()
-    assert done.left == [f"the VPC muster-bert stays: network interface {theirs} in it are not part of this cluster"]
+    assert done.remaining == [f"the VPC muster-bert stays: network interface {theirs} in it are not part of this cluster"]
     assert not {"DetachInternetGateway", "DeleteSubnet"} & {action for action, _given in bench.server.requests}
     bench.server.client().delete_network_interface(NetworkInterfaceId=theirs)
     bench.remove()
@@ -601,13 +601,13 @@ def test_network_with_foreign_interface_keeps_its_gateway(bench: Bench) -> None:
 def test_moving_a_cluster_to_another_network_is_refused(bench: Bench) -> None:
     bench.provide()
     bench.server.requests.clear()
-    with pytest.raises(PlanRefused, match=r"bert is in vpc-\w+, which is not a network of its own"):
+    with pytest.raises(PlanRefusedError, match=r"bert is in vpc-\w+, which is not a network of its own"):
         bench.provide(**OWN)
     bench.remove()
     bench.provide(**OWN)
     subnet = bench.server.client().describe_subnets()["Subnets"][0]["SubnetId"]
     bench.server.requests.clear()
-    with pytest.raises(PlanRefused, match=r"bert has a network of its own \(vpc-\w+\), and subnet-\w+ is not a subnet"):
+    with pytest.raises(PlanRefusedError, match=r"bert has a network of its own \(vpc-\w+\), and subnet-\w+ is not a subnet"):
         bench.provide(subnet_id=subnet)
     assert bench.changes() == []
 
@@ -635,7 +635,7 @@ def test_efa_interface_and_rules_are_created_for_types_with_efa(bench: Bench) ->
 
 
 def test_efa_none_creates_no_interface_and_efa_required_needs_a_type_with_efa(bench: Bench) -> None:
-    with pytest.raises(PlanRefused, match=r"g4dn.xlarge has no EFA, but provision_efa=required is set"):
+    with pytest.raises(PlanRefusedError, match=r"g4dn.xlarge has no EFA, but provision_efa=required is set"):
         bench.provide(efa="required")
     bench.provide(machine_types=["g4dn.8xlarge"], efa="none", price_per_hour=2.2)
     (given,) = launches(bench)
@@ -670,7 +670,7 @@ def test_missing_spot_quota_switches_to_on_demand_after_one_request(bench: Bench
 
 def test_lack_of_capacity_leaves_nothing(bench: Bench) -> None:
     bench.server.faults = [Fault(SHORT, times=None)]
-    with pytest.raises(ClusterError) as failed:
+    with pytest.raises(Ec2ClusterError) as failed:
         bench.provide(zones=["us-east-1a"])
     assert "g4dn.xlarge on demand in us-east-1a: run_instances was refused: Refused on purpose" in str(failed.value)
     assert "Nothing of bert is left, 0 USD an hour" in str(failed.value)
@@ -682,7 +682,7 @@ def test_lack_of_capacity_leaves_nothing(bench: Bench) -> None:
 
 def test_permanent_refusal_is_not_retried_and_leaves_nothing(bench: Bench) -> None:
     bench.server.faults = [Fault("OptInRequired", times=None)]
-    with pytest.raises(ClusterError, match="OptInRequired"):
+    with pytest.raises(Ec2ClusterError, match="OptInRequired"):
         bench.provide()
     assert len(launches(bench)) == 1
     bench.nothing_left()
@@ -730,15 +730,15 @@ def test_recreated_cluster_uses_new_client_tokens(bench: Bench) -> None:
 
 def test_machine_that_powers_itself_off_is_terminated(bench: Bench) -> None:
     """It costs nothing then, and does not come back by itself."""
-    watch = watch_files("30m", "24h")
-    bench.provide(first_boot=first_boot(KEY, watch))
+    watch = read_watch_files("30m", "24h")
+    bench.provide(first_boot=build_first_boot(KEY, watch))
     (given,) = launches(bench)
-    assert base64.b64decode(given["UserData"]).decode() == first_boot(KEY, watch)
+    assert base64.b64decode(given["UserData"]).decode() == build_first_boot(KEY, watch)
     for one in bench.own().values():
         bench.server.guest_powers_off(one["InstanceId"])
     assert bench.server.costs() == []
     assert bench.own() == {}
-    assert bench.remove().left == []
+    assert bench.remove().remaining == []
     bench.nothing_left()
 
 
@@ -747,7 +747,7 @@ def test_stopped_cluster_is_started_again(bench: Bench) -> None:
     done = stop(bench.work())
     assert done.changed
     assert {one["State"]["Name"] for one in bench.own().values()} == {"stopped"}
-    assert "bert: 2 machines are off; 0 USD an hour; its disks, on or off, 24.00 USD a month" in done.words
+    assert "bert: 2 machines are off; 0 USD an hour; its disks, on or off, 24.00 USD a month" in done.message
     bench.server.requests.clear()
     bench.provide()
     assert bench.changes() == ["StartInstances"]
@@ -758,7 +758,7 @@ def test_stopping_spot_machines_is_refused(bench: Bench) -> None:
     bench.provide(market="spot")
     bench.server.requests.clear()
     with pytest.raises(
-        PlanRefused, match="bert-0, bert-1 of bert cannot be stopped: spot machines can only be removed"
+        PlanRefusedError, match="bert-0, bert-1 of bert cannot be stopped: spot machines can only be removed"
     ):
         stop(bench.work())
     assert bench.changes() == []
@@ -773,7 +773,7 @@ def test_foreign_machine_in_security_group_is_kept_and_named(bench: Bench) -> No
     )
     theirs = made["Instances"][0]["InstanceId"]
     done = bench.remove()
-    assert done.left == [
+    assert done.remaining == [
         f"the security group muster-bert stays: 'without a name' ({theirs}) in it are not part of this cluster"
     ]
     assert [key for key in bench.server.left_over() if key.startswith("i-")] == [theirs]
@@ -787,17 +787,17 @@ def test_protected_machine_is_named_and_the_others_are_removed(bench: Bench) -> 
     protect(InstanceId=kept, DisableApiTermination={"Value": True})
     done = bench.remove()
     assert list(bench.own()) == ["bert-1"]
-    assert done.left[0].startswith(f"machine bert-1 ({kept}): terminate_instances was refused: ")
-    assert done.words.startswith("bert is not gone, 0.53 USD an hour. Left: ")
+    assert done.remaining[0].startswith(f"machine bert-1 ({kept}): terminate_instances was refused: ")
+    assert done.message.startswith("bert is not gone, 0.53 USD an hour. Left: ")
     protect(InstanceId=kept, DisableApiTermination={"Value": False})
-    assert bench.remove().words == "nothing of bert is left, 0 USD an hour"
+    assert bench.remove().message == "nothing of bert is left, 0 USD an hour"
     bench.nothing_left()
 
 
 def test_teardown_works_without_the_record(bench: Bench) -> None:
     bench.provide()
     (bench.directory / "bert.json").unlink()
-    assert bench.remove().left == []
+    assert bench.remove().remaining == []
     bench.nothing_left()
     assert not bench.remove().changed
 
@@ -807,9 +807,9 @@ def test_stop_and_teardown_touch_nothing_while_nodes_are_at_work(bench: Bench) -
     bench.server.requests.clear()
 
     def disagree(machines: Any) -> None:
-        raise PlanRefused(f"{len(machines)} may be at work")
+        raise PlanRefusedError(f"{len(machines)} may be at work")
 
-    for command in (stop, remove):
-        with pytest.raises(PlanRefused, match="2 may be at work"):
-            command(bench.work(), agree=disagree)
+    for command in (stop, teardown):
+        with pytest.raises(PlanRefusedError, match="2 may be at work"):
+            command(bench.work(), confirm=disagree)
     assert bench.changes() == []

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from ansible_collections.muster.training.plugins.action.flash_attention import ARGUMENT_SPEC, request_of
+from ansible_collections.muster.training.plugins.action.flash_attention import ARGUMENT_SPEC, build_request
 
 GIVEN: dict[str, Any] = {name: option.get("default") for name, option in ARGUMENT_SPEC.items()}
 
 
 def asked(**given: Any) -> dict[str, Any]:
-    return request_of({**GIVEN, "directory": "/opt/muster", **given})
+    return build_request({**GIVEN, "directory": "/opt/muster", **given})
 
 
 def test_each_step_gets_only_the_options_it_needs() -> None:

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from ansible_collections.muster.training.plugins.action.launch_plan import hourly_cost, make_plan, render_plan
-from ansible_collections.muster.training.plugins.module_utils._rank_table import Host, RankTableError, build_rank_table
-from ansible_collections.muster.training.plugins.plugin_utils._plan.plan import launcher_of
+from ansible_collections.muster.training.plugins.module_utils._rank_table import HostSpec, RankTableError, build_rank_table
+from ansible_collections.muster.training.plugins.plugin_utils._plan.plan import get_launcher
 from tests.unit.healthy import arguments, cluster
 from tests.unit.supervised import make_job
 
@@ -43,7 +43,7 @@ def test_more_nodes_than_available_is_refused() -> None:
 def test_unequal_slots_with_env_launcher_are_a_finding() -> None:
     (finding,) = make_plan(with_slots(cluster(2), 2, 4, launcher="env"))[2]
     assert (finding.severity, finding.id) == ("error", "launcher")
-    assert "node1 2, node2 4" in finding.found
+    assert "node1 2, node2 4" in finding.problem
 
 
 def test_nodes_without_answer_are_findings() -> None:
@@ -51,7 +51,7 @@ def test_nodes_without_answer_are_findings() -> None:
     made["facts"]["node2"] = {"unreachable": True, "msg": "timed out"}
     made["facts"]["node3"] = None
     findings = make_plan(made)[2]
-    found = {finding.nodes: finding.found for finding in findings if finding.id == "unreachable"}
+    found = {finding.nodes: finding.problem for finding in findings if finding.id == "unreachable"}
     assert set(found) == {("node2",), ("node3",)}
     assert found[("node2",)] == "it did not answer in time"
     assert "--limit" in found[("node3",)]
@@ -75,15 +75,15 @@ def test_warns_when_c10d_ignores_prescribed_rank_order() -> None:
     order, (finding,) = in_order("node2", "node1", "node3", rdzv_backend="c10d")
     assert order == ["node1", "node2", "node3"]
     assert (finding.severity, finding.id) == ("warning", "rank-order")
-    assert "node1 gets 0 in place of 1, node2 gets 1 in place of 0; rank 0 is on node1" in finding.found
-    assert finding.todo.startswith("set launch_rdzv_backend: static; ")
+    assert "node1 gets rank 0 instead of 1, node2 gets rank 1 instead of 0; rank 0 is on node1" in finding.problem
+    assert finding.remedy.startswith("set launch_rdzv_backend: static; ")
 
 
 def test_rank_order_warning_does_not_suggest_static_for_elastic_run() -> None:
     order, (finding,) = in_order("node2", "node1", nnodes="1:2")
     assert order == ["node1", "node2"]
     assert finding.id == "rank-order"
-    assert "static" not in finding.todo
+    assert "static" not in finding.remedy
     assert in_order("node2", "node1", nnodes="1:2", skip=["rank-order"])[1] == []
 
 
@@ -134,7 +134,7 @@ def test_nproc_per_node_overrides_slots() -> None:
 
 
 def test_plan_is_rendered_for_the_terminal() -> None:
-    table = build_rank_table([Host("node9", "10.0.0.9", 2), Host("node10", "10.0.0.10", 1)])
+    table = build_rank_table([HostSpec("node9", "10.0.0.9", 2), HostSpec("node10", "10.0.0.10", 1)])
     job = make_job(
         run_id="first",
         launcher="torchrun",
@@ -153,7 +153,7 @@ def test_plan_is_rendered_for_the_terminal() -> None:
 
 
 def test_hourly_cost_is_shown_only_when_all_prices_are_known() -> None:
-    table = build_rank_table([Host("a", "10.0.0.9", 2), Host("b", "10.0.0.10", 1), Host("c", "10.0.0.11", 1)], nnodes=2)
+    table = build_rank_table([HostSpec("a", "10.0.0.9", 2), HostSpec("b", "10.0.0.10", 1), HostSpec("c", "10.0.0.11", 1)], nnodes=2)
     cost = hourly_cost(table, {"a": 2.5, "b": 5.06, "c": None}, "EUR")
     assert cost == "7.56 EUR an hour"
     assert "  costs        7.56 EUR an hour\n  command " in render_plan(make_job(), table, {}, cost)
@@ -162,7 +162,7 @@ def test_hourly_cost_is_shown_only_when_all_prices_are_known() -> None:
 
 
 def test_plan_without_facts_shows_requested_values() -> None:
-    table = build_rank_table([Host("a", "10.0.0.9", 1)])
+    table = build_rank_table([HostSpec("a", "10.0.0.9", 1)])
     job = make_job(run_id="first", interpreter="/opt/env/bin/python:python3", image="torch:2", module="m", script="")
     assert render_plan(job, table, {}).splitlines()[0].startswith("run first: 1 node, world size 1, ")
     assert render_plan(job, table, {}).splitlines()[-3:] == [
@@ -174,7 +174,7 @@ def test_plan_without_facts_shows_requested_values() -> None:
 
 def test_plan_of_elastic_run_shows_node_range_and_rendezvous() -> None:
     job = make_job(run_id="first", launcher="torchrun", rdzv_backend="c10d", min_nnodes=1)
-    table = launcher_of(job).order(build_rank_table([Host("a", "10.0.0.9", 1), Host("b", "10.0.0.10", 1)]))
+    table = get_launcher(job).order(build_rank_table([HostSpec("a", "10.0.0.9", 1), HostSpec("b", "10.0.0.10", 1)]))
     first = render_plan(job, table, {}).splitlines()[0]
     assert (
         first == "run first: 1 to 2 nodes, world size 2, torchrun, c10d rendezvous, rendezvous at 10.0.0.10 port 29500"
@@ -182,7 +182,7 @@ def test_plan_of_elastic_run_shows_node_range_and_rendezvous() -> None:
 
 
 def test_plan_of_large_cluster_is_shortened() -> None:
-    table = build_rank_table([Host(f"n{n}", f"10.0.{n // 250}.{n % 250 + 1}", 8) for n in range(1000)])
+    table = build_rank_table([HostSpec(f"n{n}", f"10.0.{n // 250}.{n % 250 + 1}", 8) for n in range(1000)])
     lines = render_plan(make_job(), table, {}).splitlines()
     assert len(lines) == 19
     assert lines[16] == "  ... and 985 more"

@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from ansible_collections.muster.training.plugins.action.node_facts import lifetime
+from ansible_collections.muster.training.plugins.action.node_facts import probe_lifetime
 
 
 @pytest.mark.parametrize(
@@ -14,11 +14,11 @@ from ansible_collections.muster.training.plugins.action.node_facts import lifeti
     [(2, 16, 30), (4, 16, 31), (4, 5, 31), (6, 5, 46), (4, 1, 76), (8, 5, 47), (64, 5, 226), (64, 64, 46), (1, 0, 30)],
 )
 def test_node_waits_longer_for_peers_with_more_nodes_per_fork(nodes: int, forks: int, seconds: int) -> None:
-    assert lifetime(nodes, forks) == seconds
+    assert probe_lifetime(nodes, forks) == seconds
 
 
 @pytest.mark.parametrize(("nodes", "forks"), [*itertools.product((2, 5, 6, 16, 64, 200), (1, 4, 5, 16, 50))])
 def test_first_node_still_waits_when_last_node_starts(nodes: int, forks: int) -> None:
     """Each call takes 12 s: to log in, and for an nvidia-smi without persistence."""
     last = (nodes - 1) // forks * 12
-    assert lifetime(nodes, forks) > last + 12
+    assert probe_lifetime(nodes, forks) > last + 12

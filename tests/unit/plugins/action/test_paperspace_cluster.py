@@ -19,23 +19,23 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.muster.training.plugins.plugin_utils._clouds.journal import read_record
-from ansible_collections.muster.training.plugins.plugin_utils._clouds.membership import PlanRefused
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.journal import read_journal
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.membership import PlanRefusedError
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.client import Client
-from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.create import ClusterError, Work
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.create import PaperspaceClusterError, PaperspaceContext
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.errors import (
     AuthenticationError,
     ConnectionFailedError,
 )
-from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.first_boot import first_boot
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.first_boot import build_first_boot_script
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.image import (
-    Imaged,
-    make_image,
-    remove_image,
+    TemplateResult,
+    ensure_template,
+    remove_template,
 )
-from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.offers import Ask
-from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.provision import Provided, provide
-from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.teardown import Done, remove, stop
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.offers import PaperspaceRequest
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.provision import PaperspaceProvisionResult, provision
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.teardown import PaperspaceTeardownResult, teardown, stop
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.transport import Response
 from tests.paperspace_server.account import Account, Outcome
 from tests.paperspace_server.faults import Fault, bad_gateway, too_many
@@ -46,7 +46,7 @@ from tests.paperspace_server.strangers import foreign_bytes, left_over, sprinkle
 pytestmark = pytest.mark.one_core
 
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIGkUeJcbx0vDN5hXgL5sWm3YpMMmxYHcGEYfCjRTsk1U"
-ASK = Ask(
+ASK = PaperspaceRequest(
     nnodes=2,
     machine_types=["A6000x2"],
     region="ny2",
@@ -55,7 +55,7 @@ ASK = Ask(
     drive_gb=250,
     public_ip="static",
     max_usd_per_hour=10.0,
-    first_boot=first_boot(KEY, {}),
+    first_boot=build_first_boot_script(KEY, {}),
 )
 
 
@@ -136,20 +136,20 @@ class Bench:
     def sleep(self, seconds: float) -> None:
         self.now += seconds
 
-    def work(self) -> Work:
+    def work(self) -> PaperspaceContext:
         self.sent = self.changed = 0
         client = Client("test-key", self.server.url, transport=self.transport, sleep=self.sleep, clock=lambda: self.now)
-        record = read_record(self.directory, "bert", "paperspace")
-        return Work("bert", client, record, "", self.said.append, self.sleep, lambda: self.now)
+        record = read_journal(self.directory, "bert", "paperspace")
+        return PaperspaceContext("bert", client, record, "", self.said.append, self.sleep, lambda: self.now)
 
-    def provide(self, ask: Ask = ASK, **changes: Any) -> Provided:
-        return provide(self.work(), ask._replace(**changes))
+    def provide(self, ask: PaperspaceRequest = ASK, **changes: Any) -> PaperspaceProvisionResult:
+        return provision(self.work(), ask._replace(**changes))
 
-    def remove(self, remove_drive: bool = True, remove_templates: bool = True) -> Done:
-        return remove(self.work(), remove_drive, remove_templates=remove_templates)
+    def remove(self, remove_drive: bool = True, remove_templates: bool = True) -> PaperspaceTeardownResult:
+        return teardown(self.work(), remove_drive, remove_templates=remove_templates)
 
-    def image(self, node: str = "bert-0", name: str = "golden", **more: Any) -> Imaged:
-        return make_image(self.work(), node, name, **more)
+    def image(self, node: str = "bert-0", name: str = "golden", **more: Any) -> TemplateResult:
+        return ensure_template(self.work(), node, name, **more)
 
     def changes(self) -> list[str]:
         """Requests that change something."""
@@ -201,7 +201,7 @@ def broken_off(bench: Bench, how: str, at: int, command: Callable[[], object]) -
     bench.kill_after = at if how == "killed after a change" else None
     if how == "answer lost":
         bench.server.faults.append(LostChange(skip=at - 1, times=1, drop=True))
-    with contextlib.suppress(Killed, ClusterError):
+    with contextlib.suppress(Killed, PaperspaceClusterError):
         command()
     bench.kill_before = bench.kill_after = None
     bench.server.faults.clear()
@@ -227,7 +227,7 @@ def test_provision_and_teardown_complete_after_break_at_any_request(
         assert bench.nodes() == ["bert-0", "bert-1"], at
         assert bench.networks() == ["muster-bert"], at
         came = broken_off(bench, how, at, bench.remove) or came
-        assert bench.remove().left == [], at
+        assert bench.remove().remaining == [], at
         bench.nothing_left()
         if not came:
             return
@@ -263,7 +263,7 @@ def test_post_carried_out_behind_proxy_error_is_not_repeated(bench: Bench) -> No
 
 def test_unavailable_service_leaves_machines_and_lists_them(bench: Bench) -> None:
     bench.server.faults.append(Fault("/machines", "POST", skip=1, status=503, carried_out=False))
-    with pytest.raises(ClusterError, match=r"Recorded, and billed: bert-0 \(ps\w+\), bert-1 \(requested, no answer"):
+    with pytest.raises(PaperspaceClusterError, match=r"Recorded, and billed: bert-0 \(ps\w+\), bert-1 \(requested, no answer"):
         bench.provide()
     bench.server.faults.clear()
     bench.provide()
@@ -276,7 +276,7 @@ def test_unavailable_service_leaves_machines_and_lists_them(bench: Bench) -> Non
 def test_nodes_are_created_as_requested(bench: Bench) -> None:
     done = bench.provide()
     assert done.changed
-    assert [(one["name"], one["state"]) for one in done.now["nodes"]] == [("bert-0", "ready"), ("bert-1", "ready")]
+    assert [(one["name"], one["state"]) for one in done.current["nodes"]] == [("bert-0", "ready"), ("bert-1", "ready")]
     network = next(one for one in bench.account.networks if one["name"] == "muster-bert")
     posted = [one.body for one in bench.server.requests if (one.method, one.path) == ("POST", "/machines")]
     script = next(one for one in bench.account.scripts if one["name"].startswith("muster-bert-first-boot-"))
@@ -328,7 +328,7 @@ def test_missing_node_is_created_and_stopped_node_is_started(bench: Bench) -> No
 
 
 def test_check_mode_only_reads_and_shows_the_plan(bench: Bench) -> None:
-    done = provide(bench.work(), ASK._replace(max_usd_per_hour=None), check=True)
+    done = provision(bench.work(), ASK._replace(max_usd_per_hour=None), check=True)
     assert done.changed
     assert bench.changes() == []
     assert done.cost["per_hour"] == pytest.approx(7.56)
@@ -375,7 +375,7 @@ def test_impossible_request_is_refused_in_one_line_and_creates_nothing(
 ) -> None:
     if prepare:
         prepare(bench)
-    with pytest.raises(PlanRefused) as refused:
+    with pytest.raises(PlanRefusedError) as refused:
         bench.provide(**{"max_usd_per_hour": 70.0, **changes})
     assert words in str(refused.value)
     assert "\n" not in str(refused.value)
@@ -386,7 +386,7 @@ def test_impossible_request_is_refused_in_one_line_and_creates_nothing(
 def test_wrong_clock_is_refused_and_creates_nothing(bench: Bench, seconds: float, words: str) -> None:
     """seconds: how far the API's clock is ahead."""
     bench.account.now = lambda: datetime.datetime.fromtimestamp(bench.now + seconds, datetime.UTC)
-    with pytest.raises(PlanRefused, match=f"this machine's clock is {words} the API's.*timedatectl set-ntp true"):
+    with pytest.raises(PlanRefusedError, match=f"this machine's clock is {words} the API's.*timedatectl set-ntp true"):
         bench.provide()
     assert bench.changes() == []
 
@@ -395,7 +395,7 @@ def test_wrong_api_key_is_reported_as_such(bench: Bench) -> None:
     work = bench.work()
     work.client = Client("wrong", bench.server.url, transport=bench.transport)
     with pytest.raises(AuthenticationError, match="The API key is wrong"):
-        provide(work, ASK)
+        provision(work, ASK)
 
 
 def test_unavailable_or_too_expensive_type_is_skipped(bench: Bench) -> None:
@@ -422,7 +422,7 @@ def test_partial_cluster_is_removed_and_next_type_is_tried(bench: Bench) -> None
 
 def test_lack_of_capacity_without_another_type_leaves_nothing(bench: Bench) -> None:
     bench.account.capacity["A6000x2"] = 3
-    with pytest.raises(ClusterError) as failed:
+    with pytest.raises(PaperspaceClusterError) as failed:
         bench.provide(nnodes=4, max_usd_per_hour=20.0)
     assert re.search(r"of 4 A6000x2 are ready, bert-\d found no capacity in ny2 \(off after", str(failed.value))
     assert "nothing of bert is left, 0 USD an hour" in str(failed.value)
@@ -435,7 +435,7 @@ def test_existing_nodes_survive_failed_extension(bench: Bench) -> None:
     own = bench.own()["bert-1"]
     bench.account.guest_powers_off(own["id"])
     bench.account.outcomes["create bert-2"] = Outcome("error", "no host found")
-    with pytest.raises(ClusterError, match="bert-2 create failed: no host found"):
+    with pytest.raises(PaperspaceClusterError, match="bert-2 create failed: no host found"):
         bench.provide(nnodes=3, max_usd_per_hour=20.0)
     assert bench.nodes() == ["bert-0", "bert-1"]
     assert own["state"] == "off"
@@ -449,7 +449,7 @@ def test_rollback_removes_only_machines_of_the_last_hour(bench: Bench) -> None:
         assert bench.nodes() == ["bert-0", "bert-1"]
         bench.now += minutes * 60
         bench.account.outcomes["create bert-2"] = Outcome("error", "no host found")
-        with pytest.raises(ClusterError, match="no host found"):
+        with pytest.raises(PaperspaceClusterError, match="no host found"):
             bench.provide(nnodes=3, max_usd_per_hour=20.0)
         assert bench.nodes() == left
         assert len(bench.networks()) == bool(left)
@@ -459,7 +459,7 @@ def test_refused_rollback_names_machines_and_tries_no_further_type(bench: Bench)
     bench.account.capacity["A6000x2"] = 1 + 2
     body = '{"code": "BAD_REQUEST", "message": "no"}'
     bench.server.faults.append(Fault(r"/machines/\w+", "DELETE", status=400, body=body))
-    with pytest.raises(ClusterError) as failed:
+    with pytest.raises(PaperspaceClusterError) as failed:
         bench.provide(machine_types=["A6000x2", "A5000x2"])
     own = [one["id"] for one in bench.own().values()]
     assert len(own) == 2
@@ -479,7 +479,7 @@ def test_missing_capacity_is_waited_for(bench: Bench) -> None:
 
     work = bench.work()
     work.sleep = sleep
-    provide(work, ASK._replace(nnodes=4, max_usd_per_hour=20.0, on_shortage="wait"))
+    provision(work, ASK._replace(nnodes=4, max_usd_per_hour=20.0, on_shortage="wait"))
     assert bench.nodes() == [f"bert-{number}" for number in range(4)]
     posts = [one for one in bench.changes() if one == "POST /machines"]
     assert len(posts) == 4, "none is made again"
@@ -488,7 +488,7 @@ def test_missing_capacity_is_waited_for(bench: Bench) -> None:
 def test_waiting_for_capacity_ends_after_wait_minutes(bench: Bench, unjudged: None) -> None:
     bench.account.capacity["A6000x2"] = 3
     began = bench.now
-    with pytest.raises(ClusterError, match="found no capacity"):
+    with pytest.raises(PaperspaceClusterError, match="found no capacity"):
         bench.provide(nnodes=4, max_usd_per_hour=20.0, on_shortage="wait", wait_minutes=10.0)
     assert 600 <= bench.now - began < 1800
     bench.nothing_left()
@@ -496,7 +496,7 @@ def test_waiting_for_capacity_ends_after_wait_minutes(bench: Bench, unjudged: No
 
 def test_stuck_machine_is_named_and_kept(bench: Bench, unjudged: None) -> None:
     bench.account.outcomes["create bert-1"] = Outcome(stuck=True)
-    with pytest.raises(ClusterError, match=r"bert-1 \(ps\w+\) has been provisioning for .* support ticket"):
+    with pytest.raises(PaperspaceClusterError, match=r"bert-1 \(ps\w+\) has been provisioning for .* support ticket"):
         bench.provide()
     assert bench.nodes() == ["bert-0", "bert-1"]
 
@@ -512,7 +512,7 @@ def test_error_event_without_text_is_ignored(bench: Bench) -> None:
 def test_stopped_machines_are_started_again(bench: Bench) -> None:
     bench.provide()
     done = stop(bench.work())
-    assert "2 machines are off; 0 USD an hour; its disks, on or off, 20.00 USD a month" in done.words
+    assert "2 machines are off; 0 USD an hour; its disks, on or off, 20.00 USD a month" in done.message
     assert {one["state"] for one in bench.own().values()} == {"off"}
     assert not stop(bench.work()).changed
     bench.provide()
@@ -521,18 +521,18 @@ def test_stopped_machines_are_started_again(bench: Bench) -> None:
 
 def test_second_teardown_changes_nothing(bench: Bench) -> None:
     bench.provide()
-    assert bench.remove().words == "nothing of bert is left, 0 USD an hour"
+    assert bench.remove().message == "nothing of bert is left, 0 USD an hour"
     assert not (bench.directory / "bert.json").exists()
     bench.server.requests.clear()
     again = bench.remove()
-    assert (again.changed, again.words) == (False, "nothing of bert is left, 0 USD an hour")
+    assert (again.changed, again.message) == (False, "nothing of bert is left, 0 USD an hour")
     assert bench.changes() == []
 
 
 def test_teardown_in_check_mode_only_reads(bench: Bench) -> None:
     bench.provide()
     bench.server.requests.clear()
-    assert remove(bench.work(), check=True).changed
+    assert teardown(bench.work(), check=True).changed
     assert bench.changes() == []
 
 
@@ -548,7 +548,7 @@ def test_addresses_of_machines_removed_in_console_are_released(bench: Bench) -> 
     stop(bench.work())
     work = bench.work()
     own = list(bench.own().values())
-    work.record.note_addresses({one["publicIp"]: one["id"] for one in own})
+    work.journal.record_addresses({one["publicIp"]: one["id"] for one in own})
     for one in own:
         bench.account.delete_machine(one["id"])
     bench.remove()
@@ -574,9 +574,9 @@ def test_starting_machines_are_removed(bench: Bench) -> None:
 def test_drive_and_its_network_are_kept_with_remove_drive_false(bench: Bench) -> None:
     bench.provide()
     done = bench.remove(remove_drive=False)
-    assert (done.left, bench.nodes(), bench.networks()) == ([], [], ["muster-bert"])
-    assert "no machine of bert is left; the drive bert-data" in done.words
-    assert "nothing of bert is left" not in done.words
+    assert (done.remaining, bench.nodes(), bench.networks()) == ([], [], ["muster-bert"])
+    assert "no machine of bert is left; the drive bert-data" in done.message
+    assert "nothing of bert is left" not in done.message
     bench.remove()
     bench.nothing_left()
 
@@ -588,9 +588,9 @@ def test_machine_that_cannot_be_removed_is_named_and_the_others_are_removed(benc
     bench.server.faults.append(Fault(f"/machines/{kept['id']}", "DELETE", status=400, body=body))
     done = bench.remove()
     assert bench.nodes() == ["bert-0"]
-    assert f"machine bert-0 ({kept['id']})" in done.words
-    assert "it is reserved" in done.words
-    assert "nothing of bert" not in done.words
+    assert f"machine bert-0 ({kept['id']})" in done.message
+    assert "it is reserved" in done.message
+    assert "nothing of bert" not in done.message
     bench.server.faults.clear()
     bench.remove()
     bench.nothing_left()
@@ -603,14 +603,14 @@ def test_network_with_foreign_machine_is_kept(bench: Bench) -> None:
     done = bench.remove()
     assert bench.nodes() == ["photos"]
     assert bench.networks() == ["muster-bert"]
-    assert done.left == ["the network muster-bert stays: photos (ps00004d) in it are not part of this cluster"]
+    assert done.remaining == ["the network muster-bert stays: photos (ps00004d) in it are not part of this cluster"]
 
 
 def test_address_reassigned_to_foreign_machine_is_not_released(bench: Bench) -> None:
     bench.provide()
     own = bench.own()["bert-0"]
     ip = own["publicIp"]
-    bench.work().record.note_addresses({ip: own["id"]})
+    bench.work().journal.record_addresses({ip: own["id"]})
     other = next(one for one in bench.account.machines if one["name"] == "bert")
     bench.account.assign_public_ip(ip, other["id"])
     bench.remove()
@@ -686,7 +686,7 @@ def test_start_false_leaves_imaged_node_off(bench: Bench) -> None:
 def test_impossible_template_is_refused_and_stops_no_machine(bench: Bench, node: str, name: str, words: str) -> None:
     bench.provide()
     bench.server.requests.clear()
-    with pytest.raises(PlanRefused, match=re.escape(words)):
+    with pytest.raises(PlanRefusedError, match=re.escape(words)):
         bench.image(node, name)
     assert bench.changes() == []
 
@@ -694,7 +694,7 @@ def test_impossible_template_is_refused_and_stops_no_machine(bench: Bench, node:
 def test_failed_template_shows_error_of_service_and_can_be_retried(bench: Bench) -> None:
     bench.provide()
     bench.account.outcomes["template-create"] = Outcome("error", "no space in the store")
-    with pytest.raises(ClusterError, match="no template of bert-0 was made: template-create failed: no space in the"):
+    with pytest.raises(PaperspaceClusterError, match="no template of bert-0 was made: template-create failed: no space in the"):
         bench.image()
     assert bench.image().changed
     assert templates(bench) == ["golden"]
@@ -704,10 +704,10 @@ def test_teardown_can_keep_template_and_reports_it(bench: Bench) -> None:
     bench.provide()
     bench.image()
     done = bench.remove(remove_templates=False)
-    assert re.search(r"no machine of bert is left; the template golden \(\w+\) stays; remove it with", done.words)
+    assert re.search(r"no machine of bert is left; the template golden \(\w+\) stays; remove it with", done.message)
     assert templates(bench) == ["golden"]
     again = bench.remove(remove_templates=False)  # its machine is gone by now; the record knows
-    assert "the template golden" in again.words
+    assert "the template golden" in again.message
     bench.remove()
     bench.nothing_left()
 
@@ -715,8 +715,8 @@ def test_teardown_can_keep_template_and_reports_it(bench: Bench) -> None:
 def test_template_is_removed_by_itself(bench: Bench) -> None:
     bench.provide()
     bench.image()
-    assert remove_image(bench.work(), "golden").changed
+    assert remove_template(bench.work(), "golden").changed
     assert templates(bench) == []
-    assert not remove_image(bench.work(), "golden").changed
-    with pytest.raises(PlanRefused, match="left alone"):
-        remove_image(bench.work(), "muster-bert-2")
+    assert not remove_template(bench.work(), "golden").changed
+    with pytest.raises(PlanRefusedError, match="left alone"):
+        remove_template(bench.work(), "muster-bert-2")

@@ -28,14 +28,14 @@ LAYER = Path(__file__).resolve().parents[4] / "roles" / "python_env" / "tasks" /
 
 
 def test_action_and_module_know_the_same_steps() -> None:
-    assert set(python_layer.WHAT) == set(STEPS)
-    assert set(python_layer.READING) | set(python_layer.LONG) < set(STEPS)
-    assert set(flash_attention.WHAT) == set(FLASH_STEPS)
+    assert set(python_layer.DESCRIPTIONS) == set(STEPS)
+    assert set(python_layer.READ_ONLY_STEPS) | set(python_layer.RESUMABLE_STEPS) < set(STEPS)
+    assert set(flash_attention.DESCRIPTIONS) == set(FLASH_STEPS)
 
 
 def test_diff_lists_installed_and_removed_packages() -> None:
     answer: dict[str, Any] = {"changed": True, "installed": ["numpy", "torch"], "removed": ["six"]}
-    assert python_layer.difference(answer) == {"before": "six\n", "after": "numpy\ntorch\n"}
+    assert python_layer.package_diff(answer) == {"before": "six\n", "after": "numpy\ntorch\n"}
 
 
 def test_role_sets_each_shared_option_in_module_defaults() -> None:

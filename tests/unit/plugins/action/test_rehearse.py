@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from ansible_collections.muster.training.plugins.action.rehearse import wanted_nodes
+from ansible_collections.muster.training.plugins.action.rehearse import count_nodes
 
 
 @pytest.mark.parametrize(
@@ -15,9 +15,9 @@ from ansible_collections.muster.training.plugins.action.rehearse import wanted_n
     [("", [], 8), ("", ["gpu1"], 1), ("2", ["gpu1", "gpu2", "gpu3"], 2), ("2:4", [], 4)],
 )
 def test_rehearsal_takes_requested_number_of_nodes(nnodes: str, nodes: list[str], count: int) -> None:
-    assert wanted_nodes(nnodes, nodes, 8) == count
+    assert count_nodes(nnodes, nodes, 8) == count
 
 
 def test_invalid_nnodes_is_refused() -> None:
     with pytest.raises(ValueError, match="nnodes is 'two'"):
-        wanted_nodes("two", [], 8)
+        count_nodes("two", [], 8)

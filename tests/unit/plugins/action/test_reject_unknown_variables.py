@@ -12,19 +12,19 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ansible_collections.muster.training.plugins.action.known_variables import (
-    complaints,
-    contradictions,
-    misspelt_prefixes,
-    misspelt_short_names,
-    nearest,
-    options_of,
+from ansible_collections.muster.training.plugins.plugin_utils._command_line.role_variables import (
+    describe_unknown_variables,
+    describe_overridden_names,
+    misspelled_prefixes,
+    misspelled_short_names,
+    nearest_name,
+    documented_options,
     unknown_variables,
-    wrong_values,
+    find_wrong_values,
 )
 
 CHECKOUT = Path(__file__).resolve().parents[4]
-LAUNCH = options_of(CHECKOUT / "roles" / "launch")
+LAUNCH = documented_options(CHECKOUT / "roles" / "launch")
 SHORT = ("nnodes", "nproc_per_node", "run_id", "detach", "replace", "nodes")
 
 
@@ -41,7 +41,7 @@ SHORT = ("nnodes", "nproc_per_node", "run_id", "detach", "replace", "nodes")
     ],
 )
 def test_nearest_variable_name_is_suggested(wrong: str, right: str) -> None:
-    assert nearest(wrong, LAUNCH, "launch_") == right
+    assert nearest_name(wrong, LAUNCH, "launch_") == right
 
 
 def test_only_prefixed_variables_are_checked_and_hosts_are_named() -> None:
@@ -58,14 +58,14 @@ def test_only_prefixed_variables_are_checked_and_hosts_are_named() -> None:
 
 def test_values_are_validated_against_role_argument_spec() -> None:
     values = {"launch_launcher": "torchrn", "launch_master_port": "29500", "launch_rank": "of another entry point"}
-    assert wrong_values(CHECKOUT / "roles" / "launch", values.__getitem__, values) == [
+    assert find_wrong_values(CHECKOUT / "roles" / "launch", values.__getitem__, values) == [
         "value of launch_launcher must be one of: torchrun, env, deepspeed, mpirun, accelerate, got: torchrn"
     ]
 
 
 def test_string_for_a_dict_variable_is_refused_without_showing_it() -> None:
     values = {"launch_environment": "TOKEN=s3cr3t", "launch_accelerate_config": {}}
-    (said,) = wrong_values(CHECKOUT / "roles" / "launch", values.__getitem__, values)
+    (said,) = find_wrong_values(CHECKOUT / "roles" / "launch", values.__getitem__, values)
     assert said.startswith("launch_environment is a string")
     assert """-e '{"launch_environment": {"NAME": "value"}}'""" in said
     assert "s3cr3t" not in said
@@ -77,16 +77,16 @@ def test_ec2_host_variable_launch_time_is_accepted() -> None:
 
 @pytest.mark.parametrize("name", ["nnode", "nnnodes", "runid", "run_di", "nprocs_per_node", "detatch", "repalce"])
 def test_misspelt_short_name_is_refused(name: str) -> None:
-    assert misspelt_short_names(SHORT, [name])[name] in SHORT
+    assert misspelled_short_names(SHORT, [name])[name] in SHORT
 
 
 @pytest.mark.parametrize("name", [*SHORT, "rank", "node_count", "epochs", "run", "ansible_user", "json"])
 def test_unrelated_extra_variable_is_accepted(name: str) -> None:
-    assert misspelt_short_names(SHORT, [name]) == {}
+    assert misspelled_short_names(SHORT, [name]) == {}
 
 
 def test_complaint_says_where_variable_was_set() -> None:
-    said = complaints(
+    said = describe_unknown_variables(
         "launch_", {"launch_script"}, {"a": ["launch_scrip", "launch_x"]}, ["nnodes"], ["launch_x", "nnode"]
     )
     assert said == [
@@ -98,12 +98,12 @@ def test_complaint_says_where_variable_was_set() -> None:
 
 @pytest.mark.parametrize("name", ["lanch_script", "launchscript", "laucnh_environment", "lauch_run_id"])
 def test_an_extra_variable_with_a_misspelt_prefix_is_refused(name: str) -> None:
-    right = misspelt_prefixes("launch_", LAUNCH, [name])[name]
+    right = misspelled_prefixes("launch_", LAUNCH, [name])[name]
     assert right in LAUNCH
-    assert complaints("launch_", LAUNCH, {}, [], [name]) == [
+    assert describe_unknown_variables("launch_", LAUNCH, {}, [], [name]) == [
         f"{name} is set (with -e), but nothing reads it; did you mean {right}?"
     ]
-    assert complaints("launch_", LAUNCH, {}, [], [name], lambda: {name}) == [], "another role knows it"
+    assert describe_unknown_variables("launch_", LAUNCH, {}, [], [name], lambda: {name}) == [], "another role knows it"
 
 
 @pytest.mark.parametrize(
@@ -118,29 +118,34 @@ def test_an_extra_variable_with_a_misspelt_prefix_is_refused(name: str) -> None:
     ],
 )
 def test_short_name_without_effect_is_refused(short: str, meant: str, counts: object, said: str) -> None:
-    found = contradictions(CHECKOUT / "roles" / "launch", SHORT, {short: meant, "other": "1"}, lambda _name: counts)
+    found = describe_overridden_names(
+        CHECKOUT / "roles" / "launch", SHORT, {short: meant, "other": "1"}, lambda _name: counts
+    )
     assert bool(found) == bool(said) and all(said in one for one in found)
 
 
 def test_variables_of_one_role_are_not_misspellings_of_another() -> None:
     """Neither are names that users commonly give their own variables."""
-    roles = {path.parents[1]: options_of(path.parents[1]) for path in CHECKOUT.glob("roles/*/meta/argument_specs.yml")}
+    roles = {
+        path.parents[1]: documented_options(path.parents[1])
+        for path in CHECKOUT.glob("roles/*/meta/argument_specs.yml")
+    }
     everything = set().union(*roles.values())
     own = [*SHORT, "script", "python", "user", "group", "port", "code_dir", "torch_home", "batch_size", "site_group"]
     for role, known in roles.items():
         names = [*(everything - known), *own]
-        assert complaints(f"{role.name}_", known, {}, [], names, lambda: everything) == [], role.name
+        assert describe_unknown_variables(f"{role.name}_", known, {}, [], names, lambda: everything) == [], role.name
 
 
 @given(st.sets(st.sampled_from(sorted(LAUNCH))))
 def test_documented_variables_are_never_refused(names: set[str]) -> None:
-    assert complaints("launch_", LAUNCH, {"a": names}, SHORT, names) == []
+    assert describe_unknown_variables("launch_", LAUNCH, {"a": names}, SHORT, names) == []
 
 
 @pytest.mark.parametrize("role", sorted(path.parent.name for path in (CHECKOUT / "roles").glob("*/defaults")))
 def test_each_role_default_is_in_its_argument_spec(role: str) -> None:
     defaults = yaml.safe_load((CHECKOUT / "roles" / role / "defaults" / "main.yml").read_text())
-    assert set(defaults) <= options_of(CHECKOUT / "roles" / role)
+    assert set(defaults) <= documented_options(CHECKOUT / "roles" / role)
 
 
 PLAYBOOK = f"""

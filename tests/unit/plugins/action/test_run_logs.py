@@ -16,7 +16,7 @@ from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
 from ansible.plugins.action import ActionBase
 
 from ansible_collections.muster.training.plugins.action import run_logs
-from ansible_collections.muster.training.plugins.action.run_logs import ActionModule, left_out_in_words, unpack
+from ansible_collections.muster.training.plugins.action.run_logs import ActionModule, describe_left_out, unpack
 from ansible_collections.muster.training.plugins.plugin_utils._record import free_space
 
 
@@ -96,14 +96,14 @@ def test_decompression_bomb_does_not_fill_the_disk(tmp_path: Path, monkeypatch: 
 
 def test_measurements_above_size_limit_are_not_unpacked(tmp_path: Path) -> None:
     members = [(f"node0/measured/{number}", tarfile.REGTYPE, "x" * 1000) for number in range(3)]
-    unpack(packed(*members), tmp_path, most=3000)
+    unpack(packed(*members), tmp_path, limit=3000)
     with pytest.raises(AnsibleActionFail, match="more than a run ever measures"):
-        unpack(packed(*members, ("node0/gpus.csv", tarfile.REGTYPE, "x")), tmp_path / "new", most=3000)
+        unpack(packed(*members, ("node0/gpus.csv", tarfile.REGTYPE, "x")), tmp_path / "new", limit=3000)
     assert not (tmp_path / "new" / "node0" / "gpus.csv").exists()
 
 
 def test_unpacking_stops_at_too_many_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_logs, "MOST_FILES", 3)
+    monkeypatch.setattr(run_logs, "MAX_FILES", 3)
     with pytest.raises(AnsibleActionFail, match="more than 3 files"):
         unpack(packed(*((f"{number}.log", tarfile.REGTYPE, "x") for number in range(9))), tmp_path)
     assert len(list(tmp_path.rglob("*.log"))) == 3
@@ -176,11 +176,11 @@ LEFT = {"limit": 64 << 20, "files": [], "count": 0, "size": 0}
 def test_measurements_left_on_node_are_listed() -> None:
     kept = {"file": "measured/\x1b[2Jbig.csv", "size": 70_000_000, "kept": 0}
     shortened = {"file": "launcher.log", "size": 90_000_000, "kept": 8_000_000}
-    assert left_out_in_words("gpu1", "first", LEFT) == ""
-    assert left_out_in_words("gpu1", "first", {**LEFT, "files": [shortened], "count": 1}) == ""
-    assert left_out_in_words("gpu1", "first", {**LEFT, "files": [kept], "count": 1}) == (
+    assert describe_left_out("gpu1", "first", LEFT) == ""
+    assert describe_left_out("gpu1", "first", {**LEFT, "files": [shortened], "count": 1}) == ""
+    assert describe_left_out("gpu1", "first", {**LEFT, "files": [kept], "count": 1}) == (
         "gpu1 kept measurements of run first, 70 MB: measured/ [2Jbig.csv (a node's 64 MiB are fetched, smallest "
         "files first). To fetch all of them: ansible-playbook fetch.yml -e run_id=first"
     )
-    many = left_out_in_words("gpu1", "first", {**LEFT, "files": [kept, shortened, kept], "count": 5})
+    many = describe_left_out("gpu1", "first", {**LEFT, "files": [kept, shortened, kept], "count": 5})
     assert "140 MB" in many and "big.csv and 3 others (" in many

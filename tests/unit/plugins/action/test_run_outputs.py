@@ -45,7 +45,7 @@ class Node:
 @pytest.fixture(autouse=True)
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a call carry four bytes."""
-    monkeypatch.setattr(run_outputs, "PIECE", 4)
+    monkeypatch.setattr(run_outputs, "PIECE_BYTES", 4)
     monkeypatch.setattr(ActionBase, "run", lambda *_arguments: {})
 
 

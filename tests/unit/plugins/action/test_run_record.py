@@ -18,9 +18,9 @@ from ansible_collections.muster.training.plugins.action.run_record import (
     judge_record,
     open_record,
     read_record,
-    records_directory,
     require_success,
 )
+from ansible_collections.muster.training.plugins.plugin_utils._record.record_paths import records_directory
 
 PLAN = {"run_id": "first", "world_size": 2, "nodes": [{"name": "node0"}, {"name": "node1"}]}
 
@@ -409,7 +409,7 @@ def test_verdict_is_shown_when_record_is_read_only(
     def denied(*_anything: Any) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(run_record, "write", denied)
+    monkeypatch.setattr(run_record, "write_json", denied)
     over = {**RUNNING, "state": "succeeded", "result": ended()}
     answer = judged(tmp_path, {"node0": over, "node1": over})
     assert not answer["changed"] and answer["verdict"]["state"] == "succeeded"

@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ansible_collections.muster.training.plugins.action import training_watch
-from ansible_collections.muster.training.plugins.action.training_watch import ActionModule, Answers, visible
-from ansible_collections.muster.training.plugins.module_utils._run.job_results import reported
-from ansible_collections.muster.training.plugins.plugin_utils._node_call.call import NodeRefusal
+from ansible_collections.muster.training.plugins.action.training_watch import ActionModule, NodeCaller, visible_text
+from ansible_collections.muster.training.plugins.module_utils._run.job_results import parse_report
+from ansible_collections.muster.training.plugins.plugin_utils._node_call.call import NodeRequestError
 
 
 @pytest.mark.parametrize(
@@ -32,12 +32,12 @@ from ansible_collections.muster.training.plugins.plugin_utils._node_call.call im
     ],
 )
 def test_line_with_carriage_returns_shows_what_a_terminal_would(line: str, shown: str) -> None:
-    assert visible(line) == shown
+    assert visible_text(line) == shown
 
 
 @given(st.text())
 def test_visible_line_has_no_carriage_return(line: str) -> None:
-    assert "\r" not in visible(line)
+    assert "\r" not in visible_text(line)
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_visible_line_has_no_carriage_return(line: str) -> None:
     ids=lambda value: str(value)[:40],
 )
 def test_only_well_formed_result_lines_are_reported(line: str, said: dict[str, Any] | None) -> None:
-    assert reported(line) == said
+    assert parse_report(line) == said
 
 
 # --- The loop ---------------------------------------------------------------------------------------------------------
@@ -91,7 +91,7 @@ class Script:
         self.seconds = seconds
         self.requests: list[dict[str, Any]] = []
 
-    def ask(self, request: dict[str, Any], patience: float) -> dict[str, Any]:
+    def call(self, request: dict[str, Any], timeout: float) -> dict[str, Any]:
         self.requests.append({**request, "cursors": dict(request["cursors"])})
         self.clock.sleep(self.seconds)
         answer = self.left.pop(0) if len(self.left) > 1 else self.left[0]
@@ -256,7 +256,7 @@ def test_patience_restarts_with_each_answer(watch: Watch) -> None:
 
 
 def test_unknown_run_fails_at_once(watch: Watch) -> None:
-    result, script = watch(NodeRefusal("node0: there is no run first on this node"))
+    result, script = watch(NodeRequestError("node0: there is no run first on this node"))
     assert result["failed"] and "there is no run first" in result["msg"]
     assert len(script.requests) == 1
 
@@ -311,17 +311,17 @@ def test_missing_answer_counts_as_silence(monkeypatch: pytest.MonkeyPatch) -> No
     hanging = threading.Event()
     monkeypatch.setattr(training_watch, "call_node", lambda *_arguments: hanging.wait(60))
     with pytest.raises(AnsibleConnectionFailure, match="no answer within 0.1 s"):
-        Answers(None, {}).ask({}, 0.1)
+        NodeCaller(None, {}).call({}, 0.1)
     hanging.set()
 
 
 def test_answers_and_errors_of_node_are_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(training_watch, "call_node", lambda *_arguments: {"active": True})
-    assert Answers(None, {}).ask({}, 10.0) == {"active": True}
+    assert NodeCaller(None, {}).call({}, 10.0) == {"active": True}
 
     def fail(*_arguments: Any) -> None:
         raise AnsibleActionFail("no")
 
     monkeypatch.setattr(training_watch, "call_node", fail)
     with pytest.raises(AnsibleActionFail, match="no"):
-        Answers(None, {}).ask({}, 10.0)
+        NodeCaller(None, {}).call({}, 10.0)

@@ -303,7 +303,7 @@ def test_every_event_of_the_default_callback_is_overridden() -> None:
     [([], ""), (["a", "b", "a"], "a b"), ([f"n{n}" for n in range(64)], "n0 n1 n2 n3 n4 n5 n6 and 57 more")],
 )
 def test_long_list_of_node_names_is_shortened(nodes: list[str], shown: str) -> None:
-    assert roll.names(nodes) == shown
+    assert roll.join_names(nodes) == shown
 
 
 @pytest.mark.parametrize(
@@ -311,7 +311,7 @@ def test_long_list_of_node_names_is_shortened(nodes: list[str], shown: str) -> N
     [(0.04, "0.0 s"), (59.94, "59.9 s"), (60, "1 min 00 s"), (271.6, "4 min 32 s"), (3720, "1 h 02 min")],
 )
 def test_duration_is_shown_in_suitable_units(seconds: float, said: str) -> None:
-    assert roll.duration(seconds) == said
+    assert roll.format_duration(seconds) == said
 
 
 @pytest.mark.parametrize(
@@ -339,8 +339,8 @@ def test_run_is_mentioned_until_it_was_watched_to_its_end(monkeypatch: pytest.Mo
     monkeypatch.setattr(callback, "say", said.append)
 
     def heard(action: str, **result: Any) -> list[str]:
-        callback.keep_in_mind(SimpleNamespace(task=SimpleNamespace(action=action), result=result))
-        callback.end()
+        callback.remember_run(SimpleNamespace(task=SimpleNamespace(action=action), result=result))
+        callback.show_remaining()
         found, said[:] = list(said), []
         return found
 

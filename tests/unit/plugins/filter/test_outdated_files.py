@@ -31,7 +31,7 @@ def path(tmp_path: Path) -> Path:
 def is_outdated(path: Path, mark: str = "", **wanted: Any) -> bool:
     """Whether a file is to be written; without more it is as it is in the fixture."""
     wanted = wanted if "line" in wanted else {"content": TEXT, **wanted}
-    found = file_state.as_they_are([str(path)], mark)
+    found = file_state.read_files([str(path)], mark)
     return bool(outdated_files([{"path": str(path), "mode": "0644", "user": ME, **wanted}], found))
 
 

@@ -15,7 +15,7 @@ from ansible.parsing.dataloader import DataLoader
 from ansible.template import Templar, trust_as_template
 
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.drive import password_template
-from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.resources import drive_of
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.resources import parse_drive
 from tests.paperspace_server.account import Account
 from tests.paperspace_server.objects import drive
 from tests.paperspace_server.server import PaperspaceServer
@@ -35,19 +35,19 @@ def render(template: str) -> Any:
 
 
 def test_password_from_the_api_is_not_templated(server: PaperspaceServer) -> None:
-    template = password_template(drive_of(server.account.drives[0]), server.url)
+    template = password_template(parse_drive(server.account.drives[0]), server.url)
     assert "1 + 1" not in template
     assert render(template) == "{{ 1 + 1 }}"
 
 
 def test_invalid_drive_id_gives_no_template() -> None:
-    assert password_template(drive_of(drive(1, id="x') }}{{ lookup('pipe', 'id")), "http://localhost") == ""
+    assert password_template(parse_drive(drive(1, id="x') }}{{ lookup('pipe', 'id")), "http://localhost") == ""
 
 
 def test_missing_drive_and_missing_key_give_one_line_errors(
     server: PaperspaceServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    template = password_template(drive_of(server.account.drives[0]), server.url)
+    template = password_template(parse_drive(server.account.drives[0]), server.url)
     server.account.drives.clear()
     with pytest.raises(AnsibleError, match="the account of this API key has no network drive") as gone:
         render(template)

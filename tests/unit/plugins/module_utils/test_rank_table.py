@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from ansible_collections.muster.training.plugins.module_utils._rank_table import (
     MAX_SLOTS,
-    Host,
+    HostSpec,
     RankTable,
     RankTableError,
     build_rank_table,
@@ -23,8 +23,8 @@ from ansible_collections.muster.training.plugins.module_utils._rank_table import
 from tests.unit.generated import clusters
 
 
-def cluster(*names: str, slots: int = 1) -> list[Host]:
-    return [Host(name, f"10.0.{number // 250}.{number % 250 + 1}", slots) for number, name in enumerate(names)]
+def cluster(*names: str, slots: int = 1) -> list[HostSpec]:
+    return [HostSpec(name, f"10.0.{number // 250}.{number % 250 + 1}", slots) for number, name in enumerate(names)]
 
 
 def problems(hosts: Any, **options: Any) -> list[str]:
@@ -33,7 +33,7 @@ def problems(hosts: Any, **options: Any) -> list[str]:
     lines = str(caught.value).split("\n")
     assert lines == [str(problem) for problem in caught.value.problems], "one line for each problem"
     for problem in caught.value.problems:
-        assert problem.found and problem.needed and problem.todo
+        assert problem.problem and problem.requirement and problem.remedy
     return lines
 
 
@@ -51,7 +51,7 @@ def names(table: RankTable) -> list[str]:
 
 
 def test_unequal_slots_shift_the_global_ranks() -> None:
-    hosts = [Host("a", "10.0.0.1", 3), Host("b", "10.0.0.2", 1), Host("c", "10.0.0.3", 2)]
+    hosts = [HostSpec("a", "10.0.0.1", 3), HostSpec("b", "10.0.0.2", 1), HostSpec("c", "10.0.0.3", 2)]
     table = build_rank_table(hosts)
     assert [(node.node_rank, list(node.ranks)) for node in table.nodes] == [(0, [0, 1, 2]), (1, [3]), (2, [4, 5])]
     assert (table.nnodes, table.world_size, table.equal_slots) == (3, 6, False)
@@ -65,7 +65,7 @@ def test_hosts_keep_inventory_order_or_are_sorted_by_name() -> None:
     assert names(build_rank_table(hosts)) == ["node10", "node2", "Node1", "node1a", "gpu.example.com"]
     by_name = ["gpu.example.com", "Node1", "node1a", "node2", "node10"]
     assert names(build_rank_table(hosts, order="name")) == by_name
-    addresses = [Host(f"10.0.0.{number}", f"10.0.0.{number}", 1) for number in (10, 9, 100)]
+    addresses = [HostSpec(f"10.0.0.{number}", f"10.0.0.{number}", 1) for number in (10, 9, 100)]
     assert names(build_rank_table(addresses, order="name")) == ["10.0.0.9", "10.0.0.10", "10.0.0.100"]
 
 
@@ -96,7 +96,7 @@ def test_nnodes_takes_the_first_of_the_sorted_group() -> None:
 
 
 def test_unused_host_is_checked_too() -> None:
-    hosts = [*cluster("a", "b"), Host("c", "10.0.0.300", 1)]
+    hosts = [*cluster("a", "b"), HostSpec("c", "10.0.0.300", 1)]
     assert "c: its address '10.0.0.300' is malformed" in the_problem(hosts, nnodes=2)
 
 
@@ -111,21 +111,21 @@ def test_digit_strings_are_accepted_as_numbers() -> None:
 
 
 def test_addresses_come_out_in_canonical_form() -> None:
-    assert build_rank_table([Host("a", "FD00:0::0A", 1)]).master.address == "fd00::a"
+    assert build_rank_table([HostSpec("a", "FD00:0::0A", 1)]).master.address == "fd00::a"
 
 
 def test_nodes_of_one_machine_may_use_loopback_addresses() -> None:
-    table = build_rank_table([Host("a", "127.0.0.1", 1), Host("b", "127.0.0.2", 1)])
+    table = build_rank_table([HostSpec("a", "127.0.0.1", 1), HostSpec("b", "127.0.0.2", 1)])
     assert table.world_size == 2
-    assert build_rank_table([Host("localhost", "::1", 2)]).world_size == 2
+    assert build_rank_table([HostSpec("localhost", "::1", 2)]).world_size == 2
 
 
 def test_link_local_addresses_are_accepted_if_all_hosts_have_them() -> None:
-    assert build_rank_table([Host("a", "169.254.0.1", 1), Host("b", "169.254.0.2", 1)]).nnodes == 2
+    assert build_rank_table([HostSpec("a", "169.254.0.1", 1), HostSpec("b", "169.254.0.2", 1)]).nnodes == 2
 
 
 def test_host_names_may_be_addresses_without_a_short_name_clash() -> None:
-    hosts = [Host("10.0.0.1", "10.0.0.1", 1), Host("10.0.0.2", "10.0.0.2", 1)]
+    hosts = [HostSpec("10.0.0.1", "10.0.0.1", 1), HostSpec("10.0.0.2", "10.0.0.2", 1)]
     assert build_rank_table(hosts).nnodes == 2
 
 
@@ -189,7 +189,7 @@ def test_duplicate_or_clashing_names_are_refused(first: str, second: str, found:
     [("10.0.0.1", "10.0.0.1"), ("fd00::1", "FD00:0:0::1"), ("127.0.0.1", "127.0.0.1"), ("::1", "0:0:0:0:0:0:0:1")],
 )
 def test_duplicate_addresses_in_any_spelling_are_refused(first: str, second: str) -> None:
-    line = the_problem([Host("a", first, 1), Host("b", second, 1)])
+    line = the_problem([HostSpec("a", first, 1), HostSpec("b", second, 1)])
     assert line.startswith("b: its address ")
     assert "is also that of a" in line
 
@@ -229,29 +229,29 @@ def test_duplicate_addresses_in_any_spelling_are_refused(first: str, second: str
     ],
 )
 def test_unusable_addresses_are_refused(address: Any, found: str) -> None:
-    lines = [line for line in problems([*cluster("a", "b"), Host("bad", address, 1)]) if line.startswith("bad: ")]
+    lines = [line for line in problems([*cluster("a", "b"), HostSpec("bad", address, 1)]) if line.startswith("bad: ")]
     assert len(lines) == 1, lines
     assert found in lines[0]
     assert "Set node_address of this host" in lines[0]
 
 
 def test_loopback_is_refused_on_each_host_that_has_it() -> None:
-    hosts = [*cluster("a"), Host("b", "127.0.0.1", 1), Host("c", "127.0.1.1", 1)]
+    hosts = [*cluster("a"), HostSpec("b", "127.0.0.1", 1), HostSpec("c", "127.0.1.1", 1)]
     assert [line[:2] for line in problems(hosts)] == ["b:", "c:"]
 
 
 def test_mixed_address_families_are_refused_naming_hosts_of_both() -> None:
-    line = the_problem([*cluster("a", "b"), Host("c", "fd00::1", 1)])
+    line = the_problem([*cluster("a", "b"), HostSpec("c", "fd00::1", 1)])
     assert "some addresses are IPv4 (a, b) and some are IPv6 (c)" in line
 
 
 @pytest.mark.parametrize("name", ["localhost", "Localhost.localdomain", "ip6-localhost", "127.0.0.1", "0.0.0.0"])
 def test_names_that_every_node_resolves_to_itself_are_refused(name: str) -> None:
-    assert "takes the name" in the_problem([*cluster("a"), Host(name, "10.0.0.9", 1)])
+    assert "takes the name" in the_problem([*cluster("a"), HostSpec(name, "10.0.0.9", 1)])
 
 
 def test_name_that_is_another_hosts_address_is_refused() -> None:
-    hosts = [Host("10.0.0.2", "10.0.0.1", 1), Host("b", "10.0.0.2", 1)]
+    hosts = [HostSpec("10.0.0.2", "10.0.0.1", 1), HostSpec("b", "10.0.0.2", 1)]
     assert "10.0.0.2: the name 10.0.0.2 is the address of b, but its own is 10.0.0.1" in the_problem(hosts)
 
 
@@ -263,7 +263,7 @@ SLOTS_REFUSED = [
 
 @pytest.mark.parametrize("slots", SLOTS_REFUSED)
 def test_invalid_slots_are_refused(slots: Any) -> None:
-    line = the_problem([*cluster("a"), Host("bad", "10.0.0.9", slots)])
+    line = the_problem([*cluster("a"), HostSpec("bad", "10.0.0.9", slots)])
     assert line.startswith("bad: ")
     assert f"a whole number from 1 to {MAX_SLOTS}. Set node_slots" in line
     assert len(line) < 300
@@ -294,7 +294,7 @@ def test_invalid_slots_are_refused(slots: Any) -> None:
     + ["7", "10.0.0", "10.0.0.300", "0x7f", "10.example.com"],
 )
 def test_names_that_launchers_do_not_accept_are_refused(name: Any) -> None:
-    line = the_problem([Host(name, "10.0.0.1", 1)])
+    line = the_problem([HostSpec(name, "10.0.0.1", 1)])
     assert "Rename the host" in line
     assert len(line) < 700
 
@@ -326,9 +326,9 @@ def test_incomplete_or_invalid_explicit_ranks_are_refused(ranks: tuple[Any, ...]
 
 def test_all_problems_are_reported_at_once() -> None:
     hosts = [
-        Host("a", "10.0.0.1", 0),
-        Host("a", "10.0.0.1", 1, rank=1),
-        Host("b\x1b[31m\n", "127.0.0.1", 1, rank=1),
+        HostSpec("a", "10.0.0.1", 0),
+        HostSpec("a", "10.0.0.1", 1, rank=1),
+        HostSpec("b\x1b[31m\n", "127.0.0.1", 1, rank=1),
     ]
     lines = problems(hosts, nnodes=7, order="up", rank0="z")
     for found in [
@@ -369,7 +369,7 @@ def test_lookup_of_an_unknown_node_or_rank_is_refused() -> None:
 
 
 @given(clusters(), st.randoms(use_true_random=False))
-def test_explicit_ranks_make_the_order_of_the_input_irrelevant(hosts: list[Host], chance: random.Random) -> None:
+def test_explicit_ranks_make_the_order_of_the_input_irrelevant(hosts: list[HostSpec], chance: random.Random) -> None:
     ranks = list(range(len(hosts)))
     chance.shuffle(ranks)
     ranked = [replace(host, rank=rank) for host, rank in zip(hosts, ranks, strict=True)]
@@ -380,7 +380,7 @@ def test_explicit_ranks_make_the_order_of_the_input_irrelevant(hosts: list[Host]
 
 
 @given(clusters(), st.sampled_from(["inventory", "name"]), st.data())
-def test_ranks_are_a_partition_of_the_world(hosts: list[Host], order: str, data: st.DataObject) -> None:
+def test_ranks_are_a_partition_of_the_world(hosts: list[HostSpec], order: str, data: st.DataObject) -> None:
     nnodes = data.draw(st.integers(1, len(hosts)))
     rank0 = data.draw(st.none() | st.sampled_from([host.name for host in hosts]))
     table = build_rank_table(hosts, nnodes=nnodes, order=order, rank0=rank0)
@@ -397,7 +397,7 @@ def test_ranks_are_a_partition_of_the_world(hosts: list[Host], order: str, data:
 
 
 @given(clusters(), st.sampled_from(["inventory", "name"]), st.randoms(use_true_random=False))
-def test_table_can_be_rebuilt_from_its_own_data(hosts: list[Host], order: str, chance: random.Random) -> None:
+def test_table_can_be_rebuilt_from_its_own_data(hosts: list[HostSpec], order: str, chance: random.Random) -> None:
     table = build_rank_table(hosts, order=order)
     data = table.as_dicts()
     assert build_rank_table(data) == table
@@ -406,7 +406,7 @@ def test_table_can_be_rebuilt_from_its_own_data(hosts: list[Host], order: str, c
 
 
 @given(clusters(), st.randoms(use_true_random=False))
-def test_the_order_by_name_does_not_depend_on_the_inventory(hosts: list[Host], chance: random.Random) -> None:
+def test_the_order_by_name_does_not_depend_on_the_inventory(hosts: list[HostSpec], chance: random.Random) -> None:
     table = build_rank_table(hosts, order="name")
     chance.shuffle(hosts)
     assert build_rank_table(hosts, order="name") == table
@@ -438,7 +438,7 @@ def steps_of(work: Callable[[], object]) -> int:
     return count
 
 
-def build_and_look_up(hosts: Iterable[Host], **options: Any) -> None:
+def build_and_look_up(hosts: Iterable[HostSpec], **options: Any) -> None:
     table = build_rank_table(hosts, **options)
     for node in table.nodes:
         table.node(node.name)
@@ -450,7 +450,7 @@ def build_and_look_up(hosts: Iterable[Host], **options: Any) -> None:
 def test_work_does_not_grow_quadratically_with_the_number_of_hosts(options: dict[str, Any], ranked: bool) -> None:
     def steps(count: int) -> int:
         hosts = [
-            Host(f"n{number}", f"10.0.{number >> 8}.{number & 255}", 8, number - 1 if ranked else None)
+            HostSpec(f"n{number}", f"10.0.{number >> 8}.{number & 255}", 8, number - 1 if ranked else None)
             for number in range(1, count + 1)
         ]
         return steps_of(lambda: build_and_look_up(hosts, **options))

@@ -34,7 +34,7 @@ def test_all_mount_kinds_are_choices() -> None:
 
 def test_unknown_user_is_refused() -> None:
     with pytest.raises(MountError, match=r"there is no user 'nobody-here' on this node\. Needed: .*Correct its name"):
-        data_mount.wanted_of(
+        data_mount.desired_mount(
             {**ASKED, "user": "nobody-here", "options": {}, "credentials": {}, "read_only": False, "timeout": 30}
         )
 
@@ -52,7 +52,7 @@ def test_secrets_are_hidden_everywhere_but_user_names_are_not(
         raise MountError("key s3cr3t of jane")
 
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    monkeypatch.setattr(ensure, "mounted", tell)
+    monkeypatch.setattr(ensure, "ensure_mounted", tell)
     result = answer(capsys, credentials={"access_key": "AKIA1", "secret_key": "s3cr3t", "username": "jane"})
     assert "s3cr3t" not in json.dumps(result) and "jane" in result["msg"]
     assert "AKIA1" not in json.dumps(result)
@@ -65,7 +65,7 @@ def test_empty_read_only_mount_gives_a_warning(
     warnings: list[str] = []
     monkeypatch.setattr(basic.AnsibleModule, "warn", lambda _module, text: warnings.append(text))
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    monkeypatch.setattr(ensure, "mounted", lambda *_words: dict(listing))
+    monkeypatch.setattr(ensure, "ensure_mounted", lambda *_words: dict(listing))
     answer(capsys)
     assert warnings == []
     answer(capsys, read_only=True)

@@ -28,7 +28,7 @@ def test_former_data_root_is_returned_and_shown_in_the_diff(
         asked.append(words)
         return True, "/var/lib/docker"
 
-    monkeypatch.setattr(data_root, "keep", keep)
+    monkeypatch.setattr(data_root, "ensure", keep)
     found = ask(capsys, _ansible_check_mode=True)
     assert asked == [("/data/docker", 5, False, True)]
     assert (found["changed"], found["former"]) == (True, "/var/lib/docker")

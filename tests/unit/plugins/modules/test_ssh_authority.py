@@ -16,8 +16,8 @@ from ansible.module_utils.testing import patch_module_args
 
 from ansible_collections.muster.training.plugins.module_utils._ssh.authority import (
     AuthorityError,
-    make_authority,
-    seconds_of,
+    create_authority,
+    parse_duration,
 )
 from ansible_collections.muster.training.plugins.modules import ssh_authority
 
@@ -63,7 +63,7 @@ def params(tmp_path: Path, keys: dict[str, str]) -> dict[str, Any]:
 
 
 def keep(params: dict[str, Any], *, check_mode: bool = False, **changed: Any) -> dict[str, Any]:
-    return ssh_authority.keep({**params, **changed}, check_mode)
+    return ssh_authority.update_authority({**params, **changed}, check_mode)
 
 
 def read(certificate: str, tmp_path: Path) -> str:
@@ -163,16 +163,16 @@ def test_concurrent_runs_make_one_authority(params: dict[str, Any], monkeypatch:
     """The second one comes while the first one makes the key."""
     results: list[dict[str, Any]] = []
     second = threading.Thread(target=lambda: results.append(keep(params)))
-    make = make_authority
+    make = create_authority
 
     def make_while_the_second_comes(directory: Path) -> str:
-        monkeypatch.setattr(ssh_authority, "make_authority", make)
+        monkeypatch.setattr(ssh_authority, "create_authority", make)
         second.start()
         second.join(1)  # it waits for us; without a lock it makes a key of its own, which ours replaces
         assert second.is_alive()
         return make(directory)
 
-    monkeypatch.setattr(ssh_authority, "make_authority", make_while_the_second_comes)
+    monkeypatch.setattr(ssh_authority, "create_authority", make_while_the_second_comes)
     first = keep(params)
     second.join(60)
     assert [result["public_key"] for result in results] == [first["public_key"]]
@@ -258,13 +258,13 @@ def test_new_authority_signs_all_certificates_again(params: dict[str, Any], tmp_
 
 @pytest.mark.parametrize(("text", "seconds"), [("52w", 31449600), ("1d12h", 129600), ("90m", 5400)])
 def test_duration_is_read_in_seconds(text: str, seconds: int) -> None:
-    assert seconds_of(text) == seconds
+    assert parse_duration(text) == seconds
 
 
 @pytest.mark.parametrize("text", ["", "52", "w", "1y", "1 w", "-1d", "1w\n"])
 def test_invalid_duration_is_refused(text: str) -> None:
     with pytest.raises(AuthorityError, match="is no duration"):
-        seconds_of(text)
+        parse_duration(text)
 
 
 def test_renewal_period_longer_than_validity_is_refused(params: dict[str, Any]) -> None:

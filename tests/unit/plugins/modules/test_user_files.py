@@ -19,7 +19,7 @@ from ansible_collections.muster.training.plugins.module_utils._files import user
 from ansible_collections.muster.training.plugins.module_utils._files.root_path import (
     PathError,
     make_directory,
-    parent_fault,
+    parent_error,
 )
 from ansible_collections.muster.training.plugins.module_utils._files.user_files import UserFileError
 from ansible_collections.muster.training.plugins.modules import user_files
@@ -52,7 +52,7 @@ def keep(check: bool = False, **params: Any) -> dict[str, Any]:
         "validate": [],
     }
     files = [{**given, **one} for one in params.get("files", [])]
-    return user_files.keep({"user": ME.pw_name, "directories": directories, "files": files}, check)
+    return user_files.apply_state({"user": ME.pw_name, "directories": directories, "files": files}, check)
 
 
 def mode(path: Path) -> str:
@@ -171,7 +171,7 @@ def test_invalid_requests_are_refused(home: Path) -> None:
     with pytest.raises(UserFileError, match="Needed: a content, or a line that ends with mark"):
         keep(files=[{"path": "~/keys", "line": "key", "mark": " ours"}])
     with pytest.raises(UserFileError, match="there is no user nobody-knows"):
-        files_as_user.entry_of("nobody-knows")
+        files_as_user.get_user("nobody-knows")
 
 
 @pytest.fixture
@@ -195,10 +195,10 @@ def test_path_is_safe_only_if_root_alone_can_replace_it(ours: Path) -> None:
     (ours / "tmp" / "mine").mkdir(parents=True)
     (ours / "tmp").chmod(0o1777)
     (ours / "link").symlink_to("srv")
-    assert parent_fault("/srv/data/x") == parent_fault("/srv/none/x/y") == parent_fault("/tmp/mine/x") == ""
-    assert parent_fault("/open/x") == "/open can be written by others than root"
-    assert parent_fault("/link/x") == "/link is a link, or no directory"
-    assert parent_fault("srv/x") == "srv/x is no absolute path"
+    assert parent_error("/srv/data/x") == parent_error("/srv/none/x/y") == parent_error("/tmp/mine/x") == ""
+    assert parent_error("/open/x") == "/open can be written by others than root"
+    assert parent_error("/link/x") == "/link is a link, or no directory"
+    assert parent_error("srv/x") == "srv/x is no absolute path"
 
 
 def test_root_makes_only_new_directories_on_safe_paths(ours: Path) -> None:
@@ -246,7 +246,7 @@ user_files.pwd.getpwnam = lambda name: root if name == "root" else entry
 def refused(**params):
     full = {{"user": "nobody", "directories": [], "files": [], **params}}
     try:
-        user_files.keep(full, False)
+        user_files.apply_state(full, False)
     except files_as_user.UserFileError as error:
         return str(error)
     raise SystemExit(f"not refused: {{params}}")
@@ -263,16 +263,16 @@ for path in (home + "/images/inner", base + "/byname/images"):
     print(refused(directories=[directory(path, "root", only_root=True)]))
 assert os.listdir(home + "/../roots/inner") == [] and not os.path.exists(home + "/images")
 only = [directory(base + "/only/images", only_root=True)]
-user_files.keep({{"user": "root", "directories": only, "files": []}}, False)
+user_files.apply_state({{"user": "root", "directories": only, "files": []}}, False)
 os.chown(base + "/only/images", entry.pw_uid, entry.pw_gid)  # given away afterwards
 print(refused(user="root", directories=only))
 os.mkdir(base + "/scratch")
 os.chmod(base + "/scratch", 0o1777)
 print(refused(user="root", directories=[directory(base + "/scratch", only_root=True)]))
 assert os.stat(base + "/scratch").st_mode & 0o7777 == 0o1777
-user_files.keep({{"user": "nobody", "directories": [directory("~/images", only_root=True)], "files": []}}, False)
+user_files.apply_state({{"user": "nobody", "directories": [directory("~/images", only_root=True)], "files": []}}, False)
 made = [directory(base + "/roots/given"), directory("~/own")]
-user_files.keep({{"user": "nobody", "directories": made, "files": []}}, False)
+user_files.apply_state({{"user": "nobody", "directories": made, "files": []}}, False)
 assert os.stat(base + "/roots/given").st_uid == os.stat(home + "/own").st_uid == entry.pw_uid
 assert os.stat(base + "/roots").st_uid == os.stat(base + "/roots/inner").st_uid == 0
 assert os.stat(base + "/roots/inner").st_mode & 0o777 == 0o755
@@ -280,7 +280,7 @@ assert open(base + "/roots/file").read() == "root's"
 assert sorted(os.listdir(base + "/roots")) == ["file", "given", "inner"]
 os.chown(base + "/roots/file", entry.pw_uid, entry.pw_gid)
 both = [file(base + "/roots/file", "0600", "root's", "", "root"), file("~/own/file", "0600", "nobody's", "")]
-assert user_files.keep({{"user": "nobody", "directories": [], "files": both}}, False)["changed"]
+assert user_files.apply_state({{"user": "nobody", "directories": [], "files": both}}, False)["changed"]
 assert [os.stat(path).st_uid for path in (base + "/roots/file", home + "/own/file")] == [0, entry.pw_uid]
 """
     as_root = [] if os.geteuid() == 0 else ["unshare", "--user", "--map-root-user", "--map-auto"]
@@ -298,6 +298,6 @@ assert [os.stat(path).st_uid for path in (base + "/roots/file", home + "/own/fil
 
 def test_child_process_answers_or_its_failure_is_reported() -> None:
     entry = pwd.getpwuid(os.geteuid())
-    assert files_as_user.as_user(entry, lambda: {"uid": os.geteuid()}) == {"uid": os.geteuid()}
+    assert files_as_user.run_as_user(entry, lambda: {"uid": os.geteuid()}) == {"uid": os.geteuid()}
     with pytest.raises(UserFileError, match="ended without an answer"):
-        files_as_user.as_user(entry, lambda: os._exit(3))
+        files_as_user.run_as_user(entry, lambda: os._exit(3))

@@ -14,7 +14,7 @@ from ansible.parsing.dataloader import DataLoader
 from ansible.vars.hostvars import HostVars
 from ansible.vars.manager import VariableManager
 
-from ansible_collections.muster.training.plugins.plugin_utils._inventory_sources import refuse_unread_sources
+from ansible_collections.muster.training.plugins.plugin_utils._inventory_sources import reject_unread_sources
 
 
 @pytest.fixture(autouse=True)
@@ -26,7 +26,7 @@ def settings_of_ansible(monkeypatch: pytest.MonkeyPatch) -> None:
 def refuse(*sources: str) -> None:
     loader = DataLoader()
     inventory = InventoryManager(loader=loader, sources=list(sources))
-    refuse_unread_sources(HostVars(inventory, VariableManager(loader, inventory), loader))
+    reject_unread_sources(HostVars(inventory, VariableManager(loader, inventory), loader))
 
 
 @pytest.fixture

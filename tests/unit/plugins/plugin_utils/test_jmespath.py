@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ansible_collections.muster.training.plugins.plugin_utils._jmespath import QueryError, ask
+from ansible_collections.muster.training.plugins.plugin_utils._jmespath import QueryError, run_query
 
 STATUS = {"nodes": [{"node": "a", "state": "running", "since": 7.0}, {"node": "b", "state": "failed", "since": None}]}
 
@@ -27,7 +27,7 @@ STATUS = {"nodes": [{"node": "a", "state": "running", "since": 7.0}, {"node": "b
     ],
 )
 def test_query_returns_expected_value(query: str, found: Any) -> None:
-    assert ask(query, STATUS) == found
+    assert run_query(query, STATUS) == found
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_query_returns_expected_value(query: str, found: Any) -> None:
 )
 def test_invalid_query_gives_one_line_error_naming_the_fault(query: str, words: str) -> None:
     with pytest.raises(QueryError) as wrong:
-        ask(query, STATUS)
+        run_query(query, STATUS)
     assert words in str(wrong.value)
     assert "\n" not in str(wrong.value)
 
@@ -54,7 +54,7 @@ def test_invalid_query_gives_one_line_error_naming_the_fault(query: str, words: 
 @given(st.text(max_size=30))
 def test_any_query_text_gives_a_result_or_a_one_line_error(query: str) -> None:
     try:
-        ask(query, STATUS)
+        run_query(query, STATUS)
     except QueryError as wrong:
         assert str(wrong).isprintable()
 
@@ -62,4 +62,4 @@ def test_any_query_text_gives_a_result_or_a_one_line_error(query: str) -> None:
 def test_missing_jmespath_error_names_install_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "jmespath", None)
     with pytest.raises(QueryError, match="-m pip install jmespath"):
-        ask("nodes", STATUS)
+        run_query("nodes", STATUS)

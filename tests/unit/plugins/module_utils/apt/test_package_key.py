@@ -37,13 +37,13 @@ def armored(home: Path) -> str:
 
 def ask(folder: Path, *fingerprints: str, check: bool = False) -> dict[str, Any]:
     given = {"url": str(folder / "key.asc"), "path": str(folder / "keyrings/key.gpg"), "fingerprints": fingerprints}
-    return package_key.keep(given, check)
+    return package_key.ensure_keyring(given, check)
 
 
 def take(folder: Path, *fingerprints: str) -> tuple[int, str]:
     try:
         return 0, "changed" if ask(folder, *fingerprints)["changed"] else "unchanged"
-    except apt_package_key.Problem as problem:
+    except apt_package_key.PackageKeyError as problem:
         return 1, str(problem)
 
 
@@ -126,5 +126,5 @@ def test_check_mode_fetches_nothing_and_diff_shows_fingerprints(tmp_path: Path, 
 
 @given(st.binary(max_size=300))
 def test_arbitrary_bytes_are_never_accepted_as_a_known_key(data: bytes) -> None:
-    with pytest.raises(apt_package_key.Problem):
-        apt_package_key.chosen(data, {"A" * 40})
+    with pytest.raises(apt_package_key.PackageKeyError):
+        apt_package_key.select_trusted(data, {"A" * 40})

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.muster.training.plugins.module_utils._apt.package_signature import plain, verdict
+from ansible_collections.muster.training.plugins.module_utils._apt.package_signature import normalize, verify_signature
 from tests.mount_s3_package import gpg, make_key
 
 pytestmark = pytest.mark.skipif(
@@ -46,7 +46,7 @@ def sign(folder: Path, home: Path) -> None:
 
 def verify(folder: Path, *fingerprints: str) -> tuple[bool, str]:
     package, signature, keys = (str(folder / name) for name in ("mount-s3.deb", "mount-s3.deb.asc", "KEYS"))
-    return verdict(package, signature, keys, {plain(one) for one in fingerprints})
+    return verify_signature(package, signature, keys, {normalize(one) for one in fingerprints})
 
 
 def test_package_signed_by_a_known_key_is_accepted(signed: Path, keys: tuple[Path, str, Path, str]) -> None:

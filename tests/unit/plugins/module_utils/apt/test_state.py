@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._apt import state
-from ansible_collections.muster.training.plugins.module_utils._apt.state import Fault
+from ansible_collections.muster.training.plugins.module_utils._apt.state import AptStateError
 
 
 def test_package_is_missing_unless_dpkg_has_it_under_a_plain_name() -> None:
     """By the real dpkg of this machine, whose own package is there under its name and with its architecture."""
-    architecture = state.output("dpkg", "--print-architecture").strip()
+    architecture = state.run("dpkg", "--print-architecture").strip()
     there = ["dpkg", f"dpkg:{architecture}"]
     missing = ["no-such-package", "dpkg=1.0", "dpk*", "dpkg/stable"]
     assert state.missing_packages([*there, *missing]) == missing
@@ -33,6 +33,6 @@ def test_system_without_debian_packages_is_refused(release: str, name: str, monk
     if not name:
         state.require_debian()
         return
-    with pytest.raises(Fault, match="Needed: Debian or Ubuntu") as caught:
+    with pytest.raises(AptStateError, match="Needed: Debian or Ubuntu") as caught:
         state.require_debian()
     assert str(caught.value).startswith(name)

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._code import compare
-from ansible_collections.muster.training.plugins.module_utils._code.compare import read_code, required_in
+from ansible_collections.muster.training.plugins.module_utils._code.compare import read_code, installed_requirements
 from ansible_collections.muster.training.plugins.plugin_utils._project import local_code
-from ansible_collections.muster.training.plugins.plugin_utils._project.local_code import read_code_here
+from ansible_collections.muster.training.plugins.plugin_utils._project.local_code import read_local_code
 
 PATTERNS = ["/outputs/", "*.pyc", "/.muster-code.json"]
 NOW = 1_700_000_000
@@ -53,7 +53,7 @@ def node(source: Path, tmp_path: Path) -> Path:
 
 
 def compared(source: Path, node: Path, script: str = "train.py") -> dict[str, Any]:
-    here = read_code_here(str(source), PATTERNS, str(node), "")
+    here = read_local_code(str(source), PATTERNS, str(node), "")
     assert not here["problem"]
     return dict(read_code(str(node), here, str(node / script), ""))
 
@@ -111,7 +111,7 @@ def test_path_of_a_different_file_type_differs(name: str, source: Path, node: Pa
 
 
 def test_large_tree_is_compared_by_a_single_hash(source: Path, node: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local_code, "MOST_SENT", 10)
+    monkeypatch.setattr(local_code, "MAX_SENT", 10)
     assert compared(source, node)["same"]
     (source / "new.py").write_text("new")
     found = compared(source, node)
@@ -125,23 +125,23 @@ def test_large_tree_is_compared_by_a_single_hash(source: Path, node: Path, monke
 def test_invalid_or_hostile_record_of_copied_files_is_ignored(text: str, source: Path, node: Path) -> None:
     (node / ".muster-code.json").write_text(text)
     assert compared(source, node)["same"]
-    assert compare.brought_to(str(node)) == {}
+    assert compare.read_list(str(node)) == {}
 
 
 @pytest.mark.parametrize("make", [lambda path: None, lambda path: path.write_text("x")])
 def test_code_source_that_is_not_a_directory_is_reported(make: Any, tmp_path: Path) -> None:
     make(tmp_path / "project")
-    problem = read_code_here(str(tmp_path / "project"), [], "project", "")["problem"]
+    problem = read_local_code(str(tmp_path / "project"), [], "project", "")["problem"]
     assert problem.startswith(f"code_source is {tmp_path}/project, which is ")
 
 
 def test_installed_requirements_are_read_next_to_the_interpreter(tmp_path: Path) -> None:
     python = tmp_path / "env" / "bin" / "python"
-    assert required_in(str(python)) is None and required_in("") is None
+    assert installed_requirements(str(python)) is None and installed_requirements("") is None
     (tmp_path / "env").mkdir()
     (tmp_path / "env" / ".muster").write_text("uv")
-    assert required_in(str(python)) == ""
+    assert installed_requirements(str(python)) == ""
     (tmp_path / "installed").mkdir()
     for text, found in (("[]", ""), ("an old record", ""), ('{"key": "k"}', ""), ('{"project": "abc"}', "abc")):
         (tmp_path / "installed" / "requirements").write_text(text)
-        assert required_in(str(python)) == found
+        assert installed_requirements(str(python)) == found

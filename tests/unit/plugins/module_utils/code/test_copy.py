@@ -18,12 +18,12 @@ PATTERNS = ["/outputs/", "*.pyc", f"/{LIST}", f"/{LIST}.*"]
 
 
 def prepared(source: Path, first: Path, **more: Any) -> list[str]:
-    new = json.loads(json.dumps(copy.entries(str(source), PATTERNS)))
+    new = json.loads(json.dumps(copy.list_source(str(source), PATTERNS)))
     return copy.prepare(str(first), new, PATTERNS, **{"delete": False, **more})
 
 
 def brought(first: Path, peer: Path, delete: bool = False) -> list[str]:
-    removed, copied = copy.bring(str(peer), str(first), PATTERNS, delete, [], "false")
+    removed, copied = copy.copy_tree(str(peer), str(first), PATTERNS, delete, [], "false")
     return [f"removed {name}" for name in removed] + copied.splitlines()
 
 

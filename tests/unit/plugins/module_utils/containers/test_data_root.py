@@ -87,8 +87,8 @@ class Machine:
             patch.setattr(data_root, "RECORD", str(self.home / "record/moved.json"))
             target = path or str(self.home / "disk/docker")
             try:
-                return {"changed": data_root.keep(target, spare_gib, delete_old, check)[0], "error": ""}
-            except (data_root.Problem, OSError) as problem:
+                return {"changed": data_root.ensure(target, spare_gib, delete_old, check)[0], "error": ""}
+            except (data_root.DataRootError, OSError) as problem:
                 return {"changed": False, "error": str(problem)}
 
     @property
@@ -291,10 +291,10 @@ def test_truncated_file_in_the_copy_is_noticed(machine: Machine) -> None:
 
 def test_images_containers_and_volumes_missing_after_the_move_are_named(program: Any) -> None:
     before = {"images": ["a", "b"], "containers": ["c1 train"], "volumes": ["local data", "local x"]}
-    assert program.missing(before, {**before, "images": ["a", "b", "new"]}) == ""
-    assert program.missing(before, {**before, "containers": []}) == "1 of 1 containers (such as c1 train)"
+    assert program.describe_missing(before, {**before, "images": ["a", "b", "new"]}) == ""
+    assert program.describe_missing(before, {**before, "containers": []}) == "1 of 1 containers (such as c1 train)"
     after = {"images": ["b"], "containers": ["c1 train"], "volumes": ["local x"]}
-    assert program.missing(before, after) == "1 of 2 images (such as a) and 1 of 2 volumes (such as local data)"
+    assert program.describe_missing(before, after) == "1 of 2 images (such as a) and 1 of 2 volumes (such as local data)"
 
 
 def test_move_is_refused_if_images_are_in_containerds_store(machine: Machine) -> None:

@@ -31,16 +31,16 @@ def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., N
 
 def test_running_containers_are_listed(stand_in: Callable[..., None]) -> None:
     stand_in(docker="echo train; echo serve")
-    assert state.running() == (["train", "serve"], "")
+    assert state.list_running() == (["train", "serve"], "")
     stand_in(docker="")
-    assert state.running() == ([], "")
+    assert state.list_running() == ([], "")
 
 
 def test_no_containers_run_without_an_engine(stand_in: Callable[..., None]) -> None:
-    assert state.running() == ([], ""), "there is no docker"
+    assert state.list_running() == ([], ""), "there is no docker"
     for unit in ("inactive", "failed"):
         stand_in(docker=DOWN, systemctl=f"echo {unit}")
-        assert state.running() == ([], "")
+        assert state.list_running() == ([], "")
 
 
 def test_engine_that_cannot_be_queried_is_a_fault(
@@ -48,13 +48,13 @@ def test_engine_that_cannot_be_queried_is_a_fault(
 ) -> None:
     stand_in(docker=DOWN, systemctl="echo active")
     fault = "`docker ps` fails (Cannot connect to the Docker daemon), docker.service is active"
-    assert state.running() == ([], fault)
+    assert state.list_running() == ([], fault)
     stand_in(docker="exit 3")
-    assert state.running() == ([], "`docker ps` fails (code 3), docker.service is active")
+    assert state.list_running() == ([], "`docker ps` fails (code 3), docker.service is active")
     (tmp_path / "docker").chmod(0o644)
-    assert state.running() == ([], "docker cannot be run (Permission denied), docker.service is active")
+    assert state.list_running() == ([], "docker cannot be run (Permission denied), docker.service is active")
     stand_in(systemctl="exit 1")
-    assert "systemd does not tell whether the engine is up" in state.running()[1]
+    assert "systemd does not tell whether the engine is up" in state.list_running()[1]
     stand_in(docker="exec /bin/sleep 60", systemctl="echo active")
     run = subprocess.run
     patience = {"docker": 0.2, "systemctl": 120}
@@ -64,7 +64,7 @@ def test_engine_that_cannot_be_queried_is_a_fault(
         return run(words, check=more.pop("check"), **more)
 
     monkeypatch.setattr(subprocess, "run", impatient)
-    assert state.running() == ([], "`docker ps` did not answer within 60 s, docker.service is active")
+    assert state.list_running() == ([], "`docker ps` did not answer within 60 s, docker.service is active")
 
 
 def test_containers_that_outlived_their_engine_are_a_fault(
@@ -72,7 +72,7 @@ def test_containers_that_outlived_their_engine_are_a_fault(
 ) -> None:
     stand_in(docker=DOWN, systemctl="echo failed")
     monkeypatch.setattr(state, "shims", lambda: ["12", "34"])
-    assert state.running()[1].endswith("is failed, and containers are alive (containerd-shim, process 12, 34)")
+    assert state.list_running()[1].endswith("is failed, and containers are alive (containerd-shim, process 12, 34)")
 
 
 def test_only_dockers_containerd_shims_are_found() -> None:
@@ -81,7 +81,7 @@ def test_only_dockers_containerd_shims_are_found() -> None:
     shim = ["/usr/bin/containerd-shim-runc-v2", *words, "moby"]
     started = [subprocess.Popen(one, executable=sys.executable, stdin=subprocess.PIPE) for one in (shim, *others)]
     try:
-        found = state.shims()
+        found = state.shim_pids()
         assert [str(one.pid) in found for one in started] == [True, False, False]
     finally:
         for one in started:

@@ -45,7 +45,7 @@ def test_command_returns_output_and_exit_code_and_leaves_no_files(directory: Pat
 
 
 def test_full_output_of_a_failed_command_stays_on_the_node(directory: Path, logs: Path) -> None:
-    text = "x" * 2 * long_command.MOST_OUTPUT
+    text = "x" * 2 * long_command.MAX_OUTPUT
     answer = ask("sh", "-c", "cat; echo https://me:se%21cret@host/simple; exit 3", stdin=text, what="job: building it")
     assert (answer["rc"], list(directory.iterdir())) == (3, [])
     (log,) = logs.iterdir()
@@ -75,7 +75,7 @@ def test_only_the_newest_logs_are_kept(logs: Path, monkeypatch: pytest.MonkeyPat
     (logs / "notes.txt").write_text("the user's own")
     newest = Path(ask("sh", "-c", "echo x; exit 1")["log"])
     names = sorted(path.name for path in logs.glob("*.log"))
-    assert len(names) == long_command.MOST_LOGS
+    assert len(names) == long_command.MAX_LOGS
     assert names[-1] == newest.name and names[0].startswith("20200101T000011")
     monkeypatch.setattr(long_command, "MOST_LOG_BYTES", 11)
     last = Path(ask("sh", "-c", "echo 123456789012345; exit 2")["log"])
@@ -92,9 +92,9 @@ def test_answer_is_the_same_if_no_log_can_be_written(logs: Path) -> None:
 def test_log_directory_is_the_users_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     monkeypatch.setattr("os.geteuid", lambda: 0)
-    assert long_command.logs_of_this_user() == "/var/log/muster"
+    assert long_command.log_directory() == "/var/log/muster"
     monkeypatch.setattr("os.geteuid", lambda: pwd.getpwnam("nobody").pw_uid)
-    assert long_command.logs_of_this_user() == f"{pwd.getpwnam('nobody').pw_dir}/.muster/logs"
+    assert long_command.log_directory() == f"{pwd.getpwnam('nobody').pw_dir}/.muster/logs"
 
 
 def test_large_stdin_is_not_passed_as_an_argument() -> None:
@@ -102,12 +102,12 @@ def test_large_stdin_is_not_passed_as_an_argument() -> None:
     argv = (sys.executable, "-c", "import sys; print(len(sys.stdin.read()), open('/proc/self/cmdline').read())")
     answer = ask(*argv, stdin=secret)
     assert answer["output"].startswith(f"{len(secret)} ") and "s3cr3t" not in answer["output"], answer
-    with_it, without = (long_command.directory_of(request_for(*argv, stdin=text)) for text in (secret, ""))
+    with_it, without = (long_command.state_directory(request_for(*argv, stdin=text)) for text in (secret, ""))
     assert with_it != without, "what is given is part of what is asked"
 
 
 def test_result_line_is_complete_however_much_is_printed() -> None:
-    most = long_command.MOST_OUTPUT
+    most = long_command.MAX_OUTPUT
     text = f"print('x' * {3 * most}); print('MUSTER-RESULT ' + '[' + '1,' * {most} + '1]'); print('done')"
     lines = ask(sys.executable, "-c", text)["output"].splitlines()
     assert [len(line) for line in lines] == [most - len("done\n") - 1, 4, len("MUSTER-RESULT [1]") + 2 * most]
@@ -115,7 +115,7 @@ def test_result_line_is_complete_however_much_is_printed() -> None:
 
 
 def test_each_run_of_a_command_has_its_own_directory() -> None:
-    paths = {long_command.directory_of(request_for("true", run=run)) for run in ("", "1", "2")}
+    paths = {long_command.state_directory(request_for("true", run=run)) for run in ("", "1", "2")}
     assert len(paths) == 3
 
 
@@ -165,9 +165,9 @@ def test_command_with_a_killed_keeper_is_lost_and_can_be_restarted(directory: Pa
 
 def test_state_directory_belongs_to_this_user_only(directory: Path) -> None:
     request = request_for("true")
-    path = Path(long_command.directory_of(request))
+    path = Path(long_command.state_directory(request))
     assert path.stat().st_mode & 0o777 == 0o700
     path.rmdir()
     path.symlink_to(directory)
     with pytest.raises(PermissionError, match="belongs to another user"):
-        long_command.directory_of(request)
+        long_command.state_directory(request)

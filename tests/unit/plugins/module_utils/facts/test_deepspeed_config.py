@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ansible_collections.muster.training.plugins.module_utils._facts.deepspeed_config import (
-    batch_problem,
+    check_batch_sizes,
     config_path,
-    fitting,
+    suggest_sizes,
     read_config,
-    wants,
+    is_enabled,
 )
 
 T, M, G = "train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps"
@@ -40,7 +40,7 @@ def test_config_path_is_found_in_the_arguments(arguments: list[str], path: str) 
 
 @pytest.mark.parametrize(
     ("content", "error"),
-    [(b"{", "it is no JSON: "), (b"[1]", "it is JSON, but no object"), (b"\xff", "it is no JSON: ")],
+    [(b"{", "invalid JSON: "), (b"[1]", "not a JSON object"), (b"\xff", "invalid JSON: ")],
 )
 def test_invalid_or_missing_config_is_reported(tmp_path: Path, content: bytes, error: str) -> None:
     (tmp_path / "ds.json").write_bytes(content)
@@ -69,7 +69,7 @@ def test_a_configuration_is_read(tmp_path: Path) -> None:
     ],
 )
 def test_batch_sizes_that_fit_have_no_problem(config: dict[str, Any], world: int) -> None:
-    assert batch_problem(config, [], world) is None
+    assert check_batch_sizes(config, [], world) is None
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_batch_sizes_that_fit_have_no_problem(config: dict[str, Any], world: int
 def test_batch_sizes_that_do_not_fit_are_reported_with_a_remedy(
     config: dict[str, Any], world: int, found: str, todo: str
 ) -> None:
-    problem = batch_problem(config, [], world)
+    problem = check_batch_sizes(config, [], world)
     assert problem is not None
     assert found in problem[0] and todo in problem[2]
 
@@ -112,10 +112,10 @@ def test_batch_sizes_that_do_not_fit_are_reported_with_a_remedy(
 def test_auto_takes_the_values_of_the_trainer() -> None:
     config = {T: 64, M: "auto", G: "auto"}
     arguments = ["--per_device_train_batch_size", "4", "--gradient_accumulation_steps=2"]
-    assert batch_problem(config, arguments, 8) is None
-    problem = batch_problem(config, arguments, 4)
+    assert check_batch_sizes(config, arguments, 8) is None
+    problem = check_batch_sizes(config, arguments, 4)
     assert problem is not None and "4 * 2 * 4 ranks is 32, not 64" in problem[0]
-    assert batch_problem(config, [], 8) is None, "8 a device and 1 step are the trainer's defaults"
+    assert check_batch_sizes(config, [], 8) is None, "8 a device and 1 step are the trainer's defaults"
 
 
 sizes = st.integers(1, 64)
@@ -124,15 +124,15 @@ sizes = st.integers(1, 64)
 @given(sizes, sizes, sizes, st.integers(1, 40))
 def test_proposed_batch_sizes_fit(batch: int, micro: int, steps: int, world: int) -> None:
     config = {T: batch, M: micro, G: steps}
-    if batch_problem(config, [], world) is None:
+    if check_batch_sizes(config, [], world) is None:
         return
-    for way in fitting(batch, micro, steps, world).removeprefix("set ").split(", or "):
+    for way in suggest_sizes(batch, micro, steps, world).removeprefix("set ").split(", or "):
         if way.startswith("the number of ranks to "):
-            assert batch_problem(config, [], int(way.split()[5].rstrip(","))) is None
+            assert check_batch_sizes(config, [], int(way.split()[5].rstrip(","))) is None
             continue
         words = way.replace(" and ", " ").split()
         changed = {**config, **{words[at]: int(words[at + 2]) for at in range(0, len(words), 3)}}
-        assert batch_problem(changed, [], world) is None, way
+        assert check_batch_sizes(changed, [], world) is None, way
 
 
 @pytest.mark.parametrize(
@@ -151,4 +151,4 @@ def test_proposed_batch_sizes_fit(batch: int, micro: int, steps: int, world: int
 def test_fp16_is_read_from_config_and_trainer_arguments(
     config: dict[str, Any], arguments: list[str], wanted: bool
 ) -> None:
-    assert wants(config, arguments, "fp16") is wanted
+    assert is_enabled(config, arguments, "fp16") is wanted

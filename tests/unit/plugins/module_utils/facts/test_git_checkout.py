@@ -10,7 +10,7 @@ import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._facts import git_checkout
 from ansible_collections.muster.training.plugins.module_utils._facts.git_checkout import (
-    CheckoutQuestion,
+    CheckoutQuery,
     commit_of,
     git_directory,
 )
@@ -42,24 +42,24 @@ def checkout(tmp_path: Path) -> Path:
 
 def test_checkout_is_found_from_any_directory_in_it(checkout: Path) -> None:
     expected = {"commit": git(checkout, "rev-parse", "HEAD"), "dirty": False}
-    assert CheckoutQuestion(str(checkout)).answer() == expected
+    assert CheckoutQuery(str(checkout)).result() == expected
     (checkout / "notes.txt").write_text("git does not know it")
-    assert CheckoutQuestion(str(checkout / "deep" / "down")).answer() == expected
+    assert CheckoutQuery(str(checkout / "deep" / "down")).result() == expected
     (checkout.parent / "link").symlink_to(checkout / "deep")
-    assert CheckoutQuestion(str(checkout.parent / "link")).answer() == expected
+    assert CheckoutQuery(str(checkout.parent / "link")).result() == expected
 
 
 def test_uncommitted_changes_are_reported_if_git_is_installed(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = (checkout / ".git" / "index").read_bytes()
     (checkout / "train.py").write_text("raise SystemExit\n")
-    answer = CheckoutQuestion(str(checkout / "deep")).answer()
+    answer = CheckoutQuery(str(checkout / "deep")).result()
     assert answer is not None and answer["dirty"] is True
     git(checkout, "add", "train.py")
-    answer = CheckoutQuestion(str(checkout)).answer()
+    answer = CheckoutQuery(str(checkout)).result()
     assert answer is not None and answer["dirty"] is True, "a commit is still missing"
     assert (checkout / ".git" / "index").read_bytes() != before
     monkeypatch.setenv("PATH", "/nowhere")
-    assert CheckoutQuestion(str(checkout)).answer() == {**answer, "dirty": None}
+    assert CheckoutQuery(str(checkout)).result() == {**answer, "dirty": None}
 
 
 def test_git_that_hangs_or_refuses_leaves_dirty_unknown(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,7 +69,7 @@ def test_git_that_hangs_or_refuses_leaves_dirty_unknown(checkout: Path, monkeypa
     for what in ("exec sleep 60", "echo 'fatal: detected dubious ownership'; exit 128"):
         program.write_text(f"#!/bin/sh\n{what}\n")
         program.chmod(0o755)
-        answer = CheckoutQuestion(str(checkout)).answer()
+        answer = CheckoutQuery(str(checkout)).result()
         assert answer is not None and answer["dirty"] is None and len(answer["commit"]) == 40
 
 
@@ -108,10 +108,10 @@ def test_invalid_head_gives_no_commit_and_reads_no_other_file(tmp_path: Path, he
     (git_files / "refs" / "heads").mkdir(parents=True)
     (git_files / "refs" / "heads" / "loop").write_text("ref: refs/heads/loop\n")
     (git_files / "HEAD").write_text(head)
-    assert CheckoutQuestion(str(git_files.parent)).answer() is None
+    assert CheckoutQuery(str(git_files.parent)).result() is None
 
 
 def test_directory_without_checkout_gives_no_answer(tmp_path: Path) -> None:
-    assert git_directory(str(tmp_path)) == "" and CheckoutQuestion(str(tmp_path)).answer() is None
+    assert git_directory(str(tmp_path)) == "" and CheckoutQuery(str(tmp_path)).result() is None
     os.mkfifo(tmp_path / ".git")
-    assert CheckoutQuestion(str(tmp_path)).answer() is None
+    assert CheckoutQuery(str(tmp_path)).result() is None

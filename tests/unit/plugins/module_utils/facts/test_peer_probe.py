@@ -42,7 +42,7 @@ def eventually(condition: Callable[[], bool], seconds: float = 120.0) -> None:
 def all_gone(count: int) -> bool:
     """No node listens any more."""
     return all(
-        network.can_listen(address(number), port) == ""
+        network.bind_error(address(number), port) == ""
         for number in range(1, count + 1)
         for port in (PORT, SECOND, THIRD, FIXED)
     )
@@ -52,16 +52,16 @@ def all_gone(count: int) -> bool:
 def leave_nothing(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Nothing listens afterwards; who answers has time to do so on a busy machine."""
     monkeypatch.setattr(peer_probe, "CONNECT_TIMEOUT", 30.0)
-    monkeypatch.setattr(peer_probe, "TALK_TIMEOUT", 30.0)
+    monkeypatch.setattr(peer_probe, "EXCHANGE_TIMEOUT", 30.0)
     yield
     for number in range(1, 7):
-        peer_probe.end_leftover(address(number))
+        peer_probe.stop_stale_listener(address(number))
     eventually(lambda: all_gone(6))
 
 
 def test_nodes_arriving_in_turn_test_each_pair_in_both_directions() -> None:
     fixed = {1: [FIXED], 2: [], 3: []}
-    answers = {number: peer_probe.Probe(request(number, 3, ports=fixed[number])).answer() for number in (1, 2, 3)}
+    answers = {number: peer_probe.PeerProbe(request(number, 3, ports=fixed[number])).result() for number in (1, 2, 3)}
     assert {answer["port"] for answer in answers.values()} == {PORT}
     assert answers[1]["fixed"] == [FIXED]
     # who came first was refused by all, who came last met all
@@ -71,14 +71,14 @@ def test_nodes_arriving_in_turn_test_each_pair_in_both_directions() -> None:
         assert met["to"] == ""
         assert met["back"] == {str(PORT): ""}
         assert met["ports"] == ({str(FIXED): ""} if early == 1 else {})
-        assert (met["sent"], met["received"]) == (peer_probe.BULK, peer_probe.BULK)
+        assert (met["sent"], met["received"]) == (peer_probe.BULK_BYTES, peer_probe.BULK_BYTES)
         assert met["answered_by"] == f"node{early}"
     eventually(lambda: all_gone(3))
 
 
 def test_nodes_arriving_at_once_all_connect() -> None:
-    probes = [peer_probe.Probe(request(number, 6)) for number in range(1, 7)]
-    answers = [probe.answer() for probe in probes]
+    probes = [peer_probe.PeerProbe(request(number, 6)) for number in range(1, 7)]
+    answers = [probe.result() for probe in probes]
     for number, answer in enumerate(answers, 1):
         assert len(answer["peers"]) == 5
         for peer, outcome in answer["peers"].items():
@@ -88,16 +88,16 @@ def test_nodes_arriving_at_once_all_connect() -> None:
 
 
 def test_next_candidate_port_is_used_where_the_first_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(peer_probe, "TALK_TIMEOUT", 2.0)  # the stranger says nothing
+    monkeypatch.setattr(peer_probe, "EXCHANGE_TIMEOUT", 2.0)  # the stranger says nothing
     monkeypatch.setattr(peer_probe, "CONNECT_TIMEOUT", 3.0)
     with socket.socket() as stranger:
         stranger.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # the port of the test before
         stranger.bind((address(1), PORT))
         stranger.listen()
-        first = peer_probe.Probe(request(1, 2, ports=[PORT])).answer()
+        first = peer_probe.PeerProbe(request(1, 2, ports=[PORT])).result()
         assert first["port"] == SECOND
         assert first["fixed"] == []  # nothing of ours listens there: that it is taken is another check's matter
-        second = peer_probe.Probe(request(2, 2)).answer()
+        second = peer_probe.PeerProbe(request(2, 2)).result()
     assert second["peers"]["node1"]["to"] == ""
     assert second["peers"]["node1"]["answered_by"] == "node1"
     assert second["peers"]["node1"]["back"] == {str(PORT): ""}
@@ -115,7 +115,7 @@ def test_dropped_packets_are_distinguished_from_a_refused_connection(monkeypatch
             filler.setblocking(False)
             filler.connect_ex((address(2), PORT))
         start = time.monotonic()
-        answer = peer_probe.Probe(request(1, 3, lifetime=1)).answer()
+        answer = peer_probe.PeerProbe(request(1, 3, lifetime=1)).result()
         assert time.monotonic() - start < 60
         assert answer["peers"]["node2"]["to"] == "no answer within 0 s"
         assert answer["peers"]["node3"]["to"] == "Connection refused"
@@ -126,19 +126,19 @@ def test_dropped_packets_are_distinguished_from_a_refused_connection(monkeypatch
 
 def test_swallowed_full_size_packets_show_in_the_byte_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     """The connection fails after the greeting: full-size packets that follow never arrive."""
-    monkeypatch.setattr(peer_probe, "TALK_TIMEOUT", 2.0)
-    peer_probe.Probe(request(1, 2)).answer()
+    monkeypatch.setattr(peer_probe, "EXCHANGE_TIMEOUT", 2.0)
+    peer_probe.PeerProbe(request(1, 2)).result()
 
     class Swallowing(socket.socket):
         def sendall(self, data: Any, flags: int = 0) -> None:
-            if len(data) < peer_probe.BULK:
+            if len(data) < peer_probe.BULK_BYTES:
                 super().sendall(data, flags)
 
     monkeypatch.setattr(socket, "socket", Swallowing)
-    met = peer_probe.Probe(request(2, 2)).answer()["peers"]["node1"]
+    met = peer_probe.PeerProbe(request(2, 2)).result()["peers"]["node1"]
     assert (met["to"], met["answered_by"]) == ("", "node1")
     assert met["sent"] == 0
-    assert met["received"] == peer_probe.BULK
+    assert met["received"] == peer_probe.BULK_BYTES
 
 
 @pytest.mark.parametrize(
@@ -155,7 +155,7 @@ def test_swallowed_full_size_packets_show_in_the_byte_counts(monkeypatch: pytest
     ],
 )
 def test_strangers_get_no_answer_and_do_no_harm(said: bytes) -> None:
-    peer_probe.Probe(request(1, 2)).answer()
+    peer_probe.PeerProbe(request(1, 2)).result()
     with socket.create_connection((address(1), PORT), timeout=120) as stranger:
         try:
             stranger.sendall(said)
@@ -165,22 +165,22 @@ def test_strangers_get_no_answer_and_do_no_harm(said: bytes) -> None:
             assert error.errno in (errno.ECONNRESET, errno.EPIPE, errno.ENOTCONN), error
             answer = b""
     assert answer == b""
-    met = peer_probe.Probe(request(2, 2)).answer()["peers"]["node1"]
+    met = peer_probe.PeerProbe(request(2, 2)).result()["peers"]["node1"]
     assert met["to"] == ""
     eventually(lambda: all_gone(2))
 
 
 def test_listener_that_no_peer_reaches_ends_after_its_lifetime() -> None:
-    peer_probe.Probe(request(1, 2, lifetime=3)).answer()
+    peer_probe.PeerProbe(request(1, 2, lifetime=3)).result()
     assert not all_gone(1)
     eventually(lambda: all_gone(1))
 
 
 def test_leftover_listener_can_be_ended() -> None:
-    peer_probe.Probe(request(1, 2)).answer()
+    peer_probe.PeerProbe(request(1, 2)).result()
     assert not all_gone(1)
-    assert not peer_probe.end_leftover(address(99))
-    assert peer_probe.end_leftover(address(1))
+    assert not peer_probe.stop_stale_listener(address(99))
+    assert peer_probe.stop_stale_listener(address(1))
     eventually(lambda: all_gone(1))
 
 
@@ -189,7 +189,7 @@ def ended_child() -> int:
     child = os.fork()
     if child == 0:
         try:
-            Path("/proc/self/comm").write_text(peer_probe.process_name(address(1)))
+            Path("/proc/self/comm").write_text(peer_probe.listener_process_name(address(1)))
         finally:
             os._exit(7)
     os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
@@ -198,22 +198,22 @@ def ended_child() -> int:
 
 def test_listener_has_its_process_name_before_the_probe_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     other = ended_child()
-    name, ours = peer_probe.process_name, os.getpid()
+    name, ours = peer_probe.listener_process_name, os.getpid()
 
     def late(address: str) -> str:
         time.sleep(0.5 if os.getpid() != ours else 0)
         return name(address)
 
-    monkeypatch.setattr(peer_probe, "process_name", late)
-    peer_probe.Probe(request(1, 2)).answer()
-    assert peer_probe.end_leftover(address(1))
+    monkeypatch.setattr(peer_probe, "listener_process_name", late)
+    peer_probe.PeerProbe(request(1, 2)).result()
+    assert peer_probe.stop_stale_listener(address(1))
     eventually(lambda: all_gone(1))
     assert os.waitstatus_to_exitcode(os.waitpid(other, 0)[1]) == 7, "another child of ours is left to us"
 
 
 def test_zombie_process_is_not_taken_for_a_listener() -> None:
     child = ended_child()
-    assert not peer_probe.end_leftover(address(1))
+    assert not peer_probe.stop_stale_listener(address(1))
     os.waitpid(child, 0)
 
 
@@ -222,7 +222,7 @@ def test_listener_does_not_keep_the_output_pipes_open() -> None:
     script = f"""
 import sys; sys.path.insert(0, {str(Path(peer_probe.__file__).parent)!r})
 import peer_probe
-peer_probe.Probe({request(1, 2, lifetime=120)!r}).answer()
+peer_probe.PeerProbe({request(1, 2, lifetime=120)!r}).result()
 """
     start = time.monotonic()
     done = subprocess.run([sys.executable, "-I", "-S", "-c", script], capture_output=True, timeout=300, check=True)
@@ -237,7 +237,7 @@ def test_listener_whose_main_thread_has_ended_is_ended_too() -> None:
 import ctypes, sys, threading; sys.path.insert(0, {str(Path(peer_probe.__file__).parent)!r})
 import peer_probe
 listener = peer_probe.Listener({address(1)!r}, [{PORT}], [])
-open("/proc/self/comm", "w").write(peer_probe.process_name({address(1)!r}))
+open("/proc/self/comm", "w").write(peer_probe.listener_process_name({address(1)!r}))
 threading.Thread(target=listener.sockets[0].accept, daemon=True).start()
 ctypes.CDLL(None).pthread_exit(None)  # this thread alone
 """
@@ -246,7 +246,7 @@ ctypes.CDLL(None).pthread_exit(None)  # this thread alone
     try:
         eventually(lambda: ") Z " in status.read_text())
         assert not all_gone(1)
-        assert peer_probe.end_leftover(address(1))
+        assert peer_probe.stop_stale_listener(address(1))
         assert all_gone(1)
     finally:
         child.kill()

@@ -35,7 +35,7 @@ from ansible_collections.muster.training.plugins.module_utils._facts import (
     system,
 )
 from ansible_collections.muster.training.plugins.module_utils._mounts import ensure
-from ansible_collections.muster.training.plugins.module_utils._mounts.driver import Wanted
+from ansible_collections.muster.training.plugins.module_utils._mounts.driver import DesiredMount
 from ansible_collections.muster.training.plugins.module_utils._mounts.registry import KINDS
 from tests.unit.supervised import free_port
 
@@ -109,10 +109,10 @@ def test_memory_use_compute_mode_and_retired_pages_are_parsed() -> None:
 )
 def test_nvidia_smi_failures_are_classified(name: str, code: int, state: str) -> None:
     text = recorded(name)
-    assert node_gpus.diagnose(node_commands.Output(code, text))[0] == state
+    assert node_gpus.diagnose(node_commands.CommandOutput(code, text))[0] == state
     if state != "ok":
         assert node_gpus.parse_gpus(text) == []
-        assert node_gpus.diagnose(node_commands.Output(code, text))[1] in " ".join(text.split())
+        assert node_gpus.diagnose(node_commands.CommandOutput(code, text))[1] in " ".join(text.split())
 
 
 def test_gpu_processes_are_parsed_whatever_their_names() -> None:
@@ -151,7 +151,7 @@ def write_stub(directory: Path, script: str) -> None:
 def test_nvidia_smi_is_asked_for_gpus_and_processes(smi: Path) -> None:
     gpus, apps = FIXTURES / "h100_535.csv", FIXTURES / "apps_535.csv"
     write_stub(smi, f'case "$1" in --query-gpu=*) cat {gpus};; --query-compute-apps=*) cat {apps};; esac')
-    facts = node_gpus.GpuQuestion().answer()
+    facts = node_gpus.GpuQuery().result()
     assert facts["smi"] == {"state": "ok", "said": "", "path": str(smi / "nvidia-smi")}
     assert facts["count"] == facts["pci"] == 8
     assert {process["pid"]: process["memory_mib"] for process in facts["processes"]} == {
@@ -165,9 +165,9 @@ def test_gpus_unknown_to_the_driver_are_still_counted_on_the_pci_bus(
     smi: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_stub(smi, f"cat {FIXTURES / 'no_gpu.txt'}; exit 6")
-    monkeypatch.setattr(node_gpus, "count_listed", lambda: 8)
-    monkeypatch.setattr(node_gpus, "count_on_bus", lambda: 8)
-    facts = node_gpus.GpuQuestion().answer()
+    monkeypatch.setattr(node_gpus, "count_driver_gpus", lambda: 8)
+    monkeypatch.setattr(node_gpus, "count_pci_gpus", lambda: 8)
+    facts = node_gpus.GpuQuery().result()
     assert (facts["smi"]["state"], facts["count"], facts["pci"]) == ("no-gpu", 0, 8)
 
 
@@ -190,7 +190,7 @@ def test_gpus_passed_through_to_virtual_machines_are_not_counted(
         if driver:
             (device / "driver").symlink_to(tmp_path / "drivers" / driver)
     monkeypatch.setattr(node_gpus, "PCI_DEVICES", str(tmp_path))
-    assert node_gpus.count_on_bus() == 2
+    assert node_gpus.count_pci_gpus() == 2
 
 
 @pytest.mark.parametrize(
@@ -213,9 +213,9 @@ def test_gpus_passed_through_to_virtual_machines_are_not_counted(
 def test_monitoring_programs_do_not_count_as_using_a_gpu(
     command: str, keeps: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(node_gpus, "describe", lambda pid: {"pid": pid, "command": command})
+    monkeypatch.setattr(node_gpus, "describe_process", lambda pid: {"pid": pid, "command": command})
     app = {"gpu": "GPU-1", "pid": 4711, "command": command, "memory_mib": 3}
-    assert ([one["pid"] for one in node_gpus.holders([app])] == [4711]) is keeps
+    assert ([one["pid"] for one in node_gpus.gpu_processes([app])] == [4711]) is keeps
 
 
 def test_query_is_repeated_without_fields_the_driver_does_not_know(smi: Path) -> None:
@@ -225,7 +225,7 @@ def test_query_is_repeated_without_fields_the_driver_does_not_know(smi: Path) ->
         f"""case "$1" in *retired_pages*) cat {FIXTURES / "unknown_field.txt"}; exit 2;;
         --query-gpu=*) echo '{l40s}'; echo '0, GPU-1, NVIDIA L40S, 600.10, 46068 MiB, 1 MiB, Default';; esac""",
     )
-    facts = node_gpus.GpuQuestion().answer()
+    facts = node_gpus.GpuQuery().result()
     assert facts["smi"]["state"] == "ok"
     assert [(gpu["name"], gpu["ecc_uncorrected"]) for gpu in facts["devices"]] == [("L40S", None)]
 
@@ -234,7 +234,7 @@ def test_hanging_nvidia_smi_is_reported_and_killed(smi: Path, monkeypatch: pytes
     monkeypatch.setattr(node_gpus, "SMI_TIMEOUT", 0.5)
     write_stub(smi, f"echo $$ >> {smi}/pids; exec sleep 1000")
     start = time.monotonic()
-    facts = node_gpus.GpuQuestion().answer()
+    facts = node_gpus.GpuQuery().result()
     assert facts["smi"]["state"] == "hangs"
     assert time.monotonic() - start < 60
     for pid in (smi / "pids").read_text().split():
@@ -260,12 +260,12 @@ def test_commands_run_in_parallel_and_report_how_they_ended(tmp_path: Path) -> N
 
 def test_call_that_hangs_or_raises_does_not_lose_other_answers() -> None:
     start = time.monotonic()
-    answers = node_commands.call_apart(
+    answers = node_commands.call_in_children(
         {"quick": lambda: {"state": "ok"}, "stuck": lambda: time.sleep(1000), "broken": lambda: 1 / 0}, 4.0
     )
     assert answers == {"quick": {"state": "ok"}}
     assert time.monotonic() - start < 60
-    assert node_commands.call_apart({}, 0.5) == {}
+    assert node_commands.call_in_children({}, 0.5) == {}
 
 
 # --- network ---------------------------------------------------------------------------------------------------------
@@ -316,7 +316,7 @@ def test_hosts_file_is_parsed_as_the_resolver_does() -> None:
 
 
 def test_names_are_resolved_and_a_slow_resolver_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    quick = network.read_names(["localhost", "no.such.host.invalid"], ask_resolver=True)
+    quick = network.read_names(["localhost", "no.such.host.invalid"], query_resolver=True)
     assert quick["hostname"] == socket.gethostname()
     assert quick["resolver"]["localhost"][0] in ("127.0.0.1", "::1")
     release = threading.Event()
@@ -327,7 +327,7 @@ def test_names_are_resolved_and_a_slow_resolver_times_out(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(network, "resolve", slow)
     start = time.monotonic()
-    names = network.read_names(["node1", "node2"], ask_resolver=True, timeout=0.3)
+    names = network.read_names(["node1", "node2"], query_resolver=True, timeout=0.3)
     release.set()
     assert time.monotonic() - start < 60
     assert names["unanswered"] == sorted(["node1", "node2", socket.gethostname()])
@@ -344,8 +344,8 @@ def test_process_listening_on_a_port_is_found() -> None:
         assert found[str(port)]["pid"] == os.getpid()
         assert "python" in found[str(port)]["command"] or "pytest" in found[str(port)]["command"]
         assert "1" not in found
-        assert network.can_listen("127.0.0.1", port) == "Address already in use"
-    assert network.can_listen("127.0.0.1", port) == ""
+        assert network.bind_error("127.0.0.1", port) == "Address already in use"
+    assert network.bind_error("127.0.0.1", port) == ""
     assert network.listeners({port}) == {}
 
 
@@ -381,9 +381,9 @@ def test_port_owner_visible_only_to_root_is_looked_up_with_sudo(
 
 
 def test_machine_is_identified_by_boot_id_and_network_namespace() -> None:
-    here = network.machine()
+    here = network.machine_id()
     assert Path("/proc/sys/kernel/random/boot_id").read_text().strip() in here
-    assert node_commands.call_apart({"other process": network.machine}, 120) == {"other process": here}
+    assert node_commands.call_in_children({"other process": network.machine_id}, 120) == {"other process": here}
     apart = "import os, sys; print(os.readlink('/proc/self/ns/net'))"
     done = subprocess.run(
         ["unshare", "--net", sys.executable, "-c", apart], capture_output=True, text=True, check=False
@@ -403,7 +403,7 @@ def installed(distribution: str) -> str | None:
 
 
 def test_package_versions_are_read_from_the_given_interpreter() -> None:
-    facts = software.SoftwareQuestion(sys.executable, "/").answer()
+    facts = software.SoftwareQuery(sys.executable, "/").result()
     assert facts["error"] == ""
     assert facts["python"] == "{}.{}.{}".format(*sys.version_info[:3])
     assert facts["prefix"] == sys.prefix
@@ -449,7 +449,7 @@ def test_gpu_architectures_are_not_read_for_cpu_torch_or_without_gpus(tmp_path: 
     program.chmod(0o755)
     for cuda, kernels, count in (("'12.8'", True, 7), ("'12.8'", False, 0), ("None", True, 0)):
         version.write_text(f"cuda: Optional[str] = {cuda}\n")
-        facts = software.SoftwareQuestion(str(program), "/", kernels=kernels).answer()
+        facts = software.SoftwareQuery(str(program), "/", kernels=kernels).result()
         assert len(facts["archs"]) == count, facts
 
 
@@ -472,7 +472,7 @@ def test_interpreter_that_fails_to_start_is_reported_with_its_error(tmp_path: Pa
     broken = tmp_path / "python"
     broken.write_text("#!/bin/sh\necho 'No module named encodings' >&2\nexit 1\n")
     broken.chmod(0o755)
-    facts = software.SoftwareQuestion(str(broken), str(tmp_path)).answer()
+    facts = software.SoftwareQuery(str(broken), str(tmp_path)).result()
     assert facts["error"] == "No module named encodings"
     assert facts["packages"] == {}
 
@@ -485,7 +485,7 @@ def test_packages_are_found_by_their_metadata_directories(tmp_path: Path) -> Non
     ):
         for name in names:
             (place / name).mkdir(parents=True)
-    assert software.packages_in([str(first), str(tmp_path / "gone"), str(second)]) == {
+    assert software.find_packages([str(first), str(tmp_path / "gone"), str(second)]) == {
         "torch": "2.7.1+cu128",
         "nccl": "2.26.2",
         "flash_attn": "2.8.3",
@@ -536,14 +536,14 @@ def test_mountinfo_and_fstab_are_parsed() -> None:
 
 def test_mounts_are_classed_as_needed_at_boot_optional_or_wanted() -> None:
     at_boot = storage.parse_fstab(FSTAB)
-    assert storage.needs([], ["/mnt/ours"], at_boot) == {
+    assert storage.mount_needs([], ["/mnt/ours"], at_boot) == {
         "/": "boot",
         "/mnt/my share": "boot",
         "/mnt/my data": "boot",  # of a network drive nofail says that a boot need not wait
         "/scratch": "optional",
         "/mnt/ours": "wanted",
     }
-    assert storage.needs(["/scratch"], [], at_boot)["/scratch"] == "wanted"
+    assert storage.mount_needs(["/scratch"], [], at_boot)["/scratch"] == "wanted"
 
 
 def test_path_below_a_dead_mount_is_detected() -> None:
@@ -568,8 +568,8 @@ def test_link_into_a_dead_mount_is_detected_without_hanging(tmp_path: Path, monk
 
 
 def test_only_our_mount_units_are_read_with_type_and_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    wanted = Wanted(str(tmp_path / "a %b"), "bucket:/x")
-    files = ensure.wanted_files(KINDS["mount-s3"], wanted)
+    wanted = DesiredMount(str(tmp_path / "a %b"), "bucket:/x")
+    files = ensure.desired_files(KINDS["mount-s3"], wanted)
     wants = tmp_path / "remote-fs.target.wants"
     wants.mkdir()
     (wants / "ours.mount").write_text(files.unit_text)
@@ -616,7 +616,7 @@ def test_mount_without_read_permission_is_unreadable(tmp_path: Path) -> None:
         return storage.touch_mount(str(tmp_path))()
 
     try:
-        assert node_commands.call_apart({"mount": look}, 5)["mount"]["state"] == "unreadable"
+        assert node_commands.call_in_children({"mount": look}, 5)["mount"]["state"] == "unreadable"
     finally:
         tmp_path.chmod(stat.S_IRWXU)
 
@@ -645,7 +645,7 @@ def test_leftover_variables_are_reported_with_where_they_are_set(
     (tmp_path / ".profile.d").mkdir()
     (tmp_path / ".profile.d" / "a.sh").write_text('MASTER_ADDR="10.0.0.1"\n')
     monkeypatch.setenv("WORLD_SIZE", "8")
-    assert system.left_over(str(tmp_path)) == [
+    assert system.leftover_variables(str(tmp_path)) == [
         {"name": "WORLD_SIZE", "value": "8", "where": "the environment of a login"},
         {"name": "RANK", "value": "3", "where": f"{tmp_path}/.bashrc line 2"},
         {"name": "PET_NNODES", "value": "2:4", "where": f"{tmp_path}/.bashrc line 3"},
@@ -659,9 +659,9 @@ def test_memory_and_limits_match_this_machine() -> None:
 
     memory = system.read_memory()
     assert 0 < memory["available_bytes"] <= memory["total_bytes"]
-    login = system.LimitsQuestion(unit=False, raised=True).answer()
+    login = system.LimitsQuery(has_systemd=False, raises_limits=True).result()
     assert login["nofile"] == resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    assert system.LimitsQuestion(unit=True, raised=True).answer() == {
+    assert system.LimitsQuery(has_systemd=True, raises_limits=True).result() == {
         "nofile": 1048576,
         "memlock": -1,
         "from": "the run's unit",
@@ -718,8 +718,8 @@ def test_earlier_probe_does_not_make_ports_look_taken(tmp_path: Path, parts: lis
     probe = {"token": "of this test", "candidates": [], "lifetime": 120}
     peers = {"me": address, "gone": f"127.11.{os.getpid() % 250}.8"}
     mine = {"address": address, "peers": peers, "ports": [port]}
-    peer_probe.Probe(request(tmp_path, **mine, probe=probe)).answer()
-    assert network.can_listen(address, port) != ""
+    peer_probe.PeerProbe(request(tmp_path, **mine, probe=probe)).result()
+    assert network.bind_error(address, port) != ""
     facts = read.main(request(tmp_path, **mine, parts=parts))["facts"]
     assert facts["binds"] == {str(port): ""}
 

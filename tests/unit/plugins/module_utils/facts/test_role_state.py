@@ -34,7 +34,7 @@ def _as_root(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def not_debian(_asked: object) -> dict[str, Any]:
-    raise state.Fault("the system is Rocky Linux 9.4")
+    raise state.AptStateError("the system is Rocky Linux 9.4")
 
 
 def unreadable() -> dict[str, Any]:
@@ -43,25 +43,25 @@ def unreadable() -> dict[str, Any]:
 
 def test_each_state_stands_under_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(state, "state", lambda asked: {"missing": [str(asked["wait"])]})
-    monkeypatch.setattr(resolution, "look", lambda: {"hostname": "node1"})
+    monkeypatch.setattr(resolution, "read_state", lambda: {"hostname": "node1"})
     assert role_state.main(ASKED) == {"base_packages": {"missing": ["1"]}, "hosts_file": {"hostname": "node1"}}
     assert role_state.main({}) == {}
 
 
 def test_unreadable_state_is_an_error_alone_and_left_out_among_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(state, "state", not_debian)
-    monkeypatch.setattr(resolution, "look", lambda: {"hostname": "node1"})
+    monkeypatch.setattr(resolution, "read_state", lambda: {"hostname": "node1"})
     assert role_state.main(ASKED) == {"hosts_file": {"hostname": "node1"}}
     assert role_state.main({"base_packages": {}}) == {"error": "the system is Rocky Linux 9.4."}
-    monkeypatch.setattr(resolution, "look", unreadable)
+    monkeypatch.setattr(resolution, "read_state", unreadable)
     assert role_state.main(ASKED) == {}
     said = role_state.main({"hosts_file": True})
-    assert said == {"error": "/etc/hosts cannot be read: Permission denied. See whether its disk is well"}
+    assert said == {"error": "cannot read /etc/hosts: Permission denied. Check the disk, for example with `dmesg`"}
 
 
 def test_broken_reader_leaves_out_only_its_own_state(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(state, "state", lambda asked: asked["no such key"])
-    monkeypatch.setattr(resolution, "look", lambda: {"hostname": "node1"})
+    monkeypatch.setattr(resolution, "read_state", lambda: {"hostname": "node1"})
     assert role_state.main(ASKED) == {"hosts_file": {"hostname": "node1"}}
     with pytest.raises(KeyError):
         role_state.main({"base_packages": {}})
@@ -80,13 +80,13 @@ def test_broken_reader_leaves_out_only_its_own_state(monkeypatch: pytest.MonkeyP
 def test_firewall_program_is_believed_only_if_it_is_whole_and_roots_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, mode: int, said: dict[str, str]
 ) -> None:
-    monkeypatch.setattr(firewall, "KEPT_IN", str(tmp_path))
+    monkeypatch.setattr(firewall, "STATE_DIRECTORY", str(tmp_path))
     program = tmp_path / "firewall.py"
     program.write_text(text)
     program.chmod(mode)
-    assert firewall.rules(str(program)) == said
+    assert firewall.read_rules(str(program)) == said
     tmp_path.chmod(0o777)
-    assert firewall.rules(str(program)) == {}
+    assert firewall.read_rules(str(program)) == {}
 
 
 def test_login_of_an_unknown_user_is_an_error() -> None:
@@ -104,10 +104,10 @@ def test_packages_of_the_driver_are_read_only_with_a_gpu(
     monkeypatch: pytest.MonkeyPatch, pci: int, loaded: str | None, asked: bool
 ) -> None:
     gpus = {"pci": pci, "driver": {"loaded": loaded}}
-    monkeypatch.setattr(node_gpus.GpuQuestion, "__init__", lambda _self: None)
-    monkeypatch.setattr(node_gpus.GpuQuestion, "answer", lambda _self: gpus)
-    monkeypatch.setattr(node_driver.DriverQuestion, "__init__", lambda _self: None)
-    monkeypatch.setattr(node_driver.DriverQuestion, "answer", lambda _self: {"packages": ["one"]})
+    monkeypatch.setattr(node_gpus.GpuQuery, "__init__", lambda _self: None)
+    monkeypatch.setattr(node_gpus.GpuQuery, "result", lambda _self: gpus)
+    monkeypatch.setattr(node_driver.DriverQuery, "__init__", lambda _self: None)
+    monkeypatch.setattr(node_driver.DriverQuery, "result", lambda _self: {"packages": ["one"]})
     driver = role_state.main({"nvidia_driver": True})["nvidia_driver"]
     assert (driver["gpus"], driver["driver"]["packages"]) == (gpus, ["one"] if asked else [])
 

@@ -35,7 +35,7 @@ ENTRY = f"machine api.wandb.ai\n  login user\n  password {'k' * 40}\n"
     ],
 )
 def test_entry_is_written_and_other_entries_are_kept(before: str, after: str, tmp_path: Path) -> None:
-    found = user_netrc.with_entry(before, *OURS)
+    found = user_netrc.set_entry(before, *OURS)
     assert found == after
     path = tmp_path / "netrc"
     path.write_text(found)

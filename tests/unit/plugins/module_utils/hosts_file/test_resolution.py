@@ -28,7 +28,7 @@ def test_resolver_answers_that_differ_from_the_block_are_reported(monkeypatch: p
         "node2": [("gethostbyname", ["127.0.1.1"]), ("getaddrinfo", ["10.0.0.2"]), ("getfqdn", ["localhost"])],
         "machine": [("gethostbyname", ["10.0.0.1"]), ("getaddrinfo", ["10.0.0.1"]), ("getfqdn", ["node1"])],
     }
-    monkeypatch.setattr(resolution, "answers", said.__getitem__)
+    monkeypatch.setattr(resolution, "query_resolver", said.__getitem__)
     assert resolution.differences("# a comment\n10.0.0.1 node1\n10.0.0.2 node2\n10.0.0.1 machine\n") == [
         "gethostbyname(node2) says 127.0.1.1, the block 10.0.0.2",
         "getfqdn(node2) says localhost, the block node2",
@@ -36,7 +36,7 @@ def test_resolver_answers_that_differ_from_the_block_are_reported(monkeypatch: p
 
 
 def test_unresolvable_name_is_reported_as_an_answer() -> None:
-    (question, found), *_others = resolution.answers("no-such-name.invalid")
+    (question, found), *_others = resolution.query_resolver("no-such-name.invalid")
     assert question == "gethostbyname"
     assert found[0].startswith("nothing (")
 
@@ -67,7 +67,7 @@ def test_cloud_init_that_manages_hosts_is_found_and_unreadable_data_raise(
     assert (resolution.cloud_init()["wanted"], resolution.cloud_init()["config"]) == (False, "")
     data.write_text('#cloud-config\nmanage_etc_hosts: "localhost"\n')
     found = resolution.cloud_init()
-    assert (found["wanted"], found["config"]) == (True, resolution.encoded("cloud_init_modules: [update_etc_hosts]\n"))
+    assert (found["wanted"], found["config"]) == (True, resolution.encode("cloud_init_modules: [update_etc_hosts]\n"))
     data.unlink()
     data.mkdir()
     with pytest.raises(IsADirectoryError):
@@ -78,4 +78,4 @@ def test_comment_in_another_encoding_survives_json(tmp_path: Path, monkeypatch: 
     content = b"127.0.0.1 localhost\r\n# B\xfcro\n"
     (tmp_path / "hosts").write_bytes(content)
     monkeypatch.setattr(resolution, "HOSTS", str(tmp_path / "hosts"))
-    assert base64.b64decode(json.loads(json.dumps(resolution.look()))["hosts"]) == content
+    assert base64.b64decode(json.loads(json.dumps(resolution.read_state()))["hosts"]) == content

@@ -14,23 +14,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ansible_collections.muster.training.plugins.module_utils._facts.commands import Output
+from ansible_collections.muster.training.plugins.module_utils._facts.commands import CommandOutput
 from ansible_collections.muster.training.plugins.module_utils._mounts import ensure, probe, systemd
 from ansible_collections.muster.training.plugins.module_utils._mounts.cifs import share_of
-from ansible_collections.muster.training.plugins.module_utils._mounts.driver import Kind, MountError, Wanted
+from ansible_collections.muster.training.plugins.module_utils._mounts.driver import MountDriver, MountError, DesiredMount
 from ansible_collections.muster.training.plugins.module_utils._mounts.registry import KINDS
 from ansible_collections.muster.training.plugins.module_utils._mounts.unit import (
     credentials_path,
     environment_text,
     mount_unit,
-    option_words,
+    format_options,
     unit_name,
 )
 from ansible_collections.muster.training.plugins.module_utils._mounts.units_on_node import (
     MARK,
     PROBE,
     UNITS,
-    listing_of,
+    summarize_names,
 )
 
 KEYS = {"access_key": "AKIAEXAMPLE", "secret_key": 'a b"c$d`e\\f#g,ü='}
@@ -47,9 +47,9 @@ PATHS = [
 LOGIN = {"username": "trainer", "password": "a, b'c\"d#e=ü%h ", "domain": "LAB"}
 SHARE = "\\\\10.64.92.2\\training data"
 EXAMPLES = {
-    "cifs": Wanted("/mnt/data", SHARE, {"seal": True, "port": 4450}, LOGIN, uid=1000, gid=1001),
-    "s3fs": Wanted("/mnt/data", "bucket:/a/b", {"url": "https://s3.us-east-1.amazonaws.com"}, KEYS, uid=1000, gid=1001),
-    "mount-s3": Wanted("/mnt/data", "bucket:/a/b", {"region": "us-east-1"}, KEYS, True, uid=1000, gid=1001),
+    "cifs": DesiredMount("/mnt/data", SHARE, {"seal": True, "port": 4450}, LOGIN, uid=1000, gid=1001),
+    "s3fs": DesiredMount("/mnt/data", "bucket:/a/b", {"url": "https://s3.us-east-1.amazonaws.com"}, KEYS, uid=1000, gid=1001),
+    "mount-s3": DesiredMount("/mnt/data", "bucket:/a/b", {"region": "us-east-1"}, KEYS, True, uid=1000, gid=1001),
 }
 
 
@@ -82,7 +82,7 @@ def test_unit_name_of_any_path_matches_systemd(parts: list[str]) -> None:
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_systemd_accepts_the_generated_units(name: str, path: str, tmp_path: Path) -> None:
     example = EXAMPLES[name]
-    files = ensure.wanted_files(KINDS[name], Wanted(path, example.source, example.options, example.credentials))
+    files = ensure.desired_files(KINDS[name], DesiredMount(path, example.source, example.options, example.credentials))
     unit = tmp_path / files.unit
     unit.write_text(files.unit_text)
     environment = {**os.environ, "SYSTEMD_UNIT_PATH": f"{tmp_path}:"}
@@ -108,7 +108,7 @@ def test_systemd_rejects_a_unit_with_the_wrong_name(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_boot_does_not_wait_for_a_mount_unit(name: str) -> None:
-    lines = ensure.wanted_files(KINDS[name], EXAMPLES[name]).unit_text.splitlines()
+    lines = ensure.desired_files(KINDS[name], EXAMPLES[name]).unit_text.splitlines()
     options = next(line for line in lines if line.startswith("Options=")).partition("=")[2].split(",")
     assert {"nofail", "_netdev"} <= set(options)
     assert "WantedBy=remote-fs.target" in lines
@@ -118,10 +118,10 @@ def test_boot_does_not_wait_for_a_mount_unit(name: str) -> None:
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_units_contain_no_secrets(name: str) -> None:
-    files = ensure.wanted_files(KINDS[name], EXAMPLES[name])
+    files = ensure.desired_files(KINDS[name], EXAMPLES[name])
     assert not any(secret in files.unit_text for secret in (*KEYS.values(), LOGIN["username"], LOGIN["password"]))
     assert files.credentials_file in files.unit_text
-    without = ensure.wanted_files(KINDS[name], Wanted("/mnt/data", EXAMPLES[name].source))
+    without = ensure.desired_files(KINDS[name], DesiredMount("/mnt/data", EXAMPLES[name].source))
     assert without.credentials_text == "" and without.credentials_file not in without.unit_text
 
 
@@ -136,7 +136,7 @@ def test_environment_file_values_are_quoted() -> None:
 
 
 def test_options_become_words_and_unset_ones_are_dropped() -> None:
-    assert option_words({"a": True, "b": False, "c": None, "d": 1, "e": "x"}) == ["a", "d=1", "e=x"]
+    assert format_options({"a": True, "b": False, "c": None, "d": 1, "e": "x"}) == ["a", "d=1", "e=x"]
 
 
 def test_s3fs_source_and_options() -> None:
@@ -145,13 +145,13 @@ def test_s3fs_source_and_options() -> None:
     assert (parts.what, parts.fs_type, parts.environment_file) == ("bucket:/a/b", "fuse.s3fs", "/c")
     assert {"rw", "uid=1000", "gid=1001", "url=https://s3.us-east-1.amazonaws.com"} <= set(parts.options)
     assert "iam_role=auto" not in parts.options
-    assert "iam_role=auto" in kind.parts(Wanted("/m", "b"), "").options
-    assert "iam_role=auto" not in kind.parts(Wanted("/m", "b", {"public_bucket": 1}), "").options
-    assert "use_session_token" in kind.parts(Wanted("/m", "b", {}, {**KEYS, "session_token": "t"}), "/c").options
-    assert "retries=9" in kind.parts(Wanted("/m", "b", {"retries": 9}), "").options
-    assert "ro" in kind.parts(Wanted("/m", "b", read_only=True), "").options
-    assert kind.directories(Wanted("/m", "b", {"use_cache": "/var/cache/b"})) == ["/var/cache/b"]
-    assert kind.may_probe(Wanted("/m", "b")) and not kind.may_probe(Wanted("/m", "b", read_only=True))
+    assert "iam_role=auto" in kind.parts(DesiredMount("/m", "b"), "").options
+    assert "iam_role=auto" not in kind.parts(DesiredMount("/m", "b", {"public_bucket": 1}), "").options
+    assert "use_session_token" in kind.parts(DesiredMount("/m", "b", {}, {**KEYS, "session_token": "t"}), "/c").options
+    assert "retries=9" in kind.parts(DesiredMount("/m", "b", {"retries": 9}), "").options
+    assert "ro" in kind.parts(DesiredMount("/m", "b", read_only=True), "").options
+    assert kind.directories(DesiredMount("/m", "b", {"use_cache": "/var/cache/b"})) == ["/var/cache/b"]
+    assert kind.may_probe(DesiredMount("/m", "b")) and not kind.may_probe(DesiredMount("/m", "b", read_only=True))
 
 
 def test_cifs_source_and_options() -> None:
@@ -164,7 +164,7 @@ def test_cifs_source_and_options() -> None:
     assert {"file_mode=0755", "dir_mode=0755", "echo_interval=5"} <= set(parts.options)
     assert not [word for word in parts.options if word.startswith(("vers", "user", "pass", "guest"))]
     guest = kind.parts(
-        Wanted("/m", "//a/b", {"uid": 7, "file_mode": "0640", "seal": False}, read_only=True), ""
+        DesiredMount("/m", "//a/b", {"uid": 7, "file_mode": "0640", "seal": False}, read_only=True), ""
     ).options
     assert {"ro", "guest", "uid=7", "file_mode=0640"} <= set(guest) and "seal" not in guest and "rw" not in guest
 
@@ -185,7 +185,7 @@ def test_password_is_written_verbatim_on_its_line() -> None:
 )
 def test_share_notations_are_normalised(given: str, share: str) -> None:
     assert share_of(given) == share
-    ensure.refuse(KINDS["cifs"], Wanted("/mnt/data", given))
+    ensure.validate(KINDS["cifs"], DesiredMount("/mnt/data", given))
 
 
 def test_mount_s3_source_and_options() -> None:
@@ -194,10 +194,10 @@ def test_mount_s3_source_and_options() -> None:
     assert (parts.what, parts.fs_type) == ("s3://bucket/a/b/", "mount-s3")
     assert parts.options[:3] == ("_netdev", "nosuid", "nodev")  # required by mount-s3
     assert {"ro", "uid=1000", "region=us-east-1"} <= set(parts.options) and "read-only" not in parts.options
-    assert "cache=/a\\,b" in kind.parts(Wanted("/m", "b", {"cache": "/a,b"}), "").options
-    assert kind.parts(Wanted("/m", "b"), "").what == "s3://b/"
-    assert not kind.may_probe(Wanted("/m", "b")), "what it writes it could not remove"
-    assert kind.may_probe(Wanted("/m", "b", {"allow-delete": True}))
+    assert "cache=/a\\,b" in kind.parts(DesiredMount("/m", "b", {"cache": "/a,b"}), "").options
+    assert kind.parts(DesiredMount("/m", "b"), "").what == "s3://b/"
+    assert not kind.may_probe(DesiredMount("/m", "b")), "what it writes it could not remove"
+    assert kind.may_probe(DesiredMount("/m", "b", {"allow-delete": True}))
 
 
 @pytest.mark.parametrize(
@@ -242,7 +242,7 @@ def test_invalid_mount_is_refused_without_showing_secrets(name: str, change: dic
     if name == "cifs":
         given |= {"source": example.source, "credentials": LOGIN}
     with pytest.raises(MountError, match=re.escape(said)) as refused:
-        ensure.refuse(KINDS[name], Wanted(**{**given, **change}))
+        ensure.validate(KINDS[name], DesiredMount(**{**given, **change}))
     assert KEYS["secret_key"] not in str(refused.value) and LOGIN["password"] not in str(refused.value)
 
 
@@ -254,12 +254,12 @@ def test_mount_point_that_others_can_replace_is_refused(name: str, tmp_path: Pat
     example = EXAMPLES[name]
     for path in (tmp_path / "open" / "data", tmp_path / "link" / "data"):
         with pytest.raises(MountError, match=f"root must not use {path}: .*Needed: a place that only root can change"):
-            ensure.refuse(KINDS[name], Wanted(str(path), example.source, example.options, example.credentials))
+            ensure.validate(KINDS[name], DesiredMount(str(path), example.source, example.options, example.credentials))
 
 
 def test_valid_mounts_are_accepted() -> None:
     for name, wanted in EXAMPLES.items():
-        ensure.refuse(KINDS[name], wanted)
+        ensure.validate(KINDS[name], wanted)
 
 
 # What s3fs 1.90 wrote into the journal
@@ -370,21 +370,21 @@ def test_known_failures_are_explained_with_a_remedy(name: str, log: str, cause: 
 def test_cause_that_reaches_the_journal_late_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     heard = iter(["Mounting mnt-data.mount\n", "Mounting mnt-data.mount\n"])
     late = "Mounting mnt-data.mount\ns3fs: no enough disk space for s3fs.\n"
-    monkeypatch.setattr(systemd, "call", lambda *_words, **_more: Output(1, "Job for mnt-data.mount failed."))
-    monkeypatch.setattr(systemd, "journal", lambda *_words: next(heard, late))
-    monkeypatch.setattr(systemd, "take_down", lambda *_words: None)
+    monkeypatch.setattr(systemd, "call", lambda *_words, **_more: CommandOutput(1, "Job for mnt-data.mount failed."))
+    monkeypatch.setattr(systemd, "read_journal", lambda *_words: next(heard, late))
+    monkeypatch.setattr(systemd, "force_unmount", lambda *_words: None)
     with pytest.raises(MountError, match="the disk of the cache directory is full"):
-        ensure.bring_up(KINDS["s3fs"], Wanted("/mnt/data", "bucket"), "mnt-data.mount")
+        ensure.start_mount(KINDS["s3fs"], DesiredMount("/mnt/data", "bucket"), "mnt-data.mount")
 
 
 def test_unknown_journal_message_is_not_waited_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ensure, "LATEST_WORDS", 0.0)
-    monkeypatch.setattr(systemd, "journal", lambda *_words: "something new")
-    assert ensure.last_words(KINDS["s3fs"], "mnt-data.mount", 0.0) == "something new"
+    monkeypatch.setattr(ensure, "JOURNAL_TIMEOUT", 0.0)
+    monkeypatch.setattr(systemd, "read_journal", lambda *_words: "something new")
+    assert ensure.read_failure_messages(KINDS["s3fs"], "mnt-data.mount", 0.0) == "something new"
 
 
 def test_unknown_failure_is_quoted() -> None:
-    wanted = Wanted("/mnt/data", "bucket")
+    wanted = DesiredMount("/mnt/data", "bucket")
     assert KINDS["s3fs"].diagnose("something new") is None
     said = ensure.explain(KINDS["s3fs"], wanted, "it cannot be mounted", "one\n\nsomething new\n")
     assert "one / something new" in said and "journalctl -u 'mnt-data.mount'" in said
@@ -392,29 +392,29 @@ def test_unknown_failure_is_quoted() -> None:
 
 def test_listing_ignores_order_and_probe_files(tmp_path: Path) -> None:
     names = ["b", "a", "ü", "c d"]
-    assert listing_of(names) == listing_of([*reversed(names), f"{PROBE}other-1"])
-    assert listing_of(names) != listing_of(names[1:])
-    assert listing_of(["ab"])["digest"] != listing_of(["a", "b"])["digest"]
+    assert summarize_names(names) == summarize_names([*reversed(names), f"{PROBE}other-1"])
+    assert summarize_names(names) != summarize_names(names[1:])
+    assert summarize_names(["ab"])["digest"] != summarize_names(["a", "b"])["digest"]
     for name in names:
         (tmp_path / name).touch()
-    found = probe.prove(str(tmp_path), os.getuid(), os.getgid(), f"{PROBE}here", 10)
-    assert found == {"listing": listing_of(names), "probe": True}
+    found = probe.verify_access(str(tmp_path), os.getuid(), os.getgid(), f"{PROBE}here", 10)
+    assert found == {"listing": summarize_names(names), "probe": True}
     assert sorted(os.listdir(tmp_path)) == sorted(names)
 
 
 def test_failed_proof_names_the_step(tmp_path: Path) -> None:
-    missing = probe.prove(str(tmp_path / "none"), os.getuid(), os.getgid(), "", 10)
+    missing = probe.verify_access(str(tmp_path / "none"), os.getuid(), os.getgid(), "", 10)
     assert (missing["step"], missing["errno"]) == ("stat", errno.ENOENT)
     assert not probe.is_broken(missing)
     (tmp_path / "file").touch()
-    assert probe.prove(str(tmp_path / "file"), os.getuid(), os.getgid(), "", 10)["step"] == "list"
+    assert probe.verify_access(str(tmp_path / "file"), os.getuid(), os.getgid(), "", 10)["step"] == "list"
 
 
 def test_unresponsive_mount_is_given_up_after_the_timeout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
     monkeypatch.setattr(os, "stat", lambda _path: open(fifo).close())  # nobody ever writes there
-    found = probe.prove(str(tmp_path), os.getuid(), os.getgid(), "", 1)
+    found = probe.verify_access(str(tmp_path), os.getuid(), os.getgid(), "", 1)
     assert found["hangs"] and probe.is_broken(found)
 
 
@@ -422,25 +422,25 @@ def test_mount_that_cannot_be_unmounted_keeps_its_unit(monkeypatch: pytest.Monke
     left = [{"source": "bucket", "type": "fuse.s3fs", "options": "rw"}]
     done: list[str] = []
     monkeypatch.setattr(probe, "mounted_at", lambda _path: left[0] if left else None)
-    monkeypatch.setattr(probe, "prove", lambda *_words: {"step": "stat", "errno": errno.ETIMEDOUT, "hangs": True})
+    monkeypatch.setattr(probe, "verify_access", lambda *_words: {"step": "stat", "errno": errno.ETIMEDOUT, "hangs": True})
     monkeypatch.setattr(systemd, "read_text", lambda _path: MARK)
     monkeypatch.setattr(systemd, "unit_state", lambda _unit: {"UnitFileState": "enabled"})
-    monkeypatch.setattr(systemd, "take_down", lambda *_words: done.append("take_down"))
-    monkeypatch.setattr(systemd, "must", lambda *words: done.append(words[-1]))
+    monkeypatch.setattr(systemd, "force_unmount", lambda *_words: done.append("take_down"))
+    monkeypatch.setattr(systemd, "call_checked", lambda *words: done.append(words[-1]))
     monkeypatch.setattr(systemd, "call", lambda *words: done.append(words[-1]))
     monkeypatch.setattr(os, "unlink", done.append)
     for absent in (False, True):
         with pytest.raises(MountError, match=r"^/mnt/data does not answer, and is still mounted after .*\. Needed: "):
-            ensure.unmounted(KINDS["s3fs"], Wanted("/mnt/data", ""), False, absent)
+            ensure.ensure_unmounted(KINDS["s3fs"], DesiredMount("/mnt/data", ""), False, absent)
     assert done == ["take_down", "take_down"]
-    monkeypatch.setattr(systemd, "take_down", lambda *_words: left.clear())
-    assert ensure.unmounted(KINDS["s3fs"], Wanted("/mnt/data", ""), False, True)["changed"]
+    monkeypatch.setattr(systemd, "force_unmount", lambda *_words: left.clear())
+    assert ensure.ensure_unmounted(KINDS["s3fs"], DesiredMount("/mnt/data", ""), False, True)["changed"]
     assert done[2:] == ["mnt-data.mount", f"{UNITS}/mnt-data.mount", "daemon-reload", "mnt-data.mount"]
 
 
 def test_kinds_are_complete() -> None:
     for name, kind in KINDS.items():
-        assert isinstance(kind, Kind) and kind.name == name
+        assert isinstance(kind, MountDriver) and kind.name == name
         assert kind.program and kind.role and kind.filesystem
         for cause in kind.causes:
             re.compile(cause.pattern)

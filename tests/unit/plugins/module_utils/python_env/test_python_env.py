@@ -23,8 +23,8 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.muster.training.plugins.module_utils._code.compare import required_in
-from ansible_collections.muster.training.plugins.module_utils._detached.result_line import RESULT_MARK, Fault
+from ansible_collections.muster.training.plugins.module_utils._code.compare import installed_requirements
+from ansible_collections.muster.training.plugins.module_utils._detached.result_line import RESULT_MARK, StepError
 from ansible_collections.muster.training.plugins.module_utils._python_env import (
     credentials,
     environment,
@@ -38,7 +38,7 @@ from ansible_collections.muster.training.plugins.module_utils._python_env import
 from ansible_collections.muster.training.plugins.module_utils._python_env import (
     install as installing,
 )
-from ansible_collections.muster.training.plugins.module_utils._python_env.paths import Place, write
+from ansible_collections.muster.training.plugins.module_utils._python_env.paths import EnvironmentPaths, write
 from ansible_collections.muster.training.plugins.plugin_utils._node_call.call import FIRST_LINE, standard_input
 
 PYTHON = "{}.{}.{}".format(*sys.version_info[:3])
@@ -82,8 +82,8 @@ def make_wheel(directory: Path, name: str, version: str) -> Path:
 
 
 def lock_of(given: dict[str, Any], *names: str) -> dict[str, Any]:
-    place = Place(given)
-    files = [installers.stored(place, "wheel", f"{name}-1.0-py3-none-any.whl") for name in names]
+    place = EnvironmentPaths(given)
+    files = [installers.lock_entry(place, "wheel", f"{name}-1.0-py3-none-any.whl") for name in names]
     return {
         "layer": given["layer"],
         "order": 0,
@@ -103,21 +103,21 @@ def test_node_fetches_files_from_the_first_node_and_verifies_hashes(given: dict[
     served["url"] += "/t0ken"
     peer = {**given, "directory": str(tmp_path / "peer"), "url": served["url"], "from": "node1"}
     try:
-        installing.fetch(Place(peer), peer, lock)
+        installing.fetch_files(EnvironmentPaths(peer), peer, lock)
         got = tmp_path / "peer" / "store" / "alpha-1.0-py3-none-any.whl"
         assert hashlib.sha256(got.read_bytes()).hexdigest() == lock["files"][0]["sha256"]
 
         got.unlink()
         lock["files"][0]["sha256"] = "0" * 64
-        with pytest.raises(Fault, match="Needed: sha256:0000"):
-            installing.fetch(Place(peer), peer, lock)
+        with pytest.raises(StepError, match="Needed: sha256:0000"):
+            installing.fetch_files(EnvironmentPaths(peer), peer, lock)
         assert list(got.parent.iterdir()) == [], "what is not right is not kept"
 
         for url in (served["url"] + "x/alpha-1.0-py3-none-any.whl", served["url"].rpartition("/")[0] + "/alpha"):
             with pytest.raises(urllib.error.HTTPError, match="404"):
                 urllib.request.urlopen(url)
     finally:
-        file_server.end(served)
+        file_server.stop_serving(served)
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
         try:
@@ -127,8 +127,8 @@ def test_node_fetches_files_from_the_first_node_and_verifies_hashes(given: dict[
         time.sleep(0.05)
     else:
         pytest.fail("the server has not ended")
-    with pytest.raises(Fault, match="node1 does not give alpha-1.0.*--tags firewall"):
-        installing.fetch(Place(peer), peer, lock)
+    with pytest.raises(StepError, match="node1 does not give alpha-1.0.*--tags firewall"):
+        installing.fetch_files(EnvironmentPaths(peer), peer, lock)
 
 
 def test_missing_packages_are_those_locked_but_not_installed(given: dict[str, Any]) -> None:
@@ -136,12 +136,12 @@ def test_missing_packages_are_those_locked_but_not_installed(given: dict[str, An
     make_wheel(Path(given["directory"], "store"), "beta", "1.0")
     lock = lock_of(given, "alpha", "beta")
     assert installing.check({**given, "lock": lock})["missing"] == ["alpha", "beta", "the environment"]
-    place = Place(given)
+    place = EnvironmentPaths(given)
     environment.make_environment(place, given, [])
     site = next(Path(place.environment).glob("lib/python3*/site-packages"))
     (site / "alpha-1.0.dist-info").mkdir()
     (site / "Beta-2.0.dist-info").mkdir()
-    assert installed.missing_in(place, lock) == ["beta", "base"]
+    assert installed.missing_packages(place, lock) == ["beta", "base"]
     (site / "Beta-2.0.dist-info").rename(site / "beta-1.0.dist-info")
     write(place.installed("base"), "k")
     found = installing.check({**given, "lock": lock})
@@ -151,59 +151,59 @@ def test_missing_packages_are_those_locked_but_not_installed(given: dict[str, An
 
 def test_python_that_auto_resolves_to_does_not_change_the_lock_key(given: dict[str, Any]) -> None:
     """The environment keeps its Python, which later runs find there."""
-    place = Place(given)
-    key = solve.key_of(place, given)
-    assert solve.key_of(place, {**given, "python": "3.12"}) == key
-    assert solve.key_of(place, {**given, "python": "3.12", "python_asked": "3.12"}) != key
+    place = EnvironmentPaths(given)
+    key = solve.lock_key(place, given)
+    assert solve.lock_key(place, {**given, "python": "3.12"}) == key
+    assert solve.lock_key(place, {**given, "python": "3.12", "python_asked": "3.12"}) != key
 
 
 def test_python_differing_from_the_first_node_is_refused(given: dict[str, Any]) -> None:
     lock = {**lock_of(given), "python": "3.7.1"}
-    with pytest.raises(Fault, match=r"Python is .* here, but 3\.7\.1 on the first node"):
+    with pytest.raises(StepError, match=r"Python is .* here, but 3\.7\.1 on the first node"):
         installing.check({**given, "lock": lock})
 
 
 def test_too_little_disk_space_is_reported_before_fetching(given: dict[str, Any]) -> None:
-    with pytest.raises(Fault, match=r"GB free\. Needed: 1000000000 GB for packages"):
+    with pytest.raises(StepError, match=r"GB free\. Needed: 1000000000 GB for packages"):
         installing.check({**given, "space": 1000000000, "lock": {}})
 
 
 def test_environment_that_somebody_else_made_is_left_alone(given: dict[str, Any]) -> None:
-    place = Place(given)
-    environment.venv_environment(place, given, [])
-    with pytest.raises(Fault, match="an environment that somebody else made"):
+    place = EnvironmentPaths(given)
+    environment.make_with_venv(place, given, [])
+    with pytest.raises(StepError, match="an environment that somebody else made"):
         environment.make_environment(place, given, [])
     assert os.path.exists(place.python)
 
 
 def test_half_made_environment_is_rebuilt(given: dict[str, Any]) -> None:
-    place = Place(given)
+    place = EnvironmentPaths(given)
     write(os.path.join(place.environment, "pyvenv.cfg"), "home = /nowhere\n")
     environment.make_environment(place, given, [])
-    assert installed.version_in(place) == PYTHON
+    assert installed.environment_version(place) == PYTHON
 
 
 def test_lock_is_reused_until_requirements_or_earlier_layers_change(given: dict[str, Any], tmp_path: Path) -> None:
-    place = Place(given)
+    place = EnvironmentPaths(given)
     requirements = tmp_path / "requirements.txt"
     requirements.write_text("alpha\n")
     given = {**given, "files": [str(requirements)], "layer": "job", "order": 20}
     environment.make_environment(place, given, [])
-    lock = {"layer": "job", "order": 20, "key": solve.key_of(place, given), "packages": [], "files": []}
+    lock = {"layer": "job", "order": 20, "key": solve.lock_key(place, given), "packages": [], "files": []}
     write(place.lock("job"), json.dumps(lock))
-    assert solve.look(given)["lock"] == lock
-    assert solve.look({**given, "requirements": ["numpy"]})["lock"] == {}
+    assert solve.read_lock(given)["lock"] == lock
+    assert solve.read_lock({**given, "requirements": ["numpy"]})["lock"] == {}
 
     requirements.write_text("alpha>1\n")
-    assert solve.look(given)["lock"] == {}
+    assert solve.read_lock(given)["lock"] == {}
     requirements.write_text("alpha\n")
-    assert solve.look(given)["lock"] == lock
+    assert solve.read_lock(given)["lock"] == lock
 
     earlier = {"layer": "torch", "order": 10, "key": "", "packages": [{"name": "torch", "version": "1"}], "files": []}
     write(place.lock("torch"), json.dumps(earlier))
-    assert solve.look(given)["lock"] == {}, "what comes earlier binds what comes later"
+    assert solve.read_lock(given)["lock"] == {}, "what comes earlier binds what comes later"
     write(place.lock("torch"), json.dumps({**earlier, "order": 30}))
-    assert solve.look(given)["lock"] == lock
+    assert solve.read_lock(given)["lock"] == lock
 
 
 @pytest.mark.parametrize(
@@ -220,7 +220,7 @@ def test_lock_is_reused_until_requirements_or_earlier_layers_change(given: dict[
 )
 def test_direct_urls_are_pinned_by_url_and_others_by_version(info: dict[str, Any], direct: bool, pin: str) -> None:
     assert (
-        solve.pinned({"download_info": info, "is_direct": direct, "metadata": {"name": "Name", "version": "1.0"}})
+        solve.pin_package({"download_info": info, "is_direct": direct, "metadata": {"name": "Name", "version": "1.0"}})
         == pin
     )
 
@@ -232,15 +232,15 @@ def test_wheel_for_this_platform_is_found_on_an_index(tmp_path: Path, monkeypatc
     names += [f"uv-0.13.8-py3-none-manylinux_2_17_{os.uname().machine}.manylinux2014_{os.uname().machine}.whl"]
     page.write_text("".join(f'<a href="../files/{name}#sha256=ab{number}">x</a>' for number, name in enumerate(names)))
     page.rename(tmp_path / "uv" / "page")
-    opened = credentials.opened
-    monkeypatch.setattr(installers, "opened", lambda url: opened(url + "page"))
-    url, digest = installers.wheel_on_index(f"file://{tmp_path}", "uv", "0.13.8")
+    opened = credentials.open_url
+    monkeypatch.setattr(installers, "open_url", lambda url: opened(url + "page"))
+    url, digest = installers.find_wheel(f"file://{tmp_path}", "uv", "0.13.8")
     assert url == f"file://{tmp_path}/files/{names[3]}"
     assert digest == "ab3"
-    with pytest.raises(Fault, match="has no wheel of uv 9"):
-        installers.wheel_on_index(f"file://{tmp_path}", "uv", "9")
-    with pytest.raises(Fault, match="Needed: a package index. Set python_env_index_url"):
-        installers.wheel_on_index("file:///nowhere", "uv", "9")
+    with pytest.raises(StepError, match="has no wheel of uv 9"):
+        installers.find_wheel(f"file://{tmp_path}", "uv", "9")
+    with pytest.raises(StepError, match="Needed: a package index. Set python_env_index_url"):
+        installers.find_wheel("file:///nowhere", "uv", "9")
 
 
 # --- Programs that fail -----------------------------------------------------------------------------------------------
@@ -297,17 +297,17 @@ def test_credentials_are_stripped_from_index_and_wheel_urls(given: dict[str, Any
             "x @ git+https://user:t@git.host/x",
         ],
     }
-    shown, logins = credentials.take_credentials(asked)
+    shown, logins = credentials.extract_credentials(asked)
     assert shown["index_url"] == "https://Index.host:8443/simple"
     assert shown["extra_index_urls"] == ["http://extra.host/simple", "https://plain.host/simple"]
     assert shown["requirements"][:2] == ["numpy", "name @ https://index.host/a.whl"]
     assert shown["requirements"][2] == asked["requirements"][2], "git has its own ways"
     assert logins == {"index.host": ("user", "se@cret"), "extra.host": ("token", "")}
-    with pytest.raises(Fault, match=r"different credentials for b\.host\. Needed: one user") as found:
-        credentials.take_credentials({**given, "find_links": ["https://u:one1@b.host/", "https://u:two2@b.host/"]})
+    with pytest.raises(StepError, match=r"different credentials for b\.host\. Needed: one user") as found:
+        credentials.extract_credentials({**given, "find_links": ["https://u:one1@b.host/", "https://u:two2@b.host/"]})
     assert "one1" not in str(found.value) and "two2" not in str(found.value)
-    with pytest.raises(Fault, match="a space, a quotation mark or a backslash"):
-        credentials.take_credentials({**given, "index_url": "https://u:a%20b@host/"})
+    with pytest.raises(StepError, match="a space, a quotation mark or a backslash"):
+        credentials.extract_credentials({**given, "index_url": "https://u:a%20b@host/"})
 
 
 class Index(http.server.SimpleHTTPRequestHandler):
@@ -392,7 +392,7 @@ def as_root(monkeypatch: pytest.MonkeyPatch) -> dict[str, os.stat_result]:
 def test_root_runs_nothing_from_a_directory_that_others_can_change(
     given: dict[str, Any], as_root: dict[str, Any], tmp_path: Path
 ) -> None:
-    place = Place(given)
+    place = EnvironmentPaths(given)
     python = Path(place.python)
     python.parent.mkdir(parents=True)
     python.write_text("#!/bin/sh\n")
@@ -407,11 +407,11 @@ def test_root_runs_nothing_from_a_directory_that_others_can_change(
         (place.environment, everybody, "can be written by everybody"),
     ):
         as_root[path] = change
-        with pytest.raises(Fault, match=f"^{re.escape(path)} {word}"):
-            steps.carry_out({**given, "step": "read_lock"})
+        with pytest.raises(StepError, match=f"^{re.escape(path)} {word}"):
+            steps.run_step({**given, "step": "read_lock"})
         as_root.clear()
     as_root[parent] = sticky
-    steps.carry_out({**given, "step": "read_lock"})
+    steps.run_step({**given, "step": "read_lock"})
 
 
 def test_link_in_the_path_is_checked_at_its_target(
@@ -420,29 +420,29 @@ def test_link_in_the_path_is_checked_at_its_target(
     (tmp_path / "foreign" / "muster").mkdir(parents=True)
     (tmp_path / "way").symlink_to(tmp_path / "foreign")
     as_root[str(tmp_path / "foreign")] = {"st_uid": 65534}
-    with pytest.raises(Fault, match="foreign belongs to nobody"):
-        root_safety.refuse_what_others_can_change(Place({**given, "directory": str(tmp_path / "way" / "muster")}))
+    with pytest.raises(StepError, match="foreign belongs to nobody"):
+        root_safety.check_root_safety(EnvironmentPaths({**given, "directory": str(tmp_path / "way" / "muster")}))
 
 
 def test_ownership_is_checked_once_and_a_foreign_mark_is_not_trusted(
     given: dict[str, Any], as_root: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    place = Place(given)
+    place = EnvironmentPaths(given)
     os.makedirs(place.store)
     mark = Path(place.root, ".only-root")
-    root_safety.refuse_what_others_can_change(place)
+    root_safety.check_root_safety(place)
     genuine = mark.read_text()
     monkeypatch.setattr("os.walk", lambda _top: pytest.fail("looked at again"))
-    root_safety.refuse_what_others_can_change(place)
+    root_safety.check_root_safety(place)
     monkeypatch.undo()
 
     monkeypatch.setattr("os.geteuid", lambda: 0)
     monkeypatch.setattr(
-        root_safety, "who_else_can_change", lambda path, **_more: "belongs to nobody" if path == place.store else ""
+        root_safety, "describe_other_writers", lambda path, **_more: "belongs to nobody" if path == place.store else ""
     )
     mark.write_text(genuine + "0")
-    with pytest.raises(Fault, match="store belongs to nobody"):
-        root_safety.refuse_what_others_can_change(place)
+    with pytest.raises(StepError, match="store belongs to nobody"):
+        root_safety.check_root_safety(place)
 
 
 def test_directory_ownership_is_not_checked_without_root(
@@ -451,7 +451,7 @@ def test_directory_ownership_is_not_checked_without_root(
     os.makedirs(given["directory"], mode=0o777)
     os.chmod(given["directory"], 0o777)
     monkeypatch.setattr("os.geteuid", lambda: 1000)
-    root_safety.refuse_what_others_can_change(Place(given))
+    root_safety.check_root_safety(EnvironmentPaths(given))
 
 
 # --- Downloads whose hash is not known --------------------------------------------------------------------------------
@@ -461,24 +461,24 @@ def test_root_downloads_nothing_without_a_known_hash(tmp_path: Path, monkeypatch
     source, target = tmp_path / "source", tmp_path / "target"
     source.write_text("x")
     monkeypatch.setattr("os.geteuid", lambda: 0)
-    with pytest.raises(Fault, match=r"root would run what is in it\. Needed: its sha256 \(a setting\)"):
+    with pytest.raises(StepError, match=r"root would run what is in it\. Needed: its sha256 \(a setting\)"):
         installers.download(source.as_uri(), str(target), "", "a setting")
     assert not target.exists()
     installers.download(source.as_uri(), str(target), hashlib.sha256(b"x").hexdigest(), "")
     monkeypatch.setattr("os.geteuid", lambda: 1000)
     installers.download(source.as_uri(), str(target), "", "")
-    with pytest.raises(Fault, match="Needed: sha256:0000 "):
+    with pytest.raises(StepError, match="Needed: sha256:0000 "):
         installers.download(source.as_uri(), str(target), "0000", "")
-    with pytest.raises(Fault, match="cannot be downloaded .* Needed: a server that this node reaches"):
-        installers.get("file:///nowhere", str(target), "00", "")
+    with pytest.raises(StepError, match="cannot be downloaded .* Needed: a server that this node reaches"):
+        installers.download_external("file:///nowhere", str(target), "00", "")
 
 
 def test_conda_installer_without_a_hash_is_refused(given: dict[str, Any], tmp_path: Path) -> None:
     installer = tmp_path / "installer.sh"
     installer.write_text("touch ran")
     given = {**given, "manager": "conda", "conda_installer_url": installer.as_uri(), "conda_installer_sha256": ""}
-    with pytest.raises(Fault, match=r"Needed: its sha256 in python_env_conda_installer_sha256"):
-        environment.make_environment(Place(given), given, [])
+    with pytest.raises(StepError, match=r"Needed: its sha256 in python_env_conda_installer_sha256"):
+        environment.make_environment(EnvironmentPaths(given), given, [])
     kept = tmp_path / "kept.sh"
     kept.write_text("something else that lay there")
     digest = hashlib.sha256(installer.read_bytes()).hexdigest()
@@ -492,7 +492,7 @@ def test_unneeded_packages_are_removed_unless_another_layer_needs_them(
     store = Path(given["directory"], "store")
     for name in ("alpha", "beta", "gamma", "hand"):
         make_wheel(store, name, "1.0")
-    place = Place(given)
+    place = EnvironmentPaths(given)
     environment.make_environment(place, given, [])
     site = next(Path(place.environment).glob("lib/python3*/site-packages"))
     (site / "hand-1.0.dist-info").mkdir()  # somebody's own, though the lock has it too
@@ -555,7 +555,7 @@ PROJECT = {"file": "requirements.txt", "main": "requirements.txt", "digest": "d1
 
 def test_project_requirements_are_written_privately_and_removed_later(given: dict[str, Any]) -> None:
     texts = {"requirements.txt": "-r more/a.txt\n", "more/a.txt": "six\n"}
-    place = Place(given)
+    place = EnvironmentPaths(given)
     (main,) = solve.project_files(place, {**given, "project": {**PROJECT, "texts": texts}})
     assert Path(main).read_text() == texts["requirements.txt"]
     assert (Path(main).parent / "more" / "a.txt").read_text() == "six\n"
@@ -564,22 +564,22 @@ def test_project_requirements_are_written_privately_and_removed_later(given: dic
 
 
 def test_lock_key_changes_with_the_project_requirements(given: dict[str, Any]) -> None:
-    place = Place(given)
-    keys = [solve.key_of(place, {**given, "project": one}) for one in ({}, PROJECT, {**PROJECT, "digest": "d2"})]
+    place = EnvironmentPaths(given)
+    keys = [solve.lock_key(place, {**given, "project": one}) for one in ({}, PROJECT, {**PROJECT, "digest": "d2"})]
     assert len(set(keys)) == 3
 
 
 def test_digest_of_installed_project_requirements_is_recorded(
     given: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    place = Place(given)
+    place = EnvironmentPaths(given)
     environment.make_environment(place, given, [])
     monkeypatch.setattr(installing, "run", lambda words, **_options: None)
     given = {**given, "layer": "requirements"}
     installing.install({**given, "lock": {**lock_of(given), "project": "d1"}})
-    assert required_in(place.python) == "d1"
+    assert installed_requirements(place.python) == "d1"
     installing.install({**given, "lock": {**lock_of(given), "key": "of one that kept none"}})
-    assert required_in(place.python) == ""
+    assert installed_requirements(place.python) == ""
 
 
 @pytest.mark.parametrize(
@@ -594,5 +594,5 @@ def test_project_pinning_another_torch_is_refused_with_the_setting(
     if not refused:
         solve.check_torch(asked, {"torch": {"version": "2.13.0+cpu"}})
         return
-    with pytest.raises(Fault, match="torch 2.13.0.cpu was installed before it.*pytorch_version to 2"):
+    with pytest.raises(StepError, match="torch 2.13.0.cpu was installed before it.*pytorch_version to 2"):
         solve.check_torch(asked, {"torch": {"version": "2.13.0+cpu"}})

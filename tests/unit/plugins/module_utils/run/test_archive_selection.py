@@ -14,7 +14,7 @@ import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._run import archive_selection
 from ansible_collections.muster.training.plugins.module_utils._run import logs as run_logs
-from ansible_collections.muster.training.plugins.plugin_utils._record.sample_times import clock_of
+from ansible_collections.muster.training.plugins.plugin_utils._report.gpu_samples import GuessedOffsetClock, make_clock
 from tests.unit.supervised import Run, make_run
 
 
@@ -64,7 +64,7 @@ def test_measurements_are_packed_but_no_weights_or_secrets(tmp_path: Path, what:
     files, left_out = packed(run, what)
     for name, content in (*MEASURED, *OURS):
         assert files.pop(name) == str(content).encode()
-    assert clock_of(json.loads(files.pop("clock.json")))
+    assert not isinstance(make_clock(json.loads(files.pop("clock.json")), 0.0), GuessedOffsetClock)
     rest = {"plan.json", "status.json"} if what == "logs" else set()
     assert set(files) == rest | {"said.jsonl"}
     assert left_out == {"limit": 64 * 2**20, "files": [], "count": 0, "size": 0}
@@ -127,7 +127,7 @@ def test_curve_files_are_packed_from_the_declared_outputs(tmp_path: Path) -> Non
 
 
 def test_search_of_a_huge_directory_stops_at_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(archive_selection, "MOST_LOOKED_AT", 20)
+    monkeypatch.setattr(archive_selection, "MAX_SCANNED_FILES", 20)
     run = finished(tmp_path, *((f"measured/{number}", "x") for number in range(50)))
     assert len(archive_selection.measured_files(str(run.node(0)), run.plans[0], False)) < 20
 

@@ -80,7 +80,7 @@ def test_undecodable_file_names_are_left_out_and_flagged(tmp_path: Path) -> None
 
 
 def test_listing_is_cut_at_the_limit_and_flagged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_outputs, "MOST_FILES", 3)
+    monkeypatch.setattr(run_outputs, "MAX_LISTED_FILES", 3)
     answer = run_outputs.main(written(tmp_path, *"abcde").request(0, operation="tell", outputs=[]))
     assert len(answer["files"]) == 3 and answer["more"]
 

@@ -35,7 +35,8 @@ from ansible_collections.muster.training.plugins.module_utils._run import stop a
 from ansible_collections.muster.training.plugins.module_utils._run import unit as run_unit
 from ansible_collections.muster.training.plugins.module_utils._run import watch as run_watch
 from ansible_collections.muster.training.plugins.module_utils._run.identity import RunError
-from ansible_collections.muster.training.plugins.plugin_utils._node_call.call import FIRST_LINE, MARK, standard_input
+from ansible_collections.muster.training.plugins.module_utils._run.timeouts import ABANDONED_TIMEOUT
+from ansible_collections.muster.training.plugins.plugin_utils._node_call.call import FIRST_LINE, REPLY_MARK, standard_input
 from tests.unit.supervised import end_by_force, eventually, make_run
 
 # --- Reading logs -----------------------------------------------------------------------------------------------------
@@ -199,8 +200,8 @@ def test_unfinished_last_line_is_shown(tmp_path: Path, text: str, shown: str) ->
     log.write_text(text, newline="")
     cursors: dict[str, int] = {}
     run_watch.read_new(str(log), cursors, False)
-    assert run_watch.unfinished(str(log), cursors) == shown
-    assert run_watch.unfinished(str(tmp_path / "none"), cursors) == ""
+    assert run_watch.partial_line(str(log), cursors) == shown
+    assert run_watch.partial_line(str(tmp_path / "none"), cursors) == ""
 
 
 def test_a_run_whose_supervisor_is_gone_has_died(tmp_path: Path) -> None:
@@ -270,7 +271,7 @@ def start() -> Iterator[Starter]:
 
 
 def seen(pid: int) -> dict[str, Any] | None:
-    return next((one for one in run_alive.supervisors() if one["pid"] == pid), None)
+    return next((one for one in run_alive.find_supervisors() if one["pid"] == pid), None)
 
 
 @pytest.mark.parametrize("directory", ["/runs/first/node0", "/my runs/é/first/node12"])
@@ -442,7 +443,7 @@ def test_run_directory_of_another_account_is_ignored(place: Path) -> None:
     os.chown(run.node(0).parent, nobody, -1)
     assert run_status.read(run.request(0, wait=0))["run"] is None
     assert run_stop.stop(run.request(0))["stopped"] == []
-    long_ago = time.time() - 2 * run_start.LEFT_BEHIND
+    long_ago = time.time() - 2 * ABANDONED_TIMEOUT
     os.utime(run.node(0) / "token", (long_ago, long_ago))
     run_start.remove_old_secrets(run.request(0), [])
     assert (run.node(0) / "token").exists()
@@ -484,7 +485,7 @@ def test_one_of_two_simultaneous_starts_is_refused(tmp_path: Path, monkeypatch: 
     """Both would see that nothing runs here, and then start."""
     runs = [make_run(tmp_path, [["/bin/sleep", "600"]], run_id=name) for name in ("one", "other")]
     both_looked = threading.Barrier(2)
-    look = run_alive.supervisors
+    look = run_alive.find_supervisors
 
     def slow_look() -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = look()
@@ -492,7 +493,7 @@ def test_one_of_two_simultaneous_starts_is_refused(tmp_path: Path, monkeypatch: 
             both_looked.wait(3.0)  # as long as nothing keeps the second one from looking
         return found
 
-    monkeypatch.setattr(run_start, "supervisors", slow_look)
+    monkeypatch.setattr(run_start, "find_supervisors", slow_look)
     answers: list[str] = []
 
     def begin(run: Any) -> None:
@@ -518,10 +519,10 @@ def test_one_of_two_simultaneous_starts_is_refused(tmp_path: Path, monkeypatch: 
 
 def test_start_gives_up_waiting_for_another_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_start, "START_LOCK", str(tmp_path / "lock-{uid}"))
-    monkeypatch.setattr(run_start, "START_PATIENCE", 0.1)
+    monkeypatch.setattr(run_start, "START_LOCK_TIMEOUT", 0.1)
     run = make_run(tmp_path, [["/bin/true"]])
     with (
-        run_start.one_start_at_a_time(),
+        run_start.start_lock(),
         pytest.raises(RunError, match="another launch of .* for 0 s: wait for it, or .*fuser .*/lock-"),
     ):
         run.start()
@@ -535,7 +536,7 @@ def test_lock_file_of_another_account_does_not_block_a_start(place: Path, monkey
     os.chown(lock, pwd.getpwnam("nobody").pw_uid, -1)
     with lock.open() as stream:
         fcntl.flock(stream, fcntl.LOCK_EX)
-        with run_start.one_start_at_a_time():
+        with run_start.start_lock():
             pass
 
 
@@ -583,12 +584,12 @@ def test_start_beside_a_live_run_is_refused_unless_shared(
     # on a machine of several nodes another address is another node
     address = run.plans[0]["node"]["address"] if supervision == "process" else "10.0.0.9"
     other = {"run_id": "other", "address": address, "directory": "/else/other/node0", "pid": 1}
-    monkeypatch.setattr(run_start, "supervisors", lambda: [other])  # this machine may have more
+    monkeypatch.setattr(run_start, "find_supervisors", lambda: [other])  # this machine may have more
     with pytest.raises(RunError, match="run other is alive on this node, in /else/other/node0"):
         run.start()
     assert not run.node(0).exists()
     monkeypatch.setattr(run_start, "spawn_detached", lambda *_words: None)
-    monkeypatch.setattr(run_start, "as_root", lambda _command: None)
+    monkeypatch.setattr(run_start, "run_as_root", lambda _command: None)
     given = {"token": "", "environment": {}, "supervisor": {}}
     assert run_start.start(run.request(0, plan=run.plans[0], share=True, **given))["changed"], "who shares it says so"
 
@@ -601,7 +602,7 @@ def test_run_that_has_just_ended_does_not_block_its_replacement(
     run.plans[0]["supervision"] = "process"
     other = {"run_id": "other", "address": run.plans[0]["node"]["address"], "directory": "/else/other/node0", "pid": 1}
     looks = iter([[other], []])
-    monkeypatch.setattr(run_start, "supervisors", lambda: next(looks))
+    monkeypatch.setattr(run_start, "find_supervisors", lambda: next(looks))
     monkeypatch.setattr(run_start, "spawn_detached", lambda *_words: None)
     (answer,) = run.start(replace=True)
     assert answer["changed"] and answer["stopped"] == []
@@ -639,7 +640,7 @@ def test_stop_removes_the_secrets_of_a_run_that_died(tmp_path: Path) -> None:
 
 def test_secrets_are_kept_in_memory_where_possible(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine that has lost its power comes back without them, whether or not it ever starts or stops a run again."""
-    monkeypatch.setattr(run_secrets, "IN_MEMORY", str(tmp_path / "memory"))
+    monkeypatch.setattr(run_secrets, "MEMORY_ROOT", str(tmp_path / "memory"))
     places = [tmp_path / "runs" / name for name in ("first/node0", "second/node0")]
     for place in places:
         place.mkdir(parents=True)
@@ -664,7 +665,7 @@ def test_secrets_are_kept_in_memory_where_possible(tmp_path: Path, monkeypatch: 
     (tmp_path / "precious").mkdir()
     (tmp_path / "precious/file").write_text("not a secret of a run")
     for place in places:
-        run_secrets.forget_secrets(str(place))
+        run_secrets.remove_secrets(str(place))
         assert not any(place.iterdir())
     assert not any(mine.iterdir())
     assert (tmp_path / "precious/file").exists()
@@ -673,7 +674,7 @@ def test_secrets_are_kept_in_memory_where_possible(tmp_path: Path, monkeypatch: 
 def test_start_removes_secrets_left_by_earlier_runs_of_this_node(tmp_path: Path) -> None:
     old, fresh, begun, alive, others = (make_run(tmp_path, [["/bin/true"]], run_id=name) for name in "ofban")
     others.plans[0]["node"]["name"] = "another"
-    long_ago = time.time() - 2 * run_start.LEFT_BEHIND
+    long_ago = time.time() - 2 * ABANDONED_TIMEOUT
     for run in (old, fresh, begun, alive, others):
         run.node(0).mkdir(parents=True)
         (run.node(0) / "plan.json").write_text(json.dumps(run.plans[0]))
@@ -730,7 +731,7 @@ def test_process_that_is_gone_has_no_unit() -> None:
 
 def test_root_does_not_stop_a_unit_named_only_in_the_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = make_run(tmp_path, [["/bin/sleep", "600"]])
-    monkeypatch.setattr(run_stop, "as_root", lambda command: pytest.fail(f"root was asked to {command}"))
+    monkeypatch.setattr(run_stop, "run_as_root", lambda command: pytest.fail(f"root was asked to {command}"))
     run.start()
     run.wait_for("running")
     plan = {**run.plans[0], "supervision": "auto", "unit": "ssh"}
@@ -767,7 +768,7 @@ def on_this_node(request: dict[str, Any]) -> dict[str, Any]:
     """Run our code as on a node, with the system's Python, which every user may start."""
     command = ["/usr/bin/python3", "-I", "-S", "-c", FIRST_LINE]
     done = subprocess.run(command, input=standard_input("_run.dispatch", request), capture_output=True, check=True)
-    answer: dict[str, Any] = json.loads(done.stdout.decode().partition(MARK)[2])
+    answer: dict[str, Any] = json.loads(done.stdout.decode().partition(REPLY_MARK)[2])
     return answer
 
 
@@ -843,10 +844,10 @@ def test_properties_unknown_to_an_older_systemd_are_left_out(tmp_path: Path, mon
         told = "" if known else "Unknown assignment: TimeoutAbortSec=5"
         return subprocess.CompletedProcess(command, 0 if known else 1, "", told)
 
-    monkeypatch.setattr(run_start, "as_root", old_systemd)
-    for name in ("keep_shared_memory", "make_place_in_memory"):
+    monkeypatch.setattr(run_start, "run_as_root", old_systemd)
+    for name in ("keep_shared_memory", "make_memory_directory"):
         monkeypatch.setattr(run_start, name, lambda: None)
-    monkeypatch.setattr(run_start, "supervisors", list)
+    monkeypatch.setattr(run_start, "find_supervisors", list)
     monkeypatch.setattr(os.path, "isdir", lambda _path: True)
     monkeypatch.setattr(shutil, "which", lambda _name: "/usr/bin/systemd-run")
     assert run.start()[0]["supervision"] == f"unit muster-{run.run_id}"
@@ -905,7 +906,7 @@ def test_failed_command_is_distinguished_from_refused_sudo(
         (tmp_path / "sudo").write_text(f"#!/bin/sh\n{sudo}\n")
         (tmp_path / "sudo").chmod(0o755)
     (tmp_path / "true").symlink_to("/bin/true")
-    done = run_identity.as_root(["/bin/sh", "-c", "echo no such unit >&2; exit 3"])
+    done = run_identity.run_as_root(["/bin/sh", "-c", "echo no such unit >&2; exit 3"])
     if expected is None:
         assert done is None
     else:

@@ -25,13 +25,14 @@ from ansible_collections.muster.training.plugins.module_utils._run import stop a
 from ansible_collections.muster.training.plugins.module_utils._run import watch as run_watch
 from ansible_collections.muster.training.plugins.module_utils._run.gpu_samples import HEADER, last_sample
 from ansible_collections.muster.training.plugins.module_utils._run.identity import RunError
-from ansible_collections.muster.training.plugins.module_utils._supervisor.hub import HEAD_START, MAX_STRANGERS
-from ansible_collections.muster.training.plugins.module_utils._supervisor.lifeline import proof
-from ansible_collections.muster.training.plugins.module_utils._supervisor.watchers import LOOK
+from ansible_collections.muster.training.plugins.module_utils._run.timeouts import HEAD_START_INTERVAL
+from ansible_collections.muster.training.plugins.module_utils._supervisor.hub import MAX_STRANGERS
+from ansible_collections.muster.training.plugins.module_utils._supervisor.lifeline import handshake_mac
+from ansible_collections.muster.training.plugins.module_utils._supervisor.watchers import MOUNT_CHECK
 from ansible_collections.muster.training.plugins.plugin_utils._failures.verdict import (
     first_failure,
-    from_hub,
     render_verdict,
+    verdict_from_hub,
 )
 from tests.unit.supervised import (
     NETWORK,
@@ -127,7 +128,7 @@ def test_rank_0_starts_ahead_of_the_others(make: RunMaker) -> None:
     run.wait_for("running")
     first, *others = ((run.node(rank) / "launcher.log").stat().st_mtime for rank in range(3))
     tick = 0.02  # the file system's clock
-    assert min(others) - first > HEAD_START - tick
+    assert min(others) - first > HEAD_START_INTERVAL - tick
 
 
 def test_a_node_that_does_not_check_in_ends_the_run(make: RunMaker) -> None:
@@ -144,7 +145,7 @@ def test_logs_over_the_limit_lose_their_middle_and_the_job_continues(make: RunMa
     commands = [UNTIL_TOLD, UNTIL_TOLD]
     commands[rank] = ["/bin/sh", "-c", write]
     run = make(*commands)
-    run.set_patience("LOG_INTERVAL", 0.2)
+    run.set_constant("LOG_CHECK_INTERVAL", 0.2)
     for plan in run.plans:
         plan["log_limit"] = 2000000
     run.start()
@@ -162,7 +163,7 @@ def test_logs_over_the_limit_lose_their_middle_and_the_job_continues(make: RunMa
         shown += text
     assert shown.startswith("first\nx") and shown.endswith("x\nlast\nafter\n") and len(shown) < 2000000
     assert "\0" not in shown
-    assert f"  {told}" in render_verdict(from_hub(run.plans[0], run.result()), "record", {}).splitlines()
+    assert f"  {told}" in render_verdict(verdict_from_hub(run.plans[0], run.result()), "record", {}).splitlines()
 
 
 def test_concurrent_runs_do_not_affect_each_other(make: RunMaker) -> None:
@@ -189,8 +190,8 @@ def test_end_message_of_rank_0_counts_even_if_it_hangs_up_right_after(make: RunM
             stream.write('{"nonce": "mine"}\n')
             stream.flush()
             theirs = json.loads(stream.readline())["nonce"]
-            mac = proof(run.token, "server", run.run_id, 1, "mine", theirs)
-            voice = Voice("server", proof(run.token, "key", run.run_id, 1, "mine", theirs))
+            mac = handshake_mac(run.token, "server", run.run_id, 1, "mine", theirs)
+            voice = Voice("server", handshake_mac(run.token, "key", run.run_id, 1, "mine", theirs))
             stream.write(json.dumps({"mac": mac}) + "\n" + voice.said({"type": "go"}).decode())
             stream.flush()
             while voice.heard(stream.readline().encode())["type"] != "report":
@@ -332,7 +333,7 @@ class Relay:
 )
 def test_relay_cannot_inject_or_replay_lifeline_messages(make: RunMaker, side: str, line: bytes) -> None:
     run = make(UNTIL_TOLD, UNTIL_TOLD)
-    run.set_patience("RECONNECT_PATIENCE", 120.0)  # the peer comes back on a new connection, and the run goes on
+    run.set_constant("RECONNECT_TIMEOUT", 120.0)  # the peer comes back on a new connection, and the run goes on
     for plan in run.plans:
         plan["remote_start"] = bool(line) and b"start" in line
     relay = Relay(run)
@@ -359,7 +360,7 @@ def test_relay_cannot_inject_or_replay_lifeline_messages(make: RunMaker, side: s
 
 def test_many_silent_connections_do_not_keep_a_peer_out(make: RunMaker) -> None:
     run = make(UNTIL_TOLD, UNTIL_TOLD)
-    run.set_patience("STRANGER_PATIENCE", 3600.0)  # that they are sent away in their time does not help the peer
+    run.set_constant("AUTHENTICATION_TIMEOUT", 3600.0)  # that they are sent away in their time does not help the peer
     run.start(0)
     supervisor = run.supervisor(0)
     eventually(lambda: not is_refused(run.lifeline))
@@ -425,7 +426,7 @@ def test_newest_connection_with_the_token_replaces_the_old_one(make: RunMaker) -
 def test_start_command_is_sent_again_after_a_reconnect(make: RunMaker) -> None:
     """A launcher on rank 0 starts what runs on the others."""
     run = make(UNTIL_TOLD, UNTIL_TOLD)
-    run.set_patience("RECONNECT_PATIENCE", 120.0)  # we may be slow to come back
+    run.set_constant("RECONNECT_TIMEOUT", 120.0)  # we may be slow to come back
     run.plans[0]["remote_start"] = True
     run.start(0)
     command = run.node(0) / "asked" / "1.json"
@@ -458,7 +459,7 @@ def gone_within(run: Run, seconds: float, *but: int) -> None:
 
 def test_frozen_peer_counts_as_lost_and_ends_itself_when_it_resumes(make: RunMaker) -> None:
     run = make(FOREVER, FOREVER, FOREVER, timeouts={"silence": 5.0})
-    run.set_patience("HANG_MARGIN", 600.0)  # its own guard would end it meanwhile
+    run.set_constant("HANG_GRACE_PERIOD", 600.0)  # its own guard would end it meanwhile
     run.start()
     run.wait_for("running")
     frozen = run.supervisor(2)
@@ -472,7 +473,7 @@ def test_frozen_peer_counts_as_lost_and_ends_itself_when_it_resumes(make: RunMak
 
 def test_every_peer_notices_a_frozen_rank_0(make: RunMaker) -> None:
     run = make(FOREVER, FOREVER, FOREVER, timeouts={"silence": 5.0})
-    run.set_patience("HANG_MARGIN", 600.0)  # its own guard would end it meanwhile
+    run.set_constant("HANG_GRACE_PERIOD", 600.0)  # its own guard would end it meanwhile
     run.start()
     run.wait_for("running")
     frozen = run.supervisor(0)
@@ -488,7 +489,7 @@ def test_hung_supervisor_is_ended_with_its_job_on_its_own_node(make: RunMaker, r
     commands = [FOREVER, FOREVER]
     commands[rank] = [sys.executable, "-c", DETACHES_ITSELF]
     run = make(*commands, timeouts={"silence": 3.0})
-    run.set_patience("HANG_MARGIN", 3.0)
+    run.set_constant("HANG_GRACE_PERIOD", 3.0)
     run.start()
     eventually((run.directory / "ready1").exists)
     os.kill(run.supervisor(rank), signal.SIGSTOP)
@@ -502,7 +503,7 @@ def test_slow_supervisor_is_not_mistaken_for_a_hung_one(make: RunMaker) -> None:
     """However long it waits for something, and however much there is to remove at its end."""
     fill = 'mkdir "$TMPDIR/d"; cd "$TMPDIR/d"; i=0; while [ $i -lt 3000 ]; do : > $i; i=$((i + 1)); done'
     run = make(["/bin/sh", "-c", f"{fill}; sleep 4"], timeouts={"silence": 1.0})
-    run.set_patience("HANG_MARGIN", 2.0)
+    run.set_constant("HANG_GRACE_PERIOD", 2.0)
     run.start()
     run.wait_for("succeeded")
     assert_nothing_is_left(run)
@@ -595,7 +596,7 @@ def test_gpu_samples_are_recorded_without_holding_up_the_job(make: RunMaker) -> 
     smi.write_text(SMI)
     smi.chmod(0o755)
     run.plans[0].update(gpu_samples=[str(smi), "--query-gpu=timestamp"], files={"gpus.csv": HEADER})
-    run.set_patience("PICTURE_AT", 2)
+    run.set_constant("SNAPSHOT_AT", 2)
     run.start()
     samples, picture = run.node(0) / "gpus.csv", run.node(0) / "nvidia-smi.txt"
     eventually(lambda: samples.exists() and len(samples.read_text().splitlines()) > 5)
@@ -683,7 +684,7 @@ def test_gpu_loss_that_ends_the_job_at_once_is_reported(make: RunMaker, rank: in
     commands = [FOREVER, FOREVER]
     commands[rank] = ["/bin/sh", "-c", f"{UNTIL_TOLD[2]}; touch lost; echo RuntimeError: CUDA error; exit 1"]
     run = make(*commands, timeouts={"sample": 600.0})
-    run.set_patience("LAST_LOOK_PATIENCE", 60.0)  # what it waits for comes
+    run.set_constant("FINAL_CHECK_TIMEOUT", 60.0)  # what it waits for comes
     show_gpus(run, rank)
     run.start()
     run.wait_for("running")
@@ -724,13 +725,13 @@ def test_removed_run_directory_is_reported_with_a_kill_command(make: RunMaker) -
     command = str(told.value).rpartition(": ")[2]
     assert command.startswith("kill ")
     subprocess.run(command.split(), check=True)
-    eventually(lambda: run.run_id not in [one["run_id"] for one in run_alive.supervisors()])
+    eventually(lambda: run.run_id not in [one["run_id"] for one in run_alive.find_supervisors()])
 
 
 def test_mount_probe_exits_with_the_errno() -> None:
     """A mount that answers, and one that cannot be looked into."""
     for path, code in (("/proc", 0), ("/etc/passwd", errno.ENOTDIR)):
-        assert subprocess.run([sys.executable, "-I", "-S", "-c", LOOK, path], check=False).returncode == code
+        assert subprocess.run([sys.executable, "-I", "-S", "-c", MOUNT_CHECK, path], check=False).returncode == code
 
 
 def test_elastic_run_continues_while_enough_nodes_live(make: RunMaker) -> None:
@@ -861,7 +862,7 @@ def test_stop_grace_overrides_torchruns_timeout_after_a_rank_fails(make: RunMake
     commands = [FOREVER, FOREVER]
     commands[rank] = [sys.executable, "-c", ENDS_ITS_RANKS, "1"]
     run = make(*commands, timeouts={"grace": 4.0})
-    run.set_patience("LAST_WORD_PATIENCE", 2.0)  # the machine may be slow
+    run.set_constant("LAUNCHER_EXIT_GRACE_PERIOD", 2.0)  # the machine may be slow
     run.plans[rank]["rank_logs"] = "torchrun"
     run.start()
     run.wait_for("failed")

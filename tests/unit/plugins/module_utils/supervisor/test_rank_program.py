@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 from ansible_collections.muster.training.plugins.module_utils._supervisor.programs import muster_rank
 from ansible_collections.muster.training.plugins.module_utils._supervisor.programs.muster_rank import (
-    Misplaced,
+    MisplacedError,
+    assigned_ranks,
     job_command,
-    place,
 )
 from tests.unit.supervised import eventually
 
@@ -74,7 +74,7 @@ def python(path: Path, program: str, arguments: list[str] | None = None, **secre
 
 @pytest.mark.parametrize(("rank", "local_rank"), [(3, 0), (4, 1)])
 def test_rank_and_local_rank_follow_the_rank_table(rank: int, local_rank: int) -> None:
-    assert place(PLAN, RULES, {"MY_RANK": str(rank), "MY_WORLD": "5"}) == (rank, local_rank)
+    assert assigned_ranks(PLAN, RULES, {"MY_RANK": str(rank), "MY_WORLD": "5"}) == (rank, local_rank)
 
 
 @pytest.mark.parametrize(
@@ -88,13 +88,13 @@ def test_rank_and_local_rank_follow_the_rank_table(rank: int, local_rank: int) -
     ],
 )
 def test_rank_that_does_not_match_the_plan_is_refused(environment: dict[str, str], words: str) -> None:
-    with pytest.raises(Misplaced, match=words):
-        place(PLAN, RULES, environment)
+    with pytest.raises(MisplacedError, match=words):
+        assigned_ranks(PLAN, RULES, environment)
 
 
 def test_single_rank_needs_no_number_from_the_launcher() -> None:
     alone = {**PLAN, "world_size": 1, "node": {"name": "a", "slots": 1, "first_rank": 0, "node_rank": 0}}
-    assert place(alone, RULES, {}) == (0, 0)
+    assert assigned_ranks(alone, RULES, {}) == (0, 0)
 
 
 def test_a_misplaced_rank_starts_nothing(tmp_path: Path) -> None:

@@ -59,7 +59,7 @@ def test_question_for_the_shell_is_answered_without_asking_the_node(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And the question does not count as the node's one command."""
-    monkeypatch.setattr(ssh_shim, "ask", lambda *_arguments: pytest.fail("a node was asked"))
+    monkeypatch.setattr(ssh_shim, "request_start", lambda *_arguments: pytest.fail("a node was asked"))
     (tmp_path / "plan.json").write_text(json.dumps({"nodes": NODES, "node": {"node_rank": 0}}))
     for _time in range(2):
         assert ssh_shim.main([str(tmp_path / "bin" / "ssh"), "10.0.0.10", "echo $SHELL"]) == 0

@@ -37,31 +37,31 @@ from ansible_collections.muster.training.plugins.module_utils._run.processes imp
 from ansible_collections.muster.training.plugins.module_utils._run.rank_logs import attempt_directory, rank_logs
 from ansible_collections.muster.training.plugins.module_utils._run.safe_files import (
     TAIL_BYTES,
-    make_private,
+    make_private_directory,
     read_json,
     read_tail,
     write_json,
 )
 from ansible_collections.muster.training.plugins.module_utils._run.start import write_supervisor
-from ansible_collections.muster.training.plugins.module_utils._run.watch import read_new, unfinished
+from ansible_collections.muster.training.plugins.module_utils._run.timeouts import (
+    AUTHENTICATION_TIMEOUT,
+    RECONNECT_TIMEOUT,
+)
+from ansible_collections.muster.training.plugins.module_utils._run.watch import partial_line, read_new
 from ansible_collections.muster.training.plugins.module_utils._supervisor import entry, journal, launcher
 from ansible_collections.muster.training.plugins.module_utils._supervisor.hub import Hub
 from ansible_collections.muster.training.plugins.module_utils._supervisor.lifeline import (
     MAX_BACKLOG,
     MAX_LINE,
-    Wire,
-    proof,
-)
-from ansible_collections.muster.training.plugins.module_utils._supervisor.lifeline_end import (
-    RECONNECT_PATIENCE,
-    STRANGER_PATIENCE,
+    LifelineConnection,
+    handshake_mac,
 )
 from ansible_collections.muster.training.plugins.module_utils._supervisor.peer import Peer
 from ansible_collections.muster.training.plugins.module_utils._supervisor.programs import muster_rank, ssh_shim
 from ansible_collections.muster.training.plugins.module_utils._supervisor.rank_reports import (
+    final_message,
     first_error,
     last_lines,
-    last_words,
     launcher_error,
     log_of_failure,
     rank_end,
@@ -141,7 +141,7 @@ def test_restarted_run_that_succeeded_has_no_error() -> None:
 
 def test_ranks_of_a_terminated_launcher_have_no_exit_code() -> None:
     assert codes_and_errors(recorded("terminated")) == [(0, None, ""), (1, None, "")]
-    said = last_words((TORCHRUN / "terminated" / "launcher.log").read_text())
+    said = final_message((TORCHRUN / "terminated" / "launcher.log").read_text())
     assert said.startswith("torch.distributed.elastic.multiprocessing.api.SignalException: Process ")
 
 
@@ -164,7 +164,7 @@ def test_missing_script_is_reported_for_each_rank() -> None:
 
 def test_last_words_of_torchrun_are_its_child_failed_error() -> None:
     for case in ("raise", "kill", "exit_code"):
-        said = last_words((TORCHRUN / case / "launcher.log").read_text())
+        said = final_message((TORCHRUN / case / "launcher.log").read_text())
         assert said == "torch.distributed.elastic.multiprocessing.errors.ChildFailedError:"
 
 
@@ -345,7 +345,7 @@ def test_files_planted_by_a_job_neither_crash_nor_block_their_readers(tmp_path: 
     json.dumps(told)
     assert rank_end(str(tmp_path), 0)[0] is None
     assert read_new(str(tmp_path / "launcher.log"), {}, True) is not None
-    assert unfinished(str(tmp_path / "launcher.log"), {}) is not None
+    assert partial_line(str(tmp_path / "launcher.log"), {}) is not None
 
 
 @pytest.mark.parametrize("name", ["attempt_best", "attempt_", "attempt_-1", "attempt_1x", "attempt_\u00b2"])
@@ -417,10 +417,10 @@ def test_log_without_an_exception_gives_no_error(text: str) -> None:
 
 
 def test_last_words_are_the_last_nonempty_line() -> None:
-    assert last_words("usage: train.py\ntrain.py: error: unrecognized arguments: --lrr\n\n") == (
+    assert final_message("usage: train.py\ntrain.py: error: unrecognized arguments: --lrr\n\n") == (
         "train.py: error: unrecognized arguments: --lrr"
     )
-    assert last_words("") == ""
+    assert final_message("") == ""
 
 
 def test_warning_is_not_the_reason_for_death_by_a_signal() -> None:
@@ -438,7 +438,7 @@ def test_killed_launcher_reports_only_the_message_of_its_shell() -> None:
 
 @given(st.text())
 def test_any_log_can_be_read(text: str) -> None:
-    assert len(first_error(text)) <= 2000 and len(last_words(text)) <= 2000
+    assert len(first_error(text)) <= 2000 and len(final_message(text)) <= 2000
     assert "\n" not in first_error(text)
     torchrun_failures(text)
 
@@ -579,38 +579,38 @@ ARGUMENTS = ("token", "peer", "run", 1, "theirs", "mine")
 def test_a_proof_depends_on_each_of_its_parts(index: int) -> None:
     changed: list[Any] = list(ARGUMENTS)
     changed[index] = 2 if index == 3 else changed[index] + "x"
-    assert proof(*changed) != proof(*ARGUMENTS)
-    assert proof(*ARGUMENTS) == proof(*ARGUMENTS)
-    assert len(proof(*ARGUMENTS)) == 64
+    assert handshake_mac(*changed) != handshake_mac(*ARGUMENTS)
+    assert handshake_mac(*ARGUMENTS) == handshake_mac(*ARGUMENTS)
+    assert len(handshake_mac(*ARGUMENTS)) == 64
 
 
 def test_proof_differs_between_peer_and_server() -> None:
-    assert proof("t", "peer", "r", 1, "a", "b") != proof("t", "server", "r", 1, "a", "b")
+    assert handshake_mac("t", "peer", "r", 1, "a", "b") != handshake_mac("t", "server", "r", 1, "a", "b")
 
 
 @given(st.text(st.characters(exclude_categories=[])))
 def test_proof_can_be_computed_from_any_nonce(nonce: str) -> None:
-    assert len(proof("token", "peer", "run", 1, "theirs", nonce)) == 64
+    assert len(handshake_mac("token", "peer", "run", 1, "theirs", nonce)) == 64
 
 
 # --- Wires ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
-def ends() -> Iterator[tuple[Wire, socket.socket]]:
+def ends() -> Iterator[tuple[LifelineConnection, socket.socket]]:
     """A wire and the socket at its other end."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
         theirs.settimeout(60)
-        yield Wire(ours, 0.0), theirs
+        yield LifelineConnection(ours, 0.0), theirs
 
 
-def drain(wire: Wire, turns: int = 100) -> list[dict[str, Any]]:
+def drain(wire: LifelineConnection, turns: int = 100) -> list[dict[str, Any]]:
     """All that a wire gives in some turns of the supervisor."""
     return [message for _turn in range(turns) for message in wire.receive()]
 
 
-def test_split_messages_arrive_whole(ends: tuple[Wire, socket.socket]) -> None:
+def test_split_messages_arrive_whole(ends: tuple[LifelineConnection, socket.socket]) -> None:
     wire, theirs = ends
     wire.node_rank = 1
     got = []
@@ -628,7 +628,7 @@ def test_split_messages_arrive_whole(ends: tuple[Wire, socket.socket]) -> None:
     [b"hello\n", b"[]\n", b"1\n", b"null\n", b"\n", b"\xff\n", b'{"a"\n', b"[" * 50000 + b"\n", b"x" * (MAX_LINE + 1)],
     ids=["word", "list", "number", "null", "empty", "bytes", "half", "deep", "long"],
 )
-def test_invalid_message_closes_the_wire(ends: tuple[Wire, socket.socket], data: bytes, known: bool) -> None:
+def test_invalid_message_closes_the_wire(ends: tuple[LifelineConnection, socket.socket], data: bytes, known: bool) -> None:
     wire, theirs = ends
     wire.node_rank = 1 if known else None
     theirs.setblocking(False)
@@ -642,7 +642,7 @@ def test_invalid_message_closes_the_wire(ends: tuple[Wire, socket.socket], data:
     assert wire.closed
 
 
-def test_wire_closes_after_the_last_messages_when_the_other_side_ends(ends: tuple[Wire, socket.socket]) -> None:
+def test_wire_closes_after_the_last_messages_when_the_other_side_ends(ends: tuple[LifelineConnection, socket.socket]) -> None:
     wire, theirs = ends
     wire.node_rank = 1
     theirs.sendall(b'{"n": 1}\n{"n": 2}\n{"n": ')
@@ -651,7 +651,7 @@ def test_wire_closes_after_the_last_messages_when_the_other_side_ends(ends: tupl
     assert wire.closed
 
 
-def test_data_read_at_once_from_a_stranger_is_limited(ends: tuple[Wire, socket.socket]) -> None:
+def test_data_read_at_once_from_a_stranger_is_limited(ends: tuple[LifelineConnection, socket.socket]) -> None:
     wire, theirs = ends
     line = b'{"n": "' + b"x" * 1000 + b'"}\n'
     theirs.setblocking(False)
@@ -664,7 +664,7 @@ def test_data_read_at_once_from_a_stranger_is_limited(ends: tuple[Wire, socket.s
     assert sum(len(json.dumps(message)) for message in wire.receive()) <= MAX_LINE
 
 
-def test_wire_is_closed_at_the_backlog_limit_if_the_other_side_does_not_read(ends: tuple[Wire, socket.socket]) -> None:
+def test_wire_is_closed_at_the_backlog_limit_if_the_other_side_does_not_read(ends: tuple[LifelineConnection, socket.socket]) -> None:
     wire, _theirs = ends
     longest = 0
     for _number in range(100000):
@@ -676,9 +676,9 @@ def test_wire_is_closed_at_the_backlog_limit_if_the_other_side_does_not_read(end
     assert longest <= MAX_BACKLOG + 2000
 
 
-def test_unsent_messages_are_sent_later_in_order(ends: tuple[Wire, socket.socket]) -> None:
+def test_unsent_messages_are_sent_later_in_order(ends: tuple[LifelineConnection, socket.socket]) -> None:
     wire, theirs = ends
-    wire.connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+    wire.sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
     for number in range(200):
         wire.send({"n": number, "filling": "x" * 500})
     assert wire.outbox and not wire.closed
@@ -690,7 +690,7 @@ def test_unsent_messages_are_sent_later_in_order(ends: tuple[Wire, socket.socket
     assert not wire.outbox
 
 
-def test_sending_to_an_end_that_is_gone_closes_the_wire(ends: tuple[Wire, socket.socket]) -> None:
+def test_sending_to_an_end_that_is_gone_closes_the_wire(ends: tuple[LifelineConnection, socket.socket]) -> None:
     wire, theirs = ends
     theirs.close()
     wire.send({"type": "beat"})
@@ -709,7 +709,7 @@ json_values = st.recursive(
 def test_a_wire_carries_any_message(messages: list[dict[str, Any]], cut: int) -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        sender, receiver = Wire(ours, 0.0), Wire(theirs, 0.0)
+        sender, receiver = LifelineConnection(ours, 0.0), LifelineConnection(theirs, 0.0)
         receiver.node_rank = 1
         got = []
         for message in messages:
@@ -720,11 +720,11 @@ def test_a_wire_carries_any_message(messages: list[dict[str, Any]], cut: int) ->
 
 
 @pytest.fixture
-def known_ends() -> Iterator[tuple[Wire, Wire]]:
+def known_ends() -> Iterator[tuple[LifelineConnection, LifelineConnection]]:
     """Both ends of a wire that has been opened: rank 0's and a peer's."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        server, peer = Wire(ours, 0.0), Wire(theirs, 0.0)
+        server, peer = LifelineConnection(ours, 0.0), LifelineConnection(theirs, 0.0)
         server.open(1, "key")
         peer.open(0, "key")
         yield server, peer
@@ -734,7 +734,7 @@ def known_ends() -> Iterator[tuple[Wire, Wire]]:
 def test_an_opened_wire_carries_any_message_both_ways(messages: list[dict[str, Any]]) -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        server, peer = Wire(ours, 0.0), Wire(theirs, 0.0)
+        server, peer = LifelineConnection(ours, 0.0), LifelineConnection(theirs, 0.0)
         server.open(1, "key")
         peer.open(0, "key")
         for message in messages:
@@ -771,29 +771,29 @@ def exchanged(lines: list[bytes], how: str) -> list[bytes]:
     ],
 )
 def test_tampered_messages_are_rejected_and_close_the_wire(
-    known_ends: tuple[Wire, Wire], how: str, heard: list[int]
+    known_ends: tuple[LifelineConnection, LifelineConnection], how: str, heard: list[int]
 ) -> None:
     server, peer = known_ends
-    peer.connection.setblocking(True)
+    peer.sock.setblocking(True)
     said = []
     for number in (1, 2, 3):
         server.send({"n": number})
-        said.append(peer.connection.recv(65536))
-    peer.connection.setblocking(False)
-    server.connection.sendall(b"".join(exchanged(said, how)))
+        said.append(peer.sock.recv(65536))
+    peer.sock.setblocking(False)
+    server.sock.sendall(b"".join(exchanged(said, how)))
     assert [message["n"] for message in peer.receive()] == heard
     assert peer.closed == (how != "nothing")
 
 
-def test_reflected_message_is_rejected(known_ends: tuple[Wire, Wire]) -> None:
+def test_reflected_message_is_rejected(known_ends: tuple[LifelineConnection, LifelineConnection]) -> None:
     server, peer = known_ends
     server.send({"type": "stop"})
-    peer.connection.setblocking(True)
-    peer.connection.sendall(peer.connection.recv(65536))
+    peer.sock.setblocking(True)
+    peer.sock.sendall(peer.sock.recv(65536))
     assert server.receive() == [] and server.closed
 
 
-def test_message_right_after_the_greeting_must_be_authenticated(ends: tuple[Wire, socket.socket]) -> None:
+def test_message_right_after_the_greeting_must_be_authenticated(ends: tuple[LifelineConnection, socket.socket]) -> None:
     """Both may come in one packet."""
     wire, theirs = ends
     theirs.sendall(b'{"mac": "theirs"}\n{"type": "go"}\n')
@@ -806,7 +806,7 @@ def test_message_right_after_the_greeting_must_be_authenticated(ends: tuple[Wire
 def test_wire_survives_arbitrary_bytes(data: bytes) -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        wire = Wire(ours, 0.0)
+        wire = LifelineConnection(ours, 0.0)
         theirs.sendall(data)
         theirs.shutdown(socket.SHUT_WR)
         for message in drain(wire, 5):
@@ -861,18 +861,18 @@ class Node:
     @property
     def hub(self) -> Hub:
         """Rank 0's end of the lifeline."""
-        assert isinstance(self.supervisor.link, Hub)
-        return self.supervisor.link
+        assert isinstance(self.supervisor.lifeline, Hub)
+        return self.supervisor.lifeline
 
     @property
     def peer(self) -> Peer:
         """Another node's."""
-        assert isinstance(self.supervisor.link, Peer)
-        return self.supervisor.link
+        assert isinstance(self.supervisor.lifeline, Peer)
+        return self.supervisor.lifeline
 
     def tend_lifeline(self, now: float) -> None:
         """What a turn makes of the lifeline."""
-        self.supervisor.link.step(now)
+        self.supervisor.lifeline.step(now)
         self.supervisor.carry_out_orders()
 
     def judge(self, now: float) -> None:
@@ -880,11 +880,11 @@ class Node:
         self.hub.judge(now)
         self.supervisor.carry_out_orders()
 
-    def wire_to(self, rank: int) -> Wire:
+    def wire_to(self, rank: int) -> LifelineConnection:
         """A wire to another node, over which both have shown the token."""
         ours, self.others[rank] = socket.socketpair()
         self.others[rank].setblocking(False)
-        wire = Wire(ours, self.now)
+        wire = LifelineConnection(ours, self.now)
         wire.node_rank, wire.stage = rank, "open"
         return wire
 
@@ -906,10 +906,10 @@ class Node:
         self.supervisor.carry_out_orders()
 
     def close(self) -> None:
-        for connection in [*self.others.values(), *(wire.connection for wire in self.supervisor.link.wires)]:
+        for connection in [*self.others.values(), *(wire.sock for wire in self.supervisor.lifeline.connections)]:
             connection.close()
-        if isinstance(self.supervisor.link, Hub) and self.supervisor.link.listener is not None:
-            self.supervisor.link.listener.close()
+        if isinstance(self.supervisor.lifeline, Hub) and self.supervisor.lifeline.listener is not None:
+            self.supervisor.lifeline.listener.close()
         self.supervisor.selector.close()
 
 
@@ -927,7 +927,7 @@ def make_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[NodeM
     """Makes the supervisor of one node of a run; it starts no launcher, and ends no process."""
     made: list[Node] = []
     monkeypatch.setattr(launcher, "descendants", lambda _root: [])  # else all that the tests have started
-    monkeypatch.setattr(launcher.Launcher, "start", lambda job, _command: not job.journal.set_state("running"))
+    monkeypatch.setattr(launcher.LauncherProcess, "start", lambda job, _command: not job.journal.set_state("running"))
 
     def maker(rank: int, nnodes: int, **given: Any) -> Node:
         run = make_run(tmp_path, [["/bin/true"]] * nnodes, **given)
@@ -950,7 +950,7 @@ def make_rank_0(make_node: NodeMaker) -> NodeMaker:
     def maker(nnodes: int, state: str = "running", **given: Any) -> Node:
         node = make_node(0, nnodes, **given)
         node.hub.go = state == "running"
-        node.hub.wires = [node.wire_to(rank) for rank in range(1, nnodes)]
+        node.hub.connections = [node.wire_to(rank) for rank in range(1, nnodes)]
         for other in node.hub.nodes:
             node.hub.set_node(other, state)
         return node
@@ -1016,11 +1016,11 @@ def test_rank_killed_just_before_the_stop_is_reported_as_first_failure(make_node
 def test_elastic_run_below_its_minimum_ends_on_every_node(make_rank_0: NodeMaker, how: str) -> None:
     node = make_rank_0(3, min_nnodes=3)
     node.fail(2, how)
-    assert node.supervisor.link.stop_reason and "node2" in node.supervisor.link.stop_reason
+    assert node.supervisor.lifeline.stop_reason and "node2" in node.supervisor.lifeline.stop_reason
     assert node.hub.first_node == "node2"
     assert node.supervisor.launcher.ending() is not None, "rank 0's own part goes on"
     assert node.told(1) == node.told(2) == ["stop"]
-    assert node.run.events() == [node.supervisor.link.stop_reason]
+    assert node.run.events() == [node.supervisor.lifeline.stop_reason]
 
 
 anything = json_values | st.integers() | st.floats()
@@ -1049,19 +1049,19 @@ def test_valid_report_passes_the_check_unchanged(make_node: NodeMaker) -> None:
 
 def test_report_with_an_invalid_exit_code_fails_the_run(make_rank_0: NodeMaker) -> None:
     node = make_rank_0(2)
-    node.hub.peer_message(node.hub.wires[0], {"type": "report", "report": {"exit_code": "boom", "ranks": 7}}, node.now)
-    assert node.supervisor.link.stop_reason == "the launcher on node1 ended with no exit code"
+    node.hub.peer_message(node.hub.connections[0], {"type": "report", "report": {"exit_code": "boom", "ranks": 7}}, node.now)
+    assert node.supervisor.lifeline.stop_reason == "the launcher on node1 ended with no exit code"
 
 
 def test_elastic_run_survives_losing_nodes_only_down_to_its_minimum(make_rank_0: NodeMaker) -> None:
     node = make_rank_0(5, min_nnodes=2)
     for rank, how, left in ((4, "lost", 4), (1, "failed", 3), (3, "lost", 2)):
         node.fail(rank, how)
-        assert node.supervisor.link.stop_reason is None, f"without node{rank}"
+        assert node.supervisor.lifeline.stop_reason is None, f"without node{rank}"
         assert f"the run continues with {left} of 5 nodes (at least 2 are needed)" in node.run.events()[-1]
     assert [node.told(rank) for rank in range(1, 5)] == [[], [], [], []]
     node.fail(2, "failed")
-    assert node.supervisor.link.stop_reason == "the launcher on node2 ended with exit code 1"
+    assert node.supervisor.lifeline.stop_reason == "the launcher on node2 ended with exit code 1"
     assert [node.told(rank) for rank in range(1, 5)] == [["stop"]] * 4
 
 
@@ -1077,15 +1077,15 @@ def test_memory_limit_hits_are_summed_over_top_level_cgroups(tmp_path: Path) -> 
 
 def test_container_mounts_the_secrets_kept_in_memory(make_rank_0: NodeMaker, tmp_path: Path) -> None:
     node = make_rank_0(1)
-    assert node.supervisor.launcher.in_container() == []
+    assert node.supervisor.launcher.container_prefix() == []
     words = ["podman", "run", "--volume=/runs/x:/runs/x", "image"]
     node.supervisor.plan["wrap"] = words
     secrets = Path(node.supervisor.journal.path("environment.json"))
-    assert node.supervisor.launcher.in_container() == words, "they lie in the run directory"
+    assert node.supervisor.launcher.container_prefix() == words, "they lie in the run directory"
     secrets.unlink(missing_ok=True)
     secrets.symlink_to(tmp_path / "memory/run-1/environment.json")
     mount = f"--volume={tmp_path}/memory/run-1:{tmp_path}/memory/run-1:ro"
-    assert node.supervisor.launcher.in_container() == ["podman", "run", mount, *words[2:]]
+    assert node.supervisor.launcher.container_prefix() == ["podman", "run", mount, *words[2:]]
 
 
 @pytest.mark.parametrize("in_container", [False, True])
@@ -1126,34 +1126,34 @@ def test_elastic_run_ends_when_the_launcher_of_rank_0_fails(make_rank_0: NodeMak
     """The ranks' store is in that launcher: without it the others could not find each other."""
     node = make_rank_0(3, min_nnodes=1)
     node.fail(0, "failed")
-    assert node.supervisor.link.stop_reason == "the launcher on node0 ended with exit code 1"
+    assert node.supervisor.lifeline.stop_reason == "the launcher on node0 ended with exit code 1"
     assert node.hub.first_node == "node0"
     assert node.told(1) == node.told(2) == ["stop"]
 
 
 def test_an_elastic_run_ends_on_each_node_when_rank_0_is_killed(make_node: NodeMaker) -> None:
     node = make_node(1, 3, min_nnodes=1)
-    node.peer.wires = [node.wire_to(0)]
+    node.peer.connections = [node.wire_to(0)]
     node.others[0].close()
-    assert node.peer.wires[0].receive() == []
+    assert node.peer.connections[0].receive() == []
     node.tend_lifeline(node.now)
-    node.tend_lifeline(node.now + RECONNECT_PATIENCE - 0.1)
-    assert node.supervisor.link.stop_reason is None, "it may come back"
-    node.tend_lifeline(node.now + RECONNECT_PATIENCE + 0.1)
-    assert str(node.supervisor.link.stop_reason).startswith("node0 is lost: its supervisor closed the lifeline")
-    assert node.supervisor.launcher.ending() is not None and node.supervisor.link.result_state == "failed"
+    node.tend_lifeline(node.now + RECONNECT_TIMEOUT - 0.1)
+    assert node.supervisor.lifeline.stop_reason is None, "it may come back"
+    node.tend_lifeline(node.now + RECONNECT_TIMEOUT + 0.1)
+    assert str(node.supervisor.lifeline.stop_reason).startswith("node0 is lost: its supervisor closed the lifeline")
+    assert node.supervisor.launcher.ending() is not None and node.supervisor.lifeline.result_state == "failed"
 
 
 def test_elastic_run_starts_without_late_nodes_after_the_start_timeout(make_rank_0: NodeMaker) -> None:
     node = make_rank_0(4, "ready", min_nnodes=2)
-    for wire, late in zip(node.hub.wires[1:], node.hub.nodes[2:], strict=True):
+    for wire, late in zip(node.hub.connections[1:], node.hub.nodes[2:], strict=True):
         node.hub.drop(wire)
         node.hub.set_node(late, "waiting")
     in_time = node.hub.started + node.hub.timeouts["start"]
     node.judge(in_time - 0.1)
     assert not node.hub.go, "those that are late have their time"
     node.judge(in_time + 0.1)
-    assert node.hub.go and node.supervisor.link.stop_reason is None
+    assert node.hub.go and node.supervisor.lifeline.stop_reason is None
     assert node.run.events() == ["2 of 4 nodes have checked in, starting without node2, node3"]
     assert node.supervisor.journal.state == "running", "rank 0's own launcher does not start"
     assert node.told(1) == ["go"]
@@ -1167,7 +1167,7 @@ def test_a_run_that_lacks_a_node_it_needs_does_not_start(make_rank_0: NodeMaker,
         node.hub.set_node(node.hub.nodes[rank], "waiting")
     node.judge(node.hub.started + node.hub.timeouts["start"] + 0.1)
     assert not node.hub.go and node.supervisor.journal.state == "stopping"
-    assert "node3 did not check in within 60 s" in str(node.supervisor.link.stop_reason)
+    assert "node3 did not check in within 60 s" in str(node.supervisor.lifeline.stop_reason)
     assert node.told(1) == ["stop"]
 
 
@@ -1183,15 +1183,15 @@ def test_stranger_without_the_token_is_disconnected(make_rank_0: NodeMaker, said
         assert b"nonce" in stranger.recv(1000)
         stranger.sendall(said)
         assert hub.selector.select(60.0 if said else 0.0) or not said
-        *nodes, wire = hub.wires
+        *nodes, wire = hub.connections
         assert wire.receive() == []
         for known in nodes:
-            known.heard = node.now + STRANGER_PATIENCE
-        hub.tend_wires(node.now + STRANGER_PATIENCE - 0.1)
-        assert len(hub.wires) == 3, "it has not had its time"
-        hub.tend_wires(node.now + STRANGER_PATIENCE + 0.1)
+            known.last_heard = node.now + AUTHENTICATION_TIMEOUT
+        hub.check_connections(node.now + AUTHENTICATION_TIMEOUT - 0.1)
+        assert len(hub.connections) == 3, "it has not had its time"
+        hub.check_connections(node.now + AUTHENTICATION_TIMEOUT + 0.1)
         assert stranger.recv(1000) == b""
-    assert hub.wires == nodes, "a node was shown out with it"
+    assert hub.connections == nodes, "a node was shown out with it"
     assert hub.stop_reason is None
 
 
@@ -1204,27 +1204,27 @@ def test_node_reconnects_when_rank_0_says_nothing(make_node: NodeMaker) -> None:
         silent, _address = listener.accept()
         with silent:
             silent.settimeout(60.0)
-            first = node.peer.wire
-            node.tend_lifeline(node.now + STRANGER_PATIENCE - 0.1)
-            assert node.peer.wire is first is not None
-            node.tend_lifeline(node.now + STRANGER_PATIENCE + 0.1)
+            first = node.peer.connection
+            node.tend_lifeline(node.now + AUTHENTICATION_TIMEOUT - 0.1)
+            assert node.peer.connection is first is not None
+            node.tend_lifeline(node.now + AUTHENTICATION_TIMEOUT + 0.1)
             assert silent.recv(1000) == b""
         again, _address = listener.accept()
         again.close()
-    assert node.supervisor.link.stop_reason is None
+    assert node.supervisor.lifeline.stop_reason is None
 
 
 def test_start_timeout_does_not_apply_while_connected_to_rank_0(make_node: NodeMaker) -> None:
     node = make_node(1, 3)
     late = node.peer.started + node.peer.timeouts["start"] + 5.1
-    node.peer.wires = [node.wire_to(0)]
-    node.peer.heard = late
+    node.peer.connections = [node.wire_to(0)]
+    node.peer.last_heard = late
     node.tend_lifeline(late)
-    assert node.supervisor.link.stop_reason is None
-    node.peer.drop(node.peer.wires[0])
+    assert node.supervisor.lifeline.stop_reason is None
+    node.peer.drop(node.peer.connections[0])
     node.peer.retry = late + 1.0
     node.tend_lifeline(late)
-    assert str(node.supervisor.link.stop_reason).startswith("node1 could not check in with node0 within 60 s")
+    assert str(node.supervisor.lifeline.stop_reason).startswith("node1 could not check in with node0 within 60 s")
 
 
 def full(*_anything: Any) -> None:
@@ -1239,11 +1239,11 @@ def test_run_continues_when_its_directory_cannot_be_written(
 
     with monkeypatch.context() as patch:
         patch.setattr(journal, "write_json", full)
-        patch.setattr(journal, "private", full)  # of the events
+        patch.setattr(journal, "open_private", full)  # of the events
         node.supervisor.write_status(node.now)
         node.supervisor.journal.event("mount", "what nobody reads")
         assert node.supervisor.journal.status_due > node.now, "it would try again at once"
-    assert node.supervisor.link.stop_reason is None
+    assert node.supervisor.lifeline.stop_reason is None
     node.supervisor.launcher.code = 0
     node.supervisor.make_report([])
     node.hub.take_report(node.hub.nodes[1], checked_report({"exit_code": 0}))
@@ -1285,7 +1285,7 @@ def test_reserve_is_freed_for_the_final_status(make_node: NodeMaker) -> None:
     node = make_node(1, 2)
     reserve = node.run.node(1) / "reserve"
     reserve.touch()
-    node.supervisor.link.result_state = "failed"
+    node.supervisor.lifeline.result_state = "failed"
     node.supervisor.clean_up()
     assert not reserve.exists() and node.run.state(1) == "failed"
 
@@ -1300,9 +1300,9 @@ def test_temporary_directory_that_others_can_access_is_refused(tmp_path: Path, t
         path.mkdir()
         path.chmod(0o777)
     with pytest.raises(FileExistsError, match="not a directory that only this user can access: remove it"):
-        make_private(str(path))
-    make_private(str(tmp_path / "mine"))
-    make_private(str(tmp_path / "mine"))
+        make_private_directory(str(path))
+    make_private_directory(str(tmp_path / "mine"))
+    make_private_directory(str(tmp_path / "mine"))
     assert (tmp_path / "mine").stat().st_mode & 0o777 == 0o700
 
 
@@ -1358,18 +1358,18 @@ def test_failed_container_removal_is_reported(make_rank_0: NodeMaker, remove: li
 
 def test_stopped_node_does_not_wait_forever_for_rank_0(make_node: NodeMaker) -> None:
     node = make_node(1, 2)
-    node.peer.wires = [node.wire_to(0)]  # open, and silent
-    (wire,) = node.peer.wires
-    node.supervisor.selector.register(wire.connection, selectors.EVENT_READ, wire)
-    node.supervisor.link.on_stop_signal("SIGTERM")
+    node.peer.connections = [node.wire_to(0)]  # open, and silent
+    (wire,) = node.peer.connections
+    node.supervisor.selector.register(wire.sock, selectors.EVENT_READ, wire)
+    node.supervisor.lifeline.on_stop_signal("SIGTERM")
     node.supervisor.carry_out_orders()
     assert node.told(0) == ["stop"]
     node.supervisor.make_report([])
     node.supervisor.step(0.0)
-    assert not node.supervisor.done, "its last word is worth some seconds"
+    assert not node.supervisor.is_done, "its last word is worth some seconds"
     node.peer.deadline = 0.0
     node.supervisor.step(0.0)
-    assert node.supervisor.done and node.supervisor.link.result_state == "stopped"
+    assert node.supervisor.is_done and node.supervisor.lifeline.result_state == "stopped"
 
 
 def test_reap_returns_every_process_that_was_run_quietly() -> None:

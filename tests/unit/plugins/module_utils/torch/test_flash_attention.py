@@ -16,7 +16,7 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from ansible_collections.muster.training.plugins.module_utils._detached.result_line import Fault
+from ansible_collections.muster.training.plugins.module_utils._detached.result_line import StepError
 from ansible_collections.muster.training.plugins.module_utils._torch import flash_attention as flash
 from ansible_collections.muster.training.plugins.plugin_utils._software.tables import FLASH_ATTENTION
 
@@ -176,25 +176,25 @@ def put(directory: Path, release: str, **more: Any) -> str:
 def test_existing_wheel_is_chosen_and_remembered(
     server: tuple[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(flash, "environment", lambda: HERE)
+    monkeypatch.setattr(flash, "torch_build", lambda: HERE)
     name = put(server[1], "2.8.3")
     asked = ask(server[0], tmp_path, sha256="ab")
     url = server[0].replace("VERSION", "2.8.3") + "/" + name.replace("+", "%2B")
     assert flash.choose(asked)["requirements"] == [f"flash-attn @ {url}#sha256=ab"]
-    monkeypatch.setattr(flash, "environment", lambda: pytest.fail("asked again"))
+    monkeypatch.setattr(flash, "torch_build", lambda: pytest.fail("asked again"))
     assert flash.choose(asked)["requirements"] == [f"flash-attn @ {url}#sha256=ab"]
 
 
 def test_missing_wheel_is_reported_with_the_nearest_existing_ones(
     server: tuple[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(flash, "environment", lambda: HERE)
-    with pytest.raises(Fault, match="The nearest: none"):
+    monkeypatch.setattr(flash, "torch_build", lambda: HERE)
+    with pytest.raises(StepError, match="The nearest: none"):
         flash.choose(ask(server[0], tmp_path))
     put(server[1], "2.7.4.post1", torch="2.6.0")
     put(server[1], "2.8.3", torch="2.7.1")
     put(server[1], "2.8.3", torch="2.8.0", abi=False)  # not for this torch's ABI
-    with pytest.raises(Fault) as problem:
+    with pytest.raises(StepError) as problem:
         flash.choose(ask(server[0], tmp_path))
     assert "no wheel of flash-attention 2.8.3 for torch 2.13.0, CUDA 12.6, Python 3.11" in str(problem.value)
     near = (
@@ -207,34 +207,34 @@ def test_missing_wheel_is_reported_with_the_nearest_existing_ones(
 def test_wheels_for_an_older_cuda_are_nearest_for_a_newer_one(
     server: tuple[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(flash, "environment", lambda: {**HERE, "cuda": "13.0"})
+    monkeypatch.setattr(flash, "torch_build", lambda: {**HERE, "cuda": "13.0"})
     put(server[1], "2.8.3", torch="2.8.0")
     put(server[1], "2.6.3", torch="2.4.0")
-    with pytest.raises(Fault, match=r"The nearest: flash-attention 2\.8\.3 with torch 2\.8 for CUDA 12; "):
+    with pytest.raises(StepError, match=r"The nearest: flash-attention 2\.8\.3 with torch 2\.8 for CUDA 12; "):
         flash.choose(ask(server[0], tmp_path))
 
 
 def test_newest_release_with_a_loadable_wheel_is_chosen(
     server: tuple[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(flash, "environment", lambda: {**HERE, "torch": "2.6.0"})
+    monkeypatch.setattr(flash, "torch_build", lambda: {**HERE, "torch": "2.6.0"})
     older = put(server[1], "2.7.4.post1", torch="2.6.0")
     newer = put(server[1], "2.8.3", torch="2.6.0")
     for glibc, name in (("2.35", newer), ("2.31", older)):
         monkeypatch.setattr(flash, "glibc_version", lambda glibc=glibc: glibc)
-        assert flash.choose_anew(ask(server[0], tmp_path, version="auto"))["shown"] == name
-    with pytest.raises(Fault, match=r"no wheel of flash-attention 2\.8\.3 for .*, glibc 2\.31 in http"):
-        flash.choose_anew(ask(server[0], tmp_path, version="2.8.3"))
-    monkeypatch.setattr(flash, "environment", lambda: HERE)
-    with pytest.raises(Fault, match=r"no wheel of flash-attention 2\.8\.3 or 2\.7\.4\.post1 or .* for torch 2\.13"):
-        flash.choose_anew(ask(server[0], tmp_path, version="auto"))
+        assert flash.choose_uncached(ask(server[0], tmp_path, version="auto"))["shown"] == name
+    with pytest.raises(StepError, match=r"no wheel of flash-attention 2\.8\.3 for .*, glibc 2\.31 in http"):
+        flash.choose_uncached(ask(server[0], tmp_path, version="2.8.3"))
+    monkeypatch.setattr(flash, "torch_build", lambda: HERE)
+    with pytest.raises(StepError, match=r"no wheel of flash-attention 2\.8\.3 or 2\.7\.4\.post1 or .* for torch 2\.13"):
+        flash.choose_uncached(ask(server[0], tmp_path, version="auto"))
 
 
 def test_unreachable_server_is_a_fault_even_if_building_is_allowed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(flash, "environment", lambda: HERE)
-    with pytest.raises(Fault, match="cannot be reached from the first node"):
+    monkeypatch.setattr(flash, "torch_build", lambda: HERE)
+    with pytest.raises(StepError, match="cannot be reached from the first node"):
         flash.choose(ask("http://127.0.0.1:9/vVERSION", tmp_path, build=True))
 
 
@@ -248,7 +248,7 @@ def program(path: Path, text: str) -> Path:
 def test_allowed_build_sets_compiler_jobs_and_architectures(
     server: tuple[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(flash, "environment", lambda: HERE)
+    monkeypatch.setattr(flash, "torch_build", lambda: HERE)
     monkeypatch.setattr(flash, "free_memory", lambda: 50 * 10**9)
     monkeypatch.setattr(os, "cpu_count", lambda: 64)
     program(tmp_path / "cuda" / "bin" / "nvcc", "echo 'Cuda compilation tools, release 12.6, V12.6.20'")
@@ -267,7 +267,7 @@ def test_allowed_build_sets_compiler_jobs_and_architectures(
 
 def test_compiler_for_another_cuda_is_refused(tmp_path: Path) -> None:
     program(tmp_path / "bin" / "nvcc", "echo 'Cuda compilation tools, release 11.8, V11.8.89'")
-    with pytest.raises(Fault, match=r"no nvcc of CUDA 12 on the first node \(found: 11\.8 in "):
+    with pytest.raises(StepError, match=r"no nvcc of CUDA 12 on the first node \(found: 11\.8 in "):
         flash.find_compiler("12.6", str(tmp_path))
 
 
@@ -282,7 +282,9 @@ def test_gpus_that_are_too_old_are_refused(tmp_path: Path, monkeypatch: pytest.M
     program(tmp_path / "bin" / "nvidia-smi", "echo 'NVIDIA H100 80GB HBM3, 9.0'; echo 'NVIDIA A100, 8.0'")
     assert flash.capabilities({}) == {"capabilities": ["8.0", "9.0"], "changed": False}
     program(tmp_path / "bin" / "nvidia-smi", "echo 'Tesla T4, 7.5'")
-    with pytest.raises(Fault, match=r"Tesla T4 has the compute capability 7\.5\. Needed: 8\.0 or higher \(Ampere\)"):
+    with pytest.raises(
+        StepError, match=r"Tesla T4 has the compute capability 7\.5\. Needed: 8\.0 or higher \(Ampere\)"
+    ):
         flash.capabilities({})
 
 
@@ -290,10 +292,10 @@ def test_failing_nvidia_smi_is_not_taken_for_absent_gpus(tmp_path: Path, monkeyp
     monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
     smi = tmp_path / "bin" / "nvidia-smi"
     program(smi, "echo 'Failed to initialize NVML: Driver/library version mismatch'; exit 18")
-    with pytest.raises(Fault, match=r"nvidia-smi fails: .*version mismatch\. Needed: the GPUs of this node"):
+    with pytest.raises(StepError, match=r"nvidia-smi fails: .*version mismatch\. Needed: the GPUs of this node"):
         flash.capabilities({})
     program(smi, "exit 9")
-    with pytest.raises(Fault, match=r"nvidia-smi fails: code 9\. Needed: "):
+    with pytest.raises(StepError, match=r"nvidia-smi fails: code 9\. Needed: "):
         flash.capabilities({})
     program(smi, "exec sleep 60")
     run = subprocess.run
@@ -302,7 +304,7 @@ def test_failing_nvidia_smi_is_not_taken_for_absent_gpus(tmp_path: Path, monkeyp
         return run(words, check=more.pop("check"), **{**more, "timeout": 0.2})
 
     monkeypatch.setattr(subprocess, "run", run_briefly)
-    with pytest.raises(Fault, match=r"nvidia-smi did not answer within 60 s\. Needed: "):
+    with pytest.raises(StepError, match=r"nvidia-smi did not answer within 60 s\. Needed: "):
         flash.capabilities({})
 
 
@@ -318,10 +320,10 @@ def test_torch_is_queried_if_the_driver_cannot_tell_capabilities(
     torch.cuda.get_device_capability.return_value = (8, 0)
     assert flash.capabilities({}) == {"capabilities": ["8.0"], "changed": False}
     torch.cuda.get_device_capability.return_value = (7, 0)
-    with pytest.raises(Fault, match=r"has the compute capability 7\.0\. Needed: 8\.0 or higher"):
+    with pytest.raises(StepError, match=r"has the compute capability 7\.0\. Needed: 8\.0 or higher"):
         flash.capabilities({})
     torch.cuda.is_available.return_value = False
-    with pytest.raises(Fault, match="nvidia-smi is too old to tell them, and torch sees none"):
+    with pytest.raises(StepError, match="nvidia-smi is too old to tell them, and torch sees none"):
         flash.capabilities({})
 
 
@@ -348,7 +350,7 @@ def test_main_runs_the_named_step_and_reports_its_fault(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def refuse(given: dict[str, Any]) -> dict[str, Any]:
-        raise Fault(f"asked for {given}")
+        raise StepError(f"asked for {given}")
 
     monkeypatch.setitem(flash.STEPS, "prove", refuse)
     monkeypatch.setitem(flash.STEPS, "gpus", lambda given: {"capabilities": [], **given})

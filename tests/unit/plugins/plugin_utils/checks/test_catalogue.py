@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.muster.training.plugins.plugin_utils._checks.catalogue import IDS, NEEDED, skip_problems
+from ansible_collections.muster.training.plugins.plugin_utils._checks.catalogue import IDS, REQUIRED, find_skip_errors
 from ansible_collections.muster.training.plugins.plugin_utils._checks.findings import (
     error,
     merge,
     render_table,
     warning,
 )
-from ansible_collections.muster.training.plugins.plugin_utils._checks.software import EQUAL
-from ansible_collections.muster.training.plugins.plugin_utils._checks.ssh_errors import ID as UNREACHABLE
+from ansible_collections.muster.training.plugins.plugin_utils._checks.software import EQUALITY_CHECKS
+from ansible_collections.muster.training.plugins.plugin_utils._checks.ssh_errors import CHECK_ID as UNREACHABLE
 from tests.unit.healthy import Facts, cluster, findings, spoilt
 
 CHECKOUT = Path(__file__).resolve().parents[5]
@@ -24,8 +24,8 @@ SOURCES = sorted((CHECKOUT / "plugins/plugin_utils/_checks").glob("*.py"))
 
 def test_catalogue_holds_exactly_the_ids_that_checks_report() -> None:
     texts = [path.read_text(encoding="utf-8") for path in SOURCES]
-    given = {found for text in texts for found in re.findall(r"\b(?:error|warning|make)\(\s*\"([a-z-]+)\"", text)}
-    given |= {identity for identity, *_others in EQUAL} | {UNREACHABLE}
+    given = {found for text in texts for found in re.findall(r"\b(?:error|warning|make_finding)\(\s*\"([a-z-]+)\"", text)}
+    given |= {identity for identity, *_others in EQUALITY_CHECKS} | {UNREACHABLE}
     assert given == set(IDS)
 
 
@@ -38,10 +38,10 @@ def test_healthy_cluster_has_no_findings() -> None:
 
 
 def test_same_finding_on_several_nodes_is_merged() -> None:
-    one = error("x", ["a"], "found", "needed", "do")
-    assert merge([one, warning("y", ["b"], "f", "n", "d"), error("x", ["b", "a"], "found", "needed", "do")]) == [
-        error("x", ["a", "b"], "found", "needed", "do"),
-        warning("y", ["b"], "f", "n", "d"),
+    one = error("x", ["a"], problem="found", requirement="needed", remedy="do")
+    assert merge([one, warning("y", ["b"], problem="f", requirement="n", remedy="d"), error("x", ["b", "a"], problem="found", requirement="needed", remedy="do")]) == [
+        error("x", ["a", "b"], problem="found", requirement="needed", remedy="do"),
+        warning("y", ["b"], problem="f", requirement="n", remedy="d"),
     ]
 
 
@@ -58,17 +58,17 @@ def test_individual_checks_can_be_skipped() -> None:
 @pytest.mark.parametrize(
     ("skip", "said"),
     [
-        ("skew-kernal", "there is no check 'skew-kernal' to skip: did you mean skew-kernel"),
+        ("skew-kernal", "cannot skip 'skew-kernal': unknown check; did you mean skew-kernel"),
         ("own_name_loopback", "did you mean own-name-loopback?"),
-        ("all", "there is no check 'all' to skip; there are unreachable, address-not-here,"),
-        ("unreachable", "the check unreachable cannot be skipped: the node does not answer"),
+        ("all", "cannot skip 'all': unknown check; valid checks: unreachable, address-not-here,"),
+        ("unreachable", "the check unreachable cannot be skipped: the node does not respond"),
     ],
 )
 def test_skipping_an_unknown_or_required_check_is_refused(skip: str, said: str) -> None:
-    assert said in skip_problems([skip])
+    assert said in find_skip_errors([skip])
     with pytest.raises(ValueError, match=re.escape(said)):
         findings(cluster(2), skip=[skip])
-    assert skip_problems(set(IDS) - set(NEEDED)) == ""
+    assert find_skip_errors(set(IDS) - set(REQUIRED)) == ""
 
 
 def test_unequal_slots_are_refused_if_the_launcher_does_not_support_them() -> None:
@@ -80,9 +80,9 @@ def test_unequal_slots_are_refused_if_the_launcher_does_not_support_them() -> No
 
 def test_table_keeps_its_columns_and_strips_escape_sequences() -> None:
     rows = [
-        warning("slow", ["b"], "it is \x1b[2Jslow", "a fast one " * 20, "buy one"),
-        error("very-busy", ["a", "b"], "it is busy", "a free one", "wait"),
-        error("torn", [], "the plan is torn", "a whole one", "mend it"),
+        warning("slow", ["b"], problem="it is \x1b[2Jslow", requirement="a fast one " * 20, remedy="buy one"),
+        error("very-busy", ["a", "b"], problem="it is busy", requirement="a free one", remedy="wait"),
+        error("torn", [], problem="the plan is torn", requirement="a whole one", remedy="mend it"),
     ]
     lines = render_table(rows).splitlines()
     assert lines[0] == "SEVERITY  CHECK      NODES"

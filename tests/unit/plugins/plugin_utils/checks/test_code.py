@@ -41,20 +41,20 @@ def test_same_code_on_all_nodes_gives_no_finding() -> None:
 @pytest.mark.parametrize(
     ("left", "why", "todo"),
     [
-        ("as_is", "left so by code: as_is", "remove that, and the launch copies it"),
-        ("later", "left unchanged for now", "a launch copies it before the start"),
-        ("refused", "left unchanged, because nothing can start", "the next launch that can start copies it"),
-        ("", "and still does after copying", "code_ignore_existing"),
+        ("as_is", "not copied because code is as_is", "remove code: as_is to have the launch copy it"),
+        ("later", "not copied yet", "a launch copies it before the start"),
+        ("refused", "not copied because the run cannot start", "the next launch that can start copies it"),
+        ("", "even after copying", "code_ignore_existing"),
     ],
 )
 def test_differing_code_is_one_finding_for_all_nodes(left: str, why: str, todo: str) -> None:
     (finding,) = found({"node1": OLDER, "node2": part(), "node3": OLDER}, code_left=left)
     assert (finding.severity, finding.id, finding.nodes) == ("warning", "code-older", ("node1", "node3"))
-    assert finding.found == (
-        f"the code in /home/ubuntu differs from /me/project, {why}: train.py is older there; "
-        "a, b, c and 2 more are missing there"
+    assert finding.problem == (
+        f"the code in /home/ubuntu differs from /me/project, {why}: train.py is older on the node; "
+        "a, b, c and 2 more are missing on the node"
     )
-    assert todo in finding.todo
+    assert todo in finding.remedy
 
 
 def missing(read: dict[str, Facts]) -> None:
@@ -84,21 +84,21 @@ def test_missing_working_directory_is_reported_with_code_as_is() -> None:
 def test_unreadable_code_source_is_an_error_unless_code_is_as_is() -> None:
     problem = {"problem": "code_source is /me/project, which is not on this machine"}
     (finding,) = found({}, code=problem, code_left="later")
-    assert (finding.severity, finding.id, finding.found) == ("error", "code-unread", problem["problem"])
-    assert "-e code=as_is" in finding.todo
+    assert (finding.severity, finding.id, finding.problem) == ("error", "code-unread", problem["problem"])
+    assert "-e code=as_is" in finding.remedy
     assert found({}, code=problem, code_left="as_is") == []
 
 
 def test_requirements_changed_or_never_installed_are_reported() -> None:
     parts = {"node1": part(required="old"), "node2": part(required=""), "node3": part(required="new")}
     told = {finding.nodes: finding for finding in found(parts)}
-    assert {nodes: finding.found for nodes, finding in told.items()} == {
-        ("node1",): "/me/project/requirements.txt has changed since it was installed there",
-        ("node2",): "/me/project/requirements.txt was not installed there",
+    assert {nodes: finding.problem for nodes, finding in told.items()} == {
+        ("node1",): "/me/project/requirements.txt has changed since it was installed",
+        ("node2",): "/me/project/requirements.txt was not installed",
     }
     for finding in told.values():
         assert (finding.severity, finding.id) == ("warning", "requirements-changed")
-        assert finding.todo == "ansible-playbook site.yml --tags python_env"
+        assert finding.remedy == "ansible-playbook site.yml --tags python_env"
 
 
 def test_requirements_are_ignored_for_other_environments_and_images() -> None:

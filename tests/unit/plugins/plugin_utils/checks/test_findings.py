@@ -6,16 +6,16 @@ from ansible_collections.muster.training.plugins.plugin_utils._checks.findings i
     error,
     render_findings,
     warning,
-    worst_first,
+    sort_by_severity,
 )
 
-SLOW = warning("slow", ["b"], "it is slow", "a fast one", "buy one")
-BUSY = error("busy", ["a", "b"], "it is busy", "a free one", "wait")
-TORN = error("torn", [], "the plan is torn", "a whole one", "mend it")
+SLOW = warning("slow", ["b"], problem="it is slow", requirement="a fast one", remedy="buy one")
+BUSY = error("busy", ["a", "b"], problem="it is busy", requirement="a free one", remedy="wait")
+TORN = error("torn", [], problem="the plan is torn", requirement="a whole one", remedy="mend it")
 
 
 def test_errors_come_first_and_order_is_kept_within_a_severity() -> None:
-    assert worst_first([SLOW, TORN, SLOW, BUSY]) == [TORN, BUSY, SLOW, SLOW]
+    assert sort_by_severity([SLOW, TORN, SLOW, BUSY]) == [TORN, BUSY, SLOW, SLOW]
 
 
 def test_each_finding_is_rendered_on_three_lines() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ansible_collections.muster.training.plugins.plugin_utils._checks.gather import answers
+from ansible_collections.muster.training.plugins.plugin_utils._checks.gather import collect_replies
 
 NODES = [{"name": "a"}, {"name": "b"}, {"name": "c"}]
 
@@ -18,7 +18,7 @@ class HostVars(dict[str, dict[str, Any]]):
 
 def test_answers_are_given_or_read_from_the_named_variable() -> None:
     given: dict[str, Any] = {"a": {"facts": {}}}
-    assert answers({"nodes": NODES, "facts": given, "facts_from": ""}, None) == given
+    assert collect_replies({"nodes": NODES, "facts": given, "facts_from": ""}, None) == given
     hosts = HostVars(a={"seen": {"facts": {"x": 1}}}, b={}, d={"seen": {"facts": {}}})
-    found = answers({"nodes": NODES, "facts": given, "facts_from": "seen"}, hosts)
+    found = collect_replies({"nodes": NODES, "facts": given, "facts_from": "seen"}, hosts)
     assert found == {"a": {"facts": {"x": 1}}, "b": None}, "b was not asked, c is in no inventory, d no node"

@@ -93,10 +93,10 @@ def test_orphaned_gpu_process_is_reported_as_left_over() -> None:
     facts = cluster(2, gpu_count=1)
     holder(facts, "node2", orphan=True, run="old-run")
     [finding] = findings(facts)
-    assert finding.found == (
-        "GPUs are in use by process 4711 of ada (python train.py, run old-run, its parent is gone)"
+    assert finding.problem == (
+        "GPUs are in use by process 4711 of ada (python train.py, run old-run, its parent has exited)"
     )
-    assert finding.todo == "wait for it, or kill it: kill 4711 (left over: its parent is gone)"
+    assert finding.remedy == "wait for it, or kill it: kill 4711 (left over: its parent has exited)"
 
 
 def test_a_command_is_shown_on_one_line_and_shortened() -> None:
@@ -104,7 +104,7 @@ def test_a_command_is_shown_on_one_line_and_shortened() -> None:
     holder(facts, "node2", command="python3 -c \nimport torch\nx = 1\n" + "y" * 90, memory_mib=31330)
     [finding] = findings(facts)
     words = "python3 -c import torch x = 1 " + "y" * 47 + "..."
-    assert finding.found == f"GPUs are in use by process 4711 of ada ({words}, 31330 MiB)"
+    assert finding.problem == f"GPUs are in use by process 4711 of ada ({words}, 31330 MiB)"
 
 
 def test_env_launcher_with_one_process_per_node_leaves_no_gpu_idle() -> None:
@@ -130,8 +130,8 @@ def test_gpus_on_the_bus_that_the_driver_misses_are_broken(pci: int, found: list
     made = findings(facts, skip=["skew-driver"])
     assert [(finding.id, finding.nodes) for finding in made] == [(one, ("node2",)) for one in found]
     for finding in made:
-        assert f"{pci} GPU" in finding.found and "570.124.06" in finding.found
-        assert "No devices were found" in finding.found and "dmesg" in finding.todo
+        assert f"{pci} NVIDIA GPU" in finding.problem and "570.124.06" in finding.problem
+        assert "No devices were found" in finding.problem and "dmesg" in finding.remedy
 
 
 def test_unset_slots_are_counted_from_the_gpus() -> None:

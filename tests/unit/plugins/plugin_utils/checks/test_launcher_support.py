@@ -97,9 +97,9 @@ def test_missing_or_old_software_of_a_launcher_is_reported(
 )
 def test_missing_package_is_reported_with_reason_and_install_command(launcher: str, todo: str) -> None:
     (found,) = findings(cluster(2), launcher=launcher, interpreter="/opt/job/bin/python")
-    assert found.found == f"/opt/job/bin/python has no {launcher}, and launch_launcher is {launcher}"
-    assert found.needed == f"{launcher} in the environment of the job's interpreter"
-    assert found.todo.startswith(todo)
+    assert found.problem == f"/opt/job/bin/python has no {launcher}, and launch_launcher is {launcher}"
+    assert found.requirement == f"{launcher} in the environment of the job's interpreter"
+    assert found.remedy.startswith(todo)
 
 
 def test_pdsh_needs_the_same_interpreter_path_on_all_nodes() -> None:
@@ -145,8 +145,8 @@ def test_fp16_on_gpus_without_support_names_the_nodes() -> None:
     facts = cluster(4, 1)
     spoil(facts)
     (one,) = [finding for finding in findings(facts, **DEEPSPEED) if finding.id == "deepspeed-precision"]
-    assert "node2 has GeForce GTX 1080 of compute capability 6.1" in one.found
-    assert one.todo == "train in fp32 (fp16 and bf16 both disabled), or leave them out with -e nodes=node1,node3"
+    assert "node2 has GeForce GTX 1080 of compute capability 6.1" in one.problem
+    assert one.remedy == "train in fp32 (fp16 and bf16 both disabled), or exclude these nodes with -e nodes=node1,node3"
     allowed = {**DEEPSPEED, "environment": {"DS_ALLOW_DEPRECATED_FP16": "1"}}
     assert not [one for one in findings(facts, **allowed) if one.id == "deepspeed-precision"]
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.muster.training.plugins.plugin_utils._checks.connections import blame
+from ansible_collections.muster.training.plugins.plugin_utils._checks.connections import group_by_node
 from tests.unit.healthy import PORT, Facts, address, cluster, findings, nothing, spoilt, together
 
 TIMED_OUT = "no answer within 3 s"
@@ -198,7 +198,7 @@ def test_blocked_peer_is_reported_with_reason_and_port() -> None:
     facts = cluster()
     isolate(facts, "node3")
     [finding] = findings(facts)
-    assert finding.found == (
+    assert finding.problem == (
         "no TCP connection opens from node1, node2, node4 to node3, and no TCP connection opens from node3 to node1, "
         f"node2, node4 (port {PORT}: {TIMED_OUT})"
     )
@@ -219,9 +219,9 @@ def test_nodes_queried_too_late_to_meet_are_reported_as_unmet() -> None:
     asked(facts, "node3", 25)
     (found,) = findings(facts)
     assert (found.severity, found.id, found.nodes) == ("error", "peers-unmet", ("node1", "node2", "node3"))
-    assert "it took 46 s to query all of them, but each waits only 31 s for its peers" in found.found
-    assert "31 s for its peers: node1 and node3, node2 and node3 missed each other" in found.found
-    assert "--forks 3" in found.todo
+    assert "it took 46 s to query all of them, but each waits only 31 s for its peers" in found.problem
+    assert "31 s for its peers: node1 and node3, node2 and node3 missed each other" in found.problem
+    assert "--forks 3" in found.remedy
     block(facts, "node3", "node1")  # no answer at all
     assert {one.id for one in findings(facts)} == {"peers-blocked", "peers-unmet"}
 
@@ -235,8 +235,8 @@ def test_two_nodes_that_cannot_connect_share_the_blame() -> None:
 
 def test_failures_are_grouped_by_common_node() -> None:
     both = [("a", "x"), ("b", "x"), ("c", "x"), ("x", "a"), ("y", "a"), ("y", "b"), ("y", "c")]
-    assert [nodes for nodes, _failures in blame(both)] == [["x"], ["y"]]
-    assert blame([]) == []
+    assert [nodes for nodes, _failures in group_by_node(both)] == [["x"], ["y"]]
+    assert group_by_node([]) == []
 
 
 def test_duplicate_address_is_not_also_reported_as_blocked() -> None:
@@ -254,4 +254,4 @@ def test_unreachable_node_has_no_other_findings() -> None:
     answers["node2"] = {"unreachable": True, "msg": "Task failed: ssh: connect to host: No route to host"}
     found = findings(facts, facts=answers)
     assert [(finding.id, finding.nodes) for finding in found] == [("unreachable", ("node2",))]
-    assert found[0].found == "it cannot be reached: No route to host"
+    assert found[0].problem == "it cannot be reached: No route to host"

@@ -62,7 +62,7 @@ def test_first_node_is_the_reference_if_there_is_no_majority() -> None:
     facts = cluster(2)
     package(facts, "torch", "2.6.0", "node2")
     [finding] = findings(facts)
-    assert finding.found == "torch: node2 has 2.6.0; the others have 2.7.1"
+    assert finding.problem == "torch: node2 has 2.6.0; the others have 2.7.1"
 
 
 def test_only_torchrun_needs_torch() -> None:
@@ -176,11 +176,11 @@ def test_missing_kernels_are_reported_with_gpu_and_architectures() -> None:
     gpu(facts, "Quadro P4000", [6, 1], "node1")
     found = next(one for one in findings(facts) if one.id == "torch-no-kernels")
     assert found.nodes == ("node1",)
-    assert found.found == (
+    assert found.problem == (
         "torch 2.7.1 for CUDA 12.8 has no kernels for Quadro P4000 (compute capability 6.1): "
         "it is built for sm_75, sm_80"
     )
-    assert "site.yml --tags pytorch" in found.todo
+    assert "site.yml --tags pytorch" in found.remedy
 
 
 def test_versions_are_compared_as_numbers() -> None:

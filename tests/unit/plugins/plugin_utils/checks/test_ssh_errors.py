@@ -9,8 +9,8 @@ import pytest
 
 from ansible_collections.muster.training.plugins.plugin_utils._checks.ssh_errors import (
     connection_findings,
-    known_trouble,
-    shortened,
+    match_failure,
+    strip_wrapper,
 )
 
 CHANGED = """@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@\r
@@ -62,7 +62,7 @@ WORDS = [
     ("ssh: connect to host 10.0.0.9 port 2222: Connection refused\r\n", "its port 2222: Conn", "ansible_port"),
     ("ssh: Could not resolve hostname no-such: Name or service not known\r\n", "Name or service", "ansible_host"),
     ("ssh: Could not resolve hostname a: Temporary failure in name resolution\r\n", "cannot be resolved", "getent"),
-    ("ssh: connect to host 10.0.0.9 port 22: No route to host\r\n", "No route to host", "machine is on"),
+    ("ssh: connect to host 10.0.0.9 port 22: No route to host\r\n", "No route to host", "machine is running"),
     ("ssh: connect to host 10.0.0.9 port 22: Connection timed out\r\n", "not answer in time", "firewall"),
     (BANNER, "not answer in time", "firewall"),
     (RESET, "closes the connection", "journalctl -u ssh"),
@@ -85,9 +85,9 @@ WRAPPED = (
 @pytest.mark.parametrize(("words", "found", "todo"), WORDS)
 def test_each_connection_problem_has_its_own_finding_and_remedy(words: str, found: str, todo: str, before: str) -> None:
     (finding,) = connection_findings({"node1": before + words})
-    assert found in finding.found and todo in finding.todo, finding
-    assert "{" not in finding.found + finding.needed + finding.todo
-    first = [kind for kind in WORDS if (said := known_trouble(shortened(words))) and kind[1] in said.found]
+    assert found in finding.problem and todo in finding.remedy, finding
+    assert "{" not in finding.problem + finding.requirement + finding.remedy
+    first = [kind for kind in WORDS if (said := match_failure(strip_wrapper(words))) and kind[1] in said.problem]
     assert len({kind[1] for kind in first}) == 1, "two kinds have the same words"
 
 
@@ -95,10 +95,10 @@ def test_same_problem_on_many_nodes_is_one_finding() -> None:
     unreached = {f"node{n}": f"me@10.0.0.{n}: Permission denied (publickey)." for n in range(64)}
     (finding,) = connection_findings(unreached)
     assert finding.nodes == tuple(unreached)
-    assert finding.todo.endswith("ssh -i KEY_FILE me@10.0.0.0")
+    assert finding.remedy.endswith("ssh -i KEY_FILE me@10.0.0.0")
 
 
 def test_unknown_messages_are_shown_and_merged_without_node_names() -> None:
     said = "there is no Python to run on this node (not found); install python3 there"
     (finding,) = connection_findings({name: f"{name}: {said}" for name in ("a", "b")})
-    assert finding.nodes == ("a", "b") and said in finding.found
+    assert finding.nodes == ("a", "b") and said in finding.problem

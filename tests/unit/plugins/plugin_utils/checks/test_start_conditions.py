@@ -9,16 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ansible_collections.muster.training.plugins.module_utils._rank_table import Host, build_rank_table
+from ansible_collections.muster.training.plugins.module_utils._rank_table import HostSpec, build_rank_table
 from ansible_collections.muster.training.plugins.plugin_utils._checks.findings import Finding
 from ansible_collections.muster.training.plugins.plugin_utils._checks.start_conditions import (
     check_launch,
-    check_reached,
+    check_reachable,
 )
 from tests.unit.supervised import make_job
 
-TABLE = build_rank_table([Host("a", "10.0.0.9", 1), Host("b", "10.0.0.10", 1), Host("c", "10.0.0.11", 1)])
-HERE = build_rank_table([Host("a", "127.0.0.1", 1), Host("b", "127.0.0.2", 1)])
+TABLE = build_rank_table([HostSpec("a", "10.0.0.9", 1), HostSpec("b", "10.0.0.10", 1), HostSpec("c", "10.0.0.11", 1)])
+HERE = build_rank_table([HostSpec("a", "127.0.0.1", 1), HostSpec("b", "127.0.0.2", 1)])
 STATIC = make_job(run_id="first", launcher="torchrun")
 ENV = make_job(run_id="first", launcher="env")
 
@@ -50,7 +50,7 @@ def found(
     findings = check_launch(job, table, facts, replace)
     for finding in findings:
         assert finding.severity == "error"
-        assert finding.nodes and finding.found and finding.needed and finding.todo
+        assert finding.nodes and finding.problem and finding.requirement and finding.remedy
     return findings
 
 
@@ -69,11 +69,11 @@ def test_healthy_nodes_have_no_findings() -> None:
 
 
 def test_unreachable_nodes_are_reported_with_their_reasons() -> None:
-    findings = check_reached(["a", "b", "c"], {"c": " out of memory\n", "b": ""})
+    findings = check_reachable(["a", "b", "c"], {"c": " out of memory\n", "b": ""})
     assert [(finding.id, finding.nodes) for finding in findings] == [("unreachable", ("b",)), ("unreachable", ("c",))]
-    assert findings[0].found == "the node does not answer: no reason given"
-    assert findings[1].found == "the node does not answer: out of memory"
-    assert "-vvv" in findings[1].todo
+    assert findings[0].problem == "the node does not respond: no reason given"
+    assert findings[1].problem == "the node does not respond: out of memory"
+    assert "-vvv" in findings[1].remedy
 
 
 # --- Busy -------------------------------------------------------------------------------------------------------------
@@ -86,8 +86,8 @@ def alive(run_id: str, address: str = "10.0.0.10") -> dict[str, Any]:
 def test_a_node_with_another_run_is_busy() -> None:
     finding = the_finding({"b": alive("second")})
     assert (finding.id, finding.nodes) == ("busy", ("b",))
-    assert finding.found == "run second is running there"
-    assert "stop.yml -e run_id=second" in finding.todo and "-e replace=true" in finding.todo
+    assert finding.problem == "run second is running on the node"
+    assert "stop.yml -e run_id=second" in finding.remedy and "-e replace=true" in finding.remedy
 
 
 def test_port_in_use_is_not_reported_on_a_busy_node() -> None:
@@ -99,9 +99,9 @@ def test_port_in_use_is_not_reported_on_a_busy_node() -> None:
 
 def test_each_run_on_a_node_is_reported_once() -> None:
     runs = [*alive("third")["runs"], *alive("second")["runs"], *alive("second")["runs"]]  # guard and supervisor
-    assert [finding.found for finding in found({"b": {"runs": runs}})] == [
-        "run second is running there",
-        "run third is running there",
+    assert [finding.problem for finding in found({"b": {"runs": runs}})] == [
+        "run second is running on the node",
+        "run third is running on the node",
     ]
 
 
@@ -125,8 +125,8 @@ def test_run_to_be_replaced_or_run_itself_does_not_make_a_node_busy() -> None:
 def test_address_missing_from_the_node_is_reported() -> None:
     finding = the_finding({"b": {"interface": None}})
     assert (finding.id, finding.nodes) == ("address-not-here", ("b",))
-    assert finding.found == "node_address 10.0.0.10 is on none of its interfaces; they have 10.0.0.10, 127.0.0.1"
-    assert "node_address" in finding.todo
+    assert finding.problem == "node_address 10.0.0.10 is not on any of its interfaces, which have 10.0.0.10, 127.0.0.1"
+    assert "node_address" in finding.remedy
 
 
 HOLDER = {"29500": {"pid": 4711, "command": "python3 serve.py"}}
@@ -145,15 +145,15 @@ IN_USE = {"29500": "Address already in use", "29499": ""}
 def test_rendezvous_port_in_use_is_reported(facts: dict[str, Any], by: str) -> None:
     finding = the_finding({"a": facts})
     assert (finding.id, finding.nodes) == ("port-in-use", ("a",))
-    assert finding.found == f"the rendezvous port 29500 is taken by {by}"
-    assert "launch_master_port" in finding.todo
+    assert finding.problem == f"the rendezvous port 29500 is in use by {by}"
+    assert "launch_master_port" in finding.remedy
 
 
 def test_lifeline_port_in_use_is_reported() -> None:
     held = {"29499": {"pid": 12, "command": "nc -l"}}
     finding = the_finding({"a": {"ports": held, "binds": {"29499": "Address already in use", "29500": ""}}})
-    assert finding.found == "the lifeline's port 29499 is taken by process 12 (nc -l)"
-    assert "launch_lifeline_port" in finding.todo
+    assert finding.problem == "the lifeline's port 29499 is in use by process 12 (nc -l)"
+    assert "launch_lifeline_port" in finding.remedy
 
 
 def test_listener_on_another_address_does_not_block_env_or_lifeline() -> None:
@@ -176,18 +176,18 @@ def test_both_ports_in_use_are_reported_at_once() -> None:
 @pytest.mark.parametrize(
     ("change", "identity", "words"),
     [
-        ({"interpreter": ""}, "interpreter-missing", "there is no executable python3"),
+        ({"interpreter": ""}, "interpreter-missing", "python3 does not exist or is not executable"),
         (
             {"working_directory": path("/srv/project", is_directory=False)},
             "working-directory-missing",
-            "there is no directory /srv/project",
+            "the directory /srv/project does not exist",
         ),
         (
             {"script": path("/srv/project/train.py", is_file=False)},
             "script-missing",
-            "no readable file /srv/project/train.py",
+            "/srv/project/train.py is missing or not readable",
         ),
-        ({"script": path("/srv/x.py", readable=False)}, "script-missing", "there is no readable file /srv/x.py"),
+        ({"script": path("/srv/x.py", readable=False)}, "script-missing", "/srv/x.py is missing or not readable"),
         ({"run_taken": "/runs/first/node0"}, "run-id-taken", "run first already exists, in /runs/first/node0"),
     ],
 )
@@ -196,7 +196,7 @@ def test_missing_files_and_taken_run_id_are_reported_once_for_all_nodes(
 ) -> None:
     finding = the_finding({"a": change, "c": change})
     assert (finding.id, finding.nodes) == (identity, ("a", "c"))
-    assert words in finding.found
+    assert words in finding.problem
 
 
 @pytest.mark.parametrize(
@@ -210,9 +210,9 @@ def test_missing_files_and_taken_run_id_are_reported_once_for_all_nodes(
 )
 def test_missing_relative_script_says_where_its_path_starts(given: dict[str, Any], at_home: bool) -> None:
     finding = the_finding({"a": {"script": path("/home/u/train.py", is_file=False)}}, job=replace(STATIC, **given))
-    assert ("launch_working_directory is not set, so a relative path starts in" in finding.found) == at_home
-    assert ("set launch_working_directory, or correct launch_script" in finding.todo) == at_home
-    assert "ansible-playbook site.yml --tags code -e code_source=DIRECTORY" in finding.todo
+    assert ("launch_working_directory is not set, so a relative path starts in" in finding.problem) == at_home
+    assert ("set launch_working_directory, or correct launch_script" in finding.remedy) == at_home
+    assert "ansible-playbook site.yml --tags code -e code_source=DIRECTORY" in finding.remedy
 
 
 def test_a_module_needs_no_script() -> None:

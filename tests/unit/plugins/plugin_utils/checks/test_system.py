@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.muster.training.plugins.plugin_utils._checks.system import clock_offset, names_interface
+from ansible_collections.muster.training.plugins.plugin_utils._checks.system import clock_offset, matches_interface
 from tests.unit.healthy import GIB, Facts, cluster, findings, nothing, spoilt, together
 
 EVERYONE = ("node1", "node2", "node3", "node4")
@@ -77,7 +77,7 @@ def test_output_on_a_mount_without_rename_is_reported(arguments: list[str], chan
             node[name] = {**node[name], **value} if isinstance(value, dict) else value
     found = [one for one in findings(facts, args=arguments) if one.id == "mount-no-rename"]
     assert [one.nodes for one in found] == ([("node1", "node2")] if said else [])
-    assert not said or said in found[0].found
+    assert not said or said in found[0].problem
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ def test_mounts_with_different_contents_are_reported() -> None:
     s3_mount(facts, "node3", listing={"count": 0, "digest": "b"})
     (found,) = findings(facts)
     assert (found.severity, found.id, found.nodes) == ("warning", "mount-differs", ("node1", "node2", "node3"))
-    assert found.found == "/mnt/s3: 2 names on node1, node2, 0 names on node3"
+    assert found.problem == "/mnt/s3: 2 names on node1, node2, 0 names on node3"
 
 
 @pytest.mark.parametrize(
@@ -218,4 +218,4 @@ def test_thresholds_can_be_set() -> None:
     ],
 )
 def test_interface_variables_are_matched_as_each_library_reads_them(variable: str, value: str, named: bool) -> None:
-    assert names_interface(variable, value, {"lo", "ens5"}) is named
+    assert matches_interface(variable, value, {"lo", "ens5"}) is named

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ansible_collections.muster.training.plugins.plugin_utils._clouds.address_block import DOCKER, PRIVATE, free_block
-from ansible_collections.muster.training.plugins.plugin_utils._clouds.controller_networks import networks_of
-from ansible_collections.muster.training.plugins.plugin_utils._clouds.membership import PlanRefused
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.address_block import DOCKER, PRIVATE, choose_free_block
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.controller_networks import parse_route_table
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.membership import PlanRefusedError
 
 blocks = st.builds(
     lambda base, bits, size: str(ipaddress.ip_network((int(ipaddress.ip_address(base)) | bits, size), strict=False)),
@@ -35,27 +35,27 @@ def test_first_free_block_is_chosen_or_refused_if_none_is_left(taken: list[str],
         if not any(block.overlaps(other) for other in others if other.version == 4)
     ]
     if possible:
-        assert free_block(taken, prefix) == str(possible[0])
+        assert choose_free_block(taken, prefix) == str(possible[0])
     else:
-        with pytest.raises(PlanRefused, match=f"no private /{prefix} address block"):
-            free_block(taken, prefix)
+        with pytest.raises(PlanRefusedError, match=f"no private /{prefix} address block"):
+            choose_free_block(taken, prefix)
 
 
 def test_docker_networks_are_avoided_without_being_listed() -> None:
-    assert free_block(["10.0.0.0/8"], 16) == "172.16.0.0/16"
-    with pytest.raises(PlanRefused, match="no private /"):
-        free_block(["10.0.0.0/8", "172.16.0.0/16"], 24)
+    assert choose_free_block(["10.0.0.0/8"], 16) == "172.16.0.0/16"
+    with pytest.raises(PlanRefusedError, match="no private /"):
+        choose_free_block(["10.0.0.0/8", "172.16.0.0/16"], 24)
 
 
 def test_unreadable_block_is_refused() -> None:
-    with pytest.raises(PlanRefused, match="has an unreadable address block"):
-        free_block(["10.0.0.0/40"])
+    with pytest.raises(PlanRefusedError, match="has an unreadable address block"):
+        choose_free_block(["10.0.0.0/40"])
 
 
 def test_missing_netaddr_error_names_install_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "netaddr", None)
-    with pytest.raises(PlanRefused, match="-m pip install netaddr"):
-        free_block([])
+    with pytest.raises(PlanRefusedError, match="-m pip install netaddr"):
+        choose_free_block([])
 
 
 def test_networks_of_this_machine_are_read_from_its_routing_table() -> None:
@@ -66,5 +66,5 @@ def test_networks_of_this_machine_are_read_from_its_routing_table() -> None:
         "tun0\t0000000A\t00000000\t0001\t0\t0\t0\t000000FF\t0\t0\t0\n"
         "broken\n"
     )
-    assert networks_of(table) == ["10.0.0.0/8", "172.17.0.0/16"]
-    assert networks_of("") == []
+    assert parse_route_table(table) == ["10.0.0.0/8", "172.17.0.0/16"]
+    assert parse_route_table("") == []

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.muster.training.plugins.plugin_utils._clouds.inventory_provider import CloudUnclear, cloud_of
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.inventory_provider import AmbiguousCloudError, detect_cloud
 
 EC2 = "plugin: amazon.aws.aws_ec2\nregions: [eu-west-1]\n"
 PAPERSPACE = "plugin: muster.training.paperspace\n"
@@ -37,14 +37,14 @@ def test_cloud_and_region_are_read_from_the_inventory(
     tmp_path: Path, files: dict[str, str], cloud: str, region: str
 ) -> None:
     sources = written(tmp_path, **files)
-    assert cloud_of(sources) == {"cloud": cloud, "region": region}
-    assert cloud_of([str(tmp_path)]) == {"cloud": cloud, "region": region}, "as a directory"
+    assert detect_cloud(sources) == {"cloud": cloud, "region": region}
+    assert detect_cloud([str(tmp_path)]) == {"cloud": cloud, "region": region}, "as a directory"
 
 
 def test_listed_hosts_default_to_paperspace(tmp_path: Path) -> None:
-    assert cloud_of(["n0,n1,", str(tmp_path / "missing.yml")])["cloud"] == "paperspace"
+    assert detect_cloud(["n0,n1,", str(tmp_path / "missing.yml")])["cloud"] == "paperspace"
 
 
 def test_two_clouds_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(CloudUnclear, match=r"machines of two clouds \(.*a.yml, .*b.yml\)"):
-        cloud_of(written(tmp_path, a=EC2, b=PAPERSPACE))
+    with pytest.raises(AmbiguousCloudError, match=r"machines of two clouds \(.*a.yml, .*b.yml\)"):
+        detect_cloud(written(tmp_path, a=EC2, b=PAPERSPACE))

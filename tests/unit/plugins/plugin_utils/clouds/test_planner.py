@@ -18,29 +18,29 @@ from ansible_collections.muster.training.plugins.plugin_utils._clouds.documents 
     Drive,
     Machine,
     Network,
-    Noted,
+    JournalNotes,
     Part,
-    Plan,
+    ClusterPlan,
     Step,
-    There,
-    Wanted,
-    What,
+    AccountResources,
+    DesiredCluster,
+    ResourceKind,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.membership import (
-    PlanRefused,
+    PlanRefusedError,
     node_number,
     script_name,
 )
-from ansible_collections.muster.training.plugins.plugin_utils._clouds.planner import clusters_of, plan
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.planner import list_clusters, plan_cluster
 
 SCRIPT = script_name("bert", "0123abcd")
-NOTHING: Noted = {"ids": {}, "asked_twice": [], "addresses": {}}
+NOTHING: JournalNotes = {"ids": {}, "repeated": [], "addresses": {}}
 
 
-def wanted(**changes: Any) -> Wanted:
+def wanted(**changes: Any) -> DesiredCluster:
     plain: dict[str, Any] = {
         "cluster": "bert",
-        "stand": "present",
+        "state": "present",
         "nnodes": 3,
         "machine_type": "A6000x2",
         "region": "ny2",
@@ -58,7 +58,7 @@ def machine(name: str, machine_id: str = "", **changes: Any) -> Machine:
         "id": machine_id or f"ps-{name}",
         "name": name,
         "state": "ready",
-        "said": "ready",
+        "provider_state": "ready",
         "machine_type": "A6000x2",
         "region": "ny2",
         "network": "nw-bert",
@@ -88,7 +88,7 @@ def drive(name: str, network_id: str = "nw-bert", size: int | None = 250) -> Dri
     }
 
 
-def part(what: What, name: str = "muster-bert", part_id: str = "", **changes: Any) -> Part:
+def part(what: ResourceKind, name: str = "muster-bert", part_id: str = "", **changes: Any) -> Part:
     plain: dict[str, Any] = {
         "what": what,
         "cluster": "bert",
@@ -99,7 +99,7 @@ def part(what: What, name: str = "muster-bert", part_id: str = "", **changes: An
     return {**plain, **changes}  # type: ignore[typeddict-item]
 
 
-PARTS: list[tuple[What, str]] = [
+PARTS: list[tuple[ResourceKind, str]] = [
     ("VPC", "muster-bert"),
     ("internet gateway", "muster-bert"),
     ("subnet", "muster-bert-1a"),
@@ -108,12 +108,12 @@ PARTS: list[tuple[What, str]] = [
 AROUND = ("VPC", "internet gateway", "subnet")
 
 
-def account(*machines: Machine, **parts: Any) -> There:
+def account(*machines: Machine, **parts: Any) -> AccountResources:
     plain: dict[str, Any] = {"machines": list(machines), "networks": [], "drives": [], "scripts": [], "addresses": []}
     return {**plain, **parts}  # type: ignore[typeddict-item]
 
 
-def carry_out(there: There, step: Step, want: Wanted, numbers: Any) -> None:
+def carry_out(there: AccountResources, step: Step, want: DesiredCluster, numbers: Any) -> None:
     """What a cloud makes of a step."""
     lists: dict[str, Any] = dict(there)
     home = next((one["id"] for one in there["networks"] if one["name"] == "muster-bert"), "")
@@ -145,7 +145,7 @@ def carry_out(there: There, step: Step, want: Wanted, numbers: Any) -> None:
         there["machines"].append(machine(step["name"], f"ps-{next(numbers)}", network=home, created=2.0))
 
 
-def foreign(there: There) -> There:
+def foreign(there: AccountResources) -> AccountResources:
     """All that is not bert's, by the rule as it stands in the documentation: network and name."""
     home = [one["id"] for one in there["networks"] if one["name"] == "muster-bert"]
     own = [
@@ -171,7 +171,7 @@ STATES = st.sampled_from(["ready", "coming", "going", "off"])
 
 
 @st.composite
-def accounts(draw: st.DrawFn) -> There:
+def accounts(draw: st.DrawFn) -> AccountResources:
     has_network = draw(st.booleans())
     own = draw(st.lists(NAMES, max_size=4)) if has_network else []
     machines = [
@@ -209,7 +209,7 @@ def accounts(draw: st.DrawFn) -> There:
 
 WISHES = st.fixed_dictionaries(
     {
-        "stand": st.sampled_from(["present", "stopped", "absent"]),
+        "state": st.sampled_from(["present", "stopped", "absent"]),
         "nnodes": st.integers(1, 6),
         "drive_gb": st.sampled_from([0, 250]),
         "script": st.sampled_from(["", SCRIPT]),
@@ -221,53 +221,53 @@ WISHES = st.fixed_dictionaries(
 
 @given(accounts(), WISHES, st.integers(0, 12), st.booleans())
 def test_interrupted_plan_resumes_with_remaining_steps_then_none(
-    there: There, wish: dict[str, Any], done: int, twice: bool
+    there: AccountResources, wish: dict[str, Any], done: int, twice: bool
 ) -> None:
     want, numbers = wanted(**wish), itertools.count()
-    noted: Noted = {
+    noted: JournalNotes = {
         "ids": {},
-        "asked_twice": ["machine bert-0", "machine bert-1"] if twice else [],
+        "repeated": ["machine bert-0", "machine bert-1"] if twice else [],
         "addresses": {"198.51.100.1": "own-0"},
     }
     others = copy.deepcopy(foreign(there))
-    whole = plan(want, there, noted)
+    whole = plan_cluster(want, there, noted)
     for step in whole["steps"][:done]:
         carry_out(there, step, want, numbers)
-    rest = plan(want, there, noted)["steps"]
+    rest = plan_cluster(want, there, noted)["steps"]
     # ids of what was made meanwhile are new; what is to be done, and in which order, is the same
     assert [(one["action"], one["what"], one["name"]) for one in rest] == [
         (one["action"], one["what"], one["name"]) for one in whole["steps"][done:]
     ]
     for step in rest:
         carry_out(there, step, want, numbers)
-    assert plan(want, there, noted)["steps"] == []
+    assert plan_cluster(want, there, noted)["steps"] == []
     assert foreign(there) == others, "nothing of anybody else is touched"
-    nodes = plan(want, there, noted)["nodes"]
-    if want["stand"] == "present":
+    nodes = plan_cluster(want, there, noted)["nodes"]
+    if want["state"] == "present":
         assert len(nodes) >= want["nnodes"]
         assert len(nodes) == max(want["nnodes"], len(whole["nodes"])), "surplus is neither made nor removed"
-    elif want["stand"] == "absent":
+    elif want["state"] == "absent":
         assert nodes == []
 
 
 @given(accounts(), WISHES)
-def test_steps_touch_only_what_belongs_to_the_cluster(there: There, wish: dict[str, Any]) -> None:
+def test_steps_touch_only_what_belongs_to_the_cluster(there: AccountResources, wish: dict[str, Any]) -> None:
     kinds = ("machines", "networks", "drives", "scripts", "parts")
     strange = {one["id"] for kind in kinds for one in dict(foreign(there))[kind]}  # type: ignore[attr-defined]
-    for step in plan(wanted(**wish), there, NOTHING)["steps"]:
+    for step in plan_cluster(wanted(**wish), there, NOTHING)["steps"]:
         assert step["id"] not in strange
-        assert step["action"] != "remove" or wish["stand"] == "absent"
+        assert step["action"] != "remove" or wish["state"] == "absent"
 
 
 # --- One by one
 
 
-def names(found: Plan) -> list[str]:
+def names(found: ClusterPlan) -> list[str]:
     return [f"{step['action']} {step['what']} {step['name']}" for step in found["steps"]]
 
 
 def test_new_cluster_is_planned_in_an_empty_account() -> None:
-    assert names(plan(wanted(drive_gb=250), account(), NOTHING)) == [
+    assert names(plan_cluster(wanted(drive_gb=250), account(), NOTHING)) == [
         "make network muster-bert",
         "make drive bert-data",
         f"make script {SCRIPT}",
@@ -279,7 +279,7 @@ def test_new_cluster_is_planned_in_an_empty_account() -> None:
 
 def test_parts_are_made_before_machines_and_removed_after_them() -> None:
     want = wanted(nnodes=1, script="", parts=PARTS)
-    assert names(plan(want, account(), NOTHING)) == [
+    assert names(plan_cluster(want, account(), NOTHING)) == [
         "make VPC muster-bert",
         "make internet gateway muster-bert",
         "make subnet muster-bert-1a",
@@ -292,8 +292,8 @@ def test_parts_are_made_before_machines_and_removed_after_them() -> None:
         networks=[network("muster-bert")],
         parts=[*(part(what, name) for what, name in PARTS), part("VPC", "muster-bert-2", cluster="bert-2")],
     )
-    assert plan(want, there, NOTHING)["steps"] == []
-    assert names(plan(wanted(stand="absent"), there, NOTHING)) == [
+    assert plan_cluster(want, there, NOTHING)["steps"] == []
+    assert names(plan_cluster(wanted(state="absent"), there, NOTHING)) == [
         "remove machine bert-0",
         "remove placement group muster-bert",
         "remove network muster-bert",
@@ -307,52 +307,52 @@ def test_vpc_that_holds_a_foreign_machine_is_kept() -> None:
     theirs = machine("theirs", "i-theirs", network="sg-theirs")
     parts = [part("VPC", holds=["ps-bert-0", "i-theirs"]), part("subnet", "muster-bert-1a", holds=["i-theirs"])]
     there = account(machine("bert-0"), theirs, networks=[network("muster-bert")], parts=parts)
-    found = plan(wanted(stand="absent"), there, NOTHING)
+    found = plan_cluster(wanted(state="absent"), there, NOTHING)
     assert names(found) == ["remove machine bert-0", "remove network muster-bert"]
-    assert found["kept"] == ["the VPC muster-bert stays: theirs (i-theirs) in it are not part of this cluster"]
+    assert found["retained"] == ["the VPC muster-bert stays: theirs (i-theirs) in it are not part of this cluster"]
 
 
 def test_duplicate_vpc_is_removed_and_the_recorded_one_kept() -> None:
     there = account(machine("bert-0"), networks=[network("muster-bert")], parts=[part("VPC"), part("VPC", part_id="2")])
-    noted: Noted = {"ids": {"VPC muster-bert": "2"}, "asked_twice": [], "addresses": {}}
-    assert plan(wanted(nnodes=1, script=""), there, noted)["steps"] == []
-    noted["asked_twice"] = ["VPC muster-bert"]
-    assert [step["id"] for step in plan(wanted(nnodes=1, script=""), there, noted)["steps"]] == ["own VPC muster-bert"]
-    assert len(plan(wanted(stand="absent"), there, noted)["steps"]) == 4, "all go in the end"
+    noted: JournalNotes = {"ids": {"VPC muster-bert": "2"}, "repeated": [], "addresses": {}}
+    assert plan_cluster(wanted(nnodes=1, script=""), there, noted)["steps"] == []
+    noted["repeated"] = ["VPC muster-bert"]
+    assert [step["id"] for step in plan_cluster(wanted(nnodes=1, script=""), there, noted)["steps"]] == ["own VPC muster-bert"]
+    assert len(plan_cluster(wanted(state="absent"), there, noted)["steps"]) == 4, "all go in the end"
 
 
 def test_missing_nodes_are_made_and_surplus_nodes_kept() -> None:
     there = account(machine("bert-1"), machine("bert-4"), networks=[network("muster-bert")])
-    assert names(plan(wanted(nnodes=4, script=""), there, NOTHING)) == ["make machine bert-0", "make machine bert-2"]
-    assert plan(wanted(nnodes=1), there, NOTHING)["steps"] == []
+    assert names(plan_cluster(wanted(nnodes=4, script=""), there, NOTHING)) == ["make machine bert-0", "make machine bert-2"]
+    assert plan_cluster(wanted(nnodes=1), there, NOTHING)["steps"] == []
 
 
 def test_drive_and_its_network_are_kept_unless_removal_is_requested() -> None:
     there = account(machine("bert-0"), networks=[network("muster-bert")], drives=[drive("bert-data")])
-    kept = plan(wanted(stand="absent"), there, NOTHING)
+    kept = plan_cluster(wanted(state="absent"), there, NOTHING)
     assert names(kept) == ["remove machine bert-0"]
-    assert kept["kept"] == ["the drive bert-data (dr-bert-data-nw-bert, 250 GB) stays, with what is on it"]
-    asked = plan(wanted(stand="absent", remove_drive=True), there, NOTHING)
+    assert kept["retained"] == ["the drive bert-data (dr-bert-data-nw-bert, 250 GB) stays, with what is on it"]
+    asked = plan_cluster(wanted(state="absent", remove_drive=True), there, NOTHING)
     assert names(asked) == ["remove machine bert-0", "remove drive bert-data", "remove network muster-bert"]
 
 
 def test_address_now_used_by_a_foreign_machine_is_not_released() -> None:
-    noted: Noted = {"ids": {}, "asked_twice": [], "addresses": {"198.51.100.1": "ps-dead", "198.51.100.2": "ps-dead"}}
+    noted: JournalNotes = {"ids": {}, "repeated": [], "addresses": {"198.51.100.1": "ps-dead", "198.51.100.2": "ps-dead"}}
     addresses = [
         {"ip": "198.51.100.1", "region": "ny2", "machine": "ps-stranger"},
         {"ip": "198.51.100.2", "region": "ny2", "machine": ""},
     ]
-    found = plan(wanted(stand="absent"), account(addresses=addresses), noted)
+    found = plan_cluster(wanted(state="absent"), account(addresses=addresses), noted)
     assert names(found) == ["remove address 198.51.100.2"]
 
 
 def test_duplicate_machine_is_removed_and_the_recorded_one_kept() -> None:
     there = account(machine("bert-0", "old"), machine("bert-0", "new", created=2.0), networks=[network("muster-bert")])
     want = wanted(nnodes=1, script="")
-    assert plan(want, there, NOTHING)["nodes"][0]["id"] == "old"
-    assert plan(want, there, NOTHING)["steps"] == [], "the other is told, and left: nobody asked twice for it"
-    noted: Noted = {"ids": {"machine bert-0": "new"}, "asked_twice": ["machine bert-0"], "addresses": {}}
-    assert [step["id"] for step in plan(want, there, noted)["steps"]] == ["old"]
+    assert plan_cluster(want, there, NOTHING)["nodes"][0]["id"] == "old"
+    assert plan_cluster(want, there, NOTHING)["steps"] == [], "the other is told, and left: nobody asked twice for it"
+    noted: JournalNotes = {"ids": {"machine bert-0": "new"}, "repeated": ["machine bert-0"], "addresses": {}}
+    assert [step["id"] for step in plan_cluster(want, there, noted)["steps"]] == ["old"]
 
 
 @pytest.mark.parametrize(
@@ -391,22 +391,22 @@ def test_duplicate_machine_is_removed_and_the_recorded_one_kept() -> None:
         ),
     ],
 )
-def test_conflict_with_existing_resources_is_refused(there: There, changes: dict[str, Any], words: str) -> None:
-    with pytest.raises(PlanRefused) as refused:
-        plan(wanted(**changes), there, NOTHING)
+def test_conflict_with_existing_resources_is_refused(there: AccountResources, changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(PlanRefusedError) as refused:
+        plan_cluster(wanted(**changes), there, NOTHING)
     assert words in str(refused.value)
     assert "\n" not in str(refused.value)
 
 
 def test_network_id_selects_between_networks_of_the_same_name() -> None:
     there = account(networks=[network("muster-bert", "nw1"), network("muster-bert", "nw2")])
-    found = plan(wanted(network_id="nw2"), there, NOTHING)
+    found = plan_cluster(wanted(network_id="nw2"), there, NOTHING)
     assert found["network"] == network("muster-bert", "nw2")
 
 
 def test_clusters_are_recognized_by_network_name() -> None:
     found = [network(name) for name in ("muster-bert", "muster-bert-2", "muster-", "muster-Bert", "mustering", "net")]
-    assert clusters_of(found) == ["bert", "bert-2"]
+    assert list_clusters(found) == ["bert", "bert-2"]
 
 
 # --- Money
@@ -415,7 +415,7 @@ def test_clusters_are_recognized_by_network_name() -> None:
 def test_cost_covers_existing_and_planned_machines() -> None:
     there = account(machine("bert-0", per_hour=4.0), networks=[network("muster-bert")])
     want = wanted(nnodes=3)
-    found = cost.cost_of(want, plan(want, there, NOTHING))
+    found = cost.estimate_cost(want, plan_cluster(want, there, NOTHING))
     assert found["per_hour"] == pytest.approx(4.0 + 2 * 3.78)
     assert found["per_day"] == pytest.approx(24 * (4.0 + 2 * 3.78))
     assert found["disks_per_month"] == 30.0
@@ -424,29 +424,29 @@ def test_cost_covers_existing_and_planned_machines() -> None:
 
 def test_unknown_price_is_reported_as_unknown() -> None:
     want = wanted(machine_type="B300x8", disk_gb=4000, drive_gb=250)
-    found = cost.cost_of(want, plan(want, account(), NOTHING))
+    found = cost.estimate_cost(want, plan_cluster(want, account(), NOTHING))
     assert (found["per_hour"], found["per_day"], found["disks_per_month"]) == (None, None, None)
     assert found["unknown"] == ["a machine of type B300x8", "a disk of 4000 GB", "the drive"]
-    assert "the price of B300x8 is unknown here" in cost.over_budget(found, 10.0, "B300x8")
-    told = cost.cost_of(want, plan(want, account(), NOTHING), price_per_hour=2.0)
+    assert "the price of B300x8 is unknown here" in cost.budget_error(found, 10.0, "B300x8")
+    told = cost.estimate_cost(want, plan_cluster(want, account(), NOTHING), price_per_hour=2.0)
     assert told["per_hour"] == 6.0
-    assert cost.over_budget(told, 6.0, "B300x8") == ""
+    assert cost.budget_error(told, 6.0, "B300x8") == ""
 
 
 def test_plan_without_budget_or_over_budget_is_reported() -> None:
     want = wanted()
-    found = cost.cost_of(want, plan(want, account(), NOTHING))
-    assert "max_usd_per_hour is not given" in cost.over_budget(found, None, "A6000x2")
+    found = cost.estimate_cost(want, plan_cluster(want, account(), NOTHING))
+    assert "max_usd_per_hour is not given" in cost.budget_error(found, None, "A6000x2")
     assert (
-        cost.over_budget(found, 11.33, "A6000x2")
+        cost.budget_error(found, 11.33, "A6000x2")
         == "with A6000x2 it costs 11.34 USD an hour, but max_usd_per_hour is 11.33"
     )
-    assert cost.over_budget(found, 11.34, "A6000x2") == ""
+    assert cost.budget_error(found, 11.34, "A6000x2") == ""
 
 
 def test_price_that_differs_from_the_table_is_reported() -> None:
-    assert cost.differing_prices([machine("bert-0", per_hour=3.80)]) == []
-    assert cost.differing_prices([machine("bert-0", per_hour=4.2), machine("bert-1", per_hour=4.2)]) == [
+    assert cost.find_price_differences([machine("bert-0", per_hour=3.80)]) == []
+    assert cost.find_price_differences([machine("bert-0", per_hour=4.2), machine("bert-1", per_hour=4.2)]) == [
         "a machine of type A6000x2 costs 4.20 USD an hour, not the 3.78 USD of 2025-12-28"
     ]
 
@@ -454,18 +454,18 @@ def test_price_that_differs_from_the_table_is_reported() -> None:
 def test_plan_is_shown_in_words_and_as_a_diff() -> None:
     there = account(machine("bert-0"), machine("bert-9", "other", network="nw9"), networks=[network("muster-bert")])
     want = wanted(nnodes=2, script="")
-    found = plan(want, there, NOTHING)
-    assert cost.plan_lines(want, found) == [
+    found = plan_cluster(want, there, NOTHING)
+    assert cost.format_plan(want, found) == [
         "there: network muster-bert (nw-bert) in ny2",
         "there: machine bert-0 (ps-bert-0) of type A6000x2, ready, 3.78 USD an hour while it is on",
         "to make: machine bert-1 of type A6000x2 with 250 GB",
         "left alone, since they are in other networks: bert-9 (other)",
     ]
-    costs = cost.cost_of(want, found)
-    before, after = (cost.picture(want, found, costs, after) for after in (False, True))
+    costs = cost.estimate_cost(want, found)
+    before, after = (cost.cluster_snapshot(want, found, costs, after) for after in (False, True))
     assert before == {"network": "muster-bert", "drive": None, "nodes": {"bert-0": "ready"}}
     assert after["nodes"] == {"bert-0": "ready", "bert-1": "ready"}
-    assert cost.cost_words(costs, "present") == (
+    assert cost.format_cost(costs, "present") == (
         "7.56 USD an hour, 181.44 USD a day (Paperspace's console, 2025-12-28); its disks, on or off, 20.00 USD "
         "a month (cloudypad's documentation of costs, 2024-09)"
     )

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ansible_collections.muster.training.plugins.module_utils._rank_table import (
     MAX_SLOTS,
-    Host,
+    HostSpec,
     RankTableError,
     build_rank_table,
 )
@@ -26,9 +26,9 @@ from ansible_collections.muster.training.plugins.plugin_utils._cluster.hostfile_
 from tests.unit.generated import clusters, hostfile_like
 
 TABLE = build_rank_table(
-    [Host("node0.example.com", "10.0.0.10", 3), Host("node1", "10.0.0.9", 1), Host("10.0.0.8", "10.0.0.8", 2)]
+    [HostSpec("node0.example.com", "10.0.0.10", 3), HostSpec("node1", "10.0.0.9", 1), HostSpec("10.0.0.8", "10.0.0.8", 2)]
 )
-SIX = build_rank_table([Host("node0", "fd00::1", 3), Host("node1", "fd00::2", 1)])
+SIX = build_rank_table([HostSpec("node0", "fd00::1", 3), HostSpec("node1", "fd00::2", 1)])
 
 
 # --- Writing ----------------------------------------------------------------------------------------------------------
@@ -153,7 +153,7 @@ def test_all_invalid_lines_are_reported_at_once() -> None:
 
 
 @given(clusters(six=False), st.sampled_from(["name", "address"]))
-def test_rendered_hostfiles_hold_the_same_hosts_and_slots(hosts: list[Host], use: str) -> None:
+def test_rendered_hostfiles_hold_the_same_hosts_and_slots(hosts: list[HostSpec], use: str) -> None:
     table = build_rank_table(hosts)
     listed = [(getattr(node, use), node.slots) for node in table.nodes]
     assert parse_hostfile(render_deepspeed(table, use)) == listed
@@ -163,7 +163,7 @@ def test_rendered_hostfiles_hold_the_same_hosts_and_slots(hosts: list[Host], use
 
 
 @given(clusters())
-def test_each_name_has_one_address_in_the_hosts_entries(hosts: list[Host]) -> None:
+def test_each_name_has_one_address_in_the_hosts_entries(hosts: list[HostSpec]) -> None:
     table = build_rank_table(hosts)
     resolved: dict[str, str] = {}
     for line in render_hosts_entries(table).splitlines():

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ansible_collections.muster.training.plugins.plugin_utils._cluster.static_hosts import (
-    GivenHost,
-    inventory_of,
+    ListedHost,
+    render_inventory,
     read_hosts,
 )
 
@@ -20,16 +20,16 @@ from ansible_collections.muster.training.plugins.plugin_utils._cluster.static_ho
 @pytest.mark.parametrize(
     ("line", "host"),
     [
-        ("gpu1 slots=8", GivenHost("gpu1", 8)),
-        ("  gpu1.lab  slots = 8 max_slots=16 # the old one", GivenHost("gpu1.lab", 8)),
-        ("gpu1 max-slots=16 slots=2\r", GivenHost("gpu1", 2)),
-        ("10.0.0.4:8", GivenHost("10.0.0.4", 8)),
-        ("10.0.0.4", GivenHost("10.0.0.4")),
-        ("ubuntu@10.0.0.4 slots=1", GivenHost("10.0.0.4", 1, "ubuntu")),
-        ("localhost slots=2", GivenHost("localhost", 2)),
+        ("gpu1 slots=8", ListedHost("gpu1", 8)),
+        ("  gpu1.lab  slots = 8 max_slots=16 # the old one", ListedHost("gpu1.lab", 8)),
+        ("gpu1 max-slots=16 slots=2\r", ListedHost("gpu1", 2)),
+        ("10.0.0.4:8", ListedHost("10.0.0.4", 8)),
+        ("10.0.0.4", ListedHost("10.0.0.4")),
+        ("ubuntu@10.0.0.4 slots=1", ListedHost("10.0.0.4", 1, "ubuntu")),
+        ("localhost slots=2", ListedHost("localhost", 2)),
     ],
 )
-def test_each_hostfile_form_is_read(line: str, host: GivenHost) -> None:
+def test_each_hostfile_form_is_read(line: str, host: ListedHost) -> None:
     assert read_hosts(["# of the first cluster", "", line], "line") == [host]
 
 
@@ -63,14 +63,14 @@ def test_any_accepted_list_becomes_an_inventory_of_its_machines(lines: list[str]
         hosts = read_hosts(lines, "line")
     except ValueError:
         return
-    found = yaml.safe_load(inventory_of(hosts, "x", lambda _name: "10.0.0.9"))["training"]["hosts"]
+    found = yaml.safe_load(render_inventory(hosts, "x", lambda _name: "10.0.0.9"))["training"]["hosts"]
     assert len(found) == len(hosts) and all(isinstance(name, str) for name in found)
 
 
 def test_inventory_has_known_values_and_asks_for_missing_addresses() -> None:
     known = {"gpu1": "10.0.0.4"}
-    hosts = [GivenHost("gpu1", 8), GivenHost("gpu2", user="ubuntu"), GivenHost("10.0.0.6"), GivenHost("8.8.8.8", 4)]
-    text = inventory_of(hosts, "hosts.txt", lambda name: known.get(name, ""))
+    hosts = [ListedHost("gpu1", 8), ListedHost("gpu2", user="ubuntu"), ListedHost("10.0.0.6"), ListedHost("8.8.8.8", 4)]
+    text = render_inventory(hosts, "hosts.txt", lambda name: known.get(name, ""))
     assert yaml.safe_load(text)["training"]["hosts"] == {
         "gpu1": {"node_address": "10.0.0.4", "node_slots": 8},
         "gpu2": {"node_address": None, "ansible_user": "ubuntu"},
@@ -82,12 +82,12 @@ def test_inventory_has_known_values_and_asks_for_missing_addresses() -> None:
 
 def test_each_machine_gets_a_unique_name() -> None:
     hosts = read_hosts(["node0", "10.0.0.5", "node2", "10.0.0.6", "12", "no", "1e3"], "line")
-    found = yaml.safe_load(inventory_of(hosts, "x", lambda _name: ""))["training"]["hosts"]
+    found = yaml.safe_load(render_inventory(hosts, "x", lambda _name: ""))["training"]["hosts"]
     assert list(found) == ["node0", "node1", "node2", "node3", "12", "no", "1e3"]
 
 
 def test_localhost_alone_is_this_machine() -> None:
-    (host,) = yaml.safe_load(inventory_of([GivenHost("localhost", 2)], "hosts.txt", lambda _name: ""))["training"][
+    (host,) = yaml.safe_load(render_inventory([ListedHost("localhost", 2)], "hosts.txt", lambda _name: ""))["training"][
         "hosts"
     ].values()
     assert (host["ansible_connection"], host["node_address"], host["node_slots"]) == ("local", "127.0.0.1", 2)

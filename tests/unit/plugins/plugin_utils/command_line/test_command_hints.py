@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from ansible import constants
 
-from ansible_collections.muster.training.plugins.plugin_utils._command_line.command_hints import as_typed
+from ansible_collections.muster.training.plugins.plugin_utils._command_line.command_hints import adapt_commands
 
 STOP = "stop it (ansible-playbook stop.yml -e run_id=first), or wait"
 
@@ -36,15 +36,16 @@ def test_suggested_command_keeps_playbook_directory_and_inventory(
         (tmp_path / name).touch()
     absolute = [one if one.startswith("/") or "," in one else str(tmp_path / one) for one in inventory]
     called = {"args": (playbook,), "inventory": absolute}
-    assert as_typed(STOP, called) == f"stop it ({typed} -e run_id=first), or wait"
+    assert adapt_commands(STOP, called) == f"stop it ({typed} -e run_id=first), or wait"
 
 
 def test_text_stays_unchanged_without_a_command_or_known_playbook(tmp_path: Path) -> None:
     called = {"args": ("launch.yml",), "inventory": ("machines.yml",)}
     assert (
-        as_typed("see stop.yml, or ansible-playbook of yours", called) == "see stop.yml, or ansible-playbook of yours"
+        adapt_commands("see stop.yml, or ansible-playbook of yours", called)
+        == "see stop.yml, or ansible-playbook of yours"
     )
-    assert as_typed(STOP, {}) == STOP
+    assert adapt_commands(STOP, {}) == STOP
 
 
 @pytest.mark.parametrize(
@@ -62,9 +63,9 @@ def test_suggested_command_repeats_the_options_that_bring_code(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     called = {"args": ("muster.training.launch",), "inventory": constants.DEFAULT_HOST_LIST, "extra_vars": typed}
-    assert as_typed("ansible-playbook site.yml --tags code", called) == (
+    assert adapt_commands("ansible-playbook site.yml --tags code", called) == (
         f"ansible-playbook muster.training.site{more} --tags code"
     )
-    assert as_typed(STOP, called) == STOP.replace("stop.yml", "muster.training.stop")
+    assert adapt_commands(STOP, called) == STOP.replace("stop.yml", "muster.training.stop")
     own = "ansible-playbook site.yml -e code_source=DIRECTORY"
-    assert as_typed(own, called) == own.replace("site.yml", "muster.training.site")
+    assert adapt_commands(own, called) == own.replace("site.yml", "muster.training.site")

@@ -12,8 +12,8 @@ import pytest
 from ansible.parsing.dataloader import DataLoader
 from ansible.parsing.splitter import parse_kv
 
-from ansible_collections.muster.training.plugins.plugin_utils._command_line.extra_vars_lint import lost_words
-from ansible_collections.muster.training.plugins.plugin_utils._plan.job_arguments import job_arguments
+from ansible_collections.muster.training.plugins.plugin_utils._command_line.extra_vars_lint import find_stray_extra_vars
+from ansible_collections.muster.training.plugins.plugin_utils._plan.job_arguments import parse_arguments
 from tests.unit.typed import CHECKOUT, give_collection, typed
 
 
@@ -33,20 +33,20 @@ from tests.unit.typed import CHECKOUT, give_collection, typed
     ],
 )
 def test_lost_words_are_named_with_the_right_form(text: str, lost: str, form: str) -> None:
-    (said,) = lost_words([text])
+    (said,) = find_stray_extra_vars([text])
     assert said.startswith(f"-e {shlex.quote(text)}: {lost} does not belong to a variable")
     assert form in said
 
 
 @pytest.mark.parametrize("words", [["--resume", "--epochs", "1"], ["--note", "it's $5", 'a"b'], ["lr=0.1", "x=2"]])
 def test_suggested_form_passes_all_words(words: list[str]) -> None:
-    (said,) = lost_words([f"launch_args={shlex.join(words)}"])
+    (said,) = find_stray_extra_vars([f"launch_args={shlex.join(words)}"])
     form = said.partition("inside the shell's quotes: ")[2].rpartition(". Give each")[0]
     (option, text) = shlex.split(form)
     loader = DataLoader()
     variables = loader.load(text) if text.startswith("{") else parse_kv(text)
-    assert (option, lost_words([text])) == ("-e", [])
-    assert job_arguments(variables["launch_args"], loader) == words
+    assert (option, find_stray_extra_vars([text])) == ("-e", [])
+    assert parse_arguments(variables["launch_args"], loader) == words
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_suggested_form_passes_all_words(words: list[str]) -> None:
     ],
 )
 def test_words_that_reach_a_variable_are_accepted(text: str) -> None:
-    assert lost_words([text]) == []
+    assert find_stray_extra_vars([text]) == []
 
 
 NEEDED = {"stage_data": "stage_data_bucket=b", "checkpoints": "checkpoints_bucket=b"}

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from ansible_collections.muster.training.plugins.plugin_utils._command_line.role_arguments import (
-    read_by,
-    refusals,
-    sharing,
+    referenced_names,
+    describe_wrong_values,
+    group_by_values,
 )
 
 
@@ -37,17 +37,17 @@ from ansible_collections.muster.training.plugins.plugin_utils._command_line.role
 def test_nodes_share_a_value_only_if_nothing_it_reads_differs(
     one: dict[str, Any], other: dict[str, Any], together: bool
 ) -> None:
-    assert sharing(["port"], {"n1": one, "n2": other}) == ([["n1", "n2"]] if together else [["n1"], ["n2"]])
+    assert group_by_values(["port"], {"n1": one, "n2": other}) == ([["n1", "n2"]] if together else [["n1"], ["n2"]])
 
 
 def test_variables_read_by_a_variable_are_found() -> None:
     variables = {"a": {"x": ["{{ b | default(c) }}"]}, "b": "{{ d }}", "e": "{{ f }}"}
-    assert read_by(["a"], variables) == {"a", "b", "c", "d", "default"}
+    assert referenced_names(["a"], variables) == {"a", "b", "c", "d", "default"}
 
 
 def test_wrong_value_is_reported_once() -> None:
     wrong = [("r", "w", ["n1"]), ("s", "w", ["n2"]), ("r", "w", ["n2", "n3"]), ("r", "v", ["n3"])]
-    assert refusals(wrong, 3) == [
+    assert describe_wrong_values(wrong, 3) == [
         "the role r refuses a value: w",
         "the role s refuses a value on n2: w",
         "the role r refuses a value on n3: v",

@@ -17,13 +17,13 @@ from ansible.playbook.task import Task
 from ansible_collections.muster.training.plugins.plugin_utils._command_line.extra_vars import typed_variables
 from ansible_collections.muster.training.plugins.plugin_utils._command_line.unused_site_options import (
     PlayRole,
-    idle_switches,
-    idle_tags,
+    describe_unused_switches,
+    describe_unused_tags,
     is_selected,
-    needed_collections,
-    unknown_tags,
-    unread_variables,
-    words_in,
+    required_collections,
+    describe_unknown_tags,
+    describe_unread_variables,
+    words_in_strings,
 )
 
 
@@ -56,10 +56,10 @@ def test_tags_select_what_ansible_selects(only: list[str], skip: list[str]) -> N
 
 
 def test_unknown_tag_is_named_with_the_nearest_or_all_tags() -> None:
-    assert unknown_tags("--tags", ["opn_mpi", "data", "all", "never"], ROLES) == [
+    assert describe_unknown_tags("--tags", ["opn_mpi", "data", "all", "never"], ROLES) == [
         "--tags opn_mpi: no role has this tag; did you mean open_mpi?"
     ]
-    assert unknown_tags("--skip-tags", ["xyz"], ROLES) == [
+    assert describe_unknown_tags("--skip-tags", ["xyz"], ROLES) == [
         "--skip-tags xyz: no role has this tag; Tags: cifs_share, code, data, open_mpi, s3fs"
     ]
 
@@ -113,20 +113,20 @@ def test_unknown_tag_is_named_with_the_nearest_or_all_tags() -> None:
     ],
 )
 def test_tag_that_selects_nothing_is_named(only: list[str], skip: list[str], on: list[str], said: list[str]) -> None:
-    assert idle_tags(only, skip, ROLES, lambda one: one.name in on) == said
+    assert describe_unused_tags(only, skip, ROLES, lambda one: one.name in on) == said
 
 
 def test_tag_of_a_disabled_role_is_idle_even_if_another_role_has_it() -> None:
     roles = [role("pytorch", "open_mpi"), MPI]
-    assert idle_tags(["open_mpi"], [], roles, lambda one: one.name == "pytorch")
-    assert not idle_tags(["open_mpi"], [], roles, lambda one: one.name == "open_mpi")
+    assert describe_unused_tags(["open_mpi"], [], roles, lambda one: one.name == "pytorch")
+    assert not describe_unused_tags(["open_mpi"], [], roles, lambda one: one.name == "open_mpi")
 
 
 def test_switch_of_a_role_excluded_by_tags_is_named() -> None:
-    assert idle_switches(["open_mpi_enabled"], ["all"], [], ROLES) == []
-    assert idle_switches(["open_mpi_enabled"], ["open_mpi"], [], ROLES) == []
+    assert describe_unused_switches(["open_mpi_enabled"], ["all"], [], ROLES) == []
+    assert describe_unused_switches(["open_mpi_enabled"], ["open_mpi"], [], ROLES) == []
     for only, skip in ((["code"], []), (["all"], ["open_mpi"])):
-        assert idle_switches(["open_mpi_enabled"], only, skip, ROLES) == [
+        assert describe_unused_switches(["open_mpi_enabled"], only, skip, ROLES) == [
             "open_mpi_enabled is set (with -e), but the tags exclude the role open_mpi; add open_mpi to --tags, or "
             "remove the variable"
         ]
@@ -165,11 +165,14 @@ def test_a_variable_that_nothing_reads_is_named(tmp_path: Path, typed: str, said
         (tmp_path / name / "defaults" / "main.yml").write_text(text)
     roles = [one._replace(path=tmp_path / one.name) for one in (CODE, MPI)]
     others = {"checkpoints_bucket": "checkpoints"}
-    assert unread_variables(typed.split(), roles, lambda one: one.name == "code", others, lambda: {"region"}) == said
+    assert (
+        describe_unread_variables(typed.split(), roles, lambda one: one.name == "code", others, lambda: {"region"})
+        == said
+    )
 
 
 def test_words_of_nested_values_are_found() -> None:
-    assert words_in({"a": ["{{ region }}-x", {"b": ("my_zone", 3)}]}) == {"region", "x", "my_zone"}
+    assert words_in_strings({"a": ["{{ region }}-x", {"b": ("my_zone", 3)}]}) == {"region", "x", "my_zone"}
 
 
 def test_needed_collections_are_found_in_the_tasks_of_roles(tmp_path: Path) -> None:
@@ -178,7 +181,7 @@ def test_needed_collections_are_found_in_the_tasks_of_roles(tmp_path: Path) -> N
         "- name: A\n  ansible.builtin.command: x\n- name: B\n  block:\n    - name: C\n      ansible.posix.sysctl:\n"
         "        name: a\n    - muster.training.node_facts:\n"
     )
-    assert needed_collections([CODE._replace(path=tmp_path / "code")]) == {"ansible.posix": ["code"]}
+    assert required_collections([CODE._replace(path=tmp_path / "code")]) == {"ansible.posix": ["code"]}
 
 
 def test_variables_from_files_do_not_count_as_typed() -> None:

@@ -11,8 +11,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ansible_collections.muster.training.plugins.plugin_utils._failures.catalogue import (
-    LONGEST_LINE,
-    LONGEST_TEXT,
+    MAX_LINE,
+    MAX_TEXT,
     explain,
     explain_failure,
 )
@@ -48,8 +48,8 @@ def test_a_recorded_text_finds_its_own_entry_first(name: str) -> None:
 def test_entry_is_complete_and_matches_the_words_on_its_page() -> None:
     for name, entry in ENTRIES.items():
         assert re.fullmatch(r"[a-z][a-z0-9]*(-[a-z0-9]+)*", name)
-        words = entry.seen.replace("...", "3")  # what differs from case to case
-        assert ids("\n".join([words] * entry.at_least))[:1] == [name]
+        words = entry.example.replace("...", "3")  # what differs from case to case
+        assert ids("\n".join([words] * entry.min_lines))[:1] == [name]
         assert entry.cause.endswith("."), name
         assert entry.title and not entry.title.endswith(".") and not entry.remedy.endswith((".", ";")), name
 
@@ -145,7 +145,7 @@ def test_shown_line_has_no_control_characters_and_is_shortened() -> None:
     line = "\x1b[31mRuntimeError:\x1b[0m CUDA out of\x1b[1m memory\x1b[0m.\x07 \u202etxt\x9b2J"
     assert [match.line for match in explain(f"first\r{line}\rlast")] == ["RuntimeError: CUDA out of memory. txt 2J"]
     (match,) = explain("x" * 5000 + OOM + "y" * 5000)
-    assert len(match.line) == LONGEST_LINE and OOM in match.line
+    assert len(match.line) == MAX_LINE and OOM in match.line
 
 
 # --- A failure --------------------------------------------------------------------------------------------------------
@@ -207,7 +207,7 @@ def test_any_output_of_a_job_is_handled_without_error(pieces: list[str]) -> None
     names = [match.entry.id for match in matches]
     assert len(names) == len(set(names))
     for match in matches:
-        assert 0 < len(match.line) <= LONGEST_LINE and match.line.isprintable()
+        assert 0 < len(match.line) <= MAX_LINE and match.line.isprintable()
 
 
 def beginnings() -> str:
@@ -244,5 +244,5 @@ def test_four_times_the_text_takes_about_four_times_as_long(piece: str) -> None:
 
 
 def test_only_the_last_part_of_a_very_long_text_is_searched() -> None:
-    assert ids(OOM + "\n" + "x" * LONGEST_TEXT) == []
-    assert ids("x" * LONGEST_TEXT + "\n" + OOM) == ["cuda-out-of-memory"]
+    assert ids(OOM + "\n" + "x" * MAX_TEXT) == []
+    assert ids("x" * MAX_TEXT + "\n" + OOM) == ["cuda-out-of-memory"]

@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.muster.training.plugins.module_utils._supervisor.rank_reports import last_words, rank_reports
+from ansible_collections.muster.training.plugins.module_utils._supervisor.rank_reports import final_message, rank_reports
 from ansible_collections.muster.training.plugins.plugin_utils._failures.catalogue import explain
 from ansible_collections.muster.training.plugins.plugin_utils._failures.verdict import (
     Explanation,
-    duration,
     first_failure,
-    from_hub,
+    verdict_from_hub,
     render_last_lines,
     render_verdict,
-    without_hub,
+    verdict_without_hub,
 )
+from ansible_collections.muster.training.plugins.plugin_utils._text.duration import format_duration
 
 CLOSED = (
     "RuntimeError: [../third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection closed by peer [10.0.0.10]:41234"
@@ -185,7 +185,7 @@ def test_first_failed_node_that_rank_0_heard_of_is_reported() -> None:
 
 def test_gpu_failures_are_reported_beside_the_cause() -> None:
     failed = report(1, rank(0, 1, "RuntimeError: CUDA error"), gpus="GPU is lost.")
-    text = render_verdict(from_hub({}, result(failed, first="node0")), "", {})
+    text = render_verdict(verdict_from_hub({}, result(failed, first="node0")), "", {})
     assert "node0 (node_rank 0), rank 0: RuntimeError: CUDA error" in text
     assert "on node0 the GPUs failed during the run: GPU is lost.; look for 'NVRM: Xid' in dmesg there" in text
 
@@ -281,23 +281,23 @@ def test_run_whose_nodes_were_all_stopped_has_no_failure() -> None:
 @pytest.mark.parametrize("state", ["succeeded", "stopped"])
 def test_succeeded_or_stopped_run_names_no_failure(state: str) -> None:
     made = result(report(1, rank(0, 1, "ValueError: boom")), None, state=state)
-    assert from_hub({}, made)["first_failure"] is None
+    assert verdict_from_hub({}, made)["first_failure"] is None
 
 
 def test_cost_is_reported_only_if_all_prices_are_known() -> None:
     made = {**result(report(0, rank(0, 0)), state="succeeded", reason=""), "started": 1000.0, "ended": 1600.0}
     prices = [{"price_per_hour": 2.52}, {"price_per_hour": 2.52}]
-    verdict = from_hub({"nodes": prices, "currency": "EUR"}, made)
+    verdict = verdict_from_hub({"nodes": prices, "currency": "EUR"}, made)
     assert (verdict["cost"], verdict["currency"]) == (pytest.approx(0.84), "EUR")
     assert "\n  cost: 0.84 EUR\n" in render_verdict(verdict, "/r", {"accuracy": 0.9})
-    verdict = from_hub({"nodes": [prices[0], {"price_per_hour": None}]}, made)
+    verdict = verdict_from_hub({"nodes": [prices[0], {"price_per_hour": None}]}, made)
     assert (verdict["cost"], verdict["currency"]) == (None, "USD")
     of_a_former_version = {key: value for key, value in verdict.items() if key not in ("cost", "currency")}
     assert "cost" not in render_verdict(verdict, "", {}) + render_verdict(of_a_former_version, "", {})
 
 
 def test_verdict_lists_each_rank_with_host_exit_code_error_and_log() -> None:
-    verdict = from_hub({}, result(report(1, rank(0, 1, "ValueError: boom")), None, first="node0"))
+    verdict = verdict_from_hub({}, result(report(1, rank(0, 1, "ValueError: boom")), None, first="node0"))
     assert verdict["nodes"][0]["ranks"] == [
         {"host": "node0", "rank": 0, "local_rank": 0, "exit_code": 1, "error": "ValueError: boom", "log": "/run/0.log"}
     ]
@@ -337,7 +337,7 @@ def test_cause_is_found_in_recorded_torchrun_files(case: str, number: int, error
     directory = TORCHRUN / case
     plan = {"rank_logs": "torchrun", "node": {"slots": 2, "first_rank": 0}}
     ranks = rank_reports(plan, str(directory), 1)
-    said = last_words((directory / "launcher.log").read_text())
+    said = final_message((directory / "launcher.log").read_text())
     node, found, text = cause(result(report(1, *ranks, said=said), first="node0"))
     assert (node, found) == ("node0", number)
     assert text.startswith(error)
@@ -347,7 +347,7 @@ def test_stopped_node_is_not_the_cause() -> None:
     directory = TORCHRUN / "terminated"
     plan = {"rank_logs": "torchrun", "node": {"slots": 2, "first_rank": 2}}
     ranks = rank_reports(plan, str(directory), 1)
-    said = last_words((directory / "launcher.log").read_text())
+    said = final_message((directory / "launcher.log").read_text())
     stopped = report(1, *ranks, said=said)
     assert cause(result(report(1, rank(0, 1, CLOSED)), stopped, first="node1")) == ("node0", 0, CLOSED)
 
@@ -364,7 +364,7 @@ def seen(state: str, message: str = "", of: dict[str, Any] | None = None) -> dic
 def test_lost_rank_0_is_reported_from_what_its_peers_say() -> None:
     lost = "node0 is lost: no sign of life for 10 s (powered off, or cut off from the network)"
     reads = {"node0": None, "node1": seen("failed", lost, report(1, rank(1, 1, CLOSED))), "node2": seen("failed", lost)}
-    verdict = without_hub(PLAN, reads, 5000.0)
+    verdict = verdict_without_hub(PLAN, reads, 5000.0)
     assert (verdict["state"], verdict["reason"], verdict["started"], verdict["ended"]) == ("failed", lost, None, 5000.0)
     assert verdict["first_failure"] == {
         "node": "node0",
@@ -383,7 +383,7 @@ def test_killed_supervisor_of_rank_0_is_the_first_failure() -> None:
         "node1": seen("failed", "node0 is lost: closed"),
         "node2": None,
     }
-    verdict = without_hub(PLAN, reads, 5000.0)
+    verdict = verdict_without_hub(PLAN, reads, 5000.0)
     assert verdict["reason"] == "node0 is lost: closed"
     assert verdict["first_failure"]["node"] == "node0"
     assert [node["state"] for node in verdict["nodes"]] == ["lost", "failed", "lost"]
@@ -392,7 +392,7 @@ def test_killed_supervisor_of_rank_0_is_the_first_failure() -> None:
 @pytest.mark.parametrize("state", ["succeeded", "stopped"])
 def test_peers_report_the_outcome_when_rank_0_cannot_be_reached(state: str) -> None:
     reads = {"node0": None, "node1": seen(state, "" if state == "succeeded" else "stopped on request"), "node2": None}
-    verdict = without_hub(PLAN, reads, 5000.0)
+    verdict = verdict_without_hub(PLAN, reads, 5000.0)
     assert (verdict["state"], verdict["first_failure"]) == (state, None)
     assert verdict["reason"] == ("" if state == "succeeded" else "stopped on request")
 
@@ -400,14 +400,14 @@ def test_peers_report_the_outcome_when_rank_0_cannot_be_reached(state: str) -> N
 def test_node_that_left_an_elastic_run_does_not_make_it_stopped() -> None:
     left = seen("stopped", "node1 was told to leave (SIGTERM)", report(TERMINATED, reason="node1 was told to leave"))
     lost = "node0 is lost: no sign of life"
-    verdict = without_hub(PLAN, {"node0": None, "node1": left, "node2": seen("failed", lost)}, 5000.0)
+    verdict = verdict_without_hub(PLAN, {"node0": None, "node1": left, "node2": seen("failed", lost)}, 5000.0)
     assert (verdict["state"], verdict["first_failure"]["node"]) == ("failed", "node0")
 
 
 def test_rank_0_is_reported_lost_if_no_node_says_why() -> None:
-    verdict = without_hub(PLAN, {"node0": None, "node1": seen("died"), "node2": None}, 5000.0)
+    verdict = verdict_without_hub(PLAN, {"node0": None, "node1": seen("died"), "node2": None}, 5000.0)
     assert verdict["reason"] == "node0 is lost: it does not answer"
-    verdict = without_hub(PLAN, {"node0": seen("died", "the supervisor died"), "node1": None, "node2": None}, 5000.0)
+    verdict = verdict_without_hub(PLAN, {"node0": seen("died", "the supervisor died"), "node1": None, "node2": None}, 5000.0)
     assert verdict["first_failure"]["error"] == "node0 is lost: the supervisor died"
     assert verdict["first_failure"]["log"] == "/home/u/runs/first/node/launcher.log"
 
@@ -428,7 +428,7 @@ def test_failure_message_names_node_rank_error_and_log() -> None:
         ),
         first="node0",
     )
-    text = render_verdict(from_hub({}, made), "/runs/first/result.json", {})
+    text = render_verdict(verdict_from_hub({}, made), "/runs/first/result.json", {})
     assert text == (
         "run first failed after 0:01:15: 2 nodes, world size 4\n"
         "  failed first: node node1 (node_rank 1), rank 2: ValueError: boom\n"
@@ -448,7 +448,7 @@ def test_failure_message_names_node_rank_error_and_log() -> None:
 @pytest.mark.parametrize("seen", ["", "Duplicate\x1b[2J GPU detected"])
 def test_known_failure_is_explained_with_cause_and_remedy(seen: str) -> None:
     explanation: Explanation = {"id": "nccl-duplicate-gpu", "cause": "Two on one.", "remedy": "one each", "seen": seen}
-    verdict = from_hub({}, result(report(1, rank(0, 1, "DistBackendError: NCCL error"))))
+    verdict = verdict_from_hub({}, result(report(1, rank(0, 1, "DistBackendError: NCCL error"))))
     lines = render_verdict(verdict, "", {}, explanation).splitlines()
     assert lines[1:-1] == [
         "  failed first: node node0 (node_rank 0), rank 0: DistBackendError: NCCL error",
@@ -465,7 +465,7 @@ def failed_on(node_rank: int, lines: list[str], **more: Any) -> dict[str, Any]:
     told = {"last_log": f"/run/{2 * node_rank}.log", "last_lines": "\n".join(lines), **more}
     reports = [report(TERMINATED), report(TERMINATED)]
     reports[node_rank] = report(1, {**rank(2 * node_rank, 1, "ValueError: boom"), "local_rank": 0}, **told)
-    return from_hub({}, result(*reports))
+    return verdict_from_hub({}, result(*reports))
 
 
 def test_last_lines_of_the_failed_rank_are_shown_once() -> None:
@@ -476,7 +476,7 @@ def test_last_lines_of_the_failed_rank_are_shown_once() -> None:
     assert [render_last_lines(failed_on(0, lines[:1]), watched) for watched in (True, False)] == ["", first]
     assert render_last_lines(failed_on(1, []), False) == ""
     assert render_last_lines(failed_on(1, lines, last_log="/run/3.log"), False) == "", "another rank's"
-    assert render_last_lines(from_hub({}, result(report(0), state="succeeded")), False) == ""
+    assert render_last_lines(verdict_from_hub({}, result(report(0), state="succeeded")), False) == ""
 
 
 def test_overlong_last_lines_of_a_node_are_cut() -> None:
@@ -486,14 +486,14 @@ def test_overlong_last_lines_of_a_node_are_cut() -> None:
 
 
 def test_job_output_cannot_move_the_cursor_or_forge_lines() -> None:
-    verdict = from_hub({}, result(report(1, rank(0, 1, "ValueError: \x1b[2J\r\n  record: /etc/shadow"))))
+    verdict = verdict_from_hub({}, result(report(1, rank(0, 1, "ValueError: \x1b[2J\r\n  record: /etc/shadow"))))
     text = render_verdict(verdict, "", {"accuracy": "\x1b]0;owned\x07\n  record: /etc/passwd"})
     assert all(line.isprintable() for line in text.splitlines())
     assert not [line for line in text.splitlines() if line.startswith("  record:")]
 
 
 def test_succeeded_run_shows_the_results_of_the_job() -> None:
-    verdict = from_hub({}, result(report(0, rank(0, 0)), state="succeeded", reason=""))
+    verdict = verdict_from_hub({}, result(report(0, rank(0, 0)), state="succeeded", reason=""))
     said = {"accuracy": 0.97777, "samples_per_second": 7675.6, "steps": 460, "checkpoint": "/x.pt"}
     assert render_verdict(verdict, "/r.json", said) == (
         "run first succeeded after 0:01:15: 1 node, world size 2\n"
@@ -507,12 +507,12 @@ def test_succeeded_run_shows_the_results_of_the_job() -> None:
 
 
 def test_a_stopped_run_gives_the_reason() -> None:
-    verdict = from_hub({}, result(report(TERMINATED), state="stopped", reason="stopped on request on node0 (SIGTERM)"))
+    verdict = verdict_from_hub({}, result(report(TERMINATED), state="stopped", reason="stopped on request on node0 (SIGTERM)"))
     assert "  reason: stopped on request on node0 (SIGTERM)\n" in render_verdict(verdict, "/r.json", {})
 
 
 def test_elastic_run_shows_which_nodes_it_lost() -> None:
-    verdict = from_hub({}, result(report(0, rank(0, 0)), None, state="succeeded", reason=""))
+    verdict = verdict_from_hub({}, result(report(0, rank(0, 0)), None, state="succeeded", reason=""))
     assert "  lost during the run: node1\n" in render_verdict(verdict, "/r.json", {})
 
 
@@ -520,7 +520,7 @@ def test_elastic_run_shows_which_nodes_it_lost() -> None:
     ("seconds", "text"), [(0, "0:00:00"), (59.9, "0:00:59"), (3661, "1:01:01"), (360000, "100:00:00")]
 )
 def test_durations_are_formatted_as_hours_minutes_seconds(seconds: float, text: str) -> None:
-    assert duration(seconds) == text
+    assert format_duration(seconds) == text
 
 
 def test_lost_node_comes_before_the_launcher_crash_it_caused() -> None:

@@ -15,15 +15,15 @@ import pytest
 from ansible.errors import AnsibleActionFail
 
 from ansible_collections.muster.training.plugins.plugin_utils._node_call.call import (
-    MARK,
+    REPLY_MARK,
     MODULE_UTILS,
     PACKAGE,
-    NodeRefusal,
+    NodeRequestError,
     call_node,
-    imports_of,
+    imported_modules,
     keep_alive,
-    needs_of,
-    source_of,
+    required_modules,
+    module_source,
 )
 
 
@@ -59,19 +59,19 @@ def test_ssh_keep_alive_overrides_ansible_cfg() -> None:
 
 def test_answer_is_found_among_other_output() -> None:
     answer = {"changed": False, "error": ""}
-    assert called(0, f"Welcome!\n{MARK}{json.dumps(answer)}\nbye\n") == answer
+    assert called(0, f"Welcome!\n{REPLY_MARK}{json.dumps(answer)}\nbye\n") == answer
 
 
 def test_error_in_the_answer_is_a_refusal() -> None:
-    with pytest.raises(NodeRefusal, match="node0: there is no run first"):
-        called(0, MARK + json.dumps({"error": "there is no run first on this node"}))
+    with pytest.raises(NodeRequestError, match="node0: there is no run first"):
+        called(0, REPLY_MARK + json.dumps({"error": "there is no run first on this node"}))
 
 
 @pytest.mark.parametrize(
     ("rc", "stdout", "stderr", "text"),
     [
         (137, "", "Killed", "unexpected answer from the node \\(exit code 137\\): Killed"),
-        (137, MARK + '{"changed": fal', "Killed", "unexpected answer from the node \\(exit code 137\\): Killed"),
+        (137, REPLY_MARK + '{"changed": fal', "Killed", "unexpected answer from the node \\(exit code 137\\): Killed"),
         (2, "", "sh: 1: Cannot fork", "exit code 2.*Cannot fork"),
         (127, "", "sh: 1: exec: /usr/bin/python3: not found", "there is no Python to run"),
     ],
@@ -79,7 +79,7 @@ def test_error_in_the_answer_is_a_refusal() -> None:
 def test_missing_answer_is_a_failure_but_not_a_refusal(rc: int, stdout: str, stderr: str, text: str) -> None:
     with pytest.raises(AnsibleActionFail, match=text) as caught:
         called(rc, stdout, stderr)
-    assert not isinstance(caught.value, NodeRefusal)
+    assert not isinstance(caught.value, NodeRequestError)
 
 
 @pytest.mark.parametrize("interpreter", ["", "/opt/my python/bin/python3"])
@@ -89,7 +89,7 @@ def test_command_is_safe_for_any_login_shell(interpreter: str) -> None:
 
     def execute(command: str, **_more: Any) -> dict[str, Any]:
         given.append(command)
-        return {"rc": 0, "stdout": MARK + "{}", "stderr": ""}
+        return {"rc": 0, "stdout": REPLY_MARK + "{}", "stderr": ""}
 
     on_node(execute, {"operation": "read"}, {"ansible_python_interpreter": interpreter})
     assert not set("\n!\\") & set(given[0]), given
@@ -102,7 +102,7 @@ def test_node_refuses_a_run_it_does_not_have(tmp_path: Any) -> None:
         return {"rc": done.returncode, "stdout": done.stdout.decode(), "stderr": done.stderr.decode()}
 
     request = {"operation": "watch", "run_id": "first", "runs_directory": str(tmp_path), "node": "node0"}
-    with pytest.raises(NodeRefusal, match="node0: there is no run first on this node"):
+    with pytest.raises(NodeRequestError, match="node0: there is no run first on this node"):
         on_node(execute, request)
 
 
@@ -123,7 +123,7 @@ def imported(tree: ast.AST) -> set[str]:
 def test_modules_needed_on_the_node_are_those_imported() -> None:
     for path in MODULE_UTILS.rglob("*.py"):
         name = ".".join(path.relative_to(MODULE_UTILS).with_suffix("").parts)
-        assert imports_of(name) == imported(ast.parse(source_of(name))), name
-    needed = needs_of("_run.dispatch")
+        assert imported_modules(name) == imported(ast.parse(module_source(name))), name
+    needed = required_modules("_run.dispatch")
     assert {"_run.dispatch", "_run.start", "_run.safe_files"} <= set(needed)
     assert not {"_run.documents", "_run.list_runs", "_plan.plan"} & set(needed)

@@ -16,36 +16,45 @@ from typing import Any
 import pytest
 from ansible import constants as C
 
-from ansible_collections.muster.training.plugins.module_utils._detached.result_line import Fault, ProgramFault, answered
+from ansible_collections.muster.training.plugins.module_utils._detached.result_line import (
+    StepError,
+    ProgramError,
+    report_result,
+)
 from ansible_collections.muster.training.plugins.module_utils._torch import torch_proof
 from ansible_collections.muster.training.plugins.plugin_utils._node_call import detached
 from ansible_collections.muster.training.plugins.plugin_utils._node_call.detached import (
-    floor,
-    has_floor,
-    outcome,
+    progress_lock,
+    acquire_progress_lock,
+    task_result,
     run_code,
     run_command,
 )
 
 
 def test_command_without_answer_counts_as_changed() -> None:
-    assert outcome(0, "one\ntwo\n", False) == {"changed": True, "rc": 0, "stdout_lines": ["one", "two"], "answer": {}}
+    assert task_result(0, "one\ntwo\n", False) == {
+        "changed": True,
+        "rc": 0,
+        "stdout_lines": ["one", "two"],
+        "answer": {},
+    }
 
 
 def test_answer_is_read_from_its_own_line_of_output() -> None:
-    found = outcome(0, 'one\nMUSTER-RESULT {"changed": false, "lock": {"key": 1}}\n', False)
+    found = task_result(0, 'one\nMUSTER-RESULT {"changed": false, "lock": {"key": 1}}\n', False)
     assert found == {"changed": False, "rc": 0, "stdout_lines": ["one"], "answer": {"lock": {"key": 1}}}
 
 
 def test_fault_is_reported_in_its_own_words() -> None:
-    found = outcome(1, 'Getting\nMUSTER-RESULT {"fault": "there is no file a. Needed: it"}\n', False)
+    found = task_result(1, 'Getting\nMUSTER-RESULT {"fault": "there is no file a. Needed: it"}\n', False)
     assert (found["failed"], found["msg"]) == (True, "there is no file a. Needed: it")
 
 
 def test_failed_program_shows_last_output_lines_and_log_path() -> None:
     said = "".join(f"line {number}\n" for number in range(100))
     result = 'MUSTER-RESULT {"fault": "`pip install ...` failed (exit code 1)", "output_tells": true}\n'
-    found = outcome(1, f"{said}ERROR: No matching distribution found for zzz==9\n{result}", False, "/logs/a.log")
+    found = task_result(1, f"{said}ERROR: No matching distribution found for zzz==9\n{result}", False, "/logs/a.log")
     lines = found["msg"].split("\n")
     assert lines[0] == "`pip install ...` failed (exit code 1). The last lines of its output:"
     assert lines[1] == "  line 61" and lines[40] == "  ERROR: No matching distribution found for zzz==9"
@@ -53,24 +62,24 @@ def test_failed_program_shows_last_output_lines_and_log_path() -> None:
 
 
 def test_without_a_fault_exit_code_and_last_lines_are_reported() -> None:
-    found = outcome(2, "x" * 5000 + "\nE: broken\n", False)
+    found = task_result(2, "x" * 5000 + "\nE: broken\n", False)
     assert found["msg"] == f"exit code 2. The last lines of its output:\n  {'x' * 1000}\n  E: broken"
-    assert outcome(3, "", False)["msg"] == "exit code 3"
-    assert outcome(1, "", True)["msg"] == "it was killed by a signal, or the machine restarted"
+    assert task_result(3, "", False)["msg"] == "exit code 3"
+    assert task_result(1, "", True)["msg"] == "it was killed by a signal, or the machine restarted"
 
 
 def test_terminal_control_sequences_are_removed() -> None:
-    found = outcome(1, "10%\r 20%\r done \n\x1b[31mred\x1b[0m\x07\r\n\n", False)
+    found = task_result(1, "10%\r 20%\r done \n\x1b[31mred\x1b[0m\x07\r\n\n", False)
     assert found["msg"].split("\n")[1:] == ["   done", "  red"]
 
 
 def test_credentials_in_a_fault_are_masked() -> None:
-    found = outcome(1, 'MUSTER-RESULT {"fault": "https://user:TOKEN@host/simple cannot be read"}\n', False)
+    found = task_result(1, 'MUSTER-RESULT {"fault": "https://user:TOKEN@host/simple cannot be read"}\n', False)
     assert found["msg"] == "https://****@host/simple cannot be read"
 
 
 def test_error_in_the_answer_is_a_failure_despite_exit_code_0() -> None:
-    found = outcome(0, 'MUSTER-RESULT {"error": "Python 3.6 is too old"}\n', False)
+    found = task_result(0, 'MUSTER-RESULT {"error": "Python 3.6 is too old"}\n', False)
     assert (found["failed"], found["msg"]) == (True, "Python 3.6 is too old")
 
 
@@ -93,7 +102,7 @@ def here(**more: Any) -> Any:
 def test_run_code_uses_the_given_interpreter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     asked = {"key": "k", "version": "2.8.0", "build": "cpu", "cuda": "", "gpus": 0, "marker": str(tmp_path / "proved")}
-    (tmp_path / "proved").write_text(torch_proof.what_counts(asked))
+    (tmp_path / "proved").write_text(torch_proof.fingerprint(asked))
 
     def prove(**other: Any) -> dict[str, Any]:
         names = {"inventory_hostname": "node0"}
@@ -124,8 +133,8 @@ def test_only_one_node_shows_progress_at_growing_intervals(monkeypatch: pytest.M
         assert run_command(here(), {"inventory_hostname": name}, "working", ["true"], show_every=10)["rc"] == 0
         return said[before:]
 
-    with floor() as opened:
-        assert has_floor(opened) and has_floor(opened)
+    with progress_lock() as opened:
+        assert acquire_progress_lock(opened) and acquire_progress_lock(opened)
         assert told("node2", 20) == [], "another one tells already"
     lines = told("node2", 100)
     assert lines[0] == "node2: working (0:00:10): one"
@@ -136,24 +145,24 @@ def test_only_one_node_shows_progress_at_growing_intervals(monkeypatch: pytest.M
 
 def test_without_file_locks_each_node_shows_progress(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """As on some cluster file systems, or if the directory was removed in the meantime."""
-    with floor() as opened:
+    with progress_lock() as opened:
         monkeypatch.setattr(fcntl, "flock", lambda *_words: os.stat(tmp_path / "nothing"))
-        assert has_floor(opened)
+        assert acquire_progress_lock(opened)
     monkeypatch.setattr(C, "DEFAULT_LOCAL_TMP", str(tmp_path / "nothing"))
-    with floor() as opened:
-        assert opened is None and has_floor(opened)
+    with progress_lock() as opened:
+        assert opened is None and acquire_progress_lock(opened)
 
 
-@pytest.mark.parametrize(("fault", "output_tells"), [(Fault, False), (ProgramFault, True)])
+@pytest.mark.parametrize(("fault", "output_tells"), [(StepError, False), (ProgramError, True)])
 def test_fault_is_printed_as_the_result_and_exits_with_code_1(
-    fault: type[Fault], output_tells: bool, capsys: pytest.CaptureFixture[str]
+    fault: type[StepError], output_tells: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def work(_request: dict[str, Any]) -> dict[str, Any]:
         raise fault("there is no file a. Needed: it")
 
     with pytest.raises(SystemExit) as ended:
-        answered(work, {})
+        report_result(work, {})
     assert ended.value.code == 1
     told = json.loads(capsys.readouterr().out.removeprefix("MUSTER-RESULT "))
     assert told == {"fault": "there is no file a. Needed: it", "output_tells": output_tells}
-    assert answered(lambda request: request, {"a": 1}) == {"a": 1}
+    assert report_result(lambda request: request, {"a": 1}) == {"a": 1}

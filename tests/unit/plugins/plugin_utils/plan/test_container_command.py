@@ -13,20 +13,20 @@ from typing import Any
 import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._facts import image
-from ansible_collections.muster.training.plugins.module_utils._facts.commands import Output
-from ansible_collections.muster.training.plugins.module_utils._rank_table import Host, build_rank_table
-from ansible_collections.muster.training.plugins.plugin_utils._checks.context import Case
+from ansible_collections.muster.training.plugins.module_utils._facts.commands import CommandOutput
+from ansible_collections.muster.training.plugins.module_utils._rank_table import HostSpec, build_rank_table
+from ansible_collections.muster.training.plugins.plugin_utils._checks.context import CheckContext
 from ansible_collections.muster.training.plugins.plugin_utils._checks.images import check_images
 from ansible_collections.muster.training.plugins.plugin_utils._plan.container_command import (
-    SHELL,
-    container_words,
-    mounts,
+    SHELL_SCRIPT,
+    container_argv,
+    container_volumes,
 )
-from ansible_collections.muster.training.plugins.plugin_utils._plan.plan import node_plan
+from ansible_collections.muster.training.plugins.plugin_utils._plan.plan import build_node_plan
 from tests.unit.healthy import Facts, address, cluster, spoilt
 from tests.unit.supervised import Run, end_by_force, eventually, make_job, make_run
 
-TABLE = build_rank_table([Host("a", "10.0.0.9", 2), Host("b", "10.0.0.10", 2)])
+TABLE = build_rank_table([HostSpec("a", "10.0.0.9", 2), HostSpec("b", "10.0.0.10", 2)])
 FACTS: dict[str, Any] = {
     "interpreter": "/usr/bin/python3",
     "interface": "ens5",
@@ -42,7 +42,7 @@ FACTS: dict[str, Any] = {
 
 def words(facts: dict[str, Any] | None = None, **given: Any) -> list[str]:
     job = make_job(run_id="first", image="torch:1", interpreter="python", **given)
-    return container_words(job, TABLE.nodes[1], {**FACTS, **(facts or {})}, "/run/dir", "/tmp/muster-x", ["B", "A"])
+    return container_argv(job, TABLE.nodes[1], {**FACTS, **(facts or {})}, "/run/dir", "/tmp/muster-x", ["B", "A"])
 
 
 def test_docker_run_command_line() -> None:
@@ -57,7 +57,7 @@ def test_docker_run_command_line() -> None:
         ),
         *("--volume=/srv/project:/srv/project", "--volume=/data:/data:ro", "--workdir=/srv/project", "--env=USER=me"),
         *("--env=HOME=/run/dir", "--env=A", "--env=B", "--env=MUSTER_RUN_DIRECTORY", "--env=TMPDIR"),
-        *("--entrypoint=/bin/sh", "torch:1", "-c", SHELL, "/run/dir/bin"),
+        *("--entrypoint=/bin/sh", "torch:1", "-c", SHELL_SCRIPT, "/run/dir/bin"),
     ]
 
 
@@ -96,7 +96,7 @@ def test_shm_size_replaces_host_ipc() -> None:
 )
 def test_working_directory_and_script_are_mounted(work: str, script: str, more: list[str]) -> None:
     job = make_job(image="x")
-    found = mounts(job, {"working_directory": {"path": work}, "script": {"path": script}}, "/r", "/t")
+    found = container_volumes(job, {"working_directory": {"path": work}, "script": {"path": script}}, "/r", "/t")
     assert found == ["/r:/r", "/t:/t", *([f"{work}:{work}"] if work != "/" else []), *more]
 
 
@@ -105,7 +105,7 @@ def test_every_launcher_runs_in_the_image(launcher: str) -> None:
     job = make_job(
         run_id="first", launcher=launcher, image="torch:1", interpreter="/opt/conda/bin/python", variables=("TOKEN",)
     )
-    plan = node_plan(job, TABLE, TABLE.nodes[0], FACTS)
+    plan = build_node_plan(job, TABLE, TABLE.nodes[0], FACTS)
     assert plan["wrap"][:2] == ["docker", "run"] and plan["remove"] == ["docker", "rm", "--force", "muster-first-node0"]
     assert "--env=TOKEN" in plan["wrap"] and "--env=NCCL_SOCKET_IFNAME" in plan["wrap"]
     assert launcher == "mpirun" or plan["command"][0] == "/opt/conda/bin/python"
@@ -182,10 +182,10 @@ def test_differing_image_is_reported_with_both_digests_and_a_command() -> None:
     for one in facts.values():
         one["image"] = IMAGE
     facts["node2"]["image"] = {**IMAGE, "id": "bb" * 32}
-    table = build_rank_table([Host(name, address(name), 1) for name in facts])
-    (finding,) = check_images(Case(job, table, facts))
-    assert finding.nodes == ("node2",) and "node2 has bbbbbbbbbbbb; the others have aaaaaaaaaaaa" in finding.found
-    assert finding.todo == "ansible-playbook site.yml --tags container_image -e container_image_name=torch:1"
+    table = build_rank_table([HostSpec(name, address(name), 1) for name in facts])
+    (finding,) = check_images(CheckContext(job, table, facts))
+    assert finding.nodes == ("node2",) and "node2 has bbbbbbbbbbbb; the others have aaaaaaaaaaaa" in finding.problem
+    assert finding.remedy == "ansible-playbook site.yml --tags container_image -e container_image_name=torch:1"
 
 
 @pytest.mark.parametrize(
@@ -197,11 +197,11 @@ def test_differing_image_is_reported_with_both_digests_and_a_command() -> None:
         (1, "\nError: No such image: a\n", ("", None, "")),
         (125, "Error: inspecting object: a: image not known\n", ("", None, "")),
         (1, "permission denied while trying to connect\n", ("", None, "permission denied while trying to connect")),
-        (None, "", ("", None, "it does not answer")),
+        (None, "", ("", None, "no reply within 10 s")),
     ],
 )
 def test_engine_answer_about_an_image_is_parsed(code: int | None, said: str, answer: tuple[Any, ...]) -> None:
-    assert image.parse_image(Output(code, said, hangs=code is None)) == answer
+    assert image.parse_image(CommandOutput(code, said, hangs=code is None)) == answer
 
 
 @pytest.mark.parametrize("engine", ["docker", "podman"])
@@ -212,7 +212,7 @@ def test_image_facts_are_read_from_the_engine(engine: str, tmp_path: Path, monke
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     monkeypatch.setattr(image, "ENGINE_PATH", str(tmp_path))
     monkeypatch.setattr(image, "CDI_DIRECTORIES", (str(tmp_path),))
-    found = image.ImageQuestion(engine, "torch:1").answer()
+    found = image.ImageQuery(engine, "torch:1").result()
     assert found.pop("free") > 0, "of the disk above what is another user's"
     told = {"id": "ab" * 32, "size": 12, "root": f"{tmp_path}/not/ours", "error": ""}
     assert found == {**told, "toolkit": False, "memory_limit": None}
@@ -261,32 +261,32 @@ def test_memory_limit_that_cannot_be_enforced_is_reported(
     job, facts = make_job(image="torch:1", container_engine=engine, container_options=tuple(options)), cluster(3)
     for one in facts.values():
         one["image"] = {**IMAGE, "memory_limit": holds if one["hostname"] == "node2" else True}
-    table = build_rank_table([Host(name, address(name), 1) for name in facts])
-    found = check_images(Case(job, table, facts))
+    table = build_rank_table([HostSpec(name, address(name), 1) for name in facts])
+    found = check_images(CheckContext(job, table, facts))
     assert [(one.severity, one.id, one.nodes) for one in found] == (
         [("warning", "image-memory-limit", ("node2",))] if told else []
     )
     if told and engine == "podman":
-        assert "apt-get install dbus-user-session" in found[0].todo and "the user's own systemd" in found[0].needed
+        assert "apt-get install dbus-user-session" in found[0].remedy and "the user's own systemd" in found[0].requirement
 
 
 def test_podman_as_root_needs_no_user_systemd_for_a_memory_limit() -> None:
     job, facts = make_job(image="torch:1", container_engine="podman", container_options=("-m8g",)), cluster(2)
     for one in facts.values():
         one.update(image={**IMAGE, "memory_limit": False}, user="root")
-    table = build_rank_table([Host(name, address(name), 1) for name in facts])
-    (found,) = check_images(Case(job, table, facts))
-    assert "cgroup_enable=memory" in found.todo and "dbus" not in found.todo + found.needed
+    table = build_rank_table([HostSpec(name, address(name), 1) for name in facts])
+    (found,) = check_images(CheckContext(job, table, facts))
+    assert "cgroup_enable=memory" in found.remedy and "dbus" not in found.remedy + found.requirement
 
 
 def test_docker_group_granted_after_login_is_entered_with_sg(monkeypatch: pytest.MonkeyPatch) -> None:
     user, words = pwd.getpwuid(os.geteuid()).pw_name, ["docker", "info", "a b"]
-    assert image.in_group("no-such-group", words) == words
+    assert image.with_group("no-such-group", words) == words
     for members, groups, late in (([user], [], True), ([user], [77], False), (["bob"], [], False)):
         entry = grp.struct_group(("docker", "x", 77, members))
         monkeypatch.setattr(grp, "getgrnam", {"docker": entry}.__getitem__)
         monkeypatch.setattr(os, "getgroups", lambda groups=groups: groups)
-        assert image.in_group("docker", words) == (["sg", "docker", "-c", "docker info 'a b'"] if late else words)
+        assert image.with_group("docker", words) == (["sg", "docker", "-c", "docker info 'a b'"] if late else words)
 
 
 # --- It ends with the run: a stand-in for the engine, whose daemon starts the container, so that it is no child of ours

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from ansible_collections.muster.training.plugins.plugin_utils._plan.cost import (
-    cost_of,
-    money,
+    run_cost,
+    format_amount,
     read_price,
     read_prices,
-    so_far,
-    total,
+    format_running_cost,
+    total_price,
 )
 
 
@@ -36,9 +36,9 @@ def test_all_invalid_prices_are_reported_at_once() -> None:
 
 
 def test_total_is_unknown_if_a_price_is_missing() -> None:
-    assert total([2.5, 5.06]) == pytest.approx(7.56)
-    assert total([2.5, None]) is None and total([]) is None
-    assert total([0.0, 0.0]) == 0.0
+    assert total_price([2.5, 5.06]) == pytest.approx(7.56)
+    assert total_price([2.5, None]) is None and total_price([]) is None
+    assert total_price([0.0, 0.0]) == 0.0
 
 
 def plan(*prices: Any) -> dict[str, Any]:
@@ -46,16 +46,16 @@ def plan(*prices: Any) -> dict[str, Any]:
 
 
 def test_cost_is_duration_times_price_of_all_nodes() -> None:
-    assert cost_of(plan(3.6, 7.2), 1000.0, 1100.0) == pytest.approx(0.3)
-    assert cost_of(plan(3.6), 1000.0, 900.0) == 0.0, "clocks are set"
+    assert run_cost(plan(3.6, 7.2), 1000.0, 1100.0) == pytest.approx(0.3)
+    assert run_cost(plan(3.6), 1000.0, 900.0) == 0.0, "clocks are set"
     for unknown in (plan(3.6, None), plan(), {}, {"nodes": [{"name": "of a former version"}]}):
-        assert cost_of(unknown, 1000.0, 1100.0) is None
-    assert cost_of(plan(3.6), None, 1100.0) is None
+        assert run_cost(unknown, 1000.0, 1100.0) is None
+    assert run_cost(plan(3.6), None, 1100.0) is None
 
 
 def test_running_cost_shows_hourly_rate_and_amount_so_far() -> None:
-    assert so_far({**plan(3.6, 7.2), "currency": "EUR"}, 1000, 1100.0) == "costs 10.80 EUR an hour, 0.30 EUR so far"
-    for unknown in (so_far(plan(3.6, None), 1000.0, 1100.0), so_far(plan(3.6), None, 1100.0), so_far({}, 1.0, 2.0)):
+    assert format_running_cost({**plan(3.6, 7.2), "currency": "EUR"}, 1000, 1100.0) == "costs 10.80 EUR an hour, 0.30 EUR so far"
+    for unknown in (format_running_cost(plan(3.6, None), 1000.0, 1100.0), format_running_cost(plan(3.6), None, 1100.0), format_running_cost({}, 1.0, 2.0)):
         assert unknown == ""
 
 
@@ -64,4 +64,4 @@ def test_running_cost_shows_hourly_rate_and_amount_so_far() -> None:
     [(7.556, "7.56 USD"), (0.42, "0.42 USD"), (0.0, "0.00 USD"), (0.01234, "0.012 USD"), (1234.5, "1234.50 USD")],
 )
 def test_money_is_rounded_and_shown_with_currency(amount: float, shown: str) -> None:
-    assert money(amount, "USD") == shown
+    assert format_amount(amount, "USD") == shown

@@ -127,9 +127,9 @@ def test_environment_values_are_never_shown(environment: dict[str, Any]) -> None
 
 
 def test_program_is_a_script_module_or_executable() -> None:
-    assert JOB.program_words("python") == ["python", "-u", "train.py"]
+    assert JOB.program_argv("python") == ["python", "-u", "train.py"]
     fields = {name: getattr(JOB, name) for name in JOB.__dataclass_fields__}
-    assert Job(**{**fields, "script": "", "module": "a.b"}).program_words("python") == ["python", "-u", "-m", "a.b"]
-    assert Job(**{**fields, "script": "./hello", "no_python": True}).program_words("python") == ["./hello"]
+    assert Job(**{**fields, "script": "", "module": "a.b"}).program_argv("python") == ["python", "-u", "-m", "a.b"]
+    assert Job(**{**fields, "script": "./hello", "no_python": True}).program_argv("python") == ["./hello"]
     assert not JOB.elastic
     assert Job(**{**fields, "min_nnodes": 2}).elastic

@@ -16,7 +16,7 @@ from ansible.utils.context_objects import CLIArgs
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ansible_collections.muster.training.plugins.plugin_utils._plan.job_arguments import job_arguments, job_environment
+from ansible_collections.muster.training.plugins.plugin_utils._plan.job_arguments import parse_arguments, parse_environment
 
 ODD = [
     "007",
@@ -43,7 +43,7 @@ def written_in(directory: Path, text: str, name: str = "job.yml") -> list[str]:
     path = directory / name
     path.write_text(text)
     loader = DataLoader()
-    return job_arguments(loader.load_from_file(str(path))["launch_args"], loader)
+    return parse_arguments(loader.load_from_file(str(path))["launch_args"], loader)
 
 
 @pytest.mark.parametrize("word", [*ODD, *PLAIN_ONES])
@@ -87,7 +87,7 @@ def test_extra_vars_arrive_as_written(monkeypatch: pytest.MonkeyPatch, text: str
     monkeypatch.setattr(context, "CLIARGS", CLIArgs({"extra_vars": ("nnodes=2", '{"other": [1, 0x1F]}', text)}))
     loader = DataLoader()
     origin = Origin(description="<CLI option '-e'>")  # as Ansible marks what it takes from its command line
-    assert job_arguments(loader.load(origin.tag(text))["launch_args"], loader) == arguments
+    assert parse_arguments(loader.load(origin.tag(text))["launch_args"], loader) == arguments
 
 
 @pytest.mark.parametrize("word", ["yes", "on", "true", "False", "null", "~", "", "{a: 1}", "[1]", "[]"])
@@ -127,27 +127,27 @@ def test_all_faults_are_reported_at_once(tmp_path: Path) -> None:
     ],
 )
 def test_text_is_split_like_in_a_shell_without_expansion(text: str, words: list[str]) -> None:
-    assert job_arguments(text, DataLoader()) == words
+    assert parse_arguments(text, DataLoader()) == words
 
 
 @given(st.lists(st.text()))
 def test_quoted_words_survive_the_round_trip(words: list[str]) -> None:
     text = shlex.join(words)
     if not text.lstrip().startswith("["):
-        assert job_arguments(text, DataLoader()) == words
+        assert parse_arguments(text, DataLoader()) == words
 
 
 @pytest.mark.parametrize("text", ["--name 'a b", 'say "x', "ends with \\"])
 def test_unclosed_quote_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="cannot be split into words: No .*Close the quote") as caught:
-        job_arguments(text, DataLoader())
+        parse_arguments(text, DataLoader())
     assert ascii(text) in str(caught.value)
 
 
 @pytest.mark.parametrize("text", ['["--epochs", "3"]', " [--epochs, 3]"])
 def test_list_written_as_text_is_refused_with_the_right_form(text: str) -> None:
     with pytest.raises(ValueError, match="looks like a list") as caught:
-        job_arguments(text, DataLoader())
+        parse_arguments(text, DataLoader())
     assert """-e '{"launch_args": ["--epochs", "3"]}'""" in str(caught.value)
 
 
@@ -155,7 +155,7 @@ def environment_in(directory: Path, text: str) -> dict[str, object]:
     """The environment that this file says."""
     (directory / "job.yml").write_text(text)
     loader = DataLoader()
-    return job_environment(loader.load_from_file(str(directory / "job.yml"))["launch_environment"], loader)
+    return parse_environment(loader.load_from_file(str(directory / "job.yml"))["launch_environment"], loader)
 
 
 def test_an_environment_arrives_as_written(tmp_path: Path) -> None:

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 import yaml
 
-from ansible_collections.muster.training.plugins.plugin_utils._plan.job_file import job_keys, overruled, unknown_keys
+from ansible_collections.muster.training.plugins.plugin_utils._plan.job_file import read_job_keys, find_overridden_keys, find_unknown_keys
 
 CHECKOUT = Path(__file__).resolve().parents[5]
-KEYS = job_keys(CHECKOUT / "roles")
+KEYS = read_job_keys(CHECKOUT / "roles")
 
 
 def test_job_keys_are_variable_names_without_prefix() -> None:
@@ -47,12 +47,12 @@ def test_preflight_reads_the_same_job_keys_as_launch() -> None:
     ],
 )
 def test_invalid_job_is_refused(job: object, said: str) -> None:
-    (found,) = unknown_keys(job, KEYS)
+    (found,) = find_unknown_keys(job, KEYS)
     assert found.startswith(said)
 
 
 def test_all_known_keys_are_accepted() -> None:
-    assert unknown_keys({key: None for key in KEYS}, KEYS) == [] == unknown_keys({}, KEYS)
+    assert find_unknown_keys({key: None for key in KEYS}, KEYS) == [] == find_unknown_keys({}, KEYS)
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_job_key_overridden_by_the_inventory_is_refused(
     typed: tuple[str, ...], there: dict[str, Any], said: list[str]
 ) -> None:
     job = {"script": "train.py", "nnodes": 4, "environment": {"A": "b"}}
-    found = overruled(job, KEYS, typed, there.get)
+    found = find_overridden_keys(job, KEYS, typed, there.get)
     assert len(found) == len(said) and all(map(str.startswith, found, said)), found
     assert "s3cr3t" not in str(found)
 
@@ -77,6 +77,6 @@ def test_job_key_overridden_by_the_inventory_is_refused(
 def test_example_job_file_is_valid() -> None:
     """Its commented-out keys, too."""
     text = (CHECKOUT / "examples/job.yml").read_text()
-    assert unknown_keys(yaml.safe_load(text)["job"], KEYS) == []
+    assert find_unknown_keys(yaml.safe_load(text)["job"], KEYS) == []
     commented = re.findall(r"^  # (\w+): \S+$|^  # (\w+): \[.*\]$", text, re.MULTILINE)
     assert len(commented) >= 4 and {"".join(names) for names in commented} <= set(KEYS)

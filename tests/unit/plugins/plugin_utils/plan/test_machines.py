@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from ansible_collections.muster.training.plugins.plugin_utils._plan.machines import (
-    hardware_of,
-    machines_of,
-    software_of,
+    extract_hardware,
+    describe_machines,
+    extract_software,
 )
 from tests.unit import healthy
 
 
 def test_hardware_of_a_node_summarises_its_gpus() -> None:
     gpus = healthy.gpus(8)
-    assert hardware_of({"gpus": gpus}) == {
+    assert extract_hardware({"gpus": gpus}) == {
         "gpu": "H100 80GB HBM3",
         "gpus": 8,
         "memory_mib": 81559,
@@ -20,25 +20,25 @@ def test_hardware_of_a_node_summarises_its_gpus() -> None:
     }
     gpus["devices"][3] |= {"name": "RTX A6000", "memory_mib": 49140}
     gpus["devices"][4] |= {"memory_mib": None}  # one that shares the host's
-    mixed = hardware_of({"gpus": gpus})
+    mixed = extract_hardware({"gpus": gpus})
     assert mixed is not None and (mixed["gpu"], mixed["memory_mib"]) == ("H100 80GB HBM3, RTX A6000", 49140)
-    assert hardware_of({"gpus": healthy.gpus(0)}) == {"gpu": "", "gpus": 0, "memory_mib": None, "driver": None}
-    assert hardware_of({}) is None
+    assert extract_hardware({"gpus": healthy.gpus(0)}) == {"gpu": "", "gpus": 0, "memory_mib": None, "driver": None}
+    assert extract_hardware({}) is None
 
 
 def test_software_of_a_node_gives_versions_or_none() -> None:
     facts = healthy.node("node1", ["node1"])
-    assert software_of(facts) == {"python": "3.11.9", "torch": "2.7.1", "cuda": "12.8"}
+    assert extract_software(facts) == {"python": "3.11.9", "torch": "2.7.1", "cuda": "12.8"}
     facts["software"] |= {"python": None, "packages": {}, "cuda": None, "error": "it does not answer"}
-    assert software_of(facts) == {"python": None, "torch": None, "cuda": None}
-    assert software_of({}) is None
+    assert extract_software(facts) == {"python": None, "torch": None, "cuda": None}
+    assert extract_software({}) is None
 
 
 def test_machines_of_a_run_hold_prices_code_and_software() -> None:
     facts = healthy.cluster(2, gpu_count=1)
     facts["node2"]["checkout"] = {"commit": "a" * 40, "dirty": True}
-    machines = machines_of(facts, {"node1": 2.5, "node2": None}, "node1", "EUR", image=True)
+    machines = describe_machines(facts, {"node1": 2.5, "node2": None}, "node1", "EUR", image=True)
     assert (machines["code"], machines["currency"]) == (None, "EUR"), "that of the first node counts"
     assert [machine["price_per_hour"] for machine in machines["nodes"].values()] == [2.5, None]
     assert machines["nodes"]["node1"]["software"] is None, "what an image holds nobody has looked at"
-    assert machines_of(facts, {}, "node2", "USD", image=False)["code"] == {"commit": "a" * 40, "dirty": True}
+    assert describe_machines(facts, {}, "node2", "USD", image=False)["code"] == {"commit": "a" * 40, "dirty": True}

@@ -12,16 +12,16 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from ansible_collections.muster.training.plugins.module_utils._rank_table import Host, RankTable, build_rank_table
-from ansible_collections.muster.training.plugins.module_utils._run.documents import Code, Machine
+from ansible_collections.muster.training.plugins.module_utils._rank_table import HostSpec, RankTable, build_rank_table
+from ansible_collections.muster.training.plugins.module_utils._run.documents import GitCheckout, RunMachine
 from ansible_collections.muster.training.plugins.module_utils._run.gpu_samples import HEADER
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job import Job
 from ansible_collections.muster.training.plugins.plugin_utils._plan.launchers.torchrun_static import TORCHRUN
-from ansible_collections.muster.training.plugins.plugin_utils._plan.machines import NO_MACHINE
+from ansible_collections.muster.training.plugins.plugin_utils._plan.machines import UNKNOWN_MACHINE
 from ansible_collections.muster.training.plugins.plugin_utils._plan.plan import (
-    hostfiles,
-    launcher_of,
-    node_plan,
+    render_hostfiles,
+    get_launcher,
+    build_node_plan,
     temporary_directory,
 )
 from tests.unit.generated import clusters
@@ -33,17 +33,17 @@ FACTS = {
     "runs_directory": "/home/me/.muster/runs",
     "working_directory": {"path": "/srv/project"},
 }
-FOUR = build_rank_table([Host("a", "10.0.0.9", 2), Host("b", "10.0.0.10", 2)])
-UNEQUAL = build_rank_table([Host("a", "10.0.0.9", 2), Host("b", "10.0.0.10", 1)])
-SIX = build_rank_table([Host("a", "fd00::9", 2), Host("b", "fd00::10", 2)])
+FOUR = build_rank_table([HostSpec("a", "10.0.0.9", 2), HostSpec("b", "10.0.0.10", 2)])
+UNEQUAL = build_rank_table([HostSpec("a", "10.0.0.9", 2), HostSpec("b", "10.0.0.10", 1)])
+SIX = build_rank_table([HostSpec("a", "fd00::9", 2), HostSpec("b", "fd00::10", 2)])
 STATIC = make_job(run_id="first", launcher="torchrun", args=("--lr", "0.1"))
 C10D = make_job(run_id="first", launcher="torchrun", rdzv_backend="c10d", module="project.train", script="")
 ENV = make_job(run_id="first", launcher="env", args=("--lr", "0.1"))
 
 
 def planned(job: Job, table: RankTable, rank: int, **facts: Any) -> dict[str, Any]:
-    table = launcher_of(job).order(table)
-    plan: Any = node_plan(job, table, table.nodes[rank], {**FACTS, **facts})
+    table = get_launcher(job).order(table)
+    plan: Any = build_node_plan(job, table, table.nodes[rank], {**FACTS, **facts})
     return dict(plan)
 
 
@@ -193,7 +193,7 @@ def test_options_that_a_launcher_does_not_support_are_reported(
     job: dict[str, Any], table: RankTable, words: list[str]
 ) -> None:
     made = make_job(**job)
-    problems = launcher_of(made).problems(made, table)
+    problems = get_launcher(made).problems(made, table)
     assert len(problems) == len(words)
     for problem, word in zip(problems, words, strict=True):
         assert word in problem
@@ -218,8 +218,8 @@ def test_plan_of_a_node_is_complete() -> None:
         "rank_logs": "launcher",
         "node": {"name": "b", "address": "10.0.0.10", "slots": 2, "node_rank": 1, "first_rank": 2},
         "nodes": [
-            {"name": "a", "address": "10.0.0.9", "slots": 2, "first_rank": 0, **NO_MACHINE},
-            {"name": "b", "address": "10.0.0.10", "slots": 2, "first_rank": 2, **NO_MACHINE},
+            {"name": "a", "address": "10.0.0.9", "slots": 2, "first_rank": 0, **UNKNOWN_MACHINE},
+            {"name": "b", "address": "10.0.0.10", "slots": 2, "first_rank": 2, **UNKNOWN_MACHINE},
         ],
         "code": None,
         "currency": "USD",
@@ -246,17 +246,17 @@ def test_plan_of_a_node_is_complete() -> None:
 
 
 def test_plan_holds_machine_prices_code_and_currency() -> None:
-    known: Machine = {**NO_MACHINE, "price_per_hour": 2.5}
-    code: Code = {"commit": "a" * 40, "dirty": None}
-    plan = node_plan(ENV, FOUR, FOUR.nodes[1], FACTS, {"nodes": {"a": known}, "code": code, "currency": "EUR"})
+    known: RunMachine = {**UNKNOWN_MACHINE, "price_per_hour": 2.5}
+    code: GitCheckout = {"commit": "a" * 40, "dirty": None}
+    plan = build_node_plan(ENV, FOUR, FOUR.nodes[1], FACTS, {"nodes": {"a": known}, "code": code, "currency": "EUR"})
     assert [node["price_per_hour"] for node in plan["nodes"]] == [2.5, None]
     assert (plan["code"], plan["currency"]) == (code, "EUR")
 
 
 def test_loopback_nodes_are_supervised_as_processes_not_units() -> None:
-    here = build_rank_table([Host("a", "127.0.0.1", 1), Host("b", "127.0.0.2", 1)])
+    here = build_rank_table([HostSpec("a", "127.0.0.1", 1), HostSpec("b", "127.0.0.2", 1)])
     assert planned(ENV, here, 1)["supervision"] == "process"
-    assert planned(ENV, build_rank_table([Host("a", "::1", 1)]), 0)["supervision"] == "process"
+    assert planned(ENV, build_rank_table([HostSpec("a", "::1", 1)]), 0)["supervision"] == "process"
 
 
 def test_elastic_plan_holds_the_minimum_number_of_nodes() -> None:
@@ -265,9 +265,9 @@ def test_elastic_plan_holds_the_minimum_number_of_nodes() -> None:
 
 
 @given(clusters())
-def test_plans_are_plain_json_and_agree_across_nodes(hosts: list[Host]) -> None:
-    table = launcher_of(STATIC).order(build_rank_table(hosts))
-    plans: list[Any] = [node_plan(STATIC, table, node, FACTS) for node in table.nodes]
+def test_plans_are_plain_json_and_agree_across_nodes(hosts: list[HostSpec]) -> None:
+    table = get_launcher(STATIC).order(build_rank_table(hosts))
+    plans: list[Any] = [build_node_plan(STATIC, table, node, FACTS) for node in table.nodes]
     assert json.loads(json.dumps(plans)) == plans
     same = ("run_id", "nodes", "world_size", "elastic", "min_nnodes", "lifeline", "timeouts", "launcher")
     assert all({key: plan[key] for key in same} == {key: plans[0][key] for key in same} for plan in plans)
@@ -296,7 +296,7 @@ def test_gpus_are_sampled_only_where_there_are_gpus_and_nvidia_smi() -> None:
 
 
 def test_hostfile_is_written_in_each_format() -> None:
-    assert hostfiles(FOUR) == {
+    assert render_hostfiles(FOUR) == {
         "deepspeed": "a slots=2\nb slots=2\n",
         "openmpi": "a slots=2\nb slots=2\n",
         "mpich": "a:2\nb:2\n",
@@ -398,7 +398,7 @@ def test_options_unsupported_by_rank_launchers_are_reported(
     given: dict[str, Any], table: RankTable, words: list[str]
 ) -> None:
     made = make_job(**given)
-    problems = launcher_of(made).problems(made, table)
+    problems = get_launcher(made).problems(made, table)
     assert len(problems) == len(words)
     for problem, word in zip(problems, words, strict=True):
         assert word in problem

@@ -9,7 +9,7 @@ import pytest
 
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job import SAFE_RUN_ID
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job_spec import DEFAULTS
-from ansible_collections.muster.training.plugins.plugin_utils._plan.read_job import fresh_run_id, read_job
+from ansible_collections.muster.training.plugins.plugin_utils._plan.read_job import generate_run_id, read_job
 
 
 def arguments(**given: Any) -> dict[str, Any]:
@@ -107,6 +107,6 @@ def test_all_invalid_arguments_are_reported_at_once() -> None:
     ],
 )
 def test_fresh_run_id_contains_program_name_and_time(script: str, module: str, stem: str) -> None:
-    run_id = fresh_run_id(script, module)
+    run_id = generate_run_id(script, module)
     assert SAFE_RUN_ID.match(run_id)
     assert re.fullmatch(re.escape(stem) + r"-\d{8}-\d{6}-[0-9a-f]{4}", run_id)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import shlex
 from typing import Any
 
-from ansible_collections.muster.training.plugins.plugin_utils._plan.shell_command import login_words, script_of
+from ansible_collections.muster.training.plugins.plugin_utils._plan.shell_command import login_argv, shell_script
 from tests.unit.supervised import make_job
 
 FACTS: dict[str, Any] = {
@@ -25,22 +25,22 @@ FACTS: dict[str, Any] = {
 
 
 def test_shell_has_environment_and_directory_of_a_rank() -> None:
-    assert script_of(make_job(), FACTS) == (
+    assert shell_script(make_job(), FACTS) == (
         "export PATH='/opt/my env/bin':$PATH NCCL_SOCKET_IFNAME==ens5 NCCL_SOCKET_FAMILY=AF_INET "
         "GLOO_SOCKET_IFNAME=ens5 TP_SOCKET_IFNAME=ens5; cd '/data/my project'; exec \"$SHELL\" -i"
     )
     bare = {**FACTS, "interface": None, "interpreter": ""}
-    assert script_of(make_job(), bare) == "cd '/data/my project'; exec \"$SHELL\" -i"
+    assert shell_script(make_job(), bare) == "cd '/data/my project'; exec \"$SHELL\" -i"
 
 
 def test_shell_opens_in_image_of_the_job_or_container_of_a_run() -> None:
     job = make_job(image="torch:1", container_mounts=("/data:/data:ro",), variables=("TOKEN",))
-    words = shlex.split(script_of(job, FACTS))
+    words = shlex.split(shell_script(job, FACTS))
     assert words[:7] == ["exec", "docker", "run", "--rm", "--interactive", "--tty", "--pull=never"]
     assert {"--gpus=all", "--user=1000:1001", "--volume=/data/my project:/data/my project"} < set(words)
     assert {"--volume=/data:/data:ro", "--workdir=/data/my project", "--env=NCCL_SOCKET_IFNAME==ens5"} < set(words)
     assert words[-4:-1] == ["--entrypoint=/bin/sh", "torch:1", "-c"] and "TOKEN" not in " ".join(words)
-    assert script_of(job, FACTS, "first") == (
+    assert shell_script(job, FACTS, "first") == (
         "exec docker exec --interactive --tty \"$(docker ps --quiet --filter name='^muster-first-node')\" /bin/sh"
     )
 
@@ -52,10 +52,10 @@ def test_login_uses_the_connection_settings_of_ansible() -> None:
         "ansible_user": "me",
         "ansible_ssh_common_args": "-o ProxyJump=gate",
     }
-    *words, remote = login_words(host, "gpu2", "", "cd '/a b'; exec sh")
+    *words, remote = login_argv(host, "gpu2", "", "cd '/a b'; exec sh")
     assert words == shlex.split("ssh -t -o ProxyJump=gate -p 2222 -l me 203.0.113.2")
     assert shlex.split(remote) == ["sh", "-c", "cd '/a b'; exec sh"]
-    assert login_words({}, "gpu2", "", "x")[:3] == ["ssh", "-t", "gpu2"]
-    assert login_words({"ansible_connection": "local"}, "here", "bob", "x") == [
+    assert login_argv({}, "gpu2", "", "x")[:3] == ["ssh", "-t", "gpu2"]
+    assert login_argv({"ansible_connection": "local"}, "here", "bob", "x") == [
         *("sudo", "-u", "bob", "-H", "sh", "-c", "x")
     ]

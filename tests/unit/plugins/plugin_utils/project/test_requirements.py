@@ -9,7 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.muster.training.plugins.plugin_utils._project.requirements import Project, read_project
+from ansible_collections.muster.training.plugins.plugin_utils._project.requirements import (
+    ProjectRequirements,
+    read_project,
+)
 
 PYPROJECT = """
 [project]
@@ -20,7 +23,7 @@ train = ["datasets"]
 """
 
 
-def project(directory: Path, **files: str) -> Project | None:
+def project(directory: Path, **files: str) -> ProjectRequirements | None:
     for name, text in files.items():
         path = directory / {"txt": "requirements.txt", "toml": "pyproject.toml"}.get(name, name)
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 
 from ansible_collections.muster.training.plugins.plugin_utils._record import output_choice
 from ansible_collections.muster.training.plugins.plugin_utils._record.output_choice import (
-    Left,
-    Output,
-    each_once,
+    PendingFile,
+    OutputFile,
+    deduplicate,
     is_safe,
-    missing,
-    outputs_of,
-    partial,
-    pieces,
-    to_compare,
+    find_missing,
+    parse_outputs,
+    partial_path,
+    batch_parts,
+    names_to_compare,
 )
 
 
@@ -50,7 +50,7 @@ def test_name_inside_the_directory_is_safe(name: str) -> None:
 )
 def test_unsafe_name_is_refused(name: object) -> None:
     assert not is_safe(name)
-    files, refused = outputs_of([{"name": name, "size": 1, "mtime": 1}])
+    files, refused = parse_outputs([{"name": name, "size": 1, "mtime": 1}])
     assert files == [] and len(refused) == 1 and refused[0].isascii() and len(refused[0]) <= 200
 
 
@@ -67,55 +67,55 @@ def test_unsafe_name_is_refused(name: object) -> None:
     ],
 )
 def test_invalid_file_entry_is_refused(told: Any) -> None:
-    assert outputs_of([told])[0] == [] and len(outputs_of([told])[1]) == 1
-    assert outputs_of(told if isinstance(told, dict) else None) == ([], [])
+    assert parse_outputs([told])[0] == [] and len(parse_outputs([told])[1]) == 1
+    assert parse_outputs(told if isinstance(told, dict) else None) == ([], [])
 
 
 def test_duplicate_name_is_refused() -> None:
     one = {"name": "run/a", "size": 1, "mtime": 1}
-    assert outputs_of([one, {**one, "size": 2}]) == ([Output("run/a", 1, 1)], ["'run/a'"])
+    assert parse_outputs([one, {**one, "size": 2}]) == ([OutputFile("run/a", 1, 1)], ["'run/a'"])
 
 
-A, B, C = Output("run/a", 5, 1), Output("run/a", 6, 1), Output("run/b", 5, 2)
+A, B, C = OutputFile("run/a", 5, 1), OutputFile("run/a", 6, 1), OutputFile("run/b", 5, 2)
 
 
 def test_same_file_on_several_nodes_is_fetched_once_from_the_first() -> None:
     files = {"n0": [A, C], "n1": [A], "n2": [B, C]}
-    assert to_compare(files) == {"n0": ["run/a", "run/b"], "n1": ["run/a"], "n2": ["run/b"]}
+    assert names_to_compare(files) == {"n0": ["run/a", "run/b"], "n1": ["run/a"], "n2": ["run/b"]}
     same: dict[str, dict[str, Any]] = {"n0": {"run/a": "x", "run/b": "y"}, "n1": {"run/a": "x"}, "n2": {"run/b": "y"}}
-    assert each_once(files, same) == {"n0": [A, C], "n1": [], "n2": [B]}
+    assert deduplicate(files, same) == {"n0": [A, C], "n1": [], "n2": [B]}
     other: dict[str, dict[str, Any]] = {**same, "n1": {"run/a": "z"}, "n2": {"run/b": None}}
-    assert each_once(files, other) == files, "other content, or not known"
-    assert each_once(files, {}) == files
+    assert deduplicate(files, other) == files, "other content, or not known"
+    assert deduplicate(files, {}) == files
 
 
 def test_complete_file_is_not_fetched_again_and_partial_one_resumes(tmp_path: Path) -> None:
-    assert missing(tmp_path, [A, C]) == [Left(A, 0), Left(C, 0)]
+    assert find_missing(tmp_path, [A, C]) == [PendingFile(A, 0), PendingFile(C, 0)]
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "a").write_bytes(b"12345")
-    assert missing(tmp_path, [A]) == [Left(A, 0)], "changed since"
+    assert find_missing(tmp_path, [A]) == [PendingFile(A, 0)], "changed since"
     os.utime(tmp_path / "run" / "a", ns=(1, 1))
-    assert missing(tmp_path, [A]) == [] and missing(tmp_path, [B]) == [Left(B, 0)]
-    partial(tmp_path, C).write_bytes(b"123")
-    assert missing(tmp_path, [C]) == [Left(C, 3)]
-    assert missing(tmp_path, [C._replace(mtime=3)]) == [Left(C._replace(mtime=3), 0)], "a part of another version"
-    partial(tmp_path, C).write_bytes(b"123456")
-    assert missing(tmp_path, [C]) == [Left(C, 0)], "more than there is"
+    assert find_missing(tmp_path, [A]) == [] and find_missing(tmp_path, [B]) == [PendingFile(B, 0)]
+    partial_path(tmp_path, C).write_bytes(b"123")
+    assert find_missing(tmp_path, [C]) == [PendingFile(C, 3)]
+    assert find_missing(tmp_path, [C._replace(mtime=3)]) == [PendingFile(C._replace(mtime=3), 0)], "a part of another version"
+    partial_path(tmp_path, C).write_bytes(b"123456")
+    assert find_missing(tmp_path, [C]) == [PendingFile(C, 0)], "more than there is"
 
 
 @given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50)), max_size=20), st.integers(1, 30), st.integers(1, 5))
 def test_pieces_cover_all_missing_bytes_within_the_limits_of_a_call(
     sizes: list[tuple[int, int]], most: int, parts: int
 ) -> None:
-    before = output_choice.MOST_PARTS
-    output_choice.MOST_PARTS = parts
+    before = output_choice.MAX_PARTS
+    output_choice.MAX_PARTS = parts
     try:
-        left = [Left(Output(f"run/{n}", size, 0), min(have, size)) for n, (size, have) in enumerate(sizes)]
-        calls = pieces(left, most)
+        left = [PendingFile(OutputFile(f"run/{n}", size, 0), min(have, size)) for n, (size, have) in enumerate(sizes)]
+        calls = batch_parts(left, most)
     finally:
-        output_choice.MOST_PARTS = before
+        output_choice.MAX_PARTS = before
     assert all(call and len(call) <= parts and sum(length for *_file, length in call) <= most for call in calls)
-    came: dict[str, int] = {one.output.name: one.have for one in left}
+    came: dict[str, int] = {one.output.name: one.fetched for one in left}
     done = set()
     for output, offset, length in (part for call in calls for part in call):
         assert offset == came[output.name] and (length > 0 or offset == output.size)

@@ -10,7 +10,7 @@ import os
 from pathlib import Path
 
 from ansible_collections.muster.training.plugins.plugin_utils._record import reader
-from ansible_collections.muster.training.plugins.plugin_utils._record.reader import Files, lines_of, read_record
+from ansible_collections.muster.training.plugins.plugin_utils._record.reader import RecordFiles, iter_lines, read_record
 from tests.unit.plugins.plugin_utils.report.records import START, event, write_events, write_record
 
 
@@ -31,12 +31,12 @@ def test_links_are_not_followed_and_only_regular_files_are_opened(tmp_path: Path
     (node / "metrics.csv").symlink_to("/dev/zero")
     os.mkfifo(node / "trainer_state.json")
     assert names(directory) == []
-    files = Files(directory)
-    assert files.document("logs/node0/clock.json") is None
-    assert files.document("../outside/secret.json") is None
-    assert files.document("logs/node0/linked/secret.json") is None
-    assert files.document("logs/node0/trainer_state.json") is None
-    assert files.head("logs/node0", 10) == ""
+    files = RecordFiles(directory)
+    assert files.read_json("logs/node0/clock.json") is None
+    assert files.read_json("../outside/secret.json") is None
+    assert files.read_json("logs/node0/linked/secret.json") is None
+    assert files.read_json("logs/node0/trainer_state.json") is None
+    assert files.read_head("logs/node0", 10) == ""
 
 
 def test_curves_of_all_sources_are_found_in_any_directory(tmp_path: Path) -> None:
@@ -64,7 +64,7 @@ def test_non_numbers_are_no_points_but_their_first_step_is_recorded(tmp_path: Pa
     (node / "metrics.csv").write_text("step,c,d\n1,0.5,text\n2,nan,\nnan,nan,\n")
     (node / "said.jsonl").write_text('{"step": 8, "a": NaN}\n{"step": 7, "a": -Infinity}\n{"step": 6, "a": null}\n')
     record = read_record(directory, "first")
-    assert record.broken == {"a": 8.0, "b": 5.0, "c": 2.0}
+    assert record.non_finite == {"a": 8.0, "b": 5.0, "c": 2.0}
     assert [(curve.name, list(curve.value)) for curve in record.curves] == [("c", [0.5])]
 
 
@@ -133,8 +133,8 @@ def test_end_of_the_first_failed_log_is_read_from_the_record(tmp_path: Path) -> 
 
 def test_overlong_lines_and_text_beyond_the_limit_are_skipped(tmp_path: Path) -> None:
     path = tmp_path / "lines"
-    path.write_bytes(b"first\n" + b"x" * (3 * reader.LONGEST_LINE) + b"\nsecond\nhalf")
+    path.write_bytes(b"first\n" + b"x" * (3 * reader.MAX_LINE) + b"\nsecond\nhalf")
     with path.open("rb") as stream:
-        assert list(lines_of(stream, 1 << 30)) == ["first", "second"]
+        assert list(iter_lines(stream, 1 << 30)) == ["first", "second"]
     with path.open("rb") as stream:
-        assert list(lines_of(stream, 6)) == ["first"]
+        assert list(iter_lines(stream, 6)) == ["first"]

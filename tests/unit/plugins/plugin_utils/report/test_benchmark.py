@@ -9,7 +9,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.muster.training.plugins.plugin_utils._experiments.benchmark.read import read_measured
+from ansible_collections.muster.training.plugins.plugin_utils._experiments.benchmark.read import read_measurements
 from ansible_collections.muster.training.plugins.plugin_utils._experiments.benchmark.slow_parts import judge
 from ansible_collections.muster.training.plugins.plugin_utils._report.benchmark import benchmark_plots
 from ansible_collections.muster.training.plugins.plugin_utils._report.writer import write_report
@@ -41,7 +41,7 @@ def test_benchmark_report_has_figures_and_plots(tmp_path: Path) -> None:
     names = {path.name for path in (record / "plots").glob("benchmark-*.vl.json")}
     assert names == {f"benchmark-{one}.vl.json" for one in ("bandwidth", "latency", "matmul", "pairs")}
     # what was judged counts, once it is there
-    judged = judge(read_measured(whole, names_of(4)), None, "first")
+    judged = judge(read_measurements(whole, names_of(4)), None, "first")
     judged["verdict"] = "all of them were asleep"
     (record / "benchmark.json").write_text(json.dumps(judged))
     assert "all of them were asleep" in write_report(record, tmp_path / "logbook", START).page.read_text()
@@ -62,7 +62,7 @@ def test_hostile_measurements_are_shown_as_text(tmp_path: Path) -> None:
 
 
 def test_expected_bandwidth_is_a_separate_line_in_the_plot() -> None:
-    found = judge(read_measured(document(3), names_of(3), 100.0), None, "b")
+    found = judge(read_measurements(document(3), names_of(3), 100.0), None, "b")
     plot = next(one for one in benchmark_plots(found) if one.name == "benchmark-bandwidth")
     lines, rule = plot.spec["layer"]
     assert rule["data"]["values"] == [{"expected": 90.0}] and "x" not in rule["encoding"], "or it is a fence"

@@ -11,12 +11,12 @@ import struct
 import pytest
 from hypothesis import given, strategies
 
-from ansible_collections.muster.training.plugins.plugin_utils._report.event_files import LARGEST_RECORD, Scalar, scalars
+from ansible_collections.muster.training.plugins.plugin_utils._report.event_files import MAX_RECORD, Scalar, read_scalars
 from tests.unit.plugins.plugin_utils.report.records import event, message, record
 
 
 def read(data: bytes) -> list[Scalar]:
-    return list(scalars(io.BytesIO(data)))
+    return list(read_scalars(io.BytesIO(data)))
 
 
 @pytest.mark.parametrize("form", ["simple", "content", "packed", "double"])
@@ -48,7 +48,7 @@ def test_records_other_than_scalars_are_skipped() -> None:
     version = record(b"\x09" + struct.pack("<d", 1.0) + message(3, b"brain.Event:2"))
     picture = record(message(5, message(1, message(1, b"picture") + message(4, b"png"))))
     text = record(message(5, message(1, message(1, b"text") + message(8, b"\x08\x07" + message(8, b"words")))))
-    large = record(b"\0" * (LARGEST_RECORD + 1))
+    large = record(b"\0" * (MAX_RECORD + 1))
     broken = record(b"\xff\xff\xff")
     assert [one.tag for one in read(version + picture + text + large + broken + event("loss", 1, 1.0, 0.5))] == ["loss"]
     assert read(struct.pack("<QI", 1 << 62, 0) + event("loss", 1, 1.0, 0.5)) == []

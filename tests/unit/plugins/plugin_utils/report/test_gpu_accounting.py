@@ -8,7 +8,7 @@ from __future__ import annotations
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ansible_collections.muster.training.plugins.plugin_utils._report.gpu_accounting import processes_of
+from ansible_collections.muster.training.plugins.plugin_utils._report.gpu_accounting import read_processes
 
 GPUS = ["0, GPU-a, Enabled", "1, GPU-b, Enabled"]
 EARLIER = ["GPU-a, 100, 50, 20, 9000, 60000", "GPU-b, 100, 51, 21, 9001, 60000"]
@@ -17,7 +17,7 @@ OURS = ["GPU-a, 300, 97, 40, 40960, 3600500", "GPU-b, 301, 96, [N/A], 20480, 360
 
 
 def test_only_processes_of_the_run_are_reported() -> None:
-    first, last = processes_of("n", [*GPUS, *EARLIER, *STARTING, *GPUS, *EARLIER, *reversed(OURS)])
+    first, last = read_processes("n", [*GPUS, *EARLIER, *STARTING, *GPUS, *EARLIER, *reversed(OURS)])
     assert first == {
         "node": "n",
         "gpu": 0,
@@ -32,17 +32,17 @@ def test_only_processes_of_the_run_are_reported() -> None:
 
 def test_reused_pid_is_reported_as_a_new_process() -> None:
     again = "GPU-a, 100, 80, 30, 12000, 5000"
-    assert [one["memory_peak_mib"] for one in processes_of("n", [*GPUS, *EARLIER, *GPUS, *EARLIER, again])] == [12000]
+    assert [one["memory_peak_mib"] for one in read_processes("n", [*GPUS, *EARLIER, *GPUS, *EARLIER, again])] == [12000]
 
 
 def test_nothing_is_reported_without_a_final_reading_or_accounting() -> None:
-    assert processes_of("n", [*GPUS, *EARLIER]) == []
-    assert processes_of("n", ["0, GPU-a, Disabled"]) == []
-    assert processes_of("n", ['Field "accounting.mode" is not a valid field to query.', *OURS]) == []
+    assert read_processes("n", [*GPUS, *EARLIER]) == []
+    assert read_processes("n", ["0, GPU-a, Disabled"]) == []
+    assert read_processes("n", ['Field "accounting.mode" is not a valid field to query.', *OURS]) == []
 
 
 @example([",,", *GPUS])
 @given(st.lists(st.one_of(st.sampled_from([*GPUS, *EARLIER, *OURS]), st.text(), st.text("0,ab \u0665²-"))))
 def test_any_lines_give_valid_numbers_or_nothing(lines: list[str]) -> None:
-    for one in processes_of("n", lines):
+    for one in read_processes("n", lines):
         assert one["gpu"] >= 0 and one["pid"] >= 0

@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies
 
-from ansible_collections.muster.training.plugins.plugin_utils._report.gpu_samples import Gpu, clock_of, gpus_of
+from ansible_collections.muster.training.plugins.plugin_utils._report.gpu_samples import GpuSamples, make_clock, read_gpus
 from tests.unit.plugins.plugin_utils.report.records import HEADER, START, line
 
 SAMPLE = (50.0, 1000.0, 60.0, 250.5)
 
 
 def times(lines: list[str], clock: Any, started: float | None = None) -> list[float]:
-    found = gpus_of("gpu0", lines, clock_of(clock, started))
+    found = read_gpus("gpu0", lines, make_clock(clock, started))
     return list(found[0].time) if found else []
 
 
@@ -61,13 +61,13 @@ def test_both_csv_forms_are_read_and_invalid_lines_skipped() -> None:
         line(START, 1, SAMPLE, limit="")[:-30],
         line(START + 15, 0, SAMPLE, limit="").replace("250.50", "[N/A]").replace(" 60,", " [Unknown Error],"),
     ]
-    (gpu,) = gpus_of("gpu0", lines, clock_of(None, None))
+    (gpu,) = read_gpus("gpu0", lines, make_clock(None, None))
     assert (gpu.index, list(gpu.time)) == (0, [START, START + 15])
     assert gpu.power_watts[0] == 250.5 and math.isnan(gpu.power_watts[1])
     assert math.isnan(gpu.temperature_celsius[1])
     assert math.isnan(gpu.power_limit_watts[0])
     for header in ([HEADER], []):
-        (newer,) = gpus_of("gpu0", [*header, line(START, 0, SAMPLE)], clock_of(None, None))
+        (newer,) = read_gpus("gpu0", [*header, line(START, 0, SAMPLE)], make_clock(None, None))
         assert (newer.power_limit_watts[0], newer.memory_total_mib[0]) == (400.0, 40960.0)
 
 
@@ -77,13 +77,13 @@ def test_columns_beyond_the_limit_are_not_read() -> None:
     for more, found in ((10, 1), (60_000, 0)):
         header = ",".join([names[0], *["x"] * more, *names[1:]])
         stamp, rest = line(START, 0, SAMPLE).split(",", 1)
-        assert len(gpus_of("gpu0", [header, f"{stamp},{'0,' * more}{rest}"], clock_of(None, None))) == found
+        assert len(read_gpus("gpu0", [header, f"{stamp},{'0,' * more}{rest}"], make_clock(None, None))) == found
 
 
 @given(strategies.lists(strategies.one_of(strategies.text(max_size=80), strategies.just(line(START, 0, SAMPLE)))))
 def test_any_lines_give_samples_with_all_measures(lines: list[str]) -> None:
-    for gpu in gpus_of("gpu0", lines, clock_of(None, None)):
-        for name in Gpu.__dataclass_fields__:
+    for gpu in read_gpus("gpu0", lines, make_clock(None, None)):
+        for name in GpuSamples.__dataclass_fields__:
             if name not in ("node", "index", "model"):
                 assert len(gpu.measure(name)) == len(gpu.time)
 

@@ -20,13 +20,13 @@ from ansible_collections.muster.training.plugins.plugin_utils._report import plo
 from ansible_collections.muster.training.plugins.plugin_utils._report import svg as pictures
 from ansible_collections.muster.training.plugins.plugin_utils._report.downsample import buckets
 from ansible_collections.muster.training.plugins.plugin_utils._report.page import TEMPLATES
-from ansible_collections.muster.training.plugins.plugin_utils._report.report import compose, gpus_of
+from ansible_collections.muster.training.plugins.plugin_utils._report.report import compose, all_gpus
 from tests.unit.plugins.plugin_utils.report.records import HOSTILE, START, Page, Sample, write_events, write_record
 
 
 def gpu_plots_of(directory: Path) -> dict[str, plots.Plot]:
     record = read_record(directory, directory.name)
-    return {plot.name: plot for plot in plots.gpu_plots(compose(record, START), gpus_of(record))}
+    return {plot.name: plot for plot in plots.gpu_plots(compose(record, START), all_gpus(record))}
 
 
 def series_of(spec: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
@@ -81,7 +81,7 @@ def test_many_gpus_are_plotted_as_a_strip_of_limited_size(tmp_path: Path) -> Non
     spec = found["gpu-utilization"].spec
     cells = spec["data"]["values"]
     assert len({cell["row"] for cell in cells}) == 64
-    assert len(cells) <= plots.CELLS
+    assert len(cells) <= plots.MAX_CELLS
     assert spec["mark"]["aria"] is False
     assert "layer" not in spec  # a rule in another layer would inherit x and become a fence
     assert list(series_of(found["gpu-memory"].spec)) == ["mean of 64 GPUs", "gpu0 GPU 0, the highest"]
@@ -135,7 +135,7 @@ def test_colours_have_enough_contrast_on_light_and_dark_pages() -> None:
             assert contrast(color, found["paper"]) >= 3, color
     assert contrast(plots.INK, "#ffffff") >= 4.5
     pairs = {(color, tuple(dash)) for dash in plots.DASHES for color in plots.COLORS}
-    assert len(pairs) == plots.LINES
+    assert len(pairs) == plots.MAX_LINES
 
 
 def test_picture_has_a_label_and_inline_one_has_no_background() -> None:
@@ -152,13 +152,13 @@ def test_picture_has_a_label_and_inline_one_has_no_background() -> None:
 
 def test_missing_vl_convert_error_names_pip_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "vl_convert", None)
-    with pytest.raises(pictures.NoPictures, match=re.escape("pip install 'vl-convert-python>=1.9,<2'")):
+    with pytest.raises(pictures.DrawingError, match=re.escape("pip install 'vl-convert-python>=1.9,<2'")):
         pictures.draw({})
 
 
 def test_specification_with_a_url_is_not_drawn() -> None:
     spec = {**plots.base("x", "x"), "data": {"url": "http://127.0.0.1:9/x.json"}, "mark": "point"}
-    with pytest.raises(pictures.NoPictures, match="could not be drawn"):
+    with pytest.raises(pictures.DrawingError, match="could not be drawn"):
         pictures.draw(spec)
 
 

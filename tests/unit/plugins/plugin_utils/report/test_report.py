@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.muster.training.plugins.module_utils._rank_table import Host, build_rank_table
-from ansible_collections.muster.training.plugins.plugin_utils._plan.plan import node_plan
+from ansible_collections.muster.training.plugins.module_utils._rank_table import HostSpec, build_rank_table
+from ansible_collections.muster.training.plugins.plugin_utils._plan.plan import build_node_plan
 from ansible_collections.muster.training.plugins.plugin_utils._record.reader import read_record
 from ansible_collections.muster.training.plugins.plugin_utils._report.cost import cost_of
 from ansible_collections.muster.training.plugins.plugin_utils._report.documents import Report
@@ -226,14 +226,14 @@ def test_settings_and_repeat_command_come_from_plan_without_secrets(tmp_path: Pa
 
 def planned(**job: Any) -> dict[str, Any]:
     """What the record of a run holds as the plan of rank 0's node."""
-    table = build_rank_table([Host("a", "10.0.0.9", 2), Host("b", "10.0.0.10", 2)])
+    table = build_rank_table([HostSpec("a", "10.0.0.9", 2), HostSpec("b", "10.0.0.10", 2)])
     facts = {
         "interpreter": "/opt/venv/bin/python",
         "interface": "ens5",
         "runs_directory": "/home/me/.muster/runs",
         "working_directory": {"path": "/srv/project"},
     }
-    plan: Any = node_plan(make_job(**job), table, table.nodes[0], facts)
+    plan: Any = build_node_plan(make_job(**job), table, table.nodes[0], facts)
     return {name: value for name, value in plan.items() if name not in ("run_id", "nodes")}
 
 

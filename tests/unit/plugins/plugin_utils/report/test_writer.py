@@ -221,17 +221,17 @@ def test_the_log_book_keeps_what_the_user_wrote(tmp_path: Path) -> None:
     index = book / "README.md"
     lines = [line for line in index.read_text().splitlines() if line.startswith("| 2")]
     assert [line.split("|")[2].strip() for line in lines] == [
-        f"[newer]({logbook.date_of(START)}-newer.md)",
-        f"[older]({logbook.date_of(START - 86400 * 3)}-older.md)",
+        f"[newer]({logbook.format_date(START)}-newer.md)",
+        f"[older]({logbook.format_date(START - 86400 * 3)}-older.md)",
     ]
     mine = "\nTried a larger batch.\n<!-- notes -->\nüber | `code`\n"
-    for path in (index, book / f"{logbook.date_of(START)}-newer.md"):
+    for path in (index, book / f"{logbook.format_date(START)}-newer.md"):
         path.write_text(path.read_text().partition("<!-- notes -->\n")[0] + "<!-- notes -->\n" + mine)
     written(newer)
-    for path in (index, book / f"{logbook.date_of(START)}-newer.md"):
+    for path in (index, book / f"{logbook.format_date(START)}-newer.md"):
         assert path.read_text().endswith("<!-- notes -->\n" + mine)
         assert path.read_text().count(mine) == 1
-    page = (book / f"{logbook.date_of(START)}-newer.md").read_text()
+    page = (book / f"{logbook.format_date(START)}-newer.md").read_text()
     assert "](../runs/newer/report.html)" in page and "](../runs/newer/plots/gpu-power.svg)" in page
 
 
@@ -249,7 +249,7 @@ def test_the_log_book_keeps_what_the_user_wrote(tmp_path: Path) -> None:
     ],
 )
 def test_markdown_is_escaped_and_plain_words_are_not(text: str, shown: str) -> None:
-    assert logbook.escaped(text) == shown
+    assert logbook.escape(text) == shown
 
 
 def test_code_block_fence_is_longer_than_any_fence_inside() -> None:

@@ -6,13 +6,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ansible_collections.muster.training.plugins.plugin_utils._s3.bucket_move import (
-    Stored,
+    StoredObject,
     Survey,
-    in_words,
-    paired,
-    pieces,
+    format_size,
+    pair_objects,
+    part_ranges,
     same_checksum,
-    some,
+    format_keys,
 )
 
 KEYS = st.lists(st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=4), unique=True).map(sorted)
@@ -20,7 +20,7 @@ KEYS = st.lists(st.text(st.characters(exclude_categories=["Cs"]), min_size=1, ma
 
 @given(KEYS, KEYS)
 def test_each_key_is_paired_once_with_the_objects_of_both_sides(left: list[str], right: list[str]) -> None:
-    pairs = list(paired((Stored(key, 1, "a") for key in left), (Stored(key, 2, "b") for key in right)))
+    pairs = list(pair_objects((StoredObject(key, 1, "a") for key in left), (StoredObject(key, 2, "b") for key in right)))
     assert [one.key for one, _other in pairs if one] == left
     assert [other.key for _one, other in pairs if other] == right
     assert all(one is None or other is None or one.key == other.key for one, other in pairs)
@@ -29,7 +29,7 @@ def test_each_key_is_paired_once_with_the_objects_of_both_sides(left: list[str],
 
 @given(st.integers(1, 10**7), st.integers(1000, 10**6))
 def test_parts_cover_the_object_without_gap_or_overlap(size: int, length: int) -> None:
-    found = pieces(size, length)
+    found = part_ranges(size, length)
     assert sum(last - first + 1 for first, last in found) == size
     assert found[0][0] == 0
     assert found[-1][1] == size - 1
@@ -37,8 +37,8 @@ def test_parts_cover_the_object_without_gap_or_overlap(size: int, length: int) -
 
 
 def test_number_of_parts_is_read_from_the_etag() -> None:
-    assert Stored("k", 1, "d41d8cd98f00b204e9800998ecf8427e").parts == 0
-    assert Stored("k", 1, "d41d8cd98f00b204e9800998ecf8427e-12").parts == 12
+    assert StoredObject("k", 1, "d41d8cd98f00b204e9800998ecf8427e").parts == 0
+    assert StoredObject("k", 1, "d41d8cd98f00b204e9800998ecf8427e-12").parts == 12
 
 
 def test_only_checksums_of_the_same_kind_are_compared() -> None:
@@ -52,12 +52,12 @@ def test_price_covers_transfer_and_requests() -> None:
 
 
 def test_sizes_have_units_and_long_lists_are_shortened() -> None:
-    assert [in_words(number) for number in (999, 1500, 2.5e6, 3e9, 4.25e12)] == [
+    assert [format_size(number) for number in (999, 1500, 2.5e6, 3e9, 4.25e12)] == [
         "999 B",
         "1.5 kB",
         "2.5 MB",
         "3.0 GB",
         "4.25 TB",
     ]
-    assert some(["a", "b"]) == "a, b"
-    assert some(["a", "b", "c", "d", "e"]) == "a, b, c and 2 more"
+    assert format_keys(["a", "b"]) == "a, b"
+    assert format_keys(["a", "b", "c", "d", "e"]) == "a, b, c and 2 more"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import botocore.exceptions
 import pytest
 
-from ansible_collections.muster.training.plugins.plugin_utils._s3.client import ANSWERS, answer_code, explain
+from ansible_collections.muster.training.plugins.plugin_utils._s3.client import MESSAGES, error_code, explain
 
 
 @pytest.mark.parametrize(
@@ -19,10 +19,10 @@ from ansible_collections.muster.training.plugins.plugin_utils._s3.client import 
 def test_errors_without_a_response_are_explained_and_have_no_code(kind: str, said: str) -> None:
     error = getattr(botocore.exceptions, kind)(endpoint_url="http://s3.example")
     assert said in explain(error, "source")
-    assert answer_code(error) == ""
+    assert error_code(error) == ""
 
 
-@pytest.mark.parametrize("code", ANSWERS)
+@pytest.mark.parametrize("code", MESSAGES)
 def test_each_known_error_code_is_explained_in_one_line(code: str) -> None:
     error = botocore.exceptions.ClientError({"Error": {"Code": code, "Message": "words"}}, "CreateBucket")
     text = explain(error, "target")

@@ -7,38 +7,46 @@ from typing import Any
 import pytest
 
 from ansible_collections.muster.training.plugins.plugin_utils._software import choose
-from ansible_collections.muster.training.plugins.plugin_utils._software.choose import Node, Refusal, Wishes
+from ansible_collections.muster.training.plugins.plugin_utils._software.choose import (
+    NodeSoftware,
+    SoftwareChoiceError,
+    SoftwareRequest,
+)
 from ansible_collections.muster.training.plugins.plugin_utils._software.tables import FLASH_ATTENTION, TORCH
 
 P4000, T4, RTX3070 = ("Quadro P4000", (6, 1)), ("Tesla T4", (7, 5)), ("GeForce RTX 3070", (8, 6))
 V100, H100, B200 = ("Tesla V100-SXM2-16GB", (7, 0)), ("H100 80GB HBM3", (9, 0)), ("B200", (10, 0))
 
 
-def node(name: str = "a", gpu: Any = None, driver: str = "580.65.06", python: str = "3.10.12", **more: Any) -> Node:
+def node(
+    name: str = "a", gpu: Any = None, driver: str = "580.65.06", python: str = "3.10.12", **more: Any
+) -> NodeSoftware:
     """A machine with Ubuntu 22.04, with a GPU if one is named; None among GPUs is one whose model is not told."""
     if gpu is None and "gpus" not in more:
-        return Node(name, python=python, **{"glibc": "2.35", **more})
+        return NodeSoftware(name, python=python, **{"glibc": "2.35", **more})
     devices = (gpu,) if gpu else ()
-    return Node(name, **{"gpus": 1, "driver": driver, "devices": devices, "python": python, "glibc": "2.35", **more})
+    return NodeSoftware(
+        name, **{"gpus": 1, "driver": driver, "devices": devices, "python": python, "glibc": "2.35", **more}
+    )
 
 
-def focal(name: str = "a", gpu: Any = None, **more: Any) -> Node:
+def focal(name: str = "a", gpu: Any = None, **more: Any) -> NodeSoftware:
     """A machine with Ubuntu 20.04."""
     return node(name, gpu, **{"python": "3.8.10", "glibc": "2.31", **more})
 
 
-def chosen(*nodes: Node, **wishes: str) -> tuple[str, str, str, str]:
-    choice = choose.choose({one.name: one for one in nodes}, Wishes(**wishes))
+def chosen(*nodes: NodeSoftware, **wishes: str) -> tuple[str, str, str, str]:
+    choice = choose.choose({one.name: one for one in nodes}, SoftwareRequest(**wishes))
     return choice.python, choice.torch, choice.build, choice.flash
 
 
-def why(*nodes: Node, **wishes: str) -> list[str]:
-    return choose.choose({one.name: one for one in nodes}, Wishes(**wishes)).reasons
+def why(*nodes: NodeSoftware, **wishes: str) -> list[str]:
+    return choose.choose({one.name: one for one in nodes}, SoftwareRequest(**wishes)).reasons
 
 
-def refused(*nodes: Node, **wishes: str) -> str:
-    with pytest.raises(Refusal) as refusal:
-        choose.choose({one.name: one for one in nodes}, Wishes(**wishes))
+def refused(*nodes: NodeSoftware, **wishes: str) -> str:
+    with pytest.raises(SoftwareChoiceError) as refusal:
+        choose.choose({one.name: one for one in nodes}, SoftwareRequest(**wishes))
     return str(refusal.value)
 
 
@@ -96,7 +104,7 @@ def refused(*nodes: Node, **wishes: str) -> str:
     ],
 )
 def test_expected_software_is_chosen_for_nodes_and_wishes(
-    nodes: list[Node], wishes: dict[str, str], expected: tuple[str, ...]
+    nodes: list[NodeSoftware], wishes: dict[str, str], expected: tuple[str, ...]
 ) -> None:
     assert chosen(*nodes, **wishes) == expected
 
@@ -210,7 +218,7 @@ def test_expected_software_is_chosen_for_nodes_and_wishes(
         ([node()], {"flash": "auto"}, ["flash-attention runs only on GPUs", "Set flash_attention_enabled to false"]),
     ],
 )
-def test_a_refusal_names_what_would_fit(nodes: list[Node], wishes: dict[str, str], said: list[str]) -> None:
+def test_a_refusal_names_what_would_fit(nodes: list[NodeSoftware], wishes: dict[str, str], said: list[str]) -> None:
     message = refused(*nodes, **wishes)
     for words in said:
         assert words in message
@@ -252,7 +260,7 @@ def test_reasons_stay_short_with_many_nodes() -> None:
 
 
 def test_companion_packages_match_the_torch_release() -> None:
-    assert choose.requirements("2.5.1", ["torchvision", "torchaudio", "numpy<2"]) == [
+    assert choose.pip_requirements("2.5.1", ["torchvision", "torchaudio", "numpy<2"]) == [
         "torch==2.5.1",
         "torchvision==0.20.*",
         "torchaudio==2.5.*",

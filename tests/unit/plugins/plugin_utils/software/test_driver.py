@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._facts import driver as node_driver
-from ansible_collections.muster.training.plugins.module_utils._facts.commands import Output
+from ansible_collections.muster.training.plugins.module_utils._facts.commands import CommandOutput
 from ansible_collections.muster.training.plugins.module_utils._facts.gpus import diagnose
 from ansible_collections.muster.training.plugins.plugin_utils._software.driver import (
-    Decision,
-    Wanted,
+    DriverDecision,
+    DesiredDriver,
     decide,
     foreign_removals,
-    held,
-    least_for,
-    to_hold,
+    held_packages,
+    minimum_driver,
+    packages_to_hold,
 )
 
 SMI = Path(__file__).parents[3] / "fixtures" / "nvidia_smi"
@@ -46,7 +46,7 @@ def packages(
 def smi(file: str) -> dict[str, str]:
     """What a recorded output of nvidia-smi means."""
     text = (SMI / file).read_text()
-    state, said = diagnose(Output(0 if file.endswith(".csv") else 9, text))
+    state, said = diagnose(CommandOutput(0 if file.endswith(".csv") else 9, text))
     return {"state": state, "said": said}
 
 
@@ -87,15 +87,15 @@ def facts(
 
 
 NO_DRIVER: dict[str, Any] = {"loaded": None, "module": "", "library": None, "said": "no_driver.txt", "has": []}
-TABLE: list[tuple[str, dict[str, Any], Wanted, str, str]] = [
+TABLE: list[tuple[str, dict[str, Any], DesiredDriver, str, str]] = [
     # what it is, facts, what is wanted, decision, a piece of the reason
-    ("healthy", {}, Wanted(), "nothing", "driver 535.183.01 works"),
-    ("healthy, the branch that is asked for", {}, Wanted(branch="535", least="535.54"), "nothing", "works"),
-    ("no GPU", {**NO_DRIVER, "pci": 0}, Wanted(branch="570"), "nothing", "no NVIDIA GPU on the PCI bus"),
+    ("healthy", {}, DesiredDriver(), "nothing", "driver 535.183.01 works"),
+    ("healthy, the branch that is asked for", {}, DesiredDriver(branch="535", least="535.54"), "nothing", "works"),
+    ("no GPU", {**NO_DRIVER, "pci": 0}, DesiredDriver(branch="570"), "nothing", "no NVIDIA GPU on the PCI bus"),
     (
         "an unattended upgrade while it was loaded",
         {"module": "535.216.01", "library": "535.216.01", "said": "mismatch.txt", "has": packages("535.216.01")},
-        Wanted(),
+        DesiredDriver(),
         "reload",
         "driver 535.183.01 is loaded, and 535.216.01 is installed",
     ),
@@ -108,7 +108,7 @@ TABLE: list[tuple[str, dict[str, Any], Wanted, str, str]] = [
             "has": packages("535.216.01"),
             "processes": [HOLDER],
         },
-        Wanted(reboot=True),
+        DesiredDriver(reboot=True),
         "reboot",
         "in use by process 4711 (python3 train.py)",
     ),
@@ -121,155 +121,155 @@ TABLE: list[tuple[str, dict[str, Any], Wanted, str, str]] = [
             "has": packages("535.216.01"),
             "processes": [HOLDER],
         },
-        Wanted(),
+        DesiredDriver(),
         "refuse",
         "a reboot is needed: driver 535.183.01 is loaded, and 535.216.01 is installed",
     ),
     (
         "a kernel that came without the module, and is booted",
         {"loaded": None, "module": "", "said": "no_driver.txt"},
-        Wanted(),
+        DesiredDriver(),
         "rebuild",
         f"there is no module for the kernel {KERNEL}",
     ),
     (
         "the kernel of the next boot lacks the module",
         {"newest": NEWER, "newest_module": ""},
-        Wanted(),
+        DesiredDriver(),
         "rebuild",
         f"there is no module for the kernel {NEWER}",
     ),
     (
         "no module, and no dkms to build it",
         {"loaded": None, "module": "", "said": "no_driver.txt", "has_dkms": False},
-        Wanted(),
+        DesiredDriver(),
         "reinstall",
         "dkms, which builds it, is not there",
     ),
     (
         "the library is of another version than the module",
         {"library": "535.161.07", "said": "mismatch.txt"},
-        Wanted(),
+        DesiredDriver(),
         "reinstall",
         "the library is 535.161.07, and the module on the disk 535.183.01",
     ),
     (
         "the library is gone",
         {"library": None, "said": "no_driver.txt"},
-        Wanted(),
+        DesiredDriver(),
         "reinstall",
         "the library is missing",
     ),
     (
         "an installation was interrupted",
         {"has": packages(status="half-configured")},
-        Wanted(),
+        DesiredDriver(),
         "reinstall",
         "packages are half installed: libnvidia-compute-535",
     ),
     (
         "a package needs to be installed again",
         {"has": packages(flag="reinstreq")},
-        Wanted(),
+        DesiredDriver(),
         "reinstall",
         "packages are half installed",
     ),
     (
         "packages of two branches",
         {"has": [*packages(V535), *packages(V570)]},
-        Wanted(),
+        DesiredDriver(),
         "purge",
         "packages of several branches are installed: 535, 570",
     ),
     (
         "another branch is asked for",
         {},
-        Wanted(branch="570"),
+        DesiredDriver(branch="570"),
         "purge",
         "branch 535 is installed, and 570 is asked for",
     ),
     (
         "too old",
         {"loaded": "470.57.02", "module": "470.57.02", "library": "470.57.02", "has": packages("470.57.02")},
-        Wanted(least="525.60.13"),
+        DesiredDriver(least="525.60.13"),
         "purge",
         "driver 470.57.02 is installed, and 525.60.13 or newer is needed",
     ),
     (
         "interrupted after the purge: the old module is loaded still",
         {"module": "", "library": None, "said": "no_driver.txt", "has": packages(status="config-files")},
-        Wanted(branch="570"),
+        DesiredDriver(branch="570"),
         "install",
         "no driver is installed",
     ),
-    ("fresh machine", NO_DRIVER, Wanted(), "install", "no driver is installed"),
+    ("fresh machine", NO_DRIVER, DesiredDriver(), "install", "no driver is installed"),
     (
         "fresh machine with nouveau",
         {**NO_DRIVER, "nouveau": True},
-        Wanted(branch="570"),
+        DesiredDriver(branch="570"),
         "install",
         "no driver is installed",
     ),
     (
         "a branch that the sources have not",
         {},
-        Wanted(branch="550"),
+        DesiredDriver(branch="550"),
         "refuse",
         "the package sources have no nvidia-driver-550; they have: nvidia-driver-535 (535.183.01), nvidia-driver-570",
     ),
     (
         "nothing new enough",
         NO_DRIVER,
-        Wanted(least="580"),
+        DesiredDriver(least="580"),
         "refuse",
         "have no nvidia-driver-NNN of 580 or newer",
     ),
     (
         "Debian without non-free",
         {**NO_DRIVER, "system": "debian", "available": {}},
-        Wanted(),
+        DesiredDriver(),
         "refuse",
         "they have: none. Switch on the section non-free",
     ),
     (
         "another system",
         {**NO_DRIVER, "system": "fedora"},
-        Wanted(),
+        DesiredDriver(),
         "refuse",
         "the system is fedora. Install a driver by its own means",
     ),
     (
         "by NVIDIA's installer, and it works",
         {"has": []},
-        Wanted(branch="570"),
+        DesiredDriver(branch="570"),
         "nothing",
         "it did not come from packages, and is left as it is",
     ),
     (
         "by NVIDIA's installer, and it does not",
         {"has": [], "said": "mismatch.txt"},
-        Wanted(),
+        DesiredDriver(),
         "refuse",
         "did not come from packages of this system, and does not work. Remove it by what installed it",
     ),
     (
         "by NVIDIA's installer, and too old",
         {"has": []},
-        Wanted(least="550.54"),
+        DesiredDriver(least="550.54"),
         "refuse",
         "is not the one that is asked for",
     ),
     (
         "installed, and not loaded",
         {"loaded": None, "said": "no_driver.txt"},
-        Wanted(),
+        DesiredDriver(),
         "load",
         "driver 535.183.01 is installed, and not loaded",
     ),
     (
         "installed, and nouveau was first",
         {"loaded": None, "said": "no_driver.txt", "nouveau": True},
-        Wanted(),
+        DesiredDriver(),
         "reload",
         "nouveau holds the GPU",
     ),
@@ -287,29 +287,41 @@ TABLE: list[tuple[str, dict[str, Any], Wanted, str, str]] = [
                 },
             ]
         },
-        Wanted(),
+        DesiredDriver(),
         "reinstall",
         "the fabric manager is 535.161.07, and the driver 535.183.01",
     ),
-    ("nvidia-smi hangs", {"said": "hangs"}, Wanted(reboot=True), "reboot", "nvidia-smi does not answer"),
-    ("nvidia-smi hangs, no reboot", {"said": "hangs"}, Wanted(), "refuse", "a reboot is needed"),
-    ("a GPU is lost", {"said": "lost_535.txt"}, Wanted(reboot=True), "reboot", "a GPU is lost: Unable to determine"),
-    ("no device", {"said": "no_gpu.txt"}, Wanted(), "refuse", "finds no GPU that it drives"),
-    ("fails for no reason", {"said": "no_driver.txt"}, Wanted(), "reload", "nvidia-smi fails: NVIDIA-SMI has failed"),
+    ("nvidia-smi hangs", {"said": "hangs"}, DesiredDriver(reboot=True), "reboot", "nvidia-smi does not answer"),
+    ("nvidia-smi hangs, no reboot", {"said": "hangs"}, DesiredDriver(), "refuse", "a reboot is needed"),
+    (
+        "a GPU is lost",
+        {"said": "lost_535.txt"},
+        DesiredDriver(reboot=True),
+        "reboot",
+        "a GPU is lost: Unable to determine",
+    ),
+    ("no device", {"said": "no_gpu.txt"}, DesiredDriver(), "refuse", "finds no GPU that it drives"),
+    (
+        "fails for no reason",
+        {"said": "no_driver.txt"},
+        DesiredDriver(),
+        "reload",
+        "nvidia-smi fails: NVIDIA-SMI has failed",
+    ),
     (
         "a run is on",
         {"runs": [{"run_id": "bert-1"}]},
-        Wanted(branch="570"),
+        DesiredDriver(branch="570"),
         "refuse",
         "needed is: purge (branch 535 is installed, and 570 is asked for), but the run bert-1 is on",
     ),
-    ("a run is on, and all is well", {"runs": [{"run_id": "bert-1"}]}, Wanted(), "nothing", "works"),
+    ("a run is on, and all is well", {"runs": [{"run_id": "bert-1"}]}, DesiredDriver(), "nothing", "works"),
 ]
 
 
 @pytest.mark.parametrize("given, wanted, action, reason", [row[1:] for row in TABLE], ids=[row[0] for row in TABLE])
 def test_each_driver_state_gets_its_decision_and_reason(
-    given: dict[str, Any], wanted: Wanted, action: str, reason: str
+    given: dict[str, Any], wanted: DesiredDriver, action: str, reason: str
 ) -> None:
     found = decide(facts(**given), wanted)
     assert (found.action, reason in found.reason) == (action, True), found
@@ -323,22 +335,22 @@ def test_table_covers_every_decision() -> None:
 @pytest.mark.parametrize(
     "wanted, package",
     [
-        (Wanted(), "nvidia-driver-570"),
-        (Wanted(branch="535"), "nvidia-driver-535"),
-        (Wanted(branch="570", open=True), "nvidia-driver-570-open"),
-        (Wanted(server=True), "nvidia-driver-570-server"),
-        (Wanted(least="535.54", branch="535"), "nvidia-driver-535"),
-        (Wanted(package="nvidia-driver-BRANCH-open"), "nvidia-driver-570-open"),
+        (DesiredDriver(), "nvidia-driver-570"),
+        (DesiredDriver(branch="535"), "nvidia-driver-535"),
+        (DesiredDriver(branch="570", open=True), "nvidia-driver-570-open"),
+        (DesiredDriver(server=True), "nvidia-driver-570-server"),
+        (DesiredDriver(least="535.54", branch="535"), "nvidia-driver-535"),
+        (DesiredDriver(package="nvidia-driver-BRANCH-open"), "nvidia-driver-570-open"),
     ],
 )
-def test_package_is_chosen_by_branch_and_variant(wanted: Wanted, package: str) -> None:
-    assert decide(facts(**NO_DRIVER), wanted) == Decision("install", "no driver is installed", [package])
+def test_package_is_chosen_by_branch_and_variant(wanted: DesiredDriver, package: str) -> None:
+    assert decide(facts(**NO_DRIVER), wanted) == DriverDecision("install", "no driver is installed", [package])
 
 
 def test_debian_package_without_a_branch_in_its_name_is_matched_by_version() -> None:
     given = facts(**NO_DRIVER, system="debian", available={"nvidia-driver": "535.183.01-1~deb12u1"})
-    assert decide(given, Wanted(branch="535")).packages == ["nvidia-driver"]
-    assert decide(given, Wanted(branch="570")).action == "refuse"
+    assert decide(given, DesiredDriver(branch="535")).packages == ["nvidia-driver"]
+    assert decide(given, DesiredDriver(branch="570")).action == "refuse"
 
 
 def test_purge_removes_all_driver_packages_and_nothing_else() -> None:
@@ -349,7 +361,7 @@ def test_purge_removes_all_driver_packages_and_nothing_else() -> None:
         "status": "installed",
         "flag": "ok",
     }
-    found = decide(facts(has=[*packages(), kernel]), Wanted(branch="570"))
+    found = decide(facts(has=[*packages(), kernel]), DesiredDriver(branch="570"))
     assert found.packages == ["libnvidia-compute-535", "nvidia-dkms-535", "nvidia-driver-535", "nvidia-utils-535"]
 
 
@@ -362,7 +374,7 @@ def test_packages_that_are_not_part_of_a_driver_are_left_alone(name: str) -> Non
 
 
 def test_rebuild_needs_headers_of_the_kernels_that_lack_the_module() -> None:
-    found = decide(facts(loaded=None, module="", said="no_driver.txt", newest=NEWER), Wanted())
+    found = decide(facts(loaded=None, module="", said="no_driver.txt", newest=NEWER), DesiredDriver())
     assert found.kernels == [KERNEL, NEWER]
     assert found.packages == [f"linux-headers-{KERNEL}", f"linux-headers-{NEWER}"]
 
@@ -378,15 +390,15 @@ def test_rebuild_needs_headers_of_the_kernels_that_lack_the_module() -> None:
     ],
 )
 def test_minimum_driver_version_follows_from_cuda(cuda: str, least: str, needed: str) -> None:
-    assert least_for(cuda, least) == needed
+    assert minimum_driver(cuda, least) == needed
 
 
 def test_only_installed_packages_are_held() -> None:
     kernel = {"name": f"linux-image-{KERNEL}", "version": "1", "wanted": "hold", "status": "installed", "flag": "ok"}
     driver = facts(has=[*packages()[:1], *packages(V570, status="config-files"), kernel])["driver"]
-    assert to_hold(driver, kernel=False) == ["libnvidia-compute-535"]
-    assert to_hold(driver, kernel=True) == ["libnvidia-compute-535", f"linux-image-{KERNEL}"]
-    assert held(driver) == [f"linux-image-{KERNEL}"]
+    assert packages_to_hold(driver, kernel=False) == ["libnvidia-compute-535"]
+    assert packages_to_hold(driver, kernel=True) == ["libnvidia-compute-535", f"linux-image-{KERNEL}"]
+    assert held_packages(driver) == [f"linux-image-{KERNEL}"]
 
 
 # --- What the tools print ---------------------------------------------------------------------------------------------

@@ -7,13 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.muster.training.plugins.plugin_utils._software.choose import dotted, minor_text, span
+from ansible_collections.muster.training.plugins.plugin_utils._software.choose import (
+    format_build,
+    format_minor,
+    format_range,
+)
 from ansible_collections.muster.training.plugins.plugin_utils._software.tables import (
-    BROUGHT_PYTHON,
+    MANAGED_PYTHON,
     FLASH_ATTENTION,
     TORCH,
 )
-from ansible_collections.muster.training.plugins.plugin_utils._software.versions import LEAST_DRIVER, version_tuple
+from ansible_collections.muster.training.plugins.plugin_utils._software.versions import MIN_DRIVER, version_tuple
 
 MANUAL = Path(__file__).resolve().parents[5] / "docs" / "software.md"
 
@@ -32,26 +36,28 @@ def archs_shown(builds: Mapping[int, str]) -> str:
         digits = arch.removeprefix("sm_")
         return f"{digits[:-1]}.{digits[-1]}"
 
-    return "; ".join(f"{dotted(build)}: {' '.join(map(capability, archs.split()))}" for build, archs in builds.items())
+    return "; ".join(
+        f"{format_build(build)}: {' '.join(map(capability, archs.split()))}" for build, archs in builds.items()
+    )
 
 
 def tables() -> list[str]:
     """The tables as the manual has them, newest first."""
     torch = [
-        [minor_text(minor), one.newest, span(one.pythons), archs_shown(one.builds)]
+        [format_minor(minor), one.newest, format_range(one.pythons), archs_shown(one.builds)]
         for minor, one in reversed(TORCH.items())
     ]
     flash = [
         [
             release,
-            ", ".join(map(minor_text, one.torches)),
+            ", ".join(map(format_minor, one.torches)),
             ", ".join(f"{major} (cu{tag})" for major, tag in one.cudas.items()),
-            span(one.pythons),
-            minor_text(one.glibc),
+            format_range(one.pythons),
+            format_minor(one.glibc),
         ]
         for release, one in reversed(FLASH_ATTENTION.items())
     ]
-    drivers = [[f"{major}.x", ".".join(map(str, least))] for major, least in sorted(LEAST_DRIVER.items())]
+    drivers = [[f"{major}.x", ".".join(map(str, least))] for major, least in sorted(MIN_DRIVER.items())]
     return [
         table(
             "torch | Newest release | Python | CUDA builds, each with the compute capabilities of its kernels", torch
@@ -72,13 +78,13 @@ def test_the_tables_are_in_order() -> None:
     for minor, one in TORCH.items():
         assert version_tuple(one.newest)[:2] == minor
         assert list(one.builds) == sorted(one.builds)
-        assert {build // 10 for build in one.builds} <= set(LEAST_DRIVER)
+        assert {build // 10 for build in one.builds} <= set(MIN_DRIVER)
 
 
 def test_brought_python_suits_every_torch_and_newer_flash_attention() -> None:
-    assert all(one.pythons[0] <= BROUGHT_PYTHON <= one.pythons[1] for one in TORCH.values())
+    assert all(one.pythons[0] <= MANAGED_PYTHON <= one.pythons[1] for one in TORCH.values())
     newer = [one for release, one in FLASH_ATTENTION.items() if version_tuple(release) >= (2, 6)]
-    assert all(one.pythons[0] <= BROUGHT_PYTHON <= one.pythons[1] for one in newer)
+    assert all(one.pythons[0] <= MANAGED_PYTHON <= one.pythons[1] for one in newer)
 
 
 def test_newer_torch_supports_pascal_and_volta_only_in_cuda_12_6_builds() -> None:

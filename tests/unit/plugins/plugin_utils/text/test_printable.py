@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ansible_collections.muster.training.plugins.plugin_utils._text.printable import one_line, printable
+from ansible_collections.muster.training.plugins.plugin_utils._text.printable import single_line, printable
 
 
 @pytest.mark.parametrize("text", ["\x1b[2Jgone", "a\rb", "\a", "\u202egnp", "tab\there", "\x9b31m"])
@@ -29,11 +29,11 @@ def test_control_characters_are_replaced_one_for_one(text: str) -> None:
     ],
 )
 def test_one_line_joins_cleans_and_cuts_text(text: object, line: str) -> None:
-    assert one_line(text, 10) == line
+    assert single_line(text, 10) == line
 
 
 @given(st.text(), st.integers(min_value=3, max_value=20))
 def test_one_line_is_short_printable_and_idempotent(text: str, limit: int) -> None:
-    line = one_line(text, limit)
+    line = single_line(text, limit)
     assert len(line) <= limit and line.isprintable()
-    assert one_line(line, limit) == line
+    assert single_line(line, limit) == line

@@ -17,7 +17,6 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ansible_collections.muster.training.plugins.action.paperspace_cluster import watch_files
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2 import (
     offers,
     prices,
@@ -27,8 +26,9 @@ from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2 import
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2 import (
     tags as naming,
 )
-from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.client import explained
-from ansible_collections.muster.training.plugins.plugin_utils._clouds.membership import PlanRefused
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.client import parse_error
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.membership import PlanRefusedError
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.options import read_watch_files
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.prices import Price
 
 
@@ -41,12 +41,12 @@ def instance(**changes: Any) -> dict[str, Any]:
 
 @given(st.sets(st.integers(0, 600), min_size=1))
 def test_node_numbers_survive_the_round_trip_through_a_tag(numbers: set[int]) -> None:
-    assert naming.numbers_in(naming.numbers_text(numbers)) == sorted(numbers)
+    assert naming.parse_numbers(naming.format_numbers(numbers)) == sorted(numbers)
 
 
 @given(st.text(max_size=40))
 def test_only_canonical_tag_text_gives_numbers(text: str) -> None:
-    assert naming.numbers_in(text) == [] or naming.numbers_text(naming.numbers_in(text)) == text
+    assert naming.parse_numbers(text) == [] or naming.format_numbers(naming.parse_numbers(text)) == text
 
 
 @pytest.mark.parametrize(
@@ -64,22 +64,22 @@ def test_only_canonical_tag_text_gives_numbers(text: str) -> None:
     ],
 )
 def test_only_own_instances_have_a_node_name(changes: dict[str, Any], name: str | None) -> None:
-    assert naming.own_name(instance(**changes)) == name
+    assert naming.instance_node_name(instance(**changes)) == name
 
 
 def test_name_of_a_foreign_instance_is_shown_in_quotes() -> None:
-    assert naming.strange_name({"Tags": [{"Key": "Name", "Value": "bert-0\n"}]}) == "'bert-0'"
+    assert naming.foreign_name({"Tags": [{"Key": "Name", "Value": "bert-0\n"}]}) == "'bert-0'"
 
 
 def test_client_token_is_equal_only_for_equal_requests() -> None:
-    token = naming.client_token("sg-1", ["g5.xlarge", "spot", "subnet-1"], ["bert-1", "bert-0"], 5.0)
-    assert token == naming.client_token("sg-1", ["g5.xlarge", "spot", "subnet-1"], ["bert-0", "bert-1"], 5.0)
+    token = naming.build_client_token("sg-1", ["g5.xlarge", "spot", "subnet-1"], ["bert-1", "bert-0"], 5.0)
+    assert token == naming.build_client_token("sg-1", ["g5.xlarge", "spot", "subnet-1"], ["bert-0", "bert-1"], 5.0)
     assert len(token) <= 64
     others = [
-        naming.client_token("sg-2", ["g5.xlarge", "spot", "subnet-1"], ["bert-0", "bert-1"], 5.0),
-        naming.client_token("sg-1", ["g5.xlarge", "spot", "subnet-2"], ["bert-0", "bert-1"], 5.0),
-        naming.client_token("sg-1", ["g5.xlarge", "spot", "subnet-1"], ["bert-0"], 5.0),
-        naming.client_token("sg-1", ["g5.xlarge", "spot", "subnet-1"], ["bert-0", "bert-1"], 6.0),
+        naming.build_client_token("sg-2", ["g5.xlarge", "spot", "subnet-1"], ["bert-0", "bert-1"], 5.0),
+        naming.build_client_token("sg-1", ["g5.xlarge", "spot", "subnet-2"], ["bert-0", "bert-1"], 5.0),
+        naming.build_client_token("sg-1", ["g5.xlarge", "spot", "subnet-1"], ["bert-0"], 5.0),
+        naming.build_client_token("sg-1", ["g5.xlarge", "spot", "subnet-1"], ["bert-0", "bert-1"], 6.0),
     ]
     assert len({token, *others}) == 5
 
@@ -91,9 +91,9 @@ ROLE = Path(__file__).resolve().parents[6] / "roles" / "idle_watch"
 
 def test_first_boot_authorizes_key_and_starts_idle_watch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "a-key-that-nobody-may-read")
-    text = request.first_boot("ssh-ed25519 AAAA", watch_files("2h", "False"))
+    text = request.build_first_boot("ssh-ed25519 AAAA", read_watch_files("2h", "False"))
     assert len(text) < 16 * 1024, "more is refused"
-    assert text == request.first_boot("ssh-ed25519 AAAA", watch_files("2h", "False")), "the token's request is the same"
+    assert text == request.build_first_boot("ssh-ed25519 AAAA", read_watch_files("2h", "False")), "the token's request is the same"
     head, rest = text.split("\n", 1)
     assert head == "#cloud-config"
     content = yaml.safe_load(rest)
@@ -116,32 +116,32 @@ def test_first_boot_authorizes_key_and_starts_idle_watch(monkeypatch: pytest.Mon
 
 
 def test_first_boot_with_nothing_to_do_is_empty() -> None:
-    assert request.first_boot("", {}) == ""
-    assert yaml.safe_load(request.first_boot("ssh-ed25519 AAAA", {})) == {"ssh_authorized_keys": ["ssh-ed25519 AAAA"]}
+    assert request.build_first_boot("", {}) == ""
+    assert yaml.safe_load(request.build_first_boot("ssh-ed25519 AAAA", {})) == {"ssh_authorized_keys": ["ssh-ed25519 AAAA"]}
 
 
 # --- SSH
 
 
 def test_ssh_sources_are_normalized_and_unsafe_ones_refused() -> None:
-    assert request.ssh_sources(["203.0.113.7", " 198.51.100.9/24", "2001:db8::1"]) == [
+    assert request.parse_ssh_sources(["203.0.113.7", " 198.51.100.9/24", "2001:db8::1"]) == [
         "198.51.100.0/24",
         "2001:db8::1/128",
         "203.0.113.7/32",
     ]
-    with pytest.raises(PlanRefused, match="lets half the world in"):
-        request.ssh_sources(["0.0.0.0/0"])
-    with pytest.raises(PlanRefused, match="'home', which is not an address"):
-        request.ssh_sources(["home"])
+    with pytest.raises(PlanRefusedError, match="lets half the world in"):
+        request.parse_ssh_sources(["0.0.0.0/0"])
+    with pytest.raises(PlanRefusedError, match="'home', which is not an address"):
+        request.parse_ssh_sources(["home"])
 
 
 def test_rule_changes_add_missing_rules_and_remove_stale_ones() -> None:
-    missing, stale = request.rule_changes("sg-1", [], ["203.0.113.7/32", "2001:db8::1/128"])
+    missing, stale = request.diff_rules("sg-1", [], ["203.0.113.7/32", "2001:db8::1/128"])
     assert [rule["IpProtocol"] for rule in missing] == ["-1", "tcp", "tcp"]
     assert missing[2]["Ipv6Ranges"][0]["CidrIpv6"] == "2001:db8::1/128"
     assert stale == []
-    assert request.rule_changes("sg-1", missing, ["203.0.113.7/32", "2001:db8::1/128"]) == ([], [])
-    added, taken = request.rule_changes("sg-1", missing, ["198.51.100.9/32"])
+    assert request.diff_rules("sg-1", missing, ["203.0.113.7/32", "2001:db8::1/128"]) == ([], [])
+    added, taken = request.diff_rules("sg-1", missing, ["198.51.100.9/32"])
     assert [one["IpRanges"][0]["CidrIp"] for one in added] == ["198.51.100.9/32"]
     assert len(taken) == 2
 
@@ -166,7 +166,7 @@ def product(*usd: str) -> str:
     ],
 )
 def test_price_is_unknown_unless_exactly_one_is_listed(products: list[str], found: Price | None) -> None:
-    assert prices.one_price(products) == found
+    assert prices.single_price(products) == found
 
 
 def test_newest_spot_price_is_used() -> None:
@@ -176,7 +176,7 @@ def test_newest_spot_price_is_used() -> None:
     ]
     entries.append({"AvailabilityZone": "us-east-1b", "Timestamp": days[0], "SpotPrice": "?"})
     source = "AWS's history of spot prices and 0.005 for its address"
-    assert prices.newest(entries) == {"us-east-1a": Price(0.305, source, "2026-11-03")}
+    assert prices.newest_by_zone(entries) == {"us-east-1a": Price(0.305, source, "2026-11-03")}
 
 
 # --- EFA
@@ -184,15 +184,15 @@ def test_newest_spot_price_is_used() -> None:
 
 def test_added_nodes_use_efa_only_if_existing_nodes_do() -> None:
     with_efa, plain = ({"NetworkInterfaces": [{"InterfaceType": kind}]} for kind in ("efa", "interface"))
-    assert [offers.efa_beside("bert", wanted, []) for wanted in ("auto", "required", "none")] == [
+    assert [offers.choose_efa("bert", wanted, []) for wanted in ("auto", "required", "none")] == [
         "auto",
         "required",
         "none",
     ]
-    assert offers.efa_beside("bert", "none", [plain, with_efa]) == "required"
-    assert offers.efa_beside("bert", "auto", [plain]) == "none"
-    with pytest.raises(PlanRefused, match="the existing machines of bert have no EFA"):
-        offers.efa_beside("bert", "required", [plain])
+    assert offers.choose_efa("bert", "none", [plain, with_efa]) == "required"
+    assert offers.choose_efa("bert", "auto", [plain]) == "none"
+    with pytest.raises(PlanRefusedError, match="the existing machines of bert have no EFA"):
+        offers.choose_efa("bert", "required", [plain])
 
 
 # --- Quotas
@@ -215,13 +215,13 @@ def test_machine_type_maps_to_its_quota_code(market: str, machine_type: str, cod
 
 
 def test_exceeded_quota_is_reported_and_unknown_quota_is_not_guessed() -> None:
-    why, more = quotas.over_quota("spot", "g5.xlarge", 4, 4, 16.0, 4)
+    why, more = quotas.check_quota("spot", "g5.xlarge", 4, 4, 16.0, 4)
     assert why.startswith("4 g5.xlarge on the spot market need 16 vCPUs, and the account's quota is 16 for this family")
     assert "of which 4 are in use" in why
     assert more == ""
-    assert quotas.over_quota("spot", "g5.xlarge", 3, 4, 16.0, 4) == ("", "")
-    assert "cannot be read, so it may be too small" in quotas.over_quota("spot", "g5.xlarge", 3, 4, None, 4)[1]
-    assert "how much of the quota" in quotas.over_quota("spot", "g5.xlarge", 3, 4, 16.0, None)[1]
+    assert quotas.check_quota("spot", "g5.xlarge", 3, 4, 16.0, 4) == ("", "")
+    assert "cannot be read, so it may be too small" in quotas.check_quota("spot", "g5.xlarge", 3, 4, None, 4)[1]
+    assert "how much of the quota" in quotas.check_quota("spot", "g5.xlarge", 3, 4, 16.0, None)[1]
 
 
 # --- Refusals
@@ -241,7 +241,7 @@ def test_api_errors_are_classified_and_explained(
     code: str, message: str, status: int, passing: bool, words: str
 ) -> None:
     answer = {"Error": {"Code": code, "Message": message}, "ResponseMetadata": {"HTTPStatusCode": status}}
-    error = explained("run_instances", answer)
-    assert error.passing is passing
+    error = parse_error("run_instances", answer)
+    assert error.transient is passing
     assert words in str(error)
     assert "\n" not in str(error)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.api_key import find_api_key
-from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.errors import KeyMissingError
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.errors import ApiKeyError
 
 KEY = "s3cret-0123456789abcdef"
 
@@ -33,14 +33,14 @@ def test_api_key_sources_are_tried_in_order(home: Path) -> None:
 
 def test_key_of_the_current_team_is_used(home: Path) -> None:
     (home / ".paperspace" / "credentials.toml").write_text('[keys]\na = "key-a"\nb = "key-b"\n')
-    with pytest.raises(KeyMissingError, match=r"several teams \(a, b\).*pspace config set team NAME"):
+    with pytest.raises(ApiKeyError, match=r"several teams \(a, b\).*pspace config set team NAME"):
         find_api_key(None, {}, str(home))
     (home / ".paperspace" / "config.toml").write_text('team = "b"\n')
     assert find_api_key(None, {}, str(home)) == "key-b"
 
 
 def test_missing_key_error_lists_the_places_searched(home: Path) -> None:
-    with pytest.raises(KeyMissingError, match=r"no API key: .*credentials.toml.*Create a key at https://"):
+    with pytest.raises(ApiKeyError, match=r"no API key: .*credentials.toml.*Create a key at https://"):
         find_api_key(None, {}, str(home))
 
 
@@ -48,13 +48,13 @@ def test_missing_key_error_lists_the_places_searched(home: Path) -> None:
 def test_broken_key_file_is_named_but_not_quoted(home: Path, name: str) -> None:
     path = home / ".paperspace" / name
     path.write_text(f"{KEY} = = {KEY}")
-    with pytest.raises(KeyMissingError, match=f"{name} cannot be read: it is malformed") as caught:
+    with pytest.raises(ApiKeyError, match=f"{name} cannot be read: it is malformed") as caught:
         find_api_key(None, {}, str(home))
     assert KEY not in str(caught.value)
 
 
 @pytest.mark.parametrize("key", [f"{KEY}\nX-Evil: 1", f"{KEY} x", f"{KEY}\u2026"])
 def test_malformed_key_is_refused_without_being_quoted(key: str) -> None:
-    with pytest.raises(KeyMissingError, match="how it was copied") as caught:
+    with pytest.raises(ApiKeyError, match="how it was copied") as caught:
         find_api_key(key, {}, "/nonexistent")
     assert KEY not in str(caught.value)

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace import client as paperspace_client
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace import errors as paperspace
-from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.client import Client, quoted
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.client import Client, quote_path
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.transport import (
     Response,
     _transport_error,
@@ -96,9 +96,9 @@ BUSY = refusal(429, "TOO_MANY_REQUESTS", "Slow down.")
             paperspace.ServerError,
             ['HTTP 503: an HTML page, "Just a moment..."'],
         ),
-        (answer(b"<html><body>hi", 200), paperspace.AnswerError, ["HTTP 200", "not the JSON expected: an HTML page"]),
-        (answer(b'{"items": [', 200), paperspace.AnswerError, ["not the JSON expected", 'begins "{"items": ["']),
-        (answer(b"[" * 100000, 200), paperspace.AnswerError, ["not the JSON expected"]),
+        (answer(b"<html><body>hi", 200), paperspace.InvalidReplyError, ["HTTP 200", "not the JSON expected: an HTML page"]),
+        (answer(b'{"items": [', 200), paperspace.InvalidReplyError, ["not the JSON expected", 'begins "{"items": ["']),
+        (answer(b"[" * 100000, 200), paperspace.InvalidReplyError, ["not the JSON expected"]),
         (answer(b"upstream \x1b[31mbad", 504), paperspace.ServerError, ['text that begins "upstream [31mbad"']),
         (
             answer(b"", 302, location="https://login.example.org/"),
@@ -215,7 +215,7 @@ def test_change_that_may_have_been_made_is_not_retried(method: str) -> None:
     ):
         script = Script(failure)
         with pytest.raises(
-            paperspace.LostAnswerError, match=r"may have been carried out all the same: check"
+            paperspace.LostReplyError, match=r"may have been carried out all the same: check"
         ) as caught:
             script.client().request(method, "/machines/a")
         assert len(script.sent) == 1
@@ -229,7 +229,7 @@ def test_change_that_may_have_been_made_is_not_retried(method: str) -> None:
 def test_refused_change_is_not_a_lost_answer(failure: Response) -> None:
     with pytest.raises(paperspace.PaperspaceError) as caught:
         Script(failure).client(retries=0).request("POST", "/machines")
-    assert not isinstance(caught.value, paperspace.LostAnswerError)
+    assert not isinstance(caught.value, paperspace.LostReplyError)
 
 
 @pytest.mark.parametrize("failure", [LIVE_401, refusal(403, "X"), refusal(404, "X"), answer(b"<html>", 200)])
@@ -299,7 +299,7 @@ def test_list_order_and_key_can_be_chosen() -> None:
     script.client().list_all("/os-templates", order_by=None, key="ip")
     queries = [sent[1].partition("?")[2] for sent in script.sent]
     assert queries == ["limit=120&orderBy=dtCreated&order=asc", "limit=120&orderBy=name&order=asc", "limit=120"]
-    with pytest.raises(paperspace.AnswerError, match="an item of the list has no id"):
+    with pytest.raises(paperspace.InvalidReplyError, match="an item of the list has no id"):
         script.client().list_all("/public-ips")
 
 
@@ -322,7 +322,7 @@ def test_incomplete_list_is_an_error(pages: list[Response | paperspace.Paperspac
 
 def test_endless_paging_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(paperspace_client, "MAX_PAGES", 5)
-    with pytest.raises(paperspace.AnswerError, match="no end after 5 pages"):
+    with pytest.raises(paperspace.InvalidReplyError, match="no end after 5 pages"):
         Script(*[page(str(n), cursor=str(n)) for n in range(9)]).client().list_all("/machines")
 
 
@@ -342,14 +342,14 @@ def event(state: str, **changes: Any) -> dict[str, Any]:
 
 def test_event_is_polled_until_it_ends() -> None:
     script = Script(answer(event("new")), answer(event("in progress")), answer(event("done", dtFinished="x")))
-    assert script.client().wait_for(event("new"))["state"] == "done"
+    assert script.client().wait_for_event(event("new"))["state"] == "done"
     assert script.slept == [5, 5, 5]
     assert script.sent[0][1].endswith("/machine-events/ev1")
 
 
 def test_finished_event_with_error_state_but_no_text_is_returned() -> None:
     ended = event("error", dtFinished="2026-01-01T00:00:00Z")
-    assert Script(answer(ended)).client().wait_for(event("new")) == ended
+    assert Script(answer(ended)).client().wait_for_event(event("new")) == ended
 
 
 @pytest.mark.parametrize(
@@ -365,19 +365,19 @@ def test_finished_event_with_error_state_but_no_text_is_returned() -> None:
 )
 def test_failed_or_cancelled_event_raises_an_error(last: dict[str, Any], text: str) -> None:
     with pytest.raises(paperspace.EventError, match=text):
-        Script(answer(last)).client().wait_for(event("new"))
+        Script(answer(last)).client().wait_for_event(event("new"))
 
 
 def test_event_timeout_reports_the_last_state() -> None:
     script = Script(answer(event("in progress")))
     with pytest.raises(paperspace.EventError, match="not ended after 12 s; its last state is in progress"):
-        script.client().wait_for(event("new"), timeout=12)
+        script.client().wait_for_event(event("new"), timeout=12)
     assert script.slept == [5, 5, 2]
 
 
 def test_change_without_an_event_is_complete_at_once() -> None:
     assert Script(answer({"id": "nw1"})).client().change("POST", "/private-networks", {}) == (None, {"id": "nw1"})
-    with pytest.raises(paperspace.LostAnswerError, match="not an object"):
+    with pytest.raises(paperspace.LostReplyError, match="not an object"):
         Script(answer(None)).client().change("POST", "/private-networks", {})
 
 
@@ -447,12 +447,12 @@ def test_machine_is_created_started_stopped_and_deleted() -> None:
         made = client.change("POST", "/machines", {**body, "startOnCreate": False})
         assert made.event is not None
         assert made.data["state"] == "provisioning"
-        assert client.wait_for(made.event)["state"] == "done"
-        path = "/machines/" + quoted(made.data["id"])
+        assert client.wait_for_event(made.event)["state"] == "done"
+        path = "/machines/" + quote_path(made.data["id"])
         for action, state in (("start", "ready"), ("restart", "ready"), ("stop", "off")):
             change = client.change("PATCH", f"{path}/{action}")
             assert change.event is not None
-            client.wait_for(change.event)
+            client.wait_for_event(change.event)
             assert client.request("GET", path)["state"] == state
         with pytest.raises(paperspace.RequestError, match="currently off"):
             client.change("PATCH", f"{path}/stop")
@@ -460,10 +460,10 @@ def test_machine_is_created_started_stopped_and_deleted() -> None:
         change = client.change("PATCH", f"{path}/start")
         assert change.event is not None
         with pytest.raises(paperspace.EventError, match="Out of capacity"):
-            client.wait_for(change.event)
+            client.wait_for_event(change.event)
         gone = client.change("DELETE", path)
         assert gone.event is not None
-        client.wait_for(gone.event)
+        client.wait_for_event(gone.event)
         with pytest.raises(paperspace.NotFoundError):
             client.request("GET", path)
 
@@ -484,8 +484,8 @@ def test_network_is_created_without_an_event_and_unknown_one_is_null(server: Pap
         # Each byte comes in time, the whole never does.
         (Fault(drip=0.1), paperspace.ConnectionFailedError, "no whole answer within 0.5 s"),
         (Fault(truncate=20), paperspace.ConnectionFailedError, r"the connection ended after 20 of \d+ bytes"),
-        (Fault(body='{"items": ['), paperspace.AnswerError, "not the JSON expected"),
-        (Fault(next_page=cursor("ps000077")), paperspace.AnswerError, "in a loop: page 2 leads back"),
+        (Fault(body='{"items": ['), paperspace.InvalidReplyError, "not the JSON expected"),
+        (Fault(next_page=cursor("ps000077")), paperspace.InvalidReplyError, "in a loop: page 2 leads back"),
         (Fault(status=302, headers={"Location": "/v2"}), paperspace.RequestError, "HTTP 302: redirected to /v2"),
     ],
 )

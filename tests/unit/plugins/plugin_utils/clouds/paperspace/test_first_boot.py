@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.muster.training.plugins.action.paperspace_cluster import watch_files
-from ansible_collections.muster.training.plugins.plugin_utils._clouds.age_limit import limit_seconds, limit_word
-from ansible_collections.muster.training.plugins.plugin_utils._clouds.membership import PlanRefused
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.age_limit import limit_seconds, normalize_limit
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.membership import PlanRefusedError
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.options import read_watch_files
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.first_boot import (
-    first_boot,
-    first_boot_name,
+    build_first_boot_script,
+    first_boot_script_name,
 )
 
 ROLE = Path(__file__).resolve().parents[6] / "roles" / "idle_watch"
@@ -42,7 +42,7 @@ def boot(root: Path, script: str) -> str:
 
 
 def test_first_boot_authorizes_key_once_and_starts_idle_watch(tmp_path: Path) -> None:
-    script = first_boot(KEY, watch_files("2h", "False"))
+    script = build_first_boot_script(KEY, read_watch_files("2h", "False"))
     boot(tmp_path, script)
     told = boot(tmp_path, script)
     keys = tmp_path / "home/paperspace/.ssh/authorized_keys"
@@ -61,35 +61,35 @@ def test_first_boot_authorizes_key_once_and_starts_idle_watch(tmp_path: Path) ->
 
 
 def test_key_is_optional_and_nothing_to_do_gives_no_script(tmp_path: Path) -> None:
-    boot(tmp_path, first_boot("", watch_files("30m", "24h")))
+    boot(tmp_path, build_first_boot_script("", read_watch_files("30m", "24h")))
     assert not (tmp_path / "home").exists()
-    assert first_boot("", {}) == ""
+    assert build_first_boot_script("", {}) == ""
 
 
 def test_script_does_not_contain_the_api_key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PAPERSPACE_API_KEY", "a-key-that-nobody-may-read")
-    script = first_boot(KEY, watch_files("30m", "24h"))
+    script = build_first_boot_script(KEY, read_watch_files("30m", "24h"))
     assert "a-key-that-nobody-may-read" not in script
     assert "PAPERSPACE" not in script
     assert len(script) < 50_000, "a request of more than 100 kB is refused"
 
 
 def test_different_content_gives_different_script_name() -> None:
-    names = {first_boot_name("bert", first_boot(KEY, watch_files("30m", ttl))) for ttl in ("24h", "48h")}
+    names = {first_boot_script_name("bert", build_first_boot_script(KEY, read_watch_files("30m", ttl))) for ttl in ("24h", "48h")}
     assert len(names) == 2
 
 
 @pytest.mark.parametrize(("told", "word", "seconds"), [("30M", "30m", 1800), ("2d", "2d", 172800), ("No", None, None)])
 def test_age_limit_is_normalized_and_no_is_refused(told: str, word: str | None, seconds: float | None) -> None:
     if word is None:
-        with pytest.raises(PlanRefused, match="ttl is 'No'. Needed: a number and its unit"):
-            limit_word("ttl", told)
+        with pytest.raises(PlanRefusedError, match="ttl is 'No'. Needed: a number and its unit"):
+            normalize_limit("ttl", told)
     else:
-        assert limit_word("ttl", told) == word
+        assert normalize_limit("ttl", told) == word
         assert limit_seconds(word) == seconds
 
 
 @pytest.mark.parametrize("told", ["14m", "0h", "1.5h", "", "24", "24h; rm", "٣h"])
 def test_invalid_age_limit_is_refused(told: str) -> None:
-    with pytest.raises(PlanRefused, match="at least 15m, or off"):
-        limit_word("idle_after", told)
+    with pytest.raises(PlanRefusedError, match="at least 15m, or off"):
+        normalize_limit("idle_after", told)

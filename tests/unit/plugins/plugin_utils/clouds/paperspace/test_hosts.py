@@ -106,11 +106,11 @@ def test_unknown_or_ambiguous_network_is_refused(wanted: dict[str, Any], text: s
 def test_empty_selection_says_what_each_option_left_out() -> None:
     chosen, left_out = select(MIXED, NETWORKS, Selection(region="ny2", names=["a-1"]))
     assert chosen == []
-    assert paperspace_hosts.nothing_left(len(MIXED), left_out) == (
+    assert paperspace_hosts.explain_empty_selection(len(MIXED), left_out) == (
         "no host: of 5 machines region left out 1 (1 x ams1), then names left out 3 (1 x a-0, 1 x b-0, 1 x c-0), "
         "then states left out 1 (1 x off)"
     )
-    assert "has no machine" in paperspace_hosts.nothing_left(0, [])
+    assert "has no machine" in paperspace_hosts.explain_empty_selection(0, [])
 
 
 # --- In which order
@@ -127,7 +127,7 @@ def test_ranks_do_not_depend_on_the_order_of_the_api_answer(shuffle: random.Rand
         machine(3, id="unknown", dtCreated="last week"),
     ]
     shuffle.shuffle(machines)
-    hosts = paperspace_hosts.hosts(select(machines, NETWORKS, Selection())[0], NETWORKS)
+    hosts = paperspace_hosts.build_hosts(select(machines, NETWORKS, Selection())[0], NETWORKS)
     assert [host.variables["paperspace_id"] for host in hosts] == [
         "older-by-zone",
         "old",
@@ -163,16 +163,16 @@ def test_ranks_do_not_depend_on_the_order_of_the_api_answer(shuffle: random.Rand
 )
 def test_machines_that_cannot_form_one_cluster_are_named(changes: dict[str, Any], text: str) -> None:
     with pytest.raises(SelectionError, match=text):
-        paperspace_hosts.hosts([machine(0), machine(1), machine(2, **changes)], NETWORKS)
+        paperspace_hosts.build_hosts([machine(0), machine(1), machine(2, **changes)], NETWORKS)
 
 
 def test_long_messages_name_some_machines_and_count_the_others() -> None:
     with pytest.raises(SelectionError, match=r"node-0 .*node-7 \(ps000007\) and 92 more\."):
-        paperspace_hosts.hosts([machine(n, publicIp=None) for n in range(100)], NETWORKS)
+        paperspace_hosts.build_hosts([machine(n, publicIp=None) for n in range(100)], NETWORKS)
 
 
 def test_both_forms_of_a_region_name_are_one_region() -> None:
-    hosts = paperspace_hosts.hosts([machine(0), machine(1, region="East Coast (NY2)")], NETWORKS)
+    hosts = paperspace_hosts.build_hosts([machine(0), machine(1, region="East Coast (NY2)")], NETWORKS)
     assert [host.variables["paperspace_region"] for host in hosts] == ["ny2", "ny2"]
 
 
@@ -198,14 +198,14 @@ def test_both_forms_of_a_region_name_are_one_region() -> None:
 )
 def test_machine_names_become_valid_unique_host_names(names: list[str], expected: list[str]) -> None:
     machines = [machine(number, name=name) for number, name in enumerate(names)]
-    assert paperspace_hosts.host_names(machines, ["name"]) == expected
+    assert paperspace_hosts.unique_host_names(machines, ["name"]) == expected
 
 
 @given(st.lists(st.tuples(st.text(min_size=1), st.text() | st.from_regex(r"[a-z{-]{1,4}"))))
 @example([("IMPLICIT_LOCALHOST", ""), ("all", "all"), ("training", "one")])
 def test_host_names_are_valid_and_unique_for_any_api_answer(ids_and_names: list[tuple[str, str]]) -> None:
     machines = [{"id": i, "name": n} for i, n in dict(ids_and_names).items()]
-    names = paperspace_hosts.host_names(machines, ["name"])
+    names = paperspace_hosts.unique_host_names(machines, ["name"])
     assert len({name.casefold() for name in names}) == len(machines)
     assert all(re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?", name) for name in names)
     assert not {name.casefold() for name in names} & paperspace_hosts.RESERVED_NAMES
@@ -221,7 +221,7 @@ def test_host_names_are_valid_and_unique_for_any_api_answer(ids_and_names: list[
     ],
 )
 def test_host_name_follows_the_order_of_preferences(preferences: list[str], name: str) -> None:
-    assert paperspace_hosts.host_names([machine(0, publicIp=None)], preferences) == [name]
+    assert paperspace_hosts.unique_host_names([machine(0, publicIp=None)], preferences) == [name]
 
 
 # --- What is known of them
@@ -254,13 +254,13 @@ def test_node_has_one_slot_per_gpu_and_at_least_one(changes: dict[str, Any], gpu
 
 
 def test_host_has_address_user_and_network_variables() -> None:
-    (public,) = paperspace_hosts.hosts([machine(0)], NETWORKS)
+    (public,) = paperspace_hosts.build_hosts([machine(0)], NETWORKS)
     assert public.variables["ansible_host"] == "198.18.0.10"
     assert public.variables["node_address"] == "10.64.0.10"
     assert public.variables["ansible_user"] == "paperspace"
     assert public.variables["paperspace_network_name"] == "mine"
     without_public = machine(0, publicIp=None, networkId="nwshared")
-    (private,) = paperspace_hosts.hosts([without_public], NETWORKS, connect_with="private", user="")
+    (private,) = paperspace_hosts.build_hosts([without_public], NETWORKS, connect_with="private", user="")
     assert private.variables["ansible_host"] == "10.64.0.10"
     assert "ansible_user" not in private.variables
     assert private.variables["paperspace_network_name"] is None

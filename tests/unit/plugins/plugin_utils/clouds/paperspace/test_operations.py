@@ -15,14 +15,14 @@ import pytest
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace import operations as api
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.client import Client
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.errors import (
-    AnswerError,
+    InvalidReplyError,
     AuthenticationError,
-    LostAnswerError,
+    LostReplyError,
     NotFoundError,
     RequestError,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.objects import (
-    Machine,
+    ApiMachine,
     MachineChange,
     TemplateChange,
 )
@@ -48,28 +48,28 @@ def client(server: PaperspaceServer) -> Client:
     return Client(server.key, server.url, retries=2, sleep=lambda seconds: None)
 
 
-def made(client: Client, name: str = "bert-0", **changes: Any) -> Machine:
+def made(client: Client, name: str = "bert-0", **changes: Any) -> ApiMachine:
     """A machine whose creation has ended."""
     wanted: dict[str, Any] = {"machine_type": "A4000", "template_id": "t0nspur5", "disk_gb": 50, "region": "ny2"}
     change = api.create_machine(client, name=name, **{**wanted, **changes})
     assert change.event is not None
-    client.wait_for(change.event)
+    client.wait_for_event(change.event)
     return api.get_machine(client, change.machine["id"])
 
 
 def ended(client: Client, change: MachineChange | TemplateChange) -> None:
     assert change.event is not None
-    client.wait_for(change.event)
+    client.wait_for_event(change.event)
 
 
 def test_team_machine_limit_is_read_and_a_wrong_key_is_refused(server: PaperspaceServer, client: Client) -> None:
     server.account.max_machines = 7
-    assert api.session(client)["team"]["maxMachines"] == 7
+    assert api.get_session(client)["team"]["maxMachines"] == 7
     with pytest.raises(AuthenticationError, match=r"nobody's session. The API key is wrong or was deleted"):
-        api.session(Client("wrong", server.url))
+        api.get_session(Client("wrong", server.url))
     server.faults = [Fault(body="[]")]
-    with pytest.raises(AnswerError, match="not a session"):
-        api.session(client)
+    with pytest.raises(InvalidReplyError, match="not a session"):
+        api.get_session(client)
 
 
 def test_cluster_is_created_and_removed(server: PaperspaceServer, client: Client) -> None:
@@ -87,7 +87,7 @@ def test_cluster_is_created_and_removed(server: PaperspaceServer, client: Client
     assert [item["password"] for item in api.list_drives(client)] == [drive["password"]]
     (listed,) = api.list_startup_scripts(client)
     assert (listed["isRunOnce"], listed["assignedMachineIds"]) == (True, [machine["id"]])
-    assert [event["name"] for event in api.machine_events(client, machine["id"])] == ["create"]
+    assert [event["name"] for event in api.list_machine_events(client, machine["id"])] == ["create"]
     with pytest.raises(RequestError, match="PRECONDITION_FAILED: The private network still has machines"):
         api.delete_network(client, network["id"])
     ended(client, api.delete_machine(client, machine["id"]))
@@ -149,7 +149,7 @@ def test_availability_of_a_machine_type_is_read(server: PaperspaceServer, client
     assert api.is_available(client, "A4000", "ny2")
     assert not api.is_available(client, "H100x8", "ny2")
     server.faults = [Fault(body='{"available": "yes"}')]
-    with pytest.raises(AnswerError, match="does not say whether"):
+    with pytest.raises(InvalidReplyError, match="does not say whether"):
         api.is_available(client, "A4000", "ny2")
 
 
@@ -161,7 +161,7 @@ def test_lost_answer_to_a_creation_is_reported_and_not_retried(
     server: PaperspaceServer, client: Client, fault: Fault
 ) -> None:
     server.faults = [fault]
-    with pytest.raises(LostAnswerError, match=r"^POST /machines.* It may have been carried out all the same: check"):
+    with pytest.raises(LostReplyError, match=r"^POST /machines.* It may have been carried out all the same: check"):
         made(client)
     assert [machine["name"] for machine in server.account.machines] == ["bert-0"]
     assert len(server.requests) == 1

@@ -11,7 +11,7 @@ import pytest
 
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.values import (
     gpu_count,
-    integer,
+    parse_integer,
     region_code,
 )
 
@@ -26,7 +26,7 @@ def test_region_code_is_read_from_every_form(region: str) -> None:
     [(5, 5), ("5", 5), (5.0, 5), ("x", None), ("", None), (None, None), (True, None), ({}, None), (1e999, None)],
 )
 def test_integer_is_read_from_number_or_text_else_none(value: Any, number: int | None) -> None:
-    assert integer(value) == number
+    assert parse_integer(value) == number
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ansible_collections.muster.training.plugins.plugin_utils._experiments.benchmark.schedule import rounds_of
+from ansible_collections.muster.training.plugins.plugin_utils._experiments.benchmark.schedule import pairing_rounds
 
 MODEL = "NVIDIA A100-SXM4-40GB"
 
@@ -56,7 +56,7 @@ def document(
         ],
         "pairs": [
             {"a": one, "b": other, "gbps": rate(one, other), "us": 30.0, "right": True}
-            for pairs in rounds_of(nodes)
+            for pairs in pairing_rounds(nodes)
             for one, other in pairs
         ],
         "left_out": [],

@@ -9,13 +9,13 @@ from typing import Any
 
 from ansible_collections.muster.training.plugins.plugin_utils._experiments.benchmark.baseline import compare
 from ansible_collections.muster.training.plugins.plugin_utils._experiments.benchmark.documents import Benchmark
-from ansible_collections.muster.training.plugins.plugin_utils._experiments.benchmark.read import read_measured
+from ansible_collections.muster.training.plugins.plugin_utils._experiments.benchmark.read import read_measurements
 from ansible_collections.muster.training.plugins.plugin_utils._experiments.benchmark.slow_parts import judge
 from tests.unit.plugins.plugin_utils.experiments.benchmark.measurements import document, names_of
 
 
 def benchmark(nodes: int, name: str, **more: Any) -> Benchmark:
-    return judge(read_measured(document(nodes, **more), names_of(nodes)), None, name)
+    return judge(read_measurements(document(nodes, **more), names_of(nodes)), None, name)
 
 
 def test_regressions_are_reported_worst_first() -> None:

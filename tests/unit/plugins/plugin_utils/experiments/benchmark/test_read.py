@@ -11,8 +11,11 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ansible_collections.muster.training.plugins.plugin_utils._experiments.benchmark.read import read_measured
-from ansible_collections.muster.training.plugins.plugin_utils._experiments.benchmark.slow_parts import judge, suspects
+from ansible_collections.muster.training.plugins.plugin_utils._experiments.benchmark.read import read_measurements
+from ansible_collections.muster.training.plugins.plugin_utils._experiments.benchmark.slow_parts import (
+    judge,
+    find_suspects,
+)
 from ansible_collections.muster.training.plugins.plugin_utils._experiments.benchmark.table import render
 from tests.unit.plugins.plugin_utils.experiments.benchmark.measurements import document, names_of
 
@@ -38,15 +41,15 @@ def spoilt(draw: st.DrawFn) -> Any:
 
 @given(spoilt() | anything)
 def test_any_measurements_of_a_node_can_be_judged_and_shown(whole: Any) -> None:
-    measured = read_measured(whole, names_of(3))
-    suspects(measured)
+    measured = read_measurements(whole, names_of(3))
+    find_suspects(measured)
     benchmark = judge(measured, measured, "b")
     json.dumps(benchmark, allow_nan=False)
     assert render(benchmark).endswith(f"benchmark b: {benchmark['verdict']}")
 
 
 def test_control_characters_are_removed_from_the_gpu_model() -> None:
-    measured = read_measured(document(2, model="\x1b[31mA100\x07"), names_of(2))
+    measured = read_measurements(document(2, model="\x1b[31mA100\x07"), names_of(2))
     assert {gpu["model"] for gpu in measured.gpus} == {"A100"}
 
 
@@ -54,10 +57,10 @@ def test_expected_network_speed_is_that_of_the_slowest_node() -> None:
     whole = document(2)
     for rank, speed in enumerate((10_000, 1_000)):
         whole["ranks"][rank].update(interface="ens5", interface_mbps=speed)
-    network = read_measured(whole, names_of(2)).network
+    network = read_measurements(whole, names_of(2)).network
     assert network is not None and network["value"] == 0.9 and "the speed of ens5" in network["source"]
     whole["ranks"][1]["interface_mbps"] = None
-    assert read_measured(whole, names_of(2)).network is None, "one that does not say may be the slowest"
+    assert read_measurements(whole, names_of(2)).network is None, "one that does not say may be the slowest"
     whole["ranks"][1]["infiniband_gbps"] = whole["ranks"][0]["infiniband_gbps"] = [200, 200]
-    network = read_measured(whole, names_of(2)).network
+    network = read_measurements(whole, names_of(2)).network
     assert network is not None and network["value"] == 360.0

@@ -13,15 +13,15 @@ from hypothesis import strategies as st
 
 from ansible_collections.muster.training.plugins.plugin_utils._experiments.benchmark.schedule import (
     OPERATIONS,
-    rounds_of,
-    work_again,
-    work_of,
+    pairing_rounds,
+    plan_remeasurement,
+    plan_task,
 )
 
 
 @given(st.integers(2, 70))
 def test_every_pair_meets_once_and_no_node_twice_per_round(count: int) -> None:
-    rounds = rounds_of(count)
+    rounds = pairing_rounds(count)
     assert len(rounds) == count - 1 + count % 2
     met = [tuple(pair) for pairs in rounds for pair in pairs]
     assert sorted(met) == list(itertools.combinations(range(count), 2))
@@ -32,14 +32,14 @@ def test_every_pair_meets_once_and_no_node_twice_per_round(count: int) -> None:
 
 @given(st.integers(1, 70), st.floats(5, 400))
 def test_phases_share_exactly_the_given_seconds(count: int, seconds: float) -> None:
-    work = work_of(count, seconds, OPERATIONS)
+    work = plan_task(count, seconds, OPERATIONS)
     assert sum(work["seconds"].values()) == pytest.approx(seconds)
     assert ("pairs" in work["seconds"]) == (count > 1)
     assert work["matmul_seconds"] <= work["seconds"]["matmul"]
 
 
 def test_second_pass_measures_only_suspects_and_one_at_a_time() -> None:
-    work = work_again({"ranks": [3], "pairs": [[0, 2], [1, 2]]}, 60)
+    work = plan_remeasurement({"ranks": [3], "pairs": [[0, 2], [1, 2]]}, 60)
     assert work["matmul_alone"] == [3] and work["rounds"] == [[[0, 2]], [[1, 2]]]
     assert sum(work["seconds"].values()) <= 60
-    assert list(work_again({"ranks": [], "pairs": [[0, 2]]}, 60)["seconds"]) == ["pairs"]
+    assert list(plan_remeasurement({"ranks": [], "pairs": [[0, 2]]}, 60)["seconds"]) == ["pairs"]

@@ -13,14 +13,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ansible_collections.muster.training.plugins.plugin_utils._experiments.benchmark.documents import Benchmark
-from ansible_collections.muster.training.plugins.plugin_utils._experiments.benchmark.read import read_measured
-from ansible_collections.muster.training.plugins.plugin_utils._experiments.benchmark.slow_parts import judge, suspects
+from ansible_collections.muster.training.plugins.plugin_utils._experiments.benchmark.read import read_measurements
+from ansible_collections.muster.training.plugins.plugin_utils._experiments.benchmark.slow_parts import (
+    judge,
+    find_suspects,
+)
 from tests.unit.plugins.plugin_utils.experiments.benchmark.measurements import document, names_of
 
 
 def judged(first: dict[str, Any], again: dict[str, Any] | None, nodes: int, gbps: float | None = None) -> Benchmark:
-    measured = read_measured(first, names_of(nodes), gbps)
-    return judge(measured, read_measured(again, names_of(nodes)) if again is not None else None, "b")
+    measured = read_measurements(first, names_of(nodes), gbps)
+    return judge(measured, read_measurements(again, names_of(nodes)) if again is not None else None, "b")
 
 
 def found(benchmark: Benchmark, kind: str) -> list[list[str]]:
@@ -48,7 +51,7 @@ def test_slow_nodes_are_named_and_no_others(cluster: tuple[int, set[int], int]) 
     benchmark = judged(first, document(nodes, rate=rate), nodes)
     assert sorted(found(benchmark, "benchmark-node-slow")) == sorted([f"gpu{node}"] for node in slow)
     assert found(benchmark, "benchmark-link-slow") == []
-    looked_at = {node for pair in suspects(read_measured(first, names_of(nodes)))["pairs"] for node in pair}
+    looked_at = {node for pair in find_suspects(read_measurements(first, names_of(nodes)))["pairs"] for node in pair}
     assert slow <= looked_at and (slow or not looked_at)
 
 
@@ -68,7 +71,7 @@ def test_slowness_is_a_problem_only_if_a_second_pass_confirms_it() -> None:
     first = document(
         4, rate=lambda one, other: 3.0 if 2 in (one, other) else 10.0, tflops=lambda rank: 250.0 - 50 * (rank == 1)
     )
-    assert suspects(read_measured(first, names_of(4)))["pairs"] != []
+    assert find_suspects(read_measurements(first, names_of(4)))["pairs"] != []
     for again in (None, document(4)):
         benchmark = judged(first, again, 4)
         assert [one for one in benchmark["findings"] if one["severity"] == "problem"] == [], again
@@ -81,7 +84,7 @@ def test_slow_gpu_is_named_by_comparison_with_its_own_model() -> None:
         return 200.0 if rank == 5 else 250.0
 
     first = document(2, gpus=4, tflops=tflops)
-    alone = suspects(read_measured(first, names_of(2)))["ranks"]
+    alone = find_suspects(read_measurements(first, names_of(2)))["ranks"]
     assert alone[-1] == 5 and len(alone) == 3, "with others of its kind to compare it with"
     benchmark = judged(first, document(2, gpus=4, tflops=tflops), 2)
     assert found(benchmark, "benchmark-gpu-slow") == [["gpu1 GPU 1"]]
@@ -91,7 +94,7 @@ def test_slow_gpu_is_named_by_comparison_with_its_own_model() -> None:
 @pytest.mark.parametrize(("rate", "slow"), [(0.8, []), (0.6, [["gpu1 rank 0"]])])
 def test_cpus_may_differ_more_before_they_count_as_slow(rate: float, slow: list[list[str]]) -> None:
     first = document(3, model="cpu", tflops=lambda rank: rate if rank == 1 else 1.0)
-    assert (1 in suspects(read_measured(first, names_of(3)))["ranks"]) is bool(slow)
+    assert (1 in find_suspects(read_measurements(first, names_of(3)))["ranks"]) is bool(slow)
     assert found(judged(first, first, 3), "benchmark-gpu-slow") == slow
 
 
@@ -101,7 +104,7 @@ def test_different_gpu_models_are_not_compared_with_each_other() -> None:
     first["matmul"][1]["dtype"] = "float16"
     benchmark = judged(first, None, 2)
     assert found(benchmark, "benchmark-gpus-differ") == [["NVIDIA A100-SXM4-40GB", "Tesla T4"]]
-    assert suspects(read_measured(first, names_of(2)))["ranks"] == []
+    assert find_suspects(read_measurements(first, names_of(2)))["ranks"] == []
     assert found(benchmark, "benchmark-gpu-slow") == []
 
 
@@ -141,7 +144,7 @@ def test_wrong_results_are_reported_at_any_speed(phase: str, place: int, change:
 
 
 def test_bandwidth_is_calculated_as_in_nccl_tests() -> None:
-    measured = read_measured(
+    measured = read_measurements(
         {
             "ranks": [],
             "collectives": [

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.muster.training.plugins.plugin_utils._experiments.fit.apply_result import taken
+from ansible_collections.muster.training.plugins.plugin_utils._experiments.fit.apply_result import apply_fit
 from ansible_collections.muster.training.plugins.plugin_utils._experiments.fit.fit import FitError
 
 
@@ -37,7 +37,7 @@ def search(runs: Path, name: str = "fit", **more: Any) -> None:
 def test_batch_is_substituted_into_launch_arguments(tmp_path: Path) -> None:
     search(tmp_path)
     words = ["--epochs=3", "--batch={batch_size}", "{batch_size}"]
-    assert taken(tmp_path, "fit", "train.py", words) == (["--epochs=3", "--batch=40", "40"], 40, 2)
+    assert apply_fit(tmp_path, "fit", "train.py", words) == (["--epochs=3", "--batch=40", "40"], 40, 2)
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def test_batch_is_substituted_into_launch_arguments(tmp_path: Path) -> None:
 )
 def test_launch_without_arguments_uses_those_of_the_search(tmp_path: Path, own: Any, given: Any) -> None:
     search(tmp_path, job={"args": own, "confirm_args": [], "patience": 60.0})
-    assert taken(tmp_path, "fit", "train.py", []).args == given
+    assert apply_fit(tmp_path, "fit", "train.py", []).args == given
 
 
 @pytest.mark.parametrize(
@@ -72,16 +72,16 @@ def test_search_without_a_usable_batch_is_refused(
 ) -> None:
     search(tmp_path, **state)
     with pytest.raises(FitError, match=said):
-        taken(tmp_path, "fit", program, args)
+        apply_fit(tmp_path, "fit", program, args)
 
 
 def test_unknown_search_name_is_refused_with_the_existing_names(tmp_path: Path) -> None:
     with pytest.raises(FitError, match=r"has no search for a batch of this name \(there is none at all\): "):
-        taken(tmp_path / "runs", "fit", "train.py", [])
+        apply_fit(tmp_path / "runs", "fit", "train.py", [])
     search(tmp_path, "fit-bert")
     (tmp_path / "training").mkdir()
     for name in ("fit", "training"):
         with pytest.raises(FitError, match=f"fitted is {name}, and .* of this name .there are fit-bert.: ansible-play"):
-            taken(tmp_path, name, "train.py", [])
+            apply_fit(tmp_path, name, "train.py", [])
     with pytest.raises(FitError, match=r"fitted is '\.\./fit', and no search has such a name"):
-        taken(tmp_path, "../fit", "train.py", [])
+        apply_fit(tmp_path, "../fit", "train.py", [])

@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.muster.training.plugins.plugin_utils._experiments.fit.fit import Fit, FitError, Job
-from ansible_collections.muster.training.plugins.plugin_utils._experiments.fit.search import Search
-from ansible_collections.muster.training.plugins.plugin_utils._experiments.sequence.launches import Ended
+from ansible_collections.muster.training.plugins.plugin_utils._experiments.fit.fit import BatchSearch, FitError, FitJob
+from ansible_collections.muster.training.plugins.plugin_utils._experiments.fit.search import SearchSettings
+from ansible_collections.muster.training.plugins.plugin_utils._experiments.sequence.launches import PlaybookResult
 from tests.unit.plugins.plugin_utils.report.records import write_record
 
-SEARCH = Search(start=8, multiple=8, most=4096, margin=0.0)
-JOB = Job(args=["--batch", "{batch_size}"], confirm_args=["--batch={batch_size}", "--long"], patience=60.0)
+SEARCH = SearchSettings(start=8, multiple=8, most=4096, margin=0.0)
+JOB = FitJob(args=["--batch", "{batch_size}"], confirm_args=["--batch={batch_size}", "--long"], patience=60.0)
 OOM = "OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB"
 
 
@@ -36,12 +36,12 @@ class Cluster:
         self.args: list[Any] = []
         self.stopped: list[str] = []
 
-    def launch(self, run_id: str, variables: Mapping[str, Any], patience: float) -> Ended:
+    def launch(self, run_id: str, variables: Mapping[str, Any], patience: float) -> PlaybookResult:
         assert patience == 60.0
         self.launched.append(run_id)
         self.args.append(variables["launch_args"])
         if self.refused:
-            return Ended(2, [self.refused], 1.0, False)
+            return PlaybookResult(2, [self.refused], 1.0, False)
         batch = int(re.findall("[0-9]+", " ".join(variables["launch_args"]))[0])
         record = write_record(self.runs, run_id, nodes=2)
         result = json.loads((record / "result.json").read_text())
@@ -53,18 +53,18 @@ class Cluster:
             nodes = [{"name": "gpu0"}, {"name": "gpu1", "ranks": ranks}]
             result |= {"state": "failed", "first_failure": failure, "nodes": nodes}
         (record / "result.json").write_text(json.dumps(result))
-        return Ended(0 if batch <= self.limit else 2, [], 40.0, self.late)
+        return PlaybookResult(0 if batch <= self.limit else 2, [], 40.0, self.late)
 
-    def stop(self, run_id: str) -> Ended:
+    def stop(self, run_id: str) -> PlaybookResult:
         self.stopped.append(run_id)
-        return Ended(0, [], 1.0, False)
+        return PlaybookResult(0, [], 1.0, False)
 
-    def play(self, name: str, log: str, variables: Mapping[str, Any]) -> Ended:
+    def play(self, name: str, log: str, variables: Mapping[str, Any]) -> PlaybookResult:
         assert name == "logs" and variables["fetch"] is True
         place = self.runs / variables["run_id"] / "logs" / "node1" / "ranks" / "1"
         place.mkdir(parents=True)
         (place / "stderr.log").write_text(self.log)
-        return Ended(0, [], 1.0, False)
+        return PlaybookResult(0, [], 1.0, False)
 
 
 @pytest.fixture
@@ -72,8 +72,8 @@ def cluster(tmp_path: Path) -> Cluster:
     return Cluster(tmp_path / "runs", 40)
 
 
-def fit(cluster: Cluster, said: list[str] | None = None, common: str = "") -> Fit:
-    return Fit(cluster.runs / "fit", cluster.runs, cluster, (said if said is not None else []).append, common)
+def fit(cluster: Cluster, said: list[str] | None = None, common: str = "") -> BatchSearch:
+    return BatchSearch(cluster.runs / "fit", cluster.runs, cluster, (said if said is not None else []).append, common)
 
 
 def test_the_largest_batch_is_found_and_confirmed_by_a_longer_run(cluster: Cluster) -> None:

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from ansible_collections.muster.training.plugins.plugin_utils._experiments.fit.search import (
     Probe,
-    Search,
-    fastest,
-    fit_next,
+    SearchSettings,
+    fastest_probe,
+    choose_next,
 )
 
 
@@ -32,10 +32,10 @@ def probe(batch: int, fits: bool, confirms: bool = False, memory: float | None =
     }
 
 
-def searched(limit: int, search: Search, noise: random.Random | None) -> list[Probe]:
+def searched(limit: int, search: SearchSettings, noise: random.Random | None) -> list[Probe]:
     """All probes of a search where so large a batch fits, and no larger one; with noise memory is told, too."""
     history: list[Probe] = []
-    while not (following := fit_next(history, search))["done"]:
+    while not (following := choose_next(history, search))["done"]:
         batch = following["batch"]
         memory = None
         if noise is not None:
@@ -46,7 +46,7 @@ def searched(limit: int, search: Search, noise: random.Random | None) -> list[Pr
 
 
 searches = st.builds(
-    lambda start, multiple, most, margin: Search(start=start, multiple=multiple, most=most, margin=margin),
+    lambda start, multiple, most, margin: SearchSettings(start=start, multiple=multiple, most=most, margin=margin),
     st.integers(1, 64),
     st.sampled_from([1, 2, 4, 8, 16]),
     st.integers(64, 4096),
@@ -55,9 +55,9 @@ searches = st.builds(
 
 
 @given(st.integers(0, 5000), searches, st.none() | st.integers(0, 999))
-def test_result_fits_and_the_next_multiple_does_not(limit: int, search: Search, seed: int | None) -> None:
+def test_result_fits_and_the_next_multiple_does_not(limit: int, search: SearchSettings, seed: int | None) -> None:
     history = searched(limit, search, random.Random(seed) if seed is not None else None)
-    result = fit_next(history, search)["result"]
+    result = choose_next(history, search)["result"]
     if limit == 0:
         assert result == 0 and [one["batch"] for one in history][-1] == 1
         return
@@ -71,7 +71,7 @@ def test_result_fits_and_the_next_multiple_does_not(limit: int, search: Search, 
 
 def test_search_takes_at_most_seven_probes_on_average() -> None:
     draw = random.Random(7)
-    search = Search(start=8, multiple=8, most=4096, margin=0.05)
+    search = SearchSettings(start=8, multiple=8, most=4096, margin=0.05)
     counts = [len(searched(draw.randint(8, 1024), search, draw)) for _limit in range(1000)]
     assert sum(counts) / len(counts) <= 7.0, "the longer run that confirms the result among them"
 
@@ -81,7 +81,7 @@ def test_number_of_probes_is_estimated_early() -> None:
     memory = {8: 22886.0, 16: 32636.0, 104: 131374.0, 112: 141006.0, 120: None}
     history: list[Probe] = []
     about = []
-    while not (following := fit_next(history, Search(start=8, multiple=8, most=4096, margin=0.05)))["done"]:
+    while not (following := choose_next(history, SearchSettings(start=8, multiple=8, most=4096, margin=0.05)))["done"]:
         batch, confirms = following["batch"], following["confirms"]
         about.append(len(history) + following["left"] + (not confirms))
         history.append({**probe(batch, memory[batch] is not None, confirms, memory[batch]), "total_mib": 143156.0})
@@ -90,10 +90,10 @@ def test_number_of_probes_is_estimated_early() -> None:
 
 
 def test_failed_confirmations_shrink_the_batch_then_end_the_search() -> None:
-    search = Search(start=64, multiple=8, most=64, margin=0.0)
+    search = SearchSettings(start=64, multiple=8, most=64, margin=0.0)
     history = [probe(64, True)]
     batches = []
-    while not (following := fit_next(history, search))["done"]:
+    while not (following := choose_next(history, search))["done"]:
         batches.append(following["batch"])
         history.append(probe(following["batch"], False, confirms=True))
     assert batches == [64, 56, 48, 40] and following["result"] == 0
@@ -101,6 +101,6 @@ def test_failed_confirmations_shrink_the_batch_then_end_the_search() -> None:
 
 def test_fastest_is_smallest_batch_close_to_top_speed() -> None:
     history = [probe(8, True, rate=50.0), probe(16, True, rate=99.0), probe(32, True, rate=100.0), probe(64, False)]
-    found = fastest(history)
+    found = fastest_probe(history)
     assert found is not None and found["batch"] == 16
-    assert fastest([probe(8, True)]) is None
+    assert fastest_probe([probe(8, True)]) is None

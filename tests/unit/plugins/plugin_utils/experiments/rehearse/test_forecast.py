@@ -12,20 +12,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ansible_collections.muster.training.plugins.plugin_utils._experiments.rehearse.documents import (
-    ALL,
+    ALL_NODES,
     RESUMED,
-    TWO,
-    Job,
+    TWO_NODES,
+    RehearsalJob,
     Rehearsal,
-    Start,
+    RehearsalLaunch,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._experiments.rehearse.forecast import judge, render
 
 GB = 10**9
 
 
-def start(what: str, steps: list[float], loss: list[float], **more: Any) -> Start:
-    usual: Start = {
+def start(what: str, steps: list[float], loss: list[float], **more: Any) -> RehearsalLaunch:
+    usual: RehearsalLaunch = {
         "what": what,
         "run_id": f"r-{what}",
         "nnodes": 4,
@@ -44,11 +44,11 @@ def start(what: str, steps: list[float], loss: list[float], **more: Any) -> Star
     return {**usual, **more}  # type: ignore[typeddict-item]
 
 
-FIRST = start(ALL, [1, 10, 20], [4.0, 3.0, 2.0])
+FIRST = start(ALL_NODES, [1, 10, 20], [4.0, 3.0, 2.0])
 
 
-def judged(*starts: Start, size: int | None = GB, free: int | None = 100 * GB, **more: Any) -> Rehearsal:
-    job: Job = {
+def judged(*starts: RehearsalLaunch, size: int | None = GB, free: int | None = 100 * GB, **more: Any) -> Rehearsal:
+    job: RehearsalJob = {
         "args": [],
         "resume_args": ["--resume"],
         "steps": 20,
@@ -81,7 +81,7 @@ def test_continued_curve_is_go_with_total_time_and_cost() -> None:
         (start(RESUMED, [21, 40], [3.9, 1.5]), "the second start did not continue the curve: loss 3.9 at step 21"),
     ],
 )
-def test_curve_that_does_not_continue_is_a_problem(second: Start, said: str) -> None:
+def test_curve_that_does_not_continue_is_a_problem(second: RehearsalLaunch, said: str) -> None:
     known = judged(FIRST, second)
     assert known["resumed"] is False and known["go"] is False
     assert [one["found"].startswith(said) for one in known["findings"]] == [True], known["findings"]
@@ -92,7 +92,7 @@ def test_curve_that_does_not_continue_is_a_problem(second: Start, said: str) -> 
 def test_first_loss_of_the_second_start_decides_whether_it_resumed(ended: float, fell: float, share: float) -> None:
     """share: 0 where the first ended, 1 where it began."""
     began = ended + fell
-    known = judged(start(ALL, [1, 20], [began, ended]), start(RESUMED, [21], [ended + share * fell]))
+    known = judged(start(ALL_NODES, [1, 20], [began, ended]), start(RESUMED, [21], [ended + share * fell]))
     if share > 0.51 and fell > 0.06 * abs(began):
         assert known["resumed"] is False
     if share < 0.49:
@@ -103,23 +103,31 @@ def test_first_loss_of_the_second_start_decides_whether_it_resumed(ended: float,
     ("starts", "more", "said"),
     [
         ([FIRST], {"resume_args": []}, "resuming was not tested"),
-        ([start(ALL, [], []), start(RESUMED, [], [])], {}, "whether the second start resumed is unknown"),
-        ([start(ALL, [1, 20], [4, 3.99]), start(RESUMED, [21], [4])], {}, "the loss fell too little to tell"),
-        ([start(ALL, [], [], step_seconds=None)], {"resume_args": ["a"]}, "the time per step is unknown"),
+        ([start(ALL_NODES, [], []), start(RESUMED, [], [])], {}, "whether the second start resumed is unknown"),
+        ([start(ALL_NODES, [1, 20], [4, 3.99]), start(RESUMED, [21], [4])], {}, "the loss fell too little to tell"),
+        ([start(ALL_NODES, [], [], step_seconds=None)], {"resume_args": ["a"]}, "the time per step is unknown"),
         ([FIRST], {"total_steps": 0}, "the total time is unknown"),
-        ([start(ALL, [], [], checkpoint="")], {}, "the job reported no checkpoint"),
-        ([start(TWO, [], [], step_seconds=1.0, nnodes=2), FIRST], {}, "a step takes 2 s on 4 nodes, and 1 s on 2"),
+        ([start(ALL_NODES, [], [], checkpoint="")], {}, "the job reported no checkpoint"),
+        (
+            [start(TWO_NODES, [], [], step_seconds=1.0, nnodes=2), FIRST],
+            {},
+            "a step takes 2 s on 4 nodes, and 1 s on 2",
+        ),
     ],
 )
-def test_unknown_or_unexpected_figures_are_only_hints(starts: list[Start], more: dict[str, Any], said: str) -> None:
+def test_unknown_or_unexpected_figures_are_only_hints(
+    starts: list[RehearsalLaunch], more: dict[str, Any], said: str
+) -> None:
     known = judged(*starts, **more)
     assert [one["found"].startswith(said) for one in known["findings"]] == [True], known["findings"]
     assert known["go"] is True and known["findings"][0]["severity"] == "hint"
 
 
-@pytest.mark.parametrize("what", [TWO, ALL, RESUMED])
+@pytest.mark.parametrize("what", [TWO_NODES, ALL_NODES, RESUMED])
 def test_loss_that_is_not_a_number_is_the_only_finding(what: str) -> None:
-    known = judged(*(start(one, [], [], broken=7.0 if one == what else None) for one in (TWO, ALL, RESUMED)))
+    known = judged(
+        *(start(one, [], [], broken=7.0 if one == what else None) for one in (TWO_NODES, ALL_NODES, RESUMED))
+    )
     assert [one["found"] for one in known["findings"]] == [f"the loss is not a number at step 7 of r-{what}"]
     assert known["go"] is False and known["resumed"] is None
 

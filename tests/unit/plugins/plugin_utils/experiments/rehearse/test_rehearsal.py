@@ -13,16 +13,19 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.muster.training.plugins.plugin_utils._experiments.rehearse.documents import Job, Rehearsal
+from ansible_collections.muster.training.plugins.plugin_utils._experiments.rehearse.documents import (
+    RehearsalJob,
+    Rehearsal,
+)
 from ansible_collections.muster.training.plugins.plugin_utils._experiments.rehearse.rehearsal import (
     RehearsalError,
-    Rehearsing,
-    close,
+    RehearsalRunner,
+    conclude,
 )
-from ansible_collections.muster.training.plugins.plugin_utils._experiments.sequence.launches import Ended
+from ansible_collections.muster.training.plugins.plugin_utils._experiments.sequence.launches import PlaybookResult
 from tests.unit.plugins.plugin_utils.report.records import write_record
 
-JOB: Job = {
+JOB: RehearsalJob = {
     "args": ["--steps={steps}", "--to", "/data/{name}"],
     "resume_args": ["--steps={steps}", "--to", "/data/{name}", "--from", "{checkpoint}"],
     "steps": 20,
@@ -48,13 +51,13 @@ class Cluster:
         self.given: list[Mapping[str, Any]] = []
         self.stopped: list[str] = []
 
-    def launch(self, run_id: str, variables: Mapping[str, Any], patience: float) -> Ended:
+    def launch(self, run_id: str, variables: Mapping[str, Any], patience: float) -> PlaybookResult:
         assert patience == 60.0
         self.launched.append(run_id)
         self.given.append(variables)
         self.interrupted = run_id == self.interrupt_at
         if self.refused:
-            return Ended(2, [self.refused], 1.0, False)
+            return PlaybookResult(2, [self.refused], 1.0, False)
         more: dict[str, Any] = {"said": self.said}
         if run_id == self.fails_at:
             more |= {"state": "failed", "first_failure": {"node": "gpu1", "rank": 1, "error": "NameError: modle"}}
@@ -64,14 +67,14 @@ class Cluster:
             json.dumps({"step": step, "loss": self.losses.get(step, 100 - step)}) for step in range(first, first + 20)
         ]
         (record / "logs" / "node0" / "said.jsonl").write_text("\n".join(lines) + "\n")
-        return Ended(0, [], 40.0, self.late)
+        return PlaybookResult(0, [], 40.0, self.late)
 
-    def stop(self, run_id: str) -> Ended:
+    def stop(self, run_id: str) -> PlaybookResult:
         self.stopped.append(run_id)
-        return Ended(0, [], 1.0, False)
+        return PlaybookResult(0, [], 1.0, False)
 
-    def play(self, name: str, log: str, variables: Mapping[str, Any]) -> Ended:
-        return Ended(0, [], 1.0, False)
+    def play(self, name: str, log: str, variables: Mapping[str, Any]) -> PlaybookResult:
+        return PlaybookResult(0, [], 1.0, False)
 
 
 @pytest.fixture
@@ -81,8 +84,8 @@ def cluster(tmp_path: Path) -> Cluster:
 
 def play(cluster: Cluster, said: list[str] | None = None, common: str = "", **more: Any) -> Rehearsal:
     say = (said if said is not None else []).append
-    rehearsing = Rehearsing(cluster.runs / "r", cluster.runs, cluster, say, common)
-    return rehearsing.play({**JOB, **more})  # type: ignore[typeddict-item]
+    rehearsing = RehearsalRunner(cluster.runs / "r", cluster.runs, cluster, say, common)
+    return rehearsing.run({**JOB, **more})  # type: ignore[typeddict-item]
 
 
 def test_rehearsal_starts_two_nodes_then_all_then_resumes_on_all(cluster: Cluster) -> None:
@@ -100,7 +103,7 @@ def test_rehearsal_starts_two_nodes_then_all_then_resumes_on_all(cluster: Cluste
         ["--steps=20", "--to", "/data/r-all"],
         ["--steps=40", "--to", "/data/r-all", "--from", "/data/c.pt"],
     ]
-    known = close(cluster.runs / "r", 10**9, 10**10)
+    known = conclude(cluster.runs / "r", 10**9, 10**10)
     assert known["go"] is True and known["resumed"] is True
     assert known["starts"][1]["step_seconds"] == 2.0, "32 of each of 4 ranks, 64 a second"
     assert known["starts"][2]["steps"][0] == 21
@@ -118,7 +121,7 @@ def test_interrupted_rehearsal_resumes_and_finished_one_is_refused(cluster: Clus
     play(cluster)
     assert cluster.stopped == ["r-all"] and cluster.launched == ["r-two", "r-all", "r-all-2", "r-resumed"]
     assert cluster.given[-1]["launch_args"][2] == "/data/r-all-2", "where the checkpoint was saved"
-    close(cluster.runs / "r", None, None)
+    conclude(cluster.runs / "r", None, None)
     with pytest.raises(RehearsalError, match="r is a rehearsal that is over: choose another name"):
         play(cluster)
     with pytest.raises(RehearsalError, match="r is a rehearsal that has other settings"):
@@ -142,11 +145,11 @@ def test_interrupted_resume_is_repeated_from_a_fresh_checkpoint(cluster: Cluster
 def test_non_finite_loss_is_no_go_unless_another_curve_is_chosen(cluster: Cluster, broken: float) -> None:
     cluster.losses = {11: broken, 12: broken}
     play(cluster, loss="accuracy")
-    assert close(cluster.runs / "r", 10**9, 10**10)["go"] is True, "another curve is the one that counts"
+    assert conclude(cluster.runs / "r", 10**9, 10**10)["go"] is True, "another curve is the one that counts"
     other = Cluster(cluster.runs.parent / "other")
     other.losses = dict.fromkeys(range(1, 41), broken)
     play(other)
-    known = close(other.runs / "r", 10**9, 10**10)
+    known = conclude(other.runs / "r", 10**9, 10**10)
     assert known["findings"][0]["found"] == "the loss is not a number at step 1 of r-two" and known["go"] is False
     assert [start["broken"] for start in known["starts"]] == [1.0, 1.0, 21.0]
 

@@ -11,7 +11,7 @@ import pytest
 
 from ansible_collections.muster.training.plugins.plugin_utils._experiments.sequence.fingerprint import (
     common_settings,
-    sealed,
+    salted_hash,
 )
 
 
@@ -54,5 +54,5 @@ def test_run_names_and_order_do_not_change_settings() -> None:
 
 
 def test_sealed_text_is_reproducible_and_hides_the_secret() -> None:
-    assert sealed("salt", "s3cret") == sealed("salt", "s3cret") != sealed("other", "s3cret")
-    assert "s3cret" not in sealed("salt", "s3cret")
+    assert salted_hash("salt", "s3cret") == salted_hash("salt", "s3cret") != salted_hash("other", "s3cret")
+    assert "s3cret" not in salted_hash("salt", "s3cret")

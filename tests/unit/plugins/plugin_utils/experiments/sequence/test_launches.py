@@ -20,10 +20,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ansible_collections.muster.training.plugins.plugin_utils._experiments.sequence.launches import (
-    Launches,
-    NoRunner,
-    as_it_is,
-    words_of,
+    AnsiblePlaybookRunner,
+    RunnerMissingError,
+    format_unsafe,
+    replace_playbook,
 )
 
 # Stands in for ansible-playbook in what is no playbook at all: shows its words, and waits where it is asked to
@@ -35,26 +35,26 @@ case "$* $given" in *training.launch*wait*) echo "$$" > "$0.pid"; exec sleep 600
 
 
 @pytest.fixture
-def launches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Launches:
+def launches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AnsiblePlaybookRunner:
     program = tmp_path / "ansible-playbook"
     program.write_text(PROGRAM)
     program.chmod(0o755)
     monkeypatch.setattr(sys, "argv", [str(program)])
     typed = ["muster.training.fit", "-i", "machines.yml", "-e", "run_id=mine"]
-    return Launches(typed, ["muster.training.fit"], tmp_path / "launches")
+    return AnsiblePlaybookRunner(typed, ["muster.training.fit"], tmp_path / "launches")
 
 
 def test_command_line_is_reused_with_another_playbook(tmp_path: Path) -> None:
-    assert words_of(["-i", "x", "muster.training.fit", "-e", "a=b"], ["muster.training.fit"], "launch") == [
+    assert replace_playbook(["-i", "x", "muster.training.fit", "-e", "a=b"], ["muster.training.fit"], "launch") == [
         *("-i", "x", "muster.training.launch", "-e", "a=b")
     ]
     (tmp_path / "launch.yml").touch()
-    assert words_of([f"{tmp_path}/fit.yml"], [f"{tmp_path}/fit.yml"], "launch") == [f"{tmp_path}/launch.yml"]
+    assert replace_playbook([f"{tmp_path}/fit.yml"], [f"{tmp_path}/fit.yml"], "launch") == [f"{tmp_path}/launch.yml"]
 
 
-def test_failed_playbook_stops_no_run_and_its_output_is_kept(launches: Launches) -> None:
+def test_failed_playbook_stops_no_run_and_its_output_is_kept(launches: AnsiblePlaybookRunner) -> None:
     ended = launches.launch("fit-b8", {"launch_args": ["8"]}, 60)
-    assert ended.code == 2 and not ended.late
+    assert ended.exit_code == 2 and not ended.timed_out
     said = (launches.directory / "fit-b8.log").read_text().splitlines()
     assert said[0].startswith("muster.training.launch -i machines.yml -e run_id=mine -e @")
     assert yaml_load(said[1]) == {
@@ -66,7 +66,7 @@ def test_failed_playbook_stops_no_run_and_its_output_is_kept(launches: Launches)
     assert not (launches.directory / "fit-b8-stop.log").exists()
 
 
-def test_variables_are_not_in_argv_and_not_templated(launches: Launches) -> None:
+def test_variables_are_not_in_argv_and_not_templated(launches: AnsiblePlaybookRunner) -> None:
     launches.launch("fit-b8", {"launch_environment": {"TOKEN": "s3cret"}, "launch_args": ["{{ 6 * 7 }}", "é"]}, 60)
     words, given = (launches.directory / "fit-b8.log").read_text().splitlines()[:2]
     assert "s3cret" not in words and '"launch_args": [!unsafe "{{ 6 * 7 }}", "é"]' in given
@@ -81,27 +81,29 @@ def test_variables_are_not_in_argv_and_not_templated(launches: Launches) -> None
 )
 @example("{\U0001f600}")
 def test_any_value_is_passed_unchanged(value: object) -> None:
-    assert DataLoader().load(as_it_is({"": "{", "value": value})) == {"": "{", "value": value}
+    assert DataLoader().load(format_unsafe({"": "{", "value": value})) == {"": "{", "value": value}
 
 
-def test_playbook_over_its_time_limit_is_ended_and_its_run_stopped(launches: Launches) -> None:
+def test_playbook_over_its_time_limit_is_ended_and_its_run_stopped(launches: AnsiblePlaybookRunner) -> None:
     ended = launches.launch("wait-b8", {}, 1.0)
-    assert ended.late
+    assert ended.timed_out
     assert "muster.training.stop" in (launches.directory / "wait-b8-stop.log").read_text()
 
 
-def test_interrupt_ends_playbook_and_stops_its_run(launches: Launches) -> None:
+def test_interrupt_ends_playbook_and_stops_its_run(launches: AnsiblePlaybookRunner) -> None:
     before = signal.getsignal(signal.SIGINT)
     with launches:
         timer = threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGINT))
         timer.start()
         ended = launches.launch("wait-b8", {}, 600)
-    assert launches.interrupted and not ended.late
+    assert launches.interrupted and not ended.timed_out
     assert "muster.training.stop" in (launches.directory / "wait-b8-stop.log").read_text()
     assert signal.getsignal(signal.SIGINT) is before
 
 
-def test_stop_has_a_time_limit_and_ignores_interrupts(launches: Launches, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stop_has_a_time_limit_and_ignores_interrupts(
+    launches: AnsiblePlaybookRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked: list[bool] = []
     warned: list[str] = []
 
@@ -111,10 +113,10 @@ def test_stop_has_a_time_limit_and_ignores_interrupts(launches: Launches, monkey
 
     monkeypatch.setattr(launches.runner, "run_command", run_command)
     monkeypatch.setattr(Display, "warning", lambda _self, text: warned.append(text))
-    launches.heard = True
+    launches.signaled = True
     launches.stop("fit-b8")
     assert not warned
-    monkeypatch.setattr(f"{Launches.__module__}.STOP_PATIENCE", -1.0)
+    monkeypatch.setattr(f"{AnsiblePlaybookRunner.__module__}.STOP_TIMEOUT", -1.0)
     launches.stop("fit-b8")
     assert asked == [False, True]
     assert (
@@ -123,7 +125,9 @@ def test_stop_has_a_time_limit_and_ignores_interrupts(launches: Launches, monkey
     )
 
 
-def test_exit_of_the_parent_ansible_counts_as_interrupt(launches: Launches, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_exit_of_the_parent_ansible_counts_as_interrupt(
+    launches: AnsiblePlaybookRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert not launches.interrupted
     monkeypatch.setattr(os, "getppid", lambda: 1)
     assert launches.interrupted
@@ -131,5 +135,5 @@ def test_exit_of_the_parent_ansible_counts_as_interrupt(launches: Launches, monk
 
 def test_missing_ansible_runner_error_names_pip_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ansible_runner", None)
-    with pytest.raises(NoRunner, match="pip install 'ansible-runner>=2.4,<3'"):
-        Launches([], [], tmp_path)
+    with pytest.raises(RunnerMissingError, match="pip install 'ansible-runner>=2.4,<3'"):
+        AnsiblePlaybookRunner([], [], tmp_path)

@@ -13,10 +13,10 @@ from ansible import context
 from ansible.utils.context_objects import CLIArgs
 
 from ansible_collections.muster.training.plugins.plugin_utils._experiments.sequence.preconditions import (
-    cannot_begin,
+    find_obstacle,
     sequence,
 )
-from ansible_collections.muster.training.plugins.plugin_utils._user_error import Refusal
+from ansible_collections.muster.training.plugins.plugin_utils._user_error import UserError
 
 
 @pytest.mark.parametrize(
@@ -36,18 +36,18 @@ from ansible_collections.muster.training.plugins.plugin_utils._user_error import
 )
 def test_options_that_prompt_and_several_playbooks_are_refused(given: dict[str, Any], said: str) -> None:
     for part in said.split(".*"):
-        assert part in cannot_begin({"args": ["fit.yml"], **given}), part
+        assert part in find_obstacle({"args": ["fit.yml"], **given}), part
 
 
 def test_password_files_are_accepted() -> None:
     given = {"args": ["fit.yml"], "become_ask_pass": False, "become_password_file": "p", "vault_ids": ["x@prompt.txt"]}
-    assert cannot_begin(given) == ""
+    assert find_obstacle(given) == ""
 
 
 def test_name_in_use_by_another_command_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("ansible_runner")
     monkeypatch.setattr(context, "CLIARGS", CLIArgs({"args": ("muster.training.fit",)}))
-    still = pytest.raises(Refusal, match="fit is still being run by another command: .* -e run_id=NAME")
+    still = pytest.raises(UserError, match="fit is still being run by another command: .* -e run_id=NAME")
     with sequence(tmp_path / "fit"), sequence(tmp_path / "other"), still, sequence(tmp_path / "fit"):
         pass
     with sequence(tmp_path / "fit") as launches:
@@ -56,6 +56,6 @@ def test_name_in_use_by_another_command_is_refused(tmp_path: Path, monkeypatch: 
 
 def test_refused_sequence_leaves_no_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(context, "CLIARGS", CLIArgs({"args": ("preflight.yml", "fit.yml")}))
-    with pytest.raises(Refusal, match="2 playbooks were called at once"), sequence(tmp_path / "fit"):
+    with pytest.raises(UserError, match="2 playbooks were called at once"), sequence(tmp_path / "fit"):
         pass
     assert not (tmp_path / "fit").exists()

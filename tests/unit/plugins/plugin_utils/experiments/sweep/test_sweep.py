@@ -13,10 +13,14 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.muster.training.plugins.plugin_utils._experiments.fit.search import Search
-from ansible_collections.muster.training.plugins.plugin_utils._experiments.sequence.launches import Ended
-from ansible_collections.muster.training.plugins.plugin_utils._experiments.sweep.documents import State, Variant
-from ansible_collections.muster.training.plugins.plugin_utils._experiments.sweep.sweep import Sweep, SweepError, Wanted
+from ansible_collections.muster.training.plugins.plugin_utils._experiments.fit.search import SearchSettings
+from ansible_collections.muster.training.plugins.plugin_utils._experiments.sequence.launches import PlaybookResult
+from ansible_collections.muster.training.plugins.plugin_utils._experiments.sweep.documents import SweepState, Variant
+from ansible_collections.muster.training.plugins.plugin_utils._experiments.sweep.sweep import (
+    Sweep,
+    SweepError,
+    SweepRequest,
+)
 from tests.unit.plugins.plugin_utils.report.records import write_record
 
 OOM = "OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB"
@@ -36,13 +40,13 @@ class Cluster:
         self.patience: list[float] = []
         self.stopped: list[str] = []
 
-    def launch(self, run_id: str, variables: Mapping[str, Any], patience: float) -> Ended:
+    def launch(self, run_id: str, variables: Mapping[str, Any], patience: float) -> PlaybookResult:
         self.launched.append(run_id)
         self.given.append(variables)
         self.patience.append(patience)
         self.interrupted = run_id == self.interrupt_at
         if run_id == self.refused_at:
-            return Ended(2, ["nothing was started: busy on gpu1"], 3.0, False)
+            return PlaybookResult(2, ["nothing was started: busy on gpu1"], 3.0, False)
         batch = next((int(word) for word in variables.get("launch_args", []) if word.isdecimal()), 0)
         why = OOM if batch > self.limit else "ValueError: no such strategy" if variables["of"] in self.wrong else ""
         record = write_record(self.runs, run_id, nodes=variables["nnodes"], seconds=60)
@@ -52,14 +56,14 @@ class Cluster:
             ranks = [{"rank": 0, "exit_code": 1, "error": why}]
             result |= {"state": "failed", "first_failure": failure, "nodes": [{"name": "gpu0", "ranks": ranks}]}
             (record / "result.json").write_text(json.dumps(result))
-        return Ended(2 if why else 0, [], 40.0, run_id == self.late_at)
+        return PlaybookResult(2 if why else 0, [], 40.0, run_id == self.late_at)
 
-    def stop(self, run_id: str) -> Ended:
+    def stop(self, run_id: str) -> PlaybookResult:
         self.stopped.append(run_id)
-        return Ended(0, [], 1.0, False)
+        return PlaybookResult(0, [], 1.0, False)
 
-    def play(self, name: str, log: str, variables: Mapping[str, Any]) -> Ended:
-        return Ended(0, [], 1.0, False)
+    def play(self, name: str, log: str, variables: Mapping[str, Any]) -> PlaybookResult:
+        return PlaybookResult(0, [], 1.0, False)
 
 
 @pytest.fixture
@@ -77,10 +81,10 @@ ALL = [variant("a1"), variant("b"), variant("a2", 2)]
 
 def sweep(
     cluster: Cluster, variants: list[Variant], said: list[str] | None = None, common: str = "", **more: Any
-) -> State:
+) -> SweepState:
     wanted = {"variants": variants, "repeats": 1, "timeout": 0.0, "search": None, "fit_timeout": 60.0, **more}
     say = (said if said is not None else []).append
-    return Sweep(cluster.runs / "s", cluster.runs, cluster, say, common).run(Wanted(**wanted))
+    return Sweep(cluster.runs / "s", cluster.runs, cluster, say, common).run(SweepRequest(**wanted))
 
 
 def test_variants_run_in_turn_and_a_failed_one_is_skipped(cluster: Cluster) -> None:
@@ -141,7 +145,7 @@ def test_repeats_alternate_and_a_failed_variant_is_not_repeated(cluster: Cluster
 
 def test_largest_batch_of_each_variant_is_searched_then_measured(cluster: Cluster) -> None:
     said: list[str] = []
-    search = Search(start=32, multiple=8, most=64, margin=0.0)
+    search = SearchSettings(start=32, multiple=8, most=64, margin=0.0)
     state = sweep(cluster, [variant("a1")], said, search=search)
     assert cluster.launched[0] == "s-a1" and cluster.launched[1] == "s-a1-fit-b32"
     assert cluster.launched[-1] == "s-a1-largest" and cluster.given[-1]["launch_args"] == ["--batch", "40"]
@@ -154,13 +158,13 @@ def test_largest_batch_of_each_variant_is_searched_then_measured(cluster: Cluste
 
 def test_variant_without_a_fitting_batch_is_still_compared_at_the_same_batch(cluster: Cluster) -> None:
     cluster.limit = 0
-    state = sweep(cluster, [variant("a1")], search=Search(start=1, multiple=1, most=8, margin=0.0))
+    state = sweep(cluster, [variant("a1")], search=SearchSettings(start=1, multiple=1, most=8, margin=0.0))
     assert [row["why"] for table in state["tables"] for row in table["rows"]] == ["", "no batch fits"]
 
 
 def test_interrupt_during_a_batch_search_ends_the_sweep(cluster: Cluster) -> None:
     cluster.interrupt_at = "s-a1-fit-b32"
-    search = Search(start=32, multiple=8, most=64, margin=0.0)
+    search = SearchSettings(start=32, multiple=8, most=64, margin=0.0)
     with pytest.raises(SweepError, match="interrupted: s-a1-fit-b32 was stopped on all nodes"):
         sweep(cluster, [variant("a1")], search=search)
     assert sweep(cluster, [variant("a1")], search=search)["tables"][1]["rows"][0]["succeeded"]

@@ -12,18 +12,18 @@ import pytest
 from ansible_collections.muster.training.plugins.plugin_utils._experiments.sweep.documents import (
     LARGEST,
     SAME,
-    Run,
+    VariantRun,
     Variant,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._experiments.sweep.table import (
-    for_markdown,
-    for_terminal,
-    table_of,
+    render_markdown,
+    render_text,
+    build_table,
 )
 
 
-def run(variant: str, rate: float | None, repeat: int = 1, **more: Any) -> Run:
-    usual: Run = {
+def run(variant: str, rate: float | None, repeat: int = 1, **more: Any) -> VariantRun:
+    usual: VariantRun = {
         "variant": variant,
         "batch": SAME,
         "repeat": repeat,
@@ -56,7 +56,7 @@ def variants(*kinds: str) -> list[Variant]:
 
 def test_efficiency_is_relative_to_the_fewest_nodes_of_the_same_kind() -> None:
     two = {"nnodes": 2, "ranks": 2}
-    table = table_of(SAME, variants("x", "x", "y"), [run("a", 100.0), run("b", 150.0, **two), run("c", 400.0)])
+    table = build_table(SAME, variants("x", "x", "y"), [run("a", 100.0), run("b", 150.0, **two), run("c", 400.0)])
     assert [(row["variant"], row["per_rank"], row["efficiency"]) for row in table["rows"]] == [
         ("c", 400.0, None),
         ("b", 75.0, 0.75),
@@ -68,19 +68,19 @@ def test_repeats_give_median_and_range_and_overlap_is_noted() -> None:
     runs = [run("a", rate, repeat) for repeat, rate in enumerate((100.0, 120.0, 110.0), 1)]
     runs += [run("b", rate, repeat) for repeat, rate in enumerate((90.0, 105.0, 95.0), 1)]
     runs += [run("c", 50.0, 1), run("c", 51.0, 2), run("c", None, 3, succeeded=False, why="gpu1, rank 0: lost")]
-    table = table_of(SAME, variants("x", "y", "z"), runs)
+    table = build_table(SAME, variants("x", "y", "z"), runs)
     assert [row["samples_per_second"] for row in table["rows"]] == [110.0, 95.0, 50.5]
     assert table["notes"] == [
         "b: no slower than a, as far as these repeats tell",
         "c, repeat 3 failed: gpu1, rank 0: lost",
     ]
-    assert "110 (100 to 120)" in for_terminal(table)
+    assert "110 (100 to 120)" in render_text(table)
 
 
 def test_single_measurement_of_each_variant_is_noted() -> None:
-    (note,) = table_of(SAME, variants("x", "y"), [run("a", 100.0), run("b", 101.0)])["notes"]
+    (note,) = build_table(SAME, variants("x", "y"), [run("a", 100.0), run("b", 101.0)])["notes"]
     assert note.startswith("each was measured once")
-    assert table_of(SAME, variants("x"), [run("a", 100.0)])["notes"] == []
+    assert build_table(SAME, variants("x"), [run("a", 100.0)])["notes"] == []
 
 
 @pytest.mark.parametrize(
@@ -89,36 +89,37 @@ def test_single_measurement_of_each_variant_is_noted() -> None:
 )
 def test_differing_global_batches_are_noted(batch: str, said: str) -> None:
     runs = [run("a", 1.0, batch=batch), run("b", 1.0, batch=batch, global_batch_size=128.0)]
-    assert table_of(batch, variants("x", "y"), runs)["notes"][0].startswith(said)
+    assert build_table(batch, variants("x", "y"), runs)["notes"][0].startswith(said)
     assert (
-        table_of(SAME if batch == LARGEST else LARGEST, variants("x", "y"), runs)["rows"][0]["why"] == "it was not run"
+        build_table(SAME if batch == LARGEST else LARGEST, variants("x", "y"), runs)["rows"][0]["why"]
+        == "it was not run"
     )
 
 
 def test_unreported_values_are_noted_and_have_no_column() -> None:
     silent: dict[str, Any] = {"batch_size": None, "global_batch_size": None, "memory_mib": None}
-    table = table_of(SAME, variants("x"), [run("a", None, **silent, cost_missing="price of gpu1 not known")])
+    table = build_table(SAME, variants("x"), [run("a", None, **silent, cost_missing="price of gpu1 not known")])
     assert [note.partition(":")[0] for note in table["notes"]] == ["a", "a", "cost"]
     assert 'MUSTER_RESULT {"samples_per_second": ...}' in table["notes"][1]
-    assert for_terminal(table).splitlines()[1] == "variant  nodes  ranks  time"
+    assert render_text(table).splitlines()[1] == "variant  nodes  ranks  time"
 
 
 def test_cost_is_given_per_run_and_per_1000_samples() -> None:
-    (row,) = table_of(SAME, variants("x"), [run("a", 10.0, cost=2.0, per_hour=36.0)])["rows"]
+    (row,) = build_table(SAME, variants("x"), [run("a", 10.0, cost=2.0, per_hour=36.0)])["rows"]
     assert row["cost"] == 2.0 and row["per_1000_samples"] == pytest.approx(1.0)
-    assert "2.00 USD" in for_terminal({"batch": SAME, "rows": [row], "notes": []})
+    assert "2.00 USD" in render_text({"batch": SAME, "rows": [row], "notes": []})
 
 
 def test_markdown_table_has_best_in_bold_and_escapes_text() -> None:
     hostile = "<script>|`*[x](http://evil.example)"
     runs = [run("a", 100.0, memory_mib=2048.0), run("b", 50.0), run("c", None, succeeded=False, why=hostile)]
-    text = for_markdown(table_of(SAME, variants("x", "y", "z"), runs))
+    text = render_markdown(build_table(SAME, variants("x", "y", "z"), runs))
     assert "| a | 1 | 1 | 64 | 64 | **100** | **100** | 2.00 GiB |" in text
     assert "| b | 1 | 1 | 64 | 64 | 50 | 50 | **1.00 GiB** |" in text
     assert "- c failed: &lt;script&gt;" in text and "[x](" not in text
 
 
 def test_table_of_failures_alone_shows_only_the_reasons() -> None:
-    table = table_of(SAME, variants("x"), [run("a", None, succeeded=False, why="no")])
-    assert for_terminal(table).splitlines() == ["The same global batch", "a failed: no"]
-    assert "|" not in for_markdown(table)
+    table = build_table(SAME, variants("x"), [run("a", None, succeeded=False, why="no")])
+    assert render_text(table).splitlines() == ["The same global batch", "a failed: no"]
+    assert "|" not in render_markdown(table)

@@ -12,15 +12,18 @@ from typing import Any
 import pytest
 from ansible.parsing.dataloader import DataLoader
 
-from ansible_collections.muster.training.plugins.action.known_variables import options_of
+from ansible_collections.muster.training.plugins.plugin_utils._command_line.role_variables import documented_options
 from ansible_collections.muster.training.plugins.plugin_utils._experiments.sweep.documents import Variant
 from ansible_collections.muster.training.plugins.plugin_utils._experiments.sweep.variants import (
-    Given,
-    Readers,
+    SweepInput,
+    ValueReaders,
     read_variants,
 )
-from ansible_collections.muster.training.plugins.plugin_utils._plan.job_arguments import job_arguments, job_environment
-from ansible_collections.muster.training.plugins.plugin_utils._plan.job_file import job_keys
+from ansible_collections.muster.training.plugins.plugin_utils._plan.job_arguments import (
+    parse_arguments,
+    parse_environment,
+)
+from ansible_collections.muster.training.plugins.plugin_utils._plan.job_file import read_job_keys
 
 ROLES = Path(__file__).resolve().parents[6] / "roles"
 LOADER = DataLoader()
@@ -30,17 +33,19 @@ def wrong(variables: Mapping[str, Any]) -> list[str]:
     return ["its image is no text"] if variables.get("launch_image") == [] else []
 
 
-READERS = Readers(
-    arguments=lambda value: job_arguments(value, LOADER),
-    environment=lambda value: job_environment(value, LOADER),
-    wrong=wrong,
+READERS = ValueReaders(
+    arguments=lambda value: parse_arguments(value, LOADER),
+    environment=lambda value: parse_environment(value, LOADER),
+    find_errors=wrong,
 )
 
 
 def read(variants: object, **more: Any) -> tuple[list[Variant], list[str]]:
     usual: dict[str, Any] = {"sweep": "sweep", "args": [], "fit_args": [], "fit": False, "machines": 4}
-    keys, options = job_keys(ROLES), options_of(ROLES / "launch")
-    return read_variants(Given(**{**usual, "variants": variants, "keys": keys, "options": options, **more}), READERS)
+    keys, options = read_job_keys(ROLES), documented_options(ROLES / "launch")
+    return read_variants(
+        SweepInput(**{**usual, "variants": variants, "keys": keys, "options": options, **more}), READERS
+    )
 
 
 def test_variant_overrides_the_job_by_short_or_long_names() -> None:

@@ -1,0 +1,60 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Locate the records of runs, which are stored next to the inventory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ansible.errors import AnsibleActionFail
+
+from ansible_collections.muster.training.plugins.plugin_utils._plan.job import SAFE_RUN_ID
+
+LATEST = "latest"  # the link to the newest record
+
+
+def records_directory(configured: str, group: str, task_vars: Mapping[str, Any]) -> Path:
+    """Return the records' directory: as configured, else the first host's launch_runs_directory, else `runs`.
+
+    A relative path starts at the inventory, so that it does not depend on the current directory.
+    """
+    members = task_vars["groups"].get(group, [])
+    host = task_vars["hostvars"][members[0]] if members else {}
+    beside = Path(host.get("inventory_dir") or task_vars["playbook_dir"])
+    return beside / Path(configured or host.get("launch_runs_directory") or "runs").expanduser()
+
+
+def resolve_run_id(directory: Path, prefix: str) -> str:
+    """Return the full id of a run: the given one, or the only one that starts with it."""
+    if not prefix or not directory.is_dir() or (directory / prefix).exists():
+        return prefix
+    matches = sorted(path.name for path in directory.iterdir() if path.name != LATEST and path.name.startswith(prefix))
+    if len(matches) > 1:
+        raise AnsibleActionFail(
+            f"{len(matches)} runs start with {prefix}: {', '.join(matches[-8:])}"
+            f"{' and older ones' if len(matches) > 8 else ''}; type more of the name"
+        )
+    return matches[0] if matches else prefix
+
+
+def find_record(directory: Path, run_id: str) -> Path:
+    """Return the record of a run by its id or the beginning of it; by default the latest.
+
+    Raises:
+        AnsibleActionFail: If the id is not a safe name, is ambiguous, or has no record.
+    """
+    if run_id and not SAFE_RUN_ID.match(run_id):
+        raise AnsibleActionFail(
+            f"run_id {ascii(run_id)[:80]} is not a safe name: use letters, digits, '.', '_' and '-'"
+        )
+    record = (directory / (resolve_run_id(directory, run_id) or LATEST)).resolve()
+    if not (record / "plan.json").is_file():
+        raise AnsibleActionFail(
+            f"there is no record {directory / (run_id or LATEST)}: name a run launched from here with -e run_id=NAME, "
+            "or use the inventory it was launched with"
+        )
+    return record
