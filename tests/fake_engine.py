@@ -1,8 +1,8 @@
 """A container engine for tests: images are files in a directory, an archive is a tar with a manifest, like Docker's.
 
-ENGINE_NAME: the engine to imitate, docker or podman. ENGINE_STORE: the directory. Requests are recorded in `calls`
-there. A file `refuse` there holds the login (USER PASSWORD) that pulls require; a file `full` makes loads fail for lack
-of space; a file `first` holds a path that must exist before an image is loaded.
+ENGINE_NAME: the engine to imitate, docker or podman. ENGINE_STORE: the directory. Its file `calls` records requests.
+A file `refuse` in it holds the login (USER PASSWORD) that pulls require; a file `full` makes loads fail for lack of
+space; a file `first` holds a path that must exist before an image is loaded.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def fail(message: str, code: int = 1) -> None:
 
 
 def read_image(name: str) -> bytes:
-    """The content of an image, by name or id."""
+    """Return the content of an image, by name or id."""
     image_ids = json.loads((STORE / "names").read_text()) if (STORE / "names").exists() else {}
     path = STORE / f"image-{image_ids.get(name, name)}"
     if not path.exists() and PODMAN:
@@ -37,7 +37,7 @@ def read_image(name: str) -> bytes:
 
 
 def format_inspection(body: bytes) -> str:
-    """The output of `image inspect --format '{{json .}}'`; podman prints a list, as for the word json."""
+    """Return the output of `image inspect --format '{{json .}}'`; podman prints a list, as for the word json."""
     label = body.partition(b"\n")[0].decode() if body.startswith(b"label ") else ""
     labels = {"muster.source": label.removeprefix("label ")} if label else None
     identity = hashlib.sha256(body).hexdigest()
@@ -54,7 +54,7 @@ def store_image(body: bytes, *names: str) -> None:
 
 
 def archive_of(body: bytes) -> bytes:
-    """The archive that docker save would write."""
+    """Return the archive that docker save would write."""
     identity, packed = hashlib.sha256(body).hexdigest(), io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w") as archive:
         for name, data in (("body", body), ("manifest.json", json.dumps([{"Config": f"{identity}.json"}]).encode())):
@@ -77,7 +77,7 @@ def main(argv: list[str]) -> None:
     elif verb == "image":
         print(format_inspection(read_image(arguments[-1])))
     elif verb == "login":
-        assert login, "the login is to lie in a directory of its own"
+        assert login, "the login must be in a separate directory"
         login.write_text(f"{arguments[1]} {sys.stdin.read()}")
     elif verb == "pull":
         credentials = login.read_text() if login else ""
@@ -90,7 +90,7 @@ def main(argv: list[str]) -> None:
         deadline = time.monotonic() + 60
         while (STORE / "first").exists() and not Path((STORE / "first").read_text()).exists():
             if time.monotonic() > deadline:
-                fail("what this was to wait for never came")
+                fail("the file to wait for never appeared")
             time.sleep(0.05)
         with tarfile.open(arguments[-1]) as archive:
             stream = archive.extractfile("body")

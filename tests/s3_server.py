@@ -1,12 +1,12 @@
-"""S3 for tests: moto's buckets behind a door that refuses as Amazon's does, on any address of this machine.
+"""An S3 server for tests: moto's buckets behind checks that refuse requests as Amazon does, on any local address.
 
     with S3Server("10.89.0.1", buckets=["data"]) as s3:
         s3.client().put_object(Bucket="data", Key="a.txt", Body=b"a")
-        # clients take s3.url, s3.region, s3.access_key, s3.secret_key and path style
+        # clients need s3.url, s3.region, s3.access_key, s3.secret_key and path style
 
-Keys, signatures (version 4), the region that a signature is for, and on demand clocks are checked; moto itself takes
-anything. What is in the buckets lives as long as the object: `stop` and `start` are a server that goes and comes back.
-By hand: python -m tests.s3_server --address 127.0.0.1 --port 9000 --bucket data
+Keys, signatures (version 4), the region of a signature, and on demand clocks are checked; moto itself accepts
+anything. The buckets live as long as the object: `stop` and `start` imitate an outage.
+From a shell: python -m tests.s3_server --address 127.0.0.1 --port 9000 --bucket data
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ REFUSALS = {
     ),
     "SlowDown": (503, "Please reduce your request rate."),
 }
-"""Amazon's codes, their statuses and messages."""
+"""Amazon's error codes with their HTTP statuses and messages."""
 
 
 class _QuietRequestHandler(WSGIRequestHandler):
@@ -65,13 +65,13 @@ class _QuietRequestHandler(WSGIRequestHandler):
 
 
 class S3Server:
-    """An S3 server; `with` starts and ends it.
+    """An S3 server; `with` starts and stops it.
 
     Attributes to read or change while it runs:
-        refuse: a code of REFUSALS to answer every request with, "" for none.
-        hangs: whether requests are accepted but not answered.
-        read_only: whether requests that write are denied.
-        requests: method and path of all requests, in order.
+        refuse: A code of REFUSALS with which to refuse every request, "" for none.
+        hangs: Whether requests are accepted but get no response.
+        read_only: Whether requests that write are denied.
+        requests: Method and path of all requests, in order.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class S3Server:
         return f"http://{self.address}:{self.port}"
 
     def client(self) -> Any:
-        """A boto3 S3 client with valid keys."""
+        """Return a boto3 S3 client with valid keys."""
         return boto3.client(
             "s3",
             endpoint_url=self.url,
@@ -139,7 +139,7 @@ class S3Server:
                     self.address, self.port, self._serve, threaded=True, request_handler=_QuietRequestHandler
                 )
                 break
-            except (OSError, SystemExit):  # a process forked just now may still hold the previous socket
+            except (OSError, SystemExit):  # a recently forked process may still hold the previous socket
                 if time.monotonic() > deadline:
                     raise
                 time.sleep(0.1)
@@ -155,7 +155,7 @@ class S3Server:
             self._server = None
 
     def release(self) -> None:
-        """Answer the requests held back by `hangs`, and stop holding back."""
+        """Respond to the requests held back by `hangs`, and stop holding back."""
         self.hangs = False
         self._released.set()
         self._released = threading.Event()
@@ -184,7 +184,7 @@ class S3Server:
         return self._moto(environ, start_response)
 
     def _judge(self, environ: Environ) -> tuple[str, dict[str, str]]:
-        """The code to refuse a request with, "" to accept it, and the values for the error's message."""
+        """Return the code with which to refuse a request, "" to accept it, and the values for the error's message."""
         if self.refuse:
             return self.refuse, {}
         match = AUTHORIZATION.match(environ.get("HTTP_AUTHORIZATION", ""))
@@ -203,7 +203,7 @@ class S3Server:
 
 
 def _signature(environ: Environ, secret: str, date: str, region: str, names: str) -> str:
-    """The version 4 signature that a request must have."""
+    """Return the version 4 signature that a request must have."""
     path, _mark, query = environ["RAW_URI"].partition("?")
     path = re.sub(r"^https?://[^/]+", "", path)
     pairs = sorted(
@@ -241,7 +241,7 @@ def main() -> None:
     """Serve until Ctrl-C or SIGTERM."""
     parser = argparse.ArgumentParser(prog="python -m tests.s3_server", description=__doc__)
     parser.add_argument("--address", default="127.0.0.1")
-    parser.add_argument("--port", type=int, default=0, help="0 (the default) takes a free one")
+    parser.add_argument("--port", type=int, default=0, help="0 (the default) selects a free one")
     parser.add_argument("--region", default="us-east-1")
     parser.add_argument("--bucket", action="append", default=[])
     arguments = parser.parse_args()

@@ -84,13 +84,13 @@ ROWS: dict[str, Row] = {
         {"wandb_user": USER, "wandb_api_key": "k" * 40},
         {f"{HOME}/.config": DIRECTORY},
         {f"{HOME}/.config/wandb/settings": FILE},
-        ("does not belong to root|cannot be made", NO_FILE),
+        ("does not belong to root|cannot be created", NO_FILE),
     ),
     "hugging_face": Row(
         {"hugging_face_user": USER, "hugging_face_token": "hf_" + "k" * 20},
         {f"{HOME}/.cache": DIRECTORY},
         {f"{HOME}/.cache/huggingface/token": FILE},
-        ("does not belong to root|cannot be made", NO_FILE),
+        ("does not belong to root|cannot be created", NO_FILE),
     ),
     "hugging_face_models": Row(
         {
@@ -116,7 +116,7 @@ ROWS: dict[str, Row] = {
         {"stage_data_user": USER, "stage_data_path": "~/source", "stage_data_destination": "~/staged"},
         {f"{HOME}/source": DIRECTORY},
         {f"{HOME}/source/data.bin": FILE},
-        ("source holds no file that is wanted", "data.bin: Permission denied"),
+        ("source contains no matching file", "data.bin: Permission denied"),
         role="stage_data",
     ),
     "stage_data_here": Row(  # by rsync, which runs on the host as the user
@@ -142,7 +142,7 @@ ROWS: dict[str, Row] = {
         {"container_image_user": USER, "container_image_engine": "podman", "container_image_name": "team/job:1"},
         {},  # ~/.muster, as of checkpoints
         {f"{HOME}/.muster/container_image": DIRECTORY},
-        ("belongs? to root|cannot be made", "belongs? to root|cannot be made"),
+        ("belongs? to root|cannot be created", "belongs? to root|cannot be created"),
     ),
     "preflight": Row(
         {"preflight_user": USER, "preflight_names": False},

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Controller side of the module benchmark: plan the job's measurements, and judge them. No connections."""
+"""Controller side of the module benchmark: plan the job's measurements, and judge them. Connects to nothing."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ ARGUMENT_SPEC = {
     "directory": {"type": "path", "default": ""},
     "group": {"type": "str", "default": "training"},
 }
-LEAST_SECONDS, MOST_SECONDS = 5.0, 400.0  # at most ten minutes with starts and second measurements
+MIN_SECONDS, MAX_SECONDS = 5.0, 400.0  # at most ten minutes with starts and second measurements
 PROGRAM = "benchmark_job.py"
 REMEASURE_SHARE = 0.25  # share of the first measurements' seconds
 # Set by the benchmark itself: the same variables given with -e would override it
@@ -66,23 +66,23 @@ OVERRIDING_VARIABLES = ("job", "detach", "fitted") + tuple(
 
 
 def plan_benchmark(args: dict[str, Any], directory: Path, extra: dict[str, Any]) -> dict[str, Any]:
-    """What to measure. Raises AnsibleActionFail for invalid requests, before anything is started."""
+    """Plan what to measure. Raise AnsibleActionFail for invalid requests, before anything is started."""
     overriding = [name for name in OVERRIDING_VARIABLES if name in extra]
     if overriding:
         raise UserError(
-            f"{', '.join(overriding)} was given with -e, but the benchmark is a job of its own: leave it out. It uses "
+            f"{', '.join(overriding)} was set with -e, but the benchmark launches its own job: remove it. It uses "
             "only your launch_python, launch_user, launch_image and launch_environment",
             result={"changed": False},
         )
-    if not LEAST_SECONDS <= args["seconds"] <= MOST_SECONDS:
+    if not MIN_SECONDS <= args["seconds"] <= MAX_SECONDS:
         raise UserError(
-            f"benchmark_seconds is {args['seconds']:g}, but must be {LEAST_SECONDS:g} to {MOST_SECONDS:g}",
+            f"benchmark_seconds is {args['seconds']:g}, but must be {MIN_SECONDS:g} to {MAX_SECONDS:g}",
             result={"changed": False},
         )
     unknown = [operation for operation in args["collectives"] if operation not in OPERATIONS]
     if unknown:
         raise UserError(
-            f"benchmark_collectives has {ascii(unknown[0])[:40]}; valid are {', '.join(OPERATIONS)}",
+            f"benchmark_collectives contains {ascii(unknown[0])[:40]}; valid values: {', '.join(OPERATIONS)}",
             result={"changed": False},
         )
     if args["baseline"]:
@@ -96,7 +96,7 @@ def plan_benchmark(args: dict[str, Any], directory: Path, extra: dict[str, Any])
 
 
 def find_interrupted(directory: Path, run_id: str, nodes: list[str]) -> bool:
-    """Whether an interrupted benchmark has this name. Raises AnsibleActionFail if any other run has it."""
+    """Return whether an interrupted benchmark has this name. Raise AnsibleActionFail if another run has it."""
     files = RecordFiles(directory / run_id)
     plan = to_mapping(files.read_json("plan.json"))
     if not plan:
@@ -113,45 +113,45 @@ def find_interrupted(directory: Path, run_id: str, nodes: list[str]) -> bool:
         description = f"a benchmark that was not interrupted but ended: {state}"
     if description:
         raise UserError(
-            f"{run_id} is {description}: choose another name with -e run_id=NAME, or leave it out to get a new one",
+            f"{run_id} is {description}: choose another name with -e run_id=NAME, or omit it to get a new one",
             result={"changed": False},
         )
     return True
 
 
 def failed_state(files: RecordFiles) -> str:
-    """How a run ended if it did not succeed, else ""."""
+    """Return the state in which a run ended, or an empty string if it succeeded."""
     state = clean_text(to_mapping(files.read_json("result.json")).get("state"), 40)
     return "" if state == "succeeded" else state
 
 
 def read_baseline(directory: Path, run_id: str) -> Benchmark:
-    """An earlier benchmark. Raises AnsibleActionFail if none has this name."""
+    """Read an earlier benchmark. Raise AnsibleActionFail if it does not exist."""
     record = find_record(directory, run_id)
     benchmark = load_benchmark(record)
     if benchmark is None:
         raise UserError(
-            f"baseline is {record.name}, which was not a benchmark, or its results were not fetched: name one that "
-            f"benchmark.yml launched and that has {MEASUREMENTS_FILE} in its record",
+            f"baseline is {record.name}, which was not a benchmark, or its results were not fetched: name a run of "
+            f"benchmark.yml that has {MEASUREMENTS_FILE} in its record",
             result={"changed": False},
         )
     return benchmark
 
 
 def read_measurements(directory: Path, args: dict[str, Any], run_id: str) -> BenchmarkMeasurements:
-    """A run's measurements. Raises AnsibleActionFail if there are none."""
+    """Read a run's measurements. Raise AnsibleActionFail if it has none."""
     record = find_record(directory, run_id)
     measurements = load_measurements(record, args["network_gbps"])
     if measurements is None:
         raise AnsibleActionFail(
-            f"benchmark {run_id} left nothing in {record / MEASUREMENTS_FILE}: fetch it with ansible-playbook logs.yml "
-            f"-e run_id={run_id} -e fetch=true, and read the log of its rank 0"
+            f"benchmark {run_id} has no results in {record / MEASUREMENTS_FILE}: fetch them with ansible-playbook "
+            f"logs.yml -e run_id={run_id} -e fetch=true, and read the log of its rank 0"
         )
     return measurements
 
 
 def plan_repeat(args: dict[str, Any], directory: Path) -> dict[str, Any]:
-    """What to measure again alone; work is empty if nothing."""
+    """Plan what to measure again alone; work is empty if nothing."""
     suspects = find_suspects(read_measurements(directory, args, args["run_id"]))
     if not suspects["ranks"] and not suspects["pairs"]:
         return {"changed": False, "work": "", "begun": False}
@@ -160,20 +160,20 @@ def plan_repeat(args: dict[str, Any], directory: Path) -> dict[str, Any]:
     if state:
         raise UserError(
             f"{args['run_id']}-again, the repeat of the slow measurements, ended: {state}. Choose another "
-            "name with -e run_id=NAME, or leave it out to get a new one",
+            "name with -e run_id=NAME, or omit it to get a new one",
             result={"changed": False},
         )
     is_resumed = bool(repeat_files.read_json("plan.json"))
     Display().display(
-        f"[benchmark] {len(suspects['ranks'])} ranks and {len(suspects['pairs'])} pairs of nodes are measured again, one at "
-        "a time"
+        f"[benchmark] measuring {len(suspects['ranks'])} ranks and {len(suspects['pairs'])} pairs of nodes again, one "
+        "at a time"
     )
     task = plan_remeasurement(suspects, REMEASURE_SHARE * args["seconds"])
     return {"changed": False, "work": json.dumps(task), "begun": is_resumed}
 
 
 def judge_benchmark(args: dict[str, Any], directory: Path) -> dict[str, Any]:
-    """Judge, compare, show, and write the benchmark into the record."""
+    """Judge, compare and show the benchmark, and write it to the record."""
     measurements = read_measurements(directory, args, args["run_id"])
     remeasured = read_measurements(directory, args, args["again_run_id"]) if args["again_run_id"] else None
     benchmark = judge(measurements, remeasured, args["run_id"])
@@ -186,7 +186,7 @@ def judge_benchmark(args: dict[str, Any], directory: Path) -> dict[str, Any]:
     problems = [finding for finding in benchmark["findings"] if finding["severity"] == "problem"]
     if problems and args["fail_on_slow"]:
         raise UserError(
-            f"the benchmark has found {len(problems)} problem{'s' * (len(problems) > 1)}, and "
+            f"the benchmark found {len(problems)} problem{'s' * (len(problems) > 1)}, and "
             "benchmark_fail_on_slow is set",
             result={"changed": True},
         )

@@ -19,7 +19,6 @@ from ansible_collections.muster.training.plugins.plugin_utils._s3.bucket_move im
     Route,
     Survey,
     copy_missing,
-    format_keys,
     format_size,
     survey,
 )
@@ -30,7 +29,9 @@ from ansible_collections.muster.training.plugins.plugin_utils._s3.client import 
     make_client,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._text.duration import format_duration
+from ansible_collections.muster.training.plugins.plugin_utils._text.name_list import format_list
 
+MAX_KEYS = 3  # names of objects in a message
 ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "source": {"type": "str", "required": True},
     "target": {"type": "str", "required": True},
@@ -48,12 +49,12 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
 
 
 def describe_plan(plan: Survey, args: dict[str, Any], from_region: str, free: bool) -> str:
-    """The planned actions, and their cost."""
+    """Return the planned actions, and their cost."""
     price = plan.price(0.0 if free else args["price_per_gb"], args["price_per_1000_requests"])
     existing = plan.objects - plan.missing
     return (
         f"{args['source']} ({from_region}) to {args['target']} ({args['region']}): {plan.objects} objects, "
-        f"{format_size(plan.size)}; {existing} already there; to be copied: {plan.missing} objects, "
+        f"{format_size(plan.size)}; {existing} already copied; to be copied: {plan.missing} objects, "
         f"{format_size(plan.missing_size)}, {plan.requests} requests, about {price:.2f} USD"
     )
 
@@ -63,13 +64,13 @@ def refuse_conflicts(plan: Survey, args: dict[str, Any]) -> None:
     if plan.differing and not args["replace"]:
         raise MoveError(
             f"{args['target']} has {len(plan.differing)} objects that differ from those in {args['source']}: "
-            f"{format_keys(plan.differing)}. They were changed in one of the two. Check which are right; "
-            "replace=true copies those of the source over them"
+            f"{format_list(plan.differing, MAX_KEYS)}. Either bucket may have been changed. Check which objects are "
+            "right; replace=true overwrites those in the target"
         )
     if plan.archived:
         raise MoveError(
-            f"{len(plan.archived)} objects of {args['source']} are archived and cannot be read: {format_keys(plan.archived)}. "
-            "Have S3 restore them first (aws s3api restore-object)"
+            f"{len(plan.archived)} objects of {args['source']} are archived and cannot be read: "
+            f"{format_list(plan.archived, MAX_KEYS)}. Restore them first (aws s3api restore-object)"
         )
 
 
@@ -81,7 +82,7 @@ class BucketMove:
         self.bucket = args["source"]  # the bucket that errors refer to
 
     def client(self, region: str) -> Any:
-        """A client in a region."""
+        """Return a client in a region."""
         names = ("access_key_id", "secret_access_key", "session_token")
         credentials = {name: self.args[name] for name in names}
         return make_client(
@@ -89,7 +90,7 @@ class BucketMove:
         )
 
     def find_target_region(self, client: Any) -> str:
-        """The target's region, empty if it does not exist yet."""
+        """Return the target's region, or an empty string if the target does not exist yet."""
         self.bucket = self.args["target"]
         try:
             return bucket_region(client, self.args["target"])
@@ -99,7 +100,7 @@ class BucketMove:
             raise
 
     def create_target(self, client: Any) -> None:
-        """Make the target."""
+        """Create the target."""
         region = self.args["region"]
         location = {} if region == "us-east-1" else {"CreateBucketConfiguration": {"LocationConstraint": region}}
         client.create_bucket(Bucket=self.args["target"], **location)
@@ -108,56 +109,63 @@ class BucketMove:
         """Compare, copy, compare again. Raises MoveError and boto3's errors."""
         args, display = self.args, Display()
         if args["source"] == args["target"]:
-            raise MoveError(f"source and target are both {args['source']}. Give the target another name")
+            raise MoveError(f"source and target are both {args['source']}. Choose another name for the target")
         from_region = bucket_region(self.client("us-east-1"), args["source"])
         writer = self.client(args["region"])
         target_region = self.find_target_region(writer)
         if target_region and target_region != args["region"]:
             raise MoveError(
                 f"bucket {args['target']} already exists in {target_region}, not in {args['region']}. "
-                "Correct the region, or give the target another name"
+                "Correct the region, or choose another name for the target"
             )
         self.bucket = args["source"]
         route = Route(args["source"], args["target"], self.client(from_region), writer)
-        before = survey(route, bool(target_region))
-        summary = describe_plan(before, args, from_region, from_region == args["region"])
+        initial = survey(route, bool(target_region))
+        summary = describe_plan(initial, args, from_region, from_region == args["region"])
         display.display(summary)
         result = {
-            "changed": bool(before.missing) or not target_region,
+            "changed": bool(initial.missing) or not target_region,
             "created": not target_region,
-            "objects": before.objects,
-            "bytes": before.size,
-            "copied": before.missing,
-            "copied_bytes": before.missing_size,
-            "requests": before.requests,
+            "objects": initial.objects,
+            "bytes": initial.size,
+            "copied": initial.missing,
+            "copied_bytes": initial.missing_size,
+            "requests": initial.requests,
             "price": round(
-                before.price(args["price_per_gb"] * (from_region != args["region"]), args["price_per_1000_requests"]), 4
+                initial.price(args["price_per_gb"] * (from_region != args["region"]), args["price_per_1000_requests"]),
+                4,
             ),
             "msg": summary,
         }
-        refuse_conflicts(before, args)
+        refuse_conflicts(initial, args)
         if check:
             return result
         if not target_region:
             self.bucket = args["target"]
             self.create_target(writer)
             self.bucket = args["source"]
-        if before.missing:
-            self.copy(route, before)
-        after = survey(route, True)
-        if after.missing or after.objects != before.objects or after.size != before.size:
+        if initial.missing:
+            self.copy(route, initial)
+        final = survey(route, True)
+        if final.missing or final.objects != initial.objects or final.size != initial.size:
             raise MoveError(
-                f"after copying, {after.missing} objects of {args['target']} differ from those of {args['source']} "
-                f"({format_keys(after.differing) or 'they are missing'}; {before.objects} objects, {format_size(before.size)} "
-                f"before, {after.objects} objects, {format_size(after.size)} now). Stop what writes there; run this again"
+                f"after copying, {final.missing} objects of {args['target']} differ from those of {args['source']} "
+                f"({format_list(final.differing, MAX_KEYS) or 'they are missing'}; {initial.objects} objects, "
+                f"{format_size(initial.size)} before, {final.objects} objects, {format_size(final.size)} now). Stop "
+                "the programs that write there, and run this again"
             )
-        by_size = f" ({after.by_size} encrypted ones by their sizes only)" if after.by_size else ""
-        extra = f"; {after.extra} more objects are in the target" if after.extra else ""
+        by_size = f" ({final.by_size} encrypted ones by their sizes only)" if final.by_size else ""
+        extra = f"; {final.extra} more objects are in the target" if final.extra else ""
         display.display(
-            f"{args['target']} holds all {after.objects} objects, {format_size(after.size)}, of {args['source']}: "
-            f"number, sizes and checksums are the same{by_size}{extra}. {args['source']} was left unchanged"
+            f"{args['target']} holds all {final.objects} objects, {format_size(final.size)}, of {args['source']}: "
+            f"number, sizes and checksums are the same{by_size}{extra}. {args['source']} was not changed"
         )
-        return {**result, "verified": after.objects, "verified_by_size": after.by_size, "extra": after.extra}
+        return {
+            **result,
+            "verified": final.objects,
+            "verified_by_size": final.by_size,
+            "extra": final.extra,
+        }
 
     def copy(self, route: Route, plan: Survey) -> None:
         """Copy, and show the progress."""
@@ -181,24 +189,24 @@ class BucketMove:
 
 
 class ActionModule(ActionBase):
-    """Runs where ansible-playbook runs; no node takes part."""
+    """Action plugin that runs on the controller; no node takes part."""
 
     _supports_check_mode = True
     _requires_connection = False
 
     def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Move the bucket; return what was done."""
+        """Move the bucket; return the actions taken."""
         super().run(tmp, task_vars or {})
         _result, args = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
         missing = [name for name in ("source", "target", "region") if not args[name]]
         if missing:
-            return {"failed": True, "msg": f"{' and '.join(missing)} must be given: -e {missing[0]}=..."}
+            return {"failed": True, "msg": f"{' and '.join(missing)} must be set: -e {missing[0]}=..."}
         move = BucketMove(args)
         try:
             from boto3.exceptions import Boto3Error
             from botocore.exceptions import BotoCoreError, ClientError
         except ImportError:
-            message = "boto3 is missing in the Python of ansible-playbook. Needed: boto3. Install it: "
+            message = "the Python of ansible-playbook has no boto3. Install it: "
             return {"failed": True, "msg": f"{message}{sys.executable} -m pip install boto3"}
         try:
             return move.run(self._task.check_mode)

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Controller side of the module check_cluster. Connects to nothing."""
+"""Controller side of the module check_cluster. Opens no connections."""
 
 from __future__ import annotations
 
@@ -43,17 +43,17 @@ ARGUMENT_SPEC = {
     "json_file": {"type": "path"},
     "jmespath": {"type": "str", "default": ""},
 }
-# Other fields of a job, which no check uses: launch_plan's defaults.
+# Fields of a job that no check uses: launch_plan's defaults.
 JOB_DEFAULTS = {**DEFAULTS, "run_id": "preflight"}
 
 
 def format_count(number: int, noun: str) -> str:
-    """A number of things, in words."""
+    """Format a number of things, such as "2 errors"."""
     return f"{number or 'no'} {noun}{'' if number == 1 else 's'}"
 
 
 def render(table: RankTable, findings: list[Finding]) -> str:
-    """The findings and a summary, for a terminal."""
+    """Render the findings and a summary for a terminal."""
     errors = sum(finding.severity == "error" for finding in findings)
     total = (
         f"preflight of {format_count(table.nnodes, 'node')}: {format_count(errors, 'error')}, "
@@ -63,7 +63,7 @@ def render(table: RankTable, findings: list[Finding]) -> str:
 
 
 class ActionModule(ActionBase):
-    """Pure, except for the file: nodes and their facts in, findings out."""
+    """Check nodes by their facts, and return the findings."""
 
     _supports_check_mode = True
     _requires_connection = False

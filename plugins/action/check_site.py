@@ -51,7 +51,7 @@ SITE = COLLECTION / "playbooks" / "site.yml"
 
 
 class ActionModule(ActionBase):
-    """Pure: compares the request with the play's roles."""
+    """Compares the request with the play's roles."""
 
     _supports_check_mode = True
     _requires_connection = False
@@ -91,7 +91,7 @@ class ActionModule(ActionBase):
         hosts: Mapping[str, Mapping[str, Any]],
         task_vars: Mapping[str, Any],
     ) -> list[str]:
-        """Tags, switches and variables without effect."""
+        """Return one sentence for each tag, switch and variable without effect."""
         only, skip = list(task_vars["ansible_run_tags"]), list(task_vars["ansible_skip_tags"])
         is_on = functools.cache(lambda role: self._is_on(role, hosts))
         switched_on = {name for name, value in typed.items() if boolean(value, strict=False)}
@@ -120,7 +120,7 @@ class ActionModule(ActionBase):
         ]
 
     def _describe_wrong_values(self, hosts: Iterable[str], task_vars: Mapping[str, Any]) -> list[str]:
-        """What the documentation of a role does not allow, of all roles that leave this to check_site."""
+        """Return the values that a role's documentation does not allow, for all roles that leave this to check_site."""
         play, skip, extra = self._task.get_play(), set(task_vars["ansible_skip_tags"]), load_extra_vars(self._loader)
         manager = play.get_variable_manager()
         variables_by_host = {
@@ -136,11 +136,11 @@ class ActionModule(ActionBase):
             for group in group_by_values(documented_options(path), nodes):
                 problems = self._find_wrong_values(path, nodes[group[0]])
                 wrong_values += [(path.name, problem, group) for problem in problems]
-                manual_hints += [f"{path / 'defaults' / 'main.yml'} lists what can be set." for _problem in problems]
+                manual_hints += [f"{path / 'defaults' / 'main.yml'} lists the variables." for _problem in problems]
         return [*describe_wrong_values(wrong_values, len(variables_by_host)), *dict.fromkeys(manual_hints)]
 
     def _find_wrong_values(self, role: Path, variables: Mapping[str, Any]) -> list[str]:
-        """What the documentation of one role does not allow of one node's variables."""
+        """Return the values of one node that the documentation of one role does not allow."""
         templar = self._templar.copy_with_new_env(available_variables=variables)
         values, problems = {}, []
         for name in sorted(documented_options(role) & variables.keys()):
@@ -151,7 +151,7 @@ class ActionModule(ActionBase):
         return problems or find_wrong_values(role, values.__getitem__, values)
 
     def _is_on(self, role: PlayRole, hosts: Mapping[str, Mapping[str, Any]]) -> bool:
-        """Whether the role does something on any node."""
+        """Return whether the role does something on any node."""
         roles = self._task.get_play().roles
         defaults = {name: value for role_entry in roles for name, value in role_entry.get_default_vars().items()}
         nodes = {host: {**defaults, **variables} for host, variables in hosts.items()}
@@ -167,19 +167,21 @@ class ActionModule(ActionBase):
         return False
 
     def _describe_missing_source(self, active_roles: Iterable[PlayRole], task_vars: dict[str, Any]) -> list[str]:
-        """The missing directory on this machine that the role code should copy."""
+        """Return a message if the directory that the role code should copy does not exist."""
         if not any(role.name == "code" for role in active_roles):
             return []
         source = str(self._templar.template(task_vars["code_source"]))
         path = Path(source).expanduser()
         if not source or path.is_dir():
             return []
-        problem = f"{path.absolute()} is a file" if path.exists() else f"there is no {path.absolute()} on this machine"
-        return [f"code_source is {source}, and {problem}. Needed: the directory to copy; correct the path"]
+        problem = (
+            f"{path.absolute()} is a file" if path.exists() else f"{path.absolute()} does not exist on this machine"
+        )
+        return [f"code_source is {source}, but {problem}. Set it to the directory to copy"]
 
 
 class RoleEntry(NamedTuple):
-    """A role where a play lists it: the tags that select it, and the variables that are set there."""
+    """A role as listed by a play: the tags that select it, and the variables that are set there."""
 
     role: Any
     tags: frozenset[str]
@@ -187,7 +189,7 @@ class RoleEntry(NamedTuple):
 
 
 def role_entries(play: Any) -> list[RoleEntry]:
-    """The roles that the play lists, and those that its tasks import."""
+    """Return the roles that the play lists, and those that its tasks import."""
     listed = [role for role in play.roles if not role.from_include]
     entries = [RoleEntry(role, frozenset([*role.tags, *play.tags]), role.vars) for role in listed]
     first_tasks: dict[
@@ -200,7 +202,7 @@ def role_entries(play: Any) -> list[RoleEntry]:
 
 
 def flatten_tasks(blocks: Iterable[Any]) -> Iterator[Any]:
-    """All tasks of blocks, however deep."""
+    """Yield all tasks of blocks, at any depth."""
     for item in blocks:
         if hasattr(item, "block"):
             yield from flatten_tasks([*item.block, *item.rescue, *item.always])
@@ -209,7 +211,7 @@ def flatten_tasks(blocks: Iterable[Any]) -> Iterator[Any]:
 
 
 def collection_roles(play: Any, names: Container[str]) -> list[PlayRole]:
-    """The roles of this collection in the play, each once, with all tags that select it.
+    """Return the roles of this collection in the play, each once, with all tags that select it.
 
     names: the variables that the user has set.
     """
@@ -228,24 +230,24 @@ def collection_roles(play: Any, names: Container[str]) -> list[PlayRole]:
 def describe_misspelled_variables(
     roles: Iterable[PlayRole], hosts: Mapping[str, Any], extra: Mapping[str, Any]
 ) -> list[str]:
-    """One sentence for each misspelled variable of a role, and where to find the right names."""
+    """Return one sentence for each misspelled variable of a role, and where to find the right names."""
     all_options = {name for path in (COLLECTION / "roles").iterdir() for name in documented_options(path)}
     messages: dict[str, None] = {}
     for role in roles:
         problems = describe_unknown_variables(f"{role.name}_", set(role.options), hosts, [], extra, lambda: all_options)
         if problems:
-            messages.update(dict.fromkeys([*problems, f"{role.path / 'defaults' / 'main.yml'} lists what can be set."]))
+            messages.update(dict.fromkeys([*problems, f"{role.path / 'defaults' / 'main.yml'} lists the variables."]))
     return list(messages)
 
 
 def other_roles_options(roles: set[str]) -> dict[str, str]:
-    """The options of the collection's other roles, with their roles."""
+    """Return the options of the collection's other roles, with their roles."""
     paths = [path for path in (COLLECTION / "roles").iterdir() if path.name not in roles]
     return {name: path.name for path in paths for name in documented_options(path)}
 
 
 def describe_missing_collections(roles: Iterable[PlayRole]) -> list[str]:
-    """One sentence for each collection that is not installed."""
+    """Return one sentence for each collection that is not installed."""
     return [
         f"the collection {name} is not installed, and these roles use it: {', '.join(users)}. "
         f"Install it: ansible-galaxy collection install {name}"

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Controller side of the module choose_nodes. Connects to nothing."""
+"""Controller side of the module choose_nodes. Opens no connections."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ EPHEMERAL_PORTS = range(32768, 61000)  # Linux's default net.ipv4.ip_local_port_
 
 
 def host_entry(name: str, variables: Mapping[str, Any]) -> dict[str, Any]:
-    """A host of the inventory in the rank table's form; slots to be counted on the node are 1 for now."""
+    """Return an inventory host in the rank table's form. Slots that will be counted on the node are 1 for now."""
     slots = variables.get("node_slots")
     return {
         "name": name,
@@ -48,16 +48,16 @@ def host_entry(name: str, variables: Mapping[str, Any]) -> dict[str, Any]:
 def choose(
     group: str, groups: Mapping[str, list[str]], hostvars: Mapping[str, Any], nnodes: object, names: list[str]
 ) -> list[dict[str, Any]]:
-    """The run's nodes in rank order: name, address, and slots from the inventory.
+    """Return the run's nodes in rank order: name, address, and slots from the inventory.
 
-    Includes node_rank, renumbered, if the inventory prescribes the order: some launchers have their own.
+    Includes node_rank, renumbered, if the inventory prescribes the order, because some launchers have their own order.
     Raises AnsibleActionFail with all problems of the group.
     """
     members = group_members(group, groups)
     unknown_names = [name for name in names if name not in members]
     if unknown_names:
         raise AnsibleActionFail(
-            f"nodes names {', '.join(unknown_names)}, which are not in the group '{group}': {', '.join(members)}"
+            f"nodes contains {', '.join(unknown_names)}, but the group '{group}' has only {', '.join(members)}"
         )
     hosts = [host_entry(name, hostvars[name]) for name in members]
     try:
@@ -85,12 +85,12 @@ def choose(
 
 
 def master_candidates(nodes: list[dict[str, Any]]) -> set[str]:
-    """The nodes that may get rank 0: the first one, or with c10d the one whose address sorts first."""
+    """Return the nodes that may get rank 0: the first one, or with c10d the one whose address sorts first."""
     return {nodes[0]["name"], min(nodes, key=lambda node: str(node["address"]))["name"]}
 
 
 def write_token(directory: str) -> str:
-    """Write a new secret into a private file and return its path, not the secret: -vvv shows results."""
+    """Write a new secret to a private file and return its path, not the secret, because -vvv shows results."""
     descriptor, path = tempfile.mkstemp(prefix="muster-probe-", dir=directory)  # with mode 0600
     with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
         stream.write(secrets.token_hex(16))
@@ -98,7 +98,7 @@ def write_token(directory: str) -> str:
 
 
 class ActionModule(ActionBase):
-    """Pure: reads the inventory that Ansible holds."""
+    """Choose the nodes of a run from the inventory."""
 
     _supports_check_mode = True
     _requires_connection = False
@@ -112,13 +112,13 @@ class ActionModule(ActionBase):
         reject_unread_sources(task_vars["hostvars"])
         limit = task_vars.get("ansible_limit") if args["nodes"] else None
         limit_error = (
-            f"--limit {limit} leaves {', '.join(args['nodes'])}: name exactly the nodes of the run with --limit"
+            f"--limit {limit} selects {', '.join(args['nodes'])}: pass exactly the nodes of the run to --limit"
         )
         try:
             nodes = choose(args["group"], task_vars["groups"], task_vars["hostvars"], args["nnodes"], args["nodes"])
         except AnsibleActionFail as error:
             raise AnsibleActionFail(f"{error.message}\n{limit_error}" if limit else error.message) from error
-        # in the run's own play, which goes on with all of its hosts
+        # in the run's own play, which continues with all of its hosts
         if task_vars["inventory_hostname"] in args["nodes"] and len(nodes) < len(args["nodes"]):
             play_error = f"the play runs on {', '.join(args['nodes'])}: set its hosts to exactly the nodes of the run"
             raise AnsibleActionFail(f"nnodes is {args['nnodes']}, but {limit_error if limit else play_error}")

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Controller side of the module choose_outputs: which files to fetch from which node. Connects to nothing."""
+"""Controller side of the module choose_outputs: chooses which files to fetch from which node. Connects to no node."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ CONFIRM_SIZE = 10**9  # bytes to fetch without confirmation
 
 
 def count_files(count: int) -> str:
-    """A number of files in words."""
+    """Return a number of files as text."""
     return f"{count} file{'' if count == 1 else 's'}"
 
 
 def summarize(files: Mapping[str, list[OutputFile]], count: int, size: int, duplicates: int, target: str) -> str:
-    """The files to fetch, in words."""
+    """Return a summary of the files to fetch."""
     all_files = [output for outputs in files.values() for output in outputs]
     present, present_size = len(all_files) - count, sum(output.size for output in all_files) - size
     lines = [f"outputs of the run: {count_files(len(all_files))}, {(size + present_size) / 1e6:.0f} MB"]
@@ -51,7 +51,7 @@ def summarize(files: Mapping[str, list[OutputFile]], count: int, size: int, dupl
 
 
 class ActionModule(ActionBase):
-    """Reads one directory on the controller."""
+    """Action plugin that reads one directory on the controller."""
 
     _supports_check_mode = True
     _requires_connection = False

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Controller side of the module choose_runs: a table of all runs, and the old ones. Connects to nothing."""
+"""Controller side of the module choose_runs: a table of all runs, and the old ones. Connects to no node."""
 
 from __future__ import annotations
 
@@ -28,26 +28,26 @@ SECONDS = {"m": 60, "h": 3600, "d": 86400, "w": 604800}
 
 
 def parse_age(text: str) -> float:
-    """An age such as 30d, 12h, 90m or 2w in seconds. Raises AnsibleActionFail if it is invalid."""
+    """Return an age such as 30d, 12h, 90m or 2w in seconds. Raises AnsibleActionFail if it is invalid."""
     match = re.fullmatch(r"(\d{1,6})([mhdw])", text)
     if match is None:
         raise AnsibleActionFail(
-            f"older_than is {ascii(text)[:40]}: give a number and a unit (m, h, d or w), such as -e older_than=30d"
+            f"older_than is {ascii(text)[:40]}: set a number and a unit (m, h, d or w), such as -e older_than=30d"
         )
     return float(match[1]) * SECONDS[match[2]]
 
 
 def parse_count(text: str) -> int:
-    """The number of runs to keep. Raises AnsibleActionFail if it is not a number."""
+    """Return the number of runs to keep. Raises AnsibleActionFail if it is not a number."""
     if not re.fullmatch(r"\d{1,6}", text):
         raise AnsibleActionFail(
-            f"keep is {ascii(text)[:40]}: give how many of the newest runs to keep, such as -e keep=20"
+            f"keep is {ascii(text)[:40]}: set the number of newest runs to keep, such as -e keep=20"
         )
     return int(text)
 
 
 def merge_runs(reads: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Each run once, newest first: its nodes, its total size there, and its result.
+    """Return each run once, newest first: its nodes, its total size there, and its result.
 
     If nodes disagree, the values that keep a run count: the latest start, and every node that any of them names.
     """
@@ -71,9 +71,9 @@ def merge_runs(reads: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def old_runs(runs: list[dict[str, Any]], keep: str, older_than: str, replied: set[str], now: float) -> list[str]:
-    """Names of the runs to remove: beyond the newest `keep`, and older than `older_than`, if both are given.
+    """Return the ids of runs to remove: beyond the newest `keep`, and older than `older_than`, if both are set.
 
-    Never one that is or may be alive: `asked` lacks nodes that did not answer.
+    A run that is or may be active is never returned: `replied` lacks nodes that did not reply.
     """
     if not keep and not older_than:
         return []
@@ -84,7 +84,7 @@ def old_runs(runs: list[dict[str, Any]], keep: str, older_than: str, replied: se
 
 
 def render_table(runs: list[dict[str, Any]]) -> str:
-    """The table."""
+    """Return the table of runs."""
     lines = [("RUN", "STATE", "STARTED", "SIZE", "NODES")]
     for run in runs:
         started = time.strftime("%Y-%m-%d %H:%M", time.localtime(run["started"]))
@@ -95,7 +95,7 @@ def render_table(runs: list[dict[str, Any]]) -> str:
 
 
 class ActionModule(ActionBase):
-    """Pure."""
+    """Action plugin that only shows and chooses."""
 
     _supports_check_mode = True
     _requires_connection = False
@@ -120,6 +120,6 @@ class ActionModule(ActionBase):
         if old:
             size = sum(run["size"] for run in runs if run["run_id"] in old)
             display.display(
-                f"to be removed, with all that lies in their directories: {', '.join(old)} ({size / 1e6:.0f} MB)"
+                f"to be removed, with everything in their directories: {', '.join(old)} ({size / 1e6:.0f} MB)"
             )
         return {"changed": False, "runs": runs, "old": old}

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Controller side of the module compare_code. Connects to nothing."""
+"""Controller side of the module compare_code. Opens no connections."""
 
 from __future__ import annotations
 
@@ -31,10 +31,9 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
 def find_skip_reason(
     nodes: list[dict[str, Any]], facts_by_node: Mapping[str, Any], requested: str, busy_is_right: bool
 ) -> str:
-    """Why differing code is not copied now, as code_left of launch_plan; empty if it is copied.
+    """Return why differing code is not copied now, as code_left of launch_plan; empty if it is copied.
 
-    answered: the facts of the nodes that have answered. A running job keeps its code, and a run that cannot start needs
-    none.
+    A running job keeps its code, and a run that cannot start needs none. facts_by_node: of the nodes that have replied.
     """
     if requested == "as_is":
         return "as_is"
@@ -47,17 +46,17 @@ def find_skip_reason(
 
 
 def render_differences(code: Mapping[str, Any], differing: Mapping[str, Mapping[str, Any]]) -> str:
-    """What is about to be copied, in one line for each difference."""
+    """Render what is about to be copied, one line for each difference."""
     groups: dict[str, list[str]] = {}
     for name, part in differing.items():
         groups.setdefault(describe_difference(part), []).append(name)
     lines = [f"  {abbreviate(names)}: {printable(text)}" for text, names in groups.items()]
     visible = lines if len(lines) <= 3 else [*lines[:2], f"  and {len(lines) - 2} more"]
-    return "\n".join([f"bringing the code of {code['source']}", *visible])
+    return "\n".join([f"copying the code of {code['source']}", *visible])
 
 
 class ActionModule(ActionBase):
-    """Pure: compares the code here with the nodes' facts about their copies."""
+    """Compare the code on this machine with the nodes' facts about their copies."""
 
     _supports_check_mode = True
     _requires_connection = False

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Controller side of the module deepspeed_proof: runs the proof on the node, and shows its progress."""
+"""Controller side of the module deepspeed_proof: run the check on the node, and show its progress."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ ARGUMENT_SPEC: dict[str, Any] = {
 
 
 class ActionModule(ActionBase):
-    """Runs the proof with the environment's interpreter."""
+    """Runs the check with the environment's interpreter."""
 
     _supports_check_mode = True
     _requires_connection = True
 
     def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Return the result of the proof."""
+        """Return the result of the check."""
         task_vars = task_vars or {}
         super().run(tmp, task_vars)
         _result, args = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)

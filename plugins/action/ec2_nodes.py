@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Controller side of the module ec2_nodes: makes, stops and removes the machines of a cluster."""
+"""Action plugin of the module ec2_nodes: creates, stops and removes the machines of a cluster."""
 
 from __future__ import annotations
 
@@ -37,7 +37,10 @@ from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.discov
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.offers import MARKETS, Ec2Request
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.placement import choose_region
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.provision import provision
-from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.request import build_first_boot, parse_ssh_sources
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.request import (
+    build_first_boot,
+    parse_ssh_sources,
+)
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.teardown import Confirm, stop, teardown
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.journal import JournalError, open_journal
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.membership import PlanRefusedError
@@ -87,32 +90,30 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
 
 
 def build_request(args: dict[str, Any], check: bool) -> Ec2Request:
-    """The request, except for the source address of SSH. Raises PlanRefused if it is invalid."""
+    """Return the request, without the source address of SSH. Raise PlanRefusedError if it is invalid."""
     if not 1 <= args["nnodes"] <= MAX_NODES:
-        raise PlanRefusedError(f"nnodes is {args['nnodes']}. Needed: how many machines the cluster has: -e nnodes=4")
+        raise PlanRefusedError(f"nnodes is {args['nnodes']}. Set the number of machines: -e nnodes=4")
     machine_types = [name.strip() for name in args["machine_types"] if name.strip()]
     if not machine_types:
-        raise PlanRefusedError(
-            "no machine type is given. Say which ones will do, best first: -e machine_types=g5.xlarge"
-        )
+        raise PlanRefusedError("no machine type is set. List suitable types, best first: -e machine_types=g5.xlarge")
     for name in ("disk_gb", "max_usd_per_hour", "price_per_hour", "wait_minutes"):
         value = args[name]
         if value is not None and (value < 0 or (name == "disk_gb" and value == 0)):
             raise PlanRefusedError(f"{name} cannot be {value}")
     if args["max_usd_per_hour"] is None and not check:
         raise PlanRefusedError(
-            "max_usd_per_hour is not given. Say what the cluster may cost an hour, for example -e max_usd_per_hour=10; "
-            "--check shows what it would cost"
+            "max_usd_per_hour is not set. Set a limit for the hourly cost of the cluster, for example "
+            "-e max_usd_per_hour=10; --check shows what it would cost"
         )
     if args["own_network"] and args["subnet_id"]:
         raise PlanRefusedError(
-            f"both a network of its own and the subnet {single_line(args['subnet_id'], 60)} of another are requested. "
-            "Leave out provision_own_network or provision_subnet_id"
+            f"both a new network and the existing subnet {single_line(args['subnet_id'], 60)} are requested. "
+            "Remove provision_own_network or provision_subnet_id"
         )
     if not args["ssh_public_key"] and not args["key_name"]:
         raise PlanRefusedError(
-            "no SSH key is given, so nobody could log in. Give yours: -e provision_ssh_public_key="
-            "~/.ssh/id_ed25519.pub, or the name of a key pair that EC2 has: -e provision_key_name=..."
+            "no SSH key is set, so nobody could log in. Set your public key: -e provision_ssh_public_key="
+            "~/.ssh/id_ed25519.pub, or the name of a key pair at EC2: -e provision_key_name=..."
         )
     return Ec2Request(
         nnodes=args["nnodes"],
@@ -138,7 +139,7 @@ def build_request(args: dict[str, Any], check: bool) -> Ec2Request:
 
 
 def read_public_key(value: str) -> str:
-    """The public key: as given, or from the file. Raises PlanRefused."""
+    """Return a public key, read from a file if the value is a path. Raise PlanRefusedError if it is unusable."""
     if value.startswith(("ssh-", "ecdsa-", "sk-", "-----")):
         return parse_public_key(value)
     path = Path(value).expanduser()
@@ -147,26 +148,27 @@ def read_public_key(value: str) -> str:
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not text"
         raise PlanRefusedError(
-            f"the public key {single_line(path, 200)} cannot be read: {reason}. Make a pair with `ssh-keygen -t ed25519`"
+            f"cannot read the public key {single_line(path, 200)}: {reason}. Create a key pair with "
+            "`ssh-keygen -t ed25519`"
         ) from None
 
 
 def local_public_address(page: str = ADDRESS_PAGE) -> list[str]:
-    """This machine's public address, in the form of ssh_sources(). Raises PlanRefused."""
+    """Return this machine's public address, in parse_ssh_sources()'s form. Raise PlanRefusedError if unavailable."""
     try:
         with open_url(page, timeout=10) as response:
             return parse_ssh_sources([response.read(100).decode()])
     except (OSError, ValueError, PlanRefusedError) as error:
         raise PlanRefusedError(
-            f"this machine's public address could not be read from {page}: {single_line(error)}. Say "
-            "where to allow SSH from: -e provision_ssh_from=203.0.113.7"
+            f"cannot read this machine's public address from {page}: {single_line(error)}. Set the addresses that may "
+            "connect by SSH: -e provision_ssh_from=203.0.113.7"
         ) from None
 
 
 def build_result(
     desired: DesiredCluster, initial: ClusterPlan, current: ClusterPlan, cost: ClusterCost, diff: bool
 ) -> dict[str, Any]:
-    """The module's result, without `changed`."""
+    """Return the module's result, without `changed`."""
     names = ("name", "id", "state", "private_ip", "public_ip", "machine_type")
     result: dict[str, Any] = {
         "cluster": desired["cluster"],
@@ -177,15 +179,15 @@ def build_result(
         "left": [],
     }
     if diff:
-        pictures = [
+        snapshots = [
             json.dumps(cluster_snapshot(desired, initial, cost, after), indent=1) + "\n" for after in (False, True)
         ]
-        result["diff"] = {"before": pictures[0], "after": pictures[1]}
+        result["diff"] = {"before": snapshots[0], "after": snapshots[1]}
     return result
 
 
 def apply_state(context: Ec2Context, args: dict[str, Any], confirm: Confirm, check: bool, diff: bool) -> dict[str, Any]:
-    """Bring the cluster to its state. Raises PlanRefused, ClusterError, RecordError, Ec2Error."""
+    """Bring the cluster to the requested state. Raises PlanRefusedError, Ec2ClusterError, JournalError, Ec2Error."""
     if args["state"] == "present":
         request = build_request(args, check)
         provisioned = provision(
@@ -207,13 +209,13 @@ def apply_state(context: Ec2Context, args: dict[str, Any], confirm: Confirm, che
 
 
 class ActionModule(ActionBase):
-    """Runs where ansible-playbook runs; no node takes part."""
+    """Runs on the controller, without a connection to nodes."""
 
     _supports_check_mode = True
     _requires_connection = False
 
     def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Bring the cluster to its state; return what exists."""
+        """Bring the cluster to the requested state; return its machines and cost."""
         task_vars = task_vars or {}
         super().run(tmp, task_vars)
         _result, args = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
@@ -231,17 +233,17 @@ class ActionModule(ActionBase):
             if args["state"] == "present":
                 build_request(args, check)  # reports errors before AWS is queried
             session = new_session()
-            aws = AwsClient(session, choose_region(session, args["region"]), say=self.say)
-            with open_journal(directory, cluster, "ec2", check) as record:
-                return apply_state(self.create_context(aws, record, args), args, confirm, check, self._task.diff)
+            aws = AwsClient(session, choose_region(session, args["region"]), show=self.show)
+            with open_journal(directory, cluster, "ec2", check) as journal:
+                return apply_state(self.create_context(aws, journal, args), args, confirm, check, self._task.diff)
         except (PlanRefusedError, Ec2ClusterError, JournalError, Ec2Error, BotoMissingError) as error:
             raise UserError(adapt_commands(str(error))) from None
 
     @staticmethod
-    def say(line: str) -> None:
-        """One line on the screen."""
+    def show(line: str) -> None:
+        """Show a line on the screen."""
         Display().display(adapt_commands(line))
 
-    def create_context(self, aws: AwsClient, record: Any, args: dict[str, Any]) -> Ec2Context:
-        """The command's context."""
-        return Ec2Context(args["cluster"], aws, record, args["group_id"], self.say)
+    def create_context(self, aws: AwsClient, journal: Any, args: dict[str, Any]) -> Ec2Context:
+        """Return what every step of the command needs."""
+        return Ec2Context(args["cluster"], aws, journal, args["group_id"], self.show)

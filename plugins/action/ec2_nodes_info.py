@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Controller side of the module ec2_nodes_info: an AWS account's clusters in a region, and their cost."""
+"""Action plugin of the module ec2_nodes_info: an AWS account's clusters in a region, and their cost."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
 
 
 class ActionModule(ActionBase):
-    """Runs where ansible-playbook runs; only reads."""
+    """Runs on the controller. Only sends read requests."""
 
     _supports_check_mode = True
     _requires_connection = False
@@ -50,7 +50,7 @@ class ActionModule(ActionBase):
         try:
             ttl = limit_seconds(normalize_limit("ttl", args["ttl"]))
             session = new_session()
-            aws = AwsClient(session, choose_region(session, args["region"]), say=display.display)
+            aws = AwsClient(session, choose_region(session, args["region"]), show=display.display)
             account = read_account(aws)
             prices = make_prices("", None, read_disk_price(aws) if account.resources["networks"] else None)
         except (PlanRefusedError, Ec2Error, BotoMissingError) as error:

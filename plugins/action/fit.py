@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Controller side of the module fit: searches with launches for the largest batch that fits, or uses a result."""
+"""Controller side of the module fit: search for the largest batch that fits, or use the result of a search."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ ARGUMENT_SPEC = {
 
 
 def describe_result(state: SearchState, name: str) -> str:
-    """The result in words."""
+    """Describe the result for the user."""
     result, history = state["result"], state["history"]
     if not result:
         if any(probe["fits"] for probe in history):
@@ -70,14 +70,14 @@ def describe_result(state: SearchState, name: str) -> str:
 
 
 def apply_fitted_batch(args: dict[str, Any], runs: Path, loader: DataLoader) -> dict[str, Any]:
-    """A launch's arguments with the found batch. Raises FitError, or ValueError for invalid arguments."""
+    """Return a launch's arguments with the batch of a search. Raise FitError, or ValueError for invalid arguments."""
     fitted = apply_fit(runs, args["run_id"], args["program"], parse_arguments(args["args"], loader))
     display = Display()
     display.display(f"[fit] batch {fitted.batch}, found by {args['run_id']}")
     if args["nnodes"] and fitted.nnodes != args["nnodes"]:
         display.warning(
             f"{args['run_id']} was a search on {fitted.nnodes} nodes, but this run has {args['nnodes']}: with FSDP or "
-            "ZeRO a different batch fits"
+            "ZeRO, a different batch fits"
         )
     return {"changed": False, "batch_size": fitted.batch, "launch_args": fitted.args}
 
@@ -103,7 +103,7 @@ class ActionModule(ActionBase):
                 raise AnsibleActionFail(f"the job cannot be planned:\n{error}") from error
         result_variables = [name for name in ("fitted", "launch_fitted") if name in load_extra_vars(self._loader)]
         error_message = (
-            f"{result_variables[0]} is the result of a search, and this is a search: leave it out"
+            f"{result_variables[0]} is the result of a search, and this is a search: remove it"
             if result_variables
             else find_option_error(args)
         )

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Controller side of the module flash_attention: runs a step on the node, and shows its progress."""
+"""Controller side of the module flash_attention: run a step on the node, and show its progress."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ DESCRIPTIONS = {"gpus": "querying the GPUs", "choose": "finding a matching wheel
 
 
 def build_request(args: dict[str, Any]) -> dict[str, Any]:
-    """The request of a step on the node, whose answer is cached in the environment."""
+    """Return the request of a step on the node, whose result is cached in the environment."""
     installed = os.path.join(args["directory"], "installed")
     if args["step"] == "choose":
         options = {name: args[name] for name in CHOICE_OPTIONS}
@@ -48,7 +48,7 @@ class ActionModule(ActionBase):
     _requires_connection = True
 
     def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Return the step's answer."""
+        """Return the step's result."""
         task_vars = task_vars or {}
         super().run(tmp, task_vars)
         required_if = [("step", "prove", ["key"])]

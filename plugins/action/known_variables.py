@@ -40,7 +40,7 @@ ARGUMENT_SPEC = {
 
 
 class ActionModule(ActionBase):
-    """Pure: compares the names of Ansible's variables with those that the role documents."""
+    """Compares the names of Ansible's variables with those that the role documents."""
 
     _supports_check_mode = True
     _requires_connection = False
@@ -77,7 +77,7 @@ class ActionModule(ActionBase):
             },
         )
         if problems:
-            manual = f"{role / 'defaults' / 'main.yml'} lists what can be set. Correct the name, or remove it."
+            manual = f"{role / 'defaults' / 'main.yml'} lists the variables. Correct the name, or remove it."
             raise AnsibleActionFail("\n".join([*problems, manual]))
         keys = read_job_keys(role.parent)
         job = task_vars.get("job", {})
@@ -100,6 +100,6 @@ class ActionModule(ActionBase):
             problems = find_wrong_values(role, lambda name: self._templar.template(task_vars[name]), task_vars)
             if problems:
                 raise AnsibleActionFail(
-                    "\n".join([*problems, f"{role / 'defaults' / 'main.yml'} lists what can be set."])
+                    "\n".join([*problems, f"{role / 'defaults' / 'main.yml'} lists the variables."])
                 )
         return {"changed": False}

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Controller side of the module launch_plan. Connects to nothing."""
+"""Controller side of the module launch_plan. Opens no connections."""
 
 from __future__ import annotations
 
@@ -60,10 +60,15 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
 
 
 def render_plan(job: Job, table: RankTable, facts: Mapping[str, Any], cost: str = "") -> str:
-    """What is about to run, for a terminal: the nodes, and the command of a rank.
+    """Render what is about to run for a terminal: the nodes, and the command of a rank.
 
-    facts: the first node's, empty if it has not answered. cost: of all nodes, "" if unknown. Shows only the names in
-    the job's environment.
+    Shows only the names of the job's variables.
+
+    Args:
+        job: the job.
+        table: all nodes.
+        facts: the first node's facts, empty if it has not replied.
+        cost: price of all nodes, "" if it is unknown.
     """
     kind = f"{job.launcher}" + (f", {job.rdzv_backend} rendezvous" if job.launcher == "torchrun" else "")
     nodes = f"{job.min_nnodes} to {table.nnodes}" if job.elastic else str(table.nnodes)
@@ -88,13 +93,13 @@ def render_plan(job: Job, table: RankTable, facts: Mapping[str, Any], cost: str 
 
 
 def hourly_cost(table: RankTable, prices: Mapping[str, float | None], currency: str) -> str:
-    """The nodes' total price in words, "" if any price is unknown."""
+    """Format the nodes' total price, "" if any price is unknown."""
     rate = total_price(prices.get(node.name) for node in table.nodes)
     return f"{format_amount(rate, currency)} an hour" if rate is not None else ""
 
 
 def render_rank(job: Job, facts: Mapping[str, Any]) -> list[str]:
-    """The command of a rank, ready for a shell, with its directory and the names of the user's variables."""
+    """Render the command of a rank, quoted for a shell, its directory and the names of the user's variables."""
     names = job.interpreter.split(":")
     interpreter = names[-1] if job.image else facts.get("interpreter") or names[0]
     directory = facts.get("working_directory", {}).get("path") or job.working_directory or "the user's home"
@@ -108,19 +113,19 @@ def render_rank(job: Job, facts: Mapping[str, Any]) -> list[str]:
 
 
 def make_plan(args: Mapping[str, Any]) -> tuple[Job, RankTable, list[Finding]]:
-    """Job, table and findings. Raises ValueError if the arguments or the nodes are invalid."""
+    """Return job, table and findings. Raises ValueError if the arguments or the nodes are invalid."""
     job = read_job(args)
     return job, *run_checks(args, job)
 
 
 class ActionModule(ActionBase):
-    """Pure: nodes, facts and a job in, the plan out."""
+    """Plan a run from nodes, their facts and a job."""
 
     _supports_check_mode = True
     _requires_connection = False
 
     def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Return the plan, or fail with all that prevents it."""
+        """Return the plan, or fail with all findings that prevent a start."""
         task_vars = task_vars or {}
         super().run(tmp, task_vars)
         _result, args = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)

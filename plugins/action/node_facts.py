@@ -62,7 +62,7 @@ ARGUMENT_SPEC = {
 
 
 def probe_lifetime(nodes: int, forks: int) -> int:
-    """Seconds for which a node waits for its peers, if Ansible queries `forks` nodes at a time.
+    """Return the seconds for which a node waits for its peers, if Ansible queries `forks` nodes at a time.
 
     The first node must still be waiting when the last one is queried. A node that has met all its peers stops at once.
     """
@@ -71,7 +71,7 @@ def probe_lifetime(nodes: int, forks: int) -> int:
 
 
 class ActionModule(ActionBase):
-    """One read-only call to the node."""
+    """Action plugin. One read-only call to the node."""
 
     _supports_check_mode = True
     _requires_connection = True

@@ -20,7 +20,7 @@ ARGUMENT_SPEC = {
 
 
 class ActionModule(ActionBase):
-    """One call to the node."""
+    """Action plugin. One call to the node."""
 
     _supports_check_mode = True
     _requires_connection = True

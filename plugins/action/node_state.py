@@ -53,13 +53,13 @@ ARGUMENT_SPEC = {
 
 
 class ActionModule(ActionBase):
-    """One read-only call to the node."""
+    """Action plugin. One read-only call to the node."""
 
     _supports_check_mode = True
     _requires_connection = True
 
     def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Return the states that are asked for."""
+        """Return the requested states."""
         task_vars = task_vars or {}
         super().run(tmp, task_vars)
         _result, options_by_part = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)

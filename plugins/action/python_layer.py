@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Controller side of the module python_layer: runs a step on the node, and shows its progress."""
+"""Controller side of the module python_layer: run a step on the node, and show its progress."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
 
 
 def package_diff(result: dict[str, Any]) -> dict[str, str]:
-    """The changes of an installation, one package per line."""
+    """Return the changes of an installation, one package per line."""
     return {
         "before": "".join(f"{name}\n" for name in result.get("removed", [])),
         "after": "".join(f"{name}\n" for name in result.get("installed", [])),
@@ -71,7 +71,7 @@ class ActionModule(ActionBase):
     _requires_connection = True
 
     def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Return the step's answer."""
+        """Return the step's result."""
         task_vars = task_vars or {}
         super().run(tmp, task_vars)
         _result, args = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)

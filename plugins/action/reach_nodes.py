@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Controller side of the module reach_nodes: logs in to the nodes and reports each problem once for all nodes."""
+"""Controller side of the module reach_nodes: log in to the nodes and report each problem once for all nodes."""
 
 from __future__ import annotations
 
@@ -33,30 +33,30 @@ MAX_NAMES = 8
 
 
 def shorten_names(finding: Finding) -> Finding:
-    """The finding with the names of the first nodes and the number of the others."""
+    """Return the finding with the names of the first nodes and the number of the others."""
     if len(finding.nodes) <= MAX_NAMES:
         return finding
     return replace(finding, nodes=(*finding.nodes[:MAX_NAMES], f"and {len(finding.nodes) - MAX_NAMES} more"))
 
 
 def verdict(unreached: list[str], nodes: list[str], root: bool) -> str:
-    """What unreached nodes mean for the play."""
+    """Describe how many nodes cannot be reached or used."""
     state = "cannot be used" if root else "cannot be reached"
     if len(unreached) == len(nodes):
         return f"{unreached[0]} {state}" if len(nodes) == 1 else f"all {len(nodes)} nodes {state}"
-    return f"{len(unreached)} of {len(nodes)} nodes {state}. Needed: all of them"
+    return f"{len(unreached)} of {len(nodes)} nodes {state}, but all are needed"
 
 
 def exclusion_hint(unreached: list[str], nodes: list[str]) -> str:
-    """How to go on without some of the nodes; "" if that would leave none."""
+    """Return how to continue without the unreached nodes, or "" if none would remain."""
     if len(unreached) == len(nodes):
         return ""
     exclusions = ":".join(f"!{name}" for name in unreached[:MAX_NAMES])
-    return f"Fix that, or leave nodes out: --limit 'all:{exclusions}'"
+    return f"Fix that, or exclude nodes: --limit 'all:{exclusions}'"
 
 
 class ActionModule(ActionBase):
-    """Runs the command `true` on nodes, from one task."""
+    """Run the command `true` on nodes, from one task."""
 
     _supports_check_mode = True
     _requires_connection = False

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Controller side of the module rehearse: launches a job for a few steps, and predicts the whole run."""
+"""Controller side of the module rehearse: launch a job for a few steps, and forecast the whole run."""
 
 from __future__ import annotations
 
@@ -52,13 +52,16 @@ ARGUMENT_SPEC = {
 
 
 def parse_leading_number(text: str) -> int | None:
-    """The number at the start of a text, such as the last line of du or df; None if there is none."""
+    """Return the number at the start of a text's last line, such as that of du or df, or None."""
     tokens = (text.strip().splitlines() or [""])[-1].split()
     return int(tokens[0]) if tokens and tokens[0].isascii() and tokens[0].isdigit() else None
 
 
 def count_nodes(nnodes: str, nodes: Sequence[str], machines: int) -> int:
-    """How many nodes a launch uses: the given number, else the named nodes, else all. Raises ValueError."""
+    """Return how many nodes a launch uses: the configured number, else the named nodes, else all.
+
+    Raise ValueError for an invalid number.
+    """
     return parse_nnodes(nnodes)[1] if nnodes else len(nodes) or machines
 
 
@@ -92,7 +95,7 @@ class ActionModule(ActionBase):
         return {"changed": True, "rehearsal": rehearsal}
 
     def launch_all(self, directory: Path, runs: Path, job: RehearsalJob, common: str) -> dict[str, Any]:
-        """The launches, and the checkpoint's directory."""
+        """Run the launches, and return the checkpoint's directory."""
         with sequence(directory) as runner:
             display = Display().display
             rehearsal = RehearsalRunner(
@@ -107,7 +110,7 @@ class ActionModule(ActionBase):
         }
 
     def job(self, args: dict[str, Any], machines: int) -> RehearsalJob:
-        """The job to rehearse. Raises Refusal if that is impossible."""
+        """Return the job to rehearse. Raise UserError if that is impossible."""
         error_message, arguments = "", dict[str, list[str]]()
         try:
             nnodes = count_nodes(args["nnodes"], args["nodes"], machines)
@@ -120,7 +123,7 @@ class ActionModule(ActionBase):
                 raise UserError(f"rehearse_{name}: {error}", result={"changed": False}) from error
         if args["state"] == "played" and not any(STEPS in argument for argument in arguments["args"]):
             error_message = (
-                f"rehearse_args has no {STEPS}: put it where the script takes its step limit, such as "
+                f"rehearse_args does not contain {STEPS}: put it where the script takes its step limit, such as "
                 f'-e \'{{"rehearse_args": ["--max_steps", "{STEPS}"]}}\''
             )
         minimums = {"steps": 1, "total_steps": 0, "checkpoint_steps": 0, "checkpoints_kept": 1}

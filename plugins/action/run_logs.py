@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Controller side of the module run_logs: the logs of a run on a node, fetched into the run's record."""
+"""Controller side of the module run_logs: fetches the logs of a run from a node into the run's record."""
 
 from __future__ import annotations
 
@@ -39,11 +39,18 @@ def unpack(archive: IO[bytes], target: Path, limit: int | None = None) -> None:
     """Unpack a node's archive: files and directories below the target, private to their owner.
 
     An archive of a few megabytes may hold any number of files of any size, so the free disk space is checked before
-    each. most: most bytes of all files, None if only the disk space limits them.
+    each file.
 
     Whoever controls the node writes the archive, so links, devices, modes and owners in it are ignored. (tarfile's own
     filter is missing in Python 3.11.0 to 3.11.3, and thus in Debian 12.)
-    Raises AnsibleActionFail if a name leads out of the target, or there are too many or too large files.
+
+    Args:
+        archive: The archive, a .tar.gz.
+        target: Directory for the files.
+        limit: Most bytes of all files, None if only the disk space limits them.
+
+    Raises:
+        AnsibleActionFail: If a name leads out of the target, or there are too many or too large files.
     """
     with tarfile.open(fileobj=archive, mode="r:gz") as tar:
         size = 0
@@ -79,7 +86,7 @@ def unpack(archive: IO[bytes], target: Path, limit: int | None = None) -> None:
 
 
 def describe_left_out(node: str, run_id: str, left_out: Any) -> str:
-    """Which files of a run a node has left out, "" if none."""
+    """Return which files of a run a node has left out, or an empty string."""
     files = [file for file in left_out["files"] if file["kept"] == 0]
     if not files:
         return ""
@@ -87,14 +94,14 @@ def describe_left_out(node: str, run_id: str, left_out: Any) -> str:
     other_count = left_out["count"] - len(left_out["files"]) + len(files) - 1
     suffix = "" if other_count == 0 else " and 1 other" if other_count == 1 else f" and {other_count} others"
     return adapt_commands(
-        f"{node} kept measurements of run {run_id}, {size / 1e6:.0f} MB: {printable(files[0]['file'])[:200]}{suffix} "
+        f"{node} did not send {size / 1e6:.0f} MB of run {run_id}: {printable(files[0]['file'])[:200]}{suffix} "
         f"(a node's {left_out['limit'] >> 20} MiB are fetched, smallest files first). To fetch all of them: "
         f"ansible-playbook fetch.yml -e run_id={run_id}"
     )
 
 
 class ActionModule(ActionBase):
-    """One call to the node that packs and returns 8 MiB, and one for each further 8 MiB."""
+    """Action plugin. One call to the node packs and returns 8 MiB, and each further call returns another 8 MiB."""
 
     _supports_check_mode = True
     _requires_connection = True
@@ -112,22 +119,22 @@ class ActionModule(ActionBase):
             if args["required"]:
                 raise
             node = task_vars["inventory_hostname"]
-            what = f"the measurements of run {args['run_id']} on {node} are not in its record: {error}"
+            message = f"the measurements of run {args['run_id']} on {node} are not in its record: {error}"
             Display().warning(
-                adapt_commands(f"{what}; to try again: ansible-playbook logs.yml -e run_id={args['run_id']} -e fetch=true")
+                adapt_commands(
+                    f"{message}; to try again: ansible-playbook logs.yml -e run_id={args['run_id']} -e fetch=true"
+                )
             )
-            return {"changed": False, "directory": None, "msg": what}
+            return {"changed": False, "directory": None, "msg": message}
 
     def fetch(self, args: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
         """Let the node pack its part of the run, and unpack it here."""
         request = {**args, "node": task_vars["inventory_hostname"]}
         packed = call_node(self, "_run.dispatch", {**request, "operation": "pack"}, task_vars)
         if packed["size"] is None:
-            what = (
-                f"{request['node']} has no run {args['run_id']} in {args['runs_directory']}: none of its logs are here"
-            )
-            Display().warning(what)
-            return {"changed": False, "directory": None, "msg": what}
+            message = f"{request['node']} has no run {args['run_id']} in {args['runs_directory']}: no logs were fetched"
+            Display().warning(message)
+            return {"changed": False, "directory": None, "msg": message}
         target = Path(args["directory"])
         target.mkdir(parents=True, exist_ok=True)
         require_free_space(Path(tempfile.gettempdir()), packed["size"], f"the packed logs of {request['node']}")
@@ -144,8 +151,8 @@ class ActionModule(ActionBase):
                 unpack(archive, target, MAX_MEASURED if args["what"] == "measured" else None)
             except (tarfile.TarError, EOFError, zlib.error) as error:
                 raise AnsibleActionFail(
-                    f"what {request['node']} sent is not a complete archive of logs ({error}): try again, or check "
-                    "who else can write to the run's directory on this node"
+                    f"{request['node']} did not send a complete archive of logs ({error}): try again, or check who "
+                    "else can write to the run's directory on this node"
                 ) from error
         warning = describe_left_out(request["node"], args["run_id"], packed["left_out"])
         if warning:

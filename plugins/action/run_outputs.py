@@ -48,19 +48,19 @@ OPERATIONS = {"listed": "tell", "compared": "compare", "fetched": "hand_out"}
 
 
 class PartError(Exception):
-    """Why a file cannot be fetched, for a person."""
+    """A reason why a file cannot be fetched, as a message."""
 
 
 def write_part(target: Path, output: OutputFile, offset: int, length: int, reply: Any) -> None:
     """Append a part from a node to the local part of a file; give the file its name once it is complete.
 
-    Raises Broken if the part is not the requested one, OSError if it cannot be written here.
+    Raises PartError if the part is not the requested one, OSError if it cannot be written here.
     """
-    problem = reply.get("problem") if isinstance(reply, dict) else "no answer"
+    problem = reply.get("problem") if isinstance(reply, dict) else "no reply"
     try:
         data = base64.b64decode(str(reply["data"]), validate=True) if problem is None else b""
     except (KeyError, binascii.Error):
-        problem = "the answer is not a file"
+        problem = "the reply is not a file"
     if problem is None and len(data) != length:
         problem = f"{len(data)} bytes received instead of {length}"
     if problem is not None:
@@ -68,7 +68,7 @@ def write_part(target: Path, output: OutputFile, offset: int, length: int, reply
     path = target / output.name
     part = partial_path(target, output)
     part.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    require_free_space(part.parent, length, "the outputs of the run", "bring fewer")
+    require_free_space(part.parent, length, "the outputs of the run", "fetch fewer")
     descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     with os.fdopen(descriptor, "wb") as stream:
         stream.truncate(offset)
@@ -80,13 +80,13 @@ def write_part(target: Path, output: OutputFile, offset: int, length: int, reply
 
 
 def partial_files(target: Path) -> Iterator[Path]:
-    """The partial files in a directory; links are not followed."""
+    """Yield the partial files in a directory; links are not followed."""
     for directory, _directories, names in os.walk(target):
         yield from (Path(directory, name) for name in names if name.startswith(PARTIAL))
 
 
 class ActionModule(ActionBase):
-    """One call to the node; for fetching, one per 16 MiB."""
+    """Action plugin. One call to the node; for fetching, one per 16 MiB."""
 
     _supports_check_mode = True
     _requires_connection = True
@@ -123,12 +123,12 @@ class ActionModule(ActionBase):
             return {"changed": bool(pending), "directory": str(target), "failures": {}}
         target.mkdir(mode=0o755, parents=True, exist_ok=True)
         size = sum(file.output.size - file.fetched for file in pending)
-        require_free_space(target, size, f"the outputs of {request['node']}", "bring fewer")
+        require_free_space(target, size, f"the outputs of {request['node']}", "fetch fewer")
         failures = self.fetch_parts(
             target, batch_parts(pending, PIECE_BYTES), size, args["progress_interval"], request, task_vars
         )
         if not failures:
-            for part in partial_files(target):  # left from versions that no longer exist
+            for part in partial_files(target):  # of former versions of files
                 with contextlib.suppress(OSError):
                     part.unlink()
         return {"changed": len(failures) < len(pending), "directory": str(target), "failures": failures}

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Controller side of the module run_record: the record of a run beside the inventory. Connects to nothing."""
+"""Controller side of the module run_record: the record of a run, next to the inventory. Connects to no node."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def write_json(path: Path, value: Any, mode: int = 0o644) -> None:
 
 
 def open_record(directory: Path, run_id: str, plan: dict[str, Any]) -> dict[str, Any]:
-    """Make the record with the plan and a new token, and point `latest` to it."""
+    """Create the record with the plan and a new token, and point `latest` to it."""
     record = directory / run_id
     if run_id == LATEST:
         raise AnsibleActionFail(
@@ -102,10 +102,10 @@ def open_record(directory: Path, run_id: str, plan: dict[str, Any]) -> dict[str,
 
 
 def run_commands(run_id: str) -> str:
-    """The commands for a detached run, as this user must type them."""
+    """Return the commands for a detached run, as this user must type them."""
     lines = (("status:", "status"), ("output:", "logs"), ("stop:", "stop"))
     return adapt_commands(
-        "\n".join(f"  {what:<9}ansible-playbook {playbook}.yml -e run_id={run_id}" for what, playbook in lines)
+        "\n".join(f"  {label:<9}ansible-playbook {playbook}.yml -e run_id={run_id}" for label, playbook in lines)
     )
 
 
@@ -134,7 +134,7 @@ def drop_record(directory: Path, run_id: str) -> dict[str, Any]:
 
 
 def read_record(directory: Path, run_id: str, members: list[str]) -> dict[str, Any]:
-    """The plan of a run, by default the latest, and those of its nodes that are in the inventory.
+    """Return the plan of a run, by default the latest, and those of its nodes that are in the inventory.
 
     Without a record here, plan is None, and every node of the group may belong to the run.
     """
@@ -155,7 +155,7 @@ def read_record(directory: Path, run_id: str, members: list[str]) -> dict[str, A
 
 
 def close_record(directory: Path, args: dict[str, Any]) -> dict[str, Any]:
-    """Write the verdict, show it, and fail if the run did not succeed, unless that is left to another task."""
+    """Write the verdict, show it, and fail if the run did not succeed, unless another task does that."""
     record = directory / args["run_id"]
     plan, reads = args["plan"], args["reads"]
     master = plan["nodes"][0]["name"]
@@ -164,9 +164,9 @@ def close_record(directory: Path, args: dict[str, Any]) -> dict[str, Any]:
     active_runs = [run for run in reads.values() if run is not None and run["state"] in UNFINISHED_STATES]
     if result is None and (active_runs or not any(reads.values())):
         active_nodes = "1 other node says" if len(active_runs) == 1 else f"{len(active_runs)} other nodes say"
-        where = f"{active_nodes} the run is still active" if active_runs else "no node is reachable from here"
+        situation = f"{active_nodes} the run is still active" if active_runs else "no node is reachable from here"
         message = (
-            f"lost contact with run {args['run_id']}: {master} does not answer and {where}. The run may still be "
+            f"lost contact with run {args['run_id']}: {master} does not answer and {situation}. The run may still be "
             f"active: check with ansible-playbook status.yml -e run_id={args['run_id']}"
         )
         raise UserError(adapt_commands(message), result={"changed": False})
@@ -174,7 +174,7 @@ def close_record(directory: Path, args: dict[str, Any]) -> dict[str, Any]:
     reported = job_report(reads.get(master)) | args["said"]
     outcome = write_verdict(record, verdict, reported, watched=args["result"] is not None)
     if args["fail"] and verdict["state"] != "succeeded":
-        # without the verdict, which is already on the screen: Ansible prints a failed task's whole result
+        # without the verdict, which was already shown: Ansible prints the result of a failed task
         raise UserError(
             f"run {verdict['run_id']} {verdict['state']}", result={"changed": True, "record": outcome["record"]}
         )
@@ -189,17 +189,17 @@ def require_success(verdict: dict[str, Any]) -> dict[str, Any]:
 
 
 def job_report(run: dict[str, Any] | None) -> dict[str, Any]:
-    """The job's own reports, read on rank 0's node."""
+    """Return the job's own reports, read on rank 0's node."""
     return (run or {}).get("said") or {}
 
 
 def verdict_on(plan: dict[str, Any], result: dict[str, Any] | None, reads: dict[str, Any]) -> dict[str, Any]:
-    """How a run ended: from rank 0's result if there is one, else from the nodes' statuses."""
+    """Return how a run ended: from rank 0's result if available, otherwise from the nodes' statuses."""
     return verdict_from_hub(plan, result) if result is not None else verdict_without_hub(plan, reads, time.time())
 
 
 def show_verdict(verdict: dict[str, Any], written_path: str, reported: dict[str, Any], watched: bool) -> None:
-    """Show the failed rank's last output, and the verdict, with cause and remedy if the catalogue knows them."""
+    """Show the failed rank's last output, and the verdict, with cause and remedy if the catalogue has them."""
     failure = verdict["first_failure"]
     explanation = explain_failure(failure["error"], failure.get("last_lines", [])) if failure else None
     last_lines = render_last_lines(verdict, watched)
@@ -233,8 +233,8 @@ def write_verdict(
 def judge_record(directory: Path, args: dict[str, Any]) -> dict[str, Any]:
     """Show the verdict of a run that nobody has watched to its end, and write it if it is missing.
 
-    Does nothing if the run is or may be alive. If rank 0's node does not answer, the other nodes' statuses count, if
-    all can be read; the verdict is corrected once rank 0's result is available.
+    Do nothing if the run is or may be active. If rank 0's node does not reply, the other nodes' statuses count, if all
+    can be read; the verdict is corrected once rank 0's result is available.
     """
     record = directory / (args["run_id"] or LATEST)
     unchanged = {"changed": False, "record": "", "verdict": None}
@@ -249,7 +249,7 @@ def judge_record(directory: Path, args: dict[str, Any]) -> dict[str, Any]:
     if path.exists():
         verdict = json.loads(path.read_text(encoding="utf-8"))
         reported = verdict.pop("said")
-        # a verdict made without rank 0's result is corrected if that is available now
+        # a verdict reached without rank 0's result is corrected once that is available
         if verdict["started"] is not None or not (master and master["result"]):
             show_verdict(verdict, str(path), reported, watched=False)
             return {"changed": False, "record": str(path), "verdict": verdict}
@@ -269,7 +269,7 @@ def judge_record(directory: Path, args: dict[str, Any]) -> dict[str, Any]:
 
 
 class ActionModule(ActionBase):
-    """Reads and writes below one directory on the controller."""
+    """Action plugin that reads and writes below one directory on the controller."""
 
     _supports_check_mode = True
     _requires_connection = False

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Controller side of the module run_report: the report of a run, or of several. Connects to nothing."""
+"""Controller side of the module run_report: the report of one or several runs. Connects to no node."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ MAX_RUNS = 20  # columns that fit on a page
 
 
 class ActionModule(ActionBase):
-    """Reads records and writes beside them, on the controller."""
+    """Action plugin that reads records and writes next to them, on the controller."""
 
     _supports_check_mode = True
     _requires_connection = False
 
     def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Make a report, or a comparison."""
+        """Write a report or a comparison."""
         task_vars = task_vars or {}
         super().run(tmp, task_vars)
         _result, args = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
@@ -46,8 +46,8 @@ class ActionModule(ActionBase):
         try:
             return make_report(args, records_directory(args["directory"], args["group"], task_vars))
         except Exception as error:
-            what = " and ".join(run for run in args["runs"] if run) or "the latest run"
-            message = f"the report of {what[:200]} could not be created: {error_text(error)}"
+            run_names = " and ".join(run for run in args["runs"] if run) or "the latest run"
+            message = f"the report of {run_names[:200]} could not be created: {error_text(error)}"
             if args["required"]:
                 raise UserError(adapt_commands(message), result={"changed": False}) from error
             Display().warning(
@@ -57,11 +57,11 @@ class ActionModule(ActionBase):
 
 
 def make_report(args: dict[str, Any], directory: Path) -> dict[str, Any]:
-    """Write what is requested, and return its path."""
+    """Write the requested page, and return its path."""
     runs = args["runs"] or [""]
     records = list(dict.fromkeys(find_record(directory, run) for run in runs))
     if len(records) > MAX_RUNS:
-        raise AnsibleActionFail(f"{len(records)} runs are too many for one page: give at most {MAX_RUNS}")
+        raise AnsibleActionFail(f"{len(records)} runs are too many for one page: name at most {MAX_RUNS}")
     logbook = Path(args["logbook"] or directory.parent / "logbook").expanduser()
     if len(records) > 1:
         target = Path(args["report_directory"]).expanduser() if args["report_directory"] else None
@@ -75,7 +75,7 @@ def make_report(args: dict[str, Any], directory: Path) -> dict[str, Any]:
 
 
 def run_option(runs: list[str]) -> str:
-    """The words that name runs on a command line."""
+    """Return the command-line option that names runs."""
     given_runs = [run for run in runs if run]
     return (
         ""
@@ -87,7 +87,7 @@ def run_option(runs: list[str]) -> str:
 
 
 def error_text(problem: Exception) -> str:
-    """A problem in words."""
+    """Return an exception as a message."""
     if isinstance(problem, OSError) and problem.strerror:
         return f"{problem.filename}: {problem.strerror}; free up space there, or take ownership of the directory"
     return str(problem) or type(problem).__name__

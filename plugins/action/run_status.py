@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Controller side of the module run_status: the nodes' statuses as one table. Connects to nothing."""
+"""Controller side of the module run_status: the nodes' statuses as one table. Connects to no node."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ARGUMENT_SPEC = {
 
 
 def node_status(name: str, reply: Any) -> dict[str, Any]:
-    """One node's row: training_run's answer, or why there is none."""
+    """Return one node's row: training_run's reply, or why it is missing."""
     unknown: dict[str, Any] = {
         "node": name,
         "ranks": [],
@@ -59,7 +59,7 @@ def node_status(name: str, reply: Any) -> dict[str, Any]:
 
 
 def write_json(file: str, status: Any) -> None:
-    """Write a status, or an answer, for programs. Raises AnsibleActionFail if the file cannot be written."""
+    """Write a status or the result of a query for programs. Raises AnsibleActionFail if the file cannot be written."""
     try:
         Path(file).write_text(json.dumps(status, indent=1) + "\n", encoding="utf-8")
     except OSError as error:
@@ -69,7 +69,7 @@ def write_json(file: str, status: Any) -> None:
 
 
 def format_gpus(gpus: Mapping[str, Any] | None) -> str:
-    """The activity of a node's GPUs: "91-99 %, 71 of 80 GiB", the memory of the fullest one."""
+    """Return the activity of a node's GPUs, such as "91-99 %, 71 of 80 GiB"; the memory is that of the fullest GPU."""
     if gpus is None:
         return ""
     if gpus["age"] > GPU_SILENCE_TIMEOUT:
@@ -85,16 +85,16 @@ def format_gpus(gpus: Mapping[str, Any] | None) -> str:
 
 
 def render_status(nodes: list[dict[str, Any]], now: float) -> str:
-    """The table: node, ranks, state, since, gpus if there are any, last line."""
+    """Return the table: node, ranks, state, since, gpus if there are any, last line."""
     rows: list[tuple[str, ...]] = [("node", "ranks", "state", "since", "gpus", "last line")]
     for node in nodes:
         ranks = node["ranks"]
-        span = "" if not ranks else str(ranks[0]) if len(ranks) == 1 else f"{ranks[0]}-{ranks[-1]}"
+        rank_range = "" if not ranks else str(ranks[0]) if len(ranks) == 1 else f"{ranks[0]}-{ranks[-1]}"
         # a node's clock may be ahead of ours
         since = "" if node["since"] is None else format_duration(max(0.0, now - node["since"]))
-        written = f"{format_silence(node['silence'])} {node['last_line'][:120]}".strip()
-        last = printable(node["message"] or written)
-        rows.append((node["node"], span, node["state"], since, format_gpus(node["gpus"]), last))
+        output = f"{format_silence(node['silence'])} {node['last_line'][:120]}".strip()
+        last_line = printable(node["message"] or output)
+        rows.append((node["node"], rank_range, node["state"], since, format_gpus(node["gpus"]), last_line))
     if not any(row[4] for row in rows[1:]):
         rows = [(*row[:4], row[5]) for row in rows]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]) - 1)]
@@ -102,7 +102,7 @@ def render_status(nodes: list[dict[str, Any]], now: float) -> str:
 
 
 class ActionModule(ActionBase):
-    """Pure, except for the requested file."""
+    """Action plugin that writes only the requested file."""
 
     _supports_check_mode = True
     _requires_connection = False

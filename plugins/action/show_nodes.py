@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Controller side of the module show_nodes: which machines answer, and their GPUs. Connects to nothing."""
+"""Controller side of the module show_nodes: which machines are reachable, and their GPUs. Opens no connections."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ARGUMENT_SPEC = {
     "facts": {"type": "dict", "required": True},
 }
 SMI_MESSAGES = {
-    "hangs": "nvidia-smi does not answer",
+    "hangs": "nvidia-smi does not respond",
     "mismatch": "driver and library versions differ",
     "no-driver": "no driver is loaded",
     "no-gpu": "the driver finds no GPU",
@@ -36,7 +36,7 @@ MAX_COLUMN_WIDTH = 90  # characters of the last column
 
 
 def describe_gpus(gpus: Mapping[str, Any]) -> str:
-    """The GPUs of a node: number, model and memory, who uses them, or what is wrong."""
+    """Describe the GPUs of a node: number, model and memory, their users, and problems."""
     models = Counter(
         device["name"] + (f" {round(device['memory_mib'] / 1024)} GiB" if device["memory_mib"] else "")
         for device in gpus["devices"]
@@ -48,19 +48,19 @@ def describe_gpus(gpus: Mapping[str, Any]) -> str:
     if smi_problem is None and gpus["pci"] > gpus["count"]:
         smi_problem = SMI_MESSAGES["no-driver"]
     gpu_errors = [f"GPU {device['index']}: {device['fault']}" for device in gpus["devices"] if device["fault"]]
-    users = sorted({process["user"] or "somebody" for process in gpus["processes"]})
+    users = sorted({process["user"] or "another user" for process in gpus["processes"]})
     parts += [f"! {text}" for text in [smi_problem, *gpu_errors] if text]
     parts += [f"in use by {', '.join(users)}"] if users else []
     return "; ".join(parts) or "none"
 
 
 def is_unreached(reply: Any) -> bool:
-    """Whether a machine was queried, and did not report its GPUs."""
+    """Return whether a machine was queried, but did not report its GPUs."""
     return isinstance(reply, Mapping) and reply.get("facts") is None and bool(reply.get("msg"))
 
 
 def build_row(name: str, address: str, reply: Any) -> dict[str, Any]:
-    """The row of one machine."""
+    """Return the row of one machine."""
     row: dict[str, Any] = {"node": name, "address": address, "reached": False, "gpu_count": 0}
     row.update(dict.fromkeys(("driver", "gpus", "message"), ""))
     if not isinstance(reply, Mapping) or reply.get("facts") is None:
@@ -72,7 +72,7 @@ def build_row(name: str, address: str, reply: Any) -> dict[str, Any]:
 
 
 def render(rows: list[dict[str, Any]]) -> str:
-    """The table and its totals."""
+    """Render the table and its totals."""
     lines = [("NODE", "ADDRESS", "ANSWERS", "DRIVER", "GPUS")]
     for row in rows:
         reachable = "yes" if row["reached"] else "NO"
@@ -90,7 +90,7 @@ def render(rows: list[dict[str, Any]]) -> str:
 
 
 class ActionModule(ActionBase):
-    """Pure."""
+    """Show machines and their GPUs from facts that were read before."""
 
     _supports_check_mode = True
     _requires_connection = False

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Controller side of the module sweep: compares variants of a job by launching them."""
+"""Controller side of the module sweep: compare variants of a job by launching them."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class ActionModule(ActionBase):
     _requires_connection = False
 
     def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Compare."""
+        """Compare the variants."""
         task_vars = task_vars or {}
         super().run(tmp, task_vars)
         _result, args = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
@@ -103,7 +103,7 @@ class ActionModule(ActionBase):
         return {"changed": True, "tables": state["tables"]}
 
     def variants(self, args: dict[str, Any], machines: int) -> list[Variant]:
-        """The variants to compare. Raises AnsibleActionFail with all problems."""
+        """Return the variants to compare. Raise AnsibleActionFail with all problems."""
         error_message = "" if args["repeats"] >= 1 else f"sweep_repeats is {args['repeats']}, but must be 1 or more"
         if not SAFE_RUN_ID.match(args["run_id"]) or len(args["run_id"]) > 30:
             error_message = "run_id is not a safe name: use letters, digits, '.', '_' and '-', 30 at most"
@@ -115,9 +115,9 @@ class ActionModule(ActionBase):
         for name in ("args", "fit_args"):
             try:
                 common[name] = parse_arguments(args[name], self._loader)
-            except ValueError as problem:
+            except ValueError as error:
                 option = "sweep_args" if name == "args" else name
-                raise UserError(f"{option}: {problem}", result={"changed": False}) from problem
+                raise UserError(f"{option}: {error}", result={"changed": False}) from error
         sweep_input = SweepInput(
             sweep=args["run_id"],
             variants=args["variants"],

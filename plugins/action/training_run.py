@@ -13,7 +13,11 @@ from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
 from ansible.plugins.action import ActionBase
 
 from ansible_collections.muster.training.plugins.module_utils._supervisor.entry import FOLDER
-from ansible_collections.muster.training.plugins.plugin_utils._node_call.call import call_node, required_modules, module_source
+from ansible_collections.muster.training.plugins.plugin_utils._node_call.call import (
+    call_node,
+    module_source,
+    required_modules,
+)
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job import SAFE_RUN_ID, environment_problems
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job_arguments import parse_environment
 from ansible_collections.muster.training.plugins.plugin_utils._plan.launchers.base import RANK_PROGRAM, SHELL_PROGRAM
@@ -36,7 +40,7 @@ SUPERVISOR = "_supervisor.entry"
 
 
 def supervisor_files() -> dict[str, str]:
-    """The supervisor's source files, by path in a run directory."""
+    """Return the supervisor's source files, by path in a run directory."""
     modules = [module for module in required_modules(SUPERVISOR) if module != SUPERVISOR]
     return {
         "supervisor.py": module_source(SUPERVISOR),
@@ -45,19 +49,19 @@ def supervisor_files() -> dict[str, str]:
 
 
 def program_placeholder(*sources: str) -> str:
-    """A diff's placeholder for one of our programs, which is long and the same in each run."""
+    """Return a diff's placeholder for one of muster's programs, which is long and the same in each run."""
     lines = sum(len(source.splitlines()) for source in sources)
     return f"(muster's own program, {lines} lines{f' in {len(sources)} files' if sources[1:] else ''})\n"
 
 
 def planned_files(plan: dict[str, Any], environment: dict[str, Any]) -> list[dict[str, str]]:
-    """The files a start would write, as diffs; values of the user's environment are never shown."""
-    hidden = "".join(f"{name}=(hidden)\n" for name in sorted(environment))
+    """Return the files a start would write, as diffs; values of the user's environment are never shown."""
+    hidden_environment = "".join(f"{name}=(hidden)\n" for name in sorted(environment))
     files = plan.get("files", {})
     plan_text = json.dumps({**plan, "files": sorted(files)}, indent=1, sort_keys=True) + "\n"  # the files' texts follow
-    written = {
+    texts = {
         "plan.json (0600)": plan_text,
-        "environment.json (0600)": hidden,
+        "environment.json (0600)": hidden_environment,
         "token (0600)": "(hidden)\n",
         "supervisor.py (0600)": program_placeholder(*supervisor_files().values()),
         **{f"{name} (0600)": text for name, text in sorted(files.items())},
@@ -66,17 +70,17 @@ def planned_files(plan: dict[str, Any], environment: dict[str, Any]) -> list[dic
             for name in sorted(plan.get("programs", []))
         },
     }
-    return [{"before": "", "after": text, "after_header": header} for header, text in written.items()]
+    return [{"before": "", "after": text, "after_header": header} for header, text in texts.items()]
 
 
 class ActionModule(ActionBase):
-    """One call to the node."""
+    """Action plugin. One call to the node."""
 
     _supports_check_mode = True
     _requires_connection = True
 
     def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Bring the run on this node into the wanted state, or read its status."""
+        """Bring the run on this node into the requested state, or read its status."""
         task_vars = task_vars or {}
         super().run(tmp, task_vars)
         _result, request = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)

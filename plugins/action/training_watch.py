@@ -51,7 +51,7 @@ class NodeCaller:
             replies.put(error)
 
     def call(self, request: dict[str, Any], timeout: float) -> dict[str, Any]:
-        """The node's answer. Raises AnsibleConnectionFailure if none arrives in time."""
+        """Return the node's reply. Raises AnsibleConnectionFailure if it does not arrive in time."""
         replies: queue.Queue[Any] = queue.Queue()
         threading.Thread(target=self._call, args=(request, replies), daemon=True).start()
         try:
@@ -65,12 +65,12 @@ class NodeCaller:
 
 
 def visible_text(line: str) -> str:
-    """A line as a terminal shows it: the text after the last carriage return."""
+    """Return a line as a terminal shows it: the text after the last carriage return."""
     return line.rstrip("\r").rpartition("\r")[2]
 
 
 class ActionModule(ActionBase):
-    """Watches until the run has ended, or its node has been silent for ``patience`` seconds."""
+    """Action plugin that watches until the run has ended, or its node has been silent for ``patience`` seconds."""
 
     _supports_check_mode = True
     _requires_connection = True
@@ -85,11 +85,11 @@ class ActionModule(ActionBase):
         return self.watch(args, NodeCaller(self, task_vars))
 
     def watch(self, args: dict[str, Any], caller: NodeCaller) -> dict[str, Any]:
-        """Ask, show, ask again."""
+        """Poll the node and show its output until the run has ended or is lost."""
         display = Display()
         request = {**args, "operation": "watch", "wait": LONG_POLL_TIMEOUT, "cursors": {}}
         reported: dict[str, Any] = {}
-        last = newest = ""
+        last_line = newest_report = ""
         last_reply = progress = time.monotonic()
         alive = ""  # only rank 0's node knows
         parent = os.getppid()
@@ -118,11 +118,11 @@ class ActionModule(ActionBase):
                     report = parse_report(visible_line)
                     if report is not None:
                         reported.update(report)
-                        newest = format_report(report) or newest
+                        newest_report = format_report(report) or newest_report
                     elif visible_line:
-                        last = visible_line.strip() or last
+                        last_line = visible_line.strip() or last_line
                         display.display(visible_line)
-            last = reply["unfinished"] or last
+            last_line = reply["unfinished"] or last_line
             for event in reply["events"]:
                 display.display(f"[muster] {event['text']}")
             status = reply["status"]
@@ -141,8 +141,10 @@ class ActionModule(ActionBase):
             if now - progress >= args["progress_interval"]:
                 progress = now
                 elapsed = format_duration(status.get("updated", 0.0) - status.get("started", 0.0))
-                details = [f"reported: {newest[:160]}"] * bool(newest) + [f"last line: {last[:160]}"] * bool(last)
+                details = [f"reported: {newest_report[:160]}"] * bool(newest_report) + [
+                    f"last line: {last_line[:160]}"
+                ] * bool(last_line)
                 summary = f"{alive}{format_silence(reply['silence'])} {'; '.join(details) or 'no output yet'}"
                 display.display(f"[muster] {elapsed}{summary}")
-        # ansible-playbook and its terminal are gone: nobody reads the output, and writing it would finally block
+        # ansible-playbook and its terminal have exited: nothing reads the output, and writing it would finally block
         return {"changed": False, "lost": True, "result": None, "said": reported}

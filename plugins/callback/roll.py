@@ -88,7 +88,7 @@ HARMLESS_WARNING = "Module remote_tmp "  # a harmless warning from root's first 
 
 
 def join_names(nodes: Iterable[str]) -> str:
-    """The names of some nodes on one line, shortened if there are many."""
+    """Return the names of some nodes on one line, shortened if there are many."""
     unique = list(dict.fromkeys(nodes))
     if len(unique) <= MAX_NODES:
         return " ".join(unique)
@@ -96,7 +96,7 @@ def join_names(nodes: Iterable[str]) -> str:
 
 
 def format_duration(seconds: float) -> str:
-    """Seconds in human-readable form."""
+    """Return seconds in human-readable form."""
     if seconds < 60:
         return f"{seconds:.1f} s"
     minutes, remainder = divmod(round(seconds), 60)
@@ -105,17 +105,17 @@ def format_duration(seconds: float) -> str:
 
 
 def strip_controls(text: str) -> str:
-    """A text without terminal control sequences: it may come from a node or a job."""
+    """Return a text without terminal control sequences: it may come from a node or a job."""
     return text.translate(CONTROL)
 
 
 def without_name(node: str, text: str) -> str:
-    """A text without the name of its node, which is shown before it anyway."""
+    """Return a text without the name of its node, which is shown before it anyway."""
     return text.removeprefix(f"{node}: ")
 
 
 def program(diff: Mapping[str, Any]) -> str:
-    """The name and length of the program that a diff is about, "" if it is about something else."""
+    """Return the name and length of the program that a diff is about, or an empty string."""
     heads = (str(diff.get(name) or "").removesuffix(" (content)") for name in ("before_header", "after_header"))
     name = next((head for head in heads if head.endswith(PROGRAMS)), "")
     number = len(str(diff.get("after") or "").splitlines())
@@ -123,13 +123,13 @@ def program(diff: Mapping[str, Any]) -> str:
 
 
 def last_lines(text: str) -> str:
-    """The end of a program's output."""
+    """Return the end of a program's output."""
     lines = text.rstrip().splitlines()
     return "\n".join([*(["..."] if len(lines) > MAX_OUTPUT_LINES else []), *lines[-MAX_OUTPUT_LINES:]])
 
 
 def reason(result: Mapping[str, Any]) -> str:
-    """What is shown for a failed result: its message and the output of the failed program, once."""
+    """Return the text for a failed result: its message and the output of the failed program, once."""
     # censored: from a task with no_log; reason: from a file that cannot be included, in ansible-core 2.19
     message = str(result.get("msg") or result.get("censored") or result.get("reason") or "").strip()
     parts = [ERROR_PREFIX.sub("", message)]
@@ -141,13 +141,13 @@ def reason(result: Mapping[str, Any]) -> str:
 
 
 def describe_unreachable(node: str, result: Mapping[str, Any]) -> str:
-    """What is shown for a node that does not answer: why, if known, and what to do."""
+    """Return the text for an unreachable node: why, if known, and what to do."""
     diagnosis = classify_failure(node, reason(result))
     return strip_controls(f"{diagnosis.problem}\nneeded: {diagnosis.requirement}\ndo:     {diagnosis.remedy}")
 
 
 def rescue_block(task: Any, part: str) -> str:
-    """The uuid of the block with a rescue that contains a task in this part (block or rescue), "" without one."""
+    """Return the uuid of the block with a rescue whose part (block or rescue) contains a task, or an empty string."""
     child, parent = task, getattr(task, "_parent", None)
     while parent is not None:
         # a result's task is a copy
@@ -158,13 +158,13 @@ def rescue_block(task: Any, part: str) -> str:
 
 
 def role_of(task: Any) -> str:
-    """The name of a task's role without its collection, "" if it has none."""
+    """Return the name of a task's role without its collection, or an empty string."""
     role = getattr(task, "_role", None)
     return str(role.get_name()).rpartition(".")[2] if role else ""
 
 
 def lists_roles(play: Mapping[str, Any]) -> bool:
-    """Whether a play, as written, is a list of roles; one that imports a single role speaks through its modules."""
+    """Return whether a play, as written, lists roles. A play that imports a single role shows its modules' output."""
     tasks = [name.rpartition(".")[2] for task in play.get("tasks") or [] for name in task]
     return bool(play.get("roles")) or tasks.count("import_role") > 1
 
@@ -181,7 +181,7 @@ class RoleProgress:
 
 
 def unless_verbose(method: Callable[..., None]) -> Callable[..., None]:
-    """Let Ansible's own callback answer if -v asks for its full output."""
+    """Use Ansible's own callback if -v requests its full output."""
 
     @functools.wraps(method)
     def either(self: CallbackModule, *args: Any, **kwargs: Any) -> None:
@@ -226,7 +226,7 @@ class CallbackModule(Default):
         os.register_at_fork(after_in_child=lambda: signal.signal(signal.SIGALRM, signal.SIG_DFL))
         atexit.register(self.show_remaining)  # even if nothing else is called, as after Ctrl-C
 
-    # --- what is shown
+    # --- output
 
     def say(self, text: str, color: str | None = None) -> None:
         self._display.display(text, color=color)
@@ -236,21 +236,21 @@ class CallbackModule(Default):
         self.say("\n".join([title, *(f"    {line}".rstrip() for line in text.splitlines())]), color)
 
     def location(self, nodes: Iterable[str]) -> str:
-        """Where something happened: nodes in inventory order, "" if on all of several."""
+        """Return the nodes of an event in inventory order, or an empty string if these are all of several nodes."""
         node_set = set(nodes)
         everywhere = len(node_set) > 1 and len(node_set) == len(self.nodes)
         return "" if everywhere else self.names(node_set)
 
     def names(self, nodes: Iterable[str]) -> str:
-        """Some of the play's nodes in its order."""
+        """Return some of the play's nodes in its order."""
         return join_names(sorted(nodes, key=self.position))
 
     def position(self, node: str) -> int:
-        """The position of a node in its play; the last for one that another node added."""
+        """Return the position of a node in its play; the last for a node that another node added."""
         return self.nodes.index(node) if node in self.nodes else len(self.nodes)
 
     def sort_by_node(self, texts: dict[str, list[str]]) -> list[tuple[str, list[str]]]:
-        """Texts with the nodes they came from, in play order rather than in order of answers."""
+        """Sort texts by the nodes they came from, in play order rather than in order of arrival."""
         return sorted(texts.items(), key=lambda item: min(self.position(node) for node in item[1]))
 
     def end_task(self) -> None:
@@ -260,8 +260,8 @@ class CallbackModule(Default):
             self.say(f"  {self.names(nodes)}:\n{text}")
         different = len({tuple(nodes) for nodes in self.messages.values()}) > 1
         for text, nodes in self.sort_by_node(self.messages):
-            where = self.names(nodes) if different else self.location(nodes) if text in self.self_naming else ""
-            self.say(f"{where}: {text}" if where else text)
+            location = self.names(nodes) if different else self.location(nodes) if text in self.self_naming else ""
+            self.say(f"{location}: {text}" if location else text)
         for text, nodes in self.sort_by_node(self.failures):
             title = " ".join(part for part in ("FAILED", role_of(self.task), "on", self.names(nodes)) if part)
             self.block(f"{title}: {self.task.get_name().rpartition(' : ')[2]}", text, C.COLOR_ERROR)
@@ -285,7 +285,7 @@ class CallbackModule(Default):
         )
 
     def show_remaining(self) -> None:
-        """Show what remains, including a run that continues without this command."""
+        """Show all remaining messages, including a run that continues without this command."""
         self.end_task()
         if self.unfinished_run:
             run_id, commands = self.unfinished_run
@@ -323,11 +323,13 @@ class CallbackModule(Default):
         """Remember a run that continues without anybody watching its end."""
         if result.result.get("goes_on"):
             self.unfinished_run = (str(result.result["run_id"]), str(result.result["goes_on"]))
-        elif result.task.action == WATCH and not result.result.get("lost"):  # otherwise the other nodes are asked next
+        elif result.task.action == WATCH and not result.result.get(
+            "lost"
+        ):  # otherwise the other nodes are queried next
             self.unfinished_run = None
 
     def message_of(self, result: Any) -> str:
-        """The message of a task whose purpose is to show one."""
+        """Return the message of a task whose purpose is to show one."""
         if "msg" not in result.result:  # of a variable
             self._clean_results(result.result, result.task.action)
             return str(self._dump_results(result.result)).strip()
@@ -337,16 +339,16 @@ class CallbackModule(Default):
         )
 
     def record_failure(self, result: Any, failure_reason: str) -> None:
-        """Remember why a task failed on a node, until all have answered."""
+        """Remember why a task failed on a node, until all nodes have finished."""
         node = result.host.get_name()
         texts = list(dict.fromkeys(self.items.pop(node, []))) or [failure_reason]
         block = rescue_block(result.task, "block")
         if block:
             self.rescued[block, node] = "\n".join(texts)
             return
-        before = self.rescued.pop((rescue_block(result.task, "rescue"), node), "")
-        if before and before not in texts[0]:
-            texts.insert(0, before)
+        block_reason = self.rescued.pop((rescue_block(result.task, "rescue"), node), "")
+        if block_reason and block_reason not in texts[0]:
+            texts.insert(0, block_reason)
         self.stage.failed[node] = None
         self.failures.setdefault("\n".join(without_name(node, text) for text in texts), []).append(node)
 
@@ -365,12 +367,12 @@ class CallbackModule(Default):
 
     @unless_verbose
     def v2_playbook_on_play_start(self, play: Any) -> None:
-        # Ansible forks a process for each task and node. What is there by now stays to the end: without this, the
-        # garbage collector of each process would go through it, and copy its memory (a tenth of a whole site.yml).
+        # Ansible forks a process for each task and node. Existing objects live until the end: without this, the garbage
+        # collector of each process would visit them, and copy their memory (a tenth of the time of site.yml).
         gc.freeze()
         self.end_task()
         self.end_stage()
-        self.unfinished_run, self.watched = None, False  # for a run left on purpose, this has been shown
+        self.unfinished_run, self.watched = None, False  # for a run detached on purpose, this has been shown
         self.stage = RoleProgress("", time.monotonic())
         self.check = bool(play.check_mode)
         self.with_roles = lists_roles(play.get_ds() or {})
@@ -497,15 +499,15 @@ class CallbackModule(Default):
         if not self.header_shown:
             return
         sums = {host: stats.summarize(host) for host in stats.processed}
-        nodes = [host for host in self.all_nodes if host in sums]  # in the order of the plays, not of the answers
+        nodes = [host for host in self.all_nodes if host in sums]  # in play order, not in order of completion
         failed = [host for host in nodes if sums[host]["failures"] or sums[host]["unreachable"]]
         changed = [host for host in nodes if sums[host]["changed"]]
         duration = format_duration(time.monotonic() - self.started)
         if failed:
             text, color = f"failed on {join_names(failed)}; rerun with -v for Ansible's full output", C.COLOR_ERROR
         elif changed:
-            what = "would be changed" if self.check else "changed"
-            text, color = f"{len(changed)} of {len(nodes)} nodes {what}", C.COLOR_CHANGED
+            action = "would be changed" if self.check else "changed"
+            text, color = f"{len(changed)} of {len(nodes)} nodes {action}", C.COLOR_CHANGED
         else:
             text, color = f"{len(nodes)} of {len(nodes)} nodes ok, nothing to change", C.COLOR_OK
         self.say(f"{self.playbook}: {text}   {duration}", color)

@@ -45,29 +45,31 @@ from ansible.errors import AnsibleFilterError
 
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job import VARIABLE_NAME
 
-# What DeepSpeed leaves unquoted (launcher/multinode_runner.py, add_export), except %, which pdsh replaces.
+# Characters that DeepSpeed does not quote (launcher/multinode_runner.py, add_export), except %, which pdsh replaces.
 PLAIN = re.compile(r"[A-Za-z0-9_@+=:,./-]*\Z")
 
 
 def deepspeed_env(variables: Mapping[str, Any]) -> str:
-    """The content of .deepspeed_env."""
+    """Render a .deepspeed_env file."""
     problems, lines = [], []
     for name, value in variables.items():
         if not VARIABLE_NAME.match(str(name)):
-            problems.append(f"{ascii(name)[:60]} is no name of a variable")
+            problems.append(f"{ascii(name)[:60]} is not a valid variable name")
         elif isinstance(value, (bool, list, dict)) or value is None:
             problems.append(
-                f"{name} is {'true or false' if isinstance(value, bool) else type(value).__name__}: write text"
+                f"{name} is {'true or false' if isinstance(value, bool) else type(value).__name__}: use a string"
             )
         elif not PLAIN.match(str(value)):
-            problems.append(f"{name} has a character that DeepSpeed quotes and some of its launchers do not unquote")
+            problems.append(
+                f"{name} contains a character that DeepSpeed quotes and some of its launchers do not unquote"
+            )
         else:
             lines.append(f"{name}={value}\n")
     if problems:
         raise AnsibleFilterError(
-            "these variables cannot stand in a .deepspeed_env:\n  "
+            "these variables cannot be written to a .deepspeed_env:\n  "
             + "\n  ".join(problems)
-            + "\nneeded: letters, digits and _ @ + = : , . / - only; other values arrive by launch_environment"
+            + "\nuse only letters, digits and _ @ + = : , . / -; pass other values with launch_environment"
         )
     return "".join(lines)
 

@@ -79,7 +79,7 @@ _value:
   type: dict
   sample:
     action: reload
-    reason: driver 535.161.07 is loaded, and 535.183.01 is installed
+    reason: driver 535.161.07 is loaded, but 535.183.01 is installed
     packages: []
     kernels: []
     hold: [nvidia-driver-535]
@@ -95,9 +95,11 @@ from ansible_collections.muster.training.plugins.plugin_utils._software import d
 def driver_decision(
     facts: Mapping[str, Any], cuda: str = "", least: str = "", hold_kernel: bool = False, **options: Any
 ) -> dict[str, Any]:
-    """What to do next."""
+    """Return the next action."""
     options["branch"] = str(options.get("branch", ""))
-    desired = nvidia_driver.DesiredDriver(least=nvidia_driver.minimum_driver(str(cuda), str(least)), **options)
+    desired = nvidia_driver.DesiredDriver(
+        minimum_version=nvidia_driver.minimum_driver(str(cuda), str(least)), **options
+    )
     return {
         **nvidia_driver.decision_as_dict(nvidia_driver.decide(facts, desired)),
         "hold": nvidia_driver.packages_to_hold(facts["driver"], hold_kernel),
@@ -106,7 +108,7 @@ def driver_decision(
 
 
 class FilterModule:
-    """The filter as Ansible finds it."""
+    """Registers the filter."""
 
     def filters(self) -> dict[str, Callable[..., Any]]:
         return {"driver_decision": driver_decision}

@@ -44,7 +44,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._software import d
 
 
 class FilterModule:
-    """The filter as Ansible finds it."""
+    """Registers the filter."""
 
     def filters(self) -> dict[str, Callable[..., Any]]:
         return {"driver_removals": nvidia_driver.foreign_removals}

@@ -77,12 +77,12 @@ from ansible_collections.muster.training.plugins.module_utils._rank_table import
 
 
 def etc_hosts(text: str, nodes: Iterable[Mapping[str, Any]], own: str = "", hostname: str = "") -> str:
-    """The text of /etc/hosts with the cluster in it."""
+    """Return the text of /etc/hosts with the nodes added."""
     try:
         table = build_rank_table([{**node, "slots": 1} for node in nodes])  # slots do not matter here
         return merge_etc_hosts(text, table, own, hostname)
     except RankTableError as exc:
-        raise AnsibleFilterError(f"These nodes cannot know each other by name.\n{exc}") from exc
+        raise AnsibleFilterError(f"These nodes cannot resolve each other by name.\n{exc}") from exc
 
 
 class FilterModule:

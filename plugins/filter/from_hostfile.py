@@ -60,11 +60,11 @@ from ansible_collections.muster.training.plugins.plugin_utils._cluster.hostfile_
 
 
 def from_hostfile(text: str) -> list[dict[str, Any]]:
-    """Hosts and slots of a hostfile."""
+    """Return the hosts and slots of a hostfile."""
     try:
         return [{"name": name, "slots": slots} for name, slots in parse_hostfile(text)]
     except HostfileError as exc:
-        raise AnsibleFilterError(f"DeepSpeed and Open MPI do not read this hostfile alike.\n{exc}") from exc
+        raise AnsibleFilterError(f"DeepSpeed and Open MPI would read this hostfile differently.\n{exc}") from exc
 
 
 class FilterModule:

@@ -109,19 +109,17 @@ RENDERERS: dict[str, Callable[..., str]] = {
 
 
 def hostfile(hosts: Iterable[Mapping[str, Any]], format: str = "deepspeed", use: str = "name") -> str:  # noqa: A002
-    """The content of a hostfile."""
+    """Render a hostfile."""
     render = RENDERERS.get(format)
     if render is None:
         valid_formats = ", ".join(map(repr, RENDERERS))
-        raise AnsibleFilterError(
-            f"The format of the hostfile is {format_value(format)}. Needed: one of {valid_formats}."
-        )
+        raise AnsibleFilterError(f"Unknown hostfile format {format_value(format)}. Use one of {valid_formats}.")
     if format == "etc_hosts" and not isinstance(hosts, (str, Mapping)):
         hosts = [{"slots": 1, **host} if isinstance(host, Mapping) else host for host in hosts]
     try:
         return render(build_rank_table(hosts), use)
     except RankTableError as exc:
-        raise AnsibleFilterError(f"These hosts make no hostfile.\n{exc}") from exc
+        raise AnsibleFilterError(f"Cannot render a hostfile for these hosts.\n{exc}") from exc
 
 
 class FilterModule:

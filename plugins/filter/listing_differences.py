@@ -44,7 +44,7 @@ from ansible_collections.muster.training.plugins.module_utils._mounts.units_on_n
 
 
 class FilterModule:
-    """The filter as Ansible finds it."""
+    """Registers the filter."""
 
     def filters(self) -> dict[str, Callable[..., list[str]]]:
         return {"listing_differences": listing_differences}

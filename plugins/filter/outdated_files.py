@@ -57,7 +57,7 @@ FileSpec = Mapping[str, Any]
 
 
 def is_up_to_date(desired: FileSpec, present: FileSpec) -> bool:
-    """Whether a file on a node has the owner, the mode, and the content or the line that it should have."""
+    """Return whether a file on a node has the desired owner and mode, and the desired content or line."""
     if (present.get("user"), present.get("mode")) != (desired.get("user", "root"), desired["mode"]):
         return False
     if "content" not in desired:
@@ -68,12 +68,12 @@ def is_up_to_date(desired: FileSpec, present: FileSpec) -> bool:
 
 
 def outdated_files(desired: Iterable[FileSpec], found: Mapping[str, FileSpec]) -> list[FileSpec]:
-    """Those of the wanted files that are not as they should be."""
+    """Return the desired files that are missing or different on a node."""
     return [file for file in desired if not is_up_to_date(file, found.get(file["path"], {}))]
 
 
 class FilterModule:
-    """The filter as Ansible finds it."""
+    """Registers the filter."""
 
     def filters(self) -> dict[str, Callable[..., list[FileSpec]]]:
         return {"outdated_files": outdated_files}

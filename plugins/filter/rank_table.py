@@ -110,7 +110,7 @@ def rank_table(
     order: str = "inventory",
     rank0: str | None = None,
 ) -> list[dict[str, Any]]:
-    """The nodes of a run as plain data, in rank order."""
+    """Return the nodes of a run as plain data, in rank order."""
     if hostvars is not None and not isinstance(hosts, (str, Mapping)):
         hosts = [_host(name, hostvars, default_slots) for name in hosts]
     try:
@@ -121,9 +121,7 @@ def rank_table(
 
 def _host(name: str, hostvars: Mapping[str, Mapping[str, Any]], default_slots: int | None) -> dict[str, Any]:
     if not isinstance(name, str) or name not in hostvars:
-        raise AnsibleFilterError(
-            f"hostvars know no host named {format_value(name)}. Give names of hosts of the inventory."
-        )
+        raise AnsibleFilterError(f"hostvars has no host named {format_value(name)}. Pass names of inventory hosts.")
     variables = hostvars[name]
     return {
         "name": name,

@@ -92,7 +92,7 @@ _value:
     reasons:
       - "Python 3.10: python3 of the nodes"
       - "torch 2.13.0: the newest that fits"
-      - "CUDA 12.6: as pytorch_cuda says"
+      - "CUDA 12.6: set by pytorch_cuda"
 """
 
 import os
@@ -106,7 +106,7 @@ if TYPE_CHECKING:
 
 
 def read_node_software(name: str, facts: Mapping[str, Any], directory: str) -> choose.NodeSoftware:
-    """The relevant part of a node's facts."""
+    """Return the relevant part of a node's facts."""
     from ansible_collections.muster.training.plugins.plugin_utils._software import choose
 
     gpus, software = facts["gpus"], facts.get("software") or {}
@@ -138,7 +138,7 @@ def software_choice(
     flash_attention: str = "",
     packages: list[str] | None = None,
 ) -> dict[str, Any]:
-    """The software for these nodes."""
+    """Return the software for these nodes."""
     from ansible_collections.muster.training.plugins.plugin_utils._software import choose
 
     nodes = {name: read_node_software(name, node_facts, directory) for name, node_facts in facts.items()}
@@ -160,7 +160,7 @@ def software_choice(
 
 
 class FilterModule:
-    """The filter as Ansible finds it."""
+    """Registers the filter."""
 
     def filters(self) -> dict[str, Callable[..., Any]]:
         return {"software_choice": software_choice}

@@ -55,7 +55,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._cluster.static_ho
 
 
 def resolve_address(name: str) -> str:
-    """The IPv4 address that this machine resolves a name to, "" if there is none that others could use."""
+    """Return the IPv4 address that this machine resolves a name to, or "" if other machines could not use it."""
     try:
         address = socket.getaddrinfo(name, None, socket.AF_INET, socket.SOCK_STREAM)[0][4][0]
     except (OSError, UnicodeError):
@@ -64,7 +64,7 @@ def resolve_address(name: str) -> str:
 
 
 def static_inventory(machines: str | list[str], source: str = "-e machines") -> str:
-    """An inventory made from a hostfile or a list of hosts."""
+    """Render an inventory of a hostfile or a list of hosts."""
     lines, item_name = (machines.splitlines(), "line") if isinstance(machines, str) else (map(str, machines), "host")
     try:
         return render_inventory(read_hosts(lines, item_name), source, resolve_address)

@@ -49,7 +49,7 @@ from ansible_collections.muster.training.plugins.module_utils._rank_table import
 
 
 def tree_differences(trees: Mapping[str, Mapping[str, str]], most: int = 50) -> list[str]:
-    """One line for each file that differs."""
+    """Return one line for each file that differs."""
     lines = []
     for path in sorted(set().union(*trees.values())):
         digests = {node: tree[path] for node, tree in trees.items() if path in tree}
@@ -71,7 +71,7 @@ def tree_differences(trees: Mapping[str, Mapping[str, str]], most: int = 50) -> 
 
 
 class FilterModule:
-    """The filter as Ansible finds it."""
+    """Registers the filter."""
 
     def filters(self) -> dict[str, Callable[..., list[str]]]:
         return {"tree_differences": tree_differences}

@@ -121,7 +121,7 @@ class InventoryModule(BaseInventoryPlugin, Constructable):
     NAME = "muster.training.ranks"
 
     def verify_file(self, path: str) -> bool:
-        """Whether the file's name marks it as one for this plugin."""
+        """Return whether the file's name marks it as a file for this plugin."""
         return super().verify_file(path) and path.endswith(("ranks.yml", "ranks.yaml"))
 
     def parse(self, inventory: InventoryData, loader: DataLoader, path: str, cache: bool = False) -> None:
@@ -130,8 +130,8 @@ class InventoryModule(BaseInventoryPlugin, Constructable):
         unknown = set(self._read_config_data(path)) - set(self.get_options())
         if unknown:  # Ansible would ignore them, and a misspelt `rank0` would have no effect
             raise AnsibleParserError(
-                f"{self.NAME}: there is no option {abbreviate(sorted(unknown))}. "
-                f"Needed: {', '.join(sorted(self.get_options()))}. Correct the spelling."
+                f"{self.NAME}: unknown options: {abbreviate(sorted(unknown))}. "
+                f"Valid options: {', '.join(sorted(self.get_options()))}."
             )
         hosts = self._members(self.get_option("group"))
         if not hosts:
@@ -139,7 +139,7 @@ class InventoryModule(BaseInventoryPlugin, Constructable):
         try:
             configured = self._evaluate_all(hosts, _HostVariables(loader, [*inventory.processed_sources, path]))
             table = build_rank_table(
-                # Slots that were not given are counted on the node; for the order, any number will do.
+                # Missing slots are counted on the node later; for the order, any number will do.
                 [replace(host, slots=1) if host.slots is None else host for host in configured],
                 order=self.get_option("order"),
                 rank0=self.get_option("rank0"),
@@ -154,21 +154,21 @@ class InventoryModule(BaseInventoryPlugin, Constructable):
                 inventory.set_variable(node.name, "node_slots", node.slots)
 
     def _members(self, name: str) -> list[InventoryHost]:
-        """The hosts of the group; none only if the cloud machines are not created yet."""
+        """Return the hosts of the group; none only if the cloud machines have not been created yet."""
         group = self.inventory.groups.get(name)
         hosts = group.get_hosts() if group else []
         is_pending = group is None and not self.inventory.hosts and self.inventory.processed_sources
         if not hosts and not is_pending:
             state = "is empty" if group else "does not exist"
             raise AnsibleParserError(
-                f"{self.NAME}: the group {format_value(name)} {state}. Needed: at least one host, put into it by a "
-                "source before this one. Give this file after the others (-i hosts.yml -i ranks.yml); in a directory, "
-                "let its name sort behind theirs, as 99_ranks.yml does."
+                f"{self.NAME}: the group {format_value(name)} {state}. Add hosts to it in a source before this "
+                "one: pass this file last (-i hosts.yml -i ranks.yml), or give it a name that sorts last, such as "
+                "99_ranks.yml, if all are in one directory."
             )
         return hosts
 
     def _evaluate_all(self, hosts: list[InventoryHost], host_variables: _HostVariables) -> list[HostSpec]:
-        """The results of the expressions for each host, still unchecked. Raises one error for all that fail."""
+        """Return the results of the expressions for each host, unchecked. Raises one error for all that fail."""
         problems: list[RankTableProblem] = []
         configured: list[HostSpec] = []
         for host in hosts:
@@ -184,7 +184,7 @@ class InventoryModule(BaseInventoryPlugin, Constructable):
                     problem = f"the expression of {option} fails: {_single_line(exc.message)}"
                     remedy = f"Correct {option} in this file, or the variables of this host"
                     problems.append(
-                        RankTableProblem(host.name, problem, "an expression that has a value for every host", remedy)
+                        RankTableProblem(host.name, problem, "an expression with a value for every host", remedy)
                     )
             configured.append(HostSpec(host.name, **values))
         if problems:
@@ -193,12 +193,12 @@ class InventoryModule(BaseInventoryPlugin, Constructable):
 
 
 def _single_line(text: str) -> str:
-    """An Ansible message, which may quote an API, without line breaks and control characters."""
+    """Return an Ansible message, which may quote an API, without line breaks and control characters."""
     return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in " ".join(text.split()))
 
 
 class _HostVariables:
-    """The variables that the inventory and the vars plugins (group_vars, host_vars) give to a host."""
+    """The variables that the inventory and the vars plugins (group_vars, host_vars) set for a host."""
 
     def __init__(self, loader: DataLoader, sources: list[str]) -> None:
         self._loader = loader

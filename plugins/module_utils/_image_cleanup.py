@@ -2,10 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Remove what a node's image must not contain: credentials, the node's identity, runs. Private to this collection.
+"""Remove files that a node's image must not contain: credentials, the node's identity, runs. Needs root.
 
-Runs on the node as root, standard library only, Python >= 3.8. Homes are accessed with their users' rights, so that a
-link in one cannot reach anything else.
+Homes are accessed with their users' rights, so that a link in a home cannot reach other files.
 """
 
 from __future__ import annotations
@@ -72,9 +71,9 @@ MESH_MARK = " muster-ssh-mesh"
 
 IDENTITY_UNIT = "etc/systemd/system/muster_new_identity.service"
 IDENTITY_TEXT = """\
-# Host keys of its own for each machine that is made from an image of this one.
+# Separate host keys for each machine that is created from an image of this machine.
 [Unit]
-Description=Makes the SSH host keys that are missing
+Description=Create missing SSH host keys
 Before=ssh.service ssh.socket sshd.service
 ConditionPathExists=!/etc/ssh/ssh_host_ed25519_key
 
@@ -88,14 +87,16 @@ WantedBy=multi-user.target
 
 
 def login_users() -> list[pwd.struct_passwd]:
-    """Root and all users with a login and a home: on Debian, users start at 1000, and nobody is 65534."""
+    """Return root and all users with a login and a home: on Debian, users start at 1000, and nobody is 65534."""
     return [
-        user for user in pwd.getpwall() if (user.pw_uid == 0 or 1000 <= user.pw_uid < 65534) and os.path.isdir(user.pw_dir)
+        user
+        for user in pwd.getpwall()
+        if (user.pw_uid == 0 or 1000 <= user.pw_uid < 65534) and os.path.isdir(user.pw_dir)
     ]
 
 
 def glob_below(directory: str, patterns: Sequence[str]) -> list[str]:
-    """Existing paths, including hidden ones, in the order of the patterns."""
+    """Return existing paths, including hidden ones, in the order of the patterns."""
     paths: list[str] = []
     for pattern in patterns:
         paths += sorted(glob.glob(os.path.join(glob.escape(directory), pattern)))
@@ -111,7 +112,7 @@ def remove(path: str) -> None:
 
 
 def clean_home(home: str, extra_patterns: Sequence[str], check: bool) -> dict[str, Any]:
-    """Clean one home, with its user's rights; return the removed paths."""
+    """Clean a home, with its user's rights; return the removed paths."""
     paths = glob_below(home, [*HOME, *extra_patterns])
     for path in [] if check else paths:
         remove(path)
@@ -127,7 +128,7 @@ def clean_home(home: str, extra_patterns: Sequence[str], check: bool) -> dict[st
 
 
 def read_lines(path: str) -> list[str]:
-    """The lines of a file with their ends; none if it does not exist."""
+    """Return the lines of a file with their line ends, or [] if it does not exist."""
     try:
         with open(path, encoding="utf-8", errors="surrogateescape") as stream:
             return stream.readlines()
@@ -136,13 +137,13 @@ def read_lines(path: str) -> list[str]:
 
 
 def mount_units(root: str) -> list[str]:
-    """Our mount units with credentials, which would fail without them."""
+    """Return our mount units with credentials, which would fail without them."""
     units = sorted(glob.glob(os.path.join(glob.escape(root), UNITS, "*.mount")))
     return [unit for unit in units if any(SECRETS in line for line in read_lines(unit))]
 
 
 def reset_identity(root: str, check: bool) -> list[str]:
-    """Make machines created from the image generate their own name and host keys; return what was changed."""
+    """Make machines created from the image generate their own name and host keys; return the changed paths."""
     changed = []
     machine_id = os.path.join(root, MACHINE_ID)
     if os.path.exists(machine_id) and os.path.getsize(machine_id):
@@ -165,7 +166,11 @@ def reset_identity(root: str, check: bool) -> list[str]:
 
 
 def clean(root: str, users: Sequence[pwd.struct_passwd], extra_patterns: Sequence[str], check: bool) -> list[str]:
-    """Remove it all; return the paths that are, or would be, removed or emptied. more: extra patterns below homes."""
+    """Clean the machine; return the paths that are, or would be, removed or emptied.
+
+    Args:
+        extra_patterns: additional patterns below homes.
+    """
     changed: list[str] = []
     for user in users:
         result = run_as_user(user, functools.partial(clean_home, user.pw_dir, list(extra_patterns), check))

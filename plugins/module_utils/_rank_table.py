@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The rank table: each node's place, address and number of processes.
+"""The rank table: each node's rank, address and number of processes.
 
 Everything else (launcher arguments, hostfiles, /etc/hosts, firewall) is rendered from it.
 """
@@ -18,13 +18,13 @@ from functools import cached_property
 from typing import Any, Union
 
 MAX_SLOTS = 65535
-"""More than the hardware threads of any machine. DeepSpeed makes a list of this length, so this stops typos."""
+"""More than the hardware threads of any machine. Limits typos: DeepSpeed allocates a list of this length."""
 
 ORDERS = ("inventory", "name")
 
 # Host names that the resolver and the hostfile readers of DeepSpeed, Open MPI and MPICH all accept.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}(?:\.[A-Za-z0-9_-]{1,63})*\Z")
-# Words that the lexers of Open MPI 4.1 and PRRTE (util/hostfile/hostfile_lex.l) do not read as a host.
+# Tokens that the lexers of Open MPI 4.1 and PRRTE (util/hostfile/hostfile_lex.l) do not read as a host.
 _LEXER_TOKENS = frozenset(
     ("boards", "cores", "cores-per-socket", "cores_per_socket", "count", "count-max", "count_max", "cpu", "cpu-max")
     + ("cpu-set", "cpu_max", "cpu_set", "max-count", "max-cpu", "max-slots", "max_count", "max_cpu", "max_slots")
@@ -36,10 +36,10 @@ _LOCAL_NAMES = frozenset(("localhost", "localhost4", "localhost6", "ip6-localhos
 
 _NAME_REQUIREMENT = (
     "ASCII letters, digits, '-', '_' and '.', beginning with a letter or a digit, at most 63 characters between dots "
-    "and 253 in all, and no word of the hostfile's grammar such as 'slots'"
+    "and 253 in all, and not a hostfile keyword such as 'slots'"
 )
-_NAME_REMEDY = "Rename the host in the inventory; its address goes into ansible_host and node_address"
-_ADDRESS_REQUIREMENT = "the IP address, in digits, under which the other nodes reach this one: the private one"
+_NAME_REMEDY = "Rename the host in the inventory, and set ansible_host and node_address to its address"
+_ADDRESS_REQUIREMENT = "the numeric (private) IP address at which the other nodes reach this one"
 _ADDRESS_REMEDY = (
     "Set node_address of this host in the inventory (on the host, `ip -brief address` shows its addresses)"
 )
@@ -49,7 +49,7 @@ _Address = Union[ipaddress.IPv4Address, ipaddress.IPv6Address]
 
 @dataclass(frozen=True)
 class RankTableProblem:
-    """One fault of the input, and the host or file line with that fault; None for the whole input."""
+    """A problem of the input, and the host or file line that has it (None: the input as a whole)."""
 
     host: str | None
     problem: str
@@ -58,11 +58,11 @@ class RankTableProblem:
 
     def __str__(self) -> str:
         prefix = "" if self.host is None else f"{_plain(self.host)}: "
-        return f"{prefix}{self.problem}. Needed: {self.requirement}. {self.remedy}."
+        return f"{prefix}{self.problem}; expected {self.requirement}. {self.remedy}."
 
 
 class RankTableError(ValueError):
-    """The input is not a valid rank table. `problems` holds all faults; the text has one line for each."""
+    """The input is not a valid rank table. `problems` lists all problems; the text has one line for each."""
 
     def __init__(self, problems: Iterable[RankTableProblem]) -> None:
         self.problems = list(problems)
@@ -71,7 +71,7 @@ class RankTableError(ValueError):
 
 @dataclass(frozen=True)
 class HostSpec:
-    """A host as given. `slots`: processes to start on it. `rank`: its prescribed place in the group, if any."""
+    """A host as configured. `slots`: processes to start on it. `rank`: its prescribed position in the group, if any."""
 
     name: str
     address: str
@@ -81,7 +81,7 @@ class HostSpec:
 
 @dataclass(frozen=True)
 class Node:
-    """A host and its place: `node_rank` counts nodes, `first_rank` is the global rank of its first process."""
+    """A host and its position: `node_rank` counts nodes, `first_rank` is the global rank of its first process."""
 
     name: str
     address: str
@@ -130,7 +130,7 @@ class RankTable:
         return [node.first_rank for node in self.nodes]
 
     def node(self, name: str) -> Node:
-        """The node of that name. Raises RankTableError if there is none."""
+        """Return the node of this name, or raise RankTableError."""
         node = self._by_name.get(name)
         if node is None:
             raise RankTableError(
@@ -146,7 +146,7 @@ class RankTable:
         return node
 
     def locate(self, rank: int) -> tuple[Node, int]:
-        """The node that runs the process of this global rank, and its local rank. RankTableError if there is none."""
+        """Return the node that runs the process of this global rank, and its local rank, or raise RankTableError."""
         if not 0 <= rank < self.world_size:
             requirement = f"a rank from 0 to {self.world_size - 1}"
             raise RankTableError(
@@ -156,7 +156,7 @@ class RankTable:
         return node, rank - node.first_rank
 
     def as_dicts(self) -> list[dict[str, Any]]:
-        """The nodes as plain data: name, address, slots, node_rank, first_rank. build_rank_table() reads it back."""
+        """Return the nodes as plain data for build_rank_table(): name, address, slots, node_rank, first_rank."""
         return [
             {
                 "name": node.name,
@@ -178,24 +178,25 @@ def build_rank_table(
 ) -> RankTable:
     """Check the hosts of a group, order them and take the first `nnodes` (default: all).
 
-    Explicit ranks, if given, decide the order (for all hosts or none; 0, 1, 2 ... over the whole group). Otherwise
-    `order` does: "inventory" keeps the given order, "name" sorts by name, node2 before node10. `rank0` names a host to
-    move to the front in any case. The chosen nodes are renumbered from 0.
+    Explicit ranks, if any, determine the order (for all hosts or none; 0, 1, 2 ... over the whole group). Otherwise
+    `order` does: "inventory" keeps the order of `hosts`, "name" sorts by name, node2 before node10. `rank0` is a host
+    to move to the front in any case. The chosen nodes are renumbered from 0.
 
-    A mapping has the keys of Host; `node_rank` is an alias of `rank`, so the result of as_dicts() is accepted, too.
+    A mapping has the keys of HostSpec; `node_rank` is an alias of `rank`, so the result of as_dicts() is accepted, too.
     Numbers may be strings of decimal digits. Addresses are returned in canonical form.
 
-    Raises RankTableError with all problems.
+    Raises:
+        RankTableError: with all problems of the hosts and the arguments.
     """
     problems: list[RankTableProblem] = []
     group = _read_hosts(hosts, problems)
     count = _read_nnodes(nnodes, group, problems)
     if order not in ORDERS:
         problems.append(
-            RankTableProblem(None, f"the order is {format_value(order)}", "'inventory' or 'name'", "Correct the order")
+            RankTableProblem(None, f"order is {format_value(order)}", "'inventory' or 'name'", "Correct the order")
         )
     if rank0 is not None and group and all(host.name != rank0 for host in group):
-        requirement = f"the name of a host of the group: {abbreviate(host.name for host in group)}"
+        requirement = f"a host of the group: {abbreviate(host.name for host in group)}"
         problems.append(
             RankTableProblem(
                 None, f"rank0 is {format_value(rank0)}, which is not in the group", requirement, "Correct rank0"
@@ -225,39 +226,39 @@ def build_rank_table(
 
 
 def natural_key(name: str) -> tuple[tuple[tuple[int, int, str], ...], str]:
-    """Sort key that compares digits as numbers and ignores case: node2 comes before node10."""
+    """Return a sort key that compares digits as numbers and ignores case: node2 comes before node10."""
     parts = re.findall(r"[0-9]+|[^0-9]+", name.lower())
     return tuple((0, int(part), "") if part[0] in "0123456789" else (1, 0, part) for part in parts), name
 
 
 def whole_number(value: object) -> int | None:
-    """The value as a number >= 0 if it is an integer or a string of ASCII decimal digits, else None."""
+    """Return the value as a number >= 0 if it is an integer or a string of ASCII decimal digits, else None."""
     if isinstance(value, int) and not isinstance(value, bool):
         return int(value) if value >= 0 else None
-    # 18 digits: far beyond any count, and below the length that Python refuses to convert.
+    # 18 digits: more than any count, and below the length that Python refuses to convert.
     if isinstance(value, str) and re.fullmatch(r"[0-9]{1,18}", value):
         return int(value)
     return None
 
 
 def name_error(name: object) -> str | None:
-    """Why launchers would not accept this as a host name, or None if they do."""
+    """Return why launchers would not accept this as a host name, or None if they do."""
     if not isinstance(name, str) or not name:
         return f"the name is {format_value(name)}"
     if len(name) > 253:
         return f"the name {format_value(name)} is {len(name)} characters long"
     if not _NAME.match(name):
-        return f"the name {format_value(name)} is not one that launchers take"
+        return f"launchers do not accept the name {format_value(name)}"
     if name.lower() in _LEXER_TOKENS:
-        return f"the name {format_value(name)} is a word of the hostfile's grammar"
+        return f"the name {format_value(name)} is a keyword in hostfiles"
     # Open MPI 4 cuts off domains, and resolvers read the rest as an address: 10.example.com becomes 0.0.0.10.
     if re.match(r"([0-9]+|0[xX][0-9A-Fa-f]*)(\.|\Z)", name) and ip_literal(name) is None:
-        return f"the name {format_value(name)} begins with a number, which is resolved as an address"
+        return f"the name {format_value(name)} begins with a number, which resolvers read as an address"
     return None
 
 
 def ip_literal(text: str) -> _Address | None:
-    """The address in a text in the usual notation, else None: no zone, no leading zeros, no short IPv4."""
+    """Return the address in a text in the usual notation, else None: no zone, no leading zeros, no short IPv4."""
     try:
         address = ipaddress.ip_address(text)
     except ValueError:
@@ -268,12 +269,12 @@ def ip_literal(text: str) -> _Address | None:
 
 
 def short_name(name: str) -> str:
-    """A name's first label in lower case, which is all that Open MPI 4 keeps. An address stays whole."""
+    """Return a name's first label in lower case, which is all that Open MPI 4 keeps. Addresses are not shortened."""
     return name if ip_literal(name) else name.lower().partition(".")[0]
 
 
 def means_this_machine(name: str) -> bool:
-    """Whether every machine uses this name for itself: localhost, a loopback or a wildcard address."""
+    """Return whether every machine uses this name for itself: localhost, a loopback or a wildcard address."""
     address = ip_literal(name)
     if address is None:
         return short_name(name) in _LOCAL_NAMES
@@ -281,7 +282,7 @@ def means_this_machine(name: str) -> bool:
 
 
 def format_value(value: object) -> str:
-    """The value for a message: quoted, in ASCII, control characters escaped, shortened if long."""
+    """Format a value for a message: quoted, in ASCII, control characters escaped, shortened if long."""
     if isinstance(value, int) and not isinstance(value, bool):
         return str(int(value)) if abs(value) < 10**18 else "a number of more than 18 digits"
     try:
@@ -292,14 +293,14 @@ def format_value(value: object) -> str:
 
 
 def abbreviate(names: Iterable[object]) -> str:
-    """The first three of the names, and how many more there are."""
+    """Join the first three names, and the number of the others."""
     items = list(names)
     first = ", ".join(_plain(name) for name in items[:3])
     return first if len(items) <= 3 else f"{first} and {len(items) - 3} more"
 
 
 def _plain(name: object) -> str:
-    """A name unchanged if it is printable, else escaped."""
+    """Return a name unchanged if it is printable, else escaped."""
     is_plain = isinstance(name, str) and 0 < len(name) <= 253 and name.isascii() and name.isprintable()
     return str(name) if is_plain else format_value(name)
 
@@ -311,10 +312,10 @@ def _host_problem(host: HostSpec, problem: str, requirement: str, remedy: str) -
 
 
 def _read_hosts(hosts: object, problems: list[RankTableProblem]) -> list[HostSpec]:
-    """The entries as Host, with unchecked fields."""
-    requirement = "a list of hosts, each with name, address, slots and, where it is prescribed, rank"
+    """Return the entries as HostSpec, with unchecked fields."""
+    requirement = "a list of hosts, each with name, address, slots and, if prescribed, rank"
     if isinstance(hosts, (str, bytes, Mapping)) or not isinstance(hosts, Iterable):
-        problems.append(RankTableProblem(None, f"the hosts are {format_value(hosts)}", requirement, "Give a list"))
+        problems.append(RankTableProblem(None, f"the hosts are {format_value(hosts)}", requirement, "Pass a list"))
         return []
     group: list[HostSpec] = []
     for number, item in enumerate(hosts, 1):
@@ -329,8 +330,8 @@ def _read_hosts(hosts: object, problems: list[RankTableProblem]) -> list[HostSpe
                 )
             )
     if not group and not problems:
-        remedy = "Put hosts into the group; if they are rented machines, start them"
-        problems.append(RankTableProblem(None, "there are no hosts", "at least one", remedy))
+        remedy = "Add hosts to the group; if they are rented machines, start them"
+        problems.append(RankTableProblem(None, "the group has no hosts", "at least one", remedy))
     return group
 
 
@@ -346,7 +347,7 @@ def _read_mapping(item: Mapping[str, Any], requirement: str, problems: list[Rank
         )
     if rank is not None and node_rank is not None and rank != node_rank:
         problem = f"its rank is {format_value(rank)}, but its node_rank is {format_value(node_rank)}"
-        problems.append(_host_problem(host, problem, "one of them", "Remove the other"))
+        problems.append(_host_problem(host, problem, "only one of them", "Remove the other"))
     return host
 
 
@@ -355,11 +356,13 @@ def _read_nnodes(nnodes: object, group: list[HostSpec], problems: list[RankTable
         return len(group)
     count = whole_number(nnodes)
     if count is None or count < 1 or count > len(group) > 0:
-        problem = f"nnodes is {format_value(nnodes)}, and the group has {len(group)}"
+        problem = (
+            f"nnodes is {format_value(nnodes)}, but the group has {len(group)} host{'' if len(group) == 1 else 's'}"
+        )
         if group:
             problem = f"{problem}: {abbreviate(host.name for host in group)}"
         requirement = f"a whole number from 1 to {max(len(group), 1)}"
-        problems.append(RankTableProblem(None, problem, requirement, "Ask for fewer nodes or add hosts to the group"))
+        problems.append(RankTableProblem(None, problem, requirement, "Request fewer nodes, or add hosts to the group"))
     return count or 0
 
 
@@ -373,21 +376,18 @@ def _check_names(group: list[HostSpec], problems: list[RankTableProblem]) -> Non
             continue
         previous = names.setdefault(host.name.lower(), host)
         if previous is not host:
-            problem = f"the name is there twice, the first time as {previous.name}"
-            problems.append(_host_problem(host, problem, "each host once", "Remove one or rename it"))
+            problem = f"the name is listed twice, first as {previous.name}"
+            problems.append(_host_problem(host, problem, "each host once", "Remove or rename one of them"))
             continue
         previous = short_names.setdefault(short_name(host.name), host)
         if previous is not host:
-            problem = (
-                f"its short name {short_name(host.name)} is also that of {previous.name}, and Open MPI cuts domains off"
-            )
-            problems.append(
-                _host_problem(host, problem, "a first part of the name that no other host has", "Rename one of them")
-            )
+            short = short_name(host.name)
+            problem = f"its short name {short} is also the short name of {previous.name}, and Open MPI ignores domains"
+            problems.append(_host_problem(host, problem, "a first label that no other host has", "Rename one of them"))
 
 
 def _check_addresses(group: list[HostSpec], problems: list[RankTableProblem]) -> list[_Address | None]:
-    """The addresses in group order; None for a host without a valid one."""
+    """Return the addresses in group order, None for a host without a valid one."""
     addresses = [ip_literal(host.address) if isinstance(host.address, str) else None for host in group]
     all_loopback = all(address is not None and address.is_loopback for address in addresses)
     all_link_local = all(address is not None and address.is_link_local for address in addresses)
@@ -399,14 +399,16 @@ def _check_addresses(group: list[HostSpec], problems: list[RankTableProblem]) ->
             error = _address_error(address, loopback_ok=all_loopback, link_local_ok=all_link_local)
             previous = owners.setdefault(address, host)
             if error is None and previous is not host:
-                error = f"its address {address} is also that of {_plain(previous.name)}"
+                error = f"its address {address} is also the address of {_plain(previous.name)}"
         if error:
             problems.append(_host_problem(host, error, _ADDRESS_REQUIREMENT, _ADDRESS_REMEDY))
     for host, address in zip(group, addresses):
         if address is not None and name_error(host.name) is None:
             error = _misleading_name_error(host.name, address, owners)
             if error:
-                problems.append(_host_problem(host, error, "a name that means this host on every node", _NAME_REMEDY))
+                problems.append(
+                    _host_problem(host, error, "a name that refers to this host on every node", _NAME_REMEDY)
+                )
 
     families: dict[int, list[str]] = {4: [], 6: []}
     for host, address in zip(group, addresses):
@@ -414,8 +416,8 @@ def _check_addresses(group: list[HostSpec], problems: list[RankTableProblem]) ->
             families[address.version].append(host.name)
     if families[4] and families[6]:
         problem = f"some addresses are IPv4 ({abbreviate(families[4])}) and some are IPv6 ({abbreviate(families[6])})"
-        remedy = "Set node_address of all hosts to their addresses in the one network that they share"
-        problems.append(RankTableProblem(None, problem, "addresses of one kind", remedy))
+        remedy = "Set node_address of all hosts to their addresses in the network they share"
+        problems.append(RankTableProblem(None, problem, "addresses of one IP version", remedy))
     return addresses
 
 
@@ -425,46 +427,44 @@ def _missing_address_error(text: object) -> str:
     if not isinstance(text, str):
         return f"its address is {format_value(text)}"
     if "%" in text:
-        return f"its address {format_value(text)} has a zone, which means something else on each node"
+        return f"its address {format_value(text)} has a zone index, which means something else on each node"
     if name_error(text) is None:
-        return f"its address {format_value(text)} is a name, and names are resolved differently on each node"
+        return f"its address {format_value(text)} is a name, which may resolve differently on each node"
     return f"its address {format_value(text)} is malformed"
 
 
 def _address_error(address: _Address, *, loopback_ok: bool, link_local_ok: bool) -> str | None:
-    """Why an address is useless between nodes. Loopback is fine if all nodes are this machine."""
+    """Return why an address is useless between nodes, or None. Loopback is fine if all nodes are this machine."""
     if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
-        return f"its address {address} is an IPv4 address in IPv6 form; write it as {address.ipv4_mapped}"
+        return f"its address {address} is an IPv4 address in IPv6 form (write it as {address.ipv4_mapped})"
     if address.is_unspecified:
-        return f"its address {address} is the wildcard, which is no host's"
+        return f"its address {address} is the wildcard address, which does not belong to a host"
     if address.is_multicast:
-        return f"its address {address} is a multicast address, which is no single host's"
+        return f"its address {address} is a multicast address, which does not belong to a single host"
     if address.is_loopback:
         return (
-            None if loopback_ok else f"its address {address} is a loopback address, which is another host on each node"
+            None
+            if loopback_ok
+            else f"its address {address} is a loopback address, which refers to a different host on each node"
         )
     if isinstance(address, ipaddress.IPv6Address):
         if address.is_link_local:
-            return f"its address {address} is link-local, which is another host on each interface"
+            return f"its address {address} is link-local, which refers to a different host on each interface"
     elif address.is_link_local:
         # A host gives itself 169.254.x.y if no network assigns an address. It works only between hosts on one cable.
-        return (
-            None
-            if link_local_ok
-            else f"its address {address} is link-local, which other hosts of the group do not have"
-        )
+        return None if link_local_ok else f"its address {address} is link-local, unlike other addresses of the group"
     if address.is_reserved or (address.version == 4 and int(address) < 1 << 24):
-        return f"its address {address} is reserved, and no host's"
+        return f"its address {address} is reserved, so no host can have it"
     return None
 
 
 def _misleading_name_error(name: str, address: _Address, owners: Mapping[_Address, HostSpec]) -> str | None:
-    """Why a launcher that uses the name would reach a machine other than the one at this address."""
+    """Return why a launcher that uses the name would reach another machine than the one at this address, or None."""
     if means_this_machine(name) and not address.is_loopback:
-        return f"each node takes the name {name} for itself, but the address is {address}"
+        return f"each node resolves the name {name} to itself, but the address is {address}"
     name_address = ip_literal(name)
     if name_address is not None and name_address != address and name_address in owners:
-        return f"the name {name} is the address of {_plain(owners[name_address].name)}, but its own is {address}"
+        return f"the name {name} is the address of {_plain(owners[name_address].name)}, but this host has {address}"
     return None
 
 
@@ -474,18 +474,20 @@ def _check_slots(group: list[HostSpec], problems: list[RankTableProblem]) -> lis
         count = whole_number(host.slots)
         slots.append(count or 0)
         if count is None or not 1 <= count <= MAX_SLOTS:
-            problem = "the host has no slots" if host.slots is None else f"its slots are {format_value(host.slots)}"
-            remedy = "Set node_slots of this host to the number of processes to start on it, one a GPU"
+            problem = (
+                "the host has no slots" if host.slots is None else f"its number of slots is {format_value(host.slots)}"
+            )
+            remedy = "Set node_slots of this host to the number of processes to start on it, usually one per GPU"
             problems.append(_host_problem(host, problem, f"a whole number from 1 to {MAX_SLOTS}", remedy))
     return slots
 
 
 def _check_ranks(group: list[HostSpec], problems: list[RankTableProblem]) -> list[int]:
-    """The explicit ranks in group order; empty if there are none, or they are wrong."""
+    """Return the explicit ranks in group order, or an empty list if there are none or they are invalid."""
     unranked = [host.name for host in group if host.rank is None]
     if len(unranked) == len(group):
         return []
-    requirement = f"node_rank 0 to {len(group) - 1}, each once, on all hosts of the group, or on none of them"
+    requirement = f"node_rank 0 to {len(group) - 1}, each once, on all hosts of the group or on none"
     remedy = "Correct node_rank in the inventory, or remove it from all hosts of the group"
     if unranked:
         problem = f"{len(group) - len(unranked)} of {len(group)} hosts have a node_rank, but not {abbreviate(unranked)}"
@@ -504,7 +506,7 @@ def _check_ranks(group: list[HostSpec], problems: list[RankTableProblem]) -> lis
         if previous is not host:
             problems.append(
                 _host_problem(
-                    host, f"its node_rank {rank} is also that of {_plain(previous.name)}", requirement, remedy
+                    host, f"its node_rank {rank} is also the node_rank of {_plain(previous.name)}", requirement, remedy
                 )
             )
     if len(owners) < len(group):

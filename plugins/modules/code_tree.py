@@ -114,7 +114,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
 
 
 def update_tree(params: dict[str, Any], check: bool) -> dict[str, Any]:
-    """What was removed and copied; in check mode, what would be removed."""
+    """Return the removed and copied names; in check mode, those that would be removed."""
     path, patterns, delete = params["path"], params["exclude"], params["delete"]
     if params["listing"] is not None:
         removed, copied = copy.prepare(path, json.loads(params["listing"]), patterns, delete, check), ""
@@ -141,7 +141,9 @@ def main() -> None:
         module.fail_json(msg=str(error))
     diff = {"before_header": module.params["path"], "after_header": module.params["path"], "after": ""}
     diff["before"] = "".join(f"{name}\n" for name in result["removed"])
-    module.exit_json(changed=bool(result["removed"] or result["copied"]), diff=diff if result["removed"] else {}, **result)
+    module.exit_json(
+        changed=bool(result["removed"] or result["copied"]), diff=diff if result["removed"] else {}, **result
+    )
 
 
 if __name__ == "__main__":

@@ -107,7 +107,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
 
 
 def read_tree(params: dict[str, Any]) -> dict[str, Any]:
-    """The requested part of the result."""
+    """Return the requested part of the result."""
     if params["read"] == "listing":
         return {"listing": json.dumps(copy.list_source(params["path"], params["exclude"]))}
     files = copy.hashes(params["path"], params["exclude"], params["git"])

@@ -160,7 +160,7 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.muster.training.plugins.module_utils._mounts import ensure
-from ansible_collections.muster.training.plugins.module_utils._mounts.driver import MountError, DesiredMount
+from ansible_collections.muster.training.plugins.module_utils._mounts.driver import DesiredMount, MountError
 from ansible_collections.muster.training.plugins.module_utils._mounts.registry import KINDS
 
 ARGUMENT_SPEC: dict[str, Any] = {
@@ -189,17 +189,17 @@ ARGUMENT_SPEC: dict[str, Any] = {
 }
 
 NO_SECRETS = ("username", "domain")
-"""The part of the credentials that may be shown."""
+"""The credentials that may be shown."""
 
 
 def desired_mount(params: dict[str, Any]) -> DesiredMount:
-    """The mount described by the parameters."""
+    """Return the mount described by the parameters."""
     try:
         user = pwd.getpwnam(params["user"])
     except KeyError as error:
         raise MountError(
-            f"{params['path']}: there is no user {params['user']!r} on this node. Needed: the user who runs the jobs. "
-            "Correct its name, or make the user"
+            f"{params['path']}: there is no user {params['user']!r} on this node. Create the user who runs the jobs, "
+            "or correct its name"
         ) from error
     return DesiredMount(
         path=params["path"],
@@ -234,9 +234,11 @@ def main() -> None:
     except MountError as error:
         module.fail_json(msg=str(error))
     except OSError as error:
-        module.fail_json(msg=f"{module.params['path']}: {error}. See whether the disk is full or read-only")
+        module.fail_json(msg=f"{module.params['path']}: {error}. Check whether the disk is full or read-only")
     if result["listing"] and result["listing"]["count"] == 0 and module.params["read_only"]:
-        module.warn(f"{module.params['path']} ({module.params['source']}) is empty: see whether the prefix is right")
+        module.warn(
+            f"{module.params['path']} ({module.params['source']}) is empty: check the bucket or share, and the prefix"
+        )
     module.exit_json(**result)
 
 

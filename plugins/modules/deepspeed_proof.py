@@ -54,5 +54,5 @@ shown:
   description: One-line summary of what was verified.
   returned: when not in check mode
   type: str
-  sample: DeepSpeed 0.17.5, 1 ops built; a step on two ranks is right
+  sample: DeepSpeed 0.17.5, 1 op built; training step correct on two ranks
 """

@@ -68,7 +68,7 @@ def main() -> None:
     try:
         state = docker_state.state()
     except OSError as error:
-        module.fail_json(msg=f"{error.filename} cannot be read: {error.strerror}. Needed: root. Set become: true")
+        module.fail_json(msg=f"cannot read {error.filename}: {error.strerror}. This needs root: set become: true")
     module.exit_json(changed=False, **state)
 
 

@@ -61,14 +61,20 @@ def main() -> None:
         argument_spec={"more": {"type": "list", "elements": "str", "default": []}}, supports_check_mode=True
     )
     if os.geteuid() != 0:
-        module.fail_json(msg="homes and keys of the node are cleaned as root. Set become: true")
-    invalid = [pattern for pattern in module.params["more"] if pattern.startswith(("/", "~")) or ".." in pattern.split("/") or not pattern]
+        module.fail_json(msg="cleaning homes and keys needs root. Set become: true")
+    invalid = [
+        pattern
+        for pattern in module.params["more"]
+        if pattern.startswith(("/", "~")) or ".." in pattern.split("/") or not pattern
+    ]
     if invalid:
-        module.fail_json(msg=f"more has {invalid[0]!r}. Needed: a path below the homes, such as .config/my-tool")
+        module.fail_json(msg=f"more has {invalid[0]!r}. Use paths below a home, such as .config/my-tool")
     try:
         paths = clean("/", login_users(), module.params["more"], module.check_mode)
     except (OSError, UserFileError) as error:
-        module.fail_json(msg=f"the node is not clean: {error}. Make no image of it; run this again")
+        module.fail_json(
+            msg=f"the node is not clean yet: {error}. Correct this and run it again before you create an image"
+        )
     module.exit_json(changed=bool(paths), paths=paths)
 
 

@@ -104,14 +104,14 @@ def main() -> None:
         entry = pwd.getpwnam(name)
     except KeyError:
         module.fail_json(
-            msg=f"there is no user {name}. Needed: the user who runs the jobs, the same on all nodes. "
-            f"Create it, or set {module.params['variable']}."
+            msg=f"there is no user {name}. Create the user who runs the jobs, with the same name on all nodes, "
+            f"or set {module.params['variable']}."
         )
     missing = [program for program in module.params["programs"] if not shutil.which(program)]
     if missing and not module.check_mode:
         module.fail_json(
-            msg=f"{' and '.join(missing)} missing. Needed: {' and '.join(module.params['programs'])}. "
-            "Install them with the role base_packages."
+            msg=f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not installed. "
+            "Install missing programs with the role base_packages."
         )
     module.exit_json(
         changed=False, login=login, name=entry.pw_name, gid=entry.pw_gid, home=entry.pw_dir, missing=missing

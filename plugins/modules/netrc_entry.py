@@ -83,7 +83,9 @@ def main() -> None:
     except user_files.UserFileError as error:
         module.fail_json(msg=str(error))
     description = f"machine {params['machine']}, with credentials that are not shown\n"
-    diff = {"before_header": path, "after_header": path, "before": "", "after": description} if result["changed"] else {}
+    diff = (
+        {"before_header": path, "after_header": path, "before": "", "after": description} if result["changed"] else {}
+    )
     module.exit_json(changed=result["changed"], diff=diff, path=path)
 
 

@@ -68,15 +68,15 @@ ARGUMENT_SPEC: dict[str, Any] = {
 
 
 def describe_keyring(ring: bytes) -> str:
-    """The fingerprints of a keyring, one per line."""
+    """Return the fingerprints of a keyring, one per line."""
     try:
         return "".join(f"{name}\n" for name in package_key.parse_keys(ring))
     except ValueError:
-        return "no keyring\n"
+        return "invalid keyring\n"
 
 
 def ensure_keyring(params: dict[str, Any], check: bool) -> dict[str, Any]:
-    """Ensure the keyring exists; in check mode, tell whether it is missing."""
+    """Ensure the keyring exists; in check mode, report whether it is missing."""
     path = params["path"]
     if check:
         return {"changed": not os.path.exists(path)}
@@ -92,10 +92,10 @@ def main() -> None:
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     try:
         result = ensure_keyring(module.params, module.check_mode)
-    except package_key.PackageKeyError as problem:
-        module.fail_json(msg=str(problem))
+    except package_key.PackageKeyError as error:
+        module.fail_json(msg=str(error))
     except OSError as error:
-        module.fail_json(msg=f"{error.filename} cannot be written: {error.strerror}")
+        module.fail_json(msg=f"cannot write {error.filename}: {error.strerror}")
     module.exit_json(**result)
 
 

@@ -86,8 +86,8 @@ def main() -> None:
         is_signed, message = package_signature.verify_signature(path, signature, keys, trusted)
     except OSError as error:
         module.fail_json(
-            msg=f"the signature of {path} cannot be verified: {error.filename}: {error.strerror}. Needed: the package, "
-            "its signature, the keys, and gpgv. Fetch them, and install gpgv"
+            msg=f"cannot verify the signature of {path}: {error.filename}: {error.strerror}. Download the package, its "
+            "signature and the keys, and install gpgv"
         )
     module.exit_json(changed=False, is_signed=is_signed, found=message)
 

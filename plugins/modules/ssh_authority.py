@@ -140,18 +140,18 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.muster.training.plugins.module_utils._ssh.authority import (
     AuthorityError,
+    create_authority,
+    desired_certificates,
     is_valid,
     locked,
-    create_authority,
+    parse_duration,
     public_key,
     read_records,
     read_revoked,
     revoked_ids,
-    parse_duration,
     sign,
     signing_options,
     summary,
-    desired_certificates,
     write,
     write_revoked,
 )
@@ -177,12 +177,12 @@ ARGUMENT_SPEC = {
 
 
 def update_authority(params: dict[str, Any], check_mode: bool) -> dict[str, Any]:
-    """Bring the authority up to date; in check mode, tell what would change."""
+    """Bring the authority up to date; in check mode, report what would change."""
     directory = Path(params["directory"])
     valid_for, renew_before = parse_duration(params["valid_for"]), parse_duration(params["renew_before"])
     if renew_before >= valid_for:
         raise AuthorityError(
-            f"valid_for is {params['valid_for']}. Needed: more than renew_before, {params['renew_before']}."
+            f"valid_for is {params['valid_for']}. Set it higher than renew_before, {params['renew_before']}."
         )
     if check_mode:
         return update_files(params, directory, valid_for, renew_before, check_mode=True)
@@ -197,7 +197,7 @@ def update_authority(params: dict[str, Any], check_mode: bool) -> dict[str, Any]
 def update_files(
     params: dict[str, Any], directory: Path, valid_for: int, renew_before: int, *, check_mode: bool
 ) -> dict[str, Any]:
-    """Do so under an exclusive lock; durations in seconds."""
+    """Update the files, or report what would change; the caller holds the lock. Durations in seconds."""
     authority = public_key(directory)
     is_new = not authority
     if is_new and not check_mode:
@@ -217,7 +217,7 @@ def update_files(
                 text = "" if check_mode else sign(directory, certificate_id, entry, valid_for, options)
                 dates = {"signed": now, "valid_until": now + valid_for}
                 record["certificates"][certificate_id] = {**entry, **dates, "certificate": text}
-        texts = {entry["kind"]: record["certificates"][one]["certificate"] for one, entry in desired.items()}
+        texts = {entry["kind"]: record["certificates"][key]["certificate"] for key, entry in desired.items()}
         certificates[node["name"]] = {"user": "", "host": "", **texts}
     revoked = revoked_ids(after, params["members"])
 
@@ -246,7 +246,7 @@ def main() -> None:
     except AuthorityError as error:
         module.fail_json(msg=str(error))
     except OSError as error:
-        module.fail_json(msg=f"The authority in {module.params['directory']} cannot be kept: {error}")
+        module.fail_json(msg=f"Cannot update the authority in {module.params['directory']}: {error}")
     module.exit_json(**result)
 
 

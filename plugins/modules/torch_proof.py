@@ -63,5 +63,5 @@ shown:
   description: One-line summary of what was verified.
   returned: when not in check mode
   type: str
-  sample: 2.8.0+cu126 True 12.6; products right on 8 GPUs, sum of two ranks by nccl
+  sample: 2.8.0+cu126 True 12.6; matrix product correct on 8 GPUs, sum of two ranks by nccl
 """

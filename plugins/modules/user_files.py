@@ -189,19 +189,19 @@ ARGUMENT_SPEC: dict[str, Any] = {
 
 
 def absolute_path(path: str, home: str) -> str:
-    """Make a path that may begin with ~/ absolute; raise UserFileError if it is invalid."""
+    """Return an absolute path for one that may begin with ~/. Raise UserFileError if it is invalid."""
     path = os.path.join(home, path[2:]) if path.startswith("~/") else home if path == "~" else path
     if not path.startswith("/"):
-        raise UserFileError(f"the path is {path!r}. Needed: an absolute one, or one that begins with ~/")
+        raise UserFileError(f"path is {path!r}. Use an absolute path, or one that begins with ~/")
     return os.path.normpath(path)
 
 
 def parse_mode(mode: str | None) -> int | None:
-    """Permissions as a number; raise UserFileError if they are invalid."""
+    """Return permissions as a number. Raise UserFileError if they are invalid."""
     try:
         return None if mode is None else int(mode, 8)
     except ValueError:
-        raise UserFileError(f"mode is {mode!r}. Needed: octal digits in quotes, such as '0700'") from None
+        raise UserFileError(f"mode is {mode!r}. Use octal digits in quotes, such as '0700'") from None
 
 
 def ensure_directory(entry: pwd.struct_passwd, options: dict[str, Any], check: bool) -> bool:
@@ -209,21 +209,22 @@ def ensure_directory(entry: pwd.struct_passwd, options: dict[str, Any], check: b
     path, mode = absolute_path(options["path"], entry.pw_dir), parse_mode(options["mode"])
     if options["only_root"] and entry.pw_uid == root_path.ROOT:
         require_root_only(path)
-    result = user_files.run_as_user(entry, functools.partial(user_files.ensure_directory, path, mode, options["closed"], check))
+    result = user_files.run_as_user(
+        entry, functools.partial(user_files.ensure_directory, path, mode, options["closed"], check)
+    )
     if result.get("missing"):
         if os.geteuid() != 0:
             raise UserFileError(
-                f"{path} cannot be made by {entry.pw_name}. Needed: a directory of {entry.pw_name}'s. Make it: "
-                f"sudo install -d -o {entry.pw_name} {path}"
+                f"{path} cannot be created by {entry.pw_name}. Create it: sudo install -d -o {entry.pw_name} {path}"
             )
         try:
             root_path.make_directory(path, entry.pw_uid, entry.pw_gid, 0o755 if mode is None else mode)
         except FileExistsError:
-            raise UserFileError(f"{path} was made by somebody else at the same moment. Run this again") from None
+            raise UserFileError(f"{path} was created by another process at the same moment. Run this again") from None
         except root_path.PathError as error:
             raise UserFileError(
-                f"{path} is not made: {error}. Needed: a path on which only root, or only {entry.pw_name}, can write. "
-                "Choose another one, or make it yourself"
+                f"{path} was not created: {error}. Choose a path that only root or only {entry.pw_name} can write to, "
+                "or create the directory yourself"
             ) from None
     return bool(result["changed"])
 
@@ -235,13 +236,13 @@ def require_root_only(path: str) -> None:
         reason = f"{path} can be written by others than root"
     if reason:
         raise UserFileError(
-            f"{reason}, and root would act on what lies in {path}. Needed: a directory that only root can change, and "
-            "so all directories above it, without links. Choose another path, such as one below /var/lib"
+            f"{reason}, and root would trust the contents of {path}. Choose a path without links on which only root "
+            "can change every directory, such as one below /var/lib"
         )
 
 
 def describe_content(text: str) -> str:
-    """Content for display: binary as its size; otherwise as text, with a mark for each byte that is not UTF-8."""
+    """Return content for display: of binary content, the size; otherwise text, with a mark for each invalid byte."""
     content = text.encode("utf-8", "surrogateescape")
     if b"\0" in content:
         return f"{len(content)} bytes, SHA-256 {hashlib.sha256(content).hexdigest()}\n"
@@ -249,7 +250,7 @@ def describe_content(text: str) -> str:
 
 
 def apply_state(params: dict[str, Any], check: bool) -> dict[str, Any]:
-    """Bring everything into the desired state; in check mode, tell what would change."""
+    """Bring everything into the desired state; in check mode, report what would change."""
     changed, diff, written = False, [], []
     for options in params["directories"]:
         changed |= ensure_directory(get_user(options["user"] or params["user"]), options, check)
@@ -258,7 +259,7 @@ def apply_state(params: dict[str, Any], check: bool) -> dict[str, Any]:
         path, mode = absolute_path(options["path"], entry.pw_dir), parse_mode(options["mode"])
         text, line, mark = options["content"], options["line"], options["mark"]
         if text is None and (not line or not line.endswith(mark)):
-            raise UserFileError(f"{path}: line is {line!r}. Needed: a content, or a line that ends with mark")
+            raise UserFileError(f"{path}: line is {line!r}. Set content, or a line that ends with mark")
         if text is not None and options["base64"]:
             text = base64.b64decode(text).decode("utf-8", "surrogateescape")
         write = functools.partial(user_files.ensure_file, path, mode or 0, check, text, line, mark, options["validate"])
@@ -280,7 +281,7 @@ def main() -> None:
     except UserFileError as error:
         module.fail_json(msg=str(error))
     except OSError as error:
-        module.fail_json(msg=f"{error}. See whether the disk is full or read-only")
+        module.fail_json(msg=f"{error}. Check whether the disk is full or read-only")
     module.exit_json(**result)
 
 

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Inventory sources that Ansible could not read and ignored. Private to this collection, controller only."""
+"""Reject inventory sources that Ansible could not read and ignored."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ def reject_unread_sources(hostvars: HostVars) -> None:
     if unread:
         raise AnsibleActionFail(
             f"the inventory is incomplete: {', '.join(unread)} could not be read (the first warning above says why). "
-            "Needed: all sources given with -i or by `inventory` in ansible.cfg. Correct the source or remove it"
+            "Correct the source, or remove it from -i or from `inventory` in ansible.cfg"
         )
 
 
 def unread_sources(manager: InventoryManager) -> list[str]:
-    """The sources that were given and not read, files of directories one by one."""
+    """Return the requested sources that were not read, files of directories one by one."""
     read = set(manager._inventory.processed_sources)
     return [source for source in _expand(manager._sources) if source not in read]
 
 
 def _expand(sources: list[str]) -> Iterator[str]:
-    """Each source as the manager names it; what it skips is skipped."""
+    """Yield each source as the manager names it; what it skips is skipped."""
     for source in filter(None, sources):
         path = source if "," in source else unfrackpath(source, follow=False)
         if os.path.isdir(path):

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Queries on a document in JMESPath (https://jmespath.org), like --query of the AWS command line. Private, pure."""
+"""Query a document in JMESPath (https://jmespath.org), like --query of the AWS command line."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import Any
 
 
 class QueryError(ValueError):
-    """The query is not valid. str() is one line for a person that says where it is wrong."""
+    """The query is invalid. The message is one line that says where."""
 
 
 def run_query(query: str, document: Any) -> Any:
-    """What a query finds in a document of dictionaries, lists, texts and numbers; None if it finds nothing.
+    """Return the result of a query in a document of dictionaries, lists, texts and numbers, or None.
 
-    Raises QueryError.
+    Raise QueryError if the query is invalid.
     """
     jmespath = _import_jmespath()
     try:
@@ -29,24 +29,24 @@ def run_query(query: str, document: Any) -> Any:
 
 
 def format_result(result: Any) -> str:
-    """An answer for the screen or a file, as JSON."""
+    """Return a result for the screen or a file, as JSON."""
     return json.dumps(result, indent=1)
 
 
 def _error_message(query: str, error: Exception) -> str:
     expression = ascii(query)[:200]
     if not query.strip():
-        return "the JMESPath expression is empty. Needed is one such as nodes[].node"
+        return "the JMESPath expression is empty. An example: nodes[].node"
     position = getattr(error, "lex_position", getattr(error, "lexer_position", None))
-    if position is None:  # of a function: its own words name it
-        return f"the JMESPath expression {expression} cannot be answered: {' '.join(str(error).split())}"
+    if position is None:  # an error of a function, whose message names it
+        return f"the JMESPath expression {expression} cannot be evaluated: {' '.join(str(error).split())}"
     remaining_text = query[position : position + 20]
     location = (
         f"at character {position + 1}, at {ascii(remaining_text)}"
         if remaining_text
         else "at its end, where something is missing"
     )
-    return f"the JMESPath expression {expression} is wrong {location}. How they are written: https://jmespath.org"
+    return f"the JMESPath expression {expression} is invalid {location}. The syntax: https://jmespath.org"
 
 
 def _import_jmespath() -> Any:
@@ -55,7 +55,7 @@ def _import_jmespath() -> Any:
         import jmespath.exceptions
     except ImportError:
         raise QueryError(
-            "for questions in JMESPath this machine needs the Python library jmespath. Install it for the Python that "
+            "JMESPath queries need the Python library jmespath on this machine. Install it for the Python that "
             f"runs Ansible: {sys.executable} -m pip install jmespath"
         ) from None
     return jmespath

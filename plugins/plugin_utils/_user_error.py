@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A failure that is shown once. Private to this collection, controller only."""
+"""An error of the user that is shown once."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from ansible.errors import AnsibleActionFail
 class UserError(AnsibleActionFail):
     """A failure in one line, for what the screen already shows, or what takes only a few words.
 
-    For any other error, Ansible shows the message twice, with the lines of our playbook that have the task. That
-    suits messages with quotes or several lines: in the result, which is all that is left here, quotes are escaped.
+    For any other error, Ansible shows the message twice, with the lines of the playbook that have the task. That suits
+    messages with quotes or several lines: in the result, which is all that remains here, quotes are escaped.
     """
 
     @property
     def omit_exception_key(self) -> bool:
-        """Whether the result goes without the error's own text, of which Ansible makes the first of the two."""
+        """Whether the result omits the error's own text, the first of the two messages."""
         return True

@@ -18,7 +18,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.paperspace_server.account import Account
+from tests.paperspace_server.account import PaperspaceAccount
 from tests.paperspace_server.objects import machine
 from tests.paperspace_server.server import PaperspaceServer
 
@@ -39,7 +39,7 @@ def main() -> int:
         (namespace / "training").symlink_to(CHECKOUT)
         inventory = directory / "paperspace.yml"
         inventory.write_text("plugin: muster.training.paperspace\n")
-        account = Account([machine(number) for number in range(arguments.machines)])
+        account = PaperspaceAccount([machine(number) for number in range(arguments.machines)])
         beyond = []
         served = []
         for _run in range(arguments.runs):

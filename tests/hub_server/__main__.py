@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The hub by hand: python -m tests.hub_server --model org/tiny=DIRECTORY. Ends at Ctrl-C or SIGTERM."""
+"""Run the hub from a shell: python -m tests.hub_server --model org/tiny=DIRECTORY. Ends at Ctrl-C or SIGTERM."""
 
 from __future__ import annotations
 
@@ -17,14 +17,18 @@ from .server import HubServer
 
 
 def main() -> None:
-    """Serve until a signal comes."""
+    """Serve until a signal arrives."""
     parser = argparse.ArgumentParser(prog="python -m tests.hub_server", description=__doc__)
     parser.add_argument("--address", default="127.0.0.1")
-    parser.add_argument("--port", type=int, default=0, help="0 (the default) takes a free one")
+    parser.add_argument("--port", type=int, default=0, help="0 (the default) selects a free one")
     parser.add_argument("--model", action="append", default=[], help="NAME=DIRECTORY")
     parser.add_argument("--dataset", action="append", default=[], help="NAME=DIRECTORY")
-    parser.add_argument("--gated", action="append", default=[], help="name of one whose licence must be accepted")
-    parser.add_argument("--token", action="append", default=[], help="a token that is taken; NAME after a = accepts")
+    parser.add_argument(
+        "--gated", action="append", default=[], help="name of a repository whose licence must be accepted"
+    )
+    parser.add_argument(
+        "--token", action="append", default=[], help="a valid token; NAME after a = accepts that licence"
+    )
     parser.add_argument("--fault", action="append", default=[], help='JSON, as {"path": "resolve", "status": 503}')
     arguments = parser.parse_args()
     stopped = threading.Event()

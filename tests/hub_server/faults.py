@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What goes wrong with a request, and how often."""
+"""Injected faults: which requests fail, how, and how often."""
 
 from __future__ import annotations
 
@@ -11,12 +11,16 @@ from dataclasses import dataclass, field
 
 @dataclass
 class HubFault:
-    """One way in which an answer is not what it should be.
+    """A fault of responses, injected by a test.
 
-    path, method: patterns of the requests that it hits. times: how often, -1 for ever.
-    status, headers, body: sent instead. cut: bytes of the body after which the connection ends, -1 for none.
-    reset: whether it then ends by a reset. spoil: whether one bit of the body is turned.
-    delay: seconds before the answer.
+    Attributes:
+        path, method: Patterns of the affected requests.
+        times: How often, -1 for always.
+        status, headers, body: Sent instead.
+        cut: Bytes of the body after which the connection ends, -1 for none.
+        reset: Whether it then ends with a reset.
+        spoil: Whether one bit of the body is flipped.
+        delay: Seconds before the response.
     """
 
     path: str = ""
@@ -31,7 +35,7 @@ class HubFault:
     delay: float = 0.0
 
     def applies(self, method: str, path: str) -> bool:
-        """Whether it hits this request; counts that it does."""
+        """Return whether the fault affects this request, and count that it does."""
         if not self.times or not re.fullmatch(self.method, method) or not re.search(self.path, path):
             return False
         self.times -= self.times > 0
@@ -39,7 +43,7 @@ class HubFault:
 
 
 def rate_limit_fault(seconds: int, **fields: object) -> HubFault:
-    """The hub asks to wait so many seconds."""
+    """Return a fault with which the hub asks to wait for this many seconds."""
     body = '{"error":"We had to rate limit you. Retry later."}'
     headers = {"Retry-After": str(seconds), "RateLimit": f'"api";r=0;t={seconds}'}
     return HubFault(status=429, headers=headers, body=body, **fields)  # type: ignore[arg-type]

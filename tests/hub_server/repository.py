@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a hub holds: repositories of models and data sets with their commits."""
+"""The content of a hub: repositories of models and data sets with their commits."""
 
 from __future__ import annotations
 
@@ -15,43 +15,45 @@ POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:{sha256}\nsize
 
 
 def git_blob_hash(body: bytes) -> str:
-    """The name that git gives to a content."""
+    """Return git's hash of a content."""
     return hashlib.sha1(b"blob %d\0" % len(body) + body).hexdigest()
 
 
 @dataclass(frozen=True)
 class HubFile:
-    """A file of a commit. A large one lies in the storage, and git has a pointer to it."""
+    """A file of a commit. A large one is in the storage, and git has a pointer to it."""
 
     body: bytes
     large: bool
 
     @property
     def sha256(self) -> str:
-        """The hash of its content, by which the storage names it."""
+        """The SHA-256 of the content, by which the storage names it."""
         return hashlib.sha256(self.body).hexdigest()
 
     @property
     def pointer(self) -> bytes:
-        """What git has of a large one."""
+        """Git's pointer to a large file."""
         return POINTER.format(sha256=self.sha256, size=len(self.body)).encode()
 
     @property
     def blob(self) -> str:
-        """The name of what git has."""
+        """Git's hash of the content or pointer."""
         return git_blob_hash(self.pointer if self.large else self.body)
 
     @property
     def etag(self) -> str:
-        """By what the hub tells its content."""
+        """The ETag by which the hub identifies the content."""
         return self.sha256 if self.large else self.blob
 
 
 @dataclass
-class Repository:
-    """One repository.
+class HubRepository:
+    """A repository.
 
-    gated: its files are for accounts that have accepted its licence. private: it is for tokens alone.
+    Attributes:
+        gated: Whether only accounts that have accepted its licence may read its files.
+        private: Whether requests need a token.
     """
 
     kind: Kind
@@ -62,7 +64,11 @@ class Repository:
     refs: dict[str, str] = field(default_factory=dict)
 
     def commit(self, files: dict[str, bytes], *, ref: str = "main", large: int = 1024) -> str:
-        """Make these files the content of a branch; those from so many bytes on are large ones. Returns the commit."""
+        """Make these files the content of a branch; return the commit.
+
+        Args:
+            large: Size in bytes from which a file is in the storage.
+        """
         commit_files = {path: HubFile(body, len(body) >= large) for path, body in sorted(files.items())}
         tree = "".join(f"{path} {file.blob}\n" for path, file in commit_files.items())
         name = hashlib.sha1(f"{self.kind} {self.name} {len(self.commits)}\n{tree}".encode()).hexdigest()
@@ -71,10 +77,10 @@ class Repository:
         return name
 
     def resolve(self, revision: str) -> str | None:
-        """The commit of a revision."""
+        """Return the commit of a revision, or None."""
         return revision if revision in self.commits else self.refs.get(revision)
 
 
 def read_directory(directory: Path) -> dict[str, bytes]:
-    """The files below a directory."""
+    """Return the files below a directory."""
     return {str(path.relative_to(directory)): path.read_bytes() for path in directory.rglob("*") if path.is_file()}

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A hub of models and data sets over real HTTP, with its storage on a port of its own, and faults on demand."""
+"""A hub of models and data sets over real HTTP, with its storage on a separate port, and injected faults."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import urllib.parse
 from typing import Any, NamedTuple
 
 from .faults import HubFault
-from .repository import HubFile, Kind, Repository
+from .repository import HubFile, HubRepository, Kind
 
 TREE_PAGE = 50
 API = re.compile(r"/api/(models|datasets)/([^/]+/[^/]+)(?:/(revision|tree)/([^/]+)(/.*)?)?")
@@ -25,7 +25,7 @@ RESOLVE = re.compile(r"/(datasets/)?([^/]+/[^/]+)/resolve/([^/]+)/(.+)")
 
 
 class HubRequest(NamedTuple):
-    """A request that came."""
+    """A received request."""
 
     method: str
     path: str
@@ -33,7 +33,7 @@ class HubRequest(NamedTuple):
 
 
 class HubResponse(NamedTuple):
-    """What is sent."""
+    """A response to send."""
 
     status: int
     headers: dict[str, str]
@@ -41,7 +41,7 @@ class HubResponse(NamedTuple):
 
 
 class HubRefusalError(Exception):
-    """A request that the hub refuses: status, X-Error-Code, X-Error-Message."""
+    """A refused request: status, X-Error-Code, X-Error-Message."""
 
     def __init__(self, status: int, code: str, message: str) -> None:
         super().__init__(message)
@@ -51,15 +51,17 @@ class HubRefusalError(Exception):
 class HubServer:
     """The hub as a context manager: it listens on an address of this machine while it is entered.
 
-    tokens: what is taken, with the names of the gated repositories that its account may read.
-    faults: the first that applies to a request hits it; storage_faults: to one of the storage.
-    requests, storage_requests: what came, in order. ranges: the headers Range of them.
-    problems: what a client must not do, and defects here; they fail the test when the server is left.
+    Attributes:
+        tokens: Valid tokens, with the names of the gated repositories that their accounts may read.
+        faults, storage_faults: The first that applies to a request affects it.
+        requests, storage_requests: Received requests, in order.
+        ranges: Their Range headers.
+        problems: Invalid requests and bugs of this server; they fail the test on exit.
     """
 
     def __init__(self, address: str = "127.0.0.1", *, port: int = 0) -> None:
         self.address = address
-        self.repositories: dict[tuple[Kind, str], Repository] = {}
+        self.repositories: dict[tuple[Kind, str], HubRepository] = {}
         self.tokens: dict[str, set[str]] = {}
         self.faults: list[HubFault] = []
         self.storage_faults: list[HubFault] = []
@@ -78,7 +80,7 @@ class HubServer:
 
     @property
     def url(self) -> str:
-        """What HF_ENDPOINT must say."""
+        """The value for HF_ENDPOINT."""
         return f"http://{self.address}:{self._hub.server_address[1]}"
 
     def __enter__(self) -> HubServer:
@@ -95,16 +97,16 @@ class HubServer:
         if kind is None and self.problems:
             raise AssertionError("; ".join(self.problems))
 
-    def add(self, kind: Kind, name: str, files: dict[str, bytes], *, gated: bool = False) -> Repository:
-        """A repository with one commit on main."""
-        repository = self.repositories[kind, name] = Repository(kind, name, gated)
+    def add(self, kind: Kind, name: str, files: dict[str, bytes], *, gated: bool = False) -> HubRepository:
+        """Add a repository with one commit on main."""
+        repository = self.repositories[kind, name] = HubRepository(kind, name, gated)
         repository.commit(files)
         return repository
 
-    # - what is answered
+    # - responses
 
     def respond(self, request: HubRequest, query: dict[str, str]) -> HubResponse:
-        """The hub's answer."""
+        """Return the hub's response to a request."""
         path = request.path
         try:
             if request.token and request.token not in self.tokens:
@@ -126,8 +128,8 @@ class HubServer:
             headers = {"X-Error-Message": error.message, **({"X-Error-Code": error.code} if error.code else {})}
             return _json_response({"error": error.message}, error.status, headers)
 
-    def find_repository(self, kind: Kind, name: str, request: HubRequest) -> Repository:
-        """What is named. Who shows no token learns of a missing one no more than of a private one."""
+    def find_repository(self, kind: Kind, name: str, request: HubRequest) -> HubRepository:
+        """Return a repository. Without a token, a missing one is indistinguishable from a private one."""
         match = self.repositories.get((kind, name))
         if match and (request.token or not match.private):
             return match
@@ -135,17 +137,17 @@ class HubServer:
             raise HubRefusalError(404, "RepoNotFound", "Repository not found")
         raise HubRefusalError(401, "RepoNotFound", "Invalid username or password.")
 
-    def resolve_commit(self, repository: Repository, revision: str) -> str:
-        """The commit that is meant."""
+    def resolve_commit(self, repository: HubRepository, revision: str) -> str:
+        """Return the commit of a revision."""
         commit = repository.resolve(urllib.parse.unquote(revision))
         if not commit:
             raise HubRefusalError(404, "RevisionNotFound", f"Invalid rev id: {revision}")
         return commit
 
     def commit_response(
-        self, repository: Repository, verb: str, revision: str, request: HubRequest, query: dict[str, str]
+        self, repository: HubRepository, verb: str, revision: str, request: HubRequest, query: dict[str, str]
     ) -> HubResponse:
-        """What is known of a commit."""
+        """Return the metadata of a commit."""
         commit = self.resolve_commit(repository, revision)
         files = repository.commits[commit]
         if verb == "tree":
@@ -173,8 +175,8 @@ class HubServer:
             }
         )
 
-    def file_response(self, repository: Repository, revision: str, path: str, request: HubRequest) -> HubResponse:
-        """A file, or where it is."""
+    def file_response(self, repository: HubRepository, revision: str, path: str, request: HubRequest) -> HubResponse:
+        """Return a file, or its location in the storage."""
         if repository.gated and repository.name not in self.tokens.get(request.token, ()):
             kind, name = repository.kind, repository.name
             if not request.token:
@@ -207,7 +209,7 @@ class HubServer:
         return HubResponse(302, {**headers, **linked_headers, "ETag": f'"{file.blob}"'}, b"Found. Redirecting")
 
     def storage_response(self, request: HubRequest, query: dict[str, str]) -> HubResponse:
-        """A content of the storage."""
+        """Return a file of the storage."""
         if request.token:
             self.problems.append("a token was shown to the storage")
             return HubResponse(400, {}, b"<Error><Code>InvalidArgument</Code></Error>")
@@ -227,7 +229,7 @@ def _json_response(content: Any, status: int = 200, headers: dict[str, str] | No
 
 
 def _signature(sha256: str) -> str:
-    """What makes an address of the storage one that the hub gave."""
+    """Return the signature that marks a storage URL as issued by the hub."""
     return hashlib.sha256(f"signed {sha256}".encode()).hexdigest()[:20]
 
 
@@ -250,7 +252,7 @@ class _HubHTTPServer(http.server.ThreadingHTTPServer):
     daemon_threads = True
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that goes away is what tests are about; all else is a defect here."""
+        """Record errors as problems, except lost connections, which tests cause."""
         error = sys.exc_info()[1]
         if not isinstance(error, ConnectionError):
             self.RequestHandlerClass.owner.problems.append(repr(error))  # type: ignore[attr-defined]
@@ -304,7 +306,7 @@ class _HubHandler(http.server.BaseHTTPRequestHandler):
     do_GET = do_HEAD = _serve  # noqa: N815 (the names are http.server's)
 
     def _apply_range(self, response: HubResponse) -> HubResponse:
-        """The part that was asked for."""
+        """Return the requested range."""
         match = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))
         if not match:
             return response

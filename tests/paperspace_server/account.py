@@ -1,11 +1,10 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""One imagined Paperspace account: what is in it, and what the operations do to it.
+"""A simulated Paperspace account: its resources, and the effects of the operations on them.
 
-Nothing happens by itself: an event goes one step on whenever somebody looks at it or at its machine, alone or in a
-list, so that tests need no clock. Where nobody has said what the service does, the account does what is hardest for a
-client.
+Nothing happens by itself: an event advances by one step whenever it or its machine is read, alone or in a list, so that
+tests need no clock. Where the service's behaviour is undocumented, the account does what is hardest for a client.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ import ipaddress
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from .meter import costs
+from .meter import list_costs
 from .objects import (
     GIB,
     MACHINE_TYPES,
@@ -26,6 +25,7 @@ from .objects import (
     Object,
     custom_template,
     drive,
+    format_time,
     machine,
     network,
     public_ip,
@@ -33,19 +33,18 @@ from .objects import (
     snapshot,
     startup_script,
     type_fields,
-    written,
 )
 
-DEFAULT_LIMIT = 20  # the document does not tell the real one
-ON = ("ready", "serviceready")
+DEFAULT_LIMIT = 20  # the document does not specify the real one
+RUNNING_STATES = ("ready", "serviceready")
 
 
 def do_nothing() -> None:
-    """What the end of an event that has failed changes."""
+    """Change nothing, as at the end of a failed event."""
 
 
-class Refused(Exception):
-    """The API's answer is an error."""
+class AccountError(Exception):
+    """The API replies with an error."""
 
     def __init__(self, status: int, code: str, message: str) -> None:
         super().__init__(message)
@@ -55,15 +54,15 @@ class Refused(Exception):
 
 
 def cursor(item_key: str) -> str:
-    """The cursor that means "after this item"; opaque to clients."""
+    """Return the cursor that means "after this item"; opaque to clients."""
     return base64.urlsafe_b64encode(item_key.encode()).decode().rstrip("=")
 
 
 @dataclasses.dataclass
-class Outcome:
-    """How the next event of a name ends. finished: whether its end has a time; an error may come without a text.
+class EventOutcome:
+    """How the next event of a name ends. finished: whether its end has a time; an error may have no text.
 
-    machine_state: the machine's state then, None is as it should be. stuck: it never ends.
+    machine_state: the machine's state afterwards, None for the regular one. stuck: it never ends.
     """
 
     state: str = "done"
@@ -73,29 +72,36 @@ class Outcome:
     stuck: bool = False
 
 
-class Host(NamedTuple):
-    """Addresses of a test host that a machine can be."""
+class HostAddresses(NamedTuple):
+    """Addresses of a test host that backs a machine."""
 
     private: str
     public: str
 
 
-class Share(NamedTuple):
-    """A file share that a network drive can be. mount_point: as Windows writes it."""
+class FileShare(NamedTuple):
+    """A file share that backs a network drive. mount_point: in Windows form."""
 
     mount_point: str
     username: str
     password: str
 
 
-class Account:
-    """The state behind the API. Lists hold objects as the document types them; tests may change them at will.
+class PaperspaceAccount:
+    """The state behind the API. Lists contain objects as in the document; tests may change them.
 
-    hosts: what new machines are, each for as long as it exists; without a free one there is no capacity. None: machines
-    have addresses that nobody has. share: what new drives are. now: the clock.
-    capacity: how many machines of a type can be on at a time (a type that is not in it: any number); who asks whether a
-    type is available is told what `unavailable` says and not this. outcomes: by the event's name, or by its name and
-    the machine's ("create bert-3"). hidden_lists: so many lists do not show yet what was made.
+    Args:
+        hosts: test hosts that back new machines; without a free one there is no capacity. None: machines have
+            addresses that do not exist.
+        share: file share that backs new drives
+        now: the clock
+
+    Attributes:
+        capacity: how many machines of a type can run at a time (types not in it: any number). The availability
+            operation reads `unavailable` instead.
+        outcomes: by the event's name, or by its name and the machine's ("create bert-3")
+        hidden_lists: number of lists that do not contain a new resource yet
+        foreign_keys: ids or addresses of resources that belong to other people
     """
 
     def __init__(
@@ -103,8 +109,8 @@ class Account:
         machines: list[Object] | None = None,
         networks: list[Object] | None = None,
         *,
-        hosts: list[Host] | None = None,
-        share: Share | None = None,
+        hosts: list[HostAddresses] | None = None,
+        share: FileShare | None = None,
         now: Callable[[], datetime.datetime] = lambda: datetime.datetime.now(datetime.UTC),
     ) -> None:
         self.machines = [] if machines is None else machines
@@ -122,7 +128,7 @@ class Account:
         self.now = now
         self.unavailable: set[str] = set()
         self.capacity: dict[str, int] = {}
-        self.outcomes: dict[str, Outcome] = {}
+        self.outcomes: dict[str, EventOutcome] = {}
         self.max_machines = 20
         self.standing: Object | None = {
             "hasPaymentMethod": True,
@@ -133,15 +139,15 @@ class Account:
         self.delete_needs_off = False
         self.duplicate_templates = True
         self.hidden_lists = 0
-        self.foreign: set[str] = set()
+        self.foreign_keys: set[str] = set()
         self._hidden: dict[str, int] = {}
-        self._ends: dict[str, tuple[Outcome, Callable[[], None]]] = {}
-        self._host_of: dict[str, Host] = {}
+        self._event_ends: dict[str, tuple[EventOutcome, Callable[[], None]]] = {}
+        self._host_by_machine: dict[str, HostAddresses] = {}
         self._last_time = datetime.datetime.min.replace(tzinfo=datetime.UTC)
-        self._made = 0
+        self._counter = 0
 
-    def lists(self) -> list[tuple[list[Object], str]]:
-        """All that the account has and that can be told apart, and the field that tells it."""
+    def resource_lists(self) -> list[tuple[list[Object], str]]:
+        """Return all lists of resources, each with the name of the field that identifies an item."""
         return [
             (self.machines, "id"),
             (self.networks, "id"),
@@ -153,13 +159,13 @@ class Account:
         ]
 
     def usd_per_hour(self) -> float:
-        """The meter: what all that is not other people's costs now, in US dollars an hour."""
-        return sum(cost.usd for cost in costs(self) if cost.key not in self.foreign)
+        """Return the current cost of everything except foreign resources, in US dollars per hour."""
+        return sum(cost.usd for cost in list_costs(self) if cost.key not in self.foreign_keys)
 
     # --- Lists
 
     def page(self, items: list[Object], query: dict[str, str], key: str = "id") -> Object:
-        """One page: filtered, ordered, cut at `limit`, with a cursor that means "after this item"."""
+        """Return one page: filtered, ordered, limited, with a cursor that means "after this item"."""
         order_by = query.get("orderBy", "dtCreated")
         chosen = sorted(
             (
@@ -174,7 +180,7 @@ class Account:
         if "after" in query:
             after = [i for i, item in enumerate(chosen) if cursor(item[key]) == query["after"]]
             if not after:
-                raise Refused(400, "BAD_REQUEST", "Invalid cursor")
+                raise AccountError(400, "BAD_REQUEST", "Invalid cursor")
             start = after[-1] + 1
         end = start + int(query.get("limit", DEFAULT_LIMIT))
         page: Object = {"hasMore": end < len(chosen), "items": chosen[start:end]}
@@ -183,32 +189,32 @@ class Account:
         return page
 
     def _is_hidden(self, key: str, query: dict[str, str]) -> bool:
-        left = self._hidden.get(key, 0)
-        if left and "after" not in query:
-            self._hidden[key] = left - 1
-        return left > 0
+        remaining = self._hidden.get(key, 0)
+        if remaining and "after" not in query:
+            self._hidden[key] = remaining - 1
+        return remaining > 0
 
     def machine_page(self, query: dict[str, str]) -> Object:
-        """Machines; looking at them moves their events on."""
+        """Return a page of machines; reading them advances their events."""
         for event in list(self.events):
-            self._step(event)
+            self._advance(event)
         return self.page(self.machines, query)
 
     def event_page(self, query: dict[str, str]) -> Object:
-        """Events; looking at them moves them on."""
+        """Return a page of events; reading them advances them."""
         for event in list(self.events):
             if query.get("machineId", event["machineId"]) == event["machineId"]:
-                self._step(event)
+                self._advance(event)
         return self.page(self.events, query)
 
     def template_page(self, query: dict[str, str]) -> Object:
-        """The team's own templates, the first of them twice, as the service does."""
+        """Return a page of the team's templates, the first of them twice, as the service does."""
         return self.page(self.templates + self.templates[: int(self.duplicate_templates)], query)
 
     # --- The team
 
     def session(self) -> Object:
-        """Who the key is."""
+        """Return the key's user and team."""
         created = "2025-01-01T00:00:00.000Z"
         team = {"id": "te000001", "namespace": "testteam", "analyticsId": 1, "isPrivate": False}
         membership = {
@@ -236,34 +242,34 @@ class Account:
         return {"user": user, "team": {**team, "maxMachines": self.max_machines}}
 
     def account_standing(self) -> Object:
-        """Whether the bills are paid. The document does not have this operation."""
+        """Return whether the account is in good standing. The document does not have this operation."""
         if self.standing is None:
-            raise Refused(404, "NOT_FOUND", "Not found")
+            raise AccountError(404, "NOT_FOUND", "Not found")
         return self.standing
 
     # --- Machines
 
     def find_machine(self, machine_id: str) -> Object:
-        """The machine; looking at it moves its events on."""
+        """Return the machine; reading it advances its events."""
         for event in list(self.events):
             if event["machineId"] == machine_id:
-                self._step(event)
-        return find(self.machines, machine_id)
+                self._advance(event)
+        return find_item(self.machines, machine_id)
 
     def is_available(self, machine_type: str) -> Object:
-        """Whether there are machines of a type at the moment. It is no promise."""
+        """Return whether a machine type is currently available, without a guarantee."""
         return {"available": machine_type in MACHINE_TYPES and machine_type not in self.unavailable}
 
     def create_machine(self, body: Object) -> Object:
-        """A machine that is being made: `provisioning`, then `ready`, or `off` without startOnCreate."""
+        """Create a machine: it is `provisioning`, then `ready`, or `off` without startOnCreate."""
         region = region_code(body["region"])
-        chosen_network = self._network_for(body.get("networkId"), region)
+        chosen_network = self._get_network(body.get("networkId"), region)
         self._check_template(body, region)
         if len(self.machines) >= self.max_machines:
-            raise Refused(412, "PRECONDITION_FAILED", f"Your team is limited to {self.max_machines} machines")
-        script = find(self.scripts, body["startupScriptId"]) if "startupScriptId" in body else None
-        number = 0x100000 + self._next()
-        made = machine(
+            raise AccountError(412, "PRECONDITION_FAILED", f"Your team is limited to {self.max_machines} machines")
+        script = find_item(self.scripts, body["startupScriptId"]) if "startupScriptId" in body else None
+        number = 0x100000 + self._next_number()
+        created = machine(
             number,
             name=body["name"],
             region=region,
@@ -273,373 +279,384 @@ class Account:
             publicIpType=body.get("publicIpType", "none"),
             storageTotal=int(body["diskSize"] * GIB),
             state="provisioning",
-            dtCreated=self._time(),
-            dtModified=self._time(),
+            dtCreated=self._timestamp(),
+            dtModified=self._timestamp(),
             **type_fields(body["machineType"]),
         )
         if self.hosts is not None:
-            free = [host for host in self.hosts if host not in self._host_of.values()]
+            free = [host for host in self.hosts if host not in self._host_by_machine.values()]
             if free:
-                self._host_of[made["id"]] = free[0]
-                made["privateIp"] = free[0].private
-        if made["publicIpType"] == "static":
-            self._claim(region, made)
-        self._add(self.machines, made)
+                self._host_by_machine[created["id"]] = free[0]
+                created["privateIp"] = free[0].private
+        if created["publicIpType"] == "static":
+            self._claim_address(region, created)
+        self._add_item(self.machines, created)
         if script:
-            script["assignedMachineIds"].append(made["id"])
+            script["assignedMachineIds"].append(created["id"])
         if body.get("takeInitialSnapshot"):
-            self._add(self.snapshots, snapshot(self._next(), name="initial", machineId=made["id"]))
-        off = self._ending(made, "off")
-        # Without capacity the event is done all the same, and the machine is off.
-        end = (lambda: None if self._boot(made) else off()) if body.get("startOnCreate", True) else off
-        return self._started("create", made, end)
+            self._add_item(self.snapshots, snapshot(self._next_number(), name="initial", machineId=created["id"]))
+        off = self._state_setter(created, "off")
+        # without capacity the event succeeds anyway, and the machine is off
+        end = (lambda: None if self._try_boot(created) else off()) if body.get("startOnCreate", True) else off
+        return self._start_event("create", created, end)
 
     def update_machine(self, machine_id: str, body: Object) -> Object:
-        """Another name, type, disk, network or kind of public address; type and disk need a machine that is off."""
-        found = find(self.machines, machine_id)
-        self._check_unoccupied(found)
+        """Change the name, type, disk, network or kind of public address; type and disk need a machine that is off."""
+        target = find_item(self.machines, machine_id)
+        self._check_no_open_event(target)
         changes = {name: value for name, value in body.items() if name not in ("machineType", "diskSize", "networkId")}
-        if ("machineType" in body or "diskSize" in body) and found["state"] != "off":
-            raise Refused(412, "PRECONDITION_FAILED", f"This machine is currently {found['state']}.")
+        if ("machineType" in body or "diskSize" in body) and target["state"] != "off":
+            raise AccountError(412, "PRECONDITION_FAILED", f"This machine is currently {target['state']}.")
         if "machineType" in body:
-            changes |= type_fields(_known_type(body["machineType"]))
+            changes |= type_fields(_check_type(body["machineType"]))
         if "diskSize" in body:
             changes["storageTotal"] = int(body["diskSize"] * GIB)
         if "networkId" in body:
-            moved_to = self._network_for(body["networkId"], found["region"])
-            changes |= {"networkId": body["networkId"], "privateIp": self._private_address(moved_to, self._next())}
-        found.update(changes, dtModified=self._time())
-        return {"data": dict(found)}
+            moved_to = self._get_network(body["networkId"], target["region"])
+            changes |= {
+                "networkId": body["networkId"],
+                "privateIp": self._private_address(moved_to, self._next_number()),
+            }
+        target.update(changes, dtModified=self._timestamp())
+        return {"data": dict(target)}
 
-    def act(self, machine_id: str, action: str) -> Object:
-        """start, stop or restart."""
-        found = find(self.machines, machine_id)
-        self._check_unoccupied(found)
-        allowed = {"start": ("off",), "stop": ON, "restart": ON}
-        if found["state"] not in allowed[action]:
-            raise Refused(400, "BAD_REQUEST", f"This machine is currently {found['state']}.")
-        found["state"] = {"start": "starting", "stop": "stopping", "restart": "restarting"}[action]
+    def change_power(self, machine_id: str, action: str) -> Object:
+        """Start, stop or restart a machine."""
+        target = find_item(self.machines, machine_id)
+        self._check_no_open_event(target)
+        allowed = {"start": ("off",), "stop": RUNNING_STATES, "restart": RUNNING_STATES}
+        if target["state"] not in allowed[action]:
+            raise AccountError(400, "BAD_REQUEST", f"This machine is currently {target['state']}.")
+        target["state"] = {"start": "starting", "stop": "stopping", "restart": "restarting"}[action]
         if action == "start":
-            return self._started(action, found, lambda: self._start_ends(found))
-        return self._started(action, found, self._ending(found, "off" if action == "stop" else "ready"))
+            return self._start_event(action, target, lambda: self._finish_start(target))
+        return self._start_event(action, target, self._state_setter(target, "off" if action == "stop" else "ready"))
 
     def delete_machine(self, machine_id: str) -> Object:
-        """The machine is gone when the event has ended, with its disk and snapshots. Its static address stays."""
-        found = find(self.machines, machine_id)
-        self._check_unoccupied(found)
-        if self.delete_needs_off and found["state"] != "off":
-            raise Refused(412, "PRECONDITION_FAILED", "The machine must be off to be deleted")
-        return self._started("deactivate", found, lambda: self._remove(found))
+        """Delete a machine with its disk and snapshots at the end of the event. Its static address remains."""
+        target = find_item(self.machines, machine_id)
+        self._check_no_open_event(target)
+        if self.delete_needs_off and target["state"] != "off":
+            raise AccountError(412, "PRECONDITION_FAILED", "The machine must be off to be deleted")
+        return self._start_event("deactivate", target, lambda: self._remove_machine(target))
 
-    def guest_powers_off(self, machine_id: str) -> None:
-        """Somebody typed `poweroff` in the machine."""
-        self._ending(find(self.machines, machine_id), "off")()
+    def power_off_guest(self, machine_id: str) -> None:
+        """Power the machine off from the guest, as with `poweroff`."""
+        self._state_setter(find_item(self.machines, machine_id), "off")()
 
-    def _check_unoccupied(self, of: Object) -> None:
+    def _check_no_open_event(self, target: Object) -> None:
         for event in self.events:
-            if event["machineId"] == of["id"] and event["id"] in self._ends:
-                doing = {"create": "provisioning", "start": "starting", "stop": "stopping", "restart": "restarting"}
-                word = doing.get(event["name"])
+            if event["machineId"] == target["id"] and event["id"] in self._event_ends:
+                states = {"create": "provisioning", "start": "starting", "stop": "stopping", "restart": "restarting"}
+                word = states.get(event["name"])
                 message = f"This machine is currently {word}." if word else f"{event['name']} is in progress"
-                raise Refused(409, "CONFLICT", message)
+                raise AccountError(409, "CONFLICT", message)
 
     def _check_template(self, body: Object, region: str) -> None:
-        template = find(self.os_templates + self.templates, body["templateId"], "Template not found")
+        template = find_item(self.os_templates + self.templates, body["templateId"], "Template not found")
         if template.get("region", region) != region:
-            raise Refused(400, "BAD_REQUEST", f"The template is in {template['region']}, not in {region}")
-        _known_type(body["machineType"])
+            raise AccountError(400, "BAD_REQUEST", f"The template is in {template['region']}, not in {region}")
+        _check_type(body["machineType"])
         types = {kind["machineTypeLabel"] for kind in template["availableMachineTypes"] if kind["isAvailable"]}
         if body["machineType"] not in types:
-            raise Refused(400, "BAD_REQUEST", f"The template is not available for {body['machineType']}")
+            raise AccountError(400, "BAD_REQUEST", f"The template is not available for {body['machineType']}")
         if body["diskSize"] < (template["defaultSizeGb"] or 0):
-            raise Refused(400, "BAD_REQUEST", f"The template needs a disk of {template['defaultSizeGb']} GB")
+            raise AccountError(400, "BAD_REQUEST", f"The template needs a disk of {template['defaultSizeGb']} GB")
 
-    def _boot(self, of: Object) -> bool:
-        """Whether the machine could be switched on; then it is `ready`, with a new address if that is dynamic."""
-        kind = of["machineType"]
-        on = sum(other["machineType"] == kind and other["state"] in ON for other in self.machines if other is not of)
-        if on >= self.capacity.get(kind, on + 1) or (self.hosts is not None and of["id"] not in self._host_of):
+    def _try_boot(self, target: Object) -> bool:
+        """Switch the machine on if there is capacity; return whether it is now `ready`. A dynamic address is new."""
+        machine_type = target["machineType"]
+        running = sum(
+            item["machineType"] == machine_type and item["state"] in RUNNING_STATES
+            for item in self.machines
+            if item is not target
+        )
+        if running >= self.capacity.get(machine_type, running + 1) or (
+            self.hosts is not None and target["id"] not in self._host_by_machine
+        ):
             return False
-        of.update(state="ready", dtModified=self._time())
-        if of["publicIpType"] == "dynamic":
-            of["publicIp"] = self._public_address(of)
+        target.update(state="ready", dtModified=self._timestamp())
+        if target["publicIpType"] == "dynamic":
+            target["publicIp"] = self._public_address(target)
         return True
 
-    def _start_ends(self, of: Object) -> None:
-        if not self._boot(of):
-            self._ending(of, "off")()
-            event = [event for event in self.events if event["machineId"] == of["id"]][-1]
+    def _finish_start(self, target: Object) -> None:
+        if not self._try_boot(target):
+            self._state_setter(target, "off")()
+            event = [event for event in self.events if event["machineId"] == target["id"]][-1]
             event.update(state="error", error=None)
 
-    def _ending(self, of: Object, state: str) -> Callable[[], None]:
-        def end() -> None:
-            of.update(state=state, dtModified=self._time())
-            if state == "off" and of["publicIpType"] == "dynamic":
-                of["publicIp"] = None
+    def _state_setter(self, target: Object, state: str) -> Callable[[], None]:
+        def set_state() -> None:
+            target.update(state=state, dtModified=self._timestamp())
+            if state == "off" and target["publicIpType"] == "dynamic":
+                target["publicIp"] = None
 
-        return end
+        return set_state
 
-    def _remove(self, of: Object) -> None:
-        self.machines.remove(of)
-        self._host_of.pop(of["id"], None)
-        self.snapshots[:] = [taken for taken in self.snapshots if taken["machineId"] != of["id"]]
+    def _remove_machine(self, target: Object) -> None:
+        self.machines.remove(target)
+        self._host_by_machine.pop(target["id"], None)
+        self.snapshots[:] = [item for item in self.snapshots if item["machineId"] != target["id"]]
         for address in self.public_ips:
-            if address.get("assignedMachineId") == of["id"]:
+            if address.get("assignedMachineId") == target["id"]:
                 del address["assignedMachineId"]
         for script in self.scripts:
-            if of["id"] in script["assignedMachineIds"]:
-                script["assignedMachineIds"].remove(of["id"])
+            if target["id"] in script["assignedMachineIds"]:
+                script["assignedMachineIds"].remove(target["id"])
 
     # --- Addresses
 
-    def _private_address(self, of_network: Object | None, number: int) -> str:
-        if of_network is None:
+    def _private_address(self, private_network: Object | None, number: int) -> str:
+        if private_network is None:
             return str(ipaddress.ip_address("10.255.0.0") + number % 0x10000)
-        taken = {other["privateIp"] for other in self.machines}
-        block = ipaddress.ip_network(f"{of_network['network']}/{of_network['netmask']}")
-        return next(str(address) for address in list(block.hosts())[9:] if str(address) not in taken)
+        used = {item["privateIp"] for item in self.machines}
+        block = ipaddress.ip_network(f"{private_network['network']}/{private_network['netmask']}")
+        return next(str(address) for address in list(block.hosts())[9:] if str(address) not in used)
 
-    def _public_address(self, of: Object) -> str:
-        if of["id"] in self._host_of:
-            return self._host_of[of["id"]].public
-        return str(ipaddress.ip_address("198.18.100.0") + self._next())
+    def _public_address(self, target: Object) -> str:
+        if target["id"] in self._host_by_machine:
+            return self._host_by_machine[target["id"]].public
+        return str(ipaddress.ip_address("198.18.100.0") + self._next_number())
 
     def claim_public_ip(self, region: str) -> Object:
-        """A static address that no machine has yet."""
-        return self._claim(region_code(region), None)
+        """Claim a static address without a machine."""
+        return self._claim_address(region_code(region), None)
 
-    def _claim(self, region: str, owner: Object | None) -> Object:
+    def _claim_address(self, region: str, owner: Object | None) -> Object:
         address = self._public_address(owner or {"id": ""})
-        made = public_ip(address, region=region, dtCreated=self._time())
+        claimed = public_ip(address, region=region, dtCreated=self._timestamp())
         if owner:
-            made["assignedMachineId"] = owner["id"]
+            claimed["assignedMachineId"] = owner["id"]
             owner["publicIp"] = address
-        self._add(self.public_ips, made, "ip")
-        return made
+        self._add_item(self.public_ips, claimed, "ip")
+        return claimed
 
     def assign_public_ip(self, address: str, machine_id: str | None) -> Object:
-        """Give an address to a machine, or take it away (None)."""
-        found = find(self.public_ips, address, key="ip")
-        before = found.pop("assignedMachineId", None)
-        if before is not None:
-            find(self.machines, before).update(publicIp=None, publicIpType="none")
+        """Assign an address to a machine, or unassign it (None)."""
+        record = find_item(self.public_ips, address, key="ip")
+        previous_id = record.pop("assignedMachineId", None)
+        if previous_id is not None:
+            find_item(self.machines, previous_id).update(publicIp=None, publicIpType="none")
         if machine_id is not None:
-            find(self.machines, machine_id).update(publicIp=address, publicIpType="static")
-            found["assignedMachineId"] = machine_id
-        return found
+            find_item(self.machines, machine_id).update(publicIp=address, publicIpType="static")
+            record["assignedMachineId"] = machine_id
+        return record
 
     def release_public_ip(self, address: str) -> Object:
-        """The address is no longer the team's."""
+        """Release an address of the team."""
         self.assign_public_ip(address, None)
-        self.public_ips.remove(find(self.public_ips, address, key="ip"))
+        self.public_ips.remove(find_item(self.public_ips, address, key="ip"))
         return {"ip": address}
 
     # --- Private networks
 
     def create_network(self, body: Object) -> Object:
-        """Networks are made at once, without an event."""
-        made = network(1000 + self._next(), name=body["name"], region=region_code(body["region"]))
-        made["dtCreated"] = self._time()
+        """Create a network, synchronously, without an event."""
+        created = network(1000 + self._next_number(), name=body["name"], region=region_code(body["region"]))
+        created["dtCreated"] = self._timestamp()
         if self.hosts:
-            made["network"] = str(ipaddress.ip_network(f"{self.hosts[0].private}/24", strict=False).network_address)
-        self._add(self.networks, made)
+            created["network"] = str(ipaddress.ip_network(f"{self.hosts[0].private}/24", strict=False).network_address)
+        self._add_item(self.networks, created)
         if body.get("migrateMachines"):
-            for other in self.machines:
-                if other["networkId"] == SHARED_NETWORK and other["region"] == made["region"]:
-                    other["networkId"] = made["id"]
-        return made
+            for candidate in self.machines:
+                if candidate["networkId"] == SHARED_NETWORK and candidate["region"] == created["region"]:
+                    candidate["networkId"] = created["id"]
+        return created
 
     def find_network(self, network_id: str) -> Object | None:
-        """The network. An unknown one is null and not an error, as the document says."""
+        """Return the network, or null for an unknown one, as the document says."""
         return next((n for n in self.networks if n["id"] == network_id), None)
 
     def delete_network(self, network_id: str) -> Object:
-        """Not while a machine or a drive is in it."""
-        found = find(self.networks, network_id)
-        for things, what in ((self.machines, "machines"), (self.drives, "shared drives")):
-            if any(thing["networkId"] == network_id for thing in things):
-                raise Refused(412, "PRECONDITION_FAILED", f"The private network still has {what}")
-        self.networks.remove(found)
+        """Delete a network. Rejected while a machine or a drive is in it."""
+        target = find_item(self.networks, network_id)
+        for items, plural in ((self.machines, "machines"), (self.drives, "shared drives")):
+            if any(item["networkId"] == network_id for item in items):
+                raise AccountError(412, "PRECONDITION_FAILED", f"The private network still has {plural}")
+        self.networks.remove(target)
         return {"id": network_id}
 
-    def _network_for(self, network_id: str | None, region: str) -> Object | None:
+    def _get_network(self, network_id: str | None, region: str) -> Object | None:
         if network_id is None:
             return None
-        found = find(self.networks, network_id, "Private network not found")
-        if found["region"] != region:
-            raise Refused(404, "NOT_FOUND", "Private network not found")
-        return found
+        match = find_item(self.networks, network_id, "Private network not found")
+        if match["region"] != region:
+            raise AccountError(404, "NOT_FOUND", "Private network not found")
+        return match
 
     # --- Network drives
 
     def create_drive(self, body: Object) -> Object:
-        """Drives are made at once, without an event; one network, region and size for good."""
-        of_network = self._network_for(body["networkId"], region_code(body["region"]))
-        made = drive(
-            self._next(),
+        """Create a drive, synchronously, without an event; its network, region and size are fixed."""
+        private_network = self._get_network(body["networkId"], region_code(body["region"]))
+        created = drive(
+            self._next_number(),
             name=body["name"],
             region=region_code(body["region"]),
             networkId=body["networkId"],
             size=int(body["size"] * GIB),
-            dtCreated=self._time(),
+            dtCreated=self._timestamp(),
         )
-        address = ipaddress.ip_address(of_network["network"] if of_network else "10.64.0.0") + 2
-        made["mountPoint"] = rf"\\{address}\sdv{made['id'][-7:].lower()}"
+        address = ipaddress.ip_address(private_network["network"] if private_network else "10.64.0.0") + 2
+        created["mountPoint"] = rf"\\{address}\sdv{created['id'][-7:].lower()}"
         if self.share:
-            made |= {
+            created |= {
                 "mountPoint": self.share.mount_point,
                 "username": self.share.username,
                 "password": self.share.password,
             }
-        self._add(self.drives, made)
-        return made
+        self._add_item(self.drives, created)
+        return created
 
     def delete_drive(self, drive_id: str) -> Object:
-        """The drive and what is on it."""
-        self.drives.remove(find(self.drives, drive_id))
+        """Delete a drive and its data."""
+        self.drives.remove(find_item(self.drives, drive_id))
         return {"id": drive_id}
 
     # --- Templates and snapshots
 
     def create_template(self, body: Object) -> Object:
-        """A template of a machine that is off; it is there when the event has ended."""
-        parent = find(self.machines, body["machineId"])
-        self._check_unoccupied(parent)
+        """Create a template of a machine that is off; it exists at the end of the event."""
+        parent = find_item(self.machines, body["machineId"])
+        self._check_no_open_event(parent)
         if parent["state"] != "off":
-            raise Refused(412, "PRECONDITION_FAILED", "The machine must be off to create a template")
-        made = custom_template(
-            self._next(),
+            raise AccountError(412, "PRECONDITION_FAILED", "The machine must be off to create a template")
+        created = custom_template(
+            self._next_number(),
             name=body["name"],
             region=parent["region"],
             operatingSystemLabel=parent["os"],
             defaultSizeGb=parent["storageTotal"] // GIB,
             parentMachineId=parent["id"],
-            dtCreated=self._time(),
+            dtCreated=self._timestamp(),
         )
-        return self._started("template-create", parent, lambda: self._add(self.templates, made), made)
+        return self._start_event("template-create", parent, lambda: self._add_item(self.templates, created), created)
 
     def delete_template(self, template_id: str) -> Object:
-        """At once, without an event."""
-        found = find(self.templates, template_id)
-        self.templates.remove(found)
-        return found
+        """Delete a template, synchronously, without an event."""
+        template = find_item(self.templates, template_id)
+        self.templates.remove(template)
+        return template
 
     def create_snapshot(self, body: Object) -> Object:
-        """A snapshot of a machine, on or off; it is there when the event has ended."""
-        of = find(self.machines, body["machineId"])
-        self._check_unoccupied(of)
-        made = snapshot(self._next(), name=body["name"], machineId=of["id"])
-        return self._started("snapshot-create", of, lambda: self._add(self.snapshots, made), made)
+        """Create a snapshot of a machine, on or off; it exists at the end of the event."""
+        target = find_item(self.machines, body["machineId"])
+        self._check_no_open_event(target)
+        created = snapshot(self._next_number(), name=body["name"], machineId=target["id"])
+        return self._start_event("snapshot-create", target, lambda: self._add_item(self.snapshots, created), created)
 
     def delete_snapshot(self, snapshot_id: str) -> Object:
-        """It is gone when the event has ended."""
-        found = find(self.snapshots, snapshot_id)
-        of = find(self.machines, found["machineId"])
-        return self._started("snapshot-delete", of, lambda: self.snapshots.remove(found), found)
+        """Delete a snapshot at the end of the event."""
+        target_snapshot = find_item(self.snapshots, snapshot_id)
+        target = find_item(self.machines, target_snapshot["machineId"])
+        return self._start_event(
+            "snapshot-delete", target, lambda: self.snapshots.remove(target_snapshot), target_snapshot
+        )
 
     # --- Startup scripts
 
     def create_script(self, body: Object) -> Object:
-        """A script; its text is kept and never returned."""
-        made = startup_script(self._next(), name=body["name"], isRunOnce=body.get("isRunOnce", False))
-        made["dtCreated"] = self._time()
-        self.script_texts[made["id"]] = body["script"]
-        self._add(self.scripts, made)
-        return made
+        """Create a script; its text is stored and never returned."""
+        created = startup_script(self._next_number(), name=body["name"], isRunOnce=body.get("isRunOnce", False))
+        created["dtCreated"] = self._timestamp()
+        self.script_texts[created["id"]] = body["script"]
+        self._add_item(self.scripts, created)
+        return created
 
     def update_script(self, script_id: str, body: Object) -> Object:
-        """Another name, text or use."""
-        found = find(self.scripts, script_id)
+        """Change a script's name, text or settings."""
+        script = find_item(self.scripts, script_id)
         self.script_texts[script_id] = body.get("script", self.script_texts.get(script_id, ""))
-        found.update({name: value for name, value in body.items() if name != "script"})
-        return found
+        script.update({name: value for name, value in body.items() if name != "script"})
+        return script
 
     def delete_script(self, script_id: str) -> Object:
-        """At once, without an event."""
-        found = find(self.scripts, script_id)
-        self.scripts.remove(found)
+        """Delete a script, synchronously, without an event."""
+        script = find_item(self.scripts, script_id)
+        self.scripts.remove(script)
         self.script_texts.pop(script_id, None)
-        return found
+        return script
 
-    def assign_script(self, script_id: str, machine_id: str, *, wanted: bool) -> Object:
-        """Let a machine run the script, or not."""
-        found = find(self.scripts, script_id)
-        find(self.machines, machine_id)
-        others = [other for other in found["assignedMachineIds"] if other != machine_id]
-        found["assignedMachineIds"] = [*others, machine_id] if wanted else others
-        return found
+    def assign_script(self, script_id: str, machine_id: str, *, assigned: bool) -> Object:
+        """Assign a script to a machine, or unassign it."""
+        script = find_item(self.scripts, script_id)
+        find_item(self.machines, machine_id)
+        other_ids = [assigned_id for assigned_id in script["assignedMachineIds"] if assigned_id != machine_id]
+        script["assignedMachineIds"] = [*other_ids, machine_id] if assigned else other_ids
+        return script
 
     # --- Events
 
     def find_event(self, event_id: str) -> Object:
-        """The event; looking at it moves it on."""
-        event = find(self.events, event_id)
-        self._step(event)
+        """Return the event; reading it advances it."""
+        event = find_item(self.events, event_id)
+        self._advance(event)
         return event
 
-    def _started(self, name: str, of: Object, end: Callable[[], None], data: Object | None = None) -> Object:
+    def _start_event(self, name: str, target: Object, end: Callable[[], None], data: Object | None = None) -> Object:
         event = {
-            "id": f"ev{self._next():06x}",
+            "id": f"ev{self._next_number():06x}",
             "name": name,
             "state": "new",
-            "machineId": of["id"],
-            "dtCreated": self._time(),
+            "machineId": target["id"],
+            "dtCreated": self._timestamp(),
             "dtStarted": None,
             "dtFinished": None,
             "error": None,
         }
         self.events.append(event)
-        outcome = self.outcomes.pop(f"{name} {of['name']}", None) or self.outcomes.pop(name, Outcome())
+        outcome = self.outcomes.pop(f"{name} {target['name']}", None) or self.outcomes.pop(name, EventOutcome())
         if outcome.machine_state:
-            end = self._ending(of, outcome.machine_state)
+            end = self._state_setter(target, outcome.machine_state)
         elif outcome.state != "done":
             end = do_nothing
-        self._ends[event["id"]] = (outcome, end)
-        return {"event": dict(event), "data": dict(of if data is None else data)}
+        self._event_ends[event["id"]] = (outcome, end)
+        return {"event": dict(event), "data": dict(target if data is None else data)}
 
-    def _step(self, event: Object) -> None:
+    def _advance(self, event: Object) -> None:
         if event["state"] == "new":
-            event.update(state="in progress", dtStarted=self._time())
-        elif event["state"] == "in progress" and not self._ends[event["id"]][0].stuck:
-            outcome, end = self._ends.pop(event["id"])
+            event.update(state="in progress", dtStarted=self._timestamp())
+        elif event["state"] == "in progress" and not self._event_ends[event["id"]][0].stuck:
+            outcome, end = self._event_ends.pop(event["id"])
             event.update(state=outcome.state, error=outcome.error)
-            event["dtFinished"] = self._time() if outcome.finished else None
+            event["dtFinished"] = self._timestamp() if outcome.finished else None
             end()
 
     # --- Numbers and times
 
-    def _next(self) -> int:
-        self._made += 1
-        return self._made
+    def _next_number(self) -> int:
+        self._counter += 1
+        return self._counter
 
-    def _time(self) -> str:
-        """Now, and later than every time told before."""
+    def _timestamp(self) -> str:
+        """Return the current time, later than every one returned before."""
         self._last_time = max(self.now(), self._last_time + datetime.timedelta(milliseconds=1))
-        return written(self._last_time)
+        return format_time(self._last_time)
 
-    def _add(self, items: list[Object], item: Object, key: str = "id") -> None:
+    def _add_item(self, items: list[Object], item: Object, key: str = "id") -> None:
         items.append(item)
         self._hidden[item[key]] = self.hidden_lists
 
 
-def find(items: list[Object], wanted: str, message: str = "Not found", key: str = "id") -> Object:
-    """The item with the key. Raises Refused."""
+def find_item(items: list[Object], value: str, message: str = "Not found", key: str = "id") -> Object:
+    """Return the item with a key. Raise AccountError if it is missing."""
     for item in items:
-        if item[key] == wanted:
+        if item[key] == value:
             return item
-    raise Refused(404, "NOT_FOUND", message)
+    raise AccountError(404, "NOT_FOUND", message)
 
 
-def renamed(items: list[Object], item_id: str, body: Object) -> Object:
-    """The item under another name."""
-    found = find(items, item_id)
-    found.update(body)
-    return found
+def update_item(items: list[Object], item_id: str, body: Object) -> Object:
+    """Change fields of an item, such as its name."""
+    item = find_item(items, item_id)
+    item.update(body)
+    return item
 
 
-def _known_type(machine_type: str) -> str:
+def _check_type(machine_type: str) -> str:
     if machine_type not in MACHINE_TYPES:
-        raise Refused(400, "BAD_REQUEST", f"Unknown machine type {machine_type}")
+        raise AccountError(400, "BAD_REQUEST", f"Unknown machine type {machine_type}")
     return machine_type
 
 

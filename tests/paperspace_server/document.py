@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The official API document (OpenAPI 3.0) as a judge of requests and answers."""
+"""Validation of requests and replies against the official API document (OpenAPI 3.0)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 
 import jsonschema
 
-#: Where the document lies when it is at hand: beside the checkout. It is Paperspace's and is not part of this project.
+#: The document, if available, next to the checkout. It is Paperspace's and not part of this project.
 DOCUMENT = Path(__file__).resolve().parents[2].parent / "shared" / "paperspace" / "openapi.json"
 
 _DATE_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)")
@@ -25,42 +25,42 @@ def _is_date_time(value: object) -> bool:
     return not isinstance(value, str) or _DATE_TIME.fullmatch(value) is not None
 
 
-class Document:
-    """What the API document allows. Each method returns the problems found; no problem: an empty list."""
+class ApiDocument:
+    """The API document. Each check returns a list of errors, empty for none."""
 
     def __init__(self, path: Path = DOCUMENT) -> None:
         self._content = _read(path)
 
-    def has(self, method: str, template: str) -> bool:
-        """Whether there is such an operation; template is a path such as /machines/{id}."""
+    def has_operation(self, method: str, template: str) -> bool:
+        """Return whether an operation exists; template is a path such as /machines/{id}."""
         return method.lower() in self._content["paths"].get(template, {})
 
-    def in_query(self, method: str, template: str, query: dict[str, str]) -> list[str]:
-        """Problems of query parameters: unknown, missing, or of the wrong type or value."""
+    def check_query(self, method: str, template: str, query: dict[str, str]) -> list[str]:
+        """Return errors of query parameters: unknown, missing, or of the wrong type or value."""
         parameters = {p["name"]: p for p in self._operation(method, template)["parameters"] if p["in"] == "query"}
         problems = [f"{name}: no such parameter" for name in query if name not in parameters]
         for name, parameter in parameters.items():
             if name in query:
                 schema = _as_json_schema(parameter["schema"])
-                problems += _errors(schema, _typed(query[name], parameter["schema"]), name)
+                problems += _validate(schema, _parse_parameter(query[name], parameter["schema"]), name)
             elif parameter["required"]:
                 problems.append(f"{name}: Required")
         return problems
 
-    def in_body(self, method: str, template: str, body: Any) -> list[str]:
-        """Problems of a request's body; None is no body."""
+    def check_body(self, method: str, template: str, body: Any) -> list[str]:
+        """Return errors of a request's body; None is no body."""
         request = self._operation(method, template).get("requestBody")
         if request is None:
             return [] if body in (None, {}) else ["this operation takes no body"]
-        return _errors(_as_json_schema(request["content"]["application/json"]["schema"]), body, "body")
+        return _validate(_as_json_schema(request["content"]["application/json"]["schema"]), body, "body")
 
-    def in_answer(self, method: str, template: str, status: int, answer: Any) -> list[str]:
-        """Problems of an answer: 200 has the operation's schema, all else the schema of errors."""
+    def check_reply(self, method: str, template: str, status: int, reply: Any) -> list[str]:
+        """Return errors of a reply: 200 has the operation's schema, any other status the schema of errors."""
         if status == 200:
             content = self._operation(method, template)["responses"]["200"]["content"]
         else:
             content = self._content["components"]["responses"]["error"]["content"]
-        return _errors(_as_json_schema(content["application/json"]["schema"]), answer, "answer")
+        return _validate(_as_json_schema(content["application/json"]["schema"]), reply, "reply")
 
     def _operation(self, method: str, template: str) -> dict[str, Any]:
         operation: dict[str, Any] = self._content["paths"][template][method.lower()]
@@ -73,8 +73,8 @@ def _read(path: Path) -> dict[str, Any]:
     return content
 
 
-def _typed(text: str, schema: dict[str, Any]) -> Any:
-    """A query parameter comes as text; the document gives it a type."""
+def _parse_parameter(text: str, schema: dict[str, Any]) -> Any:
+    """Convert a query parameter from text to its documented type."""
     if schema.get("type") in ("integer", "number") and re.fullmatch(r"-?\d+", text):
         return int(text)
     if schema.get("type") == "boolean" and text in ("true", "false"):
@@ -83,7 +83,7 @@ def _typed(text: str, schema: dict[str, Any]) -> Any:
 
 
 def _as_json_schema(schema: Any) -> Any:
-    """OpenAPI 3.0's dialect as JSON Schema draft 4: `nullable` is what differs."""
+    """Convert OpenAPI 3.0's dialect to JSON Schema draft 4, which lacks `nullable`."""
     if isinstance(schema, list):
         return [_as_json_schema(part) for part in schema]
     if not isinstance(schema, dict):
@@ -92,6 +92,6 @@ def _as_json_schema(schema: Any) -> Any:
     return {"anyOf": [plain, {"type": "null"}]} if schema.get("nullable") is True else plain
 
 
-def _errors(schema: Any, value: Any, name: str) -> list[str]:
+def _validate(schema: Any, value: Any, name: str) -> list[str]:
     validator = jsonschema.Draft4Validator(schema, format_checker=_FORMATS)
     return [f"{'.'.join([name, *map(str, e.absolute_path)])}: {e.message}" for e in validator.iter_errors(value)]

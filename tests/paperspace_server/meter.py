@@ -1,24 +1,24 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What an account costs while it stands as it does: the imagined provider's own meter."""
+"""The current cost of a simulated account, per resource."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from .account import Account
+    from .account import PaperspaceAccount
 
-#: US dollars an hour. The provider tells none of these in a place that we have read: they only have to be above zero.
+#: US dollars per hour. The provider does not document these: any value above zero serves the tests.
 DRIVE_GIB = 0.0001
 SNAPSHOT = 0.002
 STATIC_ADDRESS = 0.005
 TEMPLATE = 0.015
 
 
-class Cost(NamedTuple):
-    """A thing that costs. key: its id, or the address. usd: US dollars an hour."""
+class MeteredCost(NamedTuple):
+    """A billed resource. key: its id or address. usd: US dollars per hour."""
 
     kind: str
     key: str
@@ -26,18 +26,18 @@ class Cost(NamedTuple):
     usd: float
 
 
-def costs(account: Account) -> list[Cost]:
-    """All that costs something now: `off` is a machine's only state without an hourly fee, and its disk always has one.
+def list_costs(account: PaperspaceAccount) -> list[MeteredCost]:
+    """Return everything that is billed now: a machine unless it is `off`, and its disk in any state.
 
-    Networks and startup scripts cost nothing.
+    Networks and startup scripts are free.
     """
-    found = []
+    items = []
     for machine in account.machines:
         if machine["state"] != "off":
-            found.append(Cost("machine", machine["id"], machine["name"], machine["usageRate"]))
-        found.append(Cost("disk", machine["id"], machine["name"], machine["storageRate"]))
-    found += [Cost("drive", d["id"], d["name"], DRIVE_GIB * d["size"] / 1024**3) for d in account.drives]
-    found += [Cost("template", t["id"], t["name"], TEMPLATE) for t in account.templates]
-    found += [Cost("address", ip["ip"], ip["ip"], STATIC_ADDRESS) for ip in account.public_ips]
-    found += [Cost("snapshot", s["id"], s["name"], SNAPSHOT) for s in account.snapshots]
-    return found
+            items.append(MeteredCost("machine", machine["id"], machine["name"], machine["usageRate"]))
+        items.append(MeteredCost("disk", machine["id"], machine["name"], machine["storageRate"]))
+    items += [MeteredCost("drive", d["id"], d["name"], DRIVE_GIB * d["size"] / 1024**3) for d in account.drives]
+    items += [MeteredCost("template", t["id"], t["name"], TEMPLATE) for t in account.templates]
+    items += [MeteredCost("address", ip["ip"], ip["ip"], STATIC_ADDRESS) for ip in account.public_ips]
+    items += [MeteredCost("snapshot", s["id"], s["name"], SNAPSHOT) for s in account.snapshots]
+    return items

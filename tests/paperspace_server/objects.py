@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The objects of an imagined account, as the API document types them. Changes replace fields."""
+"""Factories of the API's objects. Keyword arguments replace fields."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ Object = dict[str, Any]
 REGION_NAMES = {"ny2": "East Coast (NY2)", "ca1": "West Coast (CA1)", "ams1": "Europe (AMS1)"}
 GIB = 1024**3
 
-#: A machine without a network of its own is in the one that everybody shares.
+#: Machines without a private network are in the shared default one.
 SHARED_NETWORK = "nwshared"
 
 _EPOCH = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
 
 
 class MachineType(NamedTuple):
-    """gpu_gib: memory of one GPU. usd: an hour."""
+    """A machine type. gpu_gib: memory per GPU. usd: US dollars per hour."""
 
     gpu: str
     gpus: int
@@ -32,7 +32,7 @@ class MachineType(NamedTuple):
     usd: float
 
 
-#: Some of the types that the provider has, as it described them at the end of 2025.
+#: Some of the provider's types, as documented at the end of 2025.
 MACHINE_TYPES = {
     "C5": MachineType("", 0, 0, 4, 8, 0.08),
     "P4000": MachineType("Quadro P4000", 1, 8, 8, 30, 0.51),
@@ -47,24 +47,24 @@ MACHINE_TYPES = {
 }
 
 
-def written(time: datetime.datetime) -> str:
-    """A time as the API writes it."""
+def format_time(time: datetime.datetime) -> str:
+    """Format a time as the API does."""
     return time.strftime("%Y-%m-%dT%H:%M:%S.") + f"{time.microsecond // 1000:03}Z"
 
 
-def moment(minutes: int) -> str:
-    """Minutes after the beginning of 2026, as the API writes it."""
-    return written(_EPOCH + datetime.timedelta(minutes=minutes))
+def time_at_minute(minutes: int) -> str:
+    """Return the time some minutes after the beginning of 2026, in the API's format."""
+    return format_time(_EPOCH + datetime.timedelta(minutes=minutes))
 
 
 def region_code(region: str) -> str:
-    """ "East Coast (NY2)" is "ny2"."""
+    """Return a region's code: "ny2" for "East Coast (NY2)"."""
     inner = re.search(r"\((\w+)\)", region)
     return (inner[1] if inner else region).lower()
 
 
 def type_fields(machine_type: str) -> Object:
-    """The fields of a machine that its type decides."""
+    """Return the fields of a machine that its type determines."""
     kind = MACHINE_TYPES[machine_type]
     accelerators = [{"name": kind.gpu, "memory": kind.gpu_gib * GIB, "count": kind.gpus}] if kind.gpus else None
     return {
@@ -77,8 +77,8 @@ def type_fields(machine_type: str) -> Object:
 
 
 def machine(number: int, **changes: Any) -> Object:
-    """A machine with two GPUs. Machine 0 is the oldest."""
-    made = {
+    """Return a machine with two GPUs. Machine 0 is the oldest."""
+    defaults = {
         "id": f"ps{number:06x}",
         "name": f"node-{number}",
         "state": "ready",
@@ -102,33 +102,33 @@ def machine(number: int, **changes: Any) -> Object:
         "restorePointFrequency": None,
         "restorePointSnapshotId": None,
         "storageRate": 0.0104,
-        "dtCreated": moment(number),
-        "dtModified": moment(number + 1),
+        "dtCreated": time_at_minute(number),
+        "dtModified": time_at_minute(number + 1),
         "dtDeleted": None,
         "reservation": None,
         **type_fields("A6000x2"),
     }
-    unknown = set(changes) - set(made)
+    unknown = set(changes) - set(defaults)
     if unknown:
         raise ValueError(f"a machine has no field {', '.join(sorted(unknown))}")
-    return {**made, **changes}
+    return {**defaults, **changes}
 
 
 def network(number: int, **changes: Any) -> Object:
-    """A private network."""
+    """Return a private network."""
     return {
         "id": f"nw{number:07x}",
         "name": f"net-{number}",
         "region": "ny2",
         "network": str(ipaddress.ip_address("10.64.0.0") + 256 * (number - 1)),
         "netmask": "255.255.255.0",
-        "dtCreated": moment(number),
+        "dtCreated": time_at_minute(number),
         **changes,
     }
 
 
 def drive(number: int, **changes: Any) -> Object:
-    """A network drive of 250 GB."""
+    """Return a network drive of 250 GB."""
     return {
         "id": f"RJ{number:010X}",
         "name": f"drive-{number}",
@@ -138,13 +138,13 @@ def drive(number: int, **changes: Any) -> Object:
         "mountPoint": rf"\\10.64.0.2\sdv{number:07x}",
         "username": f"u{number:07x}",
         "password": f"drive password {number}",
-        "dtCreated": moment(number),
+        "dtCreated": time_at_minute(number),
         **changes,
     }
 
 
 def os_template(template_id: str, name: str, *machine_types: str, **changes: Any) -> Object:
-    """One of the provider's templates, for some machine types (none given: for all)."""
+    """Return one of the provider's templates, for some machine types (default: all)."""
     return {
         "id": template_id,
         "name": name,
@@ -155,24 +155,24 @@ def os_template(template_id: str, name: str, *machine_types: str, **changes: Any
             {"machineTypeLabel": label, "isAvailable": label in machine_types or not machine_types}
             for label in MACHINE_TYPES
         ],
-        "dtCreated": moment(0),
+        "dtCreated": time_at_minute(0),
         **changes,
     }
 
 
 def custom_template(number: int, **changes: Any) -> Object:
-    """A team's own template."""
-    made = os_template(f"tc{number:06x}", f"template-{number}", dtCreated=moment(number))
-    return {**made, "region": "ny2", "defaultSizeGb": 250, "parentMachineId": f"ps{number:06x}", **changes}
+    """Return a team's own template."""
+    template = os_template(f"tc{number:06x}", f"template-{number}", dtCreated=time_at_minute(number))
+    return {**template, "region": "ny2", "defaultSizeGb": 250, "parentMachineId": f"ps{number:06x}", **changes}
 
 
 def public_ip(address: str, **changes: Any) -> Object:
-    """A static address that no machine has."""
-    return {"ip": address, "region": "ny2", "dtCreated": moment(0), **changes}
+    """Return an unassigned static address."""
+    return {"ip": address, "region": "ny2", "dtCreated": time_at_minute(0), **changes}
 
 
 def startup_script(number: int, **changes: Any) -> Object:
-    """A startup script; its text is not part of it."""
+    """Return a startup script, without its text."""
     return {
         "id": f"ss{number:06x}",
         "name": f"script-{number}",
@@ -180,19 +180,19 @@ def startup_script(number: int, **changes: Any) -> Object:
         "isEnabled": True,
         "isRunOnce": False,
         "assignedMachineIds": [],
-        "dtCreated": moment(number),
+        "dtCreated": time_at_minute(number),
         "dtDeleted": None,
         **changes,
     }
 
 
 def snapshot(number: int, **changes: Any) -> Object:
-    """A snapshot of machine 0."""
-    made = {"id": f"sl{number:06x}", "name": f"snapshot-{number}", "machineId": "ps000000", "isAutoSnapshot": False}
-    return {**made, **changes}
+    """Return a snapshot of machine 0."""
+    defaults = {"id": f"sl{number:06x}", "name": f"snapshot-{number}", "machineId": "ps000000", "isAutoSnapshot": False}
+    return {**defaults, **changes}
 
 
-#: What every account can make machines of.
+#: The provider's templates, available to every account.
 OS_TEMPLATES = [
     os_template("twnlo3zj", "ML-in-a-Box", "P4000", "P4000x2", "A4000", "A4000x2", "A5000x2", "A6000", "A6000x2"),
     os_template("t7vp562h", "ML-in-a-Box", "H100x8"),

@@ -25,9 +25,9 @@ from ansible_collections.muster.training.plugins.module_utils._run import safe_f
 from ansible_collections.muster.training.plugins.module_utils._run import start as run_start
 from ansible_collections.muster.training.plugins.module_utils._run import stop as run_stop
 from ansible_collections.muster.training.plugins.module_utils._run.processes import signal_all
-from ansible_collections.muster.training.plugins.module_utils._supervisor.lifeline import line_mac, handshake_mac
+from ansible_collections.muster.training.plugins.module_utils._supervisor.lifeline import handshake_mac, line_mac
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job import Job
-from ansible_collections.muster.training.plugins.plugin_utils._plan.plan import get_launcher, build_node_plan
+from ansible_collections.muster.training.plugins.plugin_utils._plan.plan import build_node_plan, get_launcher
 
 # Seconds. What a cluster has in tens is in tenths here, and longer where only a busy machine would come to feel it.
 TIMEOUTS = {"start": 60.0, "heartbeat": 0.2, "sample": 0.2, "silence": 15.0, "grace": 0.5}

@@ -28,7 +28,7 @@ from ansible.vars.manager import VariableManager
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
-from tests.paperspace_server.account import Account
+from tests.paperspace_server.account import PaperspaceAccount
 from tests.paperspace_server.objects import drive
 from tests.paperspace_server.server import PaperspaceServer
 from tests.unit.typed import give_collection
@@ -291,7 +291,7 @@ def test_inventory_examples_match_plugin_options(name: str) -> None:
 @pytest.fixture(scope="module")
 def account() -> Iterator[None]:
     """A Paperspace account with the drive that examples name."""
-    with PaperspaceServer(Account()) as server, pytest.MonkeyPatch.context() as patch:
+    with PaperspaceServer(PaperspaceAccount()) as server, pytest.MonkeyPatch.context() as patch:
         server.account.drives.append(drive(1, id="RJFHxSmO7U03"))
         patch.setenv("PAPERSPACE_API_URL", server.url)
         patch.setenv("PAPERSPACE_API_KEY", server.key)

@@ -16,7 +16,7 @@ from huggingface_hub.errors import (
 )
 
 from tests.hub_server.faults import HubFault, rate_limit_fault
-from tests.hub_server.repository import Repository
+from tests.hub_server.repository import HubRepository
 from tests.hub_server.server import HubServer
 
 LARGE = bytes(range(256)) * 400
@@ -116,7 +116,7 @@ def test_too_many_requests_error_has_retry_after(hub: HubServer, tmp_path: Path)
     assert told.value.response.headers["Retry-After"] == "77"
 
 
-def gated(hub: HubServer) -> Repository:
+def gated(hub: HubServer) -> HubRepository:
     return hub.add("model", "org/gated", FILES, gated=True)
 
 

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import pytest
 import yaml
 
-from tests.paperspace_server.account import Account
+from tests.paperspace_server.account import PaperspaceAccount
 from tests.paperspace_server.objects import machine
 from tests.paperspace_server.server import PaperspaceServer
 from tests.unit.supervised import free_port
@@ -163,7 +163,7 @@ def paperspace_project(collections: Path, tmp_path_factory: pytest.TempPathFacto
 def paperspace() -> Iterator[PaperspaceServer]:
     """An account of four machines, all of which are this one under an address of its own."""
     machines = [machine(n, privateIp=f"127.0.3.{n + 1}", publicIp=f"127.0.3.{n + 1}") for n in range(4)]
-    with PaperspaceServer(Account(machines), key="test-key") as server:
+    with PaperspaceServer(PaperspaceAccount(machines), key="test-key") as server:
         yield server
 
 
@@ -250,7 +250,7 @@ def test_check_mode_lists_files_and_writes_nothing(shell: Shell) -> None:
             "-e source=hostfile -e hostfile=none",
             "/none: name the file that lists your machines with -e hostfile=hosts.txt",
         ),
-        ("-e source=static -e machines=a,a", "-e machines: host 2: a is listed twice. Write each machine once"),
+        ("-e source=static -e machines=a,a", "-e machines: host 2: a is listed twice. List each machine once"),
         ("-e source=azure", "unknown source azure: choose where your machines come from with -e source=paperspace"),
         ("-e source=local -e directory=file", "/file is not a directory: remove it, or choose another directory with"),
         (

@@ -20,15 +20,18 @@ from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace
     PaperspaceError,
     RequestError,
 )
-from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.objects import ApiMachine, MachineChange
-from tests.paperspace_server.account import Account, Host, Outcome, Share
-from tests.paperspace_server.document import DOCUMENT, Document
-from tests.paperspace_server.faults import Fault, broken_off
-from tests.paperspace_server.meter import costs
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.objects import (
+    ApiMachine,
+    MachineChange,
+)
+from tests.paperspace_server.account import EventOutcome, FileShare, HostAddresses, PaperspaceAccount
+from tests.paperspace_server.document import DOCUMENT, ApiDocument
+from tests.paperspace_server.faults import PaperspaceFault, disconnect_after
+from tests.paperspace_server.meter import list_costs
 from tests.paperspace_server.objects import machine, snapshot
 from tests.paperspace_server.routes import ROUTES
 from tests.paperspace_server.server import PaperspaceServer
-from tests.paperspace_server.strangers import foreign_bytes, left_over, sprinkle
+from tests.paperspace_server.strangers import add_foreign_resources, remaining_keys, serialize_foreign
 
 
 @pytest.fixture(autouse=True)
@@ -38,12 +41,12 @@ def no_certificates(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def account() -> Account:
-    return Account([], [])
+def account() -> PaperspaceAccount:
+    return PaperspaceAccount([], [])
 
 
 @pytest.fixture
-def server(account: Account) -> Iterator[PaperspaceServer]:
+def server(account: PaperspaceAccount) -> Iterator[PaperspaceServer]:
     with PaperspaceServer(account) as running:
         yield running
 
@@ -71,8 +74,8 @@ def looked_at(client: Client, change: MachineChange) -> ApiMachine:
 def test_every_route_but_one_is_in_the_api_document() -> None:
     if not DOCUMENT.exists():
         pytest.skip("the official API document is not beside the checkout")
-    document = Document()
-    unknown = [route.template for route in ROUTES if not document.has(route.method, route.template)]
+    document = ApiDocument()
+    unknown = [route.template for route in ROUTES if not document.has_operation(route.method, route.template)]
     assert unknown == ["/billing/account-standing"]
 
 
@@ -95,7 +98,7 @@ def test_dynamic_address_changes_at_each_start_and_is_absent_while_off(client: C
     assert first["privateIp"] == off["privateIp"] == again["privateIp"]
 
 
-def test_static_address_outlives_its_machine_and_costs(account: Account, client: Client) -> None:
+def test_static_address_outlives_its_machine_and_costs(account: PaperspaceAccount, client: Client) -> None:
     change = create(client, public_ip_type="static")
     one = looked_at(client, change)
     assert change.machine["publicIp"] == one["publicIp"]
@@ -103,10 +106,10 @@ def test_static_address_outlives_its_machine_and_costs(account: Account, client:
     api.delete_machine(client, one["id"])
     api.list_machines(client)
     assert api.list_machines(client) == []
-    assert [(cost.kind, cost.key) for cost in costs(account)] == [("address", one["publicIp"])]
+    assert [(cost.kind, cost.key) for cost in list_costs(account)] == [("address", one["publicIp"])]
 
 
-def test_meter_counts_machines_disks_drives_and_snapshots(account: Account, client: Client) -> None:
+def test_meter_counts_machines_disks_drives_and_snapshots(account: PaperspaceAccount, client: Client) -> None:
     assert account.usd_per_hour() == 0
     network = api.create_network(client, name="muster-bert", region="ny2")
     assert account.usd_per_hour() == 0
@@ -114,16 +117,16 @@ def test_meter_counts_machines_disks_drives_and_snapshots(account: Account, clie
     assert account.usd_per_hour() == pytest.approx(one["usageRate"] + one["storageRate"])
     create(client, "bert-1", network_id=network["id"])
     assert account.usd_per_hour() == pytest.approx(2 * (one["usageRate"] + one["storageRate"]))
-    account.guest_powers_off(one["id"])
-    assert [cost.kind for cost in costs(account)] == ["disk", "machine", "disk"]
+    account.power_off_guest(one["id"])
+    assert [cost.kind for cost in list_costs(account)] == ["disk", "machine", "disk"]
     api.create_drive(client, name="bert", size_gb=250, region="ny2", network_id=network["id"])
     account.snapshots.append(snapshot(1, machineId=one["id"]))
-    kinds = [cost.kind for cost in costs(account)]
+    kinds = [cost.kind for cost in list_costs(account)]
     assert kinds == ["disk", "machine", "disk", "drive", "snapshot"]
-    assert all(cost.usd > 0 for cost in costs(account))
+    assert all(cost.usd > 0 for cost in list_costs(account))
 
 
-def test_snapshots_are_deleted_with_their_machine(account: Account, client: Client) -> None:
+def test_snapshots_are_deleted_with_their_machine(account: PaperspaceAccount, client: Client) -> None:
     one = made(client)
     change = client.change("POST", "/snapshots", {"name": "before", "machineId": one["id"]})
     assert change.event is not None
@@ -137,7 +140,7 @@ def test_snapshots_are_deleted_with_their_machine(account: Account, client: Clie
     assert api.list_snapshots(client) == []
 
 
-def test_machines_above_the_team_limit_are_refused(account: Account, client: Client) -> None:
+def test_machines_above_the_team_limit_are_refused(account: PaperspaceAccount, client: Client) -> None:
     account.max_machines = 2
     create(client)
     create(client, "bert-1", start=False)
@@ -145,7 +148,7 @@ def test_machines_above_the_team_limit_are_refused(account: Account, client: Cli
         create(client, "bert-2")
 
 
-def test_lack_of_capacity_leaves_machine_off_with_event_done(account: Account, client: Client) -> None:
+def test_lack_of_capacity_leaves_machine_off_with_event_done(account: PaperspaceAccount, client: Client) -> None:
     account.capacity = {"A4000": 1}
     made(client)
     assert api.is_available(client, "A4000", "ny2")
@@ -159,11 +162,11 @@ def test_lack_of_capacity_leaves_machine_off_with_event_done(account: Account, c
     assert looked_at(client, api.start_machine(client, second["id"]))["state"] == "ready"
 
 
-def test_machine_can_be_stuck_or_end_in_error_with_or_without_text(account: Account, client: Client) -> None:
+def test_machine_can_be_stuck_or_end_in_error_with_or_without_text(account: PaperspaceAccount, client: Client) -> None:
     account.outcomes = {
-        "create bert-1": Outcome(stuck=True),
-        "create bert-2": Outcome(state="error", machine_state="ready"),
-        "create bert-3": Outcome(state="error", error="Out of memory"),
+        "create bert-1": EventOutcome(stuck=True),
+        "create bert-2": EventOutcome(state="error", machine_state="ready"),
+        "create bert-3": EventOutcome(state="error", error="Out of memory"),
     }
     assert made(client)["state"] == "ready"
     stuck = create(client, "bert-1").machine
@@ -183,7 +186,9 @@ def test_machine_can_be_stuck_or_end_in_error_with_or_without_text(account: Acco
         ({"disk_gb": 20}, "needs a disk of 50 GB"),
     ],
 )
-def test_impossible_machine_is_refused(account: Account, client: Client, changes: dict[str, Any], message: str) -> None:
+def test_impossible_machine_is_refused(
+    account: PaperspaceAccount, client: Client, changes: dict[str, Any], message: str
+) -> None:
     with pytest.raises(PaperspaceError, match=message):
         create(client, **changes)
     assert account.machines == []
@@ -197,7 +202,7 @@ def test_names_can_repeat_and_are_matched_as_substrings(client: Client) -> None:
     assert len(client.list_all("/machines", {"name": "bert"})) == 3
 
 
-def test_machine_refuses_actions_while_one_is_in_progress(account: Account, client: Client) -> None:
+def test_machine_refuses_actions_while_one_is_in_progress(account: PaperspaceAccount, client: Client) -> None:
     one = create(client).machine
     for change in (api.stop_machine, api.start_machine, api.delete_machine):
         with pytest.raises(RequestError, match="HTTP 409 CONFLICT: This machine is currently provisioning"):
@@ -216,7 +221,7 @@ def test_machine_refuses_actions_while_one_is_in_progress(account: Account, clie
             api.get_machine(client, one["id"])
 
 
-def test_new_resources_appear_only_after_some_lists(account: Account, client: Client) -> None:
+def test_new_resources_appear_only_after_some_lists(account: PaperspaceAccount, client: Client) -> None:
     account.hidden_lists = 2
     create(client)
     api.create_network(client, name="muster-bert", region="ny2")
@@ -233,52 +238,52 @@ def test_network_with_migrate_machines_takes_all_machines_of_the_region(client: 
 
 @pytest.mark.parametrize("carried_out", [True, False])
 def test_after_cut_connection_only_first_machine_may_be_created(
-    account: Account, client: Client, server: PaperspaceServer, carried_out: bool
+    account: PaperspaceAccount, client: Client, server: PaperspaceServer, carried_out: bool
 ) -> None:
-    server.faults = broken_off(1, carried_out=carried_out)
+    server.faults = disconnect_after(1, carried_out=carried_out)
     api.list_machines(client)
     for name in ("bert-0", "bert-1"):
         with pytest.raises(LostReplyError):
             create(client, name)
     assert [m["name"] for m in account.machines] == ["bert-0"] * carried_out
-    server.faults = [Fault(method="POST", status=403)]
+    server.faults = [PaperspaceFault(method="POST", status=403)]
     with pytest.raises(PaperspaceError):
         create(client, "bert-2")
     assert len(account.machines) == int(carried_out)
 
 
-def test_any_change_to_foreign_resources_is_detected(account: Account, client: Client) -> None:
-    sprinkle(account, "bert")
-    before = foreign_bytes(account)
-    assert all(items for items, _other in account.lists())
-    assert (left_over(account), account.usd_per_hour()) == ([], 0)
+def test_any_change_to_foreign_resources_is_detected(account: PaperspaceAccount, client: Client) -> None:
+    add_foreign_resources(account, "bert")
+    before = serialize_foreign(account)
+    assert all(items for items, _other in account.resource_lists())
+    assert (remaining_keys(account), account.usd_per_hour()) == ([], 0)
     network = api.create_network(client, name="muster-bert", region="ny2")
     one = made(client, network_id=network["id"])
-    assert sorted(left_over(account)) == sorted([network["id"], one["id"]])
+    assert sorted(remaining_keys(account)) == sorted([network["id"], one["id"]])
     assert account.usd_per_hour() > 0
-    assert foreign_bytes(account) == before
+    assert serialize_foreign(account) == before
     changes: list[Callable[[], Any]] = [
         lambda: api.stop_machine(client, account.machines[0]["id"]),
         lambda: api.delete_network(client, "nwlonger"),
         lambda: api.release_public_ip(client, "198.18.200.1"),
     ]
     for change in changes:
-        before = foreign_bytes(account)
+        before = serialize_foreign(account)
         try:
             change()
         except RequestError:  # the network has machines: other people's are not to be deleted to get there
             account.machines[:] = [m for m in account.machines if m["networkId"] != "nwlonger"]
-        assert foreign_bytes(account) != before
+        assert serialize_foreign(account) != before
 
 
-def test_new_machines_are_the_given_test_hosts(account: Account, client: Client) -> None:
-    hosts = [Host("10.9.0.11", "198.51.100.11"), Host("10.9.0.12", "198.51.100.12")]
+def test_new_machines_are_the_given_test_hosts(account: PaperspaceAccount, client: Client) -> None:
+    hosts = [HostAddresses("10.9.0.11", "198.51.100.11"), HostAddresses("10.9.0.12", "198.51.100.12")]
     account.hosts = hosts
-    account.share = Share(r"\\10.9.0.2\share", "me", "secret")
+    account.share = FileShare(r"\\10.9.0.2\share", "me", "secret")
     network = api.create_network(client, name="muster-bert", region="ny2")
     assert network["network"] == "10.9.0.0"
     machines = [made(client, f"bert-{number}", network_id=network["id"]) for number in range(3)]
-    addresses = [Host(str(m["privateIp"]), str(m["publicIp"])) for m in machines[:2]]
+    addresses = [HostAddresses(str(m["privateIp"]), str(m["publicIp"])) for m in machines[:2]]
     assert addresses == hosts
     assert [m["state"] for m in machines] == ["ready", "ready", "off"]
     drive = api.create_drive(client, name="bert", size_gb=250, region="ny2", network_id=network["id"])
@@ -290,7 +295,7 @@ def test_new_machines_are_the_given_test_hosts(account: Account, client: Client)
     assert made(client, "bert-4", network_id=network["id"])["privateIp"] == "10.9.0.11"
 
 
-def test_startup_script_text_is_kept_for_the_test(account: Account, client: Client) -> None:
+def test_startup_script_text_is_kept_for_the_test(account: PaperspaceAccount, client: Client) -> None:
     script = api.create_startup_script(client, name="bert-first-boot", script="#!/bin/sh\n", run_once=False)
     assert account.script_texts == {script["id"]: "#!/bin/sh\n"}
     one = create(client, startup_script_id=script["id"]).machine
@@ -300,18 +305,18 @@ def test_startup_script_text_is_kept_for_the_test(account: Account, client: Clie
     assert account.script_texts == {script["id"]: "true\n"}
 
 
-def test_a_machine_changes_type_and_disk_only_while_off(account: Account, client: Client) -> None:
+def test_a_machine_changes_type_and_disk_only_while_off(account: PaperspaceAccount, client: Client) -> None:
     account.machines.append(machine(0))
     path = f"/machines/{account.machines[0]['id']}"
     assert client.change("PUT", path, {"name": "other"}).data["name"] == "other"
     with pytest.raises(RequestError, match="currently ready"):
         client.change("PUT", path, {"machineType": "A4000"})
-    account.guest_powers_off(account.machines[0]["id"])
+    account.power_off_guest(account.machines[0]["id"])
     changed = client.change("PUT", path, {"machineType": "A4000", "diskSize": 500}).data
     assert (changed["cpus"], changed["usageRate"], changed["storageTotal"]) == (8, 0.76, 500 * 1024**3)
 
 
-def test_account_standing_is_returned_or_missing(account: Account, client: Client) -> None:
+def test_account_standing_is_returned_or_missing(account: PaperspaceAccount, client: Client) -> None:
     assert client.request("GET", "/billing/account-standing")["isInGoodStanding"] is True
     account.standing = None
     with pytest.raises(NotFoundError):

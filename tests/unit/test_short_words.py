@@ -110,7 +110,7 @@ def test_short_words_translate_to_ansible_playbook_commands(typed: str, meant: s
         ("launch -n", "-n needs a value: -n NNODES"),
         ("launch --detach= a.py", "--detach needs a value: --detach DETACH"),
         ("stop a b", "'b' was not expected"),
-        ("lauch", "there is no command 'lauch': ./muster help lists them; did you mean launch?\n"),
+        ("lauch", "unknown command 'lauch': see ./muster help; did you mean launch?\n"),
         ("status --rnak 3", "--rnak is not an option of status: ./muster help status\n"),
         (
             "launch -n 2 --epochs 1 a.py",
@@ -121,25 +121,25 @@ def test_short_words_translate_to_ansible_playbook_commands(typed: str, meant: s
             "--nproc_per_node is not an option of launch: ./muster help launch; options for the script go after its "
             "name; did you mean --nproc-per-node?\n",
         ),
-        ("launch -i machnies.yml a.py", "there is no file {here}/machnies.yml. Correct its name"),
+        ("launch -i machnies.yml a.py", "{here}/machnies.yml does not exist. Correct its name"),
         ("shell", "./muster shell NODE"),
         ("shell a,b", "./muster shell NODE"),
-        ("help nothing", "there is no command 'nothing': ./muster help lists them"),
-        ("launch nojob.yml", "there is no file {here}/nojob.yml. Correct its name"),
-        ("site -e @more/nojob.yml", "there is no file {here}/more/nojob.yml. Correct its name"),
-        ("launch --extra-vars @/nowhere/job.yml a.py", "there is no file /nowhere/job.yml. Correct its name"),
-        ("launch -e @~/nojob.yml", f"there is no file {Path.home()}/nojob.yml. Correct its name"),
+        ("help nothing", "unknown command 'nothing': see ./muster help"),
+        ("launch nojob.yml", "{here}/nojob.yml does not exist. Correct its name"),
+        ("site -e @more/nojob.yml", "{here}/more/nojob.yml does not exist. Correct its name"),
+        ("launch --extra-vars @/nowhere/job.yml a.py", "/nowhere/job.yml does not exist. Correct its name"),
+        ("launch -e @~/nojob.yml", f"{Path.home()}/nojob.yml does not exist. Correct its name"),
         (
             """launch -e '{"launch_args": ["--epochs" "3"]}'""",
-            "-e cannot be read: expected ',' or ']', but got '<scalar>' at character 29, behind "
-            """{{"launch_args": ["--epochs" . Needed: JSON, as in -e '{{"a": 1}}'""",
+            "-e cannot be parsed: expected ',' or ']', but got '<scalar>' at character 29, after "
+            """{{"launch_args": ["--epochs" . Write JSON, as in -e '{{"a": 1}}'""",
         ),
         (
             """launch -e '{"nnodes": 2'""",
-            "-e cannot be read: expected ',' or '}}', but got '<stream end>' at character 13",
+            "-e cannot be parsed: expected ',' or '}}', but got '<stream end>' at character 13",
         ),
-        ("""launch -e '["--lr", "1]'""", "-e cannot be read: found unexpected end of stream at character 13, behind"),
-        ("launch -e '{a: \x01}'", "-e cannot be read: unacceptable character #x0001: "),
+        ("""launch -e '["--lr", "1]'""", "-e cannot be parsed: found unexpected end of stream at character 13, after"),
+        ("launch -e '{a: \x01}'", "-e cannot be parsed: unacceptable character #x0001: "),
     ],
 )
 def test_invalid_arguments_are_refused_with_a_message(
@@ -172,7 +172,7 @@ def test_values_of_e_that_ansible_reads_are_not_refused(
     muster.check_files_and_values(muster.translate("launch", ["-e", value, "train.py", "@nowhere.yml", "{"]))
     monkeypatch.setitem(sys.modules, "yaml", None)  # a Python beside Ansible's
     muster.check_files_and_values(["-e", '{"a": 1'])
-    with pytest.raises(muster.UsageError, match="there is no file .*/nojob.yml"):
+    with pytest.raises(muster.UsageError, match="/nojob.yml does not exist"):
         muster.check_files_and_values(["-e", '{"a": 1', "-e", "@nojob.yml"])
 
 

@@ -106,7 +106,7 @@ def test_root_runs_no_program_planted_by_a_user(lab: Lab, s3: S3Server, director
     done = play(lab, s3, "checkpoints.yml", options=("--limit", "node1"), s3_client_directory=directory)
     said = " ".join(done.output.split())
     assert done.rc == 2, done.output[-3000:]
-    assert f"belongs to daemon, and root would run programs from {directory}. Needed: " in said, done.output[-3000:]
+    assert f"belongs to daemon, and root would run programs from {directory}. Set " in said, done.output[-3000:]
     shell(lab, "node1", "test ! -e /run/planted; rm -rf /opt/planted /opt/adopted")
 
 
@@ -262,7 +262,7 @@ def test_staging_is_refused_without_enough_disk_space(service: Lab, s3: S3Server
     shell(service, "node3", "umount /srv/small")
     assert done.rc == 2
     assert re.search(
-        r"node3: s3://data/train/ to /srv/small: /srv/small has 52.4 MB free. Needed: 21\d.\d MB", told(done.output)
+        r"node3: s3://data/train/ to /srv/small: /srv/small has 52.4 MB free, but needs 21\d.\d MB", told(done.output)
     )
 
 
@@ -270,7 +270,7 @@ def test_rejected_credentials_are_reported_and_can_be_rotated(ended: Lab, s3: S3
     keys, s3.keys = s3.keys, {"AKIAROTATED": "rotated/secret"}
     folder = f"{RUNS}/first/node0/checkpoints"
     shell(ended, "node1", f"echo new > {folder}/best-2.pt; chown muster {folder}/best-2.pt")
-    drive.eventually("it is told", lambda: "is not known to S3" in status(ended, "first").get("problem", ""), 120)
+    drive.eventually("it is told", lambda: "S3 does not know the access key" in status(ended, "first").get("problem", ""), 120)
     access, s3.access_key = s3.access_key, "AKIAROTATED"
     s3.secret_key = "rotated/secret"
     try:

@@ -163,17 +163,17 @@ def test_a_mount_in_use_is_left_alone(bench: Bench) -> None:
 
 def test_refusal_names_wrong_password_or_read_only_share(bench: Bench) -> None:
     right, bench.password = bench.password, "wrong, of course"
-    bench.refused("it cannot be mounted", "does not know this user with this password", "correct username and password")
+    bench.refused("it cannot be mounted", "does not accept this username and password", "correct username and password")
     bench.password = right
     with bench.server.read_only("training-data"):
-        bench.refused("this user may read the share, but not write there", "set read_only: true")
+        bench.refused("this user may read the share, but not write to it", "set read_only: true")
     bench.mount()
 
 
 @pytest.mark.thorough  # the words of all are in tests/unit/plugins/module_utils/mounts/test_mounts.py
 def test_refusal_names_wrong_share_port_or_option(bench: Bench) -> None:
     bench.refused("has no share of this name", "correct the source", share="nosuch")
-    bench.refused("nothing listens at its port", "set the option port", drive_options={"port": 9})
+    bench.refused("nothing listens on its SMB port", "set the option port", drive_options={"port": 9})
     bench.refused("does not know the option nonsense", "remove nonsense", drive_options={"nonsense": 1})
     bench.mount(share="other data")
     assert bench.machine.sh(f"cat {PATH}/hello") == "hello\n"
@@ -240,7 +240,7 @@ def test_machine_boots_without_its_share_and_next_run_mounts_it(bench: Bench) ->
     bench.machine.restart()
     assert bench.mounted() == ""
     assert bench.machine.sh("systemctl is-active ssh.service") == "active\n"
-    bench.refused("nothing listens at its port", "start the file server")
+    bench.refused("nothing listens on its SMB port", "start the file server")
     bench.server.start()
     bench.mount()
     bench.write_and_read("after-a-start-without")
@@ -274,7 +274,7 @@ def test_kernel_without_cifs_is_refused(bench: Bench) -> None:
     bench.machine.sh("echo 'install cifs /bin/false' > /etc/modprobe.d/no-cifs.conf")
     play = bench.module()
     text = " ".join(play.output.split())
-    assert play.rc == 2 and "knows no cifs, and has no module for it" in text, play.output
+    assert play.rc == 2 and "does not support cifs, and `modprobe cifs` fails" in text, play.output
     assert "linux-modules-extra" in text and "Traceback" not in text
     bench.machine.sh("rm /etc/modprobe.d/no-cifs.conf")
     bench.mount()

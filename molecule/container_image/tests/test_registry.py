@@ -111,14 +111,15 @@ def test_registry_refusals_are_reported_with_remedy(registry: Registry) -> None:
 
     rc, said = registry.bring(container_image_base=f"{registry.place}/{REPOSITORY}:2")
     assert rc == 2 and f"{registry.place}/{REPOSITORY}:2 cannot be pulled: " in said, said[-4000:]
-    assert "manifest unknown. Correct the image's name and tag: the registry has none of this name" in said
+    assert "manifest unknown. Correct the image's name and tag: the registry does not have this image" in said
 
     registry.hosts.root("node3", "systemctl stop docker-registry")
     rc, said = registry.bring()
     registry.hosts.root("node3", "systemctl start docker-registry")
     assert rc == 2 and "connection refused" in said and pulls in said, said[-4000:]
-    assert f"See whether {registry.place} runs and `curl https://{registry.place}/v2/` reaches it from there" in said
-    assert "node2: " in said and "node1, from which the image comes, has failed" in said
+    remedy = f"whether {registry.place} runs, and whether this node reaches it with `curl https://{registry.place}/v2/`"
+    assert f"Check {remedy}" in said
+    assert "node2: " in said and "node1, which provides the image, has failed" in said
 
 
 def test_image_is_pulled_once_and_password_is_not_left_behind(registry: Registry) -> None:

@@ -56,7 +56,7 @@ def test_package_signed_by_unknown_key_is_refused(data: Data, package: Repositor
         "--limit", "node1", **{**settings(data, package), "s3fs_mounts": [], "mount_s3_fingerprints": ["0" * 40]}
     )
     assert play.rc == 2, play.output
-    assert f"signed by {package.fingerprint}, a key that does not count" in data.words(play)
+    assert f"signed by {package.fingerprint}, an untrusted key" in data.words(play)
     assert data.lab.exec("node1", ["test", "-e", "/usr/bin/mount-s3"]).returncode != 0
 
 

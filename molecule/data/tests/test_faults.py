@@ -102,8 +102,11 @@ def cache_full(node: Data) -> dict[str, Any]:
 FEW = ("access denied", "endpoint hangs", "mount point not empty", "cache disk full")  # one of each way to fail
 FAULTS: dict[str, tuple[Callable[[Data], dict[str, Any]], tuple[str, ...]]] = {
     "clock skew": (refusing("RequestTimeTooSkewed"), ("the clock of this node", "timedatectl set-ntp true")),
-    "access denied": (refusing("AccessDenied"), ("S3 denies these credentials the bucket", "s3:ListBucket")),
-    "endpoint gone": (gone, ("nothing answers at the endpoint", "see that the endpoint's URL is right")),
+    "access denied": (
+        refusing("AccessDenied"),
+        ("S3 denies access to the bucket with these credentials", "s3:ListBucket"),
+    ),
+    "endpoint gone": (gone, ("nothing answers at the endpoint", "check the endpoint's URL")),
     "endpoint hangs": (hanging, ("no answer within", "did not answer in time", "curl -v URL")),
     "keys that may not write": (read_only, ("nothing can be written there", "s3:PutObject")),
     "no /dev/fuse": (without_device, ("/dev/fuse is missing", "modprobe fuse", "--device /dev/fuse")),
@@ -134,10 +137,13 @@ def wrong(node: Data) -> dict[str, tuple[dict[str, Any], tuple[str, ...]]]:
             {"credentials": {**node.keys, "secret_key": "wrong"}},
             ("secret key does not belong to the access key", "vault"),
         ),
-        "wrong bucket": ({"source": "date"}, ("there is no such bucket", "correct the name of the bucket")),
+        "wrong bucket": (
+            {"source": "date"},
+            ("this bucket or prefix does not exist", "correct the name of the bucket"),
+        ),
         "wrong region": (
             {"options": {"endpoint": "eu-west-1"}},
-            ("the bucket lies in region us-east-1", "set the region of the mount to us-east-1"),
+            ("the bucket is in region us-east-1", "set the region of the mount to us-east-1"),
         ),
         "name unknown": (
             {"options": {"url": "http://nosuch.invalid"}},

@@ -170,7 +170,9 @@ def test_image_directory_owned_by_a_user_is_refused(engine: Lab, tmp_path: Path)
     there = "/home/muster/images"
     play = role(engine, tmp_path, "container_image", container_image_name="team/a:1", container_image_directory=there)
     said = " ".join(play.output.split())
-    assert play.rc == 2 and f"/home/muster does not belong to root, and root would act on what lies in {there}" in said
+    assert (
+        play.rc == 2 and f"/home/muster does not belong to root, and root would trust the contents of {there}" in said
+    )
     assert engine.exec("node1", ["test", "-e", there]).returncode != 0
 
 

@@ -68,8 +68,8 @@ def test_cluster_is_provisioned_runs_a_job_and_is_torn_down(lab: Lab, server: EC
     foreign = server.foreign_bytes()
 
     said = project.run("ansible-playbook provision.yml --check")
-    assert "to make: VPC muster-bert with the addresses" in said
-    assert "to make: machine bert-1 of type g4dn.xlarge" in said
+    assert "create: VPC muster-bert with address block" in said
+    assert "create: machine bert-1 of type g4dn.xlarge" in said
     assert "1.06 USD an hour, 25.49 USD a day" in said
     assert server.left_over() == []
 

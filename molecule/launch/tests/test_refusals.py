@@ -124,7 +124,7 @@ def test_unreachable_node_is_refused(lab: Lab, nodes: list[str], node: str) -> N
 def test_taken_or_unsafe_run_id_is_refused(lab: Lab, nodes: list[str]) -> None:
     assert drive.launch(lab, "first_node.py", run_id="taken", nnodes=1, launch_launcher="env").wait().rc == 0
     refused(lab, nodes, "run-id-taken on node1", "run taken already exists", run_id="taken", nnodes=1)
-    refused(lab, nodes, "is not a safe name", run_id="../up", nnodes=1)
+    refused(lab, nodes, "is not a valid name", run_id="../up", nnodes=1)
 
 
 @pytest.mark.thorough
@@ -141,9 +141,9 @@ def test_too_many_nodes_are_refused(lab: Lab, nodes: list[str]) -> None:
 
 def test_limit_must_name_exactly_the_nodes_of_the_run(lab: Lab, nodes: list[str]) -> None:
     """It names the nodes of a run, as people who know Ansible expect, if it names exactly them."""
-    refused(lab, nodes, "--limit node1 leaves node1: name exactly", nnodes=2, options=("--limit", "node1"))
+    refused(lab, nodes, "--limit node1 selects node1: pass exactly", nnodes=2, options=("--limit", "node1"))
     limit = "node2,node3,node4"
-    refused(lab, nodes, "nnodes is 2, but --limit node2,node3,node4 leaves", nnodes=2, options=("--limit", limit))
+    refused(lab, nodes, "nnodes is 2, but --limit node2,node3,node4 selects", nnodes=2, options=("--limit", limit))
     play = drive.launch(lab, "loop.py", nnodes=2, options=("--limit", "node2,node3", "--check")).wait()
     assert play.rc == 0 and "2 nodes" in play.output, play.output
     assert re.search(r"node 0  node2 .*\n +node 1  node3 ", play.output), play.output
@@ -156,7 +156,7 @@ def test_failed_start_on_one_node_removes_the_run_everywhere(lab: Lab, nodes: li
     made = f"install -d -o muster -m 700 {runs.parent} {runs} && install -d -o root -m 755 {theirs}"
     assert lab.exec("node2", ["sh", "-c", made]).returncode == 0
     play = drive.launch(lab, "loop.py", run_id="halfway", nnodes=3).wait()
-    assert play.rc == 2 and "cannot make the run directory" in play.output and "node2" in play.output, play.output
+    assert play.rc == 2 and "cannot create the run directory" in play.output and "node2" in play.output, play.output
     assert "was removed from the others" in " ".join(play.output.split()), play.output
     drive.nothing_left(lab, nodes, within=15)
     lab.exec("node2", ["rmdir", theirs])
@@ -171,7 +171,7 @@ def test_run_directory_of_another_account_is_refused(lab: Lab, nodes: list[str])
         assert lab.exec(name, ["install", "-d", "-m", "1777", str(Path(theirs).parent)]).returncode == 0
     assert lab.exec("node2", ["install", "-d", "-o", "nobody", "-m", "777", theirs]).returncode == 0
     try:
-        told = f"{theirs} was not made by muster"
+        told = f"{theirs} was not created by muster"
         refused(lab, nodes, told, run_id="race9", nnodes=2, launch_node_directory=str(Path(theirs).parent))
         assert lab.exec("node2", ["ls", theirs]).stdout == ""
     finally:

@@ -22,7 +22,7 @@ def test_old_runs_are_removed_but_running_ones_are_kept(lab: Lab, nodes: list[st
     assert lab.exec("node1", ["ls", RUNS]).stdout.count("ended") == 1
 
     removed = drive.run("runs.yml", lab.inventory, keep=0)
-    assert removed.rc == 0 and "to be removed, with all that lies in their directories: " in removed.output
+    assert removed.rc == 0 and "to be removed, with everything in their directories: " in removed.output
     for name in nodes:
         assert lab.exec(name, ["ls", RUNS]).stdout.split() == (["alive"] if name in ("node1", "node2") else []), name
     assert drive.run("stop.yml", lab.inventory, run_id="alive").rc == 0

@@ -74,7 +74,7 @@ def test_unknown_driver_branch_is_refused_without_changes(lab: Lab) -> None:
     play = run(lab, "node1", nvidia_driver_branch="999")
     assert play.rc == 2
     assert (
-        "node1: branch 535 is installed, and 999 is asked for, and the package sources have no nvidia-driver-999"
+        "node1: branch 535 is installed, but 999 is requested, and the package sources have no nvidia-driver-999"
         in said(play)
     )
     assert "nvidia-driver-535 (535.183.01), nvidia-driver-570 (570.211)" in said(play)
@@ -95,7 +95,7 @@ def test_purge_that_would_remove_another_package_is_refused(lab: Lab) -> None:
     before = root(lab, "node1", "dpkg --list; apt-mark showhold")
     play = run(lab, "node1", nvidia_driver_branch="570")
     assert play.rc == 2
-    assert "node1: branch 535 is installed, and 570 is asked for. To purge the driver, apt would" in said(play)
+    assert "node1: branch 535 is installed, but 570 is requested. To purge the driver, apt would" in said(play)
     assert "also remove my-research-tool, which is not part of it. Nothing was changed." in said(play)
     assert root(lab, "node1", "dpkg --list; apt-mark showhold") == before
     root(lab, "node1", "dpkg --purge my-research-tool")
@@ -110,7 +110,7 @@ def test_node_with_active_run_is_left_alone(lab: Lab) -> None:
     finally:
         root(lab, "node1", "systemctl stop run")
     assert play.rc == 2
-    assert "node1: needed is: purge (branch 535 is installed, and 570 is asked for), but the run bert-1 is on" in said(
+    assert "node1: purge is required (branch 535 is installed, but 570 is requested), but the run bert-1 is active" in said(
         play
     )
     assert version(lab, "node1") == "535.183.01"

@@ -11,9 +11,9 @@ import yaml
 
 from tests import drive
 from tests.lab import Lab
-from tests.paperspace_server.account import Account, Host
+from tests.paperspace_server.account import HostAddresses, PaperspaceAccount
 from tests.paperspace_server.server import PaperspaceServer
-from tests.paperspace_server.strangers import foreign_bytes, left_over, sprinkle
+from tests.paperspace_server.strangers import add_foreign_resources, remaining_keys, serialize_foreign
 from tests.rented import QUICK_ROLES, SETTINGS, WATCH, Project
 
 CLUSTER = {
@@ -36,9 +36,9 @@ def lab() -> Iterator[Lab]:
 @pytest.fixture
 def server(lab: Lab) -> Iterator[PaperspaceServer]:
     """An account with other people's things, and two hosts to be had."""
-    hosts = [Host(private=str(node.address), public=str(node.address)) for node in lab.nodes[:2]]
-    account = Account(hosts=hosts)
-    sprinkle(account, "bert")
+    hosts = [HostAddresses(private=str(node.address), public=str(node.address)) for node in lab.nodes[:2]]
+    account = PaperspaceAccount(hosts=hosts)
+    add_foreign_resources(account, "bert")
     with PaperspaceServer(account, typing="observed") as running:
         yield running
 
@@ -47,14 +47,14 @@ def test_cluster_is_provisioned_runs_a_job_and_is_torn_down(lab: Lab, server: Pa
     project = Project(tmp_path, "paperspace", {"PAPERSPACE_API_KEY": server.key, "PAPERSPACE_API_URL": server.url})
     project.set_up(lab, SETTINGS, lambda text, user: f"{text}\nuser: {user}\ncluster: bert\n")
     (tmp_path / "group_vars" / "all.yml").write_text(yaml.safe_dump(CLUSTER))
-    foreign = foreign_bytes(server.account)
+    foreign = serialize_foreign(server.account)
 
     def own() -> list[str]:
         machines = server.account.machines
-        return [f"{one['name']} {one['state']}" for one in machines if one["id"] not in server.account.foreign]
+        return [f"{one['name']} {one['state']}" for one in machines if one["id"] not in server.account.foreign_keys]
 
     said = project.run("ansible-playbook provision.yml --check")
-    assert "to make: machine bert-1 of type C5" in said
+    assert "create: machine bert-1 of type C5" in said
     assert "bert: 0.16 USD an hour, 3.84 USD a day" in said
     assert own() == []
 
@@ -82,6 +82,6 @@ def test_cluster_is_provisioned_runs_a_job_and_is_torn_down(lab: Lab, server: Pa
 
     said = project.run("ansible-playbook teardown.yml -e confirm=bert")
     assert "nothing of bert is left, 0 USD an hour" in said
-    assert left_over(server.account) == []
+    assert remaining_keys(server.account) == []
     assert server.account.usd_per_hour() == 0
-    assert foreign_bytes(server.account) == foreign
+    assert serialize_foreign(server.account) == foreign

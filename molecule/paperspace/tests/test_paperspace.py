@@ -10,7 +10,7 @@ import pytest
 
 from tests import drive
 from tests.lab import Lab
-from tests.paperspace_server.account import Account
+from tests.paperspace_server.account import PaperspaceAccount
 from tests.paperspace_server.objects import machine
 from tests.paperspace_server.server import PaperspaceServer
 from tests.rented import SETTINGS, Project
@@ -33,7 +33,7 @@ def server(lab: Lab) -> Iterator[PaperspaceServer]:
         )
         for number, node in enumerate(lab.nodes[:4])
     ]
-    account = Account([*reversed(machines), machine(9, name="asleep", state="off")])
+    account = PaperspaceAccount([*reversed(machines), machine(9, name="asleep", state="off")])
     with PaperspaceServer(account, typing="observed") as running:
         yield running
 

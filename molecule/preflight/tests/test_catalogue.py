@@ -495,7 +495,7 @@ def test_process_holding_a_port_is_named_for_any_user(cluster: Cluster, tmp_path
     pid = cluster.sh("node1", "systemctl show --property=MainPID --value squatter").strip()
     play, found = preflight(cluster, tmp_path)
     assert found == [("error", "port-in-use", ["node1"])], play.output
-    assert f"is taken by process {pid} (" in " ".join(play.output.split()), play.output
+    assert f"is in use by process {pid} (" in " ".join(play.output.split()), play.output
 
 
 # --- the run's own settings ------------------------------------------------------------------------------------------

@@ -32,8 +32,8 @@ ROLES = [
     "code",
     *SOFTWARE,
 ]
-RECORDED = "its host key is not the one that this machine has recorded"
-PROVED = "2.13.0+cpu False None; products right on no GPUs, sum of two ranks by gloo"
+RECORDED = "its host key differs from the one that this machine has recorded"
+PROVED = "2.13.0+cpu False None; matrix product correct on the CPU, sum of two ranks by gloo"
 STATE = """
 find /etc /home /usr/local -type f ! -path '/home/muster/.ansible*' ! -name .sudo_as_admin*  -exec sha256sum {} +
 dpkg-query --show

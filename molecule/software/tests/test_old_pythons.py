@@ -105,7 +105,7 @@ def test_software_and_runs_work_with_python_3_8(lab: Lab, python_3_8: str, tmp_p
     assert root(lab, "node3", f"{python_3_8} --version").startswith("Python 3.8.")
     inventory = of_one_node(lab, "node3", tmp_path / "machines.yml", python_3_8)
     chosen = (
-        "Python 3.12: uv brings it; torch 2.8.0 has no wheel for Python 3.8",
+        "Python 3.12: installed by uv; torch 2.8.0 has no wheel for Python 3.8",
         "torch 2.8.0: the newest that fits",
         "flash-attention 2.8.3: the newest with a wheel for them",
     )

@@ -161,7 +161,7 @@ def test_job_uses_the_environment_without_launch_python(lab: Lab, tmp_path: Path
 def test_nonexistent_torch_and_cuda_pair_is_refused_before_download(lab: Lab) -> None:
     play = drive.run(STAND_INS, lab.inventory, part="torch", pytorch_version="2.8.0", pytorch_cuda="12.4")
     assert play.rc == 2
-    assert "there is no torch 2.8.0 for CUDA 12.4. torch 2.8.0 is there for CUDA 12.6, 12.8, 12.9" in said(play)
+    assert "torch 2.8.0 does not exist for CUDA 12.4, only for CUDA 12.6, 12.8, 12.9" in said(play)
     assert "choosing and getting packages" not in play.output
 
 
@@ -226,7 +226,7 @@ def test_second_run_keeps_venv_and_missing_requirements_file_is_named(lab: Lab) 
 
     refused = stand_in(lab, "venv", python_env_requirements_files=["/srv/none.txt"])
     assert refused.rc == 2
-    assert "there is no file /srv/none.txt. Needed: the requirements file on this node" in said(refused)
+    assert "no requirements file /srv/none.txt on this node. Copy the code first" in said(refused)
 
 
 def test_failed_installation_is_shown_and_logged_without_index_token(lab: Lab) -> None:
@@ -257,7 +257,7 @@ def test_conda_is_not_installed_without_consent_and_a_hash(lab: Lab) -> None:
 
     refused = stand_in(lab, "conda", python_env_conda_installer_sha256="")
     assert refused.rc == 2
-    assert "Needed: its sha256 in python_env_conda_installer_sha256" in said(refused)
+    assert "Set python_env_conda_installer_sha256 to its sha256" in said(refused)
 
 
 def test_conda_channels_are_asked_by_the_first_node_only(lab: Lab) -> None:
@@ -322,4 +322,4 @@ def test_second_run_keeps_flash_attention_and_mismatch_is_refused(lab: Lab, gpus
     root(lab, "node2", "printf '#!/bin/sh\\necho Tesla T4, 7.5\\n' > /usr/local/bin/nvidia-smi")
     refused = stand_in(lab, "flash")
     assert refused.rc == 2
-    assert "the GPU Tesla T4 has the compute capability 7.5. Needed: 8.0 or higher (Ampere)" in said(refused)
+    assert "the GPU Tesla T4 has compute capability 7.5, but FlashAttention 2 needs 8.0 or higher (Ampere)" in said(refused)

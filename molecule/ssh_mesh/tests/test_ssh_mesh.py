@@ -276,12 +276,12 @@ def test_faults_that_keep_a_node_out_are_named_before_any_change(lab: Lab, tmp_p
     assert play.rc == 2
     words = " ".join(play.output.split())
     for told in (
-        "node2: sshd reads no file",
-        "node2: sshd has the list of revoked keys /etc/mine",
-        "node2: there is no host key /etc/ssh/none.pub",
+        "node2: sshd does not read /etc/ssh/sshd_config.d",
+        "node2: sshd already uses the list of revoked keys /etc/mine",
+        "node2: the host key /etc/ssh/none.pub is missing",
     ):
         assert told in words, play.output
-    assert "node1: sshd reads no file" not in words
+    assert "node1: sshd does not read" not in words
     assert "changed=0" in play.output and not re.search(r"changed=[1-9]", play.output)
     assert _files(lab, "node2") == before
 

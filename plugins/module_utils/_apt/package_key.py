@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Fetch the key of a package source, and keep only trusted keys.
+"""Download the keys of a package source, and keep only trusted keys. Needs root.
 
-Only a fingerprint makes a key trusted. Only trusted keys are written to the keyring, in the binary form that apt reads
-directly. Private to this collection. Runs on the node as root, standard library only, Python >= 3.8.
+Only its fingerprint makes a key trusted. Only trusted keys are written to the keyring, in the binary format that apt
+reads directly.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ TIMEOUT = 60  # seconds of silence from the server
 
 
 class PackageKeyError(Exception):
-    """A problem, described for a person."""
+    """The keys cannot be downloaded or used; the message says why."""
 
 
 def without_armor(text: bytes) -> bytes:
-    """The packets of a key file, armored or binary. Armor headers end with an empty line."""
+    """Return the packets of a key file, armored or binary. Armor headers end with an empty line."""
     blocks = BLOCK.findall(text.replace(b"\r", b""))
     if not blocks:
         return text
@@ -40,19 +40,19 @@ def without_armor(text: bytes) -> bytes:
 
 
 def parse_packets(data: bytes) -> list[tuple[int, bytes, bytes]]:
-    """The packets of OpenPGP data (RFC 9580, 4.2): tag, body, and the whole packet. Raises ValueError."""
+    """Parse OpenPGP data into packets (RFC 9580, 4.2): tag, body, and the whole packet. Raise ValueError."""
     packets, position = [], 0
     while position < len(data):
         start, tag_byte = position, data[position]
         if not tag_byte & 0x80:
-            raise ValueError("no packet begins there")
+            raise ValueError("invalid packet header")
         first = data[position + 1] if position + 1 < len(data) else 255
         if tag_byte & 0x40:
             tag = tag_byte & 0x3F
             size = 1 if first < 192 else 2 if first < 224 else 5
             lengths = data[position + 1 : position + 1 + size]
             if 224 <= first < 255 or len(lengths) < size:
-                raise ValueError("its length is not told")
+                raise ValueError("truncated packet length")
             length = (
                 first if size == 1 else ((first - 192) << 8) + lengths[1] + 192 if size == 2 else to_int(lengths[1:])
             )
@@ -60,46 +60,46 @@ def parse_packets(data: bytes) -> list[tuple[int, bytes, bytes]]:
             tag, size = tag_byte >> 2 & 0x0F, {0: 1, 1: 2, 2: 4}.get(tag_byte & 3, 0)
             lengths = data[position + 1 : position + 1 + size]
             if not size or len(lengths) < size:
-                raise ValueError("its length is not told")
+                raise ValueError("truncated packet length")
             length = to_int(lengths)
         position += 1 + size + length
         if position > len(data):
-            raise ValueError("it is cut off")
+            raise ValueError("truncated packet")
         packets.append((tag, data[position - length : position], data[start:position]))
     return packets
 
 
 def to_int(data: bytes) -> int:
-    """Big-endian bytes as a number."""
+    """Return big-endian bytes as an integer."""
     return int.from_bytes(data, "big")
 
 
 def fingerprint(body: bytes) -> str:
-    """The fingerprint of a version 4 key (RFC 9580, 5.5.4.2). Raises ValueError for other versions."""
+    """Return the fingerprint of a version 4 key (RFC 9580, 5.5.4.2). Raise ValueError for other versions."""
     if body[:1] != b"\x04":
-        raise ValueError(f"it holds a key of version {body[0] if body else '?'}")
+        raise ValueError(f"unsupported key version {body[0] if body else '?'}")
     return hashlib.sha1(b"\x99" + len(body).to_bytes(2, "big") + body).hexdigest().upper()
 
 
 def parse_keys(data: bytes) -> dict[str, bytes]:
-    """All keys by fingerprint, each with its packets. Raises ValueError."""
+    """Return all keys by fingerprint, each with its packets. Raise ValueError if the data is invalid."""
     packets_by_fingerprint: dict[str, bytes] = {}
     current = ""
     for tag, body, packet in parse_packets(data):
         if tag == PUBLIC_KEY:
             current = fingerprint(body)
         if not current:
-            raise ValueError("it does not begin with a key")
+            raise ValueError("the first packet is not a key")
         packets_by_fingerprint[current] = packets_by_fingerprint.get(current, b"") + packet
     return packets_by_fingerprint
 
 
 def select_trusted(text: bytes, trusted: set[str]) -> bytes:
-    """The trusted keys. Raises Problem if there is none."""
+    """Return the trusted keys. Raise PackageKeyError if there are none."""
     try:
         keys = parse_keys(without_armor(text))
     except (ValueError, binascii.Error) as error:
-        raise PackageKeyError(f"what was fetched is no file of keys ({error})") from None
+        raise PackageKeyError(f"the downloaded file is not a key file ({error})") from None
     ring = b"".join(packets for name, packets in keys.items() if name in trusted)
     if not ring:
         raise PackageKeyError(f"its fingerprint is {', '.join(keys) or 'none, the file is empty'}")
@@ -107,26 +107,26 @@ def select_trusted(text: bytes, trusted: set[str]) -> bytes:
 
 
 def fetch(url: str) -> bytes:
-    """The content of a URL, or of a file on this machine. Raises Problem."""
+    """Return the content of a URL, or of a file on this machine. Raise PackageKeyError."""
     try:
         with urllib.request.build_opener().open(
             f"file://{url}" if url.startswith("/") else url, timeout=TIMEOUT
         ) as response:
             text: bytes = response.read(MAX_BYTES + 1)
     except (OSError, ValueError) as error:
-        raise PackageKeyError(f"it cannot be fetched: {error}") from None
+        raise PackageKeyError(f"it cannot be downloaded: {error}") from None
     if len(text) > MAX_BYTES:
-        raise PackageKeyError(f"what was fetched has more than {MAX_BYTES} bytes, and is no file of keys")
+        raise PackageKeyError(f"the downloaded file has more than {MAX_BYTES} bytes, and is not a key file")
     return text
 
 
 def normalize(fingerprint: str) -> str:
-    """A fingerprint in fingerprint()'s form: no blanks, upper case."""
+    """Return a fingerprint in fingerprint()'s format: no blanks, upper case."""
     return re.sub(r"\s", "", fingerprint).upper()
 
 
 def read_keyring(path: str) -> bytes:
-    """The existing keyring, empty if there is none."""
+    """Return the existing keyring, or b"" if there is none."""
     try:
         with open(path, "rb") as stream:
             return stream.read()

@@ -2,10 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Which key a file is signed with. Needs gpgv, but no GnuPG home directory.
-
-Private to this collection. Runs on the node, standard library only, Python >= 3.8.
-"""
+"""Verify a file's signature against trusted keys. Needs gpgv, but no GnuPG home directory."""
 
 from __future__ import annotations
 
@@ -19,14 +16,14 @@ BLOCK = re.compile(r"-----BEGIN PGP PUBLIC KEY BLOCK-----(.*?)-----END PGP PUBLI
 
 
 def normalize(fingerprint: str) -> str:
-    """A fingerprint in gpgv's form: no blanks, upper case."""
+    """Return a fingerprint in gpgv's format: no blanks, upper case."""
     return re.sub(r"\s", "", fingerprint).upper()
 
 
 def keyring(text: str) -> bytes:
-    """The keys in armored text in gpgv's form: without headers, which end with an empty line, and checksums.
+    """Return the keys in armored text in gpgv's format: without checksums and headers, which end with an empty line.
 
-    Raises ValueError if a block is not Base64.
+    Raise ValueError if a block is not Base64.
     """
     rings = b""
     for block in BLOCK.findall(text.replace("\r", "")):
@@ -36,7 +33,7 @@ def keyring(text: str) -> bytes:
 
 
 def signers(status: str) -> list[str]:
-    """The fingerprints of keys with valid signatures, of each key itself and its primary key."""
+    """Return the fingerprints of keys with valid signatures, of each key itself and of its primary key."""
     fingerprints = []
     for line in status.splitlines():
         fields = line.split()
@@ -46,15 +43,15 @@ def signers(status: str) -> list[str]:
 
 
 def verify_signature(file: str, signature: str, keys: str, trusted: set[str]) -> tuple[bool, str]:
-    """Whether a file is signed by a trusted key, and a message about it.
+    """Return whether a file is signed by a trusted key, and a message about it.
 
     Args:
         file: its path.
         signature: path of its detached signature.
         keys: path of armored keys.
-        known: fingerprints of the trusted keys, in plain()'s form.
+        trusted: fingerprints of the trusted keys, in normalize()'s format.
 
-    Raises OSError if one of the files cannot be read, or gpgv cannot be run.
+    Raise OSError if one of the files cannot be read, or gpgv cannot be run.
     """
     with open(keys, encoding="utf-8", errors="replace") as stream:
         text = stream.read()
@@ -63,12 +60,12 @@ def verify_signature(file: str, signature: str, keys: str, trusted: set[str]) ->
     except ValueError:
         ring = b""
     if not ring:
-        return False, "what was fetched as its keys holds no key"
+        return False, "the downloaded key file contains no keys"
     with tempfile.TemporaryDirectory() as scratch:
         path = os.path.join(scratch, "keys.gpg")
         with open(path, "wb") as written:
             written.write(ring)
-        # No AnsibleModule here.
+        # no AnsibleModule here
         # pylint: disable=ansible-bad-function
         completed = subprocess.run(
             ["gpgv", "--status-fd", "1", "--keyring", path, signature, file],
@@ -81,10 +78,10 @@ def verify_signature(file: str, signature: str, keys: str, trusted: set[str]) ->
     if completed.returncode == 0 and trusted.intersection(fingerprints):
         return True, f"signed by {fingerprints[0]}"
     if fingerprints:
-        return False, f"it is signed by {fingerprints[0]}, a key that does not count"
+        return False, f"it is signed by {fingerprints[0]}, an untrusted key"
     if "NO_PUBKEY" in completed.stdout:
-        return False, "it is signed by a key that is not among those fetched"
+        return False, "it is signed by a key that is missing from the key file"
     if "BADSIG" in completed.stdout:
-        return False, "the signature is not of this package"
-    message = completed.stderr.strip().splitlines()[-1:] or ["gpgv said nothing"]
+        return False, "the signature does not match this package"
+    message = completed.stderr.strip().splitlines()[-1:] or ["no output from gpgv"]
     return False, f"the signature cannot be verified ({message[0]})"

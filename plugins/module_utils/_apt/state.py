@@ -2,10 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Wait for cloud-init and the locks of apt and dpkg, then report a machine's missing parts and problems.
-
-Private to this collection. Runs on the node as root, standard library only, Python >= 3.8.
-"""
+"""Wait for cloud-init and the locks of apt and dpkg, then report a machine's missing parts and problems. Needs root."""
 
 from __future__ import annotations
 
@@ -34,21 +31,21 @@ LOCKS = ("/var/lib/dpkg/lock-frontend", "/var/lib/dpkg/lock", "/var/lib/apt/list
 TIME_SERVICES = ("chrony", "chronyd", "ntpsec", "ntp", "ntpd", "openntpd", "systemd-timesyncd")
 LIMITS = "/etc/systemd/system.conf.d/90-muster.conf"
 CAP_SYS_RESOURCE = 24
-# A package's name, with or without an architecture: anything else that apt accepts is left to apt.
+# A package's name, with or without an architecture: the rest of apt's syntax is left to apt.
 PLAIN_NAME = re.compile(r"[a-z0-9][a-z0-9+.-]*(:[a-z0-9]+)?")
 
 
 class AptStateError(Exception):
-    """What was found, what is needed and what to do."""
+    """The machine cannot be configured; the message says why and what to do."""
 
 
 def run(*argv: str) -> str:
-    """A command's output, whether it succeeds or not."""
+    """Return a command's output, whether it succeeds or not."""
     return subprocess.run(argv, capture_output=True, text=True, check=False).stdout
 
 
 def wait_for_cloud_init(seconds: float) -> None:
-    """Wait for the end of the machine's first setup, whether or not it succeeds."""
+    """Wait for cloud-init to finish, whether or not it succeeds."""
     if shutil.which("cloud-init"):
         try:
             subprocess.run(
@@ -61,24 +58,26 @@ def wait_for_cloud_init(seconds: float) -> None:
         except subprocess.TimeoutExpired:
             status = " ".join(run("cloud-init", "status", "--long").split())
             raise AptStateError(
-                f"cloud-init still sets the machine up after {seconds:.0f} s ({status}). Needed: its end. "
-                "Look at /var/log/cloud-init-output.log, or set base_packages_wait higher"
+                f"cloud-init has not finished after {seconds:.0f} s ({status}). Check "
+                "/var/log/cloud-init-output.log, or raise base_packages_wait"
             ) from None
 
 
 def lock_holder(path: str) -> int:
-    """The process that holds a lock; 0 if none does."""
+    """Return the process that holds a lock, or 0."""
     try:
         with open(path, "rb+") as file:
             lock_request = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
-            kind, _whence, _start, _length, pid = struct.unpack("hhqqi4x", fcntl.fcntl(file, fcntl.F_GETLK, lock_request))
+            kind, _whence, _start, _length, pid = struct.unpack(
+                "hhqqi4x", fcntl.fcntl(file, fcntl.F_GETLK, lock_request)
+            )
     except OSError:
         return 0
     return 0 if kind == fcntl.F_UNLCK else pid
 
 
 def wait_for_locks(seconds: float) -> None:
-    """Wait until nobody installs packages."""
+    """Wait until no program is installing packages."""
     deadline = time.monotonic() + seconds
     for path in LOCKS:
         while True:
@@ -88,38 +87,38 @@ def wait_for_locks(seconds: float) -> None:
             if time.monotonic() > deadline:
                 command = read(f"/proc/{pid}/cmdline").replace("\0", " ").strip()
                 raise AptStateError(
-                    f"{path} is held by process {pid} ({command}) for more than {seconds:.0f} s. Needed: its end. "
-                    "Wait for it or stop it, then run this again"
+                    f"{path} is held by process {pid} ({command}) for more than {seconds:.0f} s. "
+                    "Wait until it has finished, or stop it, then run this again"
                 )
             time.sleep(0.5)
 
 
 def is_damaged(path: str) -> bool:
-    """Whether dpkg cannot read a file list, which needs one absolute name per line and a final line end."""
+    """Return whether dpkg cannot read a file list, which needs one absolute name per line and a final line end."""
     try:
         with open(path, "rb") as file:
             content = file.read()
     except FileNotFoundError:
         return True
-    # An installed package owns at least the root directory, so an empty list was lost in a crash.
+    # an installed package owns at least the root directory, so an empty list was lost in a crash
     lines = content.split(b"\n")
     return lines.pop() != b"" or not lines or any(not line.startswith(b"/") or b"\0" in line for line in lines)
 
 
 def require_debian() -> None:
-    """Raise Fault if the system does not use Debian packages."""
+    """Raise AptStateError if the system does not use Debian packages."""
     release = dict(line.partition("=")[::2] for line in read("/etc/os-release").splitlines())
     kin = f"{release.get('ID', '')} {release.get('ID_LIKE', '')}".replace('"', "").split()
     if "debian" not in kin and "ubuntu" not in kin:
         name = release.get("PRETTY_NAME", "").strip('"') or "unknown"
         raise AptStateError(
-            f"the system is {name}. Needed: Debian or Ubuntu. Install the packages by its own means, and set "
-            "base_packages_enabled to false for this host"
+            f"the system is {name}, but only Debian and Ubuntu are supported. Install the packages with its own "
+            "package manager, and set base_packages_enabled to false for this host"
         )
 
 
 def missing_packages(names: list[str]) -> list[str]:
-    """Those of the packages that are not installed, judging by name alone; apt knows more."""
+    """Return the packages that are not installed, judging only by name; apt decides about the rest."""
     plain_names = [name for name in names if PLAIN_NAME.fullmatch(name)]
     format_option = "--showformat=${db:Status-Status} ${Package} ${Package}:${Architecture}\\n"
     lines = run("dpkg-query", "--show", format_option, *plain_names).splitlines() if plain_names else []
@@ -128,7 +127,7 @@ def missing_packages(names: list[str]) -> list[str]:
 
 
 def damaged_lists() -> dict[str, str]:
-    """Installed packages whose file list is damaged or missing, with the list's path."""
+    """Return installed packages whose file list is damaged or missing, with the list's path."""
     list_format = "${db:Status-Status} ${Package} ${Architecture} ${Multi-Arch}\\n"
     damaged = {}
     for line in run("dpkg-query", "--show", f"--showformat={list_format}").splitlines():
@@ -142,14 +141,14 @@ def damaged_lists() -> dict[str, str]:
 
 
 def is_interrupted() -> bool:
-    """Whether dpkg was interrupted: it left a journal, or an unconfigured package."""
+    """Return whether dpkg was interrupted: it left a journal, or an unconfigured package."""
     states = run("dpkg-query", "--show", "--showformat=${db:Status-Status} ${db:Status-Eflag}\\n").splitlines()
     half_done = ("unpacked", "half-configured", "half-installed", "triggers-awaited", "triggers-pending")
     return bool(glob.glob("/var/lib/dpkg/updates/[0-9]*")) or any(state.split()[0] in half_done for state in states)
 
 
 def broken_sources(paths: list[str]) -> dict[str, str]:
-    """Package sources that apt refuses, with its messages. Downloads are not kept."""
+    """Return package sources that apt rejects, with its messages. Downloads are not kept."""
     broken = {}
     for path in filter(os.path.exists, paths):
         with tempfile.TemporaryDirectory() as lists:
@@ -163,20 +162,22 @@ def broken_sources(paths: list[str]) -> dict[str, str]:
 
 
 def low_settings(minimums: dict[str, int]) -> dict[str, int]:
-    """Kernel settings that are lower than wanted, with the wanted values."""
+    """Return kernel settings that are lower than their minimum, with the minimum."""
     low = {}
     for name, value in minimums.items():
         values = read(f"/proc/sys/{name.replace('.', '/')}").split()
         if len(values) != 1 or not values[0].isdigit():
             current = " ".join(values) or "unknown"
-            raise AptStateError(f"the kernel setting {name} is {current}. Needed: one number. Correct base_packages_sysctl")
+            raise AptStateError(
+                f"the kernel setting {name} is {current}, not a number. Remove it from base_packages_sysctl"
+            )
         if int(values[0]) < int(value):
             low[name] = int(value)
     return low
 
 
 def highest_limit(kind: int, unit: int) -> int:
-    """The highest limit that root can set on this machine; -1: unlimited."""
+    """Return the highest limit that root can set on this machine; -1: unlimited."""
     capabilities = int(re.findall(r"CapEff:\s*([0-9a-f]+)", read("/proc/self/status"))[0], 16)
     hard = resource.getrlimit(kind)[1]
     free = capabilities >> CAP_SYS_RESOURCE & 1 or hard == resource.RLIM_INFINITY
@@ -184,18 +185,18 @@ def highest_limit(kind: int, unit: int) -> int:
 
 
 def parse_size(text: str, memory: int) -> int:
-    """A size such as 50% or 64G in bytes."""
+    """Return a size such as 50% or 64G in bytes."""
     match = re.fullmatch(r"([0-9]+)(%|[kKmMgG])", text)
     if not match:
         raise AptStateError(
-            f"base_packages_shm_size is {text!r}. Needed: a share of memory as 50%, or a size as 64G. Correct it"
+            f"base_packages_shm_size is {text!r}. Set it to a share of memory such as 50%, or a size such as 64G"
         )
     number, unit = int(match.group(1)), match.group(2).lower()
     return memory * number // 100 if unit == "%" else number << {"k": 10, "m": 20, "g": 30}[unit]
 
 
 def waits_for_systemd(path: str) -> bool:
-    """Whether systemd has yet to read our limits, because an earlier call was interrupted."""
+    """Return whether systemd has yet to read our limits, because an earlier run was interrupted."""
     for name, value in re.findall(r"(?m)^(DefaultLimit\w+)=(\w+)$", read(path)):
         number = str(int(value[:-1]) * 1024) if value.endswith("K") else value
         if run("systemctl", "show", f"--property={name}").strip() != f"{name}={number}":
@@ -204,13 +205,13 @@ def waits_for_systemd(path: str) -> bool:
 
 
 def state(options: Data) -> Data:
-    """The machine's complete state.
+    """Return the machine's complete state.
 
     Args:
-        given: wait (seconds), packages (names), sources (files), sysctl (names and least values), shm_size (text),
+        options: wait (seconds), packages (names), sources (files), sysctl (names and minimums), shm_size (text),
             files (paths).
 
-    Raises Fault if the machine cannot be worked on.
+    Raise AptStateError if the machine cannot be configured.
     """
     require_debian()
     wait_for_cloud_init(options["wait"])

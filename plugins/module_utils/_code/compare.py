@@ -2,10 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Compare a node's code tree with the controller's. Private to this collection.
+"""Compare a node's code tree with the controller's, which lists its own tree with the same functions.
 
-Runs on the node, standard library only, Python >= 3.8; the controller lists its own tree with the same functions.
-Files that a job has written beside the code are not in a list, so they are neither examined nor reported.
+Files that a job has written next to the code are not in a list, so they are neither examined nor reported.
 """
 
 from __future__ import annotations
@@ -28,30 +27,30 @@ if TYPE_CHECKING:
     Tree = Dict[str, TreeEntry]
 
     class CodeFacts(TypedDict):
-        """A node's facts about its copy: for each kind of difference (KINDS), the number of names and some of them."""
+        """A node's facts about its copy: for each kind of difference (KINDS), the number of names and some names."""
 
         path: str
         same: bool
         counts: dict[str, int]
         names: dict[str, list[str]]
-        script: bool  # the source has the job's script, so it exists once the code is copied
-        required: str | None  # hash of the installed requirements; null: not in an environment of ours
+        script: bool  # the source contains the job's script, so it exists once the code is copied
+        required: str | None  # hash of the installed requirements; null: not in one of our environments
 
 
-LIST = ".muster-code.json"  # the role code's list of what it has copied, in the tree itself
+LIST = ".muster-code.json"  # the role code's list of copied files, in the tree itself
 KINDS = ("missing", "older", "newer", "other", "extra")
 MAX_NAMES = 3  # per kind
 HASH_LIMIT = 1 << 20  # bytes; up to this size, files that differ only in time are compared by hash
 
 
 def hash_of(path: str) -> str:
-    """The first digits of the SHA-256 of a file's content."""
+    """Return the first digits of the SHA-256 of a file's content."""
     with open(path, "rb") as file:
         return hashlib.sha256(file.read()).hexdigest()[:16]
 
 
 def entry_of(path: str) -> TreeEntry:
-    """The tree's entry for a path, without a hash. Raises OSError if the path does not exist."""
+    """Return the tree's entry for a path, without a hash. Raise OSError if the path does not exist."""
     status = os.lstat(path.rstrip("/"))
     if stat.S_ISLNK(status.st_mode):
         return ["link", os.readlink(path.rstrip("/"))]
@@ -61,24 +60,24 @@ def entry_of(path: str) -> TreeEntry:
 
 
 def pack(tree: Tree) -> str:
-    """A tree as compact text for sending."""
+    """Return a tree as compact text for transfer."""
     return base64.b64encode(zlib.compress(json.dumps(tree).encode())).decode()
 
 
 def unpack(text: str) -> Tree:
-    """The tree in such a text."""
+    """Return the tree in a text of pack()."""
     tree: Tree = json.loads(zlib.decompress(base64.b64decode(text)))
     return tree
 
 
 def digest_of(tree: Tree) -> str:
-    """One hash of all names, sizes, times and permissions."""
+    """Return one hash of all names, sizes, times and permissions."""
     plain = {name: entry[:3] if entry else entry for name, entry in tree.items()}
     return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
 
 
 def read_list(directory: str) -> Tree:
-    """The role code's list of what it has copied into a directory; empty if there is none."""
+    """Return the role code's list of the files it has copied into a directory, or {}."""
     path = os.path.join(directory, LIST)
     try:
         if os.path.islink(path):
@@ -87,12 +86,14 @@ def read_list(directory: str) -> Tree:
             entries = json.load(file)
     except (OSError, ValueError):
         return {}
-    safe_names = {name for name in entries if not name.startswith("/") and ".." not in name.split("/") and "\0" not in name}
+    safe_names = {
+        name for name in entries if not name.startswith("/") and ".." not in name.split("/") and "\0" not in name
+    }
     return {name: entries[name] for name in safe_names}
 
 
 def difference_kind(expected: TreeEntry, path: str) -> str:
-    """How a path differs from an entry, one of KINDS; empty if it does not."""
+    """Return how a path differs from an entry, one of KINDS, or ""."""
     try:
         actual = entry_of(path)
     except OSError:
@@ -113,18 +114,18 @@ def difference_kind(expected: TreeEntry, path: str) -> str:
 
 
 def is_stale(directory: str, name: str, copied: Tree) -> bool:
-    """Whether a formerly copied name is still there unchanged, so that the role code would remove it."""
+    """Return whether a formerly copied name still exists unchanged, so that the role code would remove it."""
     try:
         actual = entry_of(os.path.join(directory, name))
     except OSError:
         return False
     if actual is None or copied[name] is None or actual[0] == "link":
-        return actual is not None and actual == copied[name]  # a directory may hold a job's files
+        return actual is not None and actual == copied[name]  # a directory may contain a job's files
     return actual[:2] == copied[name]
 
 
 def differences(directory: str, expected: Tree) -> dict[str, list[str]]:
-    """Names by kind of difference."""
+    """Return names by kind of difference."""
     names_by_kind: dict[str, list[str]] = {}
     for name, entry in expected.items():
         kind = difference_kind(entry, os.path.join(directory, name))
@@ -138,7 +139,7 @@ def differences(directory: str, expected: Tree) -> dict[str, list[str]]:
 
 
 def tree_of(directory: str, names: Mapping[str, Any]) -> Tree:
-    """The entries of the names that exist."""
+    """Return the entries of the names that exist."""
     tree: Tree = {}
     for name in names:
         try:
@@ -149,9 +150,9 @@ def tree_of(directory: str, names: Mapping[str, Any]) -> Tree:
 
 
 def installed_requirements(interpreter: str) -> str | None:
-    """The hash of the project's requirements that the role python_env has installed in an interpreter's environment.
+    """Return the hash of the project's requirements that the role python_env installed in an interpreter's environment.
 
-    Empty if it has installed none, None if the interpreter is not in an environment of that role.
+    "" if it has installed none, None if the interpreter is not in an environment of that role.
     """
     environment = os.path.dirname(os.path.dirname(interpreter))
     if not interpreter or not os.path.isfile(os.path.join(environment, ".muster")):
@@ -164,7 +165,7 @@ def installed_requirements(interpreter: str) -> str | None:
 
 
 def home_of(user: str) -> str:
-    """A user's home; user "": the one who logged in. "" if there is none."""
+    """Return a user's home directory, or "". An empty name means the login user."""
     try:
         name = user or os.environ.get("SUDO_USER") or pwd.getpwuid(os.geteuid()).pw_name
         return pwd.getpwnam(name).pw_dir
@@ -173,15 +174,15 @@ def home_of(user: str) -> str:
 
 
 def code_directory(code: Mapping[str, Any]) -> str:
-    """The directory of the code on this node."""
+    """Return the directory of the code on this node."""
     return os.path.join(home_of(code["user"]), code["directory"])
 
 
 def read_code(directory: str, code: Mapping[str, Any], script: str, interpreter: str) -> CodeFacts:
     """Compare the tree in a directory with the controller's.
 
-    code: listing (see packed; empty if it is too long to send), its digest, and the directory and user that the path
-    was derived from. script: path of the job's script, or "".
+    code: listing (see pack(); empty if it is too long to transfer), its digest, and the directory and user from which
+    the path was derived. script: path of the job's script, or "".
     """
     listing = code["listing"]
     expected = unpack(listing) if listing else None
@@ -194,6 +195,7 @@ def read_code(directory: str, code: Mapping[str, Any], script: str, interpreter:
         "same": same,
         "counts": {kind: len(names_by_kind[kind]) for kind in KINDS if kind in names_by_kind},
         "names": {kind: names_by_kind[kind][:MAX_NAMES] for kind in KINDS if kind in names_by_kind},
-        "script": bool(script) and (relative_script in names if expected is not None else not relative_script.startswith("..")),
+        "script": bool(script)
+        and (relative_script in names if expected is not None else not relative_script.startswith("..")),
         "required": installed_requirements(interpreter),
     }

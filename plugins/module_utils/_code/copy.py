@@ -4,9 +4,8 @@
 
 """Copy a working tree from a source to the first node, and from there to the others.
 
-A list in the tree itself records what was copied. Files that a job has written, or changed since, are not copied on,
-compared or removed. Private to this collection. Runs on the node as the owner of the tree, and on the controller,
-which lists the source; standard library only, Python >= 3.8.
+A list in the tree itself records the copied files. Files that a job has written, or changed since, are not copied,
+compared or removed. Runs on the nodes as the owner of the tree, and on the controller, which lists the source.
 """
 
 from __future__ import annotations
@@ -33,16 +32,16 @@ a slash."""
 
 
 class TreeError(UserFileError):
-    """What was found, what is needed and what to do."""
+    """The tree cannot be listed or copied; the message says why."""
 
 
 def list_tree(directory: str, patterns: list[str]) -> list[str]:
-    """The files, links and directories of a tree that rsync would copy, sorted. rsync itself applies the patterns.
+    """Return the sorted files, links and directories of a tree that rsync would copy; rsync applies the patterns.
 
-    Raises TreeError if it cannot.
+    Raise TreeError if rsync fails.
     """
     argv = ["rsync", "--recursive", "--links", "--dry-run", "--8-bit-output", "--out-format=%n", "--exclude-from=-"]
-    # Names are bytes, and may not be valid text.
+    # names are bytes, and may not be valid text
     completed = subprocess.run(
         [*argv, f"{directory}/", "/nonexistent/"],
         input="\n".join(patterns),
@@ -53,8 +52,10 @@ def list_tree(directory: str, patterns: list[str]) -> list[str]:
     )
     if completed.returncode:
         raise TreeError(f"rsync cannot list {directory}: {completed.stderr.strip()}")
-    names = (re.sub(r"\\#([0-7]{3})", lambda match: chr(int(match[1], 8)), name) for name in completed.stdout.splitlines())
-    # Non-regular files, which rsync reports in their own lines, are not copied either.
+    names = (
+        re.sub(r"\\#([0-7]{3})", lambda match: chr(int(match[1], 8)), name) for name in completed.stdout.splitlines()
+    )
+    # non-regular files, which rsync reports in separate lines, are not copied either
     return sorted(
         name
         for name in names
@@ -63,12 +64,12 @@ def list_tree(directory: str, patterns: list[str]) -> list[str]:
 
 
 def regular(path: str) -> bool:
-    """Whether a path is a file or a directory."""
+    """Return whether a path is a file or a directory."""
     return os.path.isfile(path) or os.path.isdir(path)
 
 
 def entry_of(path: str) -> list[Any] | None:
-    """The list's entry for a path, null for a directory. Raises OSError if the path does not exist."""
+    """Return the list's entry for a path, None for a directory. Raise OSError if the path does not exist."""
     status = os.lstat(path.rstrip("/"))
     if stat.S_ISLNK(status.st_mode):
         return ["link", os.readlink(path.rstrip("/"))]
@@ -76,12 +77,12 @@ def entry_of(path: str) -> list[Any] | None:
 
 
 def is_inside(name: str) -> bool:
-    """Whether a name from a list, which may come from another node, stays below the tree."""
+    """Return whether a name from a list, which may come from another node, is below the tree."""
     return bool(name) and not name.startswith("/") and ".." not in name.split("/") and "\0" not in name
 
 
 def read_list(directory: str) -> CopyList:
-    """The list of what was copied into a tree; empty if nothing was."""
+    """Return the list of the files that were copied into a tree, or {}."""
     path = os.path.join(directory, LIST)
     if os.path.islink(path) or not os.path.isfile(path):
         return {}
@@ -91,7 +92,7 @@ def read_list(directory: str) -> CopyList:
 
 
 def write_list(directory: str, entries: CopyList) -> None:
-    """Write the list of what was copied, atomically."""
+    """Write the list of copied files atomically."""
     descriptor, name = tempfile.mkstemp(dir=directory, prefix=f"{LIST}.")
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
         json.dump(entries, file)
@@ -99,14 +100,14 @@ def write_list(directory: str, entries: CopyList) -> None:
 
 
 def list_source(directory: str, patterns: list[str]) -> CopyList:
-    """The list of what rsync would copy from a source. Raises TreeError or OSError."""
+    """Return the list of the files that rsync would copy from a source. Raise TreeError or OSError."""
     return {name: entry_of(f"{directory}/{name}") for name in list_tree(directory, patterns)}
 
 
 def removable_names(directory: str, new: CopyList, patterns: list[str], delete: bool) -> list[str]:
-    """The names to remove: copied before, unchanged, and not in the new list; deepest first.
+    """Return the names to remove: copied before, unchanged, and not in the new list; deepest first.
 
-    With `delete`, everything that is not in the new list, except what the patterns exclude.
+    With `delete`, all names that are not in the new list and not excluded by the patterns.
     """
     if not os.path.isdir(directory):
         return []
@@ -122,12 +123,12 @@ def removable_names(directory: str, new: CopyList, patterns: list[str], delete: 
             if delete or entry_of(path) == old[name]:
                 removable.append(name)
         except OSError:
-            continue  # already gone
+            continue  # already removed
     return removable
 
 
 def remove(directory: str, names: list[str]) -> list[str]:
-    """Remove what old_names() found; return the names that were removed."""
+    """Remove the names that removable_names() returned; return those that were removed."""
     removed = []
     for name in names:
         path = os.path.join(directory, name)
@@ -137,13 +138,13 @@ def remove(directory: str, names: list[str]) -> list[str]:
             else:
                 os.unlink(path.rstrip("/"))
         except OSError:
-            continue  # already gone, or a directory in which something lies
+            continue  # already removed, or a directory that is not empty
         removed.append(name)
     return removed
 
 
 def prepare(directory: str, new: CopyList, patterns: list[str], delete: bool, check: bool = False) -> list[str]:
-    """On the first node, before its copy: remove what the source no longer has; return the removed names."""
+    """On the first node, before its copy: remove files that the source no longer has; return the removed names."""
     old = removable_names(directory, new, patterns, delete)
     if check:
         return [printable(name) for name in old]
@@ -154,7 +155,7 @@ def prepare(directory: str, new: CopyList, patterns: list[str], delete: bool, ch
 
 
 def rsync(shell: str, *arguments: str, **options: Any) -> str:
-    """Run rsync from the first node; return what it prints. Raises TreeError with rsync's own words if it fails."""
+    """Run rsync from the first node; return its output. Raise TreeError with rsync's message if it fails."""
     completed = subprocess.run(
         ["rsync", "--archive", f"--rsh={shell}", *arguments],
         capture_output=True,
@@ -171,11 +172,11 @@ def rsync(shell: str, *arguments: str, **options: Any) -> str:
 def copy_tree(
     directory: str, source: str, patterns: list[str], delete: bool, options: list[str], shell: str
 ) -> tuple[list[str], str]:
-    """On another node: copy from the first node what was copied there; return what was removed, and rsync's output.
+    """On another node: copy the first node's copy; return the removed names, and rsync's output.
 
     Args:
-        source: the first node's tree in rsync's form, HOST:PATH.
-        options: additional words for rsync's command.
+        source: the first node's tree in rsync's format, HOST:PATH.
+        options: additional options of rsync.
         shell: the remote shell command for rsync.
     """
     with tempfile.TemporaryDirectory() as scratch:
@@ -184,7 +185,7 @@ def copy_tree(
         except TreeError as error:
             if "No such file" not in str(error):
                 raise
-            raise TreeError("nothing was brought there yet. Run this once without --limit") from None
+            raise TreeError("the first node has no copy of the code yet. Run this once without --limit") from None
         new = read_list(scratch)
     removed = remove(directory, removable_names(directory, new, patterns, delete))
     # with a trailing slash, a directory would mean its contents
@@ -197,12 +198,12 @@ def copy_tree(
 
 
 def printable(text: str) -> str:
-    """A printable form of a text, whatever bytes it was made of."""
+    """Return a printable form of a text with arbitrary bytes."""
     return text.encode("utf-8", "replace").decode()
 
 
 def tracked_files(directory: str, patterns: list[str]) -> list[str]:
-    """The files that git tracks in a tree, except those that the patterns exclude."""
+    """Return the files that git tracks in a tree, except those that the patterns exclude."""
     completed = subprocess.run(
         ["git", "-C", directory, "ls-files", "-z", "--recurse-submodules"],
         capture_output=True,
@@ -216,7 +217,7 @@ def tracked_files(directory: str, patterns: list[str]) -> list[str]:
 
 
 def digest(path: str) -> str:
-    """Hash of a file's content and executable bit, or of a link's target."""
+    """Return the hash of a file's content and executable bit, or of a link's target."""
     if os.path.islink(path):
         return hashlib.sha256(b"link " + os.fsencode(os.readlink(path))).hexdigest()
     hasher = hashlib.sha256(b"run " if os.stat(path).st_mode & 0o100 else b"read ")
@@ -227,12 +228,12 @@ def digest(path: str) -> str:
 
 
 def hashes(directory: str, patterns: list[str], git: bool) -> dict[str, str]:
-    """The hash of each existing file that was copied or that git tracks."""
+    """Return the hash of each existing file that was copied or that git tracks."""
     names = tracked_files(directory, patterns) if git else sorted(read_list(directory))
     paths = {name: os.path.join(directory, name) for name in names if not name.endswith("/")}
     return {name: digest(path) for name, path in paths.items() if os.path.islink(path) or os.path.isfile(path)}
 
 
 def hash_of(files: dict[str, str]) -> str:
-    """One hash of all these."""
+    """Return one hash of all files."""
     return hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()[:16]

@@ -2,10 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Move Docker's data to another directory, or leave everything as it was.
-
-Private to this collection. Runs on the node as root, standard library only, Python >= 3.8.
-"""
+"""Move Docker's data to another directory, and restore the previous state if that fails. Needs root."""
 
 from __future__ import annotations
 
@@ -20,15 +17,15 @@ import time
 SETTINGS = "/etc/docker/daemon.json"
 RECORD = "/var/lib/muster/docker_data_root.json"
 UNITS = ["docker.service", "docker.socket"]
-START_TIMEOUT = 60.0  # seconds until the engine must answer
+START_TIMEOUT = 60.0  # seconds until the engine must respond
 
 
 class DataRootError(Exception):
-    """A problem, described for a person."""
+    """The data cannot be moved; the message says why and what to do."""
 
 
 def run(*command: str) -> str:
-    """Run a command to its end; return what it prints. Raises Problem if it fails."""
+    """Run a command and return its output. Raise DataRootError if it fails."""
     try:
         completed = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     except OSError as error:
@@ -49,7 +46,7 @@ def list_contents() -> dict[str, list[str]]:
 
 
 def describe_missing(before: dict[str, list[str]], after: dict[str, list[str]]) -> str:
-    """Describe which of the previous contents are gone, empty if none."""
+    """Describe which of the previous contents are missing; "" if none."""
     parts = []
     for kind, names in before.items():
         lost = [name for name in names if name not in after[kind]]
@@ -59,7 +56,7 @@ def describe_missing(before: dict[str, list[str]], after: dict[str, list[str]]) 
 
 
 def first_difference(source: str, target: str) -> str:
-    """Return the first path in a tree that differs from its copy, empty if none does."""
+    """Return the first path in a tree that differs from its copy, or ""."""
     for current, names, files in os.walk(source, onerror=raise_error):
         for name in (*names, *files):
             path = os.path.join(current, name)
@@ -76,19 +73,18 @@ def first_difference(source: str, target: str) -> str:
 
 
 def raise_error(error: OSError) -> None:
-    """Raise an error of os.walk, which would otherwise skip what it cannot read."""
+    """Raise an error of os.walk, which would otherwise skip unreadable directories."""
     raise error
 
 
 def check_store() -> None:
-    """Raise Problem if the images are not below data-root."""
+    """Raise DataRootError if the images are not below data-root."""
     if "io.containerd.snapshotter" in run("docker", "info", "--format", "{{json .DriverStatus}}"):
         raise DataRootError(
             "the engine keeps its images and containers in containerd's store, which does not move with data-root. "
-            "Needed: an engine with a store of its own (`docker info` then shows no io.containerd.snapshotter). Give "
-            "containerd another directory instead (`root` in /etc/containerd/config.toml), or set "
+            "Give containerd another directory instead (`root` in /etc/containerd/config.toml), or set "
             '{"features": {"containerd-snapshotter": false}} in docker_engine_settings, after which images must be '
-            "fetched again"
+            "pulled again"
         )
 
 
@@ -98,7 +94,7 @@ def data_root() -> str:
 
 
 def start_engine() -> None:
-    """Start the engine and wait until it answers."""
+    """Start the engine and wait until it responds."""
     with contextlib.suppress(DataRootError):  # clears the start limit after too many failures
         run("systemctl", "reset-failed", *UNITS)
     run("systemctl", "start", *reversed(UNITS))
@@ -114,7 +110,7 @@ def start_engine() -> None:
 
 
 def settings_text() -> str | None:
-    """Return the text of the engine's settings, None if there is no file."""
+    """Return the text of the engine's settings, or None if the file does not exist."""
     try:
         with open(SETTINGS, encoding="utf-8") as stream:
             return stream.read()
@@ -131,10 +127,10 @@ def read_settings() -> dict[str, object]:
         return {}
     except ValueError as error:
         raise DataRootError(
-            f"{SETTINGS} is not JSON ({error}). Needed: settings to which data-root can be added. Correct it"
+            f"{SETTINGS} is not valid JSON ({error}). Correct it, so that data-root can be added"
         ) from error
     if not isinstance(settings, dict):
-        raise DataRootError(f"{SETTINGS} is not a JSON object. Needed: settings to which data-root can be added. Correct it")
+        raise DataRootError(f"{SETTINGS} is not a JSON object. Correct it, so that data-root can be added")
     return settings
 
 
@@ -154,18 +150,16 @@ def size_of(path: str) -> int:
 
 
 def check_target(source: str, target: str, spare: int) -> None:
-    """Raise Problem if the data cannot be moved to the target."""
+    """Raise DataRootError if the data cannot be moved to the target."""
     if not os.path.isabs(target) or os.path.normpath(target) != target:
         raise DataRootError(
-            f"docker_data_root_path is {target}. Needed: an absolute path without .. and without / at its end"
+            f"docker_data_root_path is {target}. Use an absolute path without .. and without a trailing /"
         )
     real_source, real_target = os.path.realpath(source), os.path.realpath(target)
     if f"{real_target}/".startswith(f"{real_source}/") or f"{real_source}/".startswith(f"{real_target}/"):
-        raise DataRootError(f"{target} overlaps the current data in {source}. Needed: a directory of its own")
+        raise DataRootError(f"{target} overlaps the current data in {source}. Choose a separate directory")
     if os.path.lexists(target) and (not os.path.isdir(target) or os.listdir(target)):
-        raise DataRootError(
-            f"{target} is not empty. Needed: an empty directory, or one that does not exist yet. Choose another one"
-        )
+        raise DataRootError(f"{target} is not empty. Choose an empty directory, or one that does not exist yet")
     parent = target
     while not os.path.isdir(parent):
         parent = os.path.dirname(parent)
@@ -173,14 +167,14 @@ def check_target(source: str, target: str, spare: int) -> None:
     free, needed = disk.f_bavail * disk.f_frsize, size_of(source) + spare
     if free < needed:
         raise DataRootError(
-            f"{free / 2**30:.1f} GiB are free where {target} would be. Needed: {needed / 2**30:.1f} GiB, which is "
-            f"what {source} holds and {spare / 2**30:.0f} GiB to spare. Use a larger disk, or remove images with "
+            f"{free / 2**30:.1f} GiB are free where {target} would be, but {needed / 2**30:.1f} GiB are needed for the "
+            f"data in {source} and a reserve of {spare / 2**30:.0f} GiB. Use a larger disk, or remove images with "
             "`docker image prune`"
         )
 
 
 def move(source: str, target: str) -> None:
-    """Move the data; if a step fails, restore the previous state and raise Problem."""
+    """Move the data; if a step fails, restore the previous state and raise DataRootError."""
     before, settings, old_text = list_contents(), read_settings(), settings_text()
     existed = os.path.isdir(target)
     try:
@@ -195,7 +189,7 @@ def move(source: str, target: str) -> None:
         write_text(SETTINGS, json.dumps({**settings, "data-root": target}, indent=4, sort_keys=True) + "\n")
         start_engine()
         if os.path.realpath(data_root()) != os.path.realpath(target):
-            raise DataRootError(f"the engine has its data in {data_root()}, although {SETTINGS} says {target}")
+            raise DataRootError(f"the engine uses its data in {data_root()}, although {SETTINGS} sets {target}")
         lost = describe_missing(before, list_contents())
         if lost:
             raise DataRootError(f"the engine does not find {lost} in the copy")
@@ -205,8 +199,8 @@ def move(source: str, target: str) -> None:
 
 
 def undo(old_text: str | None, source: str, target: str, existed: bool) -> str:
-    """Restore the previous state; describe how far that succeeded."""
-    copy_stays = f"The copy in {target} stays"
+    """Restore the previous state; return a message about the result."""
+    copy_stays = f"The copy in {target} was not removed"
     try:
         run("systemctl", "stop", *reversed(UNITS))
         stopped = ""
@@ -219,24 +213,23 @@ def undo(old_text: str | None, source: str, target: str, existed: bool) -> str:
             else:
                 write_text(SETTINGS, old_text)
     except OSError as error:
-        former = f"no {SETTINGS}" if old_text is None else f"the text of {SETTINGS}.before-data-root in {SETTINGS}"
+        remedy = f"Remove {SETTINGS}" if old_text is None else f"Copy {SETTINGS}.before-data-root to {SETTINGS}"
         return (
             f"The former settings cannot be restored ({error}), and the engine was not started with "
-            f"others{stopped}. {copy_stays}. Needed: {former}. Fix that, then `systemctl restart docker`, and remove the "
-            "copy"
+            f"others{stopped}. {copy_stays}. {remedy}, run `systemctl restart docker`, then remove the copy"
         )
     try:
         start_engine()
         root = data_root()
     except DataRootError as error:
         return (
-            f"The former settings are back, but the engine does not start: {error}. {copy_stays}. See "
+            f"The former settings are restored, but the engine does not start: {error}. {copy_stays}. Check "
             "`journalctl -u docker`"
         )
     if os.path.realpath(root) != os.path.realpath(source):
         return (
-            f"The former settings are back, but the engine runs with its data in {root}{stopped}. {copy_stays}. Needed: an "
-            f"engine with its data in {source}. `systemctl restart docker`, then remove the copy"
+            f"The former settings are restored, but the engine uses its data in {root}{stopped}, not in {source}. "
+            f"{copy_stays}. Run `systemctl restart docker`, then remove the copy"
         )
     try:
         shutil.rmtree(target)
@@ -245,7 +238,7 @@ def undo(old_text: str | None, source: str, target: str, existed: bool) -> str:
         if os.path.lexists(target) and not (existed and is_empty(target)):
             return (
                 f"The engine runs with its former data again, but the copy in {target} cannot be removed ({error}). "
-                "Needed: an empty directory, or none, for the next try. Remove the copy"
+                "Remove it before the next attempt"
             )
     if existed:
         os.makedirs(target, exist_ok=True)
@@ -253,7 +246,7 @@ def undo(old_text: str | None, source: str, target: str, existed: bool) -> str:
 
 
 def is_empty(directory: str) -> bool:
-    """Whether a directory can be read and holds nothing."""
+    """Return whether a directory is readable and empty."""
     try:
         return not os.listdir(directory)
     except OSError:
@@ -261,7 +254,7 @@ def is_empty(directory: str) -> bool:
 
 
 def delete_old(target: str) -> bool:
-    """Delete the old data left after a move to here; return whether there was any."""
+    """Delete the old data that a move to `target` left; return whether there was any."""
     try:
         with open(RECORD, encoding="utf-8") as stream:
             record = json.load(stream)
@@ -274,23 +267,21 @@ def delete_old(target: str) -> bool:
 
 
 def ensure(path: str, spare_gib: int, delete: bool, check: bool) -> tuple[bool, str]:
-    """Ensure that the data is in `path`; return whether that is a change, also in check mode, and where it was before.
+    """Ensure that the data is in `path`; return whether that is a change, also in check mode, and the former directory.
 
     Args:
         path: an absolute directory, empty or not existing yet.
         spare_gib: GiB to keep free on its disk.
         delete: whether to remove the old data once the engine runs with the new data.
 
-    Raises Problem or OSError if it cannot be moved; everything is then restored, or the message says what is not.
+    Raise DataRootError or OSError if it cannot be moved; everything is then restored, or the message says what is not.
     """
     source = data_root()
     if os.path.realpath(source) == os.path.realpath(path):
         return delete and not check and delete_old(path), source
     containers = run("docker", "ps", "--format", "{{.Names}}").split()
     if containers:
-        raise DataRootError(
-            f"these containers are running: {', '.join(containers)}. Needed: none while the data is moved. Stop them"
-        )
+        raise DataRootError(f"these containers are running: {', '.join(containers)}. Stop them while the data is moved")
     check_store()
     check_target(source, path, spare_gib * 2**30)
     read_settings()

@@ -2,10 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The state of Docker on this machine: its settings, whether they can be read, running containers, GPUs.
-
-Private to this collection. Runs on the node as root, standard library only, Python >= 3.8.
-"""
+"""The state of Docker on this machine: its settings, whether they can be read, running containers, GPUs. Needs root."""
 
 from __future__ import annotations
 
@@ -24,7 +21,7 @@ SETTINGS = "/etc/docker/daemon.json"
 
 
 def read_settings(path: str) -> tuple[Data, str]:
-    """Return the settings in a daemon.json, and what is wrong with it."""
+    """Return the settings in a daemon.json, and an error message."""
     try:
         with open(path, encoding="utf-8") as stream:
             text = stream.read()
@@ -33,38 +30,38 @@ def read_settings(path: str) -> tuple[Data, str]:
     try:
         settings = json.loads(text or "{}")
     except ValueError as error:
-        return {}, f"{path} is no JSON ({error})"
+        return {}, f"{path} is not valid JSON ({error})"
     if not isinstance(settings, dict):
-        return {}, f"{path} holds no object"
+        return {}, f"{path} is not a JSON object"
     return settings, ""
 
 
 def run(*argv: str) -> str:
-    """Return a command's output. Raises OSError or subprocess's errors if it fails or hangs."""
+    """Return a command's output. Raise OSError or subprocess's errors if it fails or hangs."""
     return subprocess.run(argv, capture_output=True, text=True, check=True, timeout=60).stdout
 
 
 def list_running() -> tuple[list[str], str]:
-    """Return the names of running containers, and why they cannot be listed; no names without an engine."""
+    """Return the names of running containers, and why they cannot be listed; no names if no engine runs."""
     try:
         return run("docker", "ps", "--format", "{{.Names}}").split(), ""
     except FileNotFoundError:
         return [], ""
     except subprocess.TimeoutExpired:
-        fault = "`docker ps` did not answer within 60 s"
-    except subprocess.CalledProcessError as problem:
-        fault = f"`docker ps` fails ({problem.stderr.strip()[-300:] or f'code {problem.returncode}'})"
-    except OSError as problem:
-        fault = f"docker cannot be run ({problem.strerror})"
+        error = "`docker ps` did not answer within 60 s"
+    except subprocess.CalledProcessError as exception:
+        error = f"`docker ps` fails ({exception.stderr.strip()[-300:] or f'code {exception.returncode}'})"
+    except OSError as exception:
+        error = f"docker cannot be run ({exception.strerror})"
     try:
         state = run("systemctl", "show", "--property=ActiveState", "--value", "docker.service").strip()
     except (OSError, subprocess.SubprocessError):
-        return [], f"{fault}, and systemd does not tell whether the engine is up"
-    left = shim_pids()
-    if state in ("inactive", "failed") and not left:
+        return [], f"{error}, and systemd does not report whether the engine is running"
+    pids = shim_pids()
+    if state in ("inactive", "failed") and not pids:
         return [], ""
-    alive = f", and containers are alive (containerd-shim, process {', '.join(left)})" if left else ""
-    return [], f"{fault}, docker.service is {state}{alive}"
+    alive = f", and containers are alive (containerd-shim, process {', '.join(pids)})" if pids else ""
+    return [], f"{error}, docker.service is {state}{alive}"
 
 
 def shim_pids() -> list[str]:
@@ -82,7 +79,7 @@ def shim_pids() -> list[str]:
 
 
 def has_nvidia() -> bool:
-    """Whether there is an NVIDIA GPU: a 3D or display controller with its PCI vendor number."""
+    """Return whether the machine has an NVIDIA GPU: a 3D or display controller with NVIDIA's PCI vendor number."""
     for path in glob.glob("/sys/bus/pci/devices/*/vendor"):
         with open(path, encoding="ascii") as vendor, open(os.path.join(os.path.dirname(path), "class")) as kind:
             if vendor.read().strip() == "0x10de" and kind.read().startswith("0x03"):
@@ -91,7 +88,13 @@ def has_nvidia() -> bool:
 
 
 def state() -> Data:
-    """The complete state."""
-    settings, fault = read_settings(SETTINGS)
-    names, unheard = list_running()
-    return {"settings": settings, "fault": fault, "running": names, "unheard": unheard, "nvidia": has_nvidia()}
+    """Return the complete state."""
+    settings, settings_error = read_settings(SETTINGS)
+    names, list_error = list_running()
+    return {
+        "settings": settings,
+        "fault": settings_error,
+        "running": names,
+        "unheard": list_error,
+        "nvidia": has_nvidia(),
+    }

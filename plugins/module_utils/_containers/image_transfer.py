@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A container engine on this machine, and its copy of an image. Private to this collection.
+"""A container engine on this machine, and its copy of an image.
 
-Runs on the node, standard library only, Python >= 3.8. The role container_image copies it as engine.py next to its own
-program, so it imports nothing from this collection.
+The role container_image copies this file as engine.py next to its own program, so it imports nothing from this
+collection.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import tarfile
 from typing import Any, Iterator, NamedTuple
 
 LABEL = "muster.source"  # label of an image that was built here: the hash of its build context
-TIMEOUT = 60.0  # seconds within which a working engine answers
+TIMEOUT = 60.0  # seconds within which a working engine responds
 MAX_MANIFEST = 2**20  # bytes of an archive's manifest
 CHUNK = 2**20  # bytes of a file read at a time
 DIGEST = re.compile(r"[0-9a-f]{64}")  # SHA-256, by which engines know an image
@@ -31,7 +31,7 @@ DENIED = re.compile(
     r"unauthorized|authentication required|(?<!permission )denied|forbidden|no basic auth|invalid username", re.I
 )
 LIMITED = re.compile(r"toomanyrequests|too many requests|rate limit", re.I)
-# What three builders print if the image in FROM is not available.
+# Messages of three builders if the image in FROM is not available.
 NO_BASE = re.compile(r"pull access denied|failed to resolve source metadata|creating build container", re.I)
 UNKNOWN = re.compile(r"manifest unknown|name unknown|manifest for \S+ not found|repository \S+ not found", re.I)
 NO_TRUST = re.compile(r"signed by unknown authority|unable to get local issuer|certificate is not trusted", re.I)
@@ -44,7 +44,7 @@ NO_ANSWER = re.compile(
 
 
 class EngineError(Exception):
-    """What was found, what is needed and what to do, in one line."""
+    """The engine or an archive cannot be used; the message, of one line, says why and what to do."""
 
 
 class EngineImage(NamedTuple):
@@ -56,25 +56,25 @@ class EngineImage(NamedTuple):
 
 
 def error_output(completed: subprocess.CompletedProcess[str]) -> str:
-    """The end of a failed program's output."""
+    """Return the end of a failed program's output."""
     text = " ".join((completed.stderr or completed.stdout).split())
     return text[-400:] or f"exit code {completed.returncode}"
 
 
 def existing_parent(path: str) -> str:
-    """A directory, or its nearest existing parent."""
+    """Return a directory, or its nearest existing parent."""
     while path and not os.path.isdir(path):
         path = os.path.dirname(path)
     return path or "/"
 
 
 def digest_of(identity: str) -> str:
-    """The digest of an image, without the name of its algorithm, which podman leaves out."""
+    """Return the digest of an image without the name of its algorithm, which podman omits."""
     return identity.rpartition(":")[2]
 
 
 class Engine:
-    """docker or podman, as the user who runs this."""
+    """docker or podman, run as the current user."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -82,7 +82,7 @@ class Engine:
         self.environment = dict(os.environ)
 
     def run(self, *arguments: str, text: str = "", timeout: float | None = None) -> subprocess.CompletedProcess[str]:
-        """Run the engine to its end, with a text on standard input. Raises Fault if it cannot be run or hangs."""
+        """Run the engine, with a text on standard input. Raise EngineError if it cannot be run or hangs."""
         try:
             return subprocess.run(
                 [self.name, *self.login, *arguments],
@@ -100,19 +100,20 @@ class Engine:
             raise EngineError(f"`{self.name} {' '.join(arguments[:2])}` did not answer within {timeout:g} s") from None
 
     def find(self, name: str) -> EngineImage | None:
-        """The image with a name or id, None if there is none. Raises Fault if the engine does not say."""
+        """Return the image with a name or id, or None if it is missing. Raise EngineError if the query fails."""
         completed = self.run("image", "inspect", "--format", "{{json .}}", name, timeout=TIMEOUT)
         if completed.returncode:
             if re.search(r"no such image|image not known|not found", completed.stderr, re.I):
                 return None
             raise EngineError(f"`{self.name} image inspect {name}`: {error_output(completed)}")
         reply = json.loads(completed.stdout)
-        image = reply[0] if isinstance(reply, list) else reply  # podman prints a list in this format, even of one
+        # podman prints a list in this format, even for one image
+        image = reply[0] if isinstance(reply, list) else reply
         labels = (image.get("Config") or {}).get("Labels") or {}
         return EngineImage(digest_of(image["Id"]), int(image.get("Size") or 0), str(labels.get(LABEL, "")))
 
     def root(self) -> str:
-        """The directory in which the engine keeps images. Raises Fault."""
+        """Return the directory in which the engine keeps images. Raise EngineError."""
         info_format = "{{.DockerRootDir}}" if self.name == "docker" else "{{.Store.GraphRoot}}"
         completed = self.run("info", "--format", info_format, timeout=TIMEOUT)
         if completed.returncode:
@@ -120,53 +121,57 @@ class Engine:
         return completed.stdout.strip()
 
     def free_space(self) -> tuple[str, int]:
-        """The directory in which the engine keeps images, and the bytes free there."""
+        """Return the directory in which the engine keeps images, and its free bytes."""
         root = self.root()
         return root, shutil.disk_usage(existing_parent(root)).free
 
     def unpack_directory(self) -> str:
-        """The directory where an image being loaded is temporarily unpacked a second time. Raises Fault."""
+        """Return the directory where an image being loaded is temporarily unpacked a second time. Raise EngineError."""
         if self.name == "docker":
             return self.root()
         completed = self.run("info", "--format", "{{.Store.ImageCopyTmpDir}}", timeout=TIMEOUT)
-        # older engines use it without saying so
+        # older engines do not report it
         return (completed.stdout.strip() if completed.returncode == 0 else "") or "/var/tmp"
 
     def builder(self) -> list[str]:
-        """The words of the build command. A rootless podman asks the user's systemd for a cgroup to build in.
+        """Return the arguments of the build command. A rootless podman requests a cgroup from the user's systemd.
 
-        Without the package dbus-user-session nobody answers, and only podman's run command works without a cgroup.
+        Without the package dbus-user-session that request fails, and only podman's run command works without a cgroup.
         """
         user = self.name == "podman" and os.geteuid() != 0
         return ["--cgroup-manager=cgroupfs", "build"] if user else ["build"]
 
     def command_error(self, failure: str, completed: subprocess.CompletedProcess[str]) -> EngineError:
-        """Why a command failed, with the remedy if it is known."""
+        """Return the error of a failed command, with its remedy if known."""
         message = error_output(completed)
-        return EngineError(f"{failure}: {message}. {self.remedy()}" if FULL.search(message) else f"{failure}: {message}")
+        return EngineError(
+            f"{failure}: {message}. {self.remedy()}" if FULL.search(message) else f"{failure}: {message}"
+        )
 
-    def registry_error(self, failure: str, registry: str, completed: subprocess.CompletedProcess[str], user: str) -> EngineError:
-        """Why a registry refused a request, and what to do. user: who has logged in, or should have."""
+    def registry_error(
+        self, failure: str, registry: str, completed: subprocess.CompletedProcess[str], user: str
+    ) -> EngineError:
+        """Return the error of a request that a registry refused, with its remedy. user: the login, or ""."""
         message = error_output(completed)
         if FULL.search(message):
             return self.command_error(failure, completed)
         return EngineError(f"{failure}: {message}. {suggest_remedy(message, registry, user)}".rstrip())
 
     def build_error(self, failure: str, completed: subprocess.CompletedProcess[str], user: str) -> EngineError:
-        """Why a build failed, and what to do if a registry refuses the Dockerfile's base image."""
+        """Return the error of a failed build, with a remedy if a registry refuses the Dockerfile's base image."""
         message = error_output(completed)
         if not (LIMITED.search(message) or (NO_BASE.search(message) and DENIED.search(message))):
             return self.command_error(failure, completed)
-        note = "" if user else "; container_image_base is then the name after FROM, whose registry the login is for"
+        note = "" if user else "; set container_image_base to the name after FROM, for whose registry the login is"
         return EngineError(f"{failure}: {message}. {suggest_remedy(message, '', user)}{note}")
 
     def remedy(self) -> str:
-        """What to do if the engine's disk is full."""
+        """Return what to do if the engine's disk is full."""
         if self.name == "docker":
             return (
-                "Docker's data move to a larger disk by `ansible-playbook site.yml --tags docker_data_root "
-                "-e docker_data_root_path=/that/disk/docker`; `docker image prune --all` removes images that no "
-                "container uses"
+                "Move Docker's data to a larger disk with `ansible-playbook site.yml --tags docker_data_root "
+                "-e docker_data_root_path=/that/disk/docker`, or remove images that no container uses with "
+                "`docker image prune --all`"
             )
         # podman refuses to start if root's file has only graphroot
         lines = ['driver = "overlay"', 'graphroot = "/that/disk/containers"']
@@ -175,15 +180,15 @@ class Engine:
             lines.append('runroot = "/run/containers/storage"')
             file = "/etc/containers/storage.conf"
         return (
-            "`podman image prune --all` removes images that no container uses; a larger disk is used with "
-            f"{file} of these lines: [storage], {', '.join(lines)}"
+            "Remove images that no container uses with `podman image prune --all`, or use a larger disk: write these "
+            f"lines to {file}: [storage], {', '.join(lines)}"
         )
 
 
 @contextlib.contextmanager
 def logged_in(engine: Engine, name: str, user: str, password: str, directory: str) -> Iterator[None]:
-    """Let the engine pull with a login, which is kept in a separate directory and then removed. Raises Fault."""
-    shutil.rmtree(directory, ignore_errors=True)  # left by a call that was killed
+    """Let the engine pull with a login, which is kept in a separate directory and then removed. Raise EngineError."""
+    shutil.rmtree(directory, ignore_errors=True)  # of a call that was killed
     if not user:
         yield
         return
@@ -205,55 +210,55 @@ def logged_in(engine: Engine, name: str, user: str, password: str, directory: st
 
 
 def registry_of(name: str) -> str:
-    """The registry of an image name, by Docker's rules."""
+    """Return the registry of an image name, by Docker's rules."""
     first, slash, _rest = name.partition("/")
     return first if slash and (re.search(r"[.:]", first) or first == "localhost") else "docker.io"
 
 
 def suggest_remedy(message: str, registry: str, user: str) -> str:
-    """What to do about a message from a registry, or from the network on the way to it. user: who logs in."""
+    """Return what to do about an error of a registry, or of the network to it. user: the login, or ""."""
     if UNKNOWN.search(message):
-        return "Correct the image's name and tag: the registry has none of this name"
+        return "Correct the image's name and tag: the registry does not have this image"
     if LIMITED.search(message):
         hint = "container_image_registry_user and container_image_registry_password: a login may pull more"
-        return "Wait, then run this again" if user else f"Wait, or give {hint}"
+        return "Wait, then run this again" if user else f"Wait, or set {hint}"
     if DENIED.search(message):
         if user:
             return (
                 "Correct container_image_registry_user, container_image_registry_password, or the image's name: this "
                 "login may not pull it"
             )
-        return "Correct the image's name, or give container_image_registry_user and container_image_registry_password"
+        return "Correct the image's name, or set container_image_registry_user and container_image_registry_password"
     docker_hub = registry == "docker.io"
     host = "registry-1.docker.io" if docker_hub else registry
     if NO_TLS.search(message):
         return (
-            f"Needed: a registry with TLS. Give {registry} a certificate, or have the engine go without: docker by "
-            f"docker_engine_settings: {{insecure-registries: [{registry}]}}, podman by insecure = true in "
+            f"Give {registry} a TLS certificate, or let the engine use it without TLS: for docker, set "
+            f"docker_engine_settings: {{insecure-registries: [{registry}]}}; for podman, insecure = true in "
             "/etc/containers/registries.conf"
         )
     if NO_TRUST.search(message):
         certificate_path = f"/etc/docker/certs.d/{registry}/ca.crt on this node"
         if docker_hub:  # Docker does not use it for its own registry
             certificate_path = (
-                "/usr/local/share/ca-certificates/NAME.crt on this node, as root run `update-ca-certificates`, restart "
-                "docker where it is the engine"
+                "/usr/local/share/ca-certificates/NAME.crt on this node, run `update-ca-certificates` as root, restart "
+                "docker if it is the engine"
             )
         return (
-            f"Needed: a certificate of {registry} that this node knows. Put that of its authority, or of the proxy "
-            f"that answers in its place, into {certificate_path}, and run this again"
+            f"This node does not trust the certificate of {registry}. Copy the certificate of its authority, or of "
+            f"the proxy in front of it, into {certificate_path}, and run this again"
         )
     if NO_ANSWER.search(message):
         return (
-            f"Needed: a registry that answers this node. See whether {registry} runs and `curl https://{host}/v2/` "
-            "reaches it from there; run this again then. Without a registry, container_image_archive takes what "
-            "`docker save` has written elsewhere"
+            f"Check whether {registry} runs, and whether this node reaches it with `curl https://{host}/v2/`, then run "
+            "this again. Without a registry, set container_image_archive to an archive that `docker save` has written "
+            "on another machine"
         )
     return ""
 
 
 def qualified_name(name: str) -> str:
-    """An image name with its registry, which podman does not add by itself."""
+    """Return an image name with its registry, which podman does not add."""
     registry = registry_of(name)
     if name.startswith(f"{registry}/"):
         return name
@@ -264,7 +269,7 @@ def qualified_name(name: str) -> str:
 
 
 def read_archive(path: str) -> list[str]:
-    """The digests by which an engine may know an archive's image. Raises Fault unless it holds exactly one image."""
+    """Return the digests that an engine may use for an archive's image. Raise EngineError unless it has one image."""
     texts: dict[str, bytes] = {}
     try:
         with tarfile.open(path) as archive:
@@ -274,30 +279,30 @@ def read_archive(path: str) -> list[str]:
                     stream = archive.extractfile(member)
                     texts[name] = stream.read() if stream else b""
         configs = [os.path.basename(entry["Config"]) for entry in json.loads(texts.get("manifest.json", b"[]"))]
-        indices = [one["digest"] for one in json.loads(texts.get("index.json", b"{}")).get("manifests", ())]
+        indices = [entry["digest"] for entry in json.loads(texts.get("index.json", b"{}")).get("manifests", ())]
     except (OSError, EOFError, tarfile.TarError) as error:
         raise EngineError(f"container_image_archive {path} cannot be read: {error}. Save it again") from None
     except (ValueError, KeyError, TypeError, AttributeError):
         configs = indices = []
     if len(configs) != 1:
-        kind = f"holds {len(configs)} images" if configs else "is no archive of an image"
+        kind = f"contains {len(configs)} images" if configs else "is not an image archive"
         raise EngineError(
-            f"container_image_archive {path} {kind}. Needed: one image, as `docker save --output FILE IMAGE` writes it"
+            f"container_image_archive {path} {kind}. Save one image with `docker save --output FILE IMAGE`"
         )
     digests = []
-    for one in [*configs, *indices]:
-        name = digest_of(one[:-5] if one.endswith(".json") else one) if isinstance(one, str) else ""
+    for value in [*configs, *indices]:
+        name = digest_of(value[:-5] if value.endswith(".json") else value) if isinstance(value, str) else ""
         if not DIGEST.fullmatch(name):  # an engine might read it as an option
             raise EngineError(
-                f"container_image_archive {path} calls its image {repr(one)[:100]}. Needed: its SHA-256, 64 hex "
-                "digits, as `docker save --output FILE IMAGE` writes it. Save it again"
+                f"container_image_archive {path} names its image {repr(value)[:100]}, not by its SHA-256. Save it "
+                "again with `docker save --output FILE IMAGE`"
             )
         digests.append(name)
     return digests
 
 
 def unpacked_size(path: str) -> int:
-    """The uncompressed size of an archive in bytes; 0 if unknown."""
+    """Return the uncompressed size of an archive in bytes; 0 if unknown."""
     total = 0
     try:
         with tarfile.open(path) as archive:
@@ -317,7 +322,7 @@ def unpacked_size(path: str) -> int:
 
 
 def file_hash(path: str) -> str:
-    """The SHA-256 of a file, in hex."""
+    """Return the SHA-256 of a file, in hex."""
     digest = hashlib.sha256()
     with open(path, "rb") as stream:
         for chunk in iter(lambda: stream.read(CHUNK), b""):
@@ -326,9 +331,9 @@ def file_hash(path: str) -> str:
 
 
 def context_hash(directory: str) -> str:
-    """A hash of a Dockerfile and the files beside it, from names, modes and contents.
+    """Return a hash of a Dockerfile and the files next to it, from names, modes and contents.
 
-    Raises Fault if there is anything but files, directories and links: reading a pipe may not end.
+    Raise EngineError if there is anything but files, directories and links: reading a pipe may block forever.
     """
     digest = hashlib.sha256()
     for current, names, files in os.walk(directory):
@@ -337,8 +342,8 @@ def context_hash(directory: str) -> str:
             path = os.path.join(current, name)
             if os.path.exists(path) and not os.path.isfile(path):  # except for broken links
                 raise EngineError(
-                    f"{path} is not a regular file. Needed: files, directories and links to them beside a Dockerfile, "
-                    "which are copied to a node. Remove it, or move the Dockerfile to a directory of its own"
+                    f"{path} is not a regular file. Everything next to a Dockerfile is copied to a node: remove it, or "
+                    "move the Dockerfile to a separate directory"
                 )
             description = [os.path.relpath(path, directory), os.lstat(path).st_mode & 0o777]
             if os.path.islink(path):
@@ -350,32 +355,32 @@ def context_hash(directory: str) -> str:
 
 
 def inspect(request: dict[str, str]) -> dict[str, Any]:
-    """What exists. engine "": examine only an archive or a context."""
+    """Return the state of the engine, its image, the archive and the context. engine "": only archive and context."""
     reply: dict[str, Any] = {"fault": "", "id": "", "size": 0, "label": "", "archive": [], "context": ""}
-    for part in (inspect_engine, inspect_files):  # look at files even without an engine, which may be installed later
+    for part in (inspect_engine, inspect_files):  # inspect files even without an engine, which may be installed later
         try:
             part(request, reply)
-        except EngineError as fault:
-            reply["fault"] = reply["fault"] or str(fault)
+        except EngineError as error:
+            reply["fault"] = reply["fault"] or str(error)
         except OSError as os_error:
             reply["fault"] = reply["fault"] or f"{os_error.filename}: {os_error.strerror}"
     return reply
 
 
 def inspect_engine(request: dict[str, str], reply: dict[str, Any]) -> None:
-    """Where the engine keeps images, and its copy of this one. Raises Fault."""
+    """Add the engine's directory of images, and its copy of this image. Raise EngineError."""
     if not request.get("engine"):
         return
     engine = Engine(request["engine"])
     if not shutil.which(engine.name):
-        raise EngineError(f"there is no {engine.name}")
+        raise EngineError(f"{engine.name} is not installed")
     reply["root"], reply["free"] = engine.free_space()
     image = engine.find(request["name"])
     reply.update(image._asdict() if image else {})
 
 
 def inspect_files(request: dict[str, str], reply: dict[str, Any]) -> None:
-    """The contents of an archive and a context. Raises Fault."""
+    """Add the contents of an archive and a context. Raise EngineError."""
     path = os.path.expanduser(request.get("archive", ""))
     if path and os.path.isfile(path):
         reply["archive"] = read_archive(path)

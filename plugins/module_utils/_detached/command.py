@@ -2,11 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A command that takes minutes: it outlives the connection, and its result can be read later. Private.
+"""A command that takes minutes: it outlives the connection, and its result can be read later.
 
-Runs on the node, standard library only, Python >= 3.8. A command that is still running, after its play was
-interrupted, is followed, not started twice. The output of a failed command stays on the node, without the credentials
-in its URLs.
+A command that is still running after its play was interrupted is followed, not started twice. The output of a failed
+command stays on the node, without the credentials in its URLs.
 """
 
 from __future__ import annotations
@@ -37,25 +36,25 @@ CREDENTIALS = re.compile(r"(://)[^/\s@'\"]+@")  # https://user:token@host
 
 
 def without_credentials(text: str) -> str:
-    """The text without users and passwords in URLs, except in lines for the play."""
+    """Return the text without users and passwords in URLs, except in lines for the play."""
     lines = text.split("\n")
     return "\n".join(line if line.startswith(RESULT_MARK) else CREDENTIALS.sub(r"\1****@", line) for line in lines)
 
 
 def state_directory(request: dict[str, Any]) -> str:
-    """The directory for this command's state: the same for the same command, and private to this user."""
+    """Return the directory of this command's state: the same for the same command, and private to this user."""
     parts = [request[part] for part in ("argv", "environment", "chdir", "stdin", "run")] + [os.geteuid()]
     name = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:20]
     path = os.path.join(tempfile.gettempdir(), f"muster-long-{os.geteuid()}-{name}")
     with contextlib.suppress(FileExistsError):
         os.mkdir(path, 0o700)
     if os.path.islink(path) or os.stat(path).st_uid != os.geteuid():
-        raise PermissionError(f"{path} belongs to another user: remove it")
+        raise PermissionError(f"{path} belongs to another user. Remove it: sudo rm -r {path}")
     return path
 
 
 def read(path: str) -> str:
-    """The end of a file, "" if there is none."""
+    """Return the end of a file, or "" if it cannot be read."""
     try:
         with open(path, "rb") as stream:
             stream.seek(max(0, os.stat(path).st_size - MAX_OUTPUT))
@@ -65,7 +64,7 @@ def read(path: str) -> str:
 
 
 def read_output(path: str) -> str:
-    """The end of a command's output, followed by its complete last line for the play."""
+    """Return the end of a command's output, followed by its complete last line for the play."""
     tail = result = ""
     with contextlib.suppress(OSError), open(path, encoding="utf-8", errors="replace", newline="\n") as stream:
         for line in stream:
@@ -79,19 +78,19 @@ def read_output(path: str) -> str:
 
 
 def started_at(pid: int) -> str:
-    """When a process was started, in ticks since boot; "" if it has ended. Pids alone may be reused."""
+    """Return the start time of a process, in ticks since boot, or "" if it has ended. Pids alone may be reused."""
     stat = read(f"/proc/{pid}/stat").rpartition(")")[2].split()
     return stat[19] if len(stat) > 19 and stat[0] != "Z" else ""
 
 
 def is_running(path: str) -> bool:
-    """Whether a command's keeper process is alive."""
+    """Return whether a command's keeper process is alive."""
     fields = read(os.path.join(path, "keeper")).split()
     return len(fields) == 2 and started_at(int(fields[0])) == fields[1]
 
 
 def run_command(path: str, request: dict[str, Any]) -> None:
-    """Run the command in a new session and record how it ended. Never returns."""
+    """Run the command in a new session and record its exit code. Does not return."""
     try:
         os.setsid()
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
@@ -99,7 +98,7 @@ def run_command(path: str, request: dict[str, Any]) -> None:
             stream.write(f"{os.getpid()} {started_at(os.getpid())}")
         os.rename(os.path.join(path, "keeper.new"), os.path.join(path, "keeper"))
         log = os.open(os.path.join(path, "log"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with tempfile.TemporaryFile(dir=path) as stdin_file:  # has no name, so it vanishes with the command
+        with tempfile.TemporaryFile(dir=path) as stdin_file:  # has no name, so it is removed with the command
             stdin_file.write(request["stdin"].encode())
             stdin_file.seek(0)
             os.dup2(stdin_file.fileno(), 0)
@@ -108,7 +107,7 @@ def run_command(path: str, request: dict[str, Any]) -> None:
         os.closerange(3, 256)
         code = 127
         try:
-            # No AnsibleModule here: this process runs detached on a node.
+            # no AnsibleModule here: this process runs detached on a node
             # pylint: disable=ansible-bad-function
             code = subprocess.call(
                 request["argv"], cwd=request["chdir"] or None, env={**os.environ, **request["environment"]}
@@ -123,7 +122,7 @@ def run_command(path: str, request: dict[str, Any]) -> None:
 
 
 def start(path: str, request: dict[str, Any]) -> bool:
-    """Start the command unless it is running; return whether it already was."""
+    """Start the command unless it is running; return whether it was already running."""
     if is_running(path) or os.path.exists(os.path.join(path, "code")):
         return True
     with contextlib.suppress(FileNotFoundError):
@@ -137,7 +136,7 @@ def start(path: str, request: dict[str, Any]) -> bool:
 
 
 def log_directory() -> str:
-    """The directory of the logs that stay on the node."""
+    """Return the directory of the logs that stay on the node."""
     if os.geteuid() == 0:
         return ROOT_LOGS
     return os.path.join(pwd.getpwuid(os.geteuid()).pw_dir, ".muster", "logs")
@@ -155,10 +154,14 @@ def remove_old_logs(directory: str) -> None:
 
 
 def save_log(path: str, title: str) -> str:
-    """Keep a failed command's output, readable only by its user; return its path, "" if that is impossible."""
+    """Save a failed command's output, readable only by its user; return its path, or "" if that is impossible."""
     source = os.path.join(path, "log")
     directory = log_directory()
-    name_parts = [time.strftime("%Y%m%dT%H%M%S"), os.uname().nodename, re.sub(r"[^A-Za-z0-9]+", "-", title).strip("-")[:60]]
+    name_parts = [
+        time.strftime("%Y%m%dT%H%M%S"),
+        os.uname().nodename,
+        re.sub(r"[^A-Za-z0-9]+", "-", title).strip("-")[:60],
+    ]
     log_path = os.path.join(directory, "-".join([*name_parts, os.path.basename(path)[-6:]]) + ".log")
     try:
         if os.stat(source).st_size == 0:
@@ -178,7 +181,7 @@ def save_log(path: str, title: str) -> str:
 
 
 def main(request: dict[str, Any]) -> dict[str, Any]:
-    """Start or follow the command, and answer once it has ended, or after request["patience"] seconds."""
+    """Start or follow the command, and return its state once it has ended, or after request["patience"] seconds."""
     path = state_directory(request)
     followed = start(path, request) if request["start"] else False
     deadline = time.monotonic() + request["patience"]

@@ -2,10 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""How our own code, run as a long command, answers a play. Private to this collection.
-
-Runs on the node, standard library only, Python >= 3.8.
-"""
+"""The result of our own code, run as a long command, as a line of its output for the play."""
 
 from __future__ import annotations
 
@@ -22,11 +19,11 @@ RESULT_MARK = "MUSTER-RESULT "  # prefix of a line for the play, not for a perso
 
 
 class StepError(Exception):
-    """What was found, what is needed and what to do."""
+    """A step failed; the message says why and what to do."""
 
 
 class ProgramError(StepError):
-    """A program failed. Its output says why."""
+    """A program failed; its output says why."""
 
 
 def print_line(text: str) -> None:
@@ -36,7 +33,7 @@ def print_line(text: str) -> None:
 
 
 def report_result(function: Callable[[Data], Data], request: Data) -> Data:
-    """Return the work's result. Reports a Fault to the play, and ends this process as failed."""
+    """Return the function's result. On StepError, report it to the play and exit with code 1."""
     try:
         return function(request)
     except StepError as error:

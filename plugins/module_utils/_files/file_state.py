@@ -2,10 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Files as they are, to compare with what they should be.
-
-Private to this collection. Runs on the node as root, standard library only, Python >= 3.8.
-"""
+"""The state of files, to compare with the desired one. Needs root."""
 
 from __future__ import annotations
 
@@ -17,20 +14,23 @@ from ansible_collections.muster.training.plugins.module_utils._files.user_files 
 
 
 def read_files(paths: list[str], mark: str = "") -> dict[str, dict[str, str]]:
-    """Each of these files that is there, is no link, and is in a directory in which nobody else can write, by path.
+    """Return the state of each of these files, by path.
+
+    Omits missing files, links, and files in a directory in which somebody else could replace them.
 
     Args:
-        mark: the end of a line in files that others write, too.
+        mark: the end of a line in files that others also write.
 
-    Returns by path: user (its owner), mode (as "0644"), sha256, and with a mark also line: the last one that ends so.
+    Returns:
+        By path: user (its owner), mode (as "0644"), sha256, and with a mark also line: the last line that ends with it.
     """
     return {path: state for path in paths for state in [read_file(path, mark)] if state}
 
 
 def read_file(path: str, mark: str) -> dict[str, str]:
-    """One file; nothing without it."""
+    """Return the state of a file, or {} if it is missing or cannot be trusted."""
     try:
-        # a link of a user could lead to any file, and a pipe would not answer
+        # a user's link could lead to any file, and opening a pipe would block
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
         return {}
@@ -40,7 +40,7 @@ def read_file(path: str, mark: str) -> dict[str, str]:
         if not stat.S_ISREG(status.st_mode) or status.st_size > MAX_BYTES:
             return {}
         if parent.st_uid not in (0, status.st_uid) or parent.st_mode & 0o022:
-            return {}  # somebody else could put another in its place
+            return {}  # somebody else could replace it
         with open(descriptor, "rb", closefd=False) as file:
             content = file.read()
     finally:

@@ -2,10 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Set one entry in a user's ~/.netrc; all others are kept.
-
-Private to this collection. Runs on the node, standard library only, Python >= 3.8.
-"""
+"""Set one entry in a user's ~/.netrc, and keep the others."""
 
 from __future__ import annotations
 
@@ -19,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def set_entry(text: str, machine: str, login: str, password: str) -> str:
-    """The text of a netrc with this entry, which replaces one for the same machine. Macros and comments stay."""
+    """Return the text of a netrc with this entry, which replaces one for the same machine. Keep macros and comments."""
     new_entry = f"machine {machine}\n  login {login}\n  password {password}\n"
     lines = text.splitlines(keepends=True)
     start = end = len(lines)
@@ -28,7 +25,9 @@ def set_entry(text: str, machine: str, login: str, password: str) -> str:
         if fields[:2] == ["machine", machine]:
             start = number
             following = (
-                index for index in range(number + 1, len(lines)) if re.match(r"\s*(machine|default|macdef|#)", lines[index])
+                index
+                for index in range(number + 1, len(lines))
+                if re.match(r"\s*(machine|default|macdef|#)", lines[index])
             )
             end = next(following, len(lines))
             break
@@ -40,9 +39,9 @@ def set_entry(text: str, machine: str, login: str, password: str) -> str:
 
 
 def ensure_entry(path: str, machine: str, login: str, password: str, check: bool) -> Data:
-    """Ensure the entry in a file that only its owner can read; return just {"changed"}: the texts hold other secrets.
+    """Ensure the entry in a file that only its owner can read; return only {"changed"}: the text contains secrets.
 
-    Raises UserFileError if the file cannot be read or written.
+    Raise UserFileError if the file cannot be read or written.
     """
     content = set_entry(user_files.read(path) or "", machine, login, password)
     return {"changed": user_files.ensure_file(path, 0o600, check, content, "", "")["changed"]}

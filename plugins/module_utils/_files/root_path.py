@@ -2,10 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Paths that root may act on: nobody else can replace a link or directory on the way.
-
-Private to this collection. Runs on the node, standard library only, Python >= 3.8.
-"""
+"""Paths that are safe for root: nobody else can replace a directory on the path, or make it a link."""
 
 from __future__ import annotations
 
@@ -18,13 +15,13 @@ ROOT = 0
 
 
 class PathError(Exception):
-    """A problem on the way to a path, described for a person."""
+    """A directory on a path is not safe for root; the message says which and why."""
 
 
 def directory_error(status: os.stat_result, path: str) -> str:
-    """Why root must not act in a directory; empty if it may.
+    """Return why a directory is not safe for root, or "".
 
-    In a sticky directory (/tmp), nobody can replace what root owns, so only that may be entered.
+    In a sticky directory (/tmp), nobody can replace root's directories, so these are safe.
     """
     if status.st_uid != ROOT:
         return f"{path} does not belong to root"
@@ -34,12 +31,12 @@ def directory_error(status: os.stat_result, path: str) -> str:
 
 
 def parent_error(path: str) -> str:
-    """What lets another user replace an absolute path or a directory above it; empty if only root can.
+    """Return why another user could replace an absolute path or a directory above it, or "" if only root can.
 
-    Missing parts are fine: root makes them.
+    Missing parts are safe: root creates them.
     """
     if not path.startswith("/"):
-        return f"{path} is no absolute path"
+        return f"{path} is not an absolute path"
     directory = os.open("/", FLAGS)
     current = ""
     try:
@@ -50,7 +47,7 @@ def parent_error(path: str) -> str:
             except FileNotFoundError:
                 return ""
             except OSError:
-                return f"{current} is a link, or no directory"
+                return f"{current} is a link, or not a directory"
             os.close(directory)
             directory = child
             reason = directory_error(os.fstat(directory), current)
@@ -62,12 +59,13 @@ def parent_error(path: str) -> str:
 
 
 def make_directory(path: str, uid: int, gid: int, mode: int) -> None:
-    """Make a missing directory and give it to a user; an existing one keeps its owner.
+    """Create a missing directory and give it to a user.
 
-    Missing parents are made too, owned by root, with mode 0755. Links are not followed.
+    Missing parents are created too, owned by root, with mode 0755. Links are not followed.
 
-    Raises PathError if a part of the path is a link, or another user can replace it; FileExistsError if the path
-    exists.
+    Raises:
+        PathError: a part of the path is a link, or another user can replace it.
+        FileExistsError: the path exists.
     """
     names = [part for part in path.split("/") if part]
     directory = os.open("/", FLAGS)
@@ -82,7 +80,7 @@ def make_directory(path: str, uid: int, gid: int, mode: int) -> None:
             try:
                 child = os.open(name, FLAGS, dir_fd=directory)
             except OSError as error:
-                raise PathError(f"{current} is a link, or no directory") from error
+                raise PathError(f"{current} is a link, or not a directory") from error
             os.close(directory)
             directory = child
             if is_new:
@@ -94,7 +92,7 @@ def make_directory(path: str, uid: int, gid: int, mode: int) -> None:
         new_directory = os.open(names[-1], FLAGS, dir_fd=directory)
         try:
             if os.fstat(new_directory).st_uid != os.geteuid():
-                raise PathError(f"{path} was exchanged by somebody else while it was made")
+                raise PathError(f"{path} was replaced by another user while it was created")
             os.fchmod(new_directory, mode)
             os.fchown(new_directory, uid, gid)
         finally:

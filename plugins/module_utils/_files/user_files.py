@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Make and write a user's directories and files, with that user's rights.
+"""Create and write a user's directories and files, with that user's rights.
 
-Private to this collection. Runs on the node, standard library only, Python >= 3.8. Anything in a home may be a link to
-anything; with the user's own rights, it cannot reach more than the user can anyway.
+A file in a home may be a link to any other file; with the user's rights, it reaches only files that the user can
+reach anyway.
 """
 
 from __future__ import annotations
@@ -26,30 +26,30 @@ if TYPE_CHECKING:
     Data = Dict[str, Any]
 
 MAX_BYTES = 16 << 20
-"""Bytes of a file to read: lines are only added to small files."""
+"""Upper limit for a file to read, in bytes: lines are only added to small files."""
 
 
 class UserFileError(Exception):
-    """What was found, what is needed and what to do, for a person."""
+    """A file or directory cannot be used; the message says why and what to do."""
 
 
 def get_user(name: str) -> pwd.struct_passwd:
-    """The user; raises UserFileError if the user does not exist, or we cannot get their rights."""
+    """Return a user. Raise UserFileError if the user does not exist, or we cannot get the user's rights."""
     try:
         entry = pwd.getpwnam(name)
     except KeyError:
         raise UserFileError(
-            f"there is no user {name}. Needed: the one who runs the jobs. Make it: sudo adduser {name}"
+            f"there is no user {name}. Create the user who runs the jobs: sudo adduser {name}"
         ) from None
     if os.geteuid() not in (0, entry.pw_uid):
-        raise UserFileError(f"to act as {name} needs root. Set become: true")
+        raise UserFileError(f"acting as {name} needs root. Set become: true")
     return entry
 
 
 def run_as_user(user: pwd.struct_passwd, function: Callable[[], Data]) -> Data:
-    """Run `work` in a child process with only the user's rights; return its result.
+    """Run `function` in a child process with only the user's rights; return its result.
 
-    Raises the child's UserFileError, or one if the child ended without an answer.
+    Raise the child's UserFileError, or one if the child ended without a result.
     """
     reader, writer = os.pipe()
     child = os.fork()
@@ -65,7 +65,7 @@ def run_as_user(user: pwd.struct_passwd, function: Callable[[], Data]) -> Data:
             os.chdir("/")
             message: Data = {}
             try:
-                message = {"answer": function()}
+                message = {"result": function()}
             except UserFileError as error:
                 message = {"error": str(error)}
             except OSError as error:
@@ -80,37 +80,35 @@ def run_as_user(user: pwd.struct_passwd, function: Callable[[], Data]) -> Data:
         text = stream.read()
     os.waitpid(child, 0)
     if not text:
-        raise UserFileError(f"the process with the rights of {user.pw_name} ended without an answer")
+        raise UserFileError(f"the process with the rights of {user.pw_name} ended without a result")
     reply: Data = json.loads(text)
     if "error" in reply:
         raise UserFileError(reply["error"])
-    result: Data = reply["answer"]
+    result: Data = reply["result"]
     return result
 
 
 def describe_path(path: str) -> str:
-    """The path, and the target if it leads through a link, for a message."""
+    """Return the path for a message, with its target if it contains a link."""
     real = os.path.realpath(path)
-    return path if real == os.path.normpath(path) else f"{path} (by a link {real})"
+    return path if real == os.path.normpath(path) else f"{path} (a link to {real})"
 
 
 def ensure_directory(path: str, mode: int | None, closed: bool, check: bool) -> Data:
-    """Ensure a directory that its user can use; return {"changed"}, and {"missing"} if the user cannot make it.
+    """Ensure a directory that its user can use; return {"changed"}, and {"missing"} if the user cannot create it.
 
     Args:
         mode: permissions of the directory if the user owns it; None: the user can read, write and enter it.
         closed: only the owner can write to it.
 
-    Raises UserFileError if the path is not a directory, or the user cannot use it.
+    Raise UserFileError if the path is not a directory, or the user cannot use it.
     """
     name = pwd.getpwuid(os.geteuid()).pw_name
     try:
         status = os.stat(path)
     except FileNotFoundError:
         if os.path.islink(path):
-            raise UserFileError(
-                f"{path} is a link to nothing. Needed: a directory, or nothing. Remove it: sudo rm {path}"
-            ) from None
+            raise UserFileError(f"{path} is a link to a missing directory. Remove it: sudo rm {path}") from None
         if check:
             return {"changed": True}
         try:
@@ -121,10 +119,10 @@ def ensure_directory(path: str, mode: int | None, closed: bool, check: bool) -> 
         return {"changed": True}
     except PermissionError:
         raise UserFileError(
-            f"{describe_path(path)} cannot be reached by {name}. Needed: directories that {name} can enter"
+            f"{describe_path(path)} cannot be reached by {name}. Let {name} enter the directories above it"
         ) from None
     if not stat.S_ISDIR(status.st_mode):
-        raise UserFileError(f"{describe_path(path)} is no directory. Needed: a directory, or nothing. Remove it: sudo rm {path}")
+        raise UserFileError(f"{describe_path(path)} is not a directory. Remove it: sudo rm {path}")
     current = stat.S_IMODE(status.st_mode)
     desired = (current | 0o700 if mode is None else mode) & ~(0o022 if closed else 0)
     if closed and mode is None and not current & 0o022:
@@ -135,19 +133,17 @@ def ensure_directory(path: str, mode: int | None, closed: bool, check: bool) -> 
         return {"changed": desired != current}
     if not os.access(path, os.W_OK | os.X_OK):
         real = os.path.realpath(path)
-        # Never suggest chown on the target of a user's link.
-        remedy = (
-            f"give it to {name}: sudo chown {name} {path}" if real == path else f"remove the link on the way to {real}"
-        )
+        # never suggest chown on the target of a user's link
+        remedy = f"give it to {name}: sudo chown {name} {path}" if real == path else f"remove the link to {real}"
         raise UserFileError(
-            f"{describe_path(path)} belongs to {user_name(status.st_uid)}, and {name} cannot write there. Needed: a directory of "
-            f"{name}'s, or nothing at this path. Choose another one, or {remedy}"
+            f"{describe_path(path)} belongs to {user_name(status.st_uid)}, and {name} cannot write there. "
+            f"Choose another directory, or {remedy}"
         )
     return {"changed": False}
 
 
 def user_name(uid: int) -> str:
-    """A user's name, or the uid if there is none."""
+    """Return a user's name, or the uid if it has no name."""
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:
@@ -155,26 +151,26 @@ def user_name(uid: int) -> str:
 
 
 def read(path: str) -> str | None:
-    """The text of a file, None if it does not exist. Refuses a pipe or device instead of waiting for it."""
+    """Return the text of a file, or None if it does not exist. Refuse a pipe or device instead of waiting for it."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
         return None
     with os.fdopen(descriptor, "rb") as stream:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise UserFileError(f"{path} is no file. Needed: a file, or nothing. Remove it: sudo rm {path}")
+            raise UserFileError(f"{path} is not a regular file. Remove it: sudo rm {path}")
         return stream.read(MAX_BYTES).decode("utf-8", "surrogateescape")
 
 
 def set_line(text: str, line: str, mark: str) -> str:
-    """The text with a line, which replaces one that ends with the mark (empty: the whole line), or is appended."""
+    """Return the text with a line, which replaces one that ends with the mark (or the same line), or is appended."""
     lines = text.splitlines()
     indices = [number for number, current in enumerate(lines) if current.endswith(mark or line)]
     if indices:
         lines[indices[-1]] = line
     else:
         lines.append(line)
-    return "".join(f"{one}\n" for one in lines)
+    return "".join(f"{current}\n" for current in lines)
 
 
 def ensure_file(
@@ -185,7 +181,7 @@ def ensure_file(
     Follows a link, with this process's rights, and replaces its target atomically.
 
     Args:
-        validate: a command that checks the new file before it replaces the old one; `%s` stands for its path.
+        validate: a command that checks the new file before it replaces the old one; `%s` is its path.
     """
     try:
         real = os.path.realpath(path)
@@ -200,14 +196,14 @@ def ensure_file(
     except PermissionError as error:
         name = pwd.getpwuid(os.geteuid()).pw_name
         raise UserFileError(
-            f"{describe_path(path)} cannot be written by {name} ({error.filename}: {error.strerror}). Needed: a file in a "
-            f"directory of {name}'s. Remove what is in its place, or give {name} the directory"
+            f"{describe_path(path)} cannot be written by {name} ({error.filename}: {error.strerror}). Remove it, "
+            f"or give {name} its directory"
         ) from None
     return {"changed": changed, "before": before or "", "after": after}
 
 
 def replace(path: str, text: str, mode: int, validate: list[str]) -> None:
-    """Write a file atomically; nobody sees it half written, or with other permissions.
+    """Write a file atomically: nobody reads it half written, or with other permissions.
 
     A file that is itself a mount, like /etc/hosts in a container, cannot be replaced, so it is written in place.
     """
@@ -243,4 +239,4 @@ def validate_file(path: str, command: list[str]) -> None:
         raise UserFileError(f"{path} is not changed: cannot run {command[0]}: {error.strerror}") from None
     if completed.returncode:
         output = completed.stdout.decode("utf-8", "replace").strip()
-        raise UserFileError(f"{path} is not changed: `{' '.join(command)}` refuses its new text: {output}")
+        raise UserFileError(f"{path} is not changed: `{' '.join(command)}` rejects the new content: {output}")

@@ -16,13 +16,13 @@ from collections.abc import Mapping
 
 from ansible_collections.muster.training.plugins.module_utils._rank_table import (
     Node,
-    RankTableProblem,
     RankTable,
     RankTableError,
+    RankTableProblem,
+    format_value,
     ip_literal,
     means_this_machine,
     name_error,
-    format_value,
 )
 
 BEGIN = "# BEGIN muster: the nodes of the cluster"
@@ -32,7 +32,7 @@ _STRAY_MARKER = re.compile(rf"^(?:{re.escape(BEGIN)}|{re.escape(END)})(?:\n|\Z)"
 
 
 def cluster_names(table: RankTable) -> dict[str, list[str]]:
-    """The names of each node, the canonical one first: the inventory name, and the same without its domain."""
+    """Return the names of each node, the canonical one first: the inventory name, with and without its domain."""
     names: dict[str, list[str]] = {node.name: [] for node in table.nodes}
     owner: dict[str, Node] = {}
     for node in table.nodes:
@@ -42,33 +42,40 @@ def cluster_names(table: RankTable) -> dict[str, list[str]]:
 
 
 def local_names(table: RankTable, names: Mapping[str, list[str]], node_name: str, hostname: str) -> list[str]:
-    """Names that a machine uses for itself and that are not among the cluster's names.
+    """Return the names that a machine uses for itself and that are not among the cluster's names.
 
     Args:
-        own: the node's inventory name.
-        hostname: the output of `uname -n` there.
+        node_name: the node's inventory name.
+        hostname: the node's output of `uname -n`.
 
-        Raises RankTableError if the machine's own name would lead its programs elsewhere.
+    Raises:
+        RankTableError: the machine's own name would lead its programs to another machine.
     """
     node = next(entry for entry in table.nodes if entry.name == node_name)
-    owner = {name.lower(): one for one in table.nodes for name in names[one.name]}
+    owner = {name.lower(): entry for entry in table.nodes for name in names[entry.name]}
     reason = _hostname_error(node, hostname, owner)
     if reason:
-        needed = "a name of its own, which no other node has"
-        raise RankTableError([RankTableProblem(node_name, reason, needed, "On the machine: sudo hostnamectl set-hostname NAME")])
+        requirement = "a host name that no other node has"
+        raise RankTableError(
+            [
+                RankTableProblem(
+                    node_name, reason, requirement, "On the machine, run `sudo hostnamectl set-hostname NAME`"
+                )
+            ]
+        )
     forms = dict.fromkeys([hostname, hostname.partition(".")[0]])
     return [form for form in forms if form.lower() not in owner]
 
 
 def merge_etc_hosts(before: str, table: RankTable, node_name: str = "", hostname: str = "") -> str:
-    """The text of /etc/hosts with the cluster's block, and with the cluster's names removed from all other lines.
+    """Return the text of /etc/hosts with the cluster's block, and without the cluster's names on all other lines.
 
-    The name a machine uses for itself is only in its own file, on the last line, so that a lookup by address gives the
-    inventory name, which the other nodes know.
+    The name a machine uses for itself is only in its own file, on the last line of the block, so that a lookup by
+    address returns the inventory name, which is the same on all nodes.
 
     Args:
-        own: inventory name of the file's node. Empty: the block holds only inventory names.
-        hostname: the output of `uname -n` there.
+        node_name: inventory name of the file's node. Empty: the block contains only inventory names.
+        hostname: the node's output of `uname -n`.
     """
     names = cluster_names(table)
     lines = [(node.address, names[node.name]) for node in table.nodes]
@@ -77,32 +84,36 @@ def merge_etc_hosts(before: str, table: RankTable, node_name: str = "", hostname
         lines.append((address, local_names(table, names, node_name, hostname)))
     cluster_names_lower = {name.lower() for _address, node_names in lines for name in node_names}
     foreign = _STRAY_MARKER.sub("", _BLOCK.sub("", before))
-    remaining_lines = [line for line in (_remove_names(cluster_names_lower, line) for line in foreign.splitlines(keepends=True)) if line is not None]
+    remaining_lines = [
+        line
+        for line in (_remove_names(cluster_names_lower, line) for line in foreign.splitlines(keepends=True))
+        if line is not None
+    ]
     block = [" ".join([address, *of_node]) for address, of_node in lines if of_node]
     return "".join(f"{line}\n" for line in [BEGIN, *block, END]) + "".join(remaining_lines)
 
 
 def _add(node: Node, name: str, names: dict[str, list[str]], owner: dict[str, Node]) -> None:
     for form in (name, name.partition(".")[0]):
-        # A form that belongs to another node is left to it.
+        # a name that already belongs to another node stays with that node
         if owner.setdefault(form.lower(), node) is node and form not in names[node.name]:
             names[node.name].append(form)
 
 
 def _hostname_error(node: Node, hostname: str, owner: Mapping[str, Node]) -> str | None:
     if not hostname or means_this_machine(hostname):
-        return f"its own name is {format_value(hostname)}"
+        return f"its host name is {format_value(hostname)}"
     if ip_literal(hostname):
-        return f"its own name is the address {hostname}"
+        return f"its host name is the address {hostname}"
     reason = name_error(hostname)
     if reason:
-        return f"its own name cannot be used: {reason}"
+        return f"its host name is invalid: {reason}"
     owning_node = owner.get(hostname.lower(), node)
-    return None if owning_node is node else f"its own name is {format_value(hostname)}, as that of {owning_node.name}"
+    return None if owning_node is node else f"its host name is {format_value(hostname)}, a name of {owning_node.name}"
 
 
 def _remove_names(names: set[str], line: str) -> str | None:
-    """The line without these names; None if it has no others."""
+    """Return the line without these names, or None if it has no others."""
     entry, hash_sign, comment = line.partition("#")
     fields = entry.split()
     if not any(word.lower() in names for word in fields[1:]):

@@ -2,10 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The names a machine uses for itself and others: its hosts file, what else writes it, and its resolver's answers.
-
-Private to this collection. Runs on the node, standard library only, Python >= 3.8.
-"""
+"""The names a machine uses for itself and others: its hosts file, what else writes it, and its resolver's replies."""
 
 from __future__ import annotations
 
@@ -27,13 +24,13 @@ if TYPE_CHECKING:
 HOSTS = "/etc/hosts"
 CLOUD_CONFIG = "/etc/cloud/cloud.cfg"
 CLOUD_MUSTER_CONFIG = "/etc/cloud/cloud.cfg.d/99_muster_hosts_file.cfg"
-# User data from the provider or the user overrides cloud.cfg.d.
+# User data, from the provider or the user, which overrides cloud.cfg.d.
 CLOUD_USER_DATA = "/var/lib/cloud/instance"
 MANAGES_HOSTS = re.compile(r"^manage_etc_hosts: *.?([Tt]rue|template|localhost)", re.MULTILINE)
 
 
 def read(path: str) -> str:
-    """The text of a file, empty if it does not exist: files come and go during a boot. Raises other OSErrors."""
+    """Return the text of a file, or "" if it is missing, as during a boot. Raise other OSErrors."""
     try:
         with open(path, "rb") as stream:
             return stream.read().decode("utf-8", "surrogateescape")
@@ -42,12 +39,12 @@ def read(path: str) -> str:
 
 
 def encode(text: str) -> str:
-    """The text in Base64: JSON cannot hold a comment that is not UTF-8."""
+    """Return the text in Base64: JSON cannot represent a comment that is not UTF-8."""
     return base64.b64encode(text.encode("utf-8", "surrogateescape")).decode()
 
 
 def is_sound(path: str) -> bool:
-    """Whether a file exists, is owned by root, readable by all, and writable only by root."""
+    """Return whether a file exists, is owned by root, readable by all, and writable only by root."""
     try:
         status = os.stat(path)
     except OSError:
@@ -56,20 +53,20 @@ def is_sound(path: str) -> bool:
 
 
 def block_of(hosts: str) -> str:
-    """The cluster's block in the text of a hosts file."""
+    """Return the cluster's block in the text of a hosts file."""
     match = re.search(rf"^{re.escape(BEGIN)}\n(.*?)^{re.escape(END)}$", hosts, re.MULTILINE | re.DOTALL)
     return match.group(1) if match else ""
 
 
 def query_resolver(name: str) -> list[tuple[str, list[str]]]:
-    """The resolver's answer for a name, query by query; an answer is a list of addresses or names.
+    """Return the resolver's reply for a name to each function that Gloo, torchrun and MPI use.
 
-    Gloo, torchrun and MPI use these queries.
+    A reply is a list of addresses or names.
     """
     replies = []
     for function, query in (
         ("gethostbyname", lambda: [socket.gethostbyname(name)]),
-        ("getaddrinfo", lambda: sorted({str(found[4][0]) for found in socket.getaddrinfo(name, None)})),
+        ("getaddrinfo", lambda: sorted({str(entry[4][0]) for entry in socket.getaddrinfo(name, None)})),
         ("getfqdn", lambda: [socket.getfqdn(name)]),
     ):
         try:
@@ -80,7 +77,7 @@ def query_resolver(name: str) -> list[tuple[str, list[str]]]:
 
 
 def differences(block: str) -> list[str]:
-    """A line for each answer of the resolver that contradicts the block."""
+    """Return a message for each reply of the resolver that contradicts the block."""
     lines = []
     canonical: dict[str, str] = {}
     for address, *names in (line.split() for line in block.splitlines() if line and not line.startswith("#")):
@@ -89,13 +86,15 @@ def differences(block: str) -> list[str]:
         for name in names:
             for function, reply in query_resolver(name):
                 expected = full if function == "getfqdn" else address
-                if reply != [expected] and not (function == "gethostbyname" and ":" in address):  # it supports only IPv4
-                    lines.append(f"{function}({name}) says {', '.join(reply)}, the block {expected}")
+                if reply != [expected] and not (
+                    function == "gethostbyname" and ":" in address
+                ):  # it supports only IPv4
+                    lines.append(f"{function}({name}) returns {', '.join(reply)}, expected {expected}")
     return lines
 
 
 def cloud_init() -> Data:
-    """Whether cloud-init is present, and may write the hosts file at the next boot: {"present", "wanted", ...}."""
+    """Return whether cloud-init is present, and may write the hosts file at the next boot ("wanted")."""
     texts = [read(path) for path in glob.glob(f"{CLOUD_USER_DATA}/**/*cloud-config.txt", recursive=True)]
     manages_hosts = any(MANAGES_HOSTS.search(text) for text in texts)
     return {
@@ -107,7 +106,7 @@ def cloud_init() -> Data:
 
 
 def read_state() -> Data:
-    """Everything the role needs to know."""
+    """Return the complete state, for the role hosts_file."""
     hosts = read(HOSTS)
     return {
         "hostname": os.uname().nodename,

@@ -4,8 +4,7 @@
 
 """Network drives such as Paperspace's, mounted with the kernel's CIFS client.
 
-The failures were observed with cifs-utils 7.0, Linux 6.1,
-Samba 4.17.
+The failures were observed with cifs-utils 7.0, Linux 6.1 and Samba 4.17.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ ECHO_INTERVAL = 5
 five reconnects of 20 s each (39 to 106 s in total observed, no less with 2). The kernel's default of 60 would let a job
 hang for minutes."""
 MAX_PASSWORD_BYTES = 512
-"""Bytes; beyond that, mount.cifs says: Converted password too long."""
+"""mount.cifs refuses longer ones: Converted password too long."""
 SHARE = re.compile(r"//[^/\s,]+(/[^/,\x00-\x1f\x7f]+)+")
 CREDENTIALS = ("username", "password", "domain")
 RESERVED_OPTIONS = {
@@ -36,7 +35,7 @@ RESERVED_OPTIONS = {
     **dict.fromkeys(("dom", "domain", "workgroup", "cred", "credentials"), "credentials"),
     **dict.fromkeys(("ro", "rw"), "read_only"),
 }
-"""Options of mount.cifs that we set elsewhere."""
+"""Options of mount.cifs that have their own setting, by name."""
 
 
 def share_of(source: str) -> str:
@@ -49,32 +48,32 @@ def share_of(source: str) -> str:
 
 
 def credential_problems(credentials: Mapping[str, str]) -> list[str]:
-    """Return what is wrong with credentials, without showing a password."""
+    """Return the problems of credentials, without showing a password."""
     problems = []
     unknown_keys = sorted(set(credentials) - set(CREDENTIALS))
     if unknown_keys:
-        problems.append(f"credentials with {', '.join(unknown_keys)}. Needed: {', '.join(CREDENTIALS)}")
+        problems.append(f"credentials with {', '.join(unknown_keys)}: only {', '.join(CREDENTIALS)} are allowed")
     if credentials and "username" not in credentials:
-        problems.append("credentials without username. Needed: the user of the drive, or no credentials for a guest")
+        problems.append("credentials without username: set the user of the drive, or no credentials for a guest")
     for name, value in credentials.items():
         if re.search(r"[\n\r\0]", value):
             problems.append(
-                f"{name} has a line break, and mount.cifs, which reads one line, would lose what follows. Needed: one "
-                "line; see whether the vault or the file it comes from ends with a break"
+                f"{name} has a line break, but mount.cifs reads only one line; check whether the vault or file it "
+                "comes from ends with a line break"
             )
         elif name != "password" and re.search(r"[,%/\\\t]", value):
             problems.append(
-                f"{name} is {value!r}, with a comma, percent sign, slash or tab, which ends it in mount.cifs. Needed: "
-                "the name alone; a domain has its own place, domain"
+                f"{name} is {value!r}, which mount.cifs would cut at a comma, percent sign, slash, backslash or tab; "
+                "write the name alone, and a domain as domain"
             )
     size = len(credentials.get("password", "").encode("utf-8"))
     if size > MAX_PASSWORD_BYTES:
-        problems.append(f"password has {size} bytes. Needed: at most {MAX_PASSWORD_BYTES}, which mount.cifs takes")
+        problems.append(f"password has {size} bytes, but mount.cifs accepts at most {MAX_PASSWORD_BYTES}")
     return problems
 
 
 class Cifs(MountDriver):
-    """A file server's share, the same for all nodes."""
+    """A share of a file server, the same on all nodes."""
 
     name = "cifs"
     program = "mount.cifs"
@@ -85,137 +84,138 @@ class Cifs(MountDriver):
     causes = (
         KnownFailure(
             r"cifs filesystem not supported|mount error\(19\)|unknown filesystem type '?cifs",
-            "the kernel of this node cannot mount CIFS: it has no module of this name",
-            "modprobe cifs; where there is none, install the kernel's modules (on Ubuntu "
-            "linux-modules-extra-$(uname -r)) and reboot the node; in a container its host's kernel must have it",
+            "the kernel of this node cannot mount CIFS: the module is missing",
+            "modprobe cifs; if it is missing, install the kernel's modules (on Ubuntu "
+            "linux-modules-extra-$(uname -r)) and reboot the node; in a container, the host's kernel must have it",
         ),
         KnownFailure(
             r"could not resolve address for (\S+?):",
-            "the name {1} of the server cannot be resolved on this node",
-            "correct the source, or write the server's address there",
+            "this node cannot resolve the server's name {1}",
+            "correct the source, or use the server's address in it",
         ),
         KnownFailure(
             "STATUS_(PASSWORD_EXPIRED|PASSWORD_MUST_CHANGE|ACCOUNT_DISABLED|ACCOUNT_LOCKED_OUT|ACCOUNT_EXPIRED"
             "|ACCOUNT_RESTRICTION|INVALID_LOGON_HOURS|INVALID_WORKSTATION)",
             "the server refuses this user ({1})",
-            "set the user right on the server, then run this again",
+            "correct the user's account on the server, then run this again",
         ),
         KnownFailure(
             "STATUS_(?:LOGON_FAILURE|WRONG_PASSWORD|NO_SUCH_USER)",
-            "the server does not know this user with this password",
-            "correct username and password, and domain if the server has one; at Paperspace they are in the console "
-            "beside the shared drive",
+            "the server does not accept this username and password",
+            "correct username and password, and domain if the server has one; Paperspace shows them in the console "
+            "next to the shared drive",
         ),
         KnownFailure(
             r"BAD_NETWORK_NAME|server share (\S+) deleted|Remote address changed",
-            "the server has no share of this name, or no longer",
-            "correct the source: at Paperspace it is the drive's mount point in the console, not its id",
+            "the server has no share of this name, or it was removed",
+            "correct the source: at Paperspace, the drive's mount point in the console, not its id",
         ),
         KnownFailure(
             "STATUS_(?:NETWORK_)?ACCESS_DENIED",
-            "the server lets this user in, but not to this share",
-            "give this user the right to it on the server, or take another user",
+            "this user may log in to the server, but not access this share",
+            "grant this user access on the server, or use another user",
         ),
         KnownFailure(
             "unknown parameter '([^']+)'",
             "the kernel of this node does not know the option {1}",
-            "remove {1} from the options; `man mount.cifs` lists those that there are",
+            "remove {1} from the options; `man mount.cifs` lists the valid ones",
         ),
         KnownFailure(
             r"unknown vers= option specified: (\S+)",
-            "there is no version {1} of SMB",
-            "remove vers from the options: the newest version that both sides know is taken",
+            "SMB has no version {1}",
+            "remove vers from the options: the newest version that both sides support is used",
         ),
         KnownFailure(
             r"bad option (\S+)",
             "mount.cifs refuses the option {1}",
-            "correct it; `man mount.cifs` tells what it takes",
+            "correct it; `man mount.cifs` describes the valid values",
         ),
         KnownFailure(
             "Encryption is not supported|doesn't support encryption",
-            "the option seal asks for encryption, which this server does not have with this version of SMB",
-            "remove vers, switch encryption on at the server, or remove seal",
+            "the option seal requires encryption, which this server does not support with this version of SMB",
+            "remove vers, enable encryption on the server, or remove seal",
         ),
         KnownFailure(
             r"Dialect not supported|mount error\(95\)",
-            "the server does not speak this version of SMB",
-            "remove vers from the options: the newest version that both sides know is taken, 2.1 at least. A server "
-            "that has nothing newer than SMB 1 needs vers: '1.0'",
+            "the server does not support this version of SMB",
+            "remove vers from the options: the newest version that both sides support is used, at least 2.1. A server "
+            "that supports only SMB 1 needs vers: '1.0'",
         ),
         KnownFailure(
             r"mount error\(13\)",
             "the server refuses this user",
-            "correct username and password, and see on the server whether this user has a right to the share",
+            "correct username and password, and check on the server whether this user may access the share",
         ),
         KnownFailure(
             r"mount error\(111\)|return code = -111|connection refused",
-            "the server is there, but nothing listens at its port of SMB",
-            "start the file server; where it has another port than 445, set the option port",
+            "the server is reachable, but nothing listens on its SMB port",
+            "start the file server; if its port is not 445, set the option port",
         ),
         KnownFailure(
             r"mount error\((?:113|101)\)|return code = -(?:113|101)\b|no route to host|network is unreachable",
-            "there is no way from this node to the server",
-            "see that it runs, that its address is right, and that this node is in its private network and region",
+            "this node cannot reach the server",
+            "check that it is running, that its address is correct, and that this node is in its private network and "
+            "region",
         ),
         KnownFailure(
             r"mount error\((?:112|115|110|104|103|11)\)|host is down|timed out|temporarily unavailable"
             "|no answer within|not mounted within",
             "the server does not answer",
-            "see that it runs, that this node is in its private network and region, and that no firewall drops port "
-            "445 between them",
+            "check that it is running, that this node is in its private network and region, and that no firewall "
+            "between them drops port 445",
         ),
         KnownFailure(
             r"mount error\(2\)",
-            "the server has no share of this name, or the share no such directory",
+            "the server has no share of this name, or the share has no such directory",
             "correct the source",
         ),
         KnownFailure(
             r"(?:nothing can be written there|cannot be removed): (?:permission denied|read-only file system)",
-            "this user may read the share, but not write there",
-            "give the user the right to write on the server, or set read_only: true",
+            "this user may read the share, but not write to it",
+            "grant the user write access on the server, or set read_only: true",
         ),
         KnownFailure(
             r"no space left|quota exceeded",
             "the drive is full",
-            "remove what is not needed there, or enlarge the drive",
+            "remove files from it, or enlarge the drive",
         ),
         KnownFailure(
             r"mount error\(22\)",
             "the kernel refuses an option",
-            "journalctl --dmesg --grep=cifs on this node says which; correct it",
+            "`journalctl --dmesg --grep=cifs` on this node shows which one; correct it",
         ),
     )
 
     def problems(self, mount: DesiredMount) -> list[str]:
-        """Return why a mount is refused."""
+        """Return the reasons to refuse a mount."""
         problems = [*super().problems(mount), *credential_problems(mount.credentials)]
         if not SHARE.fullmatch(share_of(mount.source)):
             problems.append(
-                f"the source is {mount.source}. Needed: //ADDRESS/SHARE without commas, or \\\\ADDRESS\\SHARE as "
+                f"the source is {mount.source}: write //ADDRESS/SHARE without commas, or \\\\ADDRESS\\SHARE as "
                 "Paperspace shows it"
             )
         for name in mount.options:
             if name in RESERVED_OPTIONS:
-                problems.append(
-                    f"the option {name} has a place of its own. Needed: {RESERVED_OPTIONS[name]} of the mount"
-                )
+                problems.append(f"the option {name} is set by {RESERVED_OPTIONS[name]} of the mount")
             elif not re.fullmatch("[a-z][a-z0-9_]*", name):
-                problems.append(f"there is no option {name!r}. Needed: a name that `man mount.cifs` lists")
+                problems.append(f"{name!r} is not an option: `man mount.cifs` lists the valid names")
         problems += [
-            f"{name} is {mount.options[name]}. Needed: an octal number of four digits, in quotes, as '0755'"
+            f"{name} is {mount.options[name]}. Write an octal number of four digits, in quotes, such as '0755'"
             for name in ("file_mode", "dir_mode")
             if not re.fullmatch("0[0-7]{3}", str(mount.options.get(name, "0755")))
         ]
         kerberos = str(mount.options.get("sec", "")).startswith("krb5")
         if "username" in mount.credentials and "password" not in mount.credentials and not kerberos:
-            problems.append("credentials without password. Needed: the user's password, or no credentials for a guest")
+            problems.append("credentials without password: set the user's password, or no credentials for a guest")
         version = str(mount.options.get("vers", ""))
         if mount.options.get("seal") and re.match(r"[12](\.|$)", version):
-            problems.append(f"seal encrypts from SMB 3 on, and vers is {version}. Needed: no vers; the newest is taken")
+            problems.append(
+                f"seal needs SMB 3 or newer, but vers is {version}: remove vers, so that the newest is used"
+            )
         return problems
 
     def credential_text(self, credentials: Mapping[str, str]) -> str:
-        """Return the file that mount.cifs reads: a value is everything after the =, including blanks and quotes."""
+        """Return the file that mount.cifs reads: a value is all text after the =, including blanks and quotes."""
         if not credentials:
             return ""
         return "".join(f"{name}={credentials[name]}\n" for name in CREDENTIALS if name in credentials)

@@ -2,10 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The interface of a kind of mount: its needs, its files, and the meaning of its failures.
+"""The interface of a mount driver: its requirements, its files, and its known failures.
 
-Each kind is one file with one class of this interface, without
-I/O, which `node.py` does.
+Each driver is a file with one class that does no I/O; `ensure.py` does it.
 """
 
 from __future__ import annotations
@@ -14,12 +13,12 @@ import re
 from dataclasses import dataclass, field
 from typing import Any, Mapping
 
-# Characters that a line of mount options or of a unit cannot hold; a kind may allow more.
+# Characters that a line of mount options or of a unit cannot hold; a driver may allow more.
 FORBIDDEN_CHARACTERS = re.compile(r"[\x00-\x20\x7f,\"'\\]")
 
 
 class MountError(Exception):
-    """What was found, the cause and what to do, for a person."""
+    """A mount that failed or was refused, with cause and remedy for the user."""
 
 
 @dataclass(frozen=True)
@@ -33,12 +32,12 @@ class DesiredMount:
     read_only: bool = False
     uid: int = 0
     gid: int = 0
-    timeout: int = 30  # seconds, the limit of every wait
+    timeout: int = 30  # seconds, for each wait
 
 
 @dataclass(frozen=True)
 class UnitContent:
-    """The content of the unit. `options` are words for `mount -o`."""
+    """The content of the unit; `options` are those of `mount -o`."""
 
     what: str
     fs_type: str
@@ -48,7 +47,7 @@ class UnitContent:
 
 @dataclass(frozen=True)
 class KnownFailure:
-    """A pattern for a log message, its meaning, and what to do. {1} in both is the pattern's first group."""
+    """A failure recognised by a log message, with cause and remedy, in which {1} is the pattern's first group."""
 
     pattern: str
     cause: str
@@ -56,27 +55,27 @@ class KnownFailure:
 
 
 class MountDriver:
-    """One kind of mount."""
+    """A kind of mount."""
 
     name = ""
-    program = ""  # program that must be on the node
+    program = ""  # required program
     role = ""  # role that installs it
-    filesystem = ""  # file system that the kernel must support: fuse, cifs
-    device = ""  # device that must exist, "" for none
-    kernel_pattern = ""  # regular expression for the kernel's messages about it, "" for none
+    filesystem = ""  # required file system of the kernel: fuse, cifs
+    device = ""  # required device, "" for none
+    kernel_pattern = ""  # regular expression of the kernel's messages to show, "" for none
     causes: tuple[KnownFailure, ...] = ()
 
     def problems(self, mount: DesiredMount) -> list[str]:
-        """Return the reasons to refuse a mount, each with what was found, what is needed and what to do."""
+        """Return the reasons to refuse a mount, each with a remedy."""
         return [
-            f"option {name} has the value {value!r}. Needed: a value without commas, quotes, backslashes, spaces and "
-            "control characters, which a line of mount options cannot hold"
+            f"option {name} has the value {value!r}: mount options cannot hold commas, quotes, backslashes, spaces and "
+            "control characters"
             for name, value in mount.options.items()
             if not isinstance(value, bool) and value is not None and FORBIDDEN_CHARACTERS.search(str(value))
         ]
 
     def credential_text(self, credentials: Mapping[str, str]) -> str:
-        """Return the text of the credential file, "" if none is needed."""
+        """Return the content of the credentials file, or an empty string without credentials."""
         raise NotImplementedError
 
     def parts(self, mount: DesiredMount, credentials_file: str) -> UnitContent:
@@ -84,15 +83,15 @@ class MountDriver:
         raise NotImplementedError
 
     def directories(self, mount: DesiredMount) -> list[str]:
-        """Return directories that must exist, private to root: caches."""
+        """Return the directories that must exist, private to root, such as caches."""
         return []
 
     def may_probe(self, mount: DesiredMount) -> bool:
-        """Return whether an object can be written and removed as a proof."""
+        """Return whether the mount can be verified by writing and removing a file."""
         return not mount.read_only
 
     def diagnose(self, text: str) -> tuple[str, str] | None:
-        """Return cause and remedy from messages of journal and programs; None if unknown."""
+        """Return cause and remedy of a failure from messages of journal and programs, None if unknown."""
         for failure in self.causes:
             match = re.search(failure.pattern, text, re.IGNORECASE)
             if match:
@@ -115,7 +114,7 @@ def common_options(mount: DesiredMount) -> dict[str, Any]:
 
 
 def merge_options(*parts: Mapping[str, Any]) -> dict[str, Any]:
-    """Merge options of several sources; later values win, in the position of the first."""
+    """Merge options of several sources; later values win, at the position of the first."""
     result: dict[str, Any] = {}
     for part in parts:
         result.update(part)

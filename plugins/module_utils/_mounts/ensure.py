@@ -2,12 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Bring one mount into the desired state, and prove it.
-
-
+"""Bring a mount into the desired state, and verify it.
 
 The order makes every interruption harmless: a mount is unmounted before its files change, so an active mount was made
-with the current files. A mount that cannot be proved to work is unmounted; its unit stays enabled, so the next boot or
+with the current files. A mount that fails the verification is unmounted; its unit stays enabled, so the next boot or
 call tries again.
 """
 
@@ -36,18 +34,18 @@ from ansible_collections.muster.training.plugins.module_utils._mounts.unit impor
 from ansible_collections.muster.training.plugins.module_utils._mounts.units_on_node import MARK, PROBE, UNITS
 
 STEP_ERRORS = {
-    "stat": "it cannot be looked at",
-    "list": "it cannot be listed",
+    "stat": "cannot access it",
+    "list": "cannot list it",
     "write": "nothing can be written there",
-    "read": "what was written there cannot be read",
-    "remove": "what was written there cannot be removed",
+    "read": "a written file cannot be read",
+    "remove": "a written file cannot be removed",
 }
-JOURNAL_TIMEOUT = 2.0  # seconds for a busy journal to record a program's messages
+JOURNAL_TIMEOUT = 2.0  # seconds for the journal to record a program's messages
 
 
 @dataclass(frozen=True)
 class MountFiles:
-    """The paths and contents of a mount's files. The credentials' content is "" if there is no file."""
+    """The paths and contents of a mount's files; the credentials' content is empty without a file."""
 
     unit: str
     unit_file: str
@@ -79,13 +77,13 @@ def validate(kind: MountDriver, mount: DesiredMount) -> None:
     problems = kind.problems(mount)
     path = mount.path
     if not path.startswith("/") or os.path.normpath(path) != path or path in ("/", "//"):
-        problems.insert(0, f"the mount point is {path!r}. Needed: an absolute path without . and .. and double slashes")
+        problems.insert(0, f"the mount point is {path!r}: write an absolute path without ., .. and double slashes")
     else:
         problems += [
             describe_unsafe_path(directory) for directory in (path, *kind.directories(mount)) if parent_error(directory)
         ]
     if not 5 <= mount.timeout <= 300:
-        problems.append(f"timeout is {mount.timeout}. Needed: 5 to 300 seconds")
+        problems.append(f"timeout is {mount.timeout}, but must be 5 to 300 seconds")
     if problems:
         raise MountError(f"{path}: " + "; ".join(problems))
 
@@ -93,8 +91,8 @@ def validate(kind: MountDriver, mount: DesiredMount) -> None:
 def describe_unsafe_path(path: str) -> str:
     """Return the message for a path that someone other than root could replace while root mounts there."""
     return (
-        f"root must not use {path}: {parent_error(path)}. Needed: a place that only root can change, such as "
-        f"/mnt/data, not one in a home. Choose another one; a link to it may lie anywhere (ln -s /mnt/data {path})"
+        f"root must not use {path}: {parent_error(path)}. Choose a path that only root can change, such as "
+        f"/mnt/data; a link to it may be anywhere (ln -s /mnt/data {path})"
     )
 
 
@@ -125,7 +123,7 @@ def write_files(files: MountFiles) -> None:
 
 
 def difference(files: MountFiles, changed: list[str], keep_unit: bool) -> list[dict[str, str]]:
-    """Return what --diff shows; for credentials, only that they change."""
+    """Return the output of --diff; for credentials, only that they change."""
     diffs = []
     if "unit" in changed or not keep_unit:
         diffs.append(
@@ -137,8 +135,8 @@ def difference(files: MountFiles, changed: list[str], keep_unit: bool) -> list[d
             }
         )
     if "credentials" in changed:
-        before = "(hidden, as they are)\n" if os.path.exists(files.credentials_file) else ""
-        after = "(hidden, as they are to be)\n" if keep_unit and files.credentials_text else ""
+        before = "(hidden, before)\n" if os.path.exists(files.credentials_file) else ""
+        after = "(hidden, after)\n" if keep_unit and files.credentials_text else ""
         diffs.append(
             {
                 "before_header": files.credentials_file,
@@ -156,43 +154,40 @@ def validate_mount_point(mount: DesiredMount, is_mounted: bool, is_managed: bool
     if is_mounted and not is_managed:
         existing = mount_probe.mounted_at(path) or {"source": "", "type": ""}
         raise MountError(
-            f"{path}: {existing['source']} ({existing['type']}) is mounted there already, and not by this collection. "
-            f"Needed: a mount point of its own. Take it down (umount {path}; remove its line in /etc/fstab or its "
-            "unit), or choose another path"
+            f"{path}: {existing['source']} ({existing['type']}) is already mounted there, but not by this collection. "
+            f"Unmount it (umount {path}; remove its line in /etc/fstab or its unit), or choose another path"
         )
     if is_mounted:
         return
     status = mount_probe.inspect_path(path)
     if status.get("hangs"):
-        raise MountError(f"{path}: a directory on the way to it does not answer. Needed: a local directory above it")
+        raise MountError(f"{path}: a parent directory does not answer. Choose a path in a local directory")
     if status["exists"] and status["real"] != path:
-        raise MountError(
-            f"{path} leads by a link to {status['real']}. Needed: a path without links. Use {status['real']}"
-        )
+        raise MountError(f"{path} leads through a link to {status['real']}. Use {status['real']}")
     if status["exists"] and not status["is_directory"]:
-        raise MountError(f"{path} is no directory. Needed: an empty directory, or none. Choose another path")
+        raise MountError(f"{path} is not a directory. Choose another path")
     if status["entries"]:
         raise MountError(
-            f"{path} is not empty (there is {status['entries'][0]!r}), and what lies there would be hidden. Needed: an "
-            "empty directory, or none. Move it away, or choose another path"
+            f"{path} is not empty (there is {status['entries'][0]!r}), and its content would be hidden. Move the "
+            "content, or choose another path"
         )
 
 
 def explain(kind: MountDriver, mount: DesiredMount, error: str, messages: str) -> str:
-    """Return the message for a failed mount: what was found, its cause, what to do."""
+    """Return the message for a failed mount: error, cause and remedy."""
     diagnosis = kind.diagnose(messages) or kind.diagnose(error)
     head = f"{mount.path} ({mount.source} by {kind.name}): {error}."
     if diagnosis:
         return f"{head} Cause: {diagnosis[0]}. To do: {diagnosis[1]}"
     lines = [line.strip() for line in messages.splitlines() if line.strip()]
     last = " / ".join(lines[-4:]) or "nothing"
-    return f"{head} Cause: not known; the journal says: {last[-800:]}. To do: journalctl -u '{unit_name(mount.path)}'"
+    return f"{head} Cause: unknown; the journal says: {last[-800:]}. To do: journalctl -u '{unit_name(mount.path)}'"
 
 
 def read_failure_messages(kind: MountDriver, unit: str, since: float) -> str:
-    """Return the messages of a failed mount, once a cause is known or LATEST_WORDS have passed.
+    """Return the messages of a failed mount, once a cause is known or JOURNAL_TIMEOUT has passed.
 
-    The program logs the reason just before it ends; on a busy machine, the journal records it later.
+    The program logs the reason just before it ends; on a busy machine, it reaches the journal later.
     """
     deadline = time.monotonic() + JOURNAL_TIMEOUT
     while True:
@@ -203,18 +198,18 @@ def read_failure_messages(kind: MountDriver, unit: str, since: float) -> str:
 
 
 def start_mount(kind: MountDriver, mount: DesiredMount, unit: str) -> dict[str, Any]:
-    """Start a unit and prove its mount; if that fails, unmount and raise MountError with the cause."""
+    """Start a unit and verify its mount; if that fails, unmount and raise MountError with the cause."""
     started_at, deadline = time.time(), time.monotonic() + mount.timeout
     started = systemd.call("systemctl", "start", "--", unit, seconds=mount.timeout)
     if started.code != 0:
-        # a program that gives a reason does so soon after its mount ends
+        # a program that logs a reason does so soon after its mount ends
         error = "it cannot be mounted" if not started.hangs else f"it was not mounted within {mount.timeout} s"
     else:
         result = verify_mount(kind, mount, deadline - time.monotonic())
         if "listing" in result:
             if mount_probe.mounted_at(mount.path):
                 return result
-            error = "the mount went away again"
+            error = "the mount ended at once"
         else:
             error = f"{STEP_ERRORS[result['step']]}: {result['error']}"
     messages = f"{started.text}\n{read_failure_messages(kind, unit, started_at)}"
@@ -224,10 +219,10 @@ def start_mount(kind: MountDriver, mount: DesiredMount, unit: str) -> dict[str, 
 
 
 def verify_mount(kind: MountDriver, mount: DesiredMount, seconds: float) -> dict[str, Any]:
-    """Prove a mount as its user; reading the local directory underneath while nothing is mounted is no proof."""
+    """Use a mount as its user; fail if nothing is mounted, since the local directory below would pass."""
     probe = f"{PROBE}{socket.gethostname()}-{os.getpid()}" if kind.may_probe(mount) else ""
     if not mount_probe.mounted_at(mount.path):
-        return {"step": "stat", "errno": 0, "error": "the mount went away again"}
+        return {"step": "stat", "errno": 0, "error": "the mount ended at once"}
     return mount_probe.verify_access(mount.path, mount.uid, mount.gid, probe, seconds)
 
 
@@ -246,7 +241,7 @@ def ensure_mounted(kind: MountDriver, mount: DesiredMount, check_mode: bool) -> 
     broken = False
     if is_mounted:
         access = verify_mount(kind, mount, mount_probe.INSPECT_TIMEOUT)
-        # take down others' mounts only if their program has died; one that hangs may recover
+        # unmount mounts that are not ours only if their program has died; a hanging one may recover
         broken = mount_probe.is_broken(access) if is_managed else mount_probe.is_orphaned(access)
     if not broken:
         validate_mount_point(mount, is_mounted, is_managed)
@@ -281,7 +276,7 @@ def ensure_mounted(kind: MountDriver, mount: DesiredMount, check_mode: bool) -> 
 
 
 def ensure_unmounted(kind: MountDriver, mount: DesiredMount, check_mode: bool, absent: bool) -> dict[str, Any]:
-    """Ensure that it is not mounted, now or after a boot; `absent` also removes unit and credentials. Data stay."""
+    """Ensure that it is not mounted, now or after a boot; `absent` also removes unit and credentials, never data."""
     path, unit = mount.path, unit_name(mount.path)
     files = MountFiles(unit, f"{UNITS}/{unit}", "", credentials_path(path), "")
     has_unit = MARK in systemd.read_text(files.unit_file)
@@ -307,9 +302,9 @@ def ensure_unmounted(kind: MountDriver, mount: DesiredMount, check_mode: bool, a
             systemd.force_unmount(path, unit)
             if mount_probe.mounted_at(path):
                 raise MountError(
-                    f"{path} does not answer, and is still mounted after `umount --lazy {path}`. Needed: nothing "
-                    "mounted there, before its unit and credentials may go. Try that command on the node and see what "
-                    "it says, or reboot the node, then run this again"
+                    f"{path} does not answer, and is still mounted after `umount --lazy {path}`, so its unit and "
+                    "credentials were kept. Try that command on the node to see its error, or reboot the node, then "
+                    "run this again"
                 )
         else:
             systemd.unmount(path)

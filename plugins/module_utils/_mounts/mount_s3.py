@@ -4,8 +4,8 @@
 
 """Buckets mounted by Mountpoint for Amazon S3 (mount-s3).
 
-Options are command line options without dashes, as
-doc/CONFIGURATION.md of mountpoint-s3 >= 1.18 describes for /etc/fstab; a mount unit also calls mount(8).
+Options are command line options without dashes, as doc/CONFIGURATION.md of mountpoint-s3 >= 1.18 describes for
+/etc/fstab; a mount unit also calls mount(8).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ansible_collections.muster.training.plugins.module_utils._mounts.driver imp
 )
 from ansible_collections.muster.training.plugins.module_utils._mounts.unit import format_options
 
-# cli.rs of mountpoint-s3, without options that our unit sets itself or that make no sense in it
+# from cli.rs of mountpoint-s3, without options that the unit sets itself or that are useless in it
 OPTIONS = frozenset(
     [
         "region",
@@ -73,7 +73,7 @@ OPTIONS = frozenset(
 
 
 class MountS3(MountDriver):
-    """Amazon's own program: fast reads, writes only new objects, no rename, no append."""
+    """Amazon's client: fast reads, writes only new objects, no rename, no append."""
 
     name = "mount-s3"
     program = "mount.mount-s3"  # the name that mount(8) calls, since 1.18
@@ -84,8 +84,8 @@ class MountS3(MountDriver):
         *s3.FUSE_CAUSES,
         KnownFailure(
             r"unexpected argument '?(?:--)?([^' \n]+)|2/INVALIDARGUMENT",
-            "mount-s3 of this node does not know an option ({0})",
-            "remove it from the options; `mount-s3 --help` on this node lists those that it knows",
+            "mount-s3 on this node does not know an option ({0})",
+            "remove it from the options; `mount-s3 --help` on this node lists the valid ones",
         ),
         KnownFailure(
             "No space left on device|not enough (disk )?space",
@@ -94,15 +94,15 @@ class MountS3(MountDriver):
         ),
         KnownFailure(
             "No signing credentials|no credentials|Unable to load credentials|Failed to load credentials",
-            "no credentials are given, and this node has no role from which they could be taken",
-            "give the mount credentials (access_key, secret_key), or the instance a role; "
-            "for an open bucket set the option no-sign-request: true",
+            "no credentials are set, and this node has no role that provides them",
+            "set credentials (access_key, secret_key) for the mount, or a role for the instance; "
+            "for a public bucket, set the option no-sign-request: true",
         ),
         *s3.CAUSES,
     )
 
     def problems(self, mount: DesiredMount) -> list[str]:
-        """Return the reasons to refuse a mount. Checks options, since clap's errors go to a journal that few read."""
+        """Return the reasons to refuse a mount, including options that mount-s3 does not know."""
         unknown = sorted(name for name in mount.options if name not in OPTIONS)
         both = [name for name in ("allow-other", "allow-root") if mount.options.get(name)]
         problems = [
@@ -115,11 +115,11 @@ class MountS3(MountDriver):
         ]
         if unknown:
             problems.append(
-                f"mount-s3 knows no option {', '.join(unknown)}. Needed: names of its command line without dashes in "
-                "front, as force-path-style; read_only is a setting of the mount itself"
+                f"mount-s3 does not know the option {', '.join(unknown)}: use its command line options without leading "
+                "dashes, such as force-path-style; read_only is a setting of the mount itself"
             )
         if len(both) == 2:
-            problems.append("allow-other and allow-root exclude each other. Needed: one of them")
+            problems.append("allow-other and allow-root exclude each other: set only one of them")
         return problems
 
     def credential_text(self, credentials: Mapping[str, str]) -> str:
@@ -159,5 +159,5 @@ class MountS3(MountDriver):
 
 
 def strip_commas(value: object) -> object:
-    """Return a value without commas, which are allowed here."""
+    """Return a value without commas, which mount-s3 options may hold in escaped form."""
     return value if isinstance(value, bool) or value is None else re.sub(",", "", str(value))

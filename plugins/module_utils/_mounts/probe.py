@@ -2,10 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Prove that a mount can be used, in child processes that may hang.
+"""Verify that a mount can be used, in child processes that may hang.
 
-Access to a mount whose server is gone may block forever, so
-only these child processes access mounts.
+Access to a mount whose server is unavailable may block forever, so only these child processes access mounts.
 """
 
 from __future__ import annotations
@@ -22,8 +21,8 @@ TYPE_CHECKING = False  # importing typing would cost more than all other imports
 if TYPE_CHECKING:
     from typing import Any
 
-INSPECT_TIMEOUT = 5.0  # seconds for a first look at an existing mount; a live server answers within milliseconds
-# Errors of a file system that is broken for everyone.
+INSPECT_TIMEOUT = 5.0  # seconds for a first check of an existing mount; a live server answers within milliseconds
+# Errors of a file system that is broken for all users.
 # The last two are CIFS's: it is reconnecting, or the server no longer has the share.
 BROKEN = (
     *(errno.ENOTCONN, errno.ECONNABORTED, errno.EIO, errno.ESTALE, errno.EHOSTDOWN, errno.ETIMEDOUT, errno.ENODEV),
@@ -49,7 +48,7 @@ def _error(step: str, problem: OSError) -> dict[str, Any]:
 
 
 def use_mount(path: str, uid: int, gid: int, probe: str = "") -> dict[str, Any]:
-    """Use a mount as its user, and write a probe if its name is given; return what was found.
+    """Use a mount as its user, and write a file if `probe` is its name; return the result or the error:
 
     {"listing": ..., "probe": bool}, or {"step": stat | list | write | read | remove, "errno", "error"}.
     """
@@ -71,7 +70,7 @@ def use_mount(path: str, uid: int, gid: int, probe: str = "") -> dict[str, Any]:
         step = "read"
         with open(probe_path, "rb") as stream:
             if stream.read() != content:
-                raise OSError(errno.EIO, "what was read is not what was written")
+                raise OSError(errno.EIO, "the content read differs from the content written")
         step = "remove"
         os.unlink(probe_path)
     except OSError as problem:
@@ -104,7 +103,7 @@ def inspect_path(path: str) -> dict[str, Any]:
 
 
 def verify_access(path: str, uid: int, gid: int, probe: str, seconds: float) -> dict[str, Any]:
-    """Return what `use` finds, or {"step": "stat", "error": ..., "hangs": True} without an answer in time."""
+    """Return the result of use_mount(), or {"step": "stat", "error": ..., "hangs": True} after the timeout."""
     result = call_in_children({"it": lambda: use_mount(path, uid, gid, probe)}, max(0.5, seconds)).get("it")
     if result is None:
         return {"step": "stat", "errno": errno.ETIMEDOUT, "error": f"no answer within {seconds:.0f} s", "hangs": True}
@@ -112,7 +111,7 @@ def verify_access(path: str, uid: int, gid: int, probe: str, seconds: float) -> 
 
 
 def is_broken(result: dict[str, Any]) -> bool:
-    """Return whether a proof failed because the mount itself is dead, not because of permissions or a full disk."""
+    """Return whether a check failed because the mount is dead, not because of permissions or a full disk."""
     return bool(result.get("hangs")) or (result.get("step") in ("stat", "list") and result.get("errno") in BROKEN)
 
 

@@ -2,9 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Shared by both programs that mount buckets: credentials, sources, and Amazon's errors.
-
-"""
+"""Credentials, sources and known failures of the two drivers that mount buckets."""
 
 from __future__ import annotations
 
@@ -22,37 +20,39 @@ BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,254}")
 
 
 def bucket_and_prefix(source: str) -> tuple[str, str]:
-    """Split bucket or bucket:/prefix. Strips slashes around the prefix."""
+    """Split BUCKET or BUCKET:/PREFIX into bucket and prefix, without slashes around the prefix."""
     bucket, _colon, prefix = source.partition(":")
     return bucket, prefix.strip("/")
 
 
 def source_problems(source: str) -> list[str]:
-    """Return what is wrong with a source."""
+    """Return the problems of a source."""
     bucket, colon, prefix = source.partition(":")
     if not BUCKET.fullmatch(bucket) or prefix.startswith("//"):
-        return [f"the source is {source!r}. Needed: the name of a bucket, or BUCKET:/PREFIX, without s3://"]
+        return [f"the source is {source!r}: write BUCKET or BUCKET:/PREFIX, without s3://"]
     if colon and not prefix.startswith("/"):
-        return [f"the source is {source!r}. Needed: a prefix that begins with a slash, as {bucket}:/{prefix}"]
+        return [f"the source is {source!r}: write a prefix that begins with a slash, such as {bucket}:/{prefix}"]
     if re.search(r"[\x00-\x1f\x7f\\]", prefix) or prefix != prefix.strip() or "//" in prefix.strip("/"):
-        return [f"the source is {source!r}. Needed: a prefix without control characters, backslashes and empty parts"]
+        return [f"the source is {source!r}: its prefix must not contain control characters, backslashes or empty parts"]
     return []
 
 
 def credential_problems(credentials: Mapping[str, str]) -> list[str]:
-    """Return what is wrong with credentials, without showing their values."""
+    """Return the problems of credentials, without showing their values."""
     problems = []
     names = set(credentials)
     if names and not names >= {"access_key", "secret_key"}:
         missing = " and ".join(sorted({"access_key", "secret_key"} - names))
         problems.append(
-            f"credentials without {missing}. Needed: access_key and secret_key, or none for the role of the instance"
+            f"credentials without {missing}: set access_key and secret_key, or neither for the instance's role"
         )
     unknown_keys = sorted(names - {"access_key", "secret_key", "session_token"})
     if unknown_keys:
-        problems.append(f"credentials with {', '.join(unknown_keys)}. Needed: access_key, secret_key, session_token")
+        problems.append(
+            f"credentials with {', '.join(unknown_keys)}: only access_key, secret_key, session_token are allowed"
+        )
     problems += [
-        f"{name} has a control character or a space around it. Needed: the key as Amazon shows it, on one line"
+        f"{name} has a control character or a space around it: copy the key as Amazon shows it, on one line"
         for name, value in credentials.items()
         if re.search(r"[\x00-\x1f\x7f]", value) or value != value.strip()
     ]
@@ -76,7 +76,7 @@ CAUSES = (
     KnownFailure(
         "RequestTimeTooSkewed|difference between the request time and the current time",
         "the clock of this node is more than 15 minutes off, and S3 refuses such requests (RequestTimeTooSkewed)",
-        "set the clock: timedatectl set-ntp true, then look at `timedatectl`",
+        "set the clock: timedatectl set-ntp true, then check it with `timedatectl`",
     ),
     KnownFailure(
         "SignatureDoesNotMatch|signature we calculated does not match",
@@ -87,39 +87,38 @@ CAUSES = (
         "InvalidAccessKeyId|Access Key Id you provided does not exist",
         "S3 does not know the access key (InvalidAccessKeyId)",
         "correct the access key in the variables, the vault or AWS_ACCESS_KEY_ID; a new one may "
-        "take seconds to be known",
+        "take seconds to become valid",
     ),
     KnownFailure(
         "ExpiredToken|InvalidToken|token (has expired|is expired|included in the request is invalid)",
-        "the session token has expired or is not of these keys ({0})",
-        "get new temporary credentials, or use keys of a user, or the instance's role",
+        "the session token has expired or does not belong to these keys ({0})",
+        "get new temporary credentials, or use a user's keys or the instance's role",
     ),
     KnownFailure(
         r"region '[^']*' is wrong; expecting '([^']+)'",
-        "the bucket lies in region {1}, and another one was asked for",
+        "the bucket is in region {1}, but the mount is set to another region",
         "set the region of the mount to {1}",
     ),
     KnownFailure(
         r"AuthorizationHeaderMalformed|PermanentRedirect|must be addressed using the specified endpoint",
-        "the bucket lies in another region than the one asked for",
+        "the bucket is in another region than the mount is set to",
         "set the region of the mount to the bucket's (aws s3api get-bucket-location --bucket BUCKET), "
-        "and the endpoint's URL where that names a region",
+        "and the endpoint's URL if it names a region",
     ),
     KnownFailure(
         "NoSuchBucket|bucket does not exist|bucket or key not found|bucket or directory not found",
-        "there is no such bucket at this endpoint, or no such prefix",
-        "correct the name of the bucket (no s3:// and no ARN) or the prefix, and see that endpoint and "
-        "account are right",
+        "this bucket or prefix does not exist at this endpoint",
+        "correct the name of the bucket (no s3:// and no ARN) or the prefix, and check endpoint and account",
     ),
     KnownFailure(
         "AccessDenied|Access Denied|Forbidden|invalid credentials",
-        "S3 denies these credentials the bucket (AccessDenied)",
-        "allow them s3:ListBucket on the bucket and s3:GetObject on its objects; to write, s3:PutObject and "
-        "s3:DeleteObject too",
+        "S3 denies access to the bucket with these credentials (AccessDenied)",
+        "allow s3:ListBucket on the bucket and s3:GetObject on its objects; to write, also s3:PutObject and "
+        "s3:DeleteObject",
     ),
     KnownFailure(
         "SlowDown|ServiceUnavailable|response code 50[0-9]",
-        "S3 is there and cannot serve now ({0})",
+        "S3 is overloaded or temporarily unavailable ({0})",
         "try again in a minute; see https://health.aws.amazon.com",
     ),
     KnownFailure(
@@ -130,29 +129,29 @@ CAUSES = (
     KnownFailure(
         "COULDNT_CONNECT|Connection refused|connect error|unable to connect|SOCKET_(CONNECT|TIMEOUT|NO_ROUTE)[A-Z_]*",
         "nothing answers at the endpoint, or it cannot be reached",
-        "see that the endpoint's URL is right, its server up and no firewall between (curl -v URL on this node)",
+        "check the endpoint's URL, its server, and firewalls between (curl -v URL on this node)",
     ),
     KnownFailure(
         "OPERATION_TIMEDOUT|ABORTED_BY_CALLBACK|timed out|timeout",
-        "the endpoint took the request but did not answer in time",
-        "see that its server is well and the network not jammed (curl -v URL on this node)",
+        "the endpoint accepted the request but did not answer in time",
+        "check whether its server or the network is overloaded (curl -v URL on this node)",
     ),
     KnownFailure(
         "SSL_CONNECT_ERROR|PEER_FAILED_VERIFICATION|SSL_CACERT|certificate",
         "the certificate of the endpoint is not trusted by this node",
-        "correct the endpoint's URL, or install the authority of its certificate (update-ca-certificates)",
+        "correct the endpoint's URL, or install its certificate authority (update-ca-certificates)",
     ),
 )
 # Errors of FUSE itself.
 FUSE_CAUSES = (
     KnownFailure(
         "fuse: device not found|/dev/fuse.*(No such|not found)|modprobe fuse",
-        "the kernel of this node offers no FUSE (/dev/fuse is missing)",
-        "modprobe fuse; in a container start it with --device /dev/fuse --cap-add SYS_ADMIN",
+        "FUSE is not available on this node (/dev/fuse is missing)",
+        "modprobe fuse; start a container with --device /dev/fuse --cap-add SYS_ADMIN",
     ),
     KnownFailure(
         "/dev/fuse.*(denied|not permitted)|fusermount.*not permitted",
         "this node may not use /dev/fuse",
-        "in a container start it with --device /dev/fuse --cap-add SYS_ADMIN",
+        "start a container with --device /dev/fuse --cap-add SYS_ADMIN",
     ),
 )

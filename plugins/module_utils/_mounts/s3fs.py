@@ -2,10 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Buckets mounted by s3fs.
-
-Observed with s3fs 1.90.
-"""
+"""Buckets mounted by s3fs; the failures were observed with s3fs 1.90."""
 
 from __future__ import annotations
 
@@ -24,7 +21,7 @@ from ansible_collections.muster.training.plugins.module_utils._mounts.unit impor
 
 
 class S3fs(MountDriver):
-    """A user-space file system; can mount a single directory of a bucket."""
+    """A FUSE file system that can mount a single directory of a bucket."""
 
     name = "s3fs"
     program = "s3fs"
@@ -35,24 +32,24 @@ class S3fs(MountDriver):
         *s3.FUSE_CAUSES,
         KnownFailure(
             r"fuse: unknown option [`'](?:([^'=]+))",
-            "s3fs of this node does not know the option {1}",
-            "remove {1} from the options; `man s3fs` on this node lists those that it knows",
+            "s3fs on this node does not know the option {1}",
+            "remove {1} from the options; `man s3fs` on this node lists the valid ones",
         ),
         KnownFailure(
             "no enough disk space|not enough disk space|No space left on device",
-            "the disk of the cache directory is full, or has less free than ensure_diskfree asks for",
+            "the disk of the cache directory is full, or has less free space than ensure_diskfree requires",
             "make room there, choose another cache directory, or a smaller ensure_diskfree",
         ),
         KnownFailure(
             "Failed to get IAM role name|iam_role|could not load IAM|cannot get IAM",
-            "this node has no role from which credentials could be taken",
-            "give the mount credentials (access_key, secret_key), or the instance a role; "
-            "for an open bucket set the option public_bucket: 1",
+            "this node has no role that provides credentials",
+            "set credentials (access_key, secret_key) for the mount, or a role for the instance; "
+            "for a public bucket, set the option public_bucket: 1",
         ),
         KnownFailure(
             "could not determine how to establish security credentials",
-            "no credentials are given",
-            "give the mount credentials (access_key, secret_key), or the option iam_role: auto, or public_bucket: 1",
+            "no credentials are set",
+            "set credentials (access_key, secret_key) for the mount, or the option iam_role: auto, or public_bucket: 1",
         ),
         *s3.CAUSES,
     )
@@ -72,10 +69,10 @@ class S3fs(MountDriver):
     def parts(self, mount: DesiredMount, credentials_file: str) -> UnitContent:
         """Return the unit's content.
 
-        Timeouts are short: by default s3fs waits 300 s to connect and 120 s for an answer, five times. It looks up each
-        name in four forms, with a pause of 4 s after each failure (curl.cpp, s3fs.cpp of 1.90). With one try each, a
-        reader gets an error after 16 s if S3 is gone, and after 60 s if it is silent (both observed). Errors are logged
-        to explain a failure.
+        Timeouts are short: by default s3fs waits 300 s to connect and 120 s for a response, five times. It looks up
+        each name in four forms, with a pause of 4 s after each failure (curl.cpp, s3fs.cpp of 1.90). With one try each,
+        a reader gets an error after 16 s if S3 is unreachable, and after 60 s if it is silent (both observed). Errors
+        are logged to explain a failure.
         """
         bucket, prefix = s3.bucket_and_prefix(mount.source)
         defaults = {

@@ -2,10 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Calls to the machine: systemd, its journal, umount, files.
-
-Every wait has a time limit.
-"""
+"""Access to the machine: systemd, its journal, umount and files; each wait has a timeout."""
 
 from __future__ import annotations
 
@@ -31,12 +28,12 @@ CONNECTIONS = "/sys/fs/fuse/connections"
 
 
 def call(*argv: str, seconds: float = QUERY_TIMEOUT) -> CommandOutput:
-    """Run a command until it ends or its time is up."""
+    """Run a command until it ends or times out."""
     return Command(argv, env={**os.environ, "LC_ALL": "C.UTF-8"}).output(time.monotonic() + seconds)
 
 
 def call_checked(*argv: str) -> str:
-    """Run a command that must succeed, and does not wait for a server."""
+    """Run a command that does not wait for a server, and return its output. Raise MountError if it fails."""
     result = call(*argv, seconds=RELOAD_TIMEOUT)
     if result.code != 0:
         raise MountError(f"`{' '.join(argv)}` failed: {result.text.strip() or 'no answer'}")
@@ -44,26 +41,23 @@ def call_checked(*argv: str) -> str:
 
 
 def missing_requirement(kind: MountDriver) -> str:
-    """Return what this node lacks for a kind of mount and what to do, "" if nothing."""
+    """Return a missing requirement of a mount driver and its remedy, or an empty string."""
     if not os.path.isdir("/run/systemd/system"):
-        return (
-            "systemd does not run on this node. Needed: a machine, or a container, with systemd; mounts are its units"
-        )
+        return "systemd is not running on this node. Mounts are systemd units: use a machine or container with systemd"
     if not shutil.which(kind.program):
-        return f"{kind.program} is not installed. Needed: the program that mounts. Run the role {kind.role}"
+        return f"{kind.program} is not installed. Run the role {kind.role}"
     if not supports_filesystem(kind.filesystem):
         call("modprobe", kind.filesystem)
         if not supports_filesystem(kind.filesystem):
             return (
-                f"the kernel {os.uname().release} of this node knows no {kind.filesystem}, and has no module for it. "
-                f"Needed: `modprobe {kind.filesystem}` that works. Install the kernel's modules (on Ubuntu "
-                "linux-modules-extra-$(uname -r)) and reboot the node; in a container the machine's kernel must "
-                "have it"
+                f"the kernel {os.uname().release} of this node does not support {kind.filesystem}, and `modprobe "
+                f"{kind.filesystem}` fails. Install the kernel's modules (on Ubuntu linux-modules-extra-$(uname -r)) "
+                "and reboot the node; in a container, the host's kernel must have the module"
             )
     if kind.device and not os.path.exists(kind.device):
         return (
-            f"{kind.device} is missing. Needed: the device by which FUSE talks to the kernel. `modprobe "
-            f"{kind.filesystem}`; in a container start it with --device {kind.device} --cap-add SYS_ADMIN"
+            f"{kind.device} is missing, which FUSE needs. Run `modprobe {kind.filesystem}`; start a container with "
+            f"--device {kind.device} --cap-add SYS_ADMIN"
         )
     return ""
 
@@ -117,14 +111,14 @@ def unmount(path: str) -> None:
         users = find_users(path)
         if users:
             raise MountError(
-                f"{path} is in use by {', '.join(users[:5])}, and stays as it is. Needed: nobody who reads or writes "
-                "there. Wait for them, or stop them (the run's own: stop.yml), then run this again"
+                f"{path} is in use by {', '.join(users[:5])}, and was left unchanged. Wait for these processes, or "
+                "stop them (a run: stop.yml), then run this again"
             )
         raise MountError(f"`umount {path}` failed: {result.text.strip() or 'no answer'}")
 
 
 def abort_requests(path: str) -> None:
-    """Abort all requests to a FUSE mount with an error, since a server that is gone will not answer."""
+    """Abort all requests to a FUSE mount with an error, since an unavailable server will not answer them."""
     with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as stream:
         for line in stream:
             fields = line.split(" ")
@@ -147,7 +141,7 @@ def force_unmount(path: str, unit: str) -> None:
 
 
 def end_processes(unit: str) -> None:
-    """Kill the processes left in the unit's cgroup: the mounting program outlives a failed mount."""
+    """Kill the remaining processes in the unit's cgroup: the mounting program outlives a failed mount."""
     escaped = unit.replace("\\", "\\\\")
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
@@ -161,7 +155,7 @@ def end_processes(unit: str) -> None:
 
 
 def read_text(path: str) -> str:
-    """Return a file's text, "" if there is none."""
+    """Return a file's text, or an empty string if it does not exist."""
     try:
         with open(path, encoding="utf-8", errors="replace") as stream:
             return stream.read()
@@ -170,13 +164,13 @@ def read_text(path: str) -> str:
 
 
 def is_private(path: str) -> bool:
-    """Return whether a file is private to root."""
+    """Return whether a file is owned by root and only root can access it."""
     status = os.stat(path)
     return (status.st_uid, status.st_gid, status.st_mode & 0o777) == (0, 0, 0o600)
 
 
 def write(path: str, text: str, mode: int) -> None:
-    """Write a file atomically; nobody sees it half written or with other permissions."""
+    """Write a file atomically, with its final permissions from the start."""
     number, name = tempfile.mkstemp(dir=os.path.dirname(path), prefix=".muster-")
     try:
         with os.fdopen(number, "w", encoding="utf-8") as stream:
@@ -189,7 +183,7 @@ def write(path: str, text: str, mode: int) -> None:
 
 
 def make_private(directories: Sequence[str]) -> None:
-    """Make missing directories, private to root."""
+    """Create missing directories, private to root."""
     for directory in directories:
         if not os.path.isdir(directory):
             os.makedirs(os.path.dirname(directory), exist_ok=True)

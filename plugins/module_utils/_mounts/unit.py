@@ -2,9 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A systemd mount unit: its name and text, and its environment file.
-
-"""
+"""A systemd mount unit: its name and text, and its environment file."""
 
 from __future__ import annotations
 
@@ -39,7 +37,7 @@ def unit_name(path: str) -> str:
 
 
 def credentials_path(path: str) -> str:
-    """Return the path of a mount point's credentials, unique for each mount point, without characters to escape."""
+    """Return the path of a mount point's credentials, unique and without characters to escape."""
     readable = re.sub(r"[^A-Za-z0-9]+", "-", path.strip("/"))[:60]
     return f"{SECRETS}/{readable}-{hashlib.sha256(path.encode()).hexdigest()[:8]}.credentials"
 
@@ -58,10 +56,10 @@ def mount_unit(
     environment_file: str = "",
     description: str = "",
 ) -> str:
-    """Return the text of the unit. `options` are words for `mount -o`, in order.
+    """Return the text of the unit; `options` are those of `mount -o`, in order.
 
-    With C(nofail) in the options, no part of a boot waits for the mount; remote-fs.target only wants it, so its failure
-    fails nothing else. LazyUnmount lets the machine shut down when the server is gone.
+    With nofail in the options, no part of a boot waits for the mount; remote-fs.target only wants it, so its failure
+    does not affect other units. LazyUnmount lets the machine shut down while the server is unavailable.
     """
     value = escape_specifiers
     lines = [
@@ -98,7 +96,7 @@ def environment_text(variables: Mapping[str, str]) -> str:
 
 
 def format_options(options: Mapping[str, object]) -> list[str]:
-    """Return options as words: true gives a bare name; false and none are left out."""
+    """Return options as NAME or NAME=VALUE: true gives the bare name; false and None are omitted."""
     options_list = []
     for name, value in options.items():
         if value is True:

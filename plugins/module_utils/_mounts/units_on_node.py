@@ -2,9 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Data mounts from their units, and a short digest to compare their contents.
-
-"""
+"""Read data mounts from their units, and compare their contents across nodes by a short digest."""
 
 from __future__ import annotations
 
@@ -17,11 +15,11 @@ if TYPE_CHECKING:
 
 UNITS = "/etc/systemd/system"
 MARK = "# Written by muster.training.data_mount; changes are lost."
-PROBE = ".muster-probe-"  # prefix of files written as a proof, and then removed
+PROBE = ".muster-probe-"  # prefix of files that are written to verify a mount, and then removed
 
 
 def parse_unit(text: str) -> dict[str, dict[str, str]]:
-    """Read a mount unit that muster.training.data_mount wrote: {mount point: {"type", "source"}}, of others {}."""
+    """Return {mount point: {"type", "source"}} from a unit written by data_mount, {} from other units."""
     if not text.startswith(MARK):
         return {}
     fields = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
@@ -36,12 +34,12 @@ def summarize_names(names: Iterable[str]) -> dict[str, Any]:
 
 
 def abbreviate(names: list[str]) -> str:
-    """The first three of the names, and how many more there are."""
+    """Return the first three names and the number of the others."""
     return ", ".join(names[:3]) if len(names) <= 3 else f"{', '.join(names[:3])} and {len(names) - 3} more"
 
 
 def listing_differences(listings: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> list[str]:
-    """A line for each mount that differs."""
+    """Return a line for each mount whose content differs between nodes."""
     lines = []
     for path in sorted({path for mounts in listings.values() for path in mounts}):
         nodes_by_listing: dict[tuple[int, str], list[str]] = {}

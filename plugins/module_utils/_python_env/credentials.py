@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Users and passwords of package indexes: kept in a private file, never in an argument."""
+"""Users and passwords of package indexes: passed in a private file, never as an argument."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
     Data = Dict[str, Any]
 
-# git handles those of git+https:// itself, and does not read our file.
+# git+https:// URLs keep theirs: git handles them itself, and does not read netrc.
 CREDENTIALS = re.compile(r"(?<!\+)\b(https?://)([^/\s@]+)@([^/\s:@]+)")
 
 
 def extract_credentials(request: Data) -> tuple[Data, dict[str, tuple[str, str]]]:
-    """The request without credentials in its URLs, and users and passwords by host."""
+    """Return the request without credentials in its URLs, and (user, password) by host."""
     logins: dict[str, tuple[str, str]] = {}
 
     def strip_login(match: re.Match[str]) -> str:
@@ -36,13 +36,13 @@ def extract_credentials(request: Data) -> tuple[Data, dict[str, tuple[str, str]]
         login = urllib.parse.unquote(user), urllib.parse.unquote(password)
         if logins.setdefault(match[3].lower(), login) != login:
             raise StepError(
-                f"there are different credentials for {match[3]}. Needed: one user and password per host. Correct the "
-                "addresses of indexes and packages, or use this node's ~/.netrc"
+                f"different credentials for {match[3]}. Use one user and password per host in the URLs of indexes and "
+                "packages, or this node's ~/.netrc"
             )
         if any(re.search(r"[\s\\\"]", word) for word in login):
             raise StepError(
-                f"the credentials for {match[3]} contain a space, a quotation mark or a backslash. Needed: "
-                "credentials that fit in a netrc file. Create others"
+                f"the credentials for {match[3]} contain a space, a quotation mark or a backslash, which a "
+                "netrc file cannot hold. Create other credentials"
             )
         return match[1] + match[3]
 
@@ -60,7 +60,7 @@ def extract_credentials(request: Data) -> tuple[Data, dict[str, tuple[str, str]]
 
 @contextlib.contextmanager
 def netrc_login(paths: EnvironmentPaths, logins: dict[str, tuple[str, str]]) -> Iterator[None]:
-    """Let pip, conda and this program find these credentials, and those in ~/.netrc, in a file, not in an argument."""
+    """Provide these credentials, and those in ~/.netrc, to pip, conda and this program through a netrc file."""
     if not logins:
         yield
         return
@@ -84,7 +84,7 @@ def netrc_login(paths: EnvironmentPaths, logins: dict[str, tuple[str, str]]) -> 
 
 
 def open_url(url: str) -> Any:
-    """A server's response to a request with its credentials, if there are any."""
+    """Open a URL with the server's credentials, if there are any; return the response."""
     request = urllib.request.Request(url)
     try:
         login = netrc.netrc(os.environ.get("NETRC", os.path.expanduser("~/.netrc"))).hosts.get(

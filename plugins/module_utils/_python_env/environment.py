@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The environment itself, made by uv, by venv or by conda."""
+"""Create the environment with uv, venv or conda."""
 
 from __future__ import annotations
 
@@ -35,30 +35,30 @@ if TYPE_CHECKING:
 
 
 def make_environment(paths: EnvironmentPaths, request: Data, files: list[Data]) -> list[Data]:
-    """Make the environment, unless it exists. Returns the files that other nodes need to make theirs."""
+    """Create the environment unless it exists; return the files that other nodes need to create theirs."""
     manager = read(os.path.join(paths.environment, ".muster"))
     if environment_version(paths) and manager == request["manager"]:
         return [file for file in files if file["kind"] != "tool"]
     if environment_version(paths) and not manager:
         raise StepError(
-            f"{paths.environment} is an environment that somebody else made. Needed: an unused path. "
-            "Set python_env_directory to another directory, or remove it"
+            f"{paths.environment} is an environment that this role did not create. Set python_env_directory to another "
+            "directory, or remove that environment"
         )
     if os.path.exists(paths.environment):
         print_line(
-            f"Removing {paths.environment}: made by {manager or 'another manager'}, or its interpreter does not start"
+            f"Removing {paths.environment}: created by {manager or 'another manager'}, or its Python does not start"
         )
         shutil.rmtree(paths.environment)
-    print_line(f"Making {paths.environment} with {request['manager']}")
+    print_line(f"Creating {paths.environment} with {request['manager']}")
     created = {"uv": make_with_uv, "venv": make_with_venv, "conda": make_with_conda}[request["manager"]](
-        paths, request, [one for one in files if one["kind"] != "tool"]
+        paths, request, [file for file in files if file["kind"] != "tool"]
     )
     write(os.path.join(paths.environment, ".muster"), request["manager"])
     return created
 
 
 def make_with_uv(paths: EnvironmentPaths, request: Data, files: list[Data]) -> list[Data]:
-    """Make an environment with uv; if the system lacks the interpreter, uv downloads it, once for all nodes."""
+    """Create an environment with uv, which downloads a missing interpreter, once for all nodes."""
     for file in files:
         if not os.path.isdir(os.path.join(paths.pythons, file["name"])):
             with tarfile.open(os.path.join(paths.store, file["file"])) as archive:
@@ -76,7 +76,7 @@ def make_with_uv(paths: EnvironmentPaths, request: Data, files: list[Data]) -> l
 
 
 def uv_variables(paths: EnvironmentPaths) -> dict[str, str]:
-    """uv's environment variables: its cache is next to the environment, so that files are linked, not copied."""
+    """Return uv's environment variables; its cache is next to the environment, so that files are linked, not copied."""
     settings = {
         "UV_CACHE_DIR": os.path.join(paths.root, "cache"),
         "UV_PYTHON_INSTALL_DIR": paths.pythons,
@@ -88,29 +88,29 @@ def uv_variables(paths: EnvironmentPaths) -> dict[str, str]:
 
 
 def make_with_venv(paths: EnvironmentPaths, request: Data, _files: list[Data]) -> list[Data]:
-    """Make an environment with Python's venv; without pip, so that it works without ensurepip."""
+    """Create an environment with venv, without pip, so that ensurepip is not needed."""
     path, _version = find_python(request["python"])
     run([path, "-m", "venv", "--without-pip", paths.environment])
     return []
 
 
 def get_conda_installer(request: Data, path: str) -> None:
-    """Get conda's installer, and verify its known hash."""
+    """Download conda's installer and verify its hash."""
     url, digest = request["conda_installer_url"], request["conda_installer_sha256"]
     if not digest:
         raise StepError(
-            f"the hash of {url} is not given. Needed: its sha256 in python_env_conda_installer_sha256. Its publisher "
-            "lists it next to the file (for Miniforge, the same address with .sha256 appended)"
+            f"the hash of {url} is not set. Set python_env_conda_installer_sha256 to its sha256, which its publisher "
+            "lists next to the file (for Miniforge, the same address with .sha256 appended)"
         )
     if os.path.exists(path) and sha256_of(path) != digest:
         os.unlink(path)
     if not os.path.exists(path):
-        print_line(f"Getting {url}")
+        print_line(f"Downloading {url}")
         download_external(url, path, digest, "python_env_conda_installer_sha256")
 
 
 def make_with_conda(paths: EnvironmentPaths, request: Data, files: list[Data]) -> list[Data]:
-    """Make an environment with conda: the first node queries the channels, the others take its packages."""
+    """Create an environment with conda: the first node queries the channels, the others use its packages."""
     program = os.path.join(paths.conda, "bin", "conda")
     name = request["conda_installer_url"].rpartition("/")[2]
     installer = os.path.join(paths.store, name)
@@ -124,7 +124,7 @@ def make_with_conda(paths: EnvironmentPaths, request: Data, files: list[Data]) -
         run([program, "init", "--quiet"])
     packages = [package for package in files if package["kind"] == "conda-package"]
     if packages:
-        package_paths = [os.path.join(paths.store, one["file"]) for one in packages]
+        package_paths = [os.path.join(paths.store, package["file"]) for package in packages]
         explicit = os.path.join(paths.root, "conda-packages.txt")
         write(explicit, "\n".join(["@EXPLICIT", *package_paths, ""]))
         run([program, "create", "--yes", "--quiet", "--offline", "--prefix", paths.environment, "--file", explicit])

@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
     Data = Dict[str, Any]
 
-IDLE_TIMEOUT = 600  # seconds without a request until the file server ends by itself
+IDLE_TIMEOUT = 600  # seconds without a request, after which the file server ends
 
 
 class StoreHandler(http.server.SimpleHTTPRequestHandler):
-    """Serves the store's files to clients with the token, and ends on request."""
+    """Serves the store's files to clients with the token, and stops the server on request."""
 
     protocol_version = "HTTP/1.1"
     token = ""
@@ -72,10 +72,10 @@ def serve(request: Data) -> Data:
 
 
 def stop_serving(request: Data) -> Data:
-    """End the server."""
+    """Stop the server."""
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
         opener.open(f"{request['url']}/end", timeout=10).close()
     except OSError:
-        return {"changed": False}  # the server answers "not found", or has already ended
+        return {"changed": False}  # the server replies "not found", or has already ended
     return {"changed": False}

@@ -48,15 +48,15 @@ if TYPE_CHECKING:
 
 
 def check(request: Data) -> Data:
-    """Which parts of a lock are missing on this node; the lock is empty if the first node has not solved it yet."""
+    """Return which parts of a lock are missing on this node; the lock is empty until the first node has solved it."""
     paths = EnvironmentPaths(request)
     lock = request["lock"]
     path, version = find_python(request["python"])
     installed_version = environment_version(paths)
     if not path and not installed_version and request["manager"] == "venv":
         raise StepError(
-            f"there is no interpreter {request['python']}. Needed: a system Python for a venv environment. "
-            "Install it, correct python_env_python, or set python_env_manager to uv, which brings its own"
+            f"no interpreter {request['python']} on this node, which a venv environment needs. Install it, correct "
+            "python_env_python, or set python_env_manager to uv, which downloads its own"
         )
     root = paths.root
     while not os.path.isdir(root):
@@ -65,13 +65,13 @@ def check(request: Data) -> Data:
     free = shutil.disk_usage(root).free
     if (missing or not lock) and free < request["space"] * 1e9:
         raise StepError(
-            f"{root} has {free / 1e9:.1f} GB free. Needed: {request['space']} GB for packages. "
-            "Make room, or set python_env_directory to a larger disk"
+            f"{root} has {free / 1e9:.1f} GB free, but the packages need {request['space']} GB. Free "
+            "some space, or set python_env_directory to a larger disk"
         )
     if lock and lock["python"].split(".")[:2] != (installed_version or version or lock["python"]).split(".")[:2]:
         raise StepError(
-            f"Python is {installed_version or version} here, but {lock['python']} on the first node. Needed: the version "
-            "that packages were chosen for. Install it, or set python_env_manager to uv, python_env_python to it"
+            f"Python is {installed_version or version} here, but {lock['python']} on the first node, for which the "
+            "packages were chosen. Install that version, or set python_env_manager to uv and python_env_python to it"
         )
     return {
         "missing": missing,
@@ -83,14 +83,16 @@ def check(request: Data) -> Data:
 
 
 def fetch_files(paths: EnvironmentPaths, request: Data, lock: Data) -> None:
-    """Get a lock's missing files from the first node."""
+    """Download a lock's missing files from the first node."""
     files = {file["file"]: file for file in lock["files"]}  # a tool may also be installed as a package
-    missing = [one for name, one in files.items() if not os.path.exists(os.path.join(paths.store, name))]
+    missing = [entry for name, entry in files.items() if not os.path.exists(os.path.join(paths.store, name))]
     if not missing:
         return
     os.makedirs(paths.store, exist_ok=True)
-    urllib.request.install_opener(urllib.request.build_opener(urllib.request.ProxyHandler({})))  # no proxy to a peer
-    print_line(f"Getting {len(missing)} files from {request['from']}")
+    urllib.request.install_opener(
+        urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    )  # no proxy between nodes
+    print_line(f"Downloading {len(missing)} files from {request['from']}")
 
     def fetch_file(file: Data) -> None:
         url = f"{request['url']}/{urllib.parse.quote(file['file'])}"
@@ -98,9 +100,9 @@ def fetch_files(paths: EnvironmentPaths, request: Data, lock: Data) -> None:
             download(url, os.path.join(paths.store, file["file"]), file["sha256"], "the lock of the first node")
         except OSError as problem:
             raise StepError(
-                f"{request['from']} does not give {file['file']} ({request['url'].rpartition('/')[0]}: {problem}). Needed: "
-                "open traffic between the nodes. Check the firewall between them "
-                "(ansible-playbook site.yml --tags firewall), then run this again"
+                f"cannot download {file['file']} from {request['from']} ({request['url'].rpartition('/')[0]}: "
+                f"{problem}). Open the firewall between the nodes (ansible-playbook site.yml --tags firewall), "
+                "then run this again"
             ) from None
 
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
@@ -121,11 +123,11 @@ def install(request: Data) -> Data:
     present = installed_packages(paths)
     unneeded = unneeded_packages(paths, lock)
     managed = (set(read_record(paths, lock["layer"])["put"]) & set(present)) | (distribution_names(lock) - set(present))
-    needed = {one["name"] for one in lock["packages"] if present.get(one["name"]) != one["version"]}
+    needed = {package["name"] for package in lock["packages"] if present.get(package["name"]) != package["version"]}
     wheels = [
-        one["file"]
-        for one in lock["files"]
-        if one["kind"] == "wheel" and normalize_name(one["file"].split("-")[0]) in needed
+        entry["file"]
+        for entry in lock["files"]
+        if entry["kind"] == "wheel" and normalize_name(entry["file"].split("-")[0]) in needed
     ]
     if request["manager"] == "uv":
         argv = [paths.uv, "pip", "install", "--no-config", "--offline", "--python", paths.python]
@@ -157,7 +159,8 @@ def install(request: Data) -> Data:
     still_missing = [name for name in missing_packages(paths, {**lock, "editable": []}) if name not in (lock["layer"],)]
     if still_missing:
         raise StepError(
-            f"these were installed but are missing: {', '.join(still_missing)}. Run this again; else remove {paths.root}"
+            f"missing after the installation: {', '.join(still_missing)}. Run this again; if that does not help, "
+            f"remove {paths.root}"
         )
     record = {
         "key": lock["key"],
@@ -167,7 +170,7 @@ def install(request: Data) -> Data:
     record["project"] = lock.get("project", "")  # so that a launch can report a later change
     write(paths.installed(lock["layer"]), json.dumps(record))
     if request["url"]:  # a copy; the first node keeps the original for nodes added later
-        for name in {one["file"] for one in lock["files"]}:
+        for name in {entry["file"] for entry in lock["files"]}:
             os.unlink(os.path.join(paths.store, name))
     reply = {"changed": True, "installed": missing, "removed": unneeded}
     if unneeded and not request["url"]:  # reported once, by the first node

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What is present: interpreters, packages, and what was installed for each layer."""
+"""Read the state of an environment: interpreters, packages, and the record of each layer."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ VERSION = "import sys; print('%d.%d.%d' % sys.version_info[:3])"
 
 
 def find_python(name: str) -> tuple[str, str]:
-    """Path and version of a system interpreter, by name, path or version; both empty if there is none."""
+    """Return path and version of a system interpreter, by name, path or version; both empty if missing."""
     for candidate in (name, f"python{name}"):
         path = shutil.which(candidate)
         if path:
@@ -39,12 +39,12 @@ def find_python(name: str) -> tuple[str, str]:
 
 
 def environment_version(paths: EnvironmentPaths) -> str:
-    """The version of the environment's interpreter, empty if none starts."""
+    """Return the version of the environment's interpreter, or an empty string if it does not start."""
     return find_python(paths.python)[1] if os.path.exists(paths.python) else ""
 
 
 def installed_packages(paths: EnvironmentPaths) -> dict[str, str]:
-    """Names and versions of the packages in the environment."""
+    """Return the versions of the packages in the environment, by name."""
     versions = {}
     for path in glob.glob(os.path.join(paths.environment, "lib", "python3*", "site-packages", "*.dist-info")):
         name, _dash, version = os.path.basename(path)[: -len(".dist-info")].rpartition("-")
@@ -53,24 +53,24 @@ def installed_packages(paths: EnvironmentPaths) -> dict[str, str]:
 
 
 def read_record(paths: EnvironmentPaths, layer: str) -> Data:
-    """The record of a layer on this node: its lock's key, all packages it needs, and those it installed itself."""
+    """Return a layer's record on this node: its lock's key, the packages it needs, and those it installed itself."""
     text = read(paths.installed(layer))
     record: Data = json.loads(text) if text.startswith("{") else {"key": text, "needs": None, "put": []}
     return record
 
 
 def installed_layers(paths: EnvironmentPaths) -> list[str]:
-    """The layers that were installed here."""
+    """Return the layers installed on this node."""
     return sorted(name for name in os.listdir(paths.installed("")) if "." not in name) if paths.has_records() else []
 
 
 def distribution_names(lock: Data) -> set[str]:
-    """The names of all distributions in a lock, including source trees."""
+    """Return the names of all distributions in a lock, including source trees."""
     return {package["name"] for package in lock["packages"]} | set(lock.get("trees", []))
 
 
 def unneeded_packages(paths: EnvironmentPaths, lock: Data) -> list[str]:
-    """Packages that a lock's layer has installed here, and that no layer needs any longer."""
+    """Return the packages that a lock's layer installed here and that no layer needs any longer."""
     other_needs = [read_record(paths, layer)["needs"] for layer in installed_layers(paths) if layer != lock["layer"]]
     if None in other_needs:  # installed before such records were kept
         return []
@@ -79,7 +79,7 @@ def unneeded_packages(paths: EnvironmentPaths, lock: Data) -> list[str]:
 
 
 def missing_packages(paths: EnvironmentPaths, lock: Data) -> list[str]:
-    """Packages that are in a lock but not in the environment."""
+    """Return the packages of a lock that are missing in the environment."""
     present = installed_packages(paths)
     names = [package["name"] for package in lock["packages"] if present.get(package["name"]) != package["version"]]
     if not environment_version(paths):

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The tools needed first, pip and uv, from their wheels; and downloads from external servers."""
+"""Install pip and uv from their wheels, and download files from external servers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 def pip_setting(name: str) -> str:
-    """pip's value for a setting on this machine, from its files and environment."""
+    """Return pip's value for a setting on this machine, from its files and environment."""
     setting = ""
     for path in ("/etc/pip.conf", "~/.pip/pip.conf", "~/.config/pip/pip.conf"):
         for line in read(os.path.expanduser(path)).splitlines():
@@ -44,7 +44,7 @@ def pip_setting(name: str) -> str:
 
 
 def find_wheel(index: str, name: str, version: str) -> tuple[str, str]:
-    """The URL and hash of a compatible wheel, from a simple index."""
+    """Return the URL and hash of a compatible wheel on a simple index."""
     page_url = f"{index.rstrip('/')}/{name}/"
     machine = os.uname().machine
     try:
@@ -52,8 +52,8 @@ def find_wheel(index: str, name: str, version: str) -> tuple[str, str]:
             page = response.read().decode()
     except OSError as problem:
         raise StepError(
-            f"{page_url} cannot be read ({problem}). Needed: a package index. Set python_env_index_url to one that "
-            "this machine can reach, or fix its internet access"
+            f"cannot read the package index {page_url} ({problem}). Set python_env_index_url to one that this machine "
+            "can reach, or fix its internet access"
         ) from None
     matches = []
     for link in re.findall(r'href="([^"]+)"', page):
@@ -62,19 +62,19 @@ def find_wheel(index: str, name: str, version: str) -> tuple[str, str]:
         if re.match(rf"{name}-{re.escape(version)}-.*-(any|manylinux.*_{machine}.*)\.whl\Z", file):
             matches.append((url, digest))
     if not matches:
-        raise StepError(f"{page_url} has no wheel of {name} {version} for {machine}. Set python_env_{name}_version")
+        raise StepError(f"{page_url} has no wheel of {name} {version} for {machine}. Correct python_env_{name}_version")
     return matches[0]
 
 
 def download(url: str, path: str, digest: str, setting: str) -> None:
-    """Download a file, and refuse a wrong hash; as root, also refuse one without a known hash.
+    """Download a file, and refuse a wrong hash; as root, also a missing one.
 
-    setting: where the user can give the hash.
+    setting: where the user can set the hash.
     """
     if not digest and os.geteuid() == 0:
         raise StepError(
-            f"the hash of {url} is not known, and root would run what is in it. Needed: its sha256 ({setting}), from "
-            "its publisher, or an environment of a user who is not root (python_env_user)"
+            f"the hash of {url} is unknown, and root would run its content. Set its sha256 ({setting}), as its "
+            "publisher lists it, or use an environment of a user who is not root (python_env_user)"
         )
     actual = hashlib.sha256()
     with open_url(url) as response, open(path + ".part", "wb") as file:
@@ -84,7 +84,7 @@ def download(url: str, path: str, digest: str, setting: str) -> None:
     if digest and actual.hexdigest() != digest:
         os.unlink(path + ".part")
         raise StepError(
-            f"{url} has the hash sha256:{actual.hexdigest()}. Needed: sha256:{digest} ({setting}). Compare both with "
+            f"{url} has the hash sha256:{actual.hexdigest()} instead of sha256:{digest} ({setting}). Compare both with "
             "its publisher's"
         )
     os.replace(path + ".part", path)
@@ -96,18 +96,17 @@ def download_external(url: str, path: str, digest: str, setting: str) -> None:
         download(url, path, digest, setting)
     except OSError as problem:
         raise StepError(
-            f"{url} cannot be downloaded ({problem}). Needed: a server that this node reaches. Correct the address, or "
-            "the node's internet access (proxy, firewall)"
+            f"cannot download {url} ({problem}). Correct the address, or this node's internet access (proxy, firewall)"
         ) from None
 
 
 def lock_entry(paths: EnvironmentPaths, kind: str, file: str, **more: str) -> Data:
-    """A lock's entry for a file in the store."""
+    """Return a lock's entry for a file in the store."""
     return {"kind": kind, "file": file, "sha256": sha256_of(os.path.join(paths.store, file)), **more}
 
 
 def get_tools(paths: EnvironmentPaths, request: Data) -> list[Data]:
-    """Get the installers: pip, and uv if wanted. As wheels, so that nothing is needed from the system."""
+    """Download the installers as wheels: pip, and uv if the environment uses it; return their lock entries."""
     os.makedirs(paths.store, exist_ok=True)
     entries = []
     for name in ["pip", *(["uv"] if request["manager"] == "uv" else [])]:
@@ -117,7 +116,7 @@ def get_tools(paths: EnvironmentPaths, request: Data) -> list[Data]:
             index = request["index_url"] or pip_setting("index-url") or "https://pypi.org/simple"
             url, digest = find_wheel(index, name, version)
             file = urllib.parse.unquote(url.rpartition("/")[2])
-            print_line(f"Getting {file}")
+            print_line(f"Downloading {file}")
             download_external(
                 url, os.path.join(paths.store, file), digest, "#sha256=... after its address on the index"
             )
@@ -127,7 +126,7 @@ def get_tools(paths: EnvironmentPaths, request: Data) -> list[Data]:
 
 
 def unpack_tools(paths: EnvironmentPaths, entries: list[Data]) -> None:
-    """Unpack the tools from their wheels, ready to run."""
+    """Unpack the tools from their wheels."""
     for entry in entries:
         if entry["kind"] != "tool":
             continue
@@ -150,5 +149,5 @@ def unpack_tools(paths: EnvironmentPaths, entries: list[Data]) -> None:
 
 
 def pip_command(paths: EnvironmentPaths) -> list[str]:
-    """The words of a pip command for the environment."""
+    """Return the command that starts pip for the environment."""
     return [paths.python, os.path.join(paths.tools, "pip", "pip")]

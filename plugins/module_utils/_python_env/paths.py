@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Paths below one directory that is the same on all nodes."""
+"""Paths below the directory of an environment, the same on all nodes; reading and writing files."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CHUNK = 1 << 20
 
 
 def read(path: str) -> str:
-    """The text of a file, empty if there is none."""
+    """Return the text of a file, or an empty string if it cannot be read."""
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
             return file.read()
@@ -37,7 +37,7 @@ def write(path: str, text: str) -> None:
 
 
 def sha256_of(path: str) -> str:
-    """The hash of a file."""
+    """Return the SHA-256 of a file."""
     digest = hashlib.sha256()
     with open(path, "rb") as file:
         for piece in iter(lambda: file.read(CHUNK), b""):
@@ -46,12 +46,12 @@ def sha256_of(path: str) -> str:
 
 
 def normalize_name(name: str) -> str:
-    """The normalized name of a distribution."""
+    """Return the normalized name of a distribution."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
 class EnvironmentPaths:
-    """Paths below one directory that is the same on all nodes."""
+    """The paths below an environment's directory, which is the same on all nodes."""
 
     def __init__(self, request: Data) -> None:
         self.root = request["directory"]

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""As root, run programs only from a directory that nobody else can change."""
+"""Check that root runs programs only from a directory that nobody else can change."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def has_other_members(gid: int) -> bool:
 
 
 def describe_other_writers(path: str, allow_sticky: bool = False) -> str:
-    """Who besides root can replace or change a path, in words; empty if nobody can."""
+    """Return why others than root can replace or change a path, or an empty string if they cannot."""
     info = os.lstat(path)
     if info.st_uid != 0:
         try:
@@ -38,14 +38,14 @@ def describe_other_writers(path: str, allow_sticky: bool = False) -> str:
     if stat.S_ISLNK(info.st_mode) or (allow_sticky and info.st_mode & stat.S_ISVTX):
         return ""
     if info.st_mode & stat.S_IWOTH:
-        return "can be written by everybody"
+        return "is writable by everybody"
     if info.st_mode & stat.S_IWGRP and has_other_members(info.st_gid):
-        return "can be written by its group"
+        return "is writable by its group"
     return ""
 
 
 def parent_directories(path: str) -> list[str]:
-    """The existing directories above a path, including targets of links on the way."""
+    """Return the existing directories above a path, including targets of links."""
     parents = []
     for directory in sorted({os.path.abspath(path), os.path.realpath(path)}):
         while directory != "/":
@@ -56,9 +56,9 @@ def parent_directories(path: str) -> list[str]:
 
 
 def check_root_safety(paths: EnvironmentPaths) -> None:
-    """As root, refuse a directory into which anyone else can put programs, or has put some.
+    """As root, raise StepError if anyone else can put programs into the directory, or has put some.
 
-    Everything in it is examined once. Then a mark is left in it that nobody else could make or move there: it belongs
+    All files in it are examined once. Then a marker is written that nobody else could create or move there: it belongs
     to root and contains the directory's inode number.
     """
     if os.geteuid() != 0 or not os.path.isdir(paths.root):
@@ -67,9 +67,9 @@ def check_root_safety(paths: EnvironmentPaths) -> None:
         problem = describe_other_writers(path, allow_sticky=path not in (paths.root, os.path.realpath(paths.root)))
         if problem:
             raise StepError(
-                f"{path} {problem}, and root would run programs from {paths.root}. Needed: a directory that only root "
-                "can change, as with all directories above it. Set python_env_directory (for S3, s3_client_directory) "
-                "to one, such as /usr/local/lib/muster/NAME"
+                f"{path} {problem}, and root would run programs from {paths.root}. Set python_env_directory (for S3, "
+                "s3_client_directory) to a directory that only root can change, such as "
+                "/usr/local/lib/muster/NAME; the same holds for all directories above it"
             )
     info = os.stat(paths.root)
     mark = os.path.join(paths.root, ".only-root")
@@ -82,7 +82,7 @@ def check_root_safety(paths: EnvironmentPaths) -> None:
                 problem = describe_other_writers(path)
                 if problem:
                     raise StepError(
-                        f"{path} {problem}, and root would run programs from {paths.root}. Needed: nothing in it that "
-                        f"somebody else made. Check what it is, then remove {top} and run this again"
+                        f"{path} {problem}, and root would run programs from {paths.root}. Check that file, then "
+                        f"remove {top} and run this again"
                     )
     write(mark, number)

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Solve a layer on the first node: make its lock and get the wheels in it."""
+"""Solve a layer on the first node: create its lock and collect its wheels."""
 
 from __future__ import annotations
 
@@ -43,32 +43,32 @@ if TYPE_CHECKING:
     Data = Dict[str, Any]
 
 UNSOLVED_ADVICE = (
-    "Needed: packages that pip finds for this Python, in compatible versions. Correct what it names below, in "
-    "requirements.txt, pyproject.toml or python_env_requirements"
+    "The packages cannot be resolved for this Python. Correct those that pip names below, in requirements.txt, "
+    "pyproject.toml or python_env_requirements"
 )
 
 
 def source_options(request: Data) -> list[str]:
-    """pip's options for package sources, in addition to its own configuration."""
+    """Return pip's options for package sources, in addition to its own configuration."""
     options = ["--index-url", request["index_url"]] if request["index_url"] else []
     options += [option for url in request["extra_index_urls"] for option in ("--extra-index-url", url)]
     return options + [word for url in request["find_links"] for word in ("--find-links", url)]
 
 
 def earlier_locks(paths: EnvironmentPaths, request: Data) -> list[Data]:
-    """The locks of earlier layers, whose packages must not change."""
+    """Return the locks of earlier layers, whose packages must not change."""
     locks = [json.loads(read(path)) for path in sorted(glob.glob(paths.lock("*")))]
-    return sorted((lock for lock in locks if lock["order"] < request["order"]), key=lambda one: one["order"])
+    return sorted((lock for lock in locks if lock["order"] < request["order"]), key=lambda lock: lock["order"])
 
 
 def build_files(path: str) -> list[str]:
-    """The files of a source tree that define its build and requirements."""
+    """Return the files of a source tree that define its build and requirements."""
     names = ("pyproject.toml", "setup.cfg", "setup.py", "requirements.txt")
     return [os.path.join(path.partition("[")[0], name) for name in names]
 
 
 def lock_key(paths: EnvironmentPaths, request: Data) -> str:
-    """All inputs of a lock, as one text."""
+    """Return the hash of all inputs of a lock."""
     names = [*request["files"], *(name for path in request["editable"] for name in build_files(path))]
     parts = [
         request[name] for name in ("manager", "python_asked", "requirements", "editable", "pip_version", "uv_version")
@@ -82,18 +82,18 @@ def lock_key(paths: EnvironmentPaths, request: Data) -> str:
 
 
 def check_sources(request: Data) -> None:
-    """Requested files and trees must exist."""
+    """Raise StepError if a requirements file or source tree is missing."""
     for path in request["files"]:
         if not os.path.isfile(path):
             raise StepError(
-                f"there is no file {path}. Needed: the requirements file on this node. "
-                "Copy the code first (ansible-playbook site.yml --tags code), or correct python_env_requirements_files"
+                f"no requirements file {path} on this node. Copy the code first "
+                "(ansible-playbook site.yml --tags code), or correct python_env_requirements_files"
             )
     for path in request["editable"]:
         if not any(os.path.isfile(name) for name in build_files(path)[:3]):
             raise StepError(
-                f"{path.partition('[')[0]} has no pyproject.toml and no setup.py. Needed: a source tree that can be "
-                "installed. Copy the code first (ansible-playbook site.yml --tags code), or correct python_env_editable"
+                f"{path.partition('[')[0]} has neither pyproject.toml nor setup.py, so it cannot be installed. "
+                "Copy the code first (ansible-playbook site.yml --tags code), or correct python_env_editable"
             )
 
 
@@ -114,7 +114,7 @@ def fetch_wheel(paths: EnvironmentPaths, requirement: str) -> str:
 
 
 def project_files(paths: EnvironmentPaths, request: Data) -> list[str]:
-    """Write the project's requirements file, and the files that it includes, as on the controller."""
+    """Write the project's requirements file and the files that it includes, as on the controller."""
     shutil.rmtree(paths.project, ignore_errors=True)
     if not request["project"]:
         return []
@@ -125,19 +125,19 @@ def project_files(paths: EnvironmentPaths, request: Data) -> list[str]:
 
 
 def check_torch(request: Data, earlier: dict[str, Data]) -> None:
-    """Raise Fault if the project requires a torch other than the one already installed, and name the setting."""
+    """Raise StepError, with the setting to change, if the project requires another torch than the installed one."""
     installed = earlier.get("torch", {}).get("version", "")
     for name, text in request["project"].get("texts", {}).items():
         match = re.search(r"(?m)^\s*torch\s*==\s*([\w.]+(?:\+\w+)?)", text)
         if installed and match and match[1] not in (installed, installed.partition("+")[0]):
             raise StepError(
-                f"{name} wants torch {match[1]}, but torch {installed} was installed before it. Needed: the same. Set "
-                f"pytorch_version to {match[1].partition('+')[0]}, or take torch out of {name}"
+                f"{name} requires torch {match[1]}, but torch {installed} was installed before it. Set "
+                f"pytorch_version to {match[1].partition('+')[0]}, or remove torch from {name}"
             )
 
 
 def resolve(paths: EnvironmentPaths, request: Data, constraints: str) -> list[Data]:
-    """The packages that pip would install, with their dependencies."""
+    """Return the packages that pip would install, with their dependencies."""
     report = os.path.join(paths.root, "report.json")
     argv = [*pip_command(paths), "install", "--dry-run", "--ignore-installed", "--report", report]
     argv += [*source_options(request), *request["options"]]
@@ -145,7 +145,7 @@ def resolve(paths: EnvironmentPaths, request: Data, constraints: str) -> list[Da
     argv += [option for path in files for option in ("--requirement", path)]
     if constraints:
         argv += ["--constraint", constraints]
-    print_line("Resolving what to install")
+    print_line("Resolving dependencies")
     requirements = [fetch_wheel(paths, requirement) for requirement in request["requirements"]]
     try:
         run([*argv, *requirements, *request["editable"]], env={**os.environ, **request["environment"]})
@@ -155,7 +155,7 @@ def resolve(paths: EnvironmentPaths, request: Data, constraints: str) -> list[Da
 
 
 def pin_package(package: Data) -> str:
-    """The requirement that reproduces exactly this package."""
+    """Return the requirement that reproduces exactly this package."""
     info, name = package["download_info"], package["metadata"]["name"]
     if "vcs_info" in info:
         return f"{name} @ {info['vcs_info']['vcs']}+{info['url']}@{info['vcs_info']['commit_id']}"
@@ -163,13 +163,13 @@ def pin_package(package: Data) -> str:
 
 
 def stored_name(paths: EnvironmentPaths, package: Data) -> str:
-    """The store's wheel that was requested by path, whose file name may give a wrong version; "" if none was."""
+    """Return the name of the store's wheel if it was requested by path, since its name may have a wrong version."""
     path = urllib.parse.unquote(package["download_info"]["url"][len("file://") :])
     return os.path.basename(path) if package["is_direct"] and os.path.dirname(path) == paths.store else ""
 
 
 def wheels_in(directory: str) -> dict[tuple[str, str], str]:
-    """The wheels in a directory, by name and version."""
+    """Return the wheels in a directory, by name and version."""
     wheels = {}
     for path in glob.glob(os.path.join(directory, "*.whl")):
         name, version = os.path.basename(path).split("-")[:2]
@@ -178,11 +178,11 @@ def wheels_in(directory: str) -> dict[tuple[str, str], str]:
 
 
 def gather_wheels(paths: EnvironmentPaths, request: Data, pins: list[str]) -> dict[tuple[str, str], str]:
-    """Get wheels into the store: downloaded, or built if none is available."""
+    """Download wheels into the store, or build those that are not available; return all wheels in it."""
     if pins:
         new = os.path.join(paths.store, "new")
         shutil.rmtree(new, ignore_errors=True)
-        print_line(f"Getting {len(pins)} packages")
+        print_line(f"Downloading {len(pins)} packages")
         argv = [
             *pip_command(paths),
             "wheel",
@@ -199,7 +199,7 @@ def gather_wheels(paths: EnvironmentPaths, request: Data, pins: list[str]) -> di
 
 
 def build_requirements(paths: EnvironmentPaths, request: Data) -> list[str]:
-    """The build requirements of the editable trees."""
+    """Return the build requirements of the editable trees."""
     requirements: list[str] = []
     for path in request["editable"]:
         text = "import sys, json; sys.path.insert(0, sys.argv[1]); from pip._vendor import tomli\n"
@@ -213,7 +213,7 @@ def build_requirements(paths: EnvironmentPaths, request: Data) -> list[str]:
 
 
 def read_lock(request: Data) -> Data:
-    """The lock of a layer; empty if there is none yet for the current request."""
+    """Return the lock of a layer, empty until it was solved for the current request."""
     paths = EnvironmentPaths(request)
     lock = json.loads(read(paths.lock(request["layer"])) or "{}")
     files_exist = all(os.path.exists(os.path.join(paths.store, file["file"])) for file in lock.get("files", []))
@@ -222,41 +222,43 @@ def read_lock(request: Data) -> Data:
 
 
 def solve(request: Data) -> Data:
-    """Make the lock of a layer."""
+    """Create the lock of a layer."""
     paths = EnvironmentPaths(request)
     check_sources(request)
     key = lock_key(paths, request)
     base = json.loads(read(paths.lock("base")) or "{}")
     files = get_tools(paths, request)
     unpack_tools(paths, files)
-    # the lock of the layer that made an existing environment lists its files
+    # the base layer, which created an existing environment, lists its files
     files += make_environment(
         paths, request, [package for package in base.get("files", []) if package["kind"] not in ("tool", "wheel")]
     )
 
-    earlier = {one["name"]: one for lock in earlier_locks(paths, request) for one in lock["packages"]}
+    earlier = {package["name"]: package for lock in earlier_locks(paths, request) for package in lock["packages"]}
     constraints = ""
     if earlier:
         constraints = os.path.join(paths.root, "constraints.txt")
-        write(constraints, "".join(f"{one['name']}=={one['version']}\n" for one in earlier.values()))
+        write(constraints, "".join(f"{package['name']}=={package['version']}\n" for package in earlier.values()))
         request = {**request, "find_links": [*request["find_links"], paths.store]}
     check_torch(request, earlier)
     has_request = request["requirements"] or request["files"] or request["editable"] or request["project"]
     resolved = resolve(paths, request, constraints) if has_request else []
-    chosen = [one for one in resolved if "dir_info" not in one["download_info"]]
+    chosen = [package for package in resolved if "dir_info" not in package["download_info"]]
     wheels = wheels_in(paths.store)
-    identities = {(normalize_name(one["metadata"]["name"]), one["metadata"]["version"]): one for one in chosen}
-    local = {identity: stored_name(paths, one) for identity, one in identities.items()}
+    identities = {
+        (normalize_name(package["metadata"]["name"]), package["metadata"]["version"]): package for package in chosen
+    }
+    local = {identity: stored_name(paths, package) for identity, package in identities.items()}
     pins = [
-        pin_package(one)
-        for identity, one in identities.items()
-        if not local[identity] and (one["is_direct"] or identity not in wheels)
+        pin_package(package)
+        for identity, package in identities.items()
+        if not local[identity] and (package["is_direct"] or identity not in wheels)
     ]
     wheels = gather_wheels(paths, request, pins)
     packages = []
-    for identity, one in identities.items():
+    for identity, package in identities.items():
         file = local[identity] or wheels[identity]
-        packages.append({"name": identity[0], "version": one["metadata"]["version"]})
+        packages.append({"name": identity[0], "version": package["metadata"]["version"]})
         files.append(lock_entry(paths, "wheel", file))
     if request["editable"]:
         build = os.path.join(paths.store, "new")
@@ -280,12 +282,14 @@ def solve(request: Data) -> Data:
         "key": key,
         "python": environment_version(paths),
         "project": request["project"].get("digest", ""),
-        "packages": sorted(packages, key=lambda one: str(one["name"])),
+        "packages": sorted(packages, key=lambda package: str(package["name"])),
         "editable": request["editable"],
         "trees": sorted(
-            normalize_name(one["metadata"]["name"]) for one in resolved if "dir_info" in one["download_info"]
+            normalize_name(package["metadata"]["name"])
+            for package in resolved
+            if "dir_info" in package["download_info"]
         ),
-        "files": sorted(files, key=lambda one: str(one["file"])),
+        "files": sorted(files, key=lambda file: str(file["file"])),
     }
     write(paths.lock(request["layer"]), json.dumps(lock, indent=1))
     return {"lock": lock}

@@ -6,7 +6,7 @@
 
 Packages are solved once, and installed everywhere from the same wheels. The first node determines which packages,
 versions and files to install. The result is a lock, one per layer. Each node, including the first, installs a lock's
-files. The others get them from the first one, by HTTP over the private network, and verify their hashes.
+files. The others download them from the first, by HTTP over the private network, and verify their hashes.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ STEPS = {
 
 
 def run_step(request: Data) -> Data:
-    """Carry out a request. Raise Fault if that is impossible."""
+    """Run the requested step. Raise StepError if it fails."""
     request = dict(request)
     for kind in ("files", "editable"):
         request[kind] = [os.path.expanduser(path) for path in request[kind]]
@@ -57,5 +57,5 @@ def run_step(request: Data) -> Data:
 
 
 def main(request: Data) -> Data:
-    """A step's answer or error. request: {"step": its name, ...}, with all options of the module python_layer."""
+    """Return a step's result or error; request: {"step": its name, ...}, with all options of python_layer."""
     return report_result(run_step, request)

@@ -4,8 +4,8 @@
 
 """Choose which files of a run directory are packed for the controller.
 
-Runs on the node as the run's user, standard library only, Python >= 3.8. The job may have put anything there, and may
-still be writing, so links are not followed, only regular files are opened, and each file is read once.
+This runs as the run's user. The job may have put anything there, and may still be writing, so links are not followed,
+only regular files are opened, and each file is read once.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ if TYPE_CHECKING:
     class Omissions(TypedDict):
         """Content of left_out.json."""
 
-        limit: int  # most bytes packed of what the job has measured
-        files: list[OmittedFile]  # at most MOST_TOLD
-        count: int  # number of all such files
-        size: int  # bytes not packed, of all of them
+        limit: int  # limit of the bytes packed of the job's measurements
+        files: list[OmittedFile]  # at most MAX_OMITTED_LISTED
+        count: int  # of all omitted files
+        size: int  # bytes of them that were not packed
 
 
 FILE = "left_out.json"
 MEASURED = "measured"  # the directory for files with the job's measurements
 MEASURED_LIMIT = 64 * 2**20  # bytes of measurements packed per node
-NAMED_LIMIT = 32 * 2**20  # bytes packed from the end of one of our files, unless all logs are requested
-LOG_LIMIT = 8 * 2**20  # the same for a log of rank 0
-MAX_SCANNED_FILES = 100_000  # files in a run directory
-MAX_OMITTED_LISTED = 1000
+NAMED_LIMIT = 32 * 2**20  # bytes packed from the end of a file in SUMMARY_FILES, unless all logs are requested
+LOG_LIMIT = 8 * 2**20  # bytes packed from the end of a log of rank 0
+MAX_SCANNED_FILES = 100_000  # in a run directory
+MAX_OMITTED_LISTED = 1000  # files
 SNAPSHOT_FILE = "nvidia-smi.txt"  # nvidia-smi's full output, taken once in the middle of the run
 SNAPSHOT_LIMIT = 65536  # bytes; 16 GPUs take about 8 KB
 SUMMARY_FILES = ("events.jsonl", gpu_samples.FILE, job_results.FILE)
@@ -66,7 +66,9 @@ def is_log(name: str) -> bool:
 def walk_files(directory: str, limit: int = 0) -> Iterator[tuple[str, os.stat_result]]:
     """Yield the relative path and lstat result of each regular file below a directory, in name order.
 
-    most: how many files to look at; 0 means MOST_LOOKED_AT.
+    Args:
+        directory: its path.
+        limit: number of files to scan; 0 means MAX_SCANNED_FILES.
     """
     limit, scanned = limit or MAX_SCANNED_FILES, 0
     for parent, directories, names in os.walk(directory):  # does not follow links
@@ -85,7 +87,7 @@ def walk_files(directory: str, limit: int = 0) -> Iterator[tuple[str, os.stat_re
 
 
 def output_paths(plan: Data, extra: list[str]) -> list[str]:
-    """Return the absolute paths in launch_outputs, each once. more: paths in addition to the plan's."""
+    """Return the absolute paths in the plan's launch_outputs and in `extra`, each once."""
     work = plan["working_directory"]
     patterns = [
         os.path.join(work, os.path.expanduser(output)) for output in dict.fromkeys([*plan.get("outputs", ()), *extra])
@@ -95,9 +97,9 @@ def output_paths(plan: Data, extra: list[str]) -> list[str]:
 
 
 def output_files(directory: str, plan: Data, extra: list[str], limit: int) -> Iterator[tuple[str, os.stat_result]]:
-    """Yield the absolute path and lstat result of each file in these places, once, except for the run directory's.
+    """Yield the absolute path and lstat result of each output file outside the run directory, once.
 
-    most: how many files to look at in each place.
+    limit: number of files to scan in each output directory.
     """
     seen_paths = set()
     for root in output_paths(plan, extra):
@@ -122,8 +124,8 @@ def archive_name(path: str, plan: Data) -> str:
 def measured_files(directory: str, plan: Data, logs: bool) -> list[tuple[str, int, str]]:
     """Return name, bytes and absolute path of each file of measurements, the smallest first.
 
-    These are all files in MEASURED, and files with curves in the run directory or in a place of launch_outputs, which
-    are named outputs/NAME. logs: whether the files in `ranks` are packed anyway.
+    These are all files in MEASURED, and files with curves in the run directory or in launch_outputs, the latter
+    named outputs/NAME. logs: whether the files in `ranks` are packed anyway.
     """
     files = [
         (path, status.st_size, os.path.join(directory, path))
@@ -153,7 +155,7 @@ def read_end(path: str, limit: int) -> tuple[bytes, int]:
 
 
 class ArchiveWriter:
-    """Puts files into an archive, and records what it leaves out."""
+    """Writes files into an archive, and records which it omits."""
 
     def __init__(self, tar: tarfile.TarFile, directory: str, base: str) -> None:
         self.tar = tar
@@ -188,13 +190,13 @@ class ArchiveWriter:
                 continue
             try:
                 data = read_end(path, size)[0]
-            except OSError:  # the file is gone
+            except OSError:  # removed meanwhile
                 continue
             room -= len(data)
             self.write(name, data)
 
     def omissions(self) -> Omissions:
-        """Return what was left out."""
+        """Return the omitted files."""
         return {
             "limit": MEASURED_LIMIT,
             "files": self.omitted[:MAX_OMITTED_LISTED],
@@ -204,9 +206,14 @@ class ArchiveWriter:
 
 
 def pack_run(tar: tarfile.TarFile, path: str, plan: Data, logs: bool, rank_logs: tuple[str, ...]) -> Omissions:
-    """Pack the run in the directory `path` on this node; return what was left out.
+    """Pack the run in the directory `path` on this node; return the omitted files.
 
-    logs: pack all logs, not only what shows how the run went. rank_logs: rank 0's, whose ends are always packed.
+    Args:
+        tar: the archive.
+        path: the run directory.
+        plan: the run's plan.
+        logs: whether to pack all logs, or only the files that show how the run went.
+        rank_logs: rank 0's logs, whose ends are always packed.
     """
     archive = ArchiveWriter(tar, path, f"node{plan['node']['node_rank']}")
     archive.write(node_clock.FILE, json.dumps(node_clock.read_clock()).encode())

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Check who owns a run's directories: nobody else may replace the programs that we write and run there."""
+"""Check who can write to a run's directories: nobody else may replace the programs that we run from there."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def others_may_write(status: os.stat_result) -> bool:
 
 
 def is_private_directory(path: str) -> bool:
-    """Return whether we own a directory and nobody else may write to it."""
+    """Return whether this user owns a directory and nobody else may write to it."""
     try:
         status = os.lstat(path)
     except OSError:
@@ -70,19 +70,19 @@ def is_private_directory(path: str) -> bool:
 
 
 def is_private_run_directory(directory: str) -> bool:
-    """Return whether we own both a node's run directory and the run's directory above it."""
+    """Return whether a node's run directory and its parent, the run's directory, are private to this user."""
     return is_private_directory(os.path.dirname(directory)) and is_private_directory(directory)
 
 
 def check_ownership(path: str) -> None:
-    """Raise RunError if anyone else may replace what is below a path, as far as it exists.
+    """Raise RunError if another user could replace a file below a path, as far as it exists.
 
     Checks from the root down, so that nobody who owns a parent can replace a directory already found safe.
     """
     for component in path_components(path):
         try:
             status = os.lstat(component)
-        except FileNotFoundError:  # the missing directories are made later, then checked again
+        except FileNotFoundError:  # missing directories are created later, then checked again
             return
         user = user_name(os.geteuid())
         if status.st_uid not in (0, os.geteuid()):
@@ -95,14 +95,14 @@ def check_ownership(path: str) -> None:
         else:
             continue
         raise RunError(
-            f"{problem}: anyone who can write there could replace the program that will run as {user}. Needed: each "
-            f"directory on the path to {path} is owned by {user} or root, and no other account can write to it, "
-            f"unless it has the sticky bit like /tmp. Choose another launch_node_directory{remedy}"
+            f"another user could replace the program that will run as {user}: {problem}. No other account may own, or "
+            f"write to, a directory on the path to {path}, except one with the sticky bit like /tmp. Choose another "
+            f"launch_node_directory{remedy}"
         )
 
 
 def make_run_directory(directory: str, run_id: str) -> None:
-    """Make a run's directory on this node, in a place where nobody else can replace what we write into it."""
+    """Create a run's directory on this node, where nobody else can replace its files."""
     run_directory = os.path.dirname(directory)
     runs_directory = os.path.dirname(run_directory)
     try:
@@ -113,12 +113,12 @@ def make_run_directory(directory: str, run_id: str) -> None:
             os.mkdir(run_directory, 0o700)
         if not is_private_directory(run_directory):
             raise RunError(
-                f"cannot make the run directory {directory}: {run_directory} was not made by {user_name(os.geteuid())}, or "
-                "other accounts can write to it: they could replace the program of the run. Choose another run_id, or "
-                f"remove {run_directory} on this node"
+                f"cannot create the run directory {directory}: {run_directory} was not created by "
+                f"{user_name(os.geteuid())}, or other accounts can write to it and could replace the run's program. "
+                f"Choose another run_id, or remove {run_directory} on this node"
             )
         if os.path.lexists(directory):
             raise RunError(f"run_id {run_id} is taken: {directory} exists on this node; choose another run_id")
         os.mkdir(directory, 0o700)
     except OSError as error:
-        raise RunError(f"cannot make the run directory {directory}: {error}") from None
+        raise RunError(f"cannot create the run directory {directory}: {error}") from None

@@ -1,10 +1,9 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A request to a node about a run, and its answer.
+"""Handle a request about a run on its node.
 
-Runs on the node, standard library only. A run's directory on a node is ``RUNS_DIRECTORY/RUN_ID/nodeRANK``, readable
-only by its user.
+A run's directory on a node is ``RUNS_DIRECTORY/RUN_ID/nodeRANK``, readable only by its user.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
     from ansible_collections.muster.training.plugins.module_utils._run.documents import Data
 
 
-def carry_out(request: Data) -> Data:
+def run_operation(request: Data) -> Data:
     """Carry out the request's operation; import only what it needs, since each import is compiled each time."""
     operation = request["operation"]
     if operation == "start":
@@ -41,10 +40,10 @@ def carry_out(request: Data) -> Data:
 
 
 def main(request: Data) -> Data:
-    """Carry out one request; the answer holds ``error`` if it cannot be done, in words for a person."""
+    """Return the reply to a request; ``error`` in it is a message for the user."""
     try:
         if request.get("user"):
             act_as(request["user"])
-        return carry_out(request)
+        return run_operation(request)
     except RunError as error:
         return {"error": str(error)}

@@ -1,10 +1,10 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The documents of a run, as type checkers know them.
+"""Types of a run's documents.
 
 No node imports this file: every import of it is behind ``TYPE_CHECKING``. Times are seconds since 1970 by the
-clock of the node that wrote them, durations are in seconds, exit codes are as Popen gives them.
+clock of the node that wrote them, durations are in seconds, exit codes are in Popen's form.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ class Hardware(TypedDict):
     """The GPUs of a node."""
 
     gpu: str  # model as nvidia-smi names it, without the vendor; several are comma-separated; "" without GPUs
-    gpus: int  # how many there are
+    gpus: int  # their number
     memory_mib: int | None  # memory of one GPU, the smallest if they differ
     driver: str | None  # version of the NVIDIA driver
 
 
 class Software(TypedDict):
-    """Versions in the job's interpreter; None for what is not installed."""
+    """Versions in the job's interpreter; None if not installed."""
 
     python: str | None
     torch: str | None
@@ -49,7 +49,7 @@ class GitCheckout(TypedDict):
 
 
 class RunMachine(TypedDict):
-    """What plan.json says about a node besides its rank and address. None: not known."""
+    """A node's hardware, software and price in plan.json; None if unknown."""
 
     hardware: Hardware | None
     software: Software | None
@@ -57,7 +57,7 @@ class RunMachine(TypedDict):
 
 
 class PlanPeer(RunMachine):
-    """A node of the run in plan.json, which lists all nodes in rank order, its own included."""
+    """A node in plan.json, which lists all nodes of the run in rank order."""
 
     name: str
     address: str
@@ -85,19 +85,19 @@ class Timeouts(TypedDict):
 class Container(TypedDict, total=False):
     """Additional fields of a plan whose job runs in a container."""
 
-    wrap: list[str]  # the container engine's words before the command
+    wrap: list[str]  # the container engine's command, to which the job's is appended
     remove: list[str]  # the command that removes the container
 
 
 class Plan(Container):
-    """plan.json: what one node will do. Holds no secret."""
+    """plan.json: the part of one node in a run. Holds no secret."""
 
     run_id: str
     unit: str  # of systemd, without ".service"
     supervision: str  # auto: a unit where there is systemd | process
     launcher: str
-    program: str  # the script or module of the job, as it was given
-    rank_logs: str  # who writes the logs of ranks: torchrun | ranks (bin/muster-rank) | launcher
+    program: str  # the script or module of the job, as the user wrote it
+    rank_logs: str  # which program writes the ranks' logs: torchrun | ranks (bin/muster-rank) | launcher
     node: PlanNode
     nodes: list[PlanPeer]
     code: GitCheckout | None  # on rank 0's node; None if the job does not start in a checkout
@@ -130,7 +130,7 @@ class RankMarks(TypedDict, total=False):
 
     closed: bool  # torchrun ended it because another rank had failed
     first: bool  # it was the first rank on its node to fail
-    ended_by_us: bool
+    ended_by_us: bool  # the supervisor ended it
 
 
 class RankReport(RankMarks):
@@ -144,7 +144,7 @@ class RankReport(RankMarks):
 
 
 class NodeReport(TypedDict):
-    """How a node's part of a run ended: what it reports to rank 0."""
+    """How a node's part of a run ended, as it reports to rank 0."""
 
     exit_code: int | None  # the launcher's
     reason: str  # why the node ended its part, "" if the launcher ended by itself
@@ -157,7 +157,7 @@ class NodeReport(TypedDict):
     limit_hits: int  # how often a container or service on it reached its memory limit meanwhile
     stuck: list[int]  # pids that SIGKILL did not end
     mounts: dict[str, str]  # error by mount point that has died
-    gpus: str  # what is wrong with them
+    gpus: str  # the error of nvidia-smi, "" if all are well
     ended_by_us: bool
     container: str  # why the container may still exist
     unwritten: str  # why the run directory could not be written; "" if it could
@@ -167,7 +167,7 @@ class NodeReport(TypedDict):
 
 
 class NodeStatus(TypedDict):
-    """Rank 0's view of a node while the run lives."""
+    """Rank 0's view of a node while the run is alive."""
 
     name: str
     node_rank: int
@@ -185,10 +185,10 @@ class NodeResult(NodeStatus):
 
 
 class NodeView(NodeResult):
-    """What rank 0's supervisor knows of a node."""
+    """The state of a node that rank 0's supervisor keeps."""
 
-    broken: float | None  # when its wire went down, by the monotonic clock
-    heard: float
+    broken: float | None  # when its connection broke, by the monotonic clock
+    heard: float  # when its last message arrived
     remote_started: bool  # with a launcher that starts all nodes: whether it started this one
     answered: bool  # and whether bin/ssh has received its exit code
 
@@ -215,7 +215,7 @@ class Status(RankZeroStatus):
 
 
 class Result(TypedDict):
-    """result.json: how the run ended, as rank 0 knows it."""
+    """result.json: how the run ended, as seen by rank 0."""
 
     run_id: str
     state: str  # succeeded | failed | stopped

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Find the runs on a node by their plans, and remove them with everything that belongs to them."""
+"""Find the runs on a node by their plans, and remove them with all their files."""
 
 from __future__ import annotations
 
@@ -32,7 +32,10 @@ def runs_directory(request: Data) -> str:
 
 
 def node_directories(request: Data) -> list[tuple[str, Data]]:
-    """Return this node's run directories, newest first; by node name, since nodes may share a machine or a home."""
+    """Return this node's run directories and plans, newest first.
+
+    Runs are matched by node name, since nodes may share a machine or a home.
+    """
     run_id = request.get("run_id") or "*"
     runs = []
     for path in glob.glob(
@@ -45,7 +48,7 @@ def node_directories(request: Data) -> list[tuple[str, Data]]:
 
 
 def can_list(directory: str) -> bool:
-    """Return whether we may list the directory of a run."""
+    """Return whether this user may list a directory."""
     try:
         os.listdir(directory)
     except OSError:
@@ -54,7 +57,7 @@ def can_list(directory: str) -> bool:
 
 
 def is_removed(directory: str) -> bool:
-    """Return whether the directory does not exist; False also if that cannot be determined."""
+    """Return whether a directory was removed; False if that cannot be determined."""
     try:
         os.lstat(directory)
     except FileNotFoundError:
@@ -65,10 +68,7 @@ def is_removed(directory: str) -> bool:
 
 
 def check_alive_elsewhere(request: Data) -> None:
-    """Raise RunError if the request's run is alive on this machine, but in none of the directories that were searched.
-
-    Its directory is elsewhere, or no longer exists.
-    """
+    """Raise RunError if the run is alive on this machine, but its directory is elsewhere or was removed."""
     searched = runs_directory(request)
     alive = find_supervisors()
     for supervisor in alive:
@@ -80,25 +80,25 @@ def check_alive_elsewhere(request: Data) -> None:
             pids = " ".join(str(process["pid"]) for process in alive if process["directory"] == supervisor["directory"])
             command = f"sudo systemctl stop {unit}.service" if unit else f"kill {pids}"
             raise RunError(
-                f"run {supervisor['run_id']} is still running here, but its directory {supervisor['directory']} was removed, so "
-                f"its output is lost. Stop it on this node with: {command}"
+                f"run {supervisor['run_id']} is still running on this node, but its directory "
+                f"{supervisor['directory']} was removed, so its output is lost. Stop it on this node with: {command}"
             )
         try:
             user = pwd.getpwuid(os.stat(f"/proc/{supervisor['pid']}").st_uid).pw_name
-        except (OSError, KeyError):  # it has just ended, or its user is not known on this machine
+        except (OSError, KeyError):  # it has just ended, or its user is unknown on this machine
             user = "another user"
         raise RunError(
-            f"run {supervisor['run_id']} is still running here, in {supervisor['directory']} of {user}, which was not searched: "
-            f"add -e launch_user={user} or -e launch_node_directory={runs}, as in its launch"
+            f"run {supervisor['run_id']} is still running on this node, in {supervisor['directory']} of {user}, which "
+            f"was not searched: add -e launch_user={user} or -e launch_node_directory={runs}, as in its launch"
         )
 
 
 def remove_directory(directory: str) -> None:
-    """Remove a node's run directory and its files elsewhere, and the run's directory if no other node is left in it.
+    """Remove a node's run directory and secrets, and the parent directory if no other node uses it.
 
-    Raise OSError if something in it cannot be removed.
+    Raise OSError if a file cannot be removed.
     """
     remove_secrets(directory)
     shutil.rmtree(directory)
-    with contextlib.suppress(OSError):  # another node on this machine is in there, too
+    with contextlib.suppress(OSError):  # another node on this machine uses it, too
         os.rmdir(os.path.dirname(directory))

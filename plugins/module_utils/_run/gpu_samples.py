@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What a node's GPUs do during a run: gpus.csv of its run directory."""
+"""Samples of a node's GPUs during a run: gpus.csv of its run directory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from typing import Any, Mapping
 
 FILE = "gpus.csv"
-# Column: field of nvidia-smi that every driver since 418 knows.
+# Field of nvidia-smi by column; every driver since 418 has them.
 COLUMNS = {
     "timestamp": "timestamp",
     "index": "index",
@@ -33,7 +33,7 @@ ACCOUNTING_QUERIES = (
     "--query-gpu=index,uuid,accounting.mode",
     "--query-accounted-apps=gpu_uuid,pid,gpu_utilization,mem_utilization,max_memory_usage,time",
 )
-LEGACY_COLUMN_COUNT = 7  # of a file begun before the power limit had a column
+LEGACY_COLUMN_COUNT = 7  # of a file started by a version without the power limit
 HEADER = ", ".join(COLUMNS) + "\n"
 
 

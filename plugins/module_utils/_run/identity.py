@@ -15,13 +15,13 @@ import subprocess
 
 
 class RunError(Exception):
-    """A problem, described for a person."""
+    """A run operation that failed, with a message for the user."""
 
 
 def act_as(user: str) -> None:
-    """If we are root, act with the run's user's rights from now on: that user's files may be links to anything.
+    """As root, drop to the rights of the run's user, whose files may be links to anything.
 
-    as_root() can still regain root's rights.
+    run_as_root() can still regain root's rights.
     """
     entry = passwd_entry(user)
     if os.geteuid() != 0 or entry.pw_uid == 0:
@@ -33,15 +33,17 @@ def act_as(user: str) -> None:
 
 
 def passwd_entry(name: str) -> pwd.struct_passwd:
+    """Return a user's passwd entry. Raise RunError if the user does not exist."""
     try:
         return pwd.getpwnam(name)
     except KeyError:
         raise RunError(
-            f"there is no user {name!r} on this node: create it, or set launch_user to one that exists"
+            f"user {name!r} does not exist on this node: create it, or set launch_user to an existing user"
         ) from None
 
 
 def user_name(uid: int) -> str:
+    """Return the name of a user, or "uid N" if it has none."""
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:
@@ -64,7 +66,7 @@ def become_user() -> None:
 
 
 def run_as_root(command: list[str]) -> subprocess.CompletedProcess[str] | None:
-    """Run a command as root; return the completed process, None if we cannot become root."""
+    """Run a command as root; return the completed process, None if root's rights are not available."""
 
     def run(argv: list[str]) -> subprocess.CompletedProcess[str]:
         regain = None if os.getuid() == os.geteuid() else regain_root
@@ -77,5 +79,5 @@ def run_as_root(command: list[str]) -> subprocess.CompletedProcess[str] | None:
     if not shutil.which("sudo"):
         return None
     completed = run(["sudo", "-n", *command])
-    # after a failure only, spend a process on finding out whether sudo or the command failed
+    # only after a failure, spend another process to learn whether sudo or the command failed
     return None if completed.returncode != 0 and run(["sudo", "-n", "true"]).returncode != 0 else completed

@@ -2,10 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What a job reports about itself, in lines ``MUSTER_RESULT {...}`` of rank 0's log.
-
-Runs on the node and on the controller, standard library only, Python >= 3.8.
-"""
+"""Results that a job reports in lines ``MUSTER_RESULT {...}`` of rank 0's log; used on nodes and the controller."""
 
 from __future__ import annotations
 
@@ -47,9 +44,9 @@ def depth(value: Any) -> int:
 
 
 def parse_report(line: str) -> Data | None:
-    """Return the report in a line ``MUSTER_RESULT {...}``; None if there is none, or it is not safe to use.
+    """Return the report in a line ``MUSTER_RESULT {...}``, None if it is missing or not safe to use.
 
-    A job may print anything, and must never crash the code that shows the report or reads the record later.
+    A job may print anything, and must not crash the code that shows the report or reads the record later.
     """
     return read_object(line[len(REPORT) :]) if line.startswith(REPORT) and len(line) <= MAX_LINE_BYTES else None
 
@@ -72,7 +69,7 @@ def merge_reports(lines: str) -> Data:
 
 
 def results_between(path: str, start: int, end: int, limit: int) -> bytes:
-    """Return the last `most` bytes of the reports in a part of a log; the part starts at the beginning of a line."""
+    """Return the last `most` bytes of the reports in a part of a log; the part begins with a whole line."""
     reports = []
     remainder = b"\n"
     with contextlib.suppress(OSError), open(path, "rb", opener=open_regular) as stream:
@@ -94,7 +91,7 @@ def results_between(path: str, start: int, end: int, limit: int) -> bytes:
 
 
 def load_reports(path: str, plan: Data) -> str:
-    """Return the lines of a finished run's said.jsonl; the first time, extract them from rank 0's logs.
+    """Return the lines of a finished run's said.jsonl, after extracting them from rank 0's logs the first time.
 
     path: the run's directory on rank 0's node.
     """

@@ -1,10 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""List the runs on a node, and remove finished ones.
-
-Runs on the node, standard library only, beside ``_run``.
-"""
+"""List the runs on a node, and remove finished ones."""
 
 from __future__ import annotations
 
@@ -35,7 +32,7 @@ def directory_size(path: str) -> int:
 
 
 def describe(path: str, plan: Data) -> Data:
-    """Return the entry of a run on this node for a list of runs."""
+    """Return a run's entry in the list of this node's runs."""
     status = read_json(os.path.join(path, "status.json")) or {"state": "starting"}
     result = read_json(os.path.join(path, "result.json")) or {}
     alive = is_alive(path)
@@ -54,7 +51,7 @@ def describe(path: str, plan: Data) -> Data:
 
 
 def main(request: Data) -> Data:
-    """List this node's runs, after removing those named in ``remove``, unless one of them is alive here."""
+    """List this node's runs, after removing those named in ``remove`` that are not alive here."""
     try:
         if request.get("user"):
             act_as(request["user"])
@@ -71,4 +68,4 @@ def main(request: Data) -> Data:
     except RunError as error:
         return {"error": str(error)}
     except OSError as error:
-        return {"error": f"cannot remove {error.filename}: {error.strerror}; check who owns it on this node"}
+        return {"error": f"cannot remove {error.filename}: {error.strerror}. Check its owner on this node"}

@@ -18,17 +18,18 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
     from ansible_collections.muster.training.plugins.module_utils._run.documents import Data
 
-PIECE_BYTES = 8 * 1024 * 1024  # bytes of an archive that one answer carries
+PIECE_BYTES = 8 * 1024 * 1024  # bytes of the archive in one reply
 
 
 def archive_path(path: str) -> str:
+    """Return the path of a run's archive."""
     return os.path.join(path, "logs.tar.gz")
 
 
 def pack(request: Data) -> Data:
-    """Pack a run's files into one archive on the node: all logs, or only what shows how it went.
+    """Pack a run's files into one archive on the node: all logs, or only the files that show how the run went.
 
-    Return its size in bytes, None if there is no such run, its first piece, and what was left out.
+    Return its size in bytes (None if the run does not exist), its first piece, and the omitted files.
     """
     runs = node_directories(request)
     if not runs:
@@ -36,9 +37,9 @@ def pack(request: Data) -> Data:
     path, plan = runs[0]
     is_first = plan["node"]["node_rank"] == 0
     if is_first and not is_alive(path):
-        load_reports(path, plan)  # writes them to a file, which is packed
+        load_reports(path, plan)  # writes the file that is packed
     descriptor = os.open(archive_path(path), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    import tarfile  # costs as much as all other imports here, and no other call needs it
+    import tarfile  # takes as long as all other imports, and only this call needs it
 
     with os.fdopen(descriptor, "wb") as stream, tarfile.open(fileobj=stream, mode="w:gz") as tar:
         omissions = pack_run(tar, path, plan, request["what"] == "logs", rank_logs(plan, path, 0) if is_first else ())
@@ -47,7 +48,7 @@ def pack(request: Data) -> Data:
 
 
 def read_piece(request: Data) -> Data:
-    """Return a piece of the archive in base64, and remove the archive with the last one."""
+    """Return a piece of the archive in base64, and remove the archive after the last piece."""
     path = node_directories(request)[0][0]
     with open(archive_path(path), "rb") as stream:
         stream.seek(request["offset"])

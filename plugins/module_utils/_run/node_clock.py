@@ -2,10 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The clock behind a node's recorded times: clock.json among its packed files.
+"""The clock of a node's recorded times: clock.json in its archive.
 
-nvidia-smi writes the node's local time without a zone,
-which the controller, in another zone, could not interpret.
+nvidia-smi writes the node's local time without a zone, which the controller, in another zone, could not interpret.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
     from typing import TypedDict
 
     class NodeClock(TypedDict):
-        """How to read the times of a node."""
+        """How a node's local time relates to UTC."""
 
         utc_offset: int  # seconds ahead of UTC, positive east of Greenwich
         now: float  # seconds since 1970 when utc_offset was read
@@ -30,7 +29,7 @@ LOCALTIME = "/etc/localtime"
 
 
 def zone_name(path: str = LOCALTIME) -> str:
-    """Return the name of this machine's time zone, from the link that glibc follows; "" if there is no such link."""
+    """Return the name of this machine's time zone, from TZ or the link that glibc follows, or an empty string."""
     variable = os.environ.get("TZ", "").lstrip(":")
     if variable:
         return variable

@@ -4,8 +4,8 @@
 
 """List, compare and send in pieces the files that a run's job has written on this node.
 
-Runs on the node as the run's user, standard library only, Python >= 3.8. A file's name says where it is: run/PATH
-below the run directory, work/PATH below the job's working directory, root/PATH elsewhere.
+This runs as the run's user. A file is named run/PATH below the run directory, work/PATH below the job's working
+directory, and root/PATH elsewhere.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     Data = Dict[str, Any]
 
     class ListedFile(TypedDict):
-        """A file as a node lists it."""
+        """An entry of the list of a node's files."""
 
         name: str
         size: int  # bytes
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
 
 MAX_LISTED_FILES = 100_000  # listed per node
-MAX_SCANNED_FILES = 2_000_000  # files in a directory, including those that are not the job's
-PIECE_BYTES = 16 * 2**20  # bytes of file data in one answer
+MAX_SCANNED_FILES = 2_000_000  # in a directory, including files that are not the job's
+PIECE_BYTES = 16 * 2**20  # bytes of file data in one reply
 BLOCK = 2**20  # bytes read at a time
 # Files in a run directory that are not the job's, besides logs.
 INTERNAL_NAMES = {"bin", "environment.json", "left_out.json", "logs.tar.gz", "reserve", "stop", "token"}
@@ -44,7 +44,7 @@ INTERNAL_NAMES.update((archive_selection.SNAPSHOT_FILE, *archive_selection.LOGS)
 
 
 def is_internal(path: str, plan: Data) -> bool:
-    """Return whether a path in a run directory is not the job's: a log, a file of ours, or a hidden cache."""
+    """Return whether a path in a run directory is not the job's: a log, a file of the run, or a hidden cache."""
     first = path.split(os.sep)[0]
     return (
         first in INTERNAL_NAMES
@@ -61,7 +61,7 @@ def path_of(name: str, directory: str, plan: Data) -> str:
 
 
 def job_files(directory: str, plan: Data, extra: list[str]) -> Iterator[tuple[str, os.stat_result]]:
-    """Yield name and lstat result of each file that the job has written. Follow only links named explicitly."""
+    """Yield name and lstat result of each file that the job wrote; only links in launch_outputs are followed."""
     for path, status in archive_selection.walk_files(directory, MAX_SCANNED_FILES):
         if not is_internal(path, plan):
             yield f"run/{path}", status
@@ -70,7 +70,7 @@ def job_files(directory: str, plan: Data, extra: list[str]) -> Iterator[tuple[st
 
 
 def list_files(directory: str, plan: Data, request: Data) -> Data:
-    """Return the job's files as `files`, and `more`: whether there are more than can be listed."""
+    """Return the job's files as `files`, and as `more` whether some could not be listed."""
     files: list[ListedFile] = []
     truncated = False
     for name, status in job_files(directory, plan, request["outputs"]):
@@ -121,12 +121,12 @@ def read_part(path: str, part: Data) -> str:
         data = stream.read(part["length"])
         status = os.fstat(stream.fileno())
     if (status.st_size, status.st_mtime_ns) != (part["size"], part["mtime"]):
-        raise OSError("it has changed since")
+        raise OSError("the file has changed since it was listed")
     return base64.b64encode(data).decode("ascii")
 
 
 def read_parts(directory: str, plan: Data, request: Data) -> Data:
-    """Return `parts` of files, each with its data in base64, or with its problem."""
+    """Return `parts` of files, each with its data in base64 or an error as `problem`."""
     parts = []
     for part in request["parts"]:
         try:
@@ -140,7 +140,7 @@ OPERATIONS = {"tell": list_files, "compare": compare, "hand_out": read_parts}
 
 
 def main(request: Data) -> Data:
-    """Answer one request; the answer holds ``error`` if it cannot be done."""
+    """Return the reply to a request; ``error`` in it is a message for the user."""
     try:
         if request.get("user"):
             act_as(request["user"])

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Processes on a node: find the descendants of one, and tell how one ended."""
+"""Find, start, signal and reap processes on a node, and describe how they ended."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
 # This runs on a node without an AnsibleModule, so its run_command is not available.
 # pylint: disable=ansible-bad-function
 
-KILLED = (-signal.SIGKILL, 128 + signal.SIGKILL)  # the latter is how a shell or container engine reports it
+KILLED = (-signal.SIGKILL, 128 + signal.SIGKILL)  # exit codes; a shell or container engine reports the latter
 PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 
 
@@ -46,7 +46,7 @@ def process_table() -> dict[int, tuple[int, str]]:
 
 
 def descendants(root: int) -> list[int]:
-    """Return the pids of all descendants of root that are still running (no zombies)."""
+    """Return the pids of all running descendants of a process, without zombies."""
     table = process_table()
     children: dict[int, list[int]] = {}
     for pid, (parent, _state) in table.items():
@@ -63,7 +63,7 @@ def descendants(root: int) -> list[int]:
 def is_rank(pid: int, directory: str) -> bool:
     """Return whether a process is a rank of the run in this directory, or was started by one.
 
-    Decided by its environment: in a container, neither the parent nor the pid helps.
+    Reads its environment: in a container, parent and pid are of no use.
     """
     try:
         with open(f"/proc/{pid}/environ", "rb") as stream:
@@ -74,7 +74,7 @@ def is_rank(pid: int, directory: str) -> bool:
     return in_run and any(variable.startswith(b"LOCAL_RANK=") for variable in variables)
 
 
-def run_quietly(command: list[str], log: str) -> int:
+def start_in_background(command: list[str], log: str) -> int:
     """Start a command in the background, with its output in a log; return its pid, 0 if it cannot be started."""
     with contextlib.suppress(OSError), open(log, "ab", opener=open_private) as stream:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=stream, stderr=stream)
@@ -84,8 +84,9 @@ def run_quietly(command: list[str], log: str) -> int:
 
 
 def signal_all(pids: Iterable[int], number: int) -> None:
+    """Send a signal to each process that this user may signal."""
     for pid in pids:
-        # gone, or root's, which the unit's cgroup ends
+        # it has ended, or is root's, which the unit's cgroup ends
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, number)
 

@@ -16,7 +16,7 @@ ATTEMPT = re.compile(r"attempt_([0-9]{1,9})")
 
 
 def rank_logs(plan: Mapping[str, Any], directory: str, local_rank: int) -> tuple[str, str]:
-    """Return the (stdout, stderr) paths of a local rank; both are the launcher's log if ranks have no own logs."""
+    """Return the (stdout, stderr) paths of a local rank; the launcher's log if ranks have no logs of their own."""
     if plan["rank_logs"] == "torchrun":
         attempt = attempt_directory(os.path.join(directory, "ranks"), local_rank)
         if attempt:
@@ -60,7 +60,7 @@ def attempt_directories(ranks_directory: str, local_rank: int) -> list[str]:
 
 
 def directories(path: str) -> list[str]:
-    """Return the directories in a directory, without links; none if it cannot be read."""
+    """Return the directories in a directory, without links; [] if it cannot be read."""
     try:
         with os.scandir(path) as entries:
             return [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)]

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Which runs are alive on a node: supervisors and processes, as the kernel sees them."""
+"""Find the supervisors and processes of live runs on a node, from /proc."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ def owner_of(path: str) -> int:
 def may_supervise(pid: int, directory: str) -> bool:
     """Return whether a process whose command line names a run directory can be that run's supervisor.
 
-    Any user can write anything into a command line. So the process must run in one of our units, which only root can
-    create, or belong to root, to us, or to the owner of the directory.
+    Any user can write anything into a command line. So the process must run in a muster unit, which only root can
+    create, or belong to root, to this user, or to the owner of the directory.
     """
     try:
         user = os.stat(f"/proc/{pid}").st_uid
         return user in (0, os.geteuid()) or bool(unit_of(pid)) or user == owner_of(directory)
-    except OSError:  # it has ended, or there is no such directory
+    except OSError:  # it has ended, or the directory does not exist
         return False
 
 
 def find_supervisors() -> list[Data]:
-    """Return the supervisors that run on this machine, whoever started them: run_id, address, directory, pid."""
+    """Return run_id, address, directory and pid of all supervisors on this machine, of any user."""
     result = []
     for name in os.listdir("/proc"):
         if name.isdigit():
@@ -55,8 +55,9 @@ def find_supervisors() -> list[Data]:
 
 
 def is_alive(directory: str) -> bool:
+    """Return whether the run in a directory has a supervisor."""
     recorded = read_json(os.path.join(directory, "supervisor.json"))
-    if recorded:  # usually enough, and cheaper than looking at every process
+    if recorded:  # usually sufficient, and cheaper than a scan of all processes
         try:
             with open(f"/proc/{recorded['pid']}/cmdline", "rb") as stream:
                 if os.fsencode(directory) in stream.read().split(b"\0") and may_supervise(recorded["pid"], directory):
@@ -82,9 +83,9 @@ def marked_processes(directory: str) -> list[int]:
 
 
 def unit_of(pid: int) -> str:
-    """Return the name of our unit that a process runs in, without ".service"; "" if it runs in none.
+    """Return the name of the muster unit of a process, without ".service", or an empty string.
 
-    Ask the kernel, not the run directory: the user can write that, and root stops the unit returned here.
+    Read from the kernel, not the run directory: the user can write that, and root stops the unit returned here.
     """
     try:
         with open(f"/proc/{pid}/cgroup", encoding="utf-8", errors="replace") as stream:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Read and write the files of a run directory safely, whatever a job has left there."""
+"""Read and write the files of a run directory safely, whatever a job has put there."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
     from ansible_collections.muster.training.plugins.module_utils._run.documents import Data
 
 TAIL_BYTES = 65536  # read from the end of a log to find an error
-MAX_RANK_FILE_BYTES = 1048576  # read from a file in which a rank tells how or why it ended
+MAX_RANK_FILE_BYTES = 1048576  # of a file in which a rank records how or why it ended
 
 
 def read_json(path: str) -> Any:
+    """Return the content of a JSON file, None if it is missing or invalid."""
     try:
         with open(path, encoding="utf-8") as stream:
             return json.load(stream)
@@ -30,7 +31,7 @@ def read_json(path: str) -> Any:
 
 
 def write_json(path: str, value: Any, mode: int = 0o600) -> None:
-    """Write a JSON file atomically: a reader sees the old or the new content, never half of it."""
+    """Write a JSON file atomically: a reader sees either the old or the new content."""
     temporary = f"{path}.{os.getpid()}.tmp"
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NONBLOCK, mode)
     try:
@@ -44,6 +45,7 @@ def write_json(path: str, value: Any, mode: int = 0o600) -> None:
 
 
 def write_private(path: str, text: str) -> None:
+    """Write a new file that only this user can read."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
         stream.write(text)
@@ -65,12 +67,12 @@ def open_regular(path: str, flags: int) -> int:
     descriptor = os.open(path, flags | os.O_NONBLOCK)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise OSError(errno.EINVAL, "it is not a regular file", path)
+        raise OSError(errno.EINVAL, "not a regular file", path)
     return descriptor
 
 
 def read_job_object(path: str) -> Data:
-    """Return the JSON object that a job has left in a file; empty if the file is missing or holds anything else."""
+    """Return the JSON object in a job's file; {} if the file is missing or holds anything else."""
     try:
         with open(path, "rb", opener=open_regular) as stream:
             value = json.loads(stream.read(MAX_RANK_FILE_BYTES).decode("utf-8"))
@@ -80,7 +82,7 @@ def read_job_object(path: str) -> Data:
 
 
 def read_tail(path: str, size: int = TAIL_BYTES) -> str:
-    """Return the last size bytes of a file as text, "" if there is none."""
+    """Return the last `size` bytes of a file as text, or an empty string if it cannot be read."""
     try:
         with open(path, "rb", opener=open_regular) as stream:
             stream.seek(0, os.SEEK_END)
@@ -96,4 +98,4 @@ def make_private_directory(path: str) -> None:
         os.mkdir(path, 0o700)
     status = os.lstat(path)
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o077:
-        raise OSError(errno.EEXIST, "it exists and is not a directory that only this user can access: remove it", path)
+        raise OSError(errno.EEXIST, "it exists, but is not a directory that only this user can access; remove it", path)

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Secrets that only a running run needs, such as its token: removed with the run or at the next boot."""
+"""Secrets of a live run, such as its token: removed with the run or at the next boot."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import contextlib
 import os
 
 SECRETS = ("token", "environment.json")  # files that are not needed after the run
-MEMORY_ROOT = "/run/muster"  # owned by root; in memory, so nothing is left after a loss of power
+MEMORY_ROOT = "/run/muster"  # owned by root; in memory, so it is empty after a loss of power
 
 
 def memory_directory() -> str:

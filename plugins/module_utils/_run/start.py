@@ -59,13 +59,14 @@ START_LOCK = "/tmp/.muster-start-{uid}.lock"  # held by a start until its superv
 def start(request: Data) -> Data:
     """Write the run directory and start the supervisor in its unit.
 
-    The plan has been checked against the node's facts. Of two simultaneous starts, the second sees the first.
+    The plan was checked against the node's facts before. Of two simultaneous starts, the second sees the first.
     """
     with start_lock():
         return start_locked(request)
 
 
 def start_locked(request: Data) -> Data:
+    """Start a run while no other start by this user is in progress on this machine."""
     plan, user = request["plan"], request.get("user") or pwd.getpwuid(os.geteuid()).pw_name
     directory = os.path.join(runs_directory(request), plan["run_id"], f"node{plan['node']['node_rank']}")
     alive = find_supervisors()
@@ -76,19 +77,19 @@ def start_locked(request: Data) -> Data:
                 label = supervision_label(unit_of(supervisor["pid"]))
                 return {"changed": False, "directory": directory, "supervision": label, "stopped": []}
             raise RunError(
-                f"run {plan['run_id']} is already running here with another plan: stop it first, or choose another "
-                "run_id"
+                f"run {plan['run_id']} is already running on this node with another plan: stop it first, or choose "
+                "another run_id"
             )
     remove_old_secrets(request, [other["directory"] for other in alive])
     stopped = stop({**request, "run_id": ""})["stopped"] if request["replace"] else []
-    # one that was to be replaced may have ended by itself: the first node stops its own, and that ends the run
+    # a run to be replaced may have ended already: the first node stops its part, which ends the run
     for supervisor in [] if request.get("share") else find_supervisors() if request["replace"] else alive:
         # nodes that share a machine have their own addresses, or belong to the same run
         same_node = supervisor["address"] == plan["node"]["address"] or plan["supervision"] == "auto"
         if same_node and os.path.dirname(supervisor["directory"]) != os.path.dirname(directory):
             raise RunError(
-                f"run {supervisor['run_id']} is alive on this node, in {supervisor['directory']}: wait for it, or stop it with "
-                "stop.yml and the inventory, launch_user and launch_node_directory of its launch"
+                f"run {supervisor['run_id']} is alive on this node, in {supervisor['directory']}: wait for it, or "
+                "stop it with stop.yml and the inventory, launch_user and launch_node_directory of its launch"
             )
     in_unit = plan["supervision"] == "auto" and os.path.isdir("/run/systemd/system") and shutil.which("systemd-run")
     if in_unit:
@@ -142,7 +143,7 @@ def start_locked(request: Data) -> Data:
 def start_lock() -> Iterator[None]:
     """Make a start by this user on this machine wait until the supervisor of the previous start is visible.
 
-    The lock is in a directory that machines do not share. Goes on without it if another account owns that name.
+    The lock is in a directory that machines do not share. It is skipped if another account owns that file.
     """
     uid, deadline = os.geteuid(), time.monotonic() + START_LOCK_TIMEOUT
     path = START_LOCK.format(uid=uid)
@@ -158,7 +159,7 @@ def start_lock() -> Iterator[None]:
             except BlockingIOError:
                 if time.monotonic() > deadline:
                     raise RunError(
-                        f"another launch of {user_name(uid)} has been starting a run on this node for "
+                        f"another launch by {user_name(uid)} has been starting a run on this node for "
                         f"{START_LOCK_TIMEOUT:.0f} s: wait for it, or kill the process that holds {path} "
                         f"(sudo fuser {path})"
                     ) from None
@@ -170,7 +171,7 @@ def start_lock() -> Iterator[None]:
 
 
 def make_memory_directory() -> None:
-    """Make this user's directory in memory, below one in which only root can create directories."""
+    """Create this user's directory for secrets in memory, below a directory in which only root can create any."""
     path = memory_directory()
     if not os.path.isdir(path) and os.path.isdir("/run/systemd/system"):
         script = 'umask 022; mkdir -p "$1" && mkdir -m 0700 "$2" && chown "$3" "$2"'
@@ -179,10 +180,10 @@ def make_memory_directory() -> None:
 
 
 def remove_old_secrets(request: Data, alive: list[str]) -> None:
-    """Remove the secrets of this node's earlier runs that the machine went down under.
+    """Remove the secrets of this node's runs that did not survive a crash or reboot of the machine.
 
-    alive: the directories of runs that are alive on this machine. A home shared by several nodes also holds the others'
-    runs, and a run that is just starting has no supervisor.json yet.
+    alive: directories of the runs that are alive on this machine. A home shared by several nodes also holds the runs of
+    the others, and a run that is just starting has no supervisor.json yet.
     """
     runs = glob.escape(runs_directory(request))
     for secret in [path for name in SECRETS for path in glob.glob(os.path.join(runs, "*", "node*", name))]:
@@ -196,9 +197,9 @@ def remove_old_secrets(request: Data, alive: list[str]) -> None:
 
 
 def write_secrets(directory: str, secrets: dict[str, str]) -> None:
-    """Write a run's secrets: into memory with links in the run directory if possible, else into the run directory."""
+    """Write a run's secrets to memory, with links in the run directory, or if impossible to the run directory."""
     target = directory
-    with contextlib.suppress(OSError):  # no place in memory
+    with contextlib.suppress(OSError):  # no directory in memory
         target = tempfile.mkdtemp(prefix="run-", dir=memory_directory())
     for name, text in secrets.items():
         if target != directory:
@@ -207,7 +208,7 @@ def write_secrets(directory: str, secrets: dict[str, str]) -> None:
 
 
 def write_supervisor(directory: str, files: dict[str, str]) -> None:
-    """Write the supervisor's own files, given by path in a run directory, readable only by its user."""
+    """Write the supervisor's source files to a run directory, readable only by its user; files: source by path."""
     for name, source in files.items():
         folder = directory
         for part in name.split("/")[:-1]:
@@ -255,5 +256,5 @@ def spawn_detached(arguments: list[str]) -> None:
 
 
 def supervision_label(unit: str) -> str:
-    """Return what ends a run's processes if its supervisor is killed; unit: "" without one."""
+    """Return what ends a run's processes if its supervisor is killed: its unit, or its process group."""
     return f"unit {unit}" if unit else "process group"

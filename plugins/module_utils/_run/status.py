@@ -27,9 +27,8 @@ UNFINISHED_STATES = (*ACTIVE_STATES, "ended")  # "ended": waiting for rank 0's r
 
 
 def read(request: Data) -> Data:
-    """Return the status of a run on this node, or of the newest run if none is named.
+    """Return the status of a run on this node, by default the newest, as ``run``; None if none exists.
 
-    ``run`` in the answer is None if there is none.
     ``wait`` in the request: seconds to wait for its end first.
     """
     runs = node_directories(request)
@@ -79,13 +78,14 @@ def describe(path: str, plan: Data) -> Data:
 
 
 def job_reports(path: str, plan: Data) -> Data:
-    """Return the job's reports in a finished run, from rank 0's node; nothing on other nodes."""
+    """Return the values that the job of a finished run reported; {} on other nodes than rank 0's."""
     from ansible_collections.muster.training.plugins.module_utils._run import job_results
 
     return job_results.merge_reports(job_results.load_reports(path, plan)) if plan["node"]["node_rank"] == 0 else {}
 
 
 def last_line(path: str) -> str:
+    """Return the last line of a log that is not empty, at most 300 characters."""
     lines = [line.strip() for line in read_tail(path, 4096).splitlines()]
     return next((line[:300] for line in reversed(lines) if line), "")
 
@@ -100,7 +100,7 @@ def silence_of(paths: list[str]) -> float | None:
 
 
 def latest_gpu_sample(path: str) -> Data | None:
-    """Return the newest sample of the GPUs and its age in seconds, None if none was taken."""
+    """Return the newest sample of the GPUs and its age in seconds, None before the first."""
     from ansible_collections.muster.training.plugins.module_utils._run import gpu_samples
 
     timestamp, devices = gpu_samples.last_sample(read_tail(os.path.join(path, gpu_samples.FILE)))

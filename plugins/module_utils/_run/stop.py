@@ -35,7 +35,7 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
 
 
 def stop(request: Data) -> Data:
-    """Stop a run on this node and return once none of its processes is left."""
+    """Stop a run on this node and wait until its processes have ended."""
     stopped, survivors = [], []
     runs = node_directories(request)
     if not runs:
@@ -51,14 +51,14 @@ def stop(request: Data) -> Data:
     if survivors:
         pids = ", ".join(str(pid) for pid in survivors)
         raise RunError(
-            f"these processes of run {stopped[0]} survive even SIGKILL (waiting for a device or a dead mount): "
-            f"{pids}; reboot the node"
+            f"these processes of run {stopped[0]} survive SIGKILL, since they wait for a device or a dead mount: "
+            f"{pids}. Reboot the node"
         )
     return {"changed": bool(stopped), "stopped": stopped}
 
 
 def stop_run(path: str, plan: Data, alive: bool) -> list[int]:
-    """Stop one run; return the pids that are left."""
+    """Stop one run; return the pids of processes that survive."""
     deadline = time.monotonic() + plan["timeouts"]["grace"] + STOP_GRACE_PERIOD
     if alive:
         with contextlib.suppress(OSError), open(os.path.join(path, "stop"), "w", encoding="ascii"):
@@ -68,11 +68,11 @@ def stop_run(path: str, plan: Data, alive: bool) -> list[int]:
         if not in_unit or run_as_root(["systemctl", "stop", f"{plan['unit']}.service"]) is None:
             for pid in pids:
                 with contextlib.suppress(ProcessLookupError, PermissionError):  # it has just ended, or is root's
-                    os.kill(pid, signal.SIGTERM)  # the guard ignores it, the supervisor obeys
+                    os.kill(pid, signal.SIGTERM)  # ignored by the guard, obeyed by the supervisor
         while is_alive(path) and time.monotonic() < deadline:
             time.sleep(STOP_POLL_INTERVAL)
         for supervisor in find_supervisors():
-            if supervisor["directory"] == path:  # including its guard, which waits for a container engine
+            if supervisor["directory"] == path:  # including the guard, which waits for a container engine
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(supervisor["pid"], signal.SIGKILL)
     # if supervisor and guard were both killed without a unit, only this run's mark identifies its processes

@@ -43,9 +43,9 @@ def keep_shared_memory() -> None:
 
 
 def may_raise_limits() -> bool:
-    """Return whether systemd itself may raise limits.
+    """Return whether systemd may raise limits.
 
-    In many containers it may not, and a unit that requests it would not start.
+    In many containers it may not, and a unit that requests higher limits would not start.
     """
     with open("/proc/1/status", encoding="ascii") as stream:
         for line in stream:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""News of a run on a node: lines of a rank, events, the end."""
+"""Wait for news of a run on a node: lines of a rank, events, the end."""
 
 from __future__ import annotations
 
@@ -27,28 +27,28 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
     from ansible_collections.muster.training.plugins.module_utils._run.documents import Data
 
-CHUNK = 262144  # bytes of one log per answer
-BACKLOG = 8 * CHUNK  # bytes of a log that may wait to be shown; beyond that, only its end is shown
+CHUNK = 262144  # bytes of one log per reply
+BACKLOG = 8 * CHUNK  # bytes of a log not yet shown, beyond which only its end is
 
 
 def watch(request: Data) -> Data:
-    """Wait up to ``wait`` seconds for something new of a run on this node: lines of a rank, events, the end."""
+    """Wait up to ``wait`` seconds for news of a run on this node: lines of a rank, events, the end."""
     runs = node_directories(request)
     if not runs:
-        raise RunError(f"there is no run {request['run_id']} on this node")
+        raise RunError(f"run {request['run_id']} does not exist on this node")
     path, plan = runs[0]
     cursors = dict(request["cursors"])
-    began = time.monotonic()
+    start_time = time.monotonic()
     while True:
         status = read_json(os.path.join(path, "status.json")) or {"state": "starting", "message": ""}
         active = status["state"] in ACTIVE_STATES or (status["state"] == "ended" and is_alive(path))
         if active and not is_alive(path):
-            time.sleep(LAST_OUTPUT_GRACE_PERIOD)  # its last output may still be on its way to the disk
+            time.sleep(LAST_OUTPUT_GRACE_PERIOD)  # its last output may not be on the disk yet
             status = read_json(os.path.join(path, "status.json")) or status
             active = False
             if status["state"] in ACTIVE_STATES:
                 status["state"] = "died"
-        if active and time.monotonic() < began + min(COLLECT_INTERVAL, request["wait"]):
+        if active and time.monotonic() < start_time + min(COLLECT_INTERVAL, request["wait"]):
             time.sleep(WATCH_POLL_INTERVAL)
             continue
         outputs = {}
@@ -66,13 +66,13 @@ def watch(request: Data) -> Data:
             if text:
                 outputs[log] = text
                 if log in earlier and os.path.getsize(log) > cursors[log]:
-                    break  # leave the rest to the next answer
+                    break  # the next reply goes on here
         events = []
         for line in read_new(os.path.join(path, "events.jsonl"), cursors, False).splitlines():
             with contextlib.suppress(ValueError):  # a full disk may cut a line
                 events.append(json.loads(line))
         has_more = any(os.path.exists(log) and os.path.getsize(log) > cursors[log] for log in outputs)
-        if outputs or events or not active or time.monotonic() >= began + request["wait"]:
+        if outputs or events or not active or time.monotonic() >= start_time + request["wait"]:
             return {
                 "changed": False,
                 "active": active or has_more,
@@ -90,7 +90,7 @@ def watch(request: Data) -> Data:
 
 
 def read_new(path: str, cursors: dict[str, int], final: bool) -> str:
-    """Return what was added to a log since the last answer, whole lines only while it may still grow."""
+    """Return the text added to a log since the last reply; whole lines only while it may still grow."""
     offset = cursors.get(path, 0)
     try:
         with open(path, "rb", opener=open_regular) as stream:
@@ -113,7 +113,7 @@ def read_new(path: str, cursors: dict[str, int], final: bool) -> str:
 def skip_backlog(path: str, cursors: dict[str, int]) -> int:
     """If a log has grown far beyond the cursor, move it close to the log's end; return the number of bytes skipped.
 
-    The new position is the start of a line, unless the last line alone is longer than an answer.
+    The new position is the start of a line, unless the last line alone is longer than a reply.
     """
     offset = cursors.get(path, 0)
     try:
@@ -130,7 +130,7 @@ def skip_backlog(path: str, cursors: dict[str, int]) -> int:
 
 
 def partial_line(path: str, cursors: dict[str, int]) -> str:
-    """Return an unfinished last line, such as a progress bar, as a terminal shows it; or ""."""
+    """Return an unfinished last line, such as a progress bar, as a terminal shows it, or an empty string."""
     try:
         with open(path, "rb", opener=open_regular) as stream:
             stream.seek(max(cursors.get(path, 0), os.path.getsize(path) - 4096))

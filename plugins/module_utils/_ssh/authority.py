@@ -2,17 +2,17 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""An SSH certificate authority in a directory: its key, a record of each node's certificates, and the revoked ones.
+"""An SSH certificate authority in a directory: its key, a record of each node's certificates, and revoked certificates.
 
-    ca, ca.pub            the key pair
-    nodes/NAME.json       the node's certificates by id, and the ids of its current ones
-    revoked, revoked.krl  ids of revoked certificates, and the same in the format of sshd and ssh
+    ca, ca.pub            key pair
+    nodes/NAME.json       certificates of a node by id, and the ids of its current certificates
+    revoked, revoked.krl  ids of revoked certificates, as text and in the format of sshd and ssh
     lock                  held while any of these is changed
 
 An id is derived from the node, the key and the valid names. A renewed certificate keeps its id, so that one entry
 revokes all renewals; a new key, another machine with the same name, or other names give a new id.
 
-The key may have a passphrase (ssh-keygen -p -f ca). It is then used through ssh-agent, to which its owner must add it.
+The key may have a passphrase (ssh-keygen -p -f ca). It is then used through ssh-agent; its owner must add it there.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ Record = Dict[str, Any]
 
 
 class AuthorityError(Exception):
-    """What was found, what is needed and what to do, for a person."""
+    """The authority cannot be used or changed; the message says why and what to do."""
 
 
 def parse_duration(duration: str) -> int:
-    """A duration such as 52w, 1d12h or 90m in seconds. Raises AuthorityError if it is not one."""
+    """Return a duration such as 52w, 1d12h or 90m in seconds. Raise AuthorityError if it is invalid."""
     if not re.fullmatch(r"([0-9]{1,6}[wdhm])+", duration):
-        raise AuthorityError(f"{duration!r} is no duration. Needed: numbers with w, d, h or m, such as 52w or 1d12h.")
+        raise AuthorityError(f"{duration!r} is not a duration. Use numbers with w, d, h or m, such as 52w or 1d12h.")
     return sum(int(number) * SECONDS[unit] for number, unit in re.findall(r"([0-9]+)([wdhm])", duration))
 
 
 def desired_certificates(node: Mapping[str, Any], authority: str) -> dict[str, dict[str, Any]]:
-    """The wanted contents of a node's certificates, by id. In check mode, skips keys that do not exist yet."""
+    """Return the desired contents of a node's certificates, by id. In check mode, skip keys that do not exist yet."""
     desired = {}
     for kind, names in (("user", [node["user"]]), ("host", node["names"])):
         key_fields = node[f"{kind}_key"].split()[:2]
@@ -66,12 +66,16 @@ def desired_certificates(node: Mapping[str, Any], authority: str) -> dict[str, d
 
 
 def is_valid(recorded: Mapping[str, Any] | None, desired: Mapping[str, Any], until: float) -> bool:
-    """Whether a recorded certificate has the wanted content and is valid at `until`, in seconds since 1970."""
-    return recorded is not None and recorded["valid_until"] > until and all(recorded[key] == desired[key] for key in desired)
+    """Return whether a recorded certificate has the desired content and is valid at `until`, in seconds since 1970."""
+    return (
+        recorded is not None
+        and recorded["valid_until"] > until
+        and all(recorded[key] == desired[key] for key in desired)
+    )
 
 
 def revoked_ids(records: Mapping[str, Record], members: Iterable[str]) -> list[str]:
-    """Certificates of nodes that are no longer members, and of keys and names that a member no longer has."""
+    """Return certificates of nodes that are no longer members, and of keys and names that a member no longer has."""
     members = set(members)
     return sorted(
         certificate_id
@@ -82,28 +86,29 @@ def revoked_ids(records: Mapping[str, Record], members: Iterable[str]) -> list[s
 
 
 def summary(records: Mapping[str, Record], revoked: Iterable[str]) -> str:
-    """The record for a person, one line per certificate."""
+    """Return the record as text, with one line per certificate."""
     certificates = [item for record in records.values() for item in sorted(record["certificates"].items())]
     lines = [
-        f"{certificate_id}: {', '.join(entry['names'])}, valid for {(entry['valid_until'] - entry['signed']) / 86400:.1f} days\n"
+        f"{certificate_id}: {', '.join(entry['names'])}, "
+        f"valid for {(entry['valid_until'] - entry['signed']) / 86400:.1f} days\n"
         for certificate_id, entry in certificates
     ]
-    return "".join([*lines, *(f"{one}: revoked\n" for one in revoked)])
+    return "".join([*lines, *(f"{certificate_id}: revoked\n" for certificate_id in revoked)])
 
 
 def read_records(directory: Path) -> dict[str, Record]:
-    """The record of each node, by name."""
+    """Return the record of each node, by name."""
     return {path.stem: json.loads(path.read_text()) for path in sorted(directory.glob("nodes/*.json"))}
 
 
 def public_key(directory: Path) -> str:
-    """The authority's public key; empty if there is none yet."""
+    """Return the authority's public key, or "" if it does not exist yet."""
     path = directory / "ca.pub"
     return " ".join(path.read_text().split()[:2]) if path.exists() and path.with_suffix("").exists() else ""
 
 
 def create_authority(directory: Path) -> str:
-    """Make the key pair and return the public key."""
+    """Create the key pair and return the public key."""
     for name in ("ca", "ca.pub"):  # half a key pair is useless
         (directory / name).unlink(missing_ok=True)
     ssh_keygen("-q", "-t", "ed25519", "-N", "", "-C", "muster", "-f", str(directory / "ca"))
@@ -119,9 +124,9 @@ def locked(directory: Path) -> Iterator[None]:
 
 
 def signing_options(directory: Path) -> list[str]:
-    """ssh-keygen's options for signing: with the key itself or, if it has a passphrase, through ssh-agent.
+    """Return ssh-keygen's options for signing: with the key itself or, if it has a passphrase, through ssh-agent.
 
-    Raises AuthorityError if ssh-agent does not have the key.
+    Raise AuthorityError if ssh-agent does not have the key.
     """
     path = directory / "ca"
     if run("ssh-keygen", "-y", "-P", "", "-f", str(path)).returncode == 0:
@@ -131,13 +136,19 @@ def signing_options(directory: Path) -> list[str]:
         message = f" ({(agent.stderr or agent.stdout).strip()})" if agent.returncode else ""
         raise AuthorityError(
             f"The authority's key {path} cannot be read without a passphrase, and ssh-agent does not have it{message}. "
-            f"Needed: the key in ssh-agent. Add it: ssh-add {path}"
+            f"Add it to ssh-agent: ssh-add {path}"
         )
     return ["-U", "-s", f"{path}.pub"]
 
 
-def sign(directory: Path, certificate_id: str, desired: Mapping[str, Any], valid_for: int, options: Sequence[str]) -> str:
-    """Return a certificate, valid for `valid_for` seconds from now; `words` are signer()'s."""
+def sign(
+    directory: Path, certificate_id: str, desired: Mapping[str, Any], valid_for: int, options: Sequence[str]
+) -> str:
+    """Return a certificate, valid for `valid_for` seconds from now.
+
+    Args:
+        options: see signing_options().
+    """
     with tempfile.TemporaryDirectory(dir=directory) as scratch:
         Path(scratch, "key.pub").write_text(f"{desired['key']}\n")
         kind = ["-h"] if desired["kind"] == "host" else []
@@ -148,7 +159,7 @@ def sign(directory: Path, certificate_id: str, desired: Mapping[str, Any], valid
 
 
 def write_revoked(directory: Path, revoked: Iterable[str]) -> None:
-    """Write the list of revoked certificates, first for ssh and sshd, then our own."""
+    """Write the list of revoked certificates, first for ssh and sshd, then as text."""
     text = "".join(f"id: {certificate_id}\n" for certificate_id in revoked)
     with tempfile.TemporaryDirectory(dir=directory) as scratch:
         Path(scratch, "list").write_text(text)
@@ -158,7 +169,7 @@ def write_revoked(directory: Path, revoked: Iterable[str]) -> None:
 
 
 def read_revoked(directory: Path) -> list[str]:
-    """The ids in the list of revoked certificates."""
+    """Return the ids in the list of revoked certificates."""
     path = directory / "revoked"
     return [line[4:] for line in path.read_text().splitlines()] if path.exists() else []
 
@@ -172,10 +183,12 @@ def write(path: Path, text: str) -> None:
 
 
 def ssh_keygen(*arguments: str) -> None:
-    """Run ssh-keygen without prompts; it must succeed."""
+    """Run ssh-keygen without prompts. Raise AuthorityError if it fails."""
     completed = run("ssh-keygen", *arguments)
     if completed.returncode:
-        raise AuthorityError(f"`ssh-keygen {' '.join(arguments)}` failed: {(completed.stderr or completed.stdout).strip()}")
+        raise AuthorityError(
+            f"`ssh-keygen {' '.join(arguments)}` failed: {(completed.stderr or completed.stdout).strip()}"
+        )
 
 
 def run(*argv: str) -> subprocess.CompletedProcess[str]:
@@ -184,4 +197,4 @@ def run(*argv: str) -> subprocess.CompletedProcess[str]:
         # pylint: disable=ansible-bad-function
         return subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     except FileNotFoundError as error:
-        raise AuthorityError(f"This machine has no {argv[0]}. Install openssh-client.") from error
+        raise AuthorityError(f"{argv[0]} is missing on this machine. Install openssh-client.") from error

@@ -2,8 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What the role ssh_mesh must know about a node, its sshd and its user's key. Private to this collection. Runs on the
-node as root, standard library only, Python >= 3.8."""
+"""The state of a node's sshd and of its user's key, for the role ssh_mesh. Needs root."""
 
 from __future__ import annotations
 
@@ -30,7 +29,7 @@ LOGIN = (10, 60.0)  # seconds to connect, and in all: a first login may wait for
 
 
 def has_current_settings(paths: list[str]) -> bool:
-    """Whether sshd has read its files since their last change: an interrupted run may not have reloaded it."""
+    """Return whether sshd has read its files since their last change: an interrupted run may not have reloaded it."""
     output = subprocess.run(
         ["systemctl", "show", "ssh", "--property=StateChangeTimestampMonotonic"],
         capture_output=True,
@@ -45,44 +44,48 @@ def has_current_settings(paths: list[str]) -> bool:
 
 
 def configuration_errors(settings: dict[str, str], main_file: str, revoked_file: str) -> list[str]:
-    """What keeps sshd from joining the mesh."""
+    """Return the settings that keep sshd from joining the mesh, as messages."""
     errors = []
     if not re.search(r"(?mi)^\s*Include\s.*/etc/ssh/sshd_config\.d/\*\.conf", main_file):
         errors.append(
-            "sshd reads no file of /etc/ssh/sshd_config.d. Needed: the line `Include /etc/ssh/sshd_config.d/*.conf` "
-            "at the top of /etc/ssh/sshd_config. Add it"
+            "sshd does not read /etc/ssh/sshd_config.d. Add the line `Include /etc/ssh/sshd_config.d/*.conf` at the "
+            "top of /etc/ssh/sshd_config"
         )
     if settings.get("pubkeyauthentication") == "no":
-        errors.append("sshd takes no keys. Needed: PubkeyAuthentication yes. Correct /etc/ssh/sshd_config")
+        errors.append("sshd does not accept keys. Set PubkeyAuthentication to yes in /etc/ssh/sshd_config")
     paths = settings.get("authorizedkeysfile", "").replace("%h/", "").split()
     if ".ssh/authorized_keys" not in paths:
         errors.append(
-            f"sshd reads authorized keys from {' '.join(paths) or 'nowhere'}. Needed: .ssh/authorized_keys as well. "
+            f"sshd does not read .ssh/authorized_keys, since AuthorizedKeysFile is {' '.join(paths) or 'none'}. "
             "Correct AuthorizedKeysFile in /etc/ssh/sshd_config"
         )
     revoked = settings.get("revokedkeys", "none")
     if revoked not in ("none", revoked_file):
         errors.append(
-            f"sshd has the list of revoked keys {revoked}, and takes one only. Needed: no RevokedKeys in "
-            "/etc/ssh/sshd_config. Remove the line, or set ssh_mesh_enabled to false"
+            f"sshd already uses the list of revoked keys {revoked}, and supports only one. Remove RevokedKeys from "
+            "/etc/ssh/sshd_config, or set ssh_mesh_enabled to false"
         )
     return errors
 
 
 def public_key(user: str, path: str) -> tuple[str, str]:
-    """The public key of a user's private key, and why it is not available. Read with the user's rights."""
+    """Return the public key of a user's private key, and why it is not available. Read with the user's rights."""
     argv = ["runuser", f"--user={user}", "--", "ssh-keygen", "-y", "-P", "", "-f", path]
     completed = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, cwd="/")
-    return (completed.stdout.strip(), "") if completed.returncode == 0 else ("", completed.stderr.strip() or "ssh-keygen fails")
+    return (
+        (completed.stdout.strip(), "")
+        if completed.returncode == 0
+        else ("", completed.stderr.strip() or "ssh-keygen failed")
+    )
 
 
 def try_logins(user: str, names: list[str]) -> dict[str, str]:
-    """Log in at each of these nodes with the user's rights; "" or ssh's message by name."""
+    """Log in to each of these nodes with the user's rights; return "" or ssh's message, by name."""
     return user_files.run_as_user(user_files.get_user(user), lambda: ssh.SshQuery(names, *LOGIN).result())
 
 
 def is_closed(home: str, key: str, uid: int) -> bool:
-    """Whether only the user can write in the home, and only the user can enter the directories of keys."""
+    """Return whether only the user can write to the home, and only the user can enter the directories of keys."""
     try:
         statuses = [os.stat(path) for path in (home, f"{home}/.ssh", os.path.dirname(key))]
     except OSError:
@@ -90,17 +93,17 @@ def is_closed(home: str, key: str, uid: int) -> bool:
     return (
         all(status.st_uid == uid for status in statuses)
         and not statuses[0].st_mode & 0o022
-        and all(one.st_mode & 0o7777 == 0o700 for one in statuses[1:])
+        and all(status.st_mode & 0o7777 == 0o700 for status in statuses[1:])
     )
 
 
 def state(options: Data) -> Data:
-    """The node's complete state.
+    """Return the node's complete state.
 
     Args:
-        asked: user ("": the one who logged in), key (the user's, below the home), host_key, our files: sshd_file,
-        client_file, revoked_file, proof_file, mark (the end of our lines in files that others write, too), log_in (a
-        node at which to log in where an earlier run has proved that, "": none).
+        options: user ("": the login user), key (the user's, below the home), host_key, our files: sshd_file,
+            client_file, revoked_file, proof_file, mark (the end of our lines in files that others also write), log_in
+            (a node to log in to if an earlier run has verified this, "": none).
     """
     user = options["user"] or login_user.login_user()
     setting_list, message = sshd.read_settings()
@@ -110,18 +113,24 @@ def state(options: Data) -> Data:
     other_files = [main_file, *(read(path) for path in glob.glob("/etc/ssh/sshd_config.d/*.conf") if path != sshd_file)]
     public = read(f"{host_key}.pub").strip()
     revoked_file = options["revoked_file"]
-    errors = configuration_errors(settings, main_file, revoked_file) if settings else [f"sshd does not tell its settings: {message}"]
+    errors = (
+        configuration_errors(settings, main_file, revoked_file)
+        if settings
+        else [f"cannot read the settings of sshd (`sshd -T`): {message}"]
+    )
     if not public:
-        errors.append(f"there is no host key {host_key}.pub. Make it: sudo ssh-keygen -A, or set ssh_mesh_host_key")
+        errors.append(
+            f"the host key {host_key}.pub is missing. Create it with `sudo ssh-keygen -A`, or set ssh_mesh_host_key"
+        )
     try:
         entry = pwd.getpwnam(user)
         home, group, uid = entry.pw_dir, entry.pw_gid, entry.pw_uid
     except KeyError:
         home, group, uid = "", 0, -1
-        errors.append(f"there is no user {user}. Needed: the same user on all nodes. Make it, or set ssh_mesh_user")
+        errors.append(f"there is no user {user}. Create the same user on all nodes, or set ssh_mesh_user")
     key = f"{home}/{options['key']}"
     has_key = bool(home) and os.path.lexists(key)
-    user_key, key_error = public_key(user, key) if has_key else ("", "there is none")
+    user_key, key_error = public_key(user, key) if has_key else ("", "missing")
     verification = read(options["proof_file"]).strip()
     local_files = [f"{host_key}-cert.pub", revoked_file, f"{key}-cert.pub", options["client_file"], sshd_file]
     shared = ["/etc/ssh/ssh_known_hosts", f"{home}/.ssh/authorized_keys"]
@@ -133,10 +142,10 @@ def state(options: Data) -> Data:
         "user_key": user_key,
         "unusable": key_error,
         "host_key": public,
-        # Not from our own file: the default port counts only if no other file has a Port line.
+        # not from our file: the default port counts only if no other file has a Port line
         "ports": [int(port) for text in other_files for port in re.findall(r"(?mi)^\s*Port\s+(\d+)", text)] or [22],
         "has_port_line": any(re.search(r"(?mi)^\s*Port\s+\d+", text) for text in other_files),
-        # If systemd listens for sshd (Ubuntu >= 22.10), a new port must be set on its socket.
+        # if systemd listens for sshd (Ubuntu >= 22.10), a new port must be set on its socket
         "socket": subprocess.run(["systemctl", "is-active", "--quiet", "ssh.socket"], check=False).returncode == 0,
         "up_to_date": has_current_settings([sshd_file, f"{host_key}-cert.pub"]),
         "proof": verification,

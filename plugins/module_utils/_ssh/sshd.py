@@ -2,8 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The effective settings of a node's sshd. Private to this collection. Runs on the node as root, standard library
-only, Python >= 3.8."""
+"""The effective settings of a node's sshd. Needs root."""
 
 from __future__ import annotations
 
@@ -11,7 +10,7 @@ import subprocess
 
 
 def read_settings() -> tuple[list[tuple[str, str]], str]:
-    """The settings in order, with lower-case names, some repeated; and sshd's message if it fails."""
+    """Return the settings in order, with lower-case names, some repeated; and sshd's message if it fails."""
     try:
         completed = subprocess.run(["/usr/sbin/sshd", "-T"], capture_output=True, text=True, check=False)
     except OSError as error:

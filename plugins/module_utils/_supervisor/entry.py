@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The program ``supervisor.py`` of a run directory: starts the supervisor next to it, or its guard."""
+"""The program ``supervisor.py`` in a run directory: starts the supervisor, or its guard."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ FOLDER = "program"  # holds the supervisor's source files in the run directory
 
 
 def make_importable(folder: str) -> None:
-    """Make the files in a folder importable by their names in the collection, which this node may not have."""
+    """Make the files in a folder importable by their names in the collection, which may not be on this node."""
     parts = PACKAGE.split(".")
     for depth in range(1, len(parts) + 1):
         package = type(sys)(".".join(parts[:depth]))
@@ -30,7 +30,7 @@ def write_to(log: str) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """Run the supervisor of a run directory; with ``--guard`` first, below a guard."""
+    """Run the supervisor of a run directory; with ``--guard`` first, as the child of a guard."""
     guarded = arguments[1:2] == ["--guard"]
     write_to(os.path.join(arguments[2 if guarded else 1], "supervisor.log"))
     if guarded:

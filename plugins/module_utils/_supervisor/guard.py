@@ -16,8 +16,8 @@ from ansible_collections.muster.training.plugins.module_utils._run.processes imp
     descendants,
     exit_code,
     reap,
-    run_quietly,
     signal_all,
+    start_in_background,
 )
 from ansible_collections.muster.training.plugins.module_utils._run.safe_files import read_json
 from ansible_collections.muster.training.plugins.module_utils._run.secrets import remove_secrets
@@ -36,7 +36,7 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
 def guard(arguments: list[str]) -> int:
     """Without systemd: run the supervisor as a child, and end its remaining processes if it is killed or hangs.
 
-    Whatever blocks a hung supervisor may block us too, so end the job before touching any file.
+    What blocks a hung supervisor may block the guard too, so end the job before touching any file.
     """
     become_subreaper()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
@@ -81,7 +81,7 @@ def start_guarded(arguments: list[str]) -> tuple[int, int]:
 def wait_for_end(child: int, pipe: int, timeout: float) -> int | None:
     """Wait until the supervisor has ended and return its wait status, None if its signs of life stop.
 
-    patience: seconds without a sign of life. Touches no file: its file system may hang.
+    timeout: seconds without a sign of life. Touches no file, since the file system may hang.
     """
     silent = 0.0  # counted, not read from the clock: a suspended machine stops guard and supervisor alike
     while silent < timeout:
@@ -102,7 +102,7 @@ def wait_for_end(child: int, pipe: int, timeout: float) -> int | None:
 def remove_container(plan: Data, log: str) -> None:
     """Make the container engine remove this node's container, if the run has one."""
     if plan.get("remove"):
-        run_quietly(plan["remove"], log)
+        start_in_background(plan["remove"], log)
         deadline = time.monotonic() + CONTAINER_REMOVAL_TIMEOUT
         while descendants(os.getpid()) and time.monotonic() < deadline:
             reap()
@@ -111,6 +111,7 @@ def remove_container(plan: Data, log: str) -> None:
 
 
 def remove_tree(path: str) -> None:
+    """Remove a directory with its content."""
     import shutil  # imported late: it would delay a start, but nobody waits at the end
 
     shutil.rmtree(path, ignore_errors=True)

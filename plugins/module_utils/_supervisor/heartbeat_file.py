@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A supervisor's signs of life, for systemd or the guard, which end one that hangs."""
+"""A supervisor's signs of life, for systemd or the guard, which end a supervisor that hangs."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ GUARD_PIPE = "MUSTER_GUARD_PIPE"  # the pipe's descriptor, in a guarded supervis
 
 
 class Pulse:
-    """Sends signs of life of this supervisor to systemd, by NOTIFY_SOCKET, or to our guard, by a pipe."""
+    """Sends signs of life of this supervisor to systemd, through NOTIFY_SOCKET, or to its guard, through a pipe."""
 
     def __init__(self) -> None:
         self.due = 0.0
         self.pipe = int(os.environ.pop(GUARD_PIPE, -1))
         self.address = os.environ.pop("NOTIFY_SOCKET", "")
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) if self.address else None
-        if self.pipe >= 0:  # no child of ours may inherit it
+        if self.pipe >= 0:  # no child may inherit it
             os.set_inheritable(self.pipe, False)
             os.set_blocking(self.pipe, False)
         if self.socket is not None:
@@ -33,7 +33,7 @@ class Pulse:
         if now < self.due:
             return
         self.due = now + PULSE_INTERVAL
-        with contextlib.suppress(OSError):  # the watching process is busy, or gone
+        with contextlib.suppress(OSError):  # the watching process is busy, or has ended
             if self.pipe >= 0:
                 os.write(self.pipe, b".")
             if self.socket is not None:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Rank 0's end of the lifeline: hears all nodes, and decides when the run starts, who failed first, and when all end."""
+"""Rank 0's end of the lifeline: tracks all nodes, and decides when the run starts and ends, and who failed first."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor.lifeli
     Stop,
 )
 from ansible_collections.muster.training.plugins.module_utils._supervisor.node_views import (
-    first_views,
     has_failed,
     have_succeeded,
+    initial_views,
     results_of,
     status_of,
 )
@@ -50,11 +50,11 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
     )
     from ansible_collections.muster.training.plugins.module_utils._supervisor.journal import Journal
 
-MAX_STRANGERS = 64  # most connections that have not yet proved they hold the token
+MAX_UNAUTHENTICATED = 64  # limit of the connections that have not proved they hold the token
 
 
 class Hub(LifelineEnd):
-    """Listens for the other nodes, tracks the state of each, and decides how the run goes on."""
+    """Listens for the other nodes, tracks the state of each, and decides how the run continues."""
 
     def __init__(self, plan: Plan, token: str, journal: Journal, selector: selectors.BaseSelector) -> None:
         super().__init__(plan, token, journal, selector)
@@ -62,15 +62,15 @@ class Hub(LifelineEnd):
         self.go = False
         self.go_deadline = 0.0  # by when a launcher that starts all nodes must have started them
         self.first_node: str | None = None  # the node that ended the run
-        self.deadline: float | None = None  # when rank 0 stops waiting for the last reports
-        self.nodes = first_views(self.names, journal.path("launcher.log"))
+        self.deadline: float | None = None  # until when rank 0 waits for the last reports
+        self.nodes = initial_views(self.names, journal.path("launcher.log"))
         self.remote_start = RemoteStart(journal, self.nodes)
 
     def admitted_connections(self) -> list[LifelineConnection]:
-        """Return the connections to nodes that have proved they hold the token."""
+        """Return the connections to nodes that have proved that they hold the token."""
         return [connection for connection in self.connections if connection.node_rank is not None]
 
-    # - who is on the lifeline
+    # - connections
 
     def open(self) -> None:
         lifeline = self.plan["lifeline"]
@@ -102,11 +102,12 @@ class Hub(LifelineEnd):
                 sock, _address = listener.accept()
             except (BlockingIOError, InterruptedError):
                 return
-            except OSError:  # out of descriptors until strangers time out
+            except OSError:  # out of descriptors until unauthenticated connections time out
                 return
-            strangers = [connection for connection in self.connections if connection.node_rank is None]
-            if len(strangers) >= MAX_STRANGERS:  # a peer proves the token at once, so the oldest is none
-                self.drop(strangers[0])
+            unauthenticated = [connection for connection in self.connections if connection.node_rank is None]
+            # a peer authenticates at once, so the oldest unauthenticated connection is not a peer's
+            if len(unauthenticated) >= MAX_UNAUTHENTICATED:
+                self.drop(unauthenticated[0])
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             connection = LifelineConnection(sock, now)
             self.connections.append(connection)
@@ -114,7 +115,7 @@ class Hub(LifelineEnd):
             connection.send({"nonce": connection.nonce})
 
     def admit(self, connection: LifelineConnection, message: Data, now: float) -> None:
-        """Admit a stranger that proves it holds the token; drop any other."""
+        """Admit a connection that proves that it holds the token; drop any other."""
         run_id = self.plan["run_id"]
         rank = authenticate_rank(connection, message, self.token, run_id, len(self.nodes))
         if rank is None:
@@ -161,7 +162,7 @@ class Hub(LifelineEnd):
             self.stop_everywhere(str(message.get("reason", "")), requested=True)
 
     def check_connections(self, now: float) -> None:
-        """Drop strangers that fail to prove the token in time, and give up nodes that hung up or fell silent."""
+        """Drop connections that fail to authenticate in time, and give up nodes that hung up or fell silent."""
         silence = self.timeouts["silence"]
         for connection in list(self.connections):
             if connection.node_rank is None and now - connection.opened > AUTHENTICATION_TIMEOUT:
@@ -188,15 +189,15 @@ class Hub(LifelineEnd):
                 connection.send({"type": "beat"})
 
     def forward_commands(self, now: float) -> None:
-        """Forward the commands of a launcher that starts all nodes; end the run if it leaves out a node."""
+        """Forward the commands of a launcher that starts all nodes; end the run if it omits a node."""
         waiting = self.remote_start.forward(self.connections)
         if waiting and self.stop_reason is None and (self.local_report is not None or now > self.go_deadline):
-            what = f"the launcher on {self.names[0]} started nothing on {', '.join(waiting)}"
+            reason = f"the launcher on {self.names[0]} started nothing on {', '.join(waiting)}"
             self.first_node = self.names[0]
-            self.journal.event("failure", what, node=self.names[0])
-            self.stop_everywhere(what)
+            self.journal.event("failure", reason, node=self.names[0])
+            self.stop_everywhere(reason)
 
-    # - who failed first
+    # - failures
 
     def set_node(self, node: NodeView, state: str) -> None:
         if node["state"] != state:
@@ -216,10 +217,10 @@ class Hub(LifelineEnd):
             code = describe_exit(report.get("exit_code"))
             self.node_failed(node, report.get("reason") or f"the launcher on {node['name']} ended with {code}")
 
-    def on_failing(self, node: NodeView, what: str) -> None:
+    def on_failing(self, node: NodeView, reason: str) -> None:
         """End the run everywhere while a failed node is still ending its part; an elastic run waits for its report."""
         if not self.stop_reason and not self.plan["elastic"]:
-            self.node_failed(node, what)
+            self.node_failed(node, reason)
 
     def lose(self, node: NodeView, reason: str) -> None:
         """Mark a node as lost: powered off, cut off from the network, or without its supervisor."""
@@ -230,7 +231,7 @@ class Hub(LifelineEnd):
         if not self.stop_reason:
             self.node_failed(node, node["why"])
 
-    def node_failed(self, node: NodeView, what: str) -> None:
+    def node_failed(self, node: NodeView, reason: str) -> None:
         """Decide whether the run can go on without a node that failed or is lost."""
         alive = [
             other_node for other_node in self.nodes if other_node["state"] != "lost" and not has_failed(other_node)
@@ -238,17 +239,17 @@ class Hub(LifelineEnd):
         if self.plan["elastic"] and len(alive) >= self.plan["min_nnodes"] and node["node_rank"] != 0:
             self.journal.event(
                 "shrink",
-                f"{what}; the run continues with {len(alive)} of {len(self.nodes)} nodes "
+                f"{reason}; the run continues with {len(alive)} of {len(self.nodes)} nodes "
                 f"(at least {self.plan['min_nnodes']} are needed)",
                 node=node["name"],
             )
             node["survived"] = True
-            if node["state"] == "lost":  # ranks notice one that has ended by themselves
+            if node["state"] == "lost":  # ranks notice by themselves that a node has ended
                 self.orders.append(RestartRanks(node["heard"]))
         else:
             self.first_node = node["name"]
-            self.journal.event("failure", what, node=node["name"])
-            self.stop_everywhere(what)
+            self.journal.event("failure", reason, node=node["name"])
+            self.stop_everywhere(reason)
 
     def stop_everywhere(self, reason: str, requested: bool = False) -> None:
         if self.stop_reason is None:
@@ -267,14 +268,14 @@ class Hub(LifelineEnd):
         else:
             self.journal.event(kind, text, node=self.names[0])
 
-    # - when the run starts and ends
+    # - start and end
 
     def step(self, now: float) -> None:
         self.check_connections(now)
         self.judge(now)
 
     def judge(self, now: float) -> None:
-        """Start the run once the nodes have checked in, finish it once they are done."""
+        """Start the run once the nodes have checked in, and finish it once they have ended."""
         if not self.go and self.stop_reason is None:
             self.judge_start(now)
         if self.go and self.plan.get("remote_start"):
@@ -313,8 +314,8 @@ class Hub(LifelineEnd):
     def after_start(self, started: bool) -> None:
         """Tell the other nodes to start.
 
-        Rank 0's launcher opens the store first: a torch that finds it closed waits 0.25 to 0.75 s, and all other nodes
-        wait for that one.
+        Rank 0's launcher must open the store first: a torch that finds it closed retries after 0.25 to 0.75 s, and
+        all other nodes wait for it.
         """
         if started:
             self.set_node(self.nodes[0], "running")
@@ -329,7 +330,7 @@ class Hub(LifelineEnd):
         else:
             state = "succeeded" if self.stop_reason is None and have_succeeded(self.plan, self.nodes) else "failed"
         self.journal.set_state(state, self.stop_reason or "")
-        self.journal.make_room()
+        self.journal.free_reserved_space()
         self.journal.write("result.json", self.result(state))
         for connection in self.admitted_connections():
             connection.send({"type": "end", "state": state, "message": self.stop_reason or ""})

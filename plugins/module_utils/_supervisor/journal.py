@@ -23,7 +23,7 @@ RESERVE = 262144  # bytes of disk reserved for the final records of a run that f
 
 
 class Journal:
-    """The state of a node's part of a run, and the files that record it; a full disk does not stop a run."""
+    """The state of a node's part of a run, and its files; a full disk does not stop a run."""
 
     def __init__(self, directory: str, plan: Plan) -> None:
         self.directory = directory
@@ -39,8 +39,8 @@ class Journal:
         return os.path.join(self.directory, name)
 
     @contextlib.contextmanager
-    def however_full_the_disk(self) -> Iterator[None]:
-        """Note that the run directory could not be written, and carry on: the job may not need that disk."""
+    def tolerate_full_disk(self) -> Iterator[None]:
+        """Record that the run directory could not be written, and continue: the job may not need that disk."""
         try:
             yield
         except OSError as error:
@@ -48,17 +48,17 @@ class Journal:
 
     def write(self, name: str, value: Any) -> bool:
         """Write a JSON file in the run directory; return whether that succeeded."""
-        with self.however_full_the_disk():
+        with self.tolerate_full_disk():
             write_json(self.path(name), value)
             return True
         return False
 
-    def event(self, kind: str, text: str, **more: Any) -> None:
-        """Append to events.jsonl an event for the person who watches the run."""
+    def event(self, kind: str, text: str, **fields: Any) -> None:
+        """Append an event to events.jsonl, for the person who watches the run."""
         record = {"time": time.time(), "event": kind, "text": text}
-        record.update(more)
+        record.update(fields)
         path = self.path("events.jsonl")
-        with self.however_full_the_disk(), open(path, "a", encoding="utf-8", opener=open_private) as stream:
+        with self.tolerate_full_disk(), open(path, "a", encoding="utf-8", opener=open_private) as stream:
             stream.write(json.dumps(record) + "\n")
 
     def set_state(self, state: str, message: str = "") -> None:
@@ -66,7 +66,7 @@ class Journal:
             self.state, self.message, self.since = state, message, time.time()
             self.status_due = 0.0
 
-    def write_status(self, now: float, more: Data) -> None:
+    def write_status(self, now: float, fields: Data) -> None:
         """Write status.json; more: fields from the launcher and this node's end of the lifeline."""
         status = {
             "run_id": self.plan["run_id"],
@@ -78,7 +78,7 @@ class Journal:
             "started": self.started_at(),
             "updated": time.time(),
         }
-        status.update(more)
+        status.update(fields)
         self.status_due = now + self.plan["timeouts"]["heartbeat"]
         self.write("status.json", status)
 
@@ -86,12 +86,12 @@ class Journal:
         """Return when this supervisor was started, in seconds since 1970 by the clock's current setting."""
         return time.time() - (time.monotonic() - self.started)
 
-    def keep_room(self) -> None:
+    def reserve_space(self) -> None:
         """Reserve disk space for the final records of a run that fills the disk."""
-        with self.however_full_the_disk(), open(self.path("reserve"), "wb", opener=open_private) as reserve:
+        with self.tolerate_full_disk(), open(self.path("reserve"), "wb", opener=open_private) as reserve:
             os.posix_fallocate(reserve.fileno(), 0, RESERVE)
 
-    def make_room(self) -> None:
-        """Free the reserved disk space, once no process of the job is left to use it up."""
+    def free_reserved_space(self) -> None:
+        """Free the reserved disk space, once no process of the job can use it up."""
         with contextlib.suppress(OSError):
             os.unlink(self.path("reserve"))

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The launcher of a node's job, and its processes from their start until none is left."""
+"""The launcher of a node's job, and its processes from start to end."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from ansible_collections.muster.training.plugins.module_utils._run.processes imp
     limit_hits,
     oom_kills,
     process_table,
-    run_quietly,
     signal_all,
+    start_in_background,
 )
 from ansible_collections.muster.training.plugins.module_utils._run.rank_logs import attempt_directory
 from ansible_collections.muster.training.plugins.module_utils._run.safe_files import (
@@ -57,7 +57,7 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
 # pylint: disable=ansible-bad-function
 
 BASE_ENVIRONMENT = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "TZ")
-# A container engine's answer if the container is already gone or being removed.
+# A container engine's message if the container was removed already, or is being removed.
 ALREADY_REMOVED = re.compile(
     r"no such container|no container with|removal of container .* is already in progress", re.I
 )
@@ -68,7 +68,7 @@ class Waiting:
 
 
 class Running:
-    """The launcher runs, and its processes are left alone."""
+    """The launcher is running."""
 
 
 class Ending:
@@ -76,8 +76,8 @@ class Ending:
 
     def __init__(self, since: float, awaited: int | None = None) -> None:
         self.since = since
-        self.at = time.monotonic()  # read anew, to compare with the times that bin/muster-rank records for ranks
-        self.awaited = awaited  # pid of a launcher that is ending by itself and has yet to report how its ranks ended
+        self.at = time.monotonic()  # read again, to compare with the times that bin/muster-rank records
+        self.awaited = awaited  # pid of a launcher that ends by itself and has not yet reported how its ranks ended
 
 
 class Killing:
@@ -89,12 +89,12 @@ class Killing:
 
 
 class LauncherEnded:
-    """No process of the launcher is left, except those that SIGKILL cannot end."""
+    """All processes of the launcher have ended, except those that SIGKILL cannot end."""
 
     def __init__(self, ending: Ending, stuck: list[int], container: str) -> None:
         self.ending = ending
         self.stuck = stuck
-        self.container = container  # why the container may still exist, and what to do; "" if it is gone
+        self.container = container  # why the container may still exist, and what to do; "" if it was removed
 
 
 class LauncherProcess:
@@ -109,11 +109,11 @@ class LauncherProcess:
         self.phase: Waiting | Running | Ending | Killing | LauncherEnded = Waiting()
         self.process: subprocess.Popen[bytes] | None = None
         self.code: int | None = None
-        self.stop_reason: str | None = None  # why it was told to stop
-        self.ended_by_us = False  # whether this node had not failed when it was told to stop
-        self.rank_failed = ""  # the rank that made this node end its part
-        self.failing = ""  # why this node ends its part, announced before the report if that takes time
-        self.closing: dict[int, float] = {}  # ranks that torchrun is ending because another failed: since when, by pid
+        self.stop_reason: str | None = None
+        self.ended_by_us = False  # whether this node was stopped before it failed
+        self.rank_failed = ""  # the rank that failed first, with its exit code
+        self.failing = ""  # why this node ends its part, if announced before the report
+        self.closing: dict[int, float] = {}  # when torchrun began to end a rank because another failed, by pid
         self.noticed = False  # whether torchrun has noticed that a rank failed
         self.log_size = 0  # of the launcher's log when it was last searched for those ranks
         self.remover: int | None = None  # pid of the process that removes this node's container, 0 if it did not start
@@ -122,7 +122,7 @@ class LauncherProcess:
         self.hits_before = limit_hits()
 
     def ending(self) -> Ending | None:
-        """Return the phase that says since when its processes are being ended, None if they are not."""
+        """Return the phase with the time at which its processes began to be ended, None before."""
         return self.phase if isinstance(self.phase, Ending) else getattr(self.phase, "ending", None)
 
     # - start
@@ -138,13 +138,13 @@ class LauncherProcess:
                 environment.update(json.load(stream))
         environment.update(self.plan.get("launcher_environment", {}))
         programs = self.journal.path("bin")
-        if os.path.isdir(programs):  # our ssh and muster-rank, before any other
+        if os.path.isdir(programs):  # bin/ssh and bin/muster-rank, before any other
             environment["PATH"] = programs + os.pathsep + environment["PATH"]
         environment.setdefault("TMPDIR", self.temporary)
         return environment
 
     def container_prefix(self) -> list[str]:
-        """Return the words before the launcher's command: none, or the engine's, with a mount of secrets in memory."""
+        """Return the container engine's command to prepend, with a mount for secrets; [] without a container."""
         prefix, secrets = self.plan.get("wrap", []), self.journal.path("environment.json")
         if prefix and os.path.islink(secrets):
             directory = os.path.dirname(os.readlink(secrets))
@@ -153,7 +153,10 @@ class LauncherProcess:
         return prefix
 
     def start(self, command: list[str]) -> bool:
-        """Start the job, once; return whether it runs. If it cannot start, its log says why and it counts as ended."""
+        """Start the job, once; return whether it runs.
+
+        If it cannot start, the reason is written to its log, and it counts as ended.
+        """
         if not isinstance(self.phase, Waiting):
             return False
         log_path = self.journal.path("launcher.log")
@@ -170,11 +173,9 @@ class LauncherProcess:
                     start_new_session=True,
                 )
         except (OSError, ValueError) as error:  # ValueError: a NUL, or a character outside the file system's encoding
-            what = f"muster: cannot start {command[0]} in {self.plan['working_directory']}: {error}\n"
-            with self.journal.however_full_the_disk(), open(
-                log_path, "a", encoding="utf-8", opener=open_private
-            ) as log:
-                log.write(what)
+            message = f"muster: cannot start {command[0]} in {self.plan['working_directory']}: {error}\n"
+            with self.journal.tolerate_full_disk(), open(log_path, "a", encoding="utf-8", opener=open_private) as log:
+                log.write(message)
             self.code = 127
             self.phase = Ending(time.monotonic())
             return False
@@ -206,7 +207,7 @@ class LauncherProcess:
             return False
 
     def restart_ranks(self, last_heard: float) -> None:
-        """Make torchrun restart its ranks at once after a node has fallen silent; heard: when it was last heard.
+        """Make torchrun restart its ranks at once after a node has fallen silent; last_heard: its last message.
 
         Otherwise collectives would wait for the dead peer until TCP or NCCL gives up, 2 to 30 minutes. Ending one rank
         on rank 0's node is enough: its agent starts a new rendezvous. Does nothing if the ranks were already restarted.
@@ -228,9 +229,9 @@ class LauncherProcess:
     # - each turn
 
     def step(self, now: float, ended: dict[int, int], excluded: list[int]) -> list[Notice]:
-        """Notice the launcher's end and see it through; return notices that other nodes need before the report.
+        """Handle the launcher's end; return notices that other nodes need before the report.
 
-        ended: wait statuses just reaped, by pid. beside: pids of our children that are not the launcher's.
+        ended: wait statuses just reaped, by pid. excluded: pids of children that are not the launcher's.
         """
         if self.remover in ended:
             self.removed = exit_code(ended[self.remover])
@@ -256,7 +257,7 @@ class LauncherProcess:
             self.end(now)
 
     def kill_late_ranks(self, now: float) -> list[Notice]:
-        """Kill the ranks that outlive a failed one by our grace period: torchrun waits 30 s for them."""
+        """Kill the ranks that outlive a failed rank by the grace period: torchrun waits 30 s for them."""
         path = self.journal.path("launcher.log")
         size = os.path.getsize(path) if os.path.exists(path) else 0
         if size != self.log_size:
@@ -285,24 +286,28 @@ class LauncherProcess:
 
     def finish_ending(self, now: float, ending: Ending, excluded: list[int]) -> list[Notice]:
         """Kill the remaining processes once the grace period is over, and remove the container if there is one."""
-        late = now - ending.since > self.grace
-        if self.plan.get("remove") and self.remover is None and (self.process is None or self.code is not None or late):
+        is_late = now - ending.since > self.grace
+        if (
+            self.plan.get("remove")
+            and self.remover is None
+            and (self.process is None or self.code is not None or is_late)
+        ):
             # the container's processes are the engine's children, not ours
-            self.remover = run_quietly(self.plan["remove"], self.journal.path("supervisor.log"))
+            self.remover = start_in_background(self.plan["remove"], self.journal.path("supervisor.log"))
             self.removed = None if self.remover else 127
         remaining = [pid for pid in descendants(os.getpid()) if pid not in excluded]
         killed = [pid for pid in remaining if pid != self.remover]
         notices: list[Notice] = []
-        if remaining and late:
+        if remaining and is_late:
             if not isinstance(self.phase, Killing):
                 self.phase = Killing(ending, now)
             if now - self.phase.since > LAUNCHER_EXIT_GRACE_PERIOD:
                 ending.awaited = None
             signal_all([pid for pid in killed if pid != ending.awaited], signal.SIGKILL)
         elif remaining and not self.stop_reason and now - ending.since > LAUNCHER_EXIT_GRACE_PERIOD:
-            how = f"the launcher on {self.name} ended with {describe_exit(self.code)}"
+            message = f"the launcher on {self.name} ended with {describe_exit(self.code)}"
             if self.code or self.rank_failed:
-                notices = self.announce_failure(self.rank_failed or how)
+                notices = self.announce_failure(self.rank_failed or message)
         stuck = bool(remaining) and isinstance(self.phase, Killing) and now - self.phase.since > KILL_TIMEOUT
         if remaining and not stuck:
             return notices
@@ -312,12 +317,12 @@ class LauncherProcess:
                 return notices
             self.code = -signal.SIGKILL
         if self.remover and self.removed is None and self.remover not in remaining:
-            return notices  # the remover, too
+            return notices  # the same for the remover
         self.phase = LauncherEnded(ending, killed, self.describe_container(self.remover in remaining))
         return notices
 
     def describe_container(self, still_removing: bool) -> str:
-        """Return why the container may still exist, and what to do; "" if the engine has removed it."""
+        """Return why the container may still exist, and what to do; "" once the engine has removed it."""
         reason = "the container engine is taking a long time to remove it"
         if not still_removing:
             message = final_message(read_tail(self.journal.path("supervisor.log"))) if self.removed else ""
@@ -330,7 +335,7 @@ class LauncherProcess:
         return bool(self.code or self.rank_failed)
 
     def make_report(self, stuck: list[int], container: str = "") -> NodeReport:
-        """Return the report, rank by rank, without the watchers' fields; stuck: pids that SIGKILL did not end."""
+        """Return the node report without the watchers' fields; stuck: pids that SIGKILL did not end."""
         code = self.code
         oom_after = oom_kills()
         started = self.process is not None or code is not None

@@ -5,16 +5,16 @@
 
 It speaks JSON, one object per line, at most 64 KiB. After the greeting, which is the first three lines, each line is
 preceded by "MAC ": the HMAC, with a key made from the token and both nonces, of the sender, the line's number and the
-line. So nobody in between can add, replace, reorder or repeat one.
+line. So no third party can add, replace, reorder or repeat a line.
   server: {"nonce"}  peer: {"node_rank", "nonce", "mac"}  server: {"mac"}
   peer:   {"type": "beat"} | {"type": "ready", "launcher_log"} | {"type": "running"}
   peer:   {"type": "report", "report"} | {"type": "stop", "reason"}
-  peer:   {"type": "failing", "text"} before the report, if it takes time to end what is left on this node
+  peer:   {"type": "failing", "text"} before the report, if it takes time to end the remaining processes on this node
   peer:   {"type": "mount", "text"} if a mount has died during the run or come back
   peer:   {"type": "logs", "text"} if its logs were shortened
   peer:   {"type": "gpus", "text"} if nvidia-smi no longer finds all GPUs healthy, or does again
   server: {"type": "beat"} | {"type": "go"} | {"type": "stop", "reason"} | {"type": "end", "state", "message"}
-  server: {"type": "start", "command"} if rank 0's launcher starts what runs on the other nodes, as mpirun does
+  server: {"type": "start", "command"} if rank 0's launcher starts the processes on the other nodes, as mpirun does
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
     from ansible_collections.muster.training.plugins.module_utils._run.documents import Data
 
 MAX_LINE = 65536
-MAX_BACKLOG = 262144  # bytes a peer may leave unread before it is dropped
+MAX_BACKLOG = 262144  # bytes of unread output, beyond which a connection is dropped
 
 
 def handshake_mac(token: str, side: str, run_id: str, node_rank: int, server_nonce: str, peer_nonce: str) -> str:
     """Return the hex HMAC-SHA256 by which one side proves that it holds the run's token."""
     text = "|".join((side, run_id, str(node_rank), server_nonce, peer_nonce))
-    # a stranger's nonce may hold half a surrogate pair, which JSON can encode and UTF-8 cannot
+    # an unauthenticated nonce may hold half a surrogate pair, which JSON can encode and UTF-8 cannot
     return hmac.new(token.encode(), text.encode("utf-8", "backslashreplace"), hashlib.sha256).hexdigest()
 
 
@@ -46,8 +46,10 @@ def line_mac(key: bytes, side: str, number: int, line: bytes) -> bytes:
     return hmac.digest(key, f"{side}|{number}|".encode() + line, "sha256").hex().encode()
 
 
-def authenticate_rank(connection: LifelineConnection, message: Data, token: str, run_id: str, nnodes: int) -> int | None:
-    """Return the node_rank of a stranger whose message proves that it holds the token, None if it does not."""
+def authenticate_rank(
+    connection: LifelineConnection, message: Data, token: str, run_id: str, nnodes: int
+) -> int | None:
+    """Return the node_rank of a peer whose message proves that it holds the token, None if it does not."""
     rank, nonce, mac = message.get("node_rank"), message.get("nonce"), message.get("mac")
     if not isinstance(rank, int) or isinstance(rank, bool) or not 0 < rank < nnodes:
         return None
@@ -58,9 +60,10 @@ def authenticate_rank(connection: LifelineConnection, message: Data, token: str,
 
 
 class LifelineConnection:
-    """One lifeline connection: lines in, lines out, with bounded buffers.
+    """A connection between two supervisors, which exchanges lines through bounded buffers.
 
-    Until it is opened with a key, lines are a stranger's and are read one at a time: the next may already have a MAC.
+    Until it is opened with a key, the other side is not trusted, and lines are read one at a time: the next may already
+    have a MAC.
     """
 
     def __init__(self, sock: socket.socket, now: float) -> None:
@@ -68,7 +71,7 @@ class LifelineConnection:
         self.sock = sock
         self.inbox = b""
         self.outbox = b""
-        self.events = selectors.EVENT_READ  # the events that the supervisor's selector waits for
+        self.events = selectors.EVENT_READ  # events that the supervisor's selector waits for
         self.opened = now
         self.last_heard = now
         self.nonce = os.urandom(16).hex()
@@ -82,7 +85,7 @@ class LifelineConnection:
         self.closed = False
 
     def open(self, node_rank: int, key: str) -> None:
-        """Trust the other side from now on; key: a proof that both sides can compute, and nobody else can."""
+        """Trust the other side from now on; key: a MAC that only both sides can compute."""
         self.node_rank, self.key = node_rank, key.encode()
         self.side, self.other_side = ("server", "peer") if node_rank else ("peer", "server")
 
@@ -124,12 +127,12 @@ class LifelineConnection:
                 break
             self.inbox += data
             messages += self.lines()
-            if self.node_rank is None:  # read only one chunk from a stranger
+            if self.node_rank is None:  # read only one chunk before authentication
                 break
         return messages
 
     def lines(self) -> list[Data]:
-        """Return the messages in the inbox; only the first one from a stranger."""
+        """Return the messages in the inbox; only the first before authentication."""
         messages: list[Data] = []
         while b"\n" in self.inbox and not self.closed and not (messages and self.node_rank is None):
             line, self.inbox = self.inbox.split(b"\n", 1)
@@ -151,6 +154,6 @@ class LifelineConnection:
             return line
         mac, _blank, content = line.partition(b" ")
         if not hmac.compare_digest(mac, line_mac(self.key, self.other_side, self.received, content)):
-            raise ValueError("somebody else has said it, or said it again")
+            raise ValueError("wrong MAC: the line is forged or repeated")
         self.received += 1
         return content

@@ -21,13 +21,15 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
 
 
 # Orders from an end of the lifeline to its supervisor, which carries them out in sequence.
-Start = collections.namedtuple("Start", "command")  # the job; command: a list of words
-Stop = collections.namedtuple("Stop", "reason leaving")  # the job; leaving: this machine goes down, the run goes on
-RestartRanks = collections.namedtuple("RestartRanks", "last_heard")  # after a node was lost; last_heard: seconds since 1970
+Start = collections.namedtuple("Start", "command")  # the job; command: its argv
+Stop = collections.namedtuple("Stop", "reason leaving")  # the job; leaving: this machine shuts down, the run continues
+RestartRanks = collections.namedtuple(
+    "RestartRanks", "last_heard"
+)  # after a node was lost; last_heard: seconds since 1970
 
 
 class LifelineEnd:
-    """Base of Hub, on rank 0, and Peer, on all other nodes; both override what raises NotImplementedError."""
+    """Base class of Hub, on rank 0, and Peer, on all other nodes, which implement its abstract methods."""
 
     def __init__(self, plan: Plan, token: str, journal: Journal, selector: selectors.BaseSelector) -> None:
         self.plan = plan
@@ -60,7 +62,10 @@ class LifelineEnd:
     def close(self) -> None:
         """Flush the outgoing messages, for at most one second, and close the connections."""
         deadline = time.monotonic() + FLUSH_TIMEOUT
-        while any(connection.outbox and not connection.closed for connection in self.connections) and time.monotonic() < deadline:
+        while (
+            any(connection.outbox and not connection.closed for connection in self.connections)
+            and time.monotonic() < deadline
+        ):
             for connection in self.connections:
                 connection.flush()
             time.sleep(0.01)
@@ -75,7 +80,7 @@ class LifelineEnd:
         raise NotImplementedError
 
     def on_message(self, connection: LifelineConnection, message: Data, now: float) -> None:
-        """Handle a message from the other side of a connection."""
+        """Handle a message that arrived on a connection."""
         raise NotImplementedError
 
     def on_stop_signal(self, name: str) -> None:
@@ -83,19 +88,19 @@ class LifelineEnd:
         raise NotImplementedError
 
     def after_start(self, started: bool) -> None:
-        """Go on after a Start was carried out; started: whether this node's job is running."""
+        """Continue after a Start was carried out; started: whether this node's job is running."""
         raise NotImplementedError
 
     def say(self, kind: str, text: str) -> None:
-        """Tell those who watch the run about an event on this node."""
+        """Report an event on this node to those who watch the run."""
         raise NotImplementedError
 
     def report(self, report: NodeReport) -> None:
-        """Report how this node's part ended."""
+        """Send this node's report."""
         raise NotImplementedError
 
     def step(self, now: float) -> None:
-        """Do what is due."""
+        """Perform the actions that are due."""
         raise NotImplementedError
 
     def is_busy(self) -> bool:
@@ -103,7 +108,7 @@ class LifelineEnd:
         raise NotImplementedError
 
     def is_over(self, now: float) -> bool:
-        """Return whether nothing is left to wait for or do here."""
+        """Return whether this node has nothing more to wait for or do."""
         raise NotImplementedError
 
     def status(self) -> Data:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
     )
 
 
-def first_views(names: list[str], launcher_log: str) -> list[NodeView]:
+def initial_views(names: list[str], launcher_log: str) -> list[NodeView]:
     """Return the view of each node, by node_rank, before any has checked in; launcher_log: rank 0's."""
     return [
         {
@@ -45,8 +45,8 @@ def has_failed(node: NodeView) -> bool:
 
 def have_succeeded(plan: Plan, nodes: list[NodeView]) -> bool:
     """Return whether as many nodes have succeeded as the run needs."""
-    good = [node for node in nodes if node["state"] == "ended" and not has_failed(node)]
-    return len(good) >= (plan["min_nnodes"] if plan["elastic"] else len(nodes))
+    succeeded = [node for node in nodes if node["state"] == "ended" and not has_failed(node)]
+    return len(succeeded) >= (plan["min_nnodes"] if plan["elastic"] else len(nodes))
 
 
 def status_of(nodes: list[NodeView]) -> list[NodeStatus]:

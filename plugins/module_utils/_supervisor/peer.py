@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The lifeline's end on every node but rank 0's: one connection to rank 0, which decides."""
+"""The lifeline's end on every node except rank 0's: one connection to rank 0, which decides."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ from ansible_collections.muster.training.plugins.module_utils._run.timeouts impo
     REPORT_GRACE_PERIOD,
     UNPROMPTED_BEAT_INTERVAL,
 )
-from ansible_collections.muster.training.plugins.module_utils._supervisor.lifeline import LifelineConnection, handshake_mac
+from ansible_collections.muster.training.plugins.module_utils._supervisor.lifeline import (
+    LifelineConnection,
+    handshake_mac,
+)
 from ansible_collections.muster.training.plugins.module_utils._supervisor.lifeline_end import LifelineEnd, Start, Stop
 
 TYPE_CHECKING = False
@@ -32,17 +35,17 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
 
 
 class Peer(LifelineEnd):
-    """Checks in with rank 0, does what it says, and stops on its own when rank 0 falls silent."""
+    """Checks in with rank 0, obeys it, and stops on its own when rank 0 falls silent."""
 
     def __init__(self, plan: Plan, token: str, journal: Journal, selector: selectors.BaseSelector) -> None:
         super().__init__(plan, token, journal, selector)
         self.node_rank = plan["node"]["node_rank"]
         self.last_heard = time.monotonic()
-        self.broken: float | None = None  # when the connection to rank 0 went down
+        self.broken: float | None = None  # when the connection to rank 0 broke
         self.retry = 0.0
         self.connect_error = ""
-        self.has_started = False  # whether this node's job has
-        self.leaving = False  # whether this machine goes down and an elastic run continues without it
+        self.has_started = False  # whether this node's job has started
+        self.leaving = False  # whether this machine shuts down and an elastic run continues without it
         self.deadline = math.inf  # until when a stopped node waits for rank 0's result
 
     @property
@@ -51,7 +54,7 @@ class Peer(LifelineEnd):
         return self.connections[0] if self.connections else None
 
     def open_connection(self) -> LifelineConnection | None:
-        """Return the connection to rank 0 if both sides have proved the token."""
+        """Return the connection to rank 0 if both sides are authenticated."""
         return self.connection if self.connection is not None and self.connection.stage == "open" else None
 
     def open(self) -> None:
@@ -85,7 +88,13 @@ class Peer(LifelineEnd):
             connection.expected = self.compute_mac("server", nonce, connection)
             connection.lines_key = self.compute_mac("key", nonce, connection)
             connection.stage = "mac"
-            connection.send({"node_rank": self.node_rank, "nonce": connection.nonce, "mac": self.compute_mac("peer", nonce, connection)})
+            connection.send(
+                {
+                    "node_rank": self.node_rank,
+                    "nonce": connection.nonce,
+                    "mac": self.compute_mac("peer", nonce, connection),
+                }
+            )
         elif connection.stage == "mac":
             self.check_in(connection, message, now)
         else:
@@ -93,8 +102,10 @@ class Peer(LifelineEnd):
             self.obey(connection, message, now)
 
     def check_in(self, connection: LifelineConnection, message: Data, now: float) -> None:
-        """Open the connection once rank 0 has proved the token, and send it this node's state."""
-        if not hmac.compare_digest(str(message.get("mac", "")).encode("utf-8", "replace"), connection.expected.encode()):
+        """Open the connection once rank 0 has proved that it holds the token, and send it this node's state."""
+        if not hmac.compare_digest(
+            str(message.get("mac", "")).encode("utf-8", "replace"), connection.expected.encode()
+        ):
             self.connect_error = "it does not have this run's token"
             self.drop(connection)
             return
@@ -111,7 +122,7 @@ class Peer(LifelineEnd):
 
     def obey(self, connection: LifelineConnection, message: Data, now: float) -> None:
         kind = message.get("type")
-        if kind == "beat":  # answer at once, so that rank 0 hears all nodes together and wakes less often
+        if kind == "beat":  # reply at once, so that rank 0 hears all nodes together and wakes less often
             self.beat_due = now + UNPROMPTED_BEAT_INTERVAL * self.timeouts["heartbeat"]
             connection.send({"type": "beat"})
         elif kind == "go":
@@ -136,9 +147,9 @@ class Peer(LifelineEnd):
     def on_stop_signal(self, name: str) -> None:
         node = self.plan["node"]["name"]
         if self.plan["elastic"] and not os.path.exists(self.journal.path("stop")):
-            # this machine goes down, and the other nodes may go on
+            # this machine shuts down, and the other nodes may continue
             self.leaving = True
-            self.stop(f"{node} was told to leave ({name})", leaving=True)
+            self.stop(f"{node} was stopped ({name})", leaving=True)
             return
         reason = f"stopped on request on {node} ({name})"
         self.stop_requested = True
@@ -146,7 +157,7 @@ class Peer(LifelineEnd):
         if connection is not None:
             connection.send({"type": "stop", "reason": reason})
         self.stop(reason)
-        # rank 0 may be gone, or stopping as well: do not outlive the unit's stop timeout to wait for its result
+        # rank 0 may be lost, or stopping as well: do not wait for its result beyond the unit's stop timeout
         if self.result_state is None and self.connection is None:
             self.result_state = "stopped"
         self.deadline = time.monotonic() + self.timeouts["grace"] + KILL_TIMEOUT + REPORT_GRACE_PERIOD

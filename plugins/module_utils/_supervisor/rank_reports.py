@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Find out from a node's files how each rank ended, and which failed first."""
+"""Determine from a node's files how each rank ended, and which failed first."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ CLOSING = re.compile(r"Sending process (\d+) closing signal")
 # What a rank's C++ runtime prints when Python, before 3.14, ends one of its threads by force.
 ENDED_BY_FORCE = "terminate called without an active exception"
 ABORTED_AT_ITS_END = (
-    f"was aborted while its interpreter ended ({ENDED_BY_FORCE}): a thread of gloo was still there. To do: in the "
+    f"was aborted while its interpreter ended ({ENDED_BY_FORCE}): a thread of gloo was still running. In the "
     "script import torch.distributed.nn before init_process_group, and call destroy_process_group at the end; after "
     "fully_shard on CPUs, which keeps the thread all the same, end with sys.stdout.flush() and os._exit(0)"
 )
@@ -46,11 +46,11 @@ def rank_reports(
     launcher_stopped: bool = False,
     ending: float = math.inf,
 ) -> list[RankReport]:
-    """Return one dict per rank of this node: rank, local_rank, exit_code (None: not known), error, log.
+    """Return one dict per rank of this node: rank, local_rank, exit_code (None: unknown), error, log.
 
     Also closed (true) if torchrun ended it because another rank had failed, first (true) if it is known to be the first
-    rank on this node to fail, and ended_by_us (true) if we ended it. told_to_end: whether we ended the launcher;
-    ending: when we began to end the ranks, by the monotonic clock.
+    rank on this node to fail, and ended_by_us (true) if the supervisor ended it. launcher_stopped: whether it also
+    ended the launcher; ending: when it began to end the ranks, by the monotonic clock.
     """
     node = plan["node"]
     failures, first = {}, None
@@ -68,7 +68,7 @@ def rank_reports(
     reports: list[RankReport] = []
     for local_rank in range(node["slots"]):
         rank, code, closed = failures.get(local_rank, (node["first_rank"] + local_rank, None, False))
-        by_us = False  # torchrun lists only ranks that ended before we ended it
+        by_us = False  # torchrun lists only ranks that ended before the supervisor ended it
         if ends:
             code, ended = ends[local_rank]
             by_us = ended > ending
@@ -150,7 +150,7 @@ def last_lines(path: str) -> str:
 
 
 def launcher_error(code: int | None, text: str) -> str:
-    """Return why a launcher ended, as far as its output says; after a signal, its last line is not the reason.
+    """Return the launcher's error according to its output; after a signal, its last line is not the reason.
 
     A killed launcher survived any error it logged; but a shell's last line reports the kill.
     """
@@ -187,7 +187,7 @@ def recorded_error(path: str) -> str:
 
 
 def rank_end(directory: str, local_rank: int) -> tuple[int | None, float]:
-    """Return how a rank run by bin/muster-rank ended, and when; None if that was not recorded.
+    """Return the exit code of a rank started by bin/muster-rank, and when it ended; None if not recorded.
 
     Times are by this machine's monotonic clock, which no time server sets; infinity for a rank that has not ended.
     """
@@ -201,8 +201,8 @@ def rank_end(directory: str, local_rank: int) -> tuple[int | None, float]:
 def first_to_fail(ends: list[tuple[int | None, float]], until: float) -> int | None:
     """Return the local rank that failed first, None if none did; ends: exit code and end time of each.
 
-    until: when we began to end this node's processes. A rank that SIGTERM ended earlier was ended by its launcher,
-    which will report why.
+    until: when the supervisor began to end this node's processes. A rank that SIGTERM ended earlier was ended by its
+    launcher, which will report why.
     """
     failed = [
         (ended, local_rank)

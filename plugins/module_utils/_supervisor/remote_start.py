@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""For launchers on rank 0's node that start processes on the other nodes, as mpirun does through bin/ssh."""
+"""Start processes on other nodes for a launcher on rank 0's node, such as mpirun, through bin/ssh."""
 
 from __future__ import annotations
 

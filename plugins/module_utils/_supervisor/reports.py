@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A node's report on its part of a run: check its fields on arrival, and keep it short enough to send."""
+"""Check the fields of a node report on arrival, and shorten it before it is sent."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
 
     from ansible_collections.muster.training.plugins.module_utils._run.documents import NodeReport
 
-# The fields of a report, their types, and the value that replaces one that is missing or of another type.
+# The fields of a report, their types, and the default for a missing value or one of another type.
 REPORT_FIELDS: tuple[tuple[str, type, Any], ...] = (
     ("exit_code", int, None),
     ("reason", str, ""),
@@ -48,7 +48,7 @@ MARKS = ("closed", "first", "ended_by_us")  # of a rank, present only if true
 
 
 def is_exit_code(code: object) -> bool:
-    """Return whether a value is an exit code as Popen gives it."""
+    """Return whether a value is an exit code in Popen's form."""
     return isinstance(code, int) and not isinstance(code, bool) and -128 < code < 256
 
 
@@ -58,7 +58,7 @@ def is_a(kind: type, value: object) -> bool:
 
 
 def checked_report(received: Mapping[str, Any]) -> NodeReport:
-    """Return another node's report with each field of its proper type, so that nothing in it can crash its reader."""
+    """Return another node's report with each field converted to its type, so that it cannot crash its readers."""
     report: Any = {
         name: received[name] if is_a(kind, received.get(name)) else default for name, kind, default in REPORT_FIELDS
     }

@@ -3,14 +3,14 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The supervisor: keeps one node's part of a run alive, or ends it.
 
-One process per node, started as ``python3 -I -S supervisor.py RUN_DIRECTORY RUN_ID ADDRESS`` (see entry), standard
-library only. It reads ``plan.json`` in the run directory, runs the launcher's command and holds the lifeline: one TCP
-connection to rank 0's supervisor, over ``node_address``, authenticated with the run's token. Rank 0 sends a heartbeat
-every ``heartbeat`` seconds, and the node answers. A node that fails, or is silent for ``silence`` seconds, ends the run
-everywhere; an elastic run continues while ``min_nnodes`` nodes and rank 0 are left.
+One process per node, started as ``python3 -I -S supervisor.py RUN_DIRECTORY RUN_ID ADDRESS`` (see entry).
+It reads ``plan.json`` in the run directory, runs the launcher's command and holds the lifeline: one TCP connection to
+rank 0's supervisor, over ``node_address``, authenticated with the run's token. Rank 0 sends a heartbeat every
+``heartbeat`` seconds, and the node replies. A node that fails, or is silent for ``silence`` seconds, ends the run
+everywhere; an elastic run continues while ``min_nnodes`` nodes and rank 0 remain.
 
 The supervisor signals only its own descendants. It is a child subreaper, so the kernel reparents processes that detach
-to it. If the supervisor itself is killed, the unit's cgroup is the safety net with systemd, and a guard process of ours
+to it. If the supervisor itself is killed, the unit's cgroup is the safety net with systemd, and a guard process
 (``--guard``) elsewhere. Both also end a supervisor whose signs of life stop, for example because a file system hangs,
 with everything it has started.
 """
@@ -24,7 +24,11 @@ import selectors
 import signal
 import time
 
-from ansible_collections.muster.training.plugins.module_utils._run.processes import become_subreaper, reap, run_quietly
+from ansible_collections.muster.training.plugins.module_utils._run.processes import (
+    become_subreaper,
+    reap,
+    start_in_background,
+)
 from ansible_collections.muster.training.plugins.module_utils._run.secrets import remove_secrets
 from ansible_collections.muster.training.plugins.module_utils._run.timeouts import (
     BUSY_STEP_INTERVAL,
@@ -58,7 +62,7 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
 
 
 class Supervisor:
-    """The event loop of one node: waits for events, and passes them to the launcher, the watchers and the lifeline."""
+    """The event loop of a node: waits for events, and passes them to the launcher, the watchers and the lifeline."""
 
     def __init__(self, directory: str) -> None:
         self.pulse = Pulse()
@@ -90,7 +94,7 @@ class Supervisor:
             signal.signal(number, self.note_signal)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
         self.journal.write("supervisor.json", {"pid": os.getpid()})
-        self.journal.keep_room()
+        self.journal.reserve_space()
         self.lifeline.open()
         self.carry_out_orders()
         self.step(0.0)  # so that a peer checks in without delay
@@ -113,10 +117,10 @@ class Supervisor:
         ready = self.selector.select(min(timeout, max(0.0, self.tend_due - time.monotonic())))
         now = time.monotonic()
         self.pulse.beat(now)
-        beats_alone = bool(ready)
+        only_beats = bool(ready)
         for key, mask in ready:
-            beats_alone = self.handle(key.data, mask, now) and beats_alone
-        if beats_alone and now < self.tend_due:  # 64 nodes send 32 a second, and they need no action
+            only_beats = self.handle(key.data, mask, now) and only_beats
+        if only_beats and now < self.tend_due:  # 64 nodes send 32 a second, and they need no action
             return
         self.tend_due = now + timeout
         for connection in self.lifeline.connections:
@@ -136,26 +140,26 @@ class Supervisor:
         if now >= self.journal.status_due:
             self.write_status(now)
 
-    def handle(self, what: Any, mask: int, now: float) -> bool:
+    def handle(self, target: Any, mask: int, now: float) -> bool:
         """Handle a ready connection, or call a ready callback; return whether there were only heartbeats."""
-        if not isinstance(what, LifelineConnection):
-            what(now)
+        if not isinstance(target, LifelineConnection):
+            target(now)
             return False
         if mask & selectors.EVENT_WRITE:
-            what.flush()
-        beats_alone = bool(mask & selectors.EVENT_READ) and self.hear(what, now)
-        return beats_alone and mask == selectors.EVENT_READ
+            target.flush()
+        only_beats = bool(mask & selectors.EVENT_READ) and self.receive_messages(target, now)
+        return only_beats and mask == selectors.EVENT_READ
 
-    def hear(self, connection: LifelineConnection, now: float) -> bool:
+    def receive_messages(self, connection: LifelineConnection, now: float) -> bool:
         """Handle all messages that have arrived on a connection; return whether they were only heartbeats."""
         messages = connection.receive()
-        beats_alone = bool(messages)
+        only_beats = bool(messages)
         while messages:
             for message in messages:
-                beats_alone = beats_alone and message.get("type") == "beat"
+                only_beats = only_beats and message.get("type") == "beat"
                 self.lifeline.on_message(connection, message, now)
             messages = [] if connection.closed else connection.receive()
-        return beats_alone and not connection.closed
+        return only_beats and not connection.closed
 
     def carry_out_orders(self) -> None:
         """Carry out the orders from this node's end of the lifeline."""
@@ -183,18 +187,18 @@ class Supervisor:
         if self.report is None and not isinstance(self.launcher.phase, LauncherEnded):
             notices += self.launcher.step(now, ended, self.watchers.pids())
         phase = self.launcher.phase
-        over = phase if self.report is None and isinstance(phase, LauncherEnded) else None
+        ended_phase = phase if self.report is None and isinstance(phase, LauncherEnded) else None
         failed = self.launcher.has_failed()
-        last = failed or self.watchers.accounts  # whether the report needs a last look
-        if over and last and self.watchers.final_check is None:
+        needs_checks = failed or self.watchers.accounts  # whether the report needs final checks
+        if ended_phase and needs_checks and self.watchers.final_check is None:
             notices += self.watchers.start_final_checks(now, failed, gpus=not self.launcher.ended_by_us)
         for kind, text in notices:
             self.lifeline.say(kind, text)
-        if over and (not last or self.watchers.has_finished_checks(now)):
-            self.make_report(over.stuck, over.container)
+        if ended_phase and (not needs_checks or self.watchers.has_finished_checks(now)):
+            self.make_report(ended_phase.stuck, ended_phase.container)
 
     def make_report(self, stuck: list[int], container: str = "") -> None:
-        self.write_status(time.monotonic())  # notes a full disk, which may be why the job failed
+        self.write_status(time.monotonic())  # records a full disk, which may be why the job failed
         report = self.launcher.make_report(stuck, container)
         report["mounts"], report["gpus"] = self.watchers.mounts, self.watchers.gpus_error
         report["shortened"] = self.watchers.shortened
@@ -208,17 +212,17 @@ class Supervisor:
 
     def write_status(self, now: float) -> None:
         process = self.launcher.process
-        more = {"launcher_pid": process.pid if process else None, "report": self.report}
-        self.journal.write_status(now, {**more, **self.lifeline.status()})
+        fields = {"launcher_pid": process.pid if process else None, "report": self.report}
+        self.journal.write_status(now, {**fields, **self.lifeline.status()})
 
     def clean_up(self) -> None:
         self.lifeline.close()
         remove_secrets(self.journal.directory)
-        self.journal.make_room()
+        self.journal.free_reserved_space()
         message = self.journal.message or self.launcher.stop_reason or ""
         self.journal.set_state(self.lifeline.result_state or "failed", message)
         self.write_status(time.monotonic())
-        remover = run_quietly(["/bin/rm", "-rf", "--", self.launcher.temporary], os.devnull)  # may take long
+        remover = start_in_background(["/bin/rm", "-rf", "--", self.launcher.temporary], os.devnull)  # may take long
         while remover and remover not in reap():
             self.pulse.beat(time.monotonic())
             time.sleep(0.01)

@@ -18,8 +18,8 @@ from ansible_collections.muster.training.plugins.module_utils._run.gpu_samples i
 from ansible_collections.muster.training.plugins.module_utils._run.processes import (
     describe_exit,
     exit_code,
-    run_quietly,
     signal_all,
+    start_in_background,
 )
 from ansible_collections.muster.training.plugins.module_utils._run.safe_files import TAIL_BYTES, open_regular
 from ansible_collections.muster.training.plugins.module_utils._run.timeouts import (
@@ -39,9 +39,9 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
 
     Notice = Tuple[str, str]  # kind, as on the lifeline, and text
 
-SNAPSHOT_AT = 8  # number of GPU samples before nvidia-smi's full output is recorded, once
+SNAPSHOT_AT = 8  # number of samples before nvidia-smi's full output is recorded, once
 
-# Lists a directory; its exit code is the errno, 0 if the directory answers.
+# Lists a directory; the exit code is the errno, 0 if the directory responds.
 MOUNT_CHECK = """
 import os, sys
 try:
@@ -51,7 +51,7 @@ except OSError as error:
     os._exit(error.errno or 5)
 """
 
-# A line of gpus.csv, and the text in place of values for a GPU that is gone.
+# A line of gpus.csv, and the text in place of values for a lost GPU.
 SAMPLE = re.compile(r"[0-9/]+ [0-9:.]+, (?P<index>[0-9]+), (?P<values>.*)")
 GPU_FAILED = re.compile(r".*\[(GPU is lost|GPU requires reset)\]|[^0-9]*\[(Unknown Error)\][^0-9]*\Z")
 
@@ -64,10 +64,10 @@ def mount_points() -> set[str]:
 
 
 def read_sample(text: str, code: int, known_indices: set[str]) -> tuple[set[str], str]:
-    """Return the indices of the GPUs in one sample, and what is wrong with them: "" if all are well.
+    """Return the indices of the GPUs in a sample and an error message, "" if all are well.
 
     No index and no error: the sample is inconclusive. text, code: nvidia-smi's output, in the columns of gpus.csv, and
-    its exit code; known: the indices in an earlier sample.
+    its exit code; known_indices: those in an earlier sample.
     """
     indices, failed, message = set(), [], ""
     for line in text.splitlines():
@@ -90,44 +90,44 @@ def read_sample(text: str, code: int, known_indices: set[str]) -> tuple[set[str]
 
 
 class Watchers:
-    """Watches through child processes, since a mount or GPU may never answer; reports each change once."""
+    """Watches in child processes, since a mount or GPU may hang; reports each change once."""
 
     def __init__(self, journal: Journal, plan: Plan) -> None:
         self.journal = journal
         self.plan = plan
         self.name = plan["node"]["name"]
-        self.checks: dict[str, tuple[int, float]] = {}  # by mount point: pid of its child, and since when
+        self.mount_checks: dict[str, tuple[int, float]] = {}  # pid and start time of the checking process, by mount point
         self.mounts_due = 0.0
         self.mounts: dict[str, str] = {}  # errors by mount point that has died during the run
         self.sampler: int | None = None  # pid of the running nvidia-smi
         self.samples_due = 0.0
-        self.samples = 0  # how many were started
+        self.samples = 0  # number of started samples
         self.snapshot: int | None = None  # pid of the nvidia-smi that records the full output, once
         self.accounting: list[str] = []  # the next queries about ended processes
-        self.accountant: int | None = None  # pid of such a query; 0: it has ended
-        self.accounts = False  # whether the driver accounts for processes
+        self.accountant: int | None = None  # pid of that query; 0: it has ended
+        self.accounts = False  # whether the driver's accounting is on
         self.sample_start = 0  # offset of the newest sample in gpus.csv
         self.gpus: set[str] = set()  # the indices in the first sample
         self.gpus_error = ""  # nvidia-smi's error while not all GPUs are well
         self.logs_due = 0.0
-        self.shortened = ""  # how logs over the limit were shortened, or why they could not be
-        self.final_check: float | None = None  # when the last look began
+        self.shortened = ""  # how logs over the limit were shortened, or the error
+        self.final_check: float | None = None  # when the final checks began
 
     def step(self, now: float, ended: dict[int, int], started: bool, running: bool) -> list[Notice]:
-        """Continue watching; return notices of what has changed.
+        """Continue watching; return notices of changes.
 
-        ended: wait statuses just reaped, by pid. started: whether the job was. running: whether nobody ends it.
+        ended: wait statuses just reaped, by pid. started: whether the job was started. running: whether it is running.
         """
         notices = self.tend_mounts(now, ended, running) + self.sample_gpus(now, ended, running)
         return notices + (self.tend_logs(now) if started else [])
 
     def pids(self) -> list[int]:
-        """Return the pids of our processes that the end of the job does not wait for."""
-        mount_checks = [pid for pid, _since in self.checks.values()]
-        return mount_checks + ([self.sampler] if self.sampler and self.final_check is not None else [])
+        """Return the pids of the watchers' processes, for which the end of the job does not wait."""
+        pids = [pid for pid, _since in self.mount_checks.values()]
+        return pids + ([self.sampler] if self.sampler and self.final_check is not None else [])
 
     def start_final_checks(self, now: float, failed: bool, gpus: bool) -> list[Notice]:
-        """Begin the last look: at the GPU use of ended processes, and at what may have made this node fail.
+        """Start the final checks: of the GPU use of ended processes, and of mounts and GPUs if the node failed.
 
         failed: whether the node failed; gpus: whether to sample the GPUs, too.
         """
@@ -140,31 +140,31 @@ class Watchers:
         return notices
 
     def has_finished_checks(self, now: float) -> bool:
-        """Return whether all answers of the last look are in, or its time is up."""
-        waiting = self.checks or self.sampler or self.accounting
+        """Return whether the final checks have ended or timed out."""
+        waiting = self.mount_checks or self.sampler or self.accounting
         return not waiting or now - (self.final_check or now) >= FINAL_CHECK_TIMEOUT
 
     def check_mounts(self, now: float) -> list[Notice]:
-        """Look into each mount in the plan, in a child process: a dead mount may block it forever."""
+        """List each mount in the plan in a child process, since a dead mount may block it forever."""
         self.mounts_due = now + MOUNT_CHECK_INTERVAL
         notices = []
         mounted = mount_points() if self.plan.get("mounts") else set()
         for point in self.plan.get("mounts", ()):
             if point not in mounted:
                 notices += self.note_mount(point, "nothing is mounted there any more")
-            elif point not in self.checks:
-                pid = run_quietly([sys.executable, "-I", "-S", "-c", MOUNT_CHECK, point], os.devnull)
+            elif point not in self.mount_checks:
+                pid = start_in_background([sys.executable, "-I", "-S", "-c", MOUNT_CHECK, point], os.devnull)
                 if pid:
-                    self.checks[point] = (pid, now)
+                    self.mount_checks[point] = (pid, now)
         return notices
 
     def tend_mounts(self, now: float, ended: dict[int, int], running: bool) -> list[Notice]:
         """Return notices of mounts that die during the run, and of those that come back."""
         notices = self.check_mounts(now) if running and now >= self.mounts_due else []
-        for point, (pid, since) in list(self.checks.items()):
+        for point, (pid, since) in list(self.mount_checks.items()):
             error = None
             if pid in ended:
-                del self.checks[point]
+                del self.mount_checks[point]
                 code = exit_code(ended[pid])
                 if code >= 0 and code != 1:  # 1: Python itself could not start
                     error = os.strerror(code) if code else ""
@@ -188,7 +188,7 @@ class Watchers:
         return [("mount", f"the mount {point} on {self.name} answers again")]
 
     def sample_gpus(self, now: float, ended: dict[int, int], running: bool) -> list[Notice]:
-        """Record the GPUs' activity while the job runs, with one process at a time, since it may never answer."""
+        """Record the GPUs' activity while the job runs, with one process at a time, since it may hang."""
         notices = []
         if self.sampler in ended:
             code = exit_code(ended[self.sampler])
@@ -210,7 +210,7 @@ class Watchers:
         elif running and not self.sampler and now >= self.samples_due:
             if self.samples >= SNAPSHOT_AT and self.snapshot is None:
                 path = self.journal.path("nvidia-smi.txt")
-                self.snapshot = self.sampler = run_quietly(self.plan["gpu_samples"][:1], path)
+                self.snapshot = self.sampler = start_in_background(self.plan["gpu_samples"][:1], path)
             else:
                 self.take_sample(now)
         return notices
@@ -221,24 +221,24 @@ class Watchers:
             self.samples += 1
             self.samples_due = now + self.plan["timeouts"]["sample"]
             self.sample_start = os.path.getsize(path) if os.path.exists(path) else 0
-            self.sampler = run_quietly(self.plan["gpu_samples"], path)
+            self.sampler = start_in_background(self.plan["gpu_samples"], path)
 
     def query_accounting(self) -> None:
         """Start nvidia-smi with the next query about processes."""
         command = [self.plan["gpu_samples"][0], self.accounting.pop(0), "--format=csv,noheader,nounits"]
-        self.accountant = self.sampler = run_quietly(command, self.journal.path(ACCOUNTING_FILE))
+        self.accountant = self.sampler = start_in_background(command, self.journal.path(ACCOUNTING_FILE))
 
     def read_accounting(self) -> None:
-        """If the driver does accounting, query the use of earlier jobs, so that it can be subtracted."""
+        """If the driver's accounting is on, query the use of earlier jobs, so that it can be subtracted."""
         if not self.accounts and self.final_check is None:
             path = self.journal.path(ACCOUNTING_FILE)
-            with self.journal.however_full_the_disk(), open(path, "rb", opener=open_regular) as stream:
+            with self.journal.tolerate_full_disk(), open(path, "rb", opener=open_regular) as stream:
                 self.accounts = ACCOUNTING_ON.encode() in stream.read(TAIL_BYTES)
             self.accounting = list(ACCOUNTING_QUERIES[1:]) if self.accounts else []
 
     def read_new_sample(self, code: int) -> list[Notice]:
-        """Return notices of what a sample says about the GPUs' health; code: nvidia-smi's exit code."""
-        with self.journal.however_full_the_disk(), open(
+        """Return notices about the GPUs' health from the newest sample; code: nvidia-smi's exit code."""
+        with self.journal.tolerate_full_disk(), open(
             self.journal.path("gpus.csv"), "rb", opener=open_regular
         ) as stream:
             stream.seek(self.sample_start)

@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Prove that DeepSpeed works on this node: its release, its built ops, and a training step on two processes.
+"""Verify DeepSpeed on this node: its release, its built ops, and a training step on two processes.
 
-A proof is not repeated until something changes. Runs on the node with the environment's
-interpreter, standard library only, Python >= 3.8: only its child processes import torch and DeepSpeed.
+The verification is not repeated until its inputs change. It runs in the environment's interpreter; only its child
+processes import torch and DeepSpeed.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ engine = deepspeed.initialize(
 engine.backward(engine(torch.full((1, 1), float(rank + 1), device=engine.device)).sum())
 engine.step()
 print("weight", engine.module.weight.item())
-# What holds the group goes first: threads of gloo that outlive it may abort a process that ends. Modules of torch that
-# are imported after it was made would hold it too.
+# Delete the users of the process group first: gloo's threads that outlive it may abort a process at its end. Modules of
+# torch that were imported after its creation would use it, too.
 del engine, model
 gc.collect()
 torch.distributed.destroy_process_group()
@@ -67,35 +67,35 @@ print(json.dumps([deepspeed.__version__, built]))
 
 
 def build_environment() -> dict[str, str]:
-    """The proof's environment: no variables of other jobs, the environment's programs first."""
+    """Return the environment variables: none of other jobs, and the environment's programs first in PATH."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("DS_")}
     path = os.path.dirname(sys.executable) + os.pathsep + inherited.get("PATH", "/usr/bin:/bin")
-    # the CPU without a GPU for torch: DeepSpeed does not ask only torch
+    # without a GPU, choose the CPU: DeepSpeed does not rely on torch alone
     return {**inherited, "PATH": path, **({} if glob.glob("/dev/nvidia[0-9]*") else {"DS_ACCELERATOR": "cpu"})}
 
 
 def check_report(request: Data) -> str:
-    """The release and the ops, as ds_report prints them."""
+    """Check the release and the built ops, as ds_report prints them; return a summary."""
     argv = [sys.executable, "-c", REPORT]
     completed = subprocess.run(argv, env=build_environment(), capture_output=True, text=True, check=False)
     if completed.returncode:
-        raise StepError(
-            f"DeepSpeed cannot be imported: {completed.stderr.strip()[-800:]}. Needed: it can. Run role pytorch before"
-        )
+        raise StepError(f"cannot import deepspeed: {completed.stderr.strip()[-800:]}. Run the role pytorch first")
     version, built = json.loads(completed.stdout.strip().splitlines()[-1])
     if version.partition("+")[0] != request["version"]:
-        raise StepError(f"DeepSpeed is {version}. Needed: {request['version']}. See what else installs it (pip list)")
+        raise StepError(
+            f"DeepSpeed is {version} instead of {request['version']}. Check with pip list which package requires it"
+        )
     missing = [name for name in request["built"] if name != "DS_BUILD_OPS" and name not in built]
     if missing:
         raise StepError(
-            f"these ops were to be built, and are not in DeepSpeed: {', '.join(missing)}. Needed: names of ops as "
-            "ds_report has them, and a compiler. Correct deepspeed_build, remove locks/deepspeed.json on the first node"
+            f"DeepSpeed was built without these ops: {', '.join(missing)}. Check that a compiler is installed, correct "
+            "deepspeed_build (ds_report lists the names of ops), and remove locks/deepspeed.json on the first node"
         )
-    return f"DeepSpeed {version}, {len(built)} ops built"
+    return f"DeepSpeed {version}, {len(built)} op{'' if len(built) == 1 else 's'} built"
 
 
 def check_step() -> None:
-    """Run an optimizer step with a known result on two processes."""
+    """Check an optimizer step with a known result on two processes."""
     with tempfile.TemporaryDirectory() as directory:
         ranks = []
         for rank in range(RANKS):
@@ -121,31 +121,31 @@ def check_step() -> None:
             if "weight 0.25" not in out.splitlines():
                 compiler = "deepspeed_shm_comm" in out
                 hint = (
-                    "On the CPU it needs a compiler (build-essential, python3-dev), or DS_BUILD_SHM_COMM built"
+                    "On the CPU it needs a compiler (build-essential, python3-dev), or a build with DS_BUILD_SHM_COMM"
                     if compiler
-                    else "See whether torch works (ansible-playbook site.yml --tags pytorch)"
+                    else "Check torch (ansible-playbook site.yml --tags pytorch)"
                 )
                 raise StepError(
-                    f"a step on two processes fails in process {number}: {out.strip()[-800:]}. "
-                    f"Needed: the weight 0.25. {hint}"
+                    f"a training step on two processes fails in process {number} (expected weight: 0.25): "
+                    f"{out.strip()[-800:]}. {hint}"
                 )
 
 
 def verify(request: Data) -> Data:
-    """Run the whole proof."""
+    """Verify DeepSpeed, unless the last verification had the same inputs."""
     state = json.dumps([request["key"], request["version"], request["built"], sys.version])
     if os.path.exists(request["marker"]):
         with open(request["marker"], encoding="utf-8") as file:
             if file.read() == state:
-                return {"changed": False, "shown": "as proved before"}
+                return {"changed": False, "shown": "verified before"}
     summary = check_report(request)
     print_line(summary)
     check_step()
     with open(request["marker"], "w", encoding="utf-8") as file:
         file.write(state)
-    return {"changed": False, "shown": f"{summary}; a step on two ranks is right"}
+    return {"changed": False, "shown": f"{summary}; training step correct on two ranks"}
 
 
 def main(request: Data) -> Data:
-    """Return the result of the proof, or why it failed."""
+    """Return the result of the verification, or its error."""
     return report_result(verify, request)

@@ -2,10 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Find the flash-attention wheel that fits the environment, or what a build needs; prove that it works.
+"""Find the flash-attention wheel for the environment, or prepare a build; verify the installation.
 
-Runs on the node with the environment's interpreter, Python >= 3.8; outside the standard
-library it imports only torch and flash-attention.
+This runs in the environment's interpreter and imports only torch and flash-attention besides the standard library.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     Data = Dict[str, Any]
 
 AMPERE = (8, 0)  # compute capability; FlashAttention 2 has no kernels for older GPUs
-MEMORY_PER_JOB = 20  # GB of memory per build job (setup.py: 5 for each of 4 nvcc threads)
+MEMORY_PER_JOB = 20  # GB per build job (setup.py: 5 for each of 4 nvcc threads)
 # Releases, newest first: the torch minor releases with wheels, the CUDA majors with their spelling in wheel names, and
 # the oldest glibc that loads them (docs/software.md). The server is asked which wheels really exist.
 RELEASES = {
@@ -44,14 +43,14 @@ RELEASES = {
 
 
 def numbers(version: str) -> tuple[int, ...]:
-    """The numbers of a version."""
+    """Return the numbers in a version."""
     return tuple(int(part) for part in re.findall(r"[0-9]+", version))
 
 
 def cuda_tag(release: str, cuda: str) -> str:
-    """How a release names a version of CUDA: by its major version; before 2.7.0 by the version of its build.
+    """Return a release's tag for a CUDA version: the major version, before 2.7.0 the version of its build.
 
-    "" if there was none for that major yet.
+    An empty string if the release has no wheels for that major version.
     """
     major = cuda.partition(".")[0]
     if numbers(release) >= (2, 7):
@@ -61,9 +60,9 @@ def cuda_tag(release: str, cuda: str) -> str:
 
 
 def wheel_name(release: str, torch: str, cuda: str, abi: bool, python: str, machine: str) -> str:
-    """The name of the wheel: flash_attn-2.8.3+cu12torch2.8cxx11abiTRUE-cp311-cp311-linux_x86_64.whl.
+    """Return the name of a wheel, such as flash_attn-2.8.3+cu12torch2.8cxx11abiTRUE-cp311-cp311-linux_x86_64.whl.
 
-    "" if there can be none.
+    An empty string if it cannot exist.
     """
     if not cuda_tag(release, cuda):
         return ""
@@ -74,12 +73,12 @@ def wheel_name(release: str, torch: str, cuda: str, abi: bool, python: str, mach
 
 
 def wheel_url(pattern: str, release: str, name: str) -> str:
-    """The URL of a wheel. Escapes plus signs, which not all servers understand."""
+    """Return the URL of a wheel, with plus signs escaped, which not all servers understand."""
     return f"{pattern.replace('VERSION', release).rstrip('/')}/{urllib.parse.quote(name)}"
 
 
 def neighbours(release: str, torch: str, cuda: str) -> list[tuple[str, str, str]]:
-    """Releases, torch minor releases and CUDA majors that may have a wheel, the closest first."""
+    """Return (release, torch minor release, CUDA major) that may have a wheel, the closest first."""
     minor, major = ".".join(torch.split(".")[:2]), cuda.partition(".")[0]
     triples = [
         (flash, torch_minor, cuda_major)
@@ -103,44 +102,40 @@ def loads(release: str, glibc: str) -> bool:
     return release not in RELEASES or not glibc or numbers(glibc) >= numbers(RELEASES[release][2])
 
 
-# --- What is there ----------------------------------------------------------------------------------------------------
+# --- The environment --------------------------------------------------------------------------------------------------
 
 
 def url_exists(url: str) -> bool:
-    """Return whether a server has a file. Raise Fault if the server cannot be queried."""
+    """Return whether a server has a file. Raise StepError if the server cannot be queried."""
     try:
         with urllib.request.build_opener().open(urllib.request.Request(url, method="HEAD"), timeout=30):
             return True
     except urllib.error.HTTPError as problem:
         if problem.code in (403, 404, 410):
             return False
-        raise StepError(
-            f"{url}: the server answers {problem.code}. Needed: whether it has the wheel. Try again later"
-        ) from None
+        raise StepError(f"cannot tell whether {url} exists: HTTP {problem.code}. Try again later") from None
     except OSError as problem:
         raise StepError(
-            f"{url} cannot be reached from the first node ({problem}). Needed: a server of wheels. Set "
-            "flash_attention_wheels to one that can be, or flash_attention_build to true"
+            f"cannot reach {url} from the first node ({problem}). Set flash_attention_wheels to a server that it can "
+            "reach, or flash_attention_build to true"
         ) from None
 
 
 def glibc_version() -> str:
-    """The version of this system's glibc, "" if it has another C library."""
+    """Return the version of this system's glibc, or an empty string with another C library."""
     return (os.confstr("CS_GNU_LIBC_VERSION") or "").partition("glibc ")[2]
 
 
 def torch_build() -> Data:
-    """Everything that determines the choice of a wheel."""
+    """Return the properties of torch, Python and the machine that determine the wheel."""
     try:
         import torch
     except ImportError:
-        raise StepError(
-            "there is no torch in the environment. Needed: torch for CUDA. Run role pytorch first"
-        ) from None
+        raise StepError("torch is not installed in the environment. Run the role pytorch first") from None
     if not torch.version.cuda:
         raise StepError(
-            f"torch {torch.__version__} is built without CUDA. Needed: a torch for CUDA, since flash-attention runs on "
-            "GPUs alone. Set pytorch_cuda, or flash_attention_enabled to false"
+            f"torch {torch.__version__} is built without CUDA, but flash-attention runs only on GPUs. Set "
+            "pytorch_cuda, or flash_attention_enabled to false"
         )
     return {
         "torch": torch.__version__.partition("+")[0],
@@ -152,7 +147,7 @@ def torch_build() -> Data:
 
 
 def capabilities(request: Data) -> Data:
-    """The compute capabilities of this node's GPUs; refuses GPUs older than Ampere."""
+    """Return the compute capabilities of this node's GPUs. Raise StepError if one is older than Ampere."""
     try:
         argv = ["nvidia-smi", "--query-gpu=name,compute_cap", "--format=csv,noheader"]
         completed = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
@@ -175,47 +170,47 @@ def capabilities(request: Data) -> Data:
             continue
         if numbers(capability) < AMPERE:
             raise StepError(
-                f"the GPU {name} has the compute capability {capability}. Needed: 8.0 or higher (Ampere), for which "
-                "FlashAttention 2 is made. Set flash_attention_enabled to false, and let the job attend by "
-                "torch.nn.functional.scaled_dot_product_attention"
+                f"the GPU {name} has compute capability {capability}, but FlashAttention 2 needs 8.0 or higher "
+                "(Ampere). Set flash_attention_enabled to false, and use "
+                "torch.nn.functional.scaled_dot_product_attention in the job"
             )
         values.add(capability)
     return {"capabilities": sorted(values), "changed": False}
 
 
 def nvidia_smi_error(reason: str) -> StepError:
-    """The error if nvidia-smi exists but does not report the GPUs."""
+    """Return the error for an nvidia-smi that does not report the GPUs."""
     return StepError(
-        f"nvidia-smi {reason}. Needed: the GPUs of this node, of which older ones than Ampere are refused. Look at the "
-        "driver (dmesg; the role nvidia_driver), or set flash_attention_enabled to false for this node"
+        f"nvidia-smi {reason}, so it is unknown whether this node's GPUs support flash-attention. Check the driver "
+        "(dmesg; the role nvidia_driver), or set flash_attention_enabled to false for this node"
     )
 
 
 def gpus_from_torch() -> str:
-    """The GPUs according to torch, in nvidia-smi's format."""
+    """Return the GPUs according to torch, in nvidia-smi's format."""
     try:
         from torch import cuda
     except ImportError:
-        raise nvidia_smi_error("is too old to tell them, and there is no torch that could") from None
+        raise nvidia_smi_error("is too old to report the compute capability, and torch is not installed") from None
     if not cuda.is_available():
-        raise nvidia_smi_error("is too old to tell them, and torch sees none")
+        raise nvidia_smi_error("is too old to report the compute capability, and torch sees no GPU")
     gpus = [(cuda.get_device_name(index), cuda.get_device_capability(index)) for index in range(cuda.device_count())]
     return "".join(f"{name}, {major}.{minor}\n" for name, (major, minor) in gpus)
 
 
 def jobs(memory: int, processors: int) -> int:
-    """How many build jobs may run at once, by free memory in bytes."""
+    """Return the number of concurrent build jobs; memory: free bytes."""
     return max(1, min(processors // 2, int(memory / (MEMORY_PER_JOB * 1e9))))
 
 
 def free_memory() -> int:
-    """Bytes of available memory."""
+    """Return the available memory in bytes."""
     with open("/proc/meminfo", encoding="utf-8") as file:
         return int(re.findall(r"MemAvailable:\s+([0-9]+)", file.read())[0]) * 1024
 
 
 def find_compiler(cuda: str, home: str) -> str:
-    """The directory of a CUDA whose compiler has the right major version."""
+    """Return the directory of a CUDA toolkit whose compiler has the required major version."""
     homes = [home] if home else ["/usr/local/cuda", *sorted(glob.glob("/usr/local/cuda-*"), reverse=True), sys.prefix]
     other_releases = []
     for path in homes:
@@ -229,8 +224,8 @@ def find_compiler(cuda: str, home: str) -> str:
             return path
         other_releases.append(f"{release} in {path}")
     raise StepError(
-        f"there is no nvcc of CUDA {cuda.partition('.')[0]} on the first node (found: {', '.join(other_releases) or 'none'}). "
-        f"Needed: the compiler of torch's CUDA {cuda}. Install its cuda-toolkit and set flash_attention_cuda_home"
+        f"no nvcc of CUDA {cuda.partition('.')[0]} on the first node (found: {', '.join(other_releases) or 'none'}). "
+        f"Install the cuda-toolkit of torch's CUDA {cuda} and set flash_attention_cuda_home"
     )
 
 
@@ -238,7 +233,7 @@ def find_compiler(cuda: str, home: str) -> str:
 
 
 def choose(request: Data) -> Data:
-    """What to install: an existing wheel, or a build, with its settings."""
+    """Return the requirements to install: an existing wheel, or a build with its settings; cached by request."""
     cached = request["choice_file"]
     key = json.dumps({**request, "torch_file": torch_version_file()}, sort_keys=True)
     if os.path.exists(cached):
@@ -253,7 +248,7 @@ def choose(request: Data) -> Data:
 
 
 def torch_version_file() -> str:
-    """The file with torch's version and CUDA, which saves an import that takes seconds."""
+    """Return torch's file with its version and CUDA, which saves an import that takes seconds."""
     for path in glob.glob(os.path.join(sys.prefix, "lib", "python3*", "site-packages", "torch", "version.py")):
         with open(path, encoding="utf-8") as file:
             return file.read()
@@ -261,7 +256,7 @@ def torch_version_file() -> str:
 
 
 def choose_uncached(request: Data) -> Data:
-    """The same, without cached results: asks torch and the server."""
+    """Return the requirements to install, according to torch and the server."""
     build, glibc = torch_build(), glibc_version()
     releases = list(RELEASES) if request["version"] == "auto" else [request["version"]]
     for release in releases:
@@ -295,35 +290,35 @@ def choose_uncached(request: Data) -> Data:
         if loads(candidate, glibc) and url_exists(wheel_url(request["wheels"], candidate, name)):
             near.append(f"flash-attention {candidate} with torch {torch} for CUDA {cuda}")
     raise StepError(
-        f"there is no wheel of flash-attention {' or '.join(releases)} for torch {build['torch']}, CUDA {build['cuda']}, "
+        f"no wheel of flash-attention {' or '.join(releases)} for torch {build['torch']}, CUDA {build['cuda']}, "
         f"Python {build['python']}, {build['machine']}, C++ ABI {'new' if build['abi'] else 'old'}"
-        f"{f', glibc {glibc}' if glibc else ''} in {request['wheels']}. Needed: one that exists. The nearest: "
-        f"{'; '.join(near) or 'none'}. Leave pytorch_version, pytorch_cuda and flash_attention_version at auto and run "
-        "the roles pytorch and flash_attention, or set them to one of these; or set flash_attention_build to true: a "
+        f"{f', glibc {glibc}' if glibc else ''} in {request['wheels']}. The nearest: {'; '.join(near) or 'none'}. "
+        "Leave pytorch_version, pytorch_cuda and flash_attention_version at auto and run the roles "
+        "pytorch and flash_attention, or set them to one of these; or set flash_attention_build to true: a "
         "build takes minutes to hours"
     )
 
 
 def verify(request: Data) -> Data:
-    """Import it and, with a GPU, compare its attention with torch's own."""
-    imported, verified = f"{request['key']} imported without a GPU", f"{request['key']} proved on a GPU"
+    """Import flash-attention and, with a GPU, compare its results with torch's own attention."""
+    imported, verified = f"{request['key']} imported without a GPU", f"{request['key']} verified on a GPU"
     if os.path.exists(request["marker"]):
         with open(request["marker"], encoding="utf-8") as file:
             before = file.read()
         if before == verified:
-            return {"changed": False, "shown": "as proved before"}
+            return {"changed": False, "shown": "verified before"}
         if before == imported and not capabilities({})["capabilities"]:
-            return {"changed": False, "shown": "as imported before, without a GPU"}
+            return {"changed": False, "shown": "imported before, without a GPU"}
     try:
         import flash_attn
         import flash_attn_2_cuda  # noqa: F401
         import torch
     except ImportError as problem:
         raise StepError(
-            f"flash-attention cannot be imported: {problem}. Needed: a build for this torch and this system's glibc. "
-            "Set flash_attention_build to true, so that it is built here"
+            f"cannot import flash_attn: {problem}. Set flash_attention_build to true, which builds it for this torch "
+            "and this system's glibc"
         ) from None
-    summary = f"flash-attention {flash_attn.__version__} can be imported"
+    summary = f"flash-attention {flash_attn.__version__} imported"
     has_gpu = torch.cuda.is_available()
     if has_gpu:
         torch.manual_seed(0)
@@ -334,9 +329,10 @@ def verify(request: Data) -> Data:
         difference = (actual.float() - expected).abs().max().item()
         if difference > 0.03:  # bfloat16 has a precision of 8 bits
             raise StepError(
-                f"its attention is off by {difference:.3f} from torch's. Needed: at most 0.03. Set flash_attention_build"
+                f"flash-attention differs by {difference:.3f} from torch's attention, more than 0.03. Set "
+                "flash_attention_build to true"
             )
-        summary += f", and its attention is torch's within {difference:.4f}"
+        summary += f", differs by {difference:.4f} from torch's attention"
     with open(request["marker"], "w", encoding="utf-8") as file:
         file.write(verified if has_gpu else imported)
     return {"changed": False, "shown": summary}
@@ -346,5 +342,5 @@ STEPS = {"gpus": capabilities, "choose": choose, "prove": verify}
 
 
 def main(request: Data) -> Data:
-    """A step's answer or error. request: {"step": its name, ...}."""
+    """Return a step's result or error; request: {"step": its name, ...}."""
     return report_result(STEPS[request["step"]], {name: value for name, value in request.items() if name != "step"})

@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Prove that torch works on this node: its build, a matrix product on each GPU, and a sum over two processes.
+"""Verify torch on this node: its build, a matrix product on each GPU, and a sum over two processes.
 
-A proof is not repeated until something changes. Runs on the node with the environment's
-interpreter, Python >= 3.8; outside the standard library it imports only torch.
+The verification is not repeated until its inputs change. It runs in the environment's interpreter and imports only
+torch besides the standard library.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ dist.destroy_process_group()
 
 
 def fingerprint(request: Data) -> str:
-    """Everything the proof depends on, as text."""
+    """Return all inputs of the verification, as text."""
     driver = ""
     for path in sorted(glob.glob("/sys/module/nvidia/version") + glob.glob("/proc/driver/nvidia/gpus/*/information")):
         with open(path, encoding="utf-8", errors="replace") as file:
@@ -55,27 +55,27 @@ def fingerprint(request: Data) -> str:
 
 
 def check_build(request: Data) -> str:
-    """Check that torch is the requested one. Returns the details that guides tell users to check."""
+    """Check that the requested torch is installed; return the details that guides tell users to check."""
     import torch
 
     cuda = torch.version.cuda or ""
     summary = f"{torch.__version__} {torch.cuda.is_available()} {torch.version.cuda}"
     if torch.__version__.partition("+")[0] != request["version"] or cuda != request["cuda"]:
         raise StepError(
-            f"torch is {torch.__version__}, built for CUDA {cuda or 'none'}. Needed: {request['version']} for "
-            f"{'CUDA ' + request['cuda'] if request['cuda'] else 'the CPU'}. See what else installs torch (pip list), and "
-            "whether pytorch_index_url is right"
+            f"torch is {torch.__version__} for {'CUDA ' + cuda if cuda else 'the CPU'} instead of {request['version']} "
+            f"for {'CUDA ' + request['cuda'] if request['cuda'] else 'the CPU'}. Check pytorch_index_url, and "
+            "with pip list which package requires another torch"
         )
     if request["gpus"] and cuda and torch.cuda.device_count() != request["gpus"]:
         raise StepError(
-            f"torch sees {torch.cuda.device_count()} of {request['gpus']} GPUs ({summary}). Needed: all. Look at "
-            "nvidia-smi, at the rights of /dev/nvidia*, and at CUDA_VISIBLE_DEVICES"
+            f"torch sees {torch.cuda.device_count()} of {request['gpus']} GPUs ({summary}). Check "
+            "nvidia-smi, the permissions of /dev/nvidia*, and CUDA_VISIBLE_DEVICES"
         )
     return summary
 
 
 def check_products(request: Data) -> int:
-    """Compute a matrix product with a known result on each GPU, or on the CPU. Returns the number of GPUs."""
+    """Check a matrix product with a known result on each GPU, or on the CPU; return the number of GPUs."""
     import torch
 
     count = torch.cuda.device_count() if request["cuda"] else 0
@@ -84,14 +84,12 @@ def check_products(request: Data) -> int:
         matrix = torch.arange(64.0, device=device).repeat(256, 1)
         product = matrix @ matrix.new_ones(64, 256)
         if not bool((product == 2016).all()):  # 0 + 1 + ... + 63, exact in float32 and in TF32
-            raise StepError(
-                f"a product of matrices on {device} is wrong. Needed: 2016 everywhere. Have this GPU replaced"
-            )
+            raise StepError(f"a matrix product on {device} is wrong: not 2016 everywhere. Have this GPU replaced")
     return count
 
 
 def check_sum(count: int) -> str:
-    """Compute a sum over two processes. Returns the backend."""
+    """Check a sum over two processes; return the backend."""
     backend = "nccl" if count >= RANKS else "gloo"
     with tempfile.TemporaryDirectory() as directory:
         ranks = []
@@ -110,33 +108,34 @@ def check_sum(count: int) -> str:
             if out.split() != ["3.0", "3.0"]:
                 error = errors.strip()[-800:] or out.strip()
                 raise StepError(
-                    f"a sum over two processes by {backend} fails in process {number}: {error}. Needed: 3.0. "
-                    "Look at the limits of this machine (ansible-playbook site.yml --tags base_packages), and with "
-                    "NCCL_DEBUG=INFO at NCCL"
+                    f"a sum over two processes by {backend} fails in process {number}: {error}. Check the "
+                    "limits of this machine (ansible-playbook site.yml --tags base_packages), and NCCL with "
+                    "NCCL_DEBUG=INFO"
                 )
     return backend
 
 
 def verify(request: Data) -> Data:
-    """Run the whole proof."""
+    """Verify torch, unless the last verification had the same inputs."""
     state = fingerprint(request)
     if os.path.exists(request["marker"]):
         with open(request["marker"], encoding="utf-8") as file:
             if file.read() == state:
-                return {"changed": False, "shown": "as proved before"}
+                return {"changed": False, "shown": "verified before"}
     summary = check_build(request)
     print_line(summary)
     count = check_products(request)
-    print_line("the product of matrices is right")
+    print_line("matrix product: correct")
     backend = check_sum(count)
+    devices = f"{count} GPU{'s' if count > 1 else ''}" if count else "the CPU"
     with open(request["marker"], "w", encoding="utf-8") as file:
         file.write(state)
     return {
         "changed": False,
-        "shown": f"{summary}; products right on {count or 'no'} GPUs, sum of two ranks by {backend}",
+        "shown": f"{summary}; matrix product correct on {devices}, sum of two ranks by {backend}",
     }
 
 
 def main(request: Data) -> Data:
-    """Return the result of the proof, or why it failed."""
+    """Return the result of the verification, or its error."""
     return report_result(verify, request)

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -84,13 +84,6 @@ def find_outliers(values: Mapping[str, Hashable]) -> tuple[Hashable, dict[str, H
     highest = max(counts.values(), default=0)
     majority = next((value for value in values.values() if counts[value] == highest), None)
     return majority, {name: value for name, value in values.items() if value != majority}
-
-
-def format_list(items: Iterable[str], limit: int = 6) -> str:
-    """Join names for a message, at most `limit` of them."""
-    texts = list(items)
-    text = ", ".join(texts[:limit])
-    return text if len(texts) <= limit else f"{text} and {len(texts) - limit} more"
 
 
 def format_gib(size: float) -> str:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ansible_collections.muster.training.plugins.plugin_utils._checks.context import CheckContext, format_list
+from ansible_collections.muster.training.plugins.plugin_utils._checks.context import CheckContext
 from ansible_collections.muster.training.plugins.plugin_utils._checks.findings import Finding, error, warning
+from ansible_collections.muster.training.plugins.plugin_utils._text.name_list import format_list
 from ansible_collections.muster.training.plugins.plugin_utils._text.printable import single_line
 
 IDLE_MEMORY_MIB = 1024  # GPU memory that the driver itself may use; 600 MiB seen with NVLink fabrics

@@ -14,9 +14,9 @@ from ansible_collections.muster.training.plugins.plugin_utils._checks.context im
     CheckContext,
     find_outliers,
     format_gib,
-    format_list,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._checks.findings import Finding, error, warning
+from ansible_collections.muster.training.plugins.plugin_utils._text.name_list import format_list
 
 DIGEST_DIGITS = 12  # hex digits of a digest, as docker shows it
 MOVE_DATA_REMEDY = (

@@ -15,14 +15,11 @@ from ansible_collections.muster.training.plugins.module_utils._facts.deepspeed_c
     check_batch_sizes,
     is_enabled,
 )
-from ansible_collections.muster.training.plugins.plugin_utils._checks.context import (
-    CheckContext,
-    find_outliers,
-    format_list,
-)
+from ansible_collections.muster.training.plugins.plugin_utils._checks.context import CheckContext, find_outliers
 from ansible_collections.muster.training.plugins.plugin_utils._checks.findings import Finding, error, warning
 from ansible_collections.muster.training.plugins.plugin_utils._plan.plan import get_launcher
 from ansible_collections.muster.training.plugins.plugin_utils._software.versions import version_tuple
+from ansible_collections.muster.training.plugins.plugin_utils._text.name_list import format_list
 
 NO_SSH_SINCE = (0, 14, 5)  # the first DeepSpeed whose launcher has --no_ssh
 PACKAGES = {  # package with a program on Debian and Ubuntu

@@ -10,12 +10,9 @@ import ipaddress
 import re
 
 from ansible_collections.muster.training.plugins.module_utils._rank_table import ip_literal
-from ansible_collections.muster.training.plugins.plugin_utils._checks.context import (
-    CheckContext,
-    find_outliers,
-    format_list,
-)
+from ansible_collections.muster.training.plugins.plugin_utils._checks.context import CheckContext, find_outliers
 from ansible_collections.muster.training.plugins.plugin_utils._checks.findings import Finding, error, warning
+from ansible_collections.muster.training.plugins.plugin_utils._text.name_list import format_list
 
 # Interfaces of container engines and virtual machines; their traffic stays on the node.
 INTERNAL = re.compile(r"(docker[0-9]*|br-.*|veth.*|virbr.*|cni.*|flannel.*|cali.*|lxc.*|lxd.*|podman[0-9]*)\Z")

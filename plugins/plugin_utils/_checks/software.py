@@ -10,13 +10,10 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from ansible_collections.muster.training.plugins.plugin_utils._checks.context import (
-    CheckContext,
-    find_outliers,
-    format_list,
-)
+from ansible_collections.muster.training.plugins.plugin_utils._checks.context import CheckContext, find_outliers
 from ansible_collections.muster.training.plugins.plugin_utils._checks.findings import Finding, error, warning
 from ansible_collections.muster.training.plugins.plugin_utils._software.versions import MIN_DRIVER, version_tuple
+from ansible_collections.muster.training.plugins.plugin_utils._text.name_list import format_list
 
 
 def has_kernels(archs: Iterable[str], capability: Sequence[int]) -> bool:

@@ -37,14 +37,14 @@ PASSWORD_REQUIREMENT = "passwordless sudo, or the same sudo password on all node
 KNOWN_FAILURES = (
     ConnectionFailure(
         r"REMOTE HOST IDENTIFICATION HAS CHANGED.*ssh-keygen -f \"?(?P<file>[^\"\s]+)\"? -R \"?(?P<host>[^\"\s]+)",
-        "its host key is not the one that this machine has recorded",
-        "the recorded key: a different one means the machine was reinstalled, or another machine answers",
+        "its host key differs from the one that this machine has recorded",
+        "the recorded key: a different key means that the machine was reinstalled, or that another machine responds",
         "if the machine was reinstalled, remove the old key, for each node: ssh-keygen -f {file} -R '{host}'",
     ),
     ConnectionFailure(
         r"REMOTE HOST IDENTIFICATION HAS CHANGED|Host key for \S+ has changed",
-        "its host key is not the one that this machine has recorded",
-        "the recorded key: a different one means the machine was reinstalled, or another machine answers",
+        "its host key differs from the one that this machine has recorded",
+        "the recorded key: a different key means that the machine was reinstalled, or that another machine responds",
         "if the machine was reinstalled, remove the old key from known_hosts: ssh-keygen -R ADDRESS",
     ),
     ConnectionFailure(

@@ -10,11 +10,11 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ansible_collections.muster.training.plugins.module_utils._rank_table import Node, RankTable, ip_literal
-from ansible_collections.muster.training.plugins.plugin_utils._checks.context import format_list
 from ansible_collections.muster.training.plugins.plugin_utils._checks.findings import Finding, error, warning
 from ansible_collections.muster.training.plugins.plugin_utils._checks.ssh_errors import connection_findings
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job import Job
 from ansible_collections.muster.training.plugins.plugin_utils._plan.plan import get_launcher
+from ansible_collections.muster.training.plugins.plugin_utils._text.name_list import format_list
 
 Facts = Mapping[str, Mapping[str, Any]]
 

@@ -61,7 +61,7 @@ def estimate_cost(
         "per_day": None if hourly is None else round(hourly * 24, 2),
         "disks_per_month": _sum_known([price.usd if price else None for price in disk_prices]),
         "unknown": unknown,
-        "source": prices.reported_source if reported else listed_price.source if listed_price else "given by you",
+        "source": prices.reported_source if reported else listed_price.source if listed_price else "set by you",
         "date": "" if reported or not listed_price else listed_price.date,
         "disk_source": ", ".join(sorted({f"{price.source}, {price.date}" for price in disk_prices if price})),
     }
@@ -86,7 +86,7 @@ def _sum_known(amounts: Sequence[float | None]) -> float | None:
 def budget_error(cost: ClusterCost, limit: float | None, machine_type: str, page: str = PAPERSPACE.page) -> str:
     """Return why the hourly budget does not permit the cost, or an empty string if it does."""
     if limit is None:
-        return "max_usd_per_hour is not set. Set how much the cluster may cost per hour: -e max_usd_per_hour=10"
+        return "max_usd_per_hour is not set. Set a limit for the hourly cost of the cluster: -e max_usd_per_hour=10"
     if cost["per_hour"] is None:
         return (
             f"the price of {machine_type} is unknown, so the limit of {limit:g} USD an hour cannot be enforced. Look "
@@ -170,7 +170,8 @@ def format_plan(desired: DesiredCluster, plan: ClusterPlan) -> list[str]:
 def format_machine(machine: Machine) -> str:
     """Return one line about a machine."""
     price = f", {format_usd(machine['per_hour'])} an hour while it is on" if machine["per_hour"] is not None else ""
-    return f"machine {machine['name']} ({machine['id']}) of type {machine['machine_type']}, {machine['provider_state']}{price}"
+    name = f"machine {machine['name']} ({machine['id']})"
+    return f"{name} of type {machine['machine_type']}, {machine['provider_state']}{price}"
 
 
 def cluster_snapshot(desired: DesiredCluster, plan: ClusterPlan, cost: ClusterCost, after: bool) -> dict[str, object]:

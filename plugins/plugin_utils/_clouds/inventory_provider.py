@@ -19,10 +19,10 @@ CLOUDS = {
 
 
 class InventoryCloud(TypedDict):
-    """The provider of an inventory's machines. cloud: ec2 or paperspace. region: EC2's, if exactly one is configured."""
+    """The provider of an inventory's machines."""
 
-    cloud: str
-    region: str
+    cloud: str  # ec2 or paperspace
+    region: str  # EC2's, if exactly one is configured, otherwise ""
 
 
 class AmbiguousCloudError(Exception):

@@ -2,11 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Machines listed by the user: a hostfile of DeepSpeed, Open MPI or MPICH, or a few addresses. Controller only.
+"""Machines listed by the user: a hostfile of DeepSpeed, Open MPI or MPICH, or a few addresses.
 
-The list becomes an inventory, so it accepts more than hostfile_formats.py, which takes only what two launchers
+The list becomes an inventory, so it accepts more than hostfile_formats.py, which accepts only what two launchers
 read alike.
-Private to this collection.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from ansible_collections.muster.training.plugins.module_utils._rank_table import
 
 HOST_LINE = re.compile(
     r"(?:(?P<user>[A-Za-z_][\w.-]*)@)?(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)"
-    r"(?::(?P<mpich>[0-9]+))?(?P<words>(?:\s+\w[\w-]*\s*=\s*[0-9]+)*)\s*",
+    r"(?::(?P<mpich>[0-9]+))?(?P<options>(?:\s+\w[\w-]*\s*=\s*[0-9]+)*)\s*",
     re.ASCII,
 )
 SLOTS_OPTION = re.compile(r"\s(slots|cpu)\s*=\s*([0-9]+)")
@@ -33,13 +32,13 @@ HEADER = """# The machines of {source}. Use it together with ranks.yml, which pu
 #
 #   ansible-playbook muster.training.launch -i static.yml -i ranks.yml -e nnodes={nnodes} -e launch_script=train.py
 #
-# The group `training` holds the machines that train together.
+# The group `training` contains the machines that train together.
 training:
   vars:
-    # The user to log in as, where it is not yours. It needs a key on the machines, and sudo for playbooks that install
-    # something.
+    # The user to log in as, if it is not your own. It needs an SSH key on the machines, and sudo for playbooks that
+    # install software.
     # ansible_user: ubuntu
-    # Processes to start on each machine, one a GPU. Without it the GPUs are counted on the machine.
+    # Processes to start on each machine. Defaults to one per GPU of the machine.
     # node_slots: 8
   hosts:
 """
@@ -52,7 +51,7 @@ LOCAL_HOST = """    node0:
 
 
 class ListedHost(NamedTuple):
-    """A machine. slots: processes to start on it, None if not given. user: "" if not given."""
+    """A listed machine. slots: processes to start on it, None if not specified. user: "" if not specified."""
 
     name: str
     slots: int | None = None
@@ -60,9 +59,10 @@ class ListedHost(NamedTuple):
 
 
 def read_hosts(lines: Iterable[str], item_name: str) -> list[ListedHost]:
-    """The machines in the lines of a hostfile, or in a list. what: the word for an item in messages, "line" or "host".
+    """Return the machines in the lines of a hostfile, or in a list.
 
-    Raises ValueError with one sentence for each invalid line.
+    item_name: how messages refer to an item, "line" or "host". Raises ValueError with one sentence for each invalid
+    line.
     """
     hosts: dict[str, ListedHost] = {}
     errors: list[str] = []
@@ -72,12 +72,14 @@ def read_hosts(lines: Iterable[str], item_name: str) -> list[ListedHost]:
             continue
         match = HOST_LINE.fullmatch(body)
         if match is None:
-            errors.append(f"{item_name} {number} is {ascii(body)[:60]}. Needed: a machine, as in {EXAMPLES}")
+            errors.append(f"{item_name} {number} is {ascii(body)[:60]}; write a machine as in {EXAMPLES}")
             continue
-        slots = match["mpich"] or next((slots_match[2] for slots_match in SLOTS_OPTION.finditer(match["words"])), None)
+        slots = match["mpich"] or next(
+            (slots_match[2] for slots_match in SLOTS_OPTION.finditer(match["options"])), None
+        )
         if match["name"] in hosts:
             errors.append(
-                f"{item_name} {number}: {match['name']} is listed twice. Write each machine once, with all its slots"
+                f"{item_name} {number}: {match['name']} is listed twice. List each machine once, with all its slots"
             )
         elif slots is not None and int(slots) == 0:
             errors.append(f"{item_name} {number}: {match['name']} has no slots. Remove the line, or write slots=N")
@@ -86,18 +88,18 @@ def read_hosts(lines: Iterable[str], item_name: str) -> list[ListedHost]:
     local_names = [name for name in hosts if name in LOCAL_NAMES]
     if local_names and len(hosts) > 1:
         errors.append(
-            f"{local_names[0]} is listed beside other machines, but means a different machine on each. Write the name "
-            "or address by which the others reach it"
+            f"{local_names[0]} is listed with other machines, but each of them resolves it to itself. Write the name "
+            "or address at which the others reach it"
         )
     if not hosts and not errors:
-        errors.append(f"no machine is named. Needed: one a {item_name}, as in {EXAMPLES}")
+        errors.append(f"no machines are listed; write one per {item_name}, as in {EXAMPLES}")
     if errors:
         raise ValueError("\n".join(errors))
     return list(hosts.values())
 
 
 def render_inventory(hosts: list[ListedHost], source: str, resolve: Callable[[str], str]) -> str:
-    """An inventory of these machines. address_of: returns the IP address of a name, "" if it is unknown."""
+    """Render an inventory of these machines. resolve: returns the IP address of a name, "" if it is unknown."""
     text = HEADER.format(source=source, nnodes=len(hosts))
     names = {host.name for host in hosts}
     unused_names = (name for name in map("node{}".format, itertools.count()) if name not in names)
@@ -107,7 +109,7 @@ def render_inventory(hosts: list[ListedHost], source: str, resolve: Callable[[st
         elif literal := ip_literal(host.name):
             text += f"    {next(unused_names)}:\n      ansible_host: {host.name}\n"
             if literal.is_global:
-                text += "      # the address by which the machines reach each other, where they have a private one\n"
+                text += "      # the address at which the machines reach each other, if they have a private one\n"
                 text += "      # (on the machine: ip -brief address)\n      # node_address: 10.0.0.10\n"
         else:
             address = resolve(host.name)
@@ -116,7 +118,7 @@ def render_inventory(hosts: list[ListedHost], source: str, resolve: Callable[[st
                 f"      node_address: {address}\n"
                 if address
                 else (
-                    "      # the address by which the machines reach each other (on the machine: ip -brief address)\n"
+                    "      # the address at which the machines reach each other (on the machine: ip -brief address)\n"
                     "      node_address:\n"
                 )
             )
@@ -126,5 +128,5 @@ def render_inventory(hosts: list[ListedHost], source: str, resolve: Callable[[st
 
 
 def yaml_key(name: str) -> str:
-    """A name as a YAML key, in quotes if YAML would read it as anything but a string."""
+    """Return a name as a YAML key, in quotes if YAML would not read it as a string."""
     return name if isinstance(yaml_load(name), str) else json.dumps(name)

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The group that holds the nodes. Private to this collection, controller only."""
+"""The inventory group that contains the nodes."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from ansible_collections.muster.training.plugins.module_utils._rank_table import
 
 
 def group_members(group: str, groups: Mapping[str, list[str]]) -> list[str]:
-    """The hosts of the group.
+    """Return the hosts of the group.
 
-    Raises AnsibleActionFail if there are none: Ansible itself would skip all and succeed.
+    Raises AnsibleActionFail if it is empty: Ansible itself would skip all tasks and succeed.
     """
     members = list(groups.get(group, []))
     if not members:
         raise AnsibleActionFail(
-            f"the group '{group}' has no hosts. Needed: your machines in this group. {empty_group_remedy(groups)}"
+            f"the group '{group}' has no hosts. Add your machines to it. {empty_group_remedy(groups)}"
         )
     return members
 
 
 def empty_group_remedy(groups: Mapping[str, list[str]]) -> str:
-    """What to do where the group has no hosts: name another one, or give another inventory."""
+    """Return how to continue if the group has no hosts: name another group, or pass another inventory."""
     other_groups = sorted(name for name, hosts in groups.items() if hosts and name not in ("all", "ungrouped"))
     if other_groups:
         name = other_groups[0] if len(other_groups) == 1 else "NAME"

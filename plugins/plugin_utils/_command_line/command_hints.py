@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Commands in messages, in the form that this user must type. Private to this collection, controller only."""
+"""Adapt commands in messages to what this user must type."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ COMMAND = re.compile(r"ansible-playbook (\w+)\.yml")
 
 
 def adapt_commands(text: str, arguments: Mapping[str, Any] | None = None) -> str:
-    """The text with each `ansible-playbook NAME.yml` adapted to the path of the current playbook and the inventory.
+    """Adapt each `ansible-playbook NAME.yml` in a text to the path of the current playbook and the inventory.
 
     site.yml also gets the options that select the code: without them, it would remove that code's requirements.
 
@@ -42,7 +42,7 @@ def adapt_commands(text: str, arguments: Mapping[str, Any] | None = None) -> str
 
 
 def code_options(cli_args: Mapping[str, Any]) -> str:
-    """The typed options that select the code: -e @FILE, such as a job file, and code_source."""
+    """Return the typed options that select the code: -e @FILE, such as a job file, and code_source."""
     extra_vars = [str(text) for text in cli_args.get("extra_vars") or ()]
     file_options = [f" -e {shlex.quote('@' + shorten_path(text[1:]))}" for text in extra_vars if text.startswith("@")]
     source = typed_variables(extra_vars).get("code_source")
@@ -50,7 +50,7 @@ def code_options(cli_args: Mapping[str, Any]) -> str:
 
 
 def sibling_playbook(playbook: str, name: str) -> str:
-    """What to type for the playbook called name: its path next to playbook if it exists there, else its full name."""
+    """Return the path of a playbook next to this one if it exists there, else its full name."""
     if playbook.startswith(f"{COLLECTION}."):
         return f"{COLLECTION}.{name}"
     sibling = os.path.join(os.path.dirname(playbook), f"{name}.yml")
@@ -58,7 +58,7 @@ def sibling_playbook(playbook: str, name: str) -> str:
 
 
 def inventory_sources(cli_args: Mapping[str, Any]) -> list[str]:
-    """The inventory sources given with -i, with their paths as short as possible."""
+    """Return the inventory sources typed after -i, with their paths as short as possible."""
     sources = [str(source) for source in cli_args.get("inventory") or ()]
     if sources == [str(source) for source in constants.DEFAULT_HOST_LIST]:  # from ansible.cfg, or none at all
         return []
@@ -66,6 +66,6 @@ def inventory_sources(cli_args: Mapping[str, Any]) -> list[str]:
 
 
 def shorten_path(path: str) -> str:
-    """The path relative to the current directory if it is below, else unchanged."""
+    """Return the path relative to the current directory if it is below, else unchanged."""
     relative = os.path.relpath(path)
     return path if relative.startswith("..") else relative

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Variables typed after -e on the command line, not in a file. Private to this collection, controller only."""
+"""Read the variables typed after -e on the command line, not in a file."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ TagIgnoringLoader.add_multi_constructor("!", _construct_untagged)
 
 
 def read_yaml(text: str) -> Any:
-    """JSON or YAML as Ansible reads it, ignoring its own tags. Raises yaml.YAMLError."""
+    """Read JSON or YAML as Ansible reads it, ignoring its own tags. Raise yaml.YAMLError if it is invalid."""
     with contextlib.suppress(ValueError):  # JSON allows what YAML does not, such as tabs
         return json.loads(text)
     # str(): the parser does not accept Ansible's own string type
@@ -38,9 +38,9 @@ def read_yaml(text: str) -> Any:
 
 
 def typed_variables(texts: Iterable[str]) -> dict[str, Any]:
-    """The variables in these words, read as Ansible reads them.
+    """Return the variables in the texts after -e, read as Ansible reads them.
 
-    Variables of a file (-e @FILE) are left out: it may serve other playbooks too.
+    Variables of a file (-e @FILE) are omitted: it may serve other playbooks too.
     """
     variables: dict[str, Any] = {}
     for text in texts:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Which nodes share the values of variables, and what is said of wrong ones. Private, controller only."""
+"""Group nodes by the values of variables, and describe wrong values."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from ansible_collections.muster.training.plugins.module_utils._rank_table import
 from ansible_collections.muster.training.plugins.plugin_utils._command_line.unused_site_options import strings_in
 
 NAME = re.compile(r"[A-Za-z_]\w*")
-# What a template that reads them finds depends on the node, whatever the variables are.
+# Templates that read these depend on the node, whatever the variables are.
 HOST_DEPENDENT = frozenset({"hostvars", "vars", "varnames"})
 
 
 def template_names(value: object) -> set[str]:
-    """All words in the templates of a nested value that could be names of variables, an underscore first or not."""
+    """Return all names in the templates of a nested value that could be variables, with a leading underscore or not."""
     return {name for text in strings_in(value) if "{{" in text or "{%" in text for name in NAME.findall(text)}
 
 
 def referenced_names(names: Iterable[str], variables: Mapping[str, Any]) -> set[str]:
-    """These variables, and all that their templates read, directly or through others."""
+    """Return these variables, and all that their templates read, directly or through others."""
     referenced: set[str] = set()
     new_names = set(names)
     while new_names:
@@ -38,7 +38,7 @@ def referenced_names(names: Iterable[str], variables: Mapping[str, Any]) -> set[
 
 
 def group_by_values(names: Collection[str], nodes: Mapping[str, Mapping[str, Any]]) -> list[list[str]]:
-    """The nodes, in groups in which these variables have the same values.
+    """Return the nodes, in groups in which these variables have the same values.
 
     nodes: the variables of each node, before templates are rendered.
     """
@@ -52,9 +52,9 @@ def group_by_values(names: Collection[str], nodes: Mapping[str, Mapping[str, Any
 
 
 def describe_wrong_values(wrong_values: Iterable[tuple[str, str, list[str]]], node_count: int) -> list[str]:
-    """One sentence for each wrong value, said once of all nodes that have it.
+    """Return one sentence for each wrong value, for all nodes that have it.
 
-    wrong: a role, what is wrong with one of its variables, and the nodes. number: how many nodes there are.
+    wrong_values: a role, the problem of one of its variables, and the nodes. node_count: the number of all nodes.
     """
     nodes_by_problem: dict[tuple[str, str], dict[str, None]] = {}
     for role, problem, nodes in wrong_values:

@@ -26,21 +26,21 @@ SIMILAR_SHORT_NAME = 0.81  # of short names: run_di is like run_id, but node_cou
 
 @functools.cache
 def read_entry_points(role: Path) -> dict[str, Any]:
-    """The role's documentation, by entry point. Cached: a launch needs first the names, and then the values."""
+    """Return the role's documentation by entry point. Cached: a launch needs first the names, then the values."""
     text = (role / "meta" / "argument_specs.yml").read_text(encoding="utf-8")
     specs: dict[str, Any] = yaml_load(text)["argument_specs"]
     return specs
 
 
 def documented_options(role: Path) -> set[str]:
-    """The variables documented for any of the role's entry points."""
+    """Return the variables documented for any of the role's entry points."""
     return {name for entry_point in read_entry_points(role).values() for name in entry_point.get("options", {})}
 
 
 def find_wrong_values(role: Path, value_of: Callable[[str], Any], existing: Container[str]) -> list[str]:
-    """One sentence for each value that the role's documentation of its entry point main does not allow.
+    """Return one sentence for each value that the documentation of the entry point main does not allow.
 
-    value_of: returns a variable's value; there: the names of existing variables.
+    value_of: returns a variable's value; existing: the names of existing variables.
     """
     options = read_entry_points(role)["main"]["options"]
     values = {name: value_of(name) for name in options if name in existing}
@@ -56,7 +56,7 @@ def find_wrong_values(role: Path, value_of: Callable[[str], Any], existing: Cont
 
 
 def nearest_name(name: str, known_names: Iterable[str], prefix: str) -> str:
-    """The known name most similar to a name, "" if none is similar."""
+    """Return the known name most similar to a name, or an empty string."""
     stems = {known_name.removeprefix(prefix): known_name for known_name in known_names}
     matches = difflib.get_close_matches(name.removeprefix(prefix), sorted(stems), n=1, cutoff=SIMILAR_STEM)
     return stems[matches[0]] if matches else ""
@@ -65,9 +65,9 @@ def nearest_name(name: str, known_names: Iterable[str], prefix: str) -> str:
 def unknown_variables(
     prefix: str, known_names: set[str], names_by_host: Mapping[str, Iterable[str]]
 ) -> dict[str, list[str]]:
-    """Unknown variables with the role's prefix, each with the hosts that have it.
+    """Return the unknown variables with the role's prefix, each with the hosts that have it.
 
-    given: names of variables by host name.
+    names_by_host: names of variables by host name.
     """
     unknown: dict[str, list[str]] = {}
     for host, names in names_by_host.items():
@@ -78,7 +78,7 @@ def unknown_variables(
 
 
 def misspelled_short_names(short_names: Iterable[str], extra: Iterable[str]) -> dict[str, str]:
-    """Extra variables that are almost a short name, each with that name."""
+    """Return the extra variables that are almost a short name, each with that name."""
     short_names = sorted(short_names)
     corrections = {}
     for name in extra:
@@ -89,7 +89,7 @@ def misspelled_short_names(short_names: Iterable[str], extra: Iterable[str]) -> 
 
 
 def misspelled_prefixes(prefix: str, known_names: set[str], extra: Iterable[str]) -> dict[str, str]:
-    """Extra variables that are almost one of the role's variables, with a misspelled prefix, each with that one."""
+    """Return the extra variables that are almost one of the role's, with a misspelled prefix, each with that one."""
     corrections = {}
     for name in extra:
         matches = difflib.get_close_matches(name, sorted(known_names), n=1, cutoff=SIMILAR_NAME)
@@ -106,7 +106,10 @@ def describe_unknown_variables(
     extra: Iterable[str],
     other_roles_variables: Callable[[], set[str]] = set,
 ) -> list[str]:
-    """One sentence for each misspelled variable. elsewhere: returns other roles' variables, called if in doubt."""
+    """Return one sentence for each misspelled variable.
+
+    other_roles_variables: returns other roles' variables, called if in doubt.
+    """
     extra = list(extra)
     messages = []
     for name, hosts in unknown_variables(prefix, known_names, names_by_host).items():
@@ -125,7 +128,7 @@ def describe_unknown_variables(
 def describe_overridden_names(
     role: Path, short_names: Iterable[str], extra: Mapping[str, Any], value_of: Callable[[str], Any]
 ) -> list[str]:
-    """One sentence for each short name without effect, because the long name is set to a different value.
+    """Return one sentence for each short name without effect, because the long name is set to another value.
 
     value_of: returns a variable's value, None if it does not exist.
     """
@@ -138,14 +141,14 @@ def describe_overridden_names(
         short_value, effective_value = extra[short], value_of(name)
         if effective_value is not None and not equal_values(short_value, effective_value, options[name]["type"]):
             messages.append(
-                f"{short} is {short_value} (with -e), but {name} is set to {effective_value}, which takes precedence: use -e "
-                f"{name}={short_value} instead"
+                f"{short} is {short_value} (with -e), but {name} is set to {effective_value}, which takes precedence: "
+                f"use -e {name}={short_value} instead"
             )
     return messages
 
 
 def equal_values(first: Any, second: Any, kind: str) -> bool:
-    """Whether two values are equal for an option of this type, whether from YAML or the command line."""
+    """Return whether two values are equal for an option of this type, whether from YAML or the command line."""
     if kind == "bool":
         return boolean(first, strict=False) is boolean(second, strict=False)
     return str(first) == str(second)

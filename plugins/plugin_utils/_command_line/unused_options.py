@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Refuses commands with parts that have no effect, before anything runs. Private to this collection, controller only.
+"""Reject commands with parts that have no effect, before anything runs.
 
 For site.yml, whose roles have tags and switches, the module check_site checks more.
 """
@@ -46,11 +46,8 @@ COPY_VARIABLES = {
     **dict.fromkeys(("launch", "fit", "sweep", "rehearse"), "code_source"),
     "stage_data": "stage_data_here",
 }
-INTENDED_NAMES = {
-    "run": "run_id",
-    "name": "run_id",
-    "id": "run_id",
-}  # words that every playbook contains, but not as variables
+# words that every playbook contains, but not as variables
+INTENDED_NAMES = {"run": "run_id", "name": "run_id", "id": "run_id"}
 QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
 
 
@@ -71,7 +68,7 @@ def reject_unused_options(task_vars: Mapping[str, Any]) -> None:
 
 
 def collection_playbooks(arguments: Iterable[str]) -> list[Path] | None:
-    """The playbooks of this collection that were given or are imported; None if others or more than imports are."""
+    """Return the playbooks of this collection that the arguments name or only import; None if there are others."""
     playbooks: list[Path] = []
     for argument in arguments:
         name = COLLECTION_REFERENCE.fullmatch(argument)
@@ -87,7 +84,7 @@ def collection_playbooks(arguments: Iterable[str]) -> list[Path] | None:
 
 
 def imported_playbooks(playbook: Path) -> list[str]:
-    """The playbooks that this one imports; empty if it does more: has plays, or imports with tags or variables."""
+    """Return the playbooks that this one imports; empty if it has plays, or imports with tags or variables."""
     try:
         plays = read_yaml(playbook.read_text(encoding="utf-8"))
     except (OSError, ValueError, yaml.YAMLError):
@@ -102,7 +99,7 @@ def imported_playbooks(playbook: Path) -> list[str]:
 
 
 def unused_tags(only: Collection[str], skip: Collection[str]) -> list[str]:
-    """One sentence for each tag option, since these playbooks have no tags. Tags set in ansible.cfg are ignored."""
+    """Return one sentence for each tag option: these playbooks have no tags. Tags in ansible.cfg are ignored."""
     default_tags = {"all", "untagged", *constants.TAGS_RUN}
     selected = {
         "--tags": [tag for tag in only if tag not in default_tags],
@@ -116,9 +113,9 @@ def unused_tags(only: Collection[str], skip: Collection[str]) -> list[str]:
 
 
 def unread_variables(typed: Mapping[str, Any], playbooks: Iterable[Path], task_vars: Mapping[str, Any]) -> list[str]:
-    """One sentence for each typed variable that neither the playbooks, their roles nor the inventory read.
+    """Return one sentence for each typed variable that neither the playbooks, their roles nor the inventory read.
 
-    Names with the prefix of such a role are left to the module known_variables, which knows the role's options.
+    The module known_variables, which knows a role's options, checks names with the prefix of such a role.
     """
     names = {name for name in typed if not name.startswith(TOOLS)} - NODE_VARIABLES
     intended_names = {**INTENDED_NAMES, **read_job_keys(COLLECTION / "roles")} if names else {}
@@ -139,7 +136,7 @@ def unread_variables(typed: Mapping[str, Any], playbooks: Iterable[Path], task_v
 
 
 def names_read_elsewhere(typed: Mapping[str, Any], task_vars: Mapping[str, Any]) -> set[str]:
-    """The words in host variables and inventory files, and in templates of other variables, including -e @FILE."""
+    """Return the words in host variables, inventory files, and templates of other variables, including -e @FILE."""
     hosts = [task_vars["hostvars"].raw_get(host) for host in task_vars["hostvars"]]
     values = [value for host_variables in hosts for name, value in host_variables.items() if name not in typed]
     local_values = [value for name, value in task_vars.items() if name not in ("hostvars", "vars")]
@@ -151,14 +148,14 @@ def names_read_elsewhere(typed: Mapping[str, Any], task_vars: Mapping[str, Any])
 
 
 def names_in_templates(names: Collection[str], files: Iterable[Path]) -> set[str]:
-    """The names that templates in these files read."""
+    """Return the names that templates in these files read."""
     spans = (span for file in files for span in TEMPLATE.findall(file.read_text(encoding="utf-8", errors="replace")))
     text = "\n".join(QUOTED.sub("", span) for span in spans) if names else ""
     return {name for name in names if re.search(rf"(?<![.\w]){re.escape(name)}(?!\w|\s*=[^=])", text)}
 
 
 def describe_unread(name: str, read_names: Collection[str], intended_names: Mapping[str, str]) -> str:
-    """What to do about a variable that nothing reads. meant: words with the variable that the user probably meant."""
+    """Return what to do about a variable that nothing reads. intended_names: probably intended variables by name."""
     if intended_names.get(name, "") in read_names:
         return f"nothing reads it; did you mean {intended_names[name]}?"
     for path in (COLLECTION / "roles").glob("*/meta/argument_specs.yml"):
@@ -170,7 +167,7 @@ def describe_unread(name: str, read_names: Collection[str], intended_names: Mapp
 
 
 def used_roles(playbooks: Iterable[Path]) -> set[str]:
-    """The roles of this collection that the playbooks use, directly or through other roles."""
+    """Return the roles of this collection that the playbooks use, directly or through other roles."""
     roles: set[str] = set()
     files = list(playbooks)
     while files:
@@ -184,7 +181,7 @@ def used_roles(playbooks: Iterable[Path]) -> set[str]:
 
 
 def describe_missing_collection(playbooks: Iterable[Path], task_vars: Mapping[str, Any]) -> list[str]:
-    """A message if ansible.posix is missing and a host's variables make the playbook copy from this machine."""
+    """Return a message if ansible.posix is missing and a host's variables make the playbook copy from this machine."""
     copy_variables = {COPY_VARIABLES[playbook.stem] for playbook in playbooks if playbook.stem in COPY_VARIABLES}
     if not copy_variables or is_installed("ansible.posix"):
         return []
@@ -199,7 +196,7 @@ def describe_missing_collection(playbooks: Iterable[Path], task_vars: Mapping[st
 
 
 def is_installed(collection: str) -> bool:
-    """Whether Ansible finds the collection."""
+    """Return whether Ansible finds the collection."""
     try:
         return importlib.util.find_spec(f"ansible_collections.{collection}") is not None
     except ModuleNotFoundError:  # its namespace is missing, too
@@ -207,7 +204,7 @@ def is_installed(collection: str) -> bool:
 
 
 def inventory_files(task_vars: Mapping[str, Any]) -> list[Path]:
-    """The files of the inventory; those of plugins may have templates."""
+    """Return the files of the inventory; those of plugins may have templates."""
     sources = [Path(source) for source in task_vars.get("ansible_inventory_sources") or ()]
     below = [path for source in sources if source.is_dir() for path in source.rglob("*")]
     return [path for path in [*sources, *below] if path.is_file()]

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Tags, switches and variables that have no effect on the roles of a play. Private, controller only."""
+"""Find tags, switches and variables that have no effect on the roles of a play."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ class PlayRole(NamedTuple):
 
 
 def is_selected(role: PlayRole, only: Collection[str], skip: Collection[str]) -> bool:
-    """Whether --tags and --skip-tags leave the role in the play, by Ansible's own rules for tagged tasks."""
+    """Return whether --tags and --skip-tags keep the role in the play, by Ansible's own rules for tagged tasks."""
     is_included = not role.tags.isdisjoint(only) or bool({"all", "tagged"} & set(only))
     return is_included and role.tags.isdisjoint(skip) and not {"all", "tagged"} & set(skip)
 
 
 def describe_disabled_role(role: PlayRole) -> str:
-    """A message that the role is off, and how to enable it."""
+    """Return a message that the role is off, and how to enable it."""
     switches = [name for name in dict.fromkeys(WORD.findall(role.switch)) if name in role.options]
     remedy = (
         f"set {'one of ' if len(switches) > 1 else ''}{', '.join(switches)}"
@@ -48,7 +48,7 @@ def describe_disabled_role(role: PlayRole) -> str:
 
 
 def describe_unknown_tags(option: str, tags: Iterable[str], roles: Iterable[PlayRole]) -> list[str]:
-    """One sentence for each tag that no role has. option: --tags or --skip-tags."""
+    """Return one sentence for each tag that no role has. option: --tags or --skip-tags."""
     known_tags = sorted({tag for role in roles for tag in role.tags})
     messages = []
     for tag in tags:
@@ -63,7 +63,7 @@ def describe_unknown_tags(option: str, tags: Iterable[str], roles: Iterable[Play
 def describe_unused_tags(
     only: Collection[str], skip: Collection[str], roles: Collection[PlayRole], is_on: Callable[[PlayRole], bool]
 ) -> list[str]:
-    """One sentence for each known tag of --tags that runs nothing; if there is none, one if no role is left at all."""
+    """Return one sentence for each known tag of --tags that runs nothing, or one if no role remains at all."""
     messages = []
     for tag in only:
         # A tag named like a role means this role, although other roles may have the tag, too, to prepare for it.
@@ -79,14 +79,14 @@ def describe_unused_tags(
         tag_options = " ".join(
             f"{name} {','.join(tags)}" for name, tags in (("--tags", only), ("--skip-tags", skip)) if tags
         )
-        messages.append(f"{tag_options}: no role is left to run; choose roles with --tags, or remove these options")
+        messages.append(f"{tag_options}: no role remains to run; choose roles with --tags, or remove these options")
     return messages
 
 
 def describe_unused_switches(
     switched_on: Collection[str], only: Collection[str], skip: Collection[str], roles: Iterable[PlayRole]
 ) -> list[str]:
-    """One sentence for each role that was switched on with -e but is excluded by the tags."""
+    """Return one sentence for each role that was switched on with -e but is excluded by the tags."""
     return [
         f"{role.name}_enabled is set (with -e), but the tags exclude the role {role.name}; add {role.name} to --tags, "
         "or remove the variable"
@@ -102,10 +102,10 @@ def describe_unread_variables(
     other_options: Mapping[str, str],
     words_read_elsewhere: Callable[[], Collection[str]],
 ) -> list[str]:
-    """One sentence for each typed variable that nothing reads.
+    """Return one sentence for each typed variable that nothing reads.
 
-    others: options of roles that are not in the play, each with its role. read_elsewhere: returns the words of the play
-    itself and of the inventory; called only if a name is still unknown.
+    other_options: options of roles that are not in the play, each with its role. words_read_elsewhere: returns the
+    words of the play itself and of the inventory; called only if a name is still unknown.
     """
     unknown = {name for name in typed if not name.startswith(TOOLS)}
     # Switches are always read, and a role switched off with -e is off on purpose.
@@ -129,7 +129,7 @@ def describe_unread_variables(
 
 
 def required_collections(roles: Iterable[PlayRole]) -> dict[str, list[str]]:
-    """The collections whose modules the roles use, besides Ansible's own and this one, each with the roles' names."""
+    """Return the collections whose modules the roles use, except Ansible's and this one, each with the roles' names."""
     collections: dict[str, list[str]] = {}
     for role in roles:
         text = "".join(file.read_text(encoding="utf-8") for file in sorted((role.path / "tasks").glob("*.yml")))
@@ -139,18 +139,18 @@ def required_collections(roles: Iterable[PlayRole]) -> dict[str, list[str]]:
 
 
 def role_files(role: Path) -> Iterable[Path]:
-    """The files of a role that can read variables."""
+    """Return the files of a role that can read variables."""
     return [file for pattern in ("*/*.yml", "templates/*") for file in role.glob(pattern) if file.parent.name != "meta"]
 
 
 def words_in_files(files: Iterable[Path]) -> set[str]:
-    """All words in these files that could be names of variables, without comments."""
+    """Return all words in these files, without comments, that could be names of variables."""
     texts = (file.read_text(encoding="utf-8", errors="replace") for file in files)
     return {word for text in texts for word in WORD.findall(COMMENT.sub("", text))}
 
 
 def strings_in(value: object) -> Iterator[str]:
-    """All strings of a nested value, without the keys of its dictionaries."""
+    """Yield all strings of a nested value, without the keys of its dictionaries."""
     if isinstance(value, str):
         yield value
     items = value.values() if isinstance(value, Mapping) else value if isinstance(value, (list, tuple)) else ()
@@ -159,10 +159,10 @@ def strings_in(value: object) -> Iterator[str]:
 
 
 def words_in_strings(value: object) -> set[str]:
-    """All words in the strings of a nested value that could be names of variables."""
+    """Return all words in the strings of a nested value that could be names of variables."""
     return {word for text in strings_in(value) for word in WORD.findall(text)}
 
 
 def words_in_templates(value: object) -> set[str]:
-    """All words in the templates of a nested value that could be names of variables."""
+    """Return all words in the templates of a nested value that could be names of variables."""
     return {word for text in strings_in(value) for span in TEMPLATE.findall(text) for word in WORD.findall(span)}

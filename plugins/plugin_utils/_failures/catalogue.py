@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Match a log against the error catalogue. Pure. Private to this collection, controller only."""
+"""Match a log against the error catalogue."""
 
 from __future__ import annotations
 
@@ -30,32 +30,37 @@ NODE_LOST: Explanation = {
 
 @dataclass(frozen=True)
 class Match:
-    """An entry, and its line in the text: without control characters, at most LONGEST_LINE."""
+    """A matching entry, and its line in the text: without control characters, at most MAX_LINE."""
 
     entry: CatalogueEntry
     line: str
 
 
 @functools.cache
-def compiled(text: str) -> re.Pattern[str]:
-    """A catalogue text as a pattern, compiled only when a job has failed, not when a playbook starts."""
+def compile_pattern(text: str) -> re.Pattern[str]:
+    """Compile a pattern of the catalogue only when a job has failed, not when a playbook starts."""
     return re.compile(text, re.MULTILINE)
 
 
 def excerpt(line: str, position: int) -> str:
-    """The part of a line around a place, for a person."""
+    """Return the part of a line around a position, for display."""
     if len(line) > 2 * MAX_LINE:  # before cleaning, which is slow
         line = line[max(0, position - CONTEXT) :][: 2 * MAX_LINE]
     return " ".join(clean_line(line).split())[:MAX_LINE]
 
 
 def find_first_line(entry: CatalogueEntry, text: str, explained: Set[int]) -> tuple[int, str] | None:
-    """Find an entry's first line: its start, and the part to show; None if the text does not match.
+    """Return the start of an entry's first line and the excerpt to show, or None if the text does not match.
 
-    taken: starts of lines that other entries have explained. Each line is examined once, even with several matches.
+    Each line is examined once, even with several matches.
+
+    Args:
+        entry: The entry of the catalogue.
+        text: The text to search.
+        explained: Starts of lines that other entries have explained.
     """
     lines: dict[int, str] = {}
-    for pattern in map(compiled, entry.texts):
+    for pattern in map(compile_pattern, entry.texts):
         position = 0
         while len(lines) < entry.min_lines or entry.min_lines == 1:
             match = pattern.search(text, position)
@@ -72,9 +77,9 @@ def find_first_line(entry: CatalogueEntry, text: str, explained: Set[int]) -> tu
 
 
 def priority(match: Match) -> int:
-    """A match's priority; lower numbers first.
+    """Return a match's priority; lower numbers come first.
 
-    In order: possible causes, outside confirmations, mere hints, consequences of other failures.
+    The order is: possible causes, outside confirmations, mere hints, consequences of other failures.
     """
     if match.entry.kind == "root":
         return 2 if match.entry.weak else 0
@@ -82,7 +87,7 @@ def priority(match: Match) -> int:
 
 
 def explain(text: str) -> list[Match]:
-    """The catalogue's matches in a text, most important first, each entry once; [] if there are none.
+    """Return the catalogue's matches in a text, most important first, each entry once.
 
     text: a log or an error, with arbitrary content; a carriage return also ends a line. Each line is explained by only
     one entry, the first in the catalogue.
@@ -99,10 +104,12 @@ def explain(text: str) -> list[Match]:
 
 
 def explain_failure(error: str, last_lines: Iterable[str]) -> Explanation | None:
-    """Why a rank or launcher failed, None if it is not in the catalogue.
+    """Return why a rank or launcher failed, or None if the failure is not in the catalogue.
 
-    error: its exception's message, or how it ended. last_lines: of its log; used only if the error itself is unknown, a
-    hint or a consequence, and then only for possible causes.
+    Args:
+        error: The exception's message, or how the process ended.
+        last_lines: Of its log; used only if the error itself is unknown, a hint or a consequence, and then only for
+            possible causes.
     """
     if LOST_NODE.match(error):
         return NODE_LOST

@@ -2,9 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What jobs write when they fail, what it means, and what to do. Data only. Private to this collection, controller.
+"""The error catalogue: messages of failing jobs, their causes and remedies.
 
-docs/what_went_wrong.md is made from it: make pages.
+docs/what_went_wrong.md is generated from it: make pages.
 """
 
 from __future__ import annotations
@@ -12,19 +12,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-# root: it may have ended the job. consequence: it follows from something that has gone wrong before, mostly on another
-# rank. confirmation: it does not come from the job, and proves what ended it.
+# root: it may have ended the job. consequence: it follows from an earlier failure, mostly on another rank.
+# confirmation: it does not come from the job, and confirms what ended it.
 Kind = Literal["root", "consequence", "confirmation"]
 
 
 @dataclass(frozen=True)
 class CatalogueEntry:
-    """One thing that goes wrong, by the words in which it is told.
+    """A known failure, recognised by its error message.
 
-    texts: regular expressions, each found within one line. None repeats anything without a bound, since they are
-    searched for in whatever a job has written; and each begins with plain characters where it can, by which re finds
-    them soon. seen: the words by which a person knows it again. weak: the words have other causes too. at_least: in how
-    many lines they must stand; less often they are harmless.
+    Attributes:
+        texts: Regular expressions, each matched within one line. No repetition is unbounded, since a job may write
+            anything; each begins with literal characters if possible, which makes the search fast.
+        example: The message as a user sees it.
+        weak: Whether the message has other causes, too.
+        min_lines: Minimum number of matching lines; fewer are harmless.
     """
 
     id: str
@@ -134,7 +136,8 @@ MEMORY_OF_GPUS = (
     CatalogueEntry(
         id="triton-shared-memory",
         title="A Triton kernel is too large for this GPU",
-        example="triton.runtime.errors.OutOfResources: out of resource: shared memory, Required: ..., Hardware limit: ...",
+        example="triton.runtime.errors.OutOfResources: out of resource: shared memory, Required: ..., Hardware limit: "
+        "...",
         texts=(r"out of resources?: shared memory",),
         cause="A kernel requests more on-chip shared memory than this GPU model has. This is neither GPU memory nor "
         "/dev/shm.",
@@ -319,7 +322,7 @@ GPUS = (
     ),
     CatalogueEntry(
         id="gpu-lost",
-        title="A GPU no longer answers",
+        title="A GPU no longer responds",
         example="NVRM: Xid (PCI:0000:44:00): 79, GPU has fallen off the bus",
         texts=(
             r"GPU has fallen off the bus",
@@ -383,7 +386,7 @@ GPUS = (
         example="ImportError: libnccl.so.2: cannot open shared object file: No such file or directory",
         texts=(r"(?:ImportError|OSError): libnccl[\w.]{0,20}: cannot open shared object file",),
         cause="torch's own NCCL is missing, or was removed from the environment.",
-        remedy="ansible-playbook site.yml --tags python_env,pytorch installs torch with what it needs",
+        remedy="ansible-playbook site.yml --tags python_env,pytorch installs torch with its dependencies",
     ),
     CatalogueEntry(
         id="cuda-library-missing",
@@ -565,7 +568,7 @@ RANKS = (
     ),
     CatalogueEntry(
         id="gloo-peer-gone",
-        title="Another rank is gone (gloo)",
+        title="Another rank exited (gloo)",
         example="gloo/transport/tcp/pair.cc:598] Connection closed by peer",
         texts=(r"gloo/transport/tcp/\w{1,20}\.cc:\d{1,5}\] [^\n]{0,60}(?:closed by peer|reset by peer|Timed out)",),
         cause="The rank at the other end exited or was killed. Its own log says why.",
@@ -574,8 +577,9 @@ RANKS = (
     ),
     CatalogueEntry(
         id="nccl-peer-gone",
-        title="Another rank is gone (NCCL)",
-        example="ncclRemoteError: A call failed possibly due to a network error or a remote process exiting prematurely",
+        title="Another rank exited (NCCL)",
+        example="ncclRemoteError: A call failed possibly due to a network error or a remote process exiting "
+        "prematurely",
         texts=(
             r"ncclRemoteError\b",
             r"NCCL WARN [^\n]{0,60}Connection closed by remote peer",
@@ -588,7 +592,7 @@ RANKS = (
     ),
     CatalogueEntry(
         id="store-gone",
-        title="The first node's rendezvous is gone",
+        title="The first node's rendezvous ended",
         example="[c10d] recvValue failed on SocketImpl(...): Connection reset by peer",
         texts=(
             r"\[c10d\] (?:recvValue|sendBytes|recvVector)\w{0,10} failed on SocketImpl",
@@ -706,7 +710,8 @@ DEEPSPEED = (
     CatalogueEntry(
         id="bf16-unsupported",
         title="bf16 does not run here",
-        example="ValueError: Your setup doesn't support bf16/gpu. You need torch>=1.10, using Ampere GPU with cuda>=11.0",
+        example="ValueError: Your setup doesn't support bf16/gpu. You need torch>=1.10, using Ampere GPU with "
+        "cuda>=11.0",
         texts=(r"Your setup doesn't support bf16",),
         cause="The GPUs are older than Ampere and do not support bf16, or torch sees no GPU.",
         remedy="--fp16 True instead of --bf16 True (and fp16 in the DeepSpeed configuration)",
@@ -780,7 +785,7 @@ FILES = (
     ),
     CatalogueEntry(
         id="stale-file",
-        title="A file on a network drive is gone",
+        title="A file on a network drive was removed",
         example="OSError: [Errno 116] Stale file handle",
         texts=(r"Stale (?:NFS )?file handle",),
         cause="Another node removed or replaced a file this one had open, as happens with a shared cache; or the "
@@ -922,8 +927,7 @@ LAUNCHERS = (
         example="There are not enough slots available in the system to satisfy the 2 slots that were requested",
         texts=(r"There are not enough slots available in the system",),
         cause="More processes were requested than the hostfile has slots.",
-        remedy="leave nproc_per_node out, or set node_slots in the inventory; an -np or --hostfile of your own is not "
-        "needed",
+        remedy="leave nproc_per_node out, or set node_slots in the inventory; do not add -np or --hostfile yourself",
     ),
     CatalogueEntry(
         id="killed",
@@ -962,8 +966,8 @@ LAUNCHERS = (
             r"KeyError: '(?:RANK|LOCAL_RANK|WORLD_SIZE|LOCAL_WORLD_SIZE|MASTER_ADDR|MASTER_PORT)'",
             r"environment variable (?:RANK|WORLD_SIZE|MASTER_ADDR|MASTER_PORT) expected, but not set",
         ),
-        cause="launch_launcher: env starts one process per node, without RANK and LOCAL_RANK: Lightning starts the "
-        "others by itself, most scripts do not.",
+        cause="launch_launcher: env starts one process per node, without RANK and LOCAL_RANK. Lightning starts the "
+        "others itself; most scripts do not.",
         remedy="leave launch_launcher out: torchrun starts one process per GPU and sets these variables",
     ),
     CatalogueEntry(
@@ -981,7 +985,7 @@ LAUNCHERS = (
     ),
 )
 
-# By what they are about. Where several stand for one line, the first counts: special ones come before general ones.
+# Entries by topic. If several match a line, the first one counts: specific entries come before general ones.
 TOPICS: dict[str, tuple[CatalogueEntry, ...]] = {
     "GPU memory": MEMORY_OF_GPUS,
     "Host memory": MEMORY_OF_MACHINES,

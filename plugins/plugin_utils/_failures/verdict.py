@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The verdict of a run: how it ended, and what failed first. Pure. Private to this collection."""
+"""The verdict of a run: how it ended, and what failed first."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ ENDED_BY_US = (-signal.SIGTERM, 128 + signal.SIGTERM, *KILLED)
 
 
 class Explanation(TypedDict):
-    """The error catalogue's entry for a failure; seen: the line that shows it, "" if the error itself does."""
+    """The error catalogue's entry for a failure. seen: the log line that shows it, "" if the error itself does."""
 
     id: str
     cause: str
@@ -44,7 +44,7 @@ class Explanation(TypedDict):
 
 
 def clean_line(text: str) -> str:
-    """A job's text as one line that is safe for a terminal."""
+    """Return a job's text as one line that is safe for a terminal."""
     return printable(ESCAPE.sub("", text))
 
 
@@ -59,8 +59,8 @@ def exit_clause(code: int | None) -> str:
     return f"ended with {describe_exit(code)}"
 
 
-def attribute_error(rank: Mapping[str, Any], ranks: list[Any], error: str) -> dict[str, Any]:
-    """Whose error it is: one rank's, or that of an unknown one of several that share a log and an error."""
+def attribute_to_rank(rank: Mapping[str, Any], ranks: list[Any], error: str) -> dict[str, Any]:
+    """Return rank and error, or no rank if several share the log and the error, so that any of them may have failed."""
     matching_ranks = [
         other_rank["rank"]
         for other_rank in ranks
@@ -72,13 +72,13 @@ def attribute_error(rank: Mapping[str, Any], ranks: list[Any], error: str) -> di
 
 
 def last_lines_of(report: Mapping[str, Any], log: str) -> list[str]:
-    """The last lines of a log, [] if they are not in the report. Bounded: a node may send anything."""
+    """Return the last lines of a log, [] if they are not in the report. Bounded: a node may send anything."""
     text = str(report.get("last_lines") or "") if report.get("last_log") == log else ""
     return [line[:MAX_LINE] for line in text.split("\n")[-MAX_LINES:]] if text else []
 
 
 def failure_candidates(node: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """All failures on a node that may have ended the run.
+    """Return all failures on a node that may have ended the run.
 
     Each has a weight; the lowest is the cause.
     """
@@ -110,7 +110,7 @@ def failure_candidates(node: Mapping[str, Any]) -> list[dict[str, Any]]:
         failures.append(
             {
                 **base,
-                **attribute_error(rank, report["ranks"], error),
+                **attribute_to_rank(rank, report["ranks"], error),
                 "log": rank["log"],
                 "last_lines": last_lines_of(report, rank["log"]),
                 "weight": CONSEQUENCE if secondary else int(exit_unknown or ended_by_us),
@@ -136,9 +136,9 @@ def failure_candidates(node: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def first_failure(result: Mapping[str, Any]) -> dict[str, Any] | None:
-    """What failed first: a lost node before its peers' errors about it, then causes before consequences."""
+    """Return the first failure: a lost node before its peers' errors about it, then causes before consequences."""
     first_node = result.get("first_node")
-    # nodes that an elastic run survived did not end it, unless the end followed at once
+    # a node whose loss an elastic run survived did not end it, unless the end followed immediately
     end = next((node["since"] for node in result["nodes"] if node["name"] == first_node), result["ended"])
     nodes = [node for node in result["nodes"] if not (node.get("survived") and end - node["since"] > AFTERMATH)]
     lost = [node for node in nodes if node["state"] == "lost"]
@@ -161,7 +161,7 @@ def first_failure(result: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def verdict_from_hub(plan: Mapping[str, Any], result: Mapping[str, Any]) -> dict[str, Any]:
-    """The verdict from the result written by rank 0's supervisor."""
+    """Return the verdict from the result written by rank 0's supervisor."""
     nodes = []
     for node in result["nodes"]:
         report = node["report"] or {}
@@ -198,12 +198,12 @@ def verdict_from_hub(plan: Mapping[str, Any], result: Mapping[str, Any]) -> dict
 
 
 def verdict_without_hub(plan: Mapping[str, Any], runs: Mapping[str, Any], now: float) -> dict[str, Any]:
-    """The verdict when rank 0's node is gone, from the other nodes' statuses.
+    """Return the verdict from the other nodes' statuses, when rank 0's node is lost.
 
-    reads: by node name, its run as read by training_run, or None if the node did not answer.
+    runs: by node name, its run as read by training_run, or None if the node did not reply.
     """
     nodes, reasons = [], []
-    # these come from rank 0 or a person; other reasons may just say that this node failed or left
+    # set by rank 0 or a person; other reasons may only mean that this node failed or left
     final_states = [
         run["state"]
         for run in runs.values()
@@ -237,12 +237,12 @@ def verdict_without_hub(plan: Mapping[str, Any], runs: Mapping[str, Any], now: f
 
 
 def format_silence(seconds: float | None) -> str:
-    """Describe a job's silence of a minute or longer: " no output for 4 min;", else ""."""
+    """Return " no output for 4 min;" if a job has been silent for a minute or longer, otherwise an empty string."""
     return "" if seconds is None or seconds < 60 else f" no output for {seconds // 60:.0f} min;"
 
 
 def format_reported(reported: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """What a job reported, as names and values for a terminal."""
+    """Return a job's reported values as names and values for a terminal."""
     pairs = []
     for key, value in reported.items():
         if isinstance(value, float):
@@ -252,13 +252,13 @@ def format_reported(reported: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def format_report(report: Mapping[str, Any]) -> str:
-    """The numbers and texts of one report on one line, such as "step 20, loss 0.31"; "" without any."""
+    """Return the numbers and texts of one report on one line, such as "step 20, loss 0.31"."""
     single = {key: value for key, value in report.items() if isinstance(value, (int, float, str))}
     return ", ".join(f"{key} {value}" for key, value in format_reported(single))
 
 
 def render_last_lines(verdict: Mapping[str, Any], watched: bool) -> str:
-    """The last output of the rank or launcher that failed first, for a terminal; "" if unknown.
+    """Return the last output of the rank or launcher that failed first, for a terminal; empty if unknown.
 
     watched: whether all output of the first node's first rank was already on the screen, and need not be repeated.
     """
@@ -274,10 +274,13 @@ def render_last_lines(verdict: Mapping[str, Any], watched: bool) -> str:
 def render_verdict(
     verdict: Mapping[str, Any], record: str, reported: Mapping[str, Any], explanation: Explanation | None = None
 ) -> str:
-    """The verdict for a terminal.
+    """Return the verdict for a terminal.
 
-    record: path of result.json, "" if it is not written; said: the job's own reports by MUSTER_RESULT; explanation: of
-    the first failure, None if unknown.
+    Args:
+        verdict: The verdict.
+        record: Path of result.json, "" if it is not written.
+        reported: The job's own reports by MUSTER_RESULT.
+        explanation: Of the first failure, None if unknown.
     """
     duration = f" after {format_duration(verdict['ended'] - verdict['started'])}" if verdict["started"] else ""
     size = f"{verdict['nnodes']} node{'' if verdict['nnodes'] == 1 else 's'}, world size {verdict['world_size']}"

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Run our own code on a node in one round trip. Private to this collection, controller only.
+"""Run this collection's code on a node in one round trip.
 
 An Ansible module costs the node an interpreter with a large library, and the controller an archive; here a few files
 that need only the standard library are sent to a bare interpreter's standard input. No part of the request is ever in
@@ -27,7 +27,7 @@ PACKAGE = "ansible_collections.muster.training.plugins.module_utils"
 MODULE_UTILS = Path(__file__).resolve().parents[2] / "module_utils"
 REPLY_MARK = "MUSTER-ANSWER "
 STDIN_NOT_SENT = "could not be sent"
-"""Ansible's message, in place of ssh's own, if ssh ended before reading its standard input."""
+"""Ansible's message instead of ssh's, if ssh ended before reading its standard input."""
 KEEP_ALIVE = "-o ServerAliveInterval=5 -o ServerAliveCountMax=3"
 # The first line of standard input is BOOTSTRAP as one statement, which reads the rest.
 FIRST_LINE = "import sys; exec(sys.stdin.buffer.readline())"
@@ -41,7 +41,7 @@ if sys.version_info < (3, 8):
     print(call["mark"] + json.dumps({{"error": "Python %d.%d is too old" % sys.version_info[:2]}})); sys.exit()
 sources = {{{PACKAGE!r} + "." + name: source for name, source in call["sources"].items()}}
 packages = {{name.rsplit(".", depth)[0] for name in sources for depth in range(1, name.count(".") + 1)}}
-class Sent:
+class SentModules:
     def find_spec(self, name, path=None, target=None):
         if name in sources or name in packages:
             return ModuleSpec(name, self, is_package=name in packages)
@@ -50,7 +50,7 @@ class Sent:
     def exec_module(self, module):
         name = module.__name__
         exec(compile(sources.get(name, ""), name[{len(PACKAGE) + 1}:] + ".py", "exec"), module.__dict__)
-sys.meta_path.insert(0, Sent())
+sys.meta_path.insert(0, SentModules())
 name = {PACKAGE!r} + "." + call["main"]
 __import__(name)
 print(call["mark"] + json.dumps(sys.modules[name].main(call["request"])))
@@ -62,22 +62,22 @@ TYPE_CHECKING_BLOCK = re.compile(r"^if TYPE_CHECKING:.*\n(?:(?: .*)?\n)*", re.MU
 
 
 class NodeRequestError(AnsibleActionFail):
-    """Our code on a node refused the request, with a message. Retrying is useless."""
+    """The code on a node rejected the request, with a message. Retrying is useless."""
 
 
 def module_file(module: str) -> Path:
-    """The file of one of this collection's module_utils, by its name, such as "_run.start"."""
+    """Return the file of one of this collection's module_utils by its name, such as "_run.start"."""
     return MODULE_UTILS / (module.replace(".", "/") + ".py")
 
 
 @functools.cache
 def module_source(module: str) -> str:
-    """The source text of one of this collection's module_utils."""
+    """Return the source text of one of this collection's module_utils."""
     return module_file(module).read_text(encoding="utf-8")
 
 
 def imported_modules(module: str) -> set[str]:
-    """The module_utils that a module imports, except for type checking only."""
+    """Return the module_utils that a module imports, except for type checking only."""
     modules = set()
     for match in IMPORT.finditer(TYPE_CHECKING_BLOCK.sub("", module_source(module))):
         package = match["within"].strip(".")
@@ -89,7 +89,7 @@ def imported_modules(module: str) -> set[str]:
 
 @functools.cache
 def required_modules(module: str) -> tuple[str, ...]:
-    """All module_utils that a module needs, including itself, from their import statements."""
+    """Return all module_utils that a module needs, including itself, from their import statements."""
     modules, queue = set(), {module}
     while queue:
         current = queue.pop()
@@ -99,7 +99,7 @@ def required_modules(module: str) -> tuple[str, ...]:
 
 
 def interpreter_assignment(task_vars: Mapping[str, Any], template: Any) -> str:
-    """Shell words that set $P to the interpreter for our code: the configured one, else the system's."""
+    """Return a shell assignment of $P, the interpreter for the code: the configured one, else the system's."""
     configured = template(task_vars.get("ansible_python_interpreter") or "")
     if configured and not str(configured).startswith("auto"):
         return f"P={shlex.quote(str(configured))}"
@@ -107,17 +107,17 @@ def interpreter_assignment(task_vars: Mapping[str, Any], template: Any) -> str:
 
 
 def shell_command(interpreter: str) -> str:
-    """The command line that runs standard_input(), for any login shell.
+    """Return the command line that runs standard_input(), for any login shell.
 
-    interpreter: see interpreter_words().
+    interpreter: see interpreter_assignment().
     """
     return f'{interpreter}; exec "$P" -I -S -c "{FIRST_LINE}"'
 
 
 def standard_input(module: str, request: Mapping[str, Any], mark: str = REPLY_MARK) -> bytes:
-    """Standard input for shell_command(): BOOTSTRAP in one line, then the module with its imports, and the request.
+    """Return the input of shell_command(): BOOTSTRAP in one line, then the module with its imports, and the request.
 
-    mark: prefix of the answer's line.
+    mark: prefix of the reply's line.
     """
     sources = {name: module_source(name) for name in required_modules(module)}
     payload = json.dumps({"sources": sources, "main": module, "request": request, "mark": mark})
@@ -125,7 +125,7 @@ def standard_input(module: str, request: Mapping[str, Any], mark: str = REPLY_MA
 
 
 def keep_alive(connection: Any) -> None:
-    """Make ssh notice within 15 s that a node is gone, whatever ansible.cfg says: ssh takes an option's first value."""
+    """Make ssh detect an unreachable node within 15 s, despite ansible.cfg: ssh uses an option's first value."""
     if connection.transport == "ssh":
         ssh_args = connection.get_option("ssh_args") or ""
         if not ssh_args.startswith(KEEP_ALIVE):
@@ -135,7 +135,7 @@ def keep_alive(connection: Any) -> None:
 def execute(action: ActionBase, command: str, data: bytes) -> dict[str, Any]:
     """Run a command with this standard input on the action's node, as its user or the become user.
 
-    Raises AnsibleConnectionFailure with ssh's own message if the node cannot be reached.
+    Raise AnsibleConnectionFailure with ssh's own message if the node is unreachable.
     """
     try:
         result: dict[str, Any] = action._low_level_execute_command(command, in_data=data, sudoable=True)
@@ -151,10 +151,12 @@ def execute(action: ActionBase, command: str, data: bytes) -> dict[str, Any]:
 def call_node(
     action: ActionBase, module: str, request: Mapping[str, Any], task_vars: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Run main(request) of one of our module_utils, such as "_run.dispatch", on the node; return its answer.
+    """Run main(request) of one of the module_utils, such as "_run.dispatch", on the node, and return its reply.
 
-    Raises AnsibleConnectionFailure if the node cannot be reached, NodeRefusal if our code there refuses the request,
-    AnsibleActionFail if there is no answer: no Python, no memory, no new process.
+    Raises:
+        AnsibleConnectionFailure: the node is unreachable.
+        NodeRequestError: the code on the node rejected the request.
+        AnsibleActionFail: no reply: no Python, no memory, no new process.
     """
     name = task_vars["inventory_hostname"]
     if action._task.delegate_to:
@@ -175,7 +177,7 @@ def call_node(
     output = (result["stderr"] or result["stdout"]).strip()[-1000:]
     if result["rc"] in (126, 127):
         raise AnsibleActionFail(
-            f"{name}: there is no Python to run on this node ({output}); "
+            f"{name}: no Python interpreter on this node ({output}); "
             "install python3 there, or set ansible_python_interpreter"
         )
-    raise AnsibleActionFail(f"{name}: unexpected answer from the node (exit code {result['rc']}): {output}")
+    raise AnsibleActionFail(f"{name}: unexpected reply from the node (exit code {result['rc']}): {output}")

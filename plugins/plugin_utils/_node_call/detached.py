@@ -2,8 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A step on a node that takes minutes and reports progress: a command, or our code. Private to this collection,
-controller only.
+"""Run a step on a node that takes minutes and reports progress: a command, or this collection's code.
 
 It survives the connection (plugins/module_utils/_detached/command.py): a step that an interrupted play left running is
 followed to its end.
@@ -42,16 +41,16 @@ CONTROL_CODES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[^\t\x20-\x7e\u00a0-\U0010ff
 
 
 def last_lines(lines: list[str]) -> list[str]:
-    """The last lines of a program as they would look on a screen, without terminal control codes."""
+    """Return the last lines of a program as they would look on a screen, without terminal control codes."""
     plain_lines = [CONTROL_CODES.sub("", line.rstrip("\r").rpartition("\r")[2]).rstrip() for line in lines]
     return [line[-MAX_LINE_LENGTH:] for line in plain_lines if line][-MAX_TAIL_LINES:]
 
 
 def task_result(rc: int, output: str, lost: bool, log: str = "") -> dict[str, Any]:
-    """The task's result.
+    """Return the task's result.
 
-    A command may end with a line MUSTER-RESULT {"changed": ..., ...}, or {"fault": "in words"} if it fails. An "error"
-    means that our code could not run at all. After a failure without either, or with "output_tells": true beside
+    A command may end with a line MUSTER-RESULT {"changed": ..., ...}, or {"fault": "message"} if it fails. An "error"
+    means that the code could not run at all. After a failure without either, or with "output_tells": true beside
     it, the message includes the last lines of output.
     """
     lines = output.split("\n")
@@ -77,9 +76,9 @@ def task_result(rc: int, output: str, lost: bool, log: str = "") -> dict[str, An
 
 @contextlib.contextmanager
 def progress_lock() -> Iterator[int | None]:
-    """A file whose lock is held by the one node that reports progress: sixty at once would be unreadable.
+    """Open a file whose lock is held by the one node that reports progress: sixty at once would be unreadable.
 
-    It is in a temporary directory shared by all workers of this ansible-playbook. None if it cannot be made.
+    It is in a temporary directory shared by all workers of this ansible-playbook. None if it cannot be created.
     """
     path = os.path.join(C.DEFAULT_LOCAL_TMP, "muster-floor")
     try:
@@ -94,7 +93,7 @@ def progress_lock() -> Iterator[int | None]:
 
 
 def acquire_progress_lock(descriptor: int | None) -> bool:
-    """Whether this node reports progress: the first to ask, then after its end the next; without locks, all."""
+    """Return whether this node reports progress: the first to try, and the next after its end; without locks, all."""
     try:
         if descriptor is not None:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -152,15 +151,15 @@ def run_code(
     request: Mapping[str, Any],
     follow: bool = True,
 ) -> dict[str, Any]:
-    """Run main(request) of one of our module_utils on the node like run_command; return its answer, or the failure.
-
-    Args:
-        what: what it does, in a few words for the waiting user.
-        python: the interpreter, by name or path.
-        module: its name, such as "_torch.torch_proof".
-        follow: whether to follow the same work left running by an interrupted play, instead of starting it again.
+    """Run main(request) of one of the module_utils on the node like run_command; return its result, or the failure.
 
     Neither the code nor the request is in argv.
+
+    Args:
+        what: a short description for the waiting user.
+        python: the interpreter, by name or path.
+        module: its name, such as "_torch.torch_proof".
+        follow: whether to follow the same step left running by an interrupted play, instead of starting it again.
     """
     stdin = standard_input(module, request, RESULT_MARK).decode()
     result = run_command(action, task_vars, what, [python, "-c", FIRST_LINE], stdin, follow=follow)

@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Log in to many nodes from one task. Private to this collection, controller only.
+"""Log in to many nodes from one task.
 
-Ansible prints some ten lines for each node that cannot be reached; one task on the controller can say the
-same for all nodes at once. The connections are those that later tasks use: ssh keeps them open.
+Ansible prints some ten lines for each unreachable node; one task on the controller can say the same for all nodes at
+once. Later tasks use the same connections: ssh keeps them open.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ MAX_TRIES = 4  # sshd, of a node or of a bastion, drops connections at random on
 
 
 def plugin_options(kind: str, plugin: Any, variables: Mapping[str, Any]) -> dict[str, Any]:
-    """The variables of a host that are options of a plugin."""
+    """Return the variables of a host that are options of a plugin."""
     return {name: variables[name] for name in C.config.get_plugin_vars(kind, plugin._load_name) if name in variables}
 
 
 def connect(action: ActionBase, name: str, variables: Mapping[str, Any], become: bool) -> ActionBase | None:
-    """An action like the given one, whose commands run on the node; None where Ansible does not go there by ssh.
+    """Return a copy of the action whose commands run on the node, or None if Ansible does not use ssh for it.
 
     variables: those of the host, rendered. Nothing is sent yet.
     """
@@ -47,7 +47,7 @@ def connect(action: ActionBase, name: str, variables: Mapping[str, Any], become:
     if become:
         plugin = become_loader.get(str(variables.get("ansible_become_method") or C.DEFAULT_BECOME_METHOD))
         if plugin is None:
-            raise AnsibleError(f"{name}: there is no become plugin {variables.get('ansible_become_method')!r}")
+            raise AnsibleError(f"{name}: unknown become plugin {variables.get('ansible_become_method')!r}")
         keys = {"become_pass": context.become_pass} if context.become_pass else {}
         plugin.set_options(task_keys=keys, var_options=plugin_options("become", plugin, variables))
         connection.set_become_plugin(plugin)
@@ -57,7 +57,7 @@ def connect(action: ActionBase, name: str, variables: Mapping[str, Any], become:
 
 
 def login_error(node_action: ActionBase | None) -> str:
-    """Why the node does not run a command, in the words of ssh or sudo; "" if it does."""
+    """Return why the node does not run a command, in the words of ssh or sudo, or an empty string."""
     error = ""
     for attempt in range(MAX_TRIES if node_action is not None else 0):
         error = try_login(node_action)
@@ -68,7 +68,7 @@ def login_error(node_action: ActionBase | None) -> str:
 
 
 def try_login(node_action: ActionBase) -> str:
-    """The same of one try."""
+    """Return the error of a single login, or an empty string."""
     try:
         result = execute(node_action, "true", b"\n")
     except AnsibleError as error:
@@ -86,9 +86,10 @@ def unreachable_nodes(
     all_required: bool,
     parallel_logins: int,
 ) -> dict[str, str]:
-    """The nodes that do not run a command (with become: as root), each with the reason.
+    """Return the nodes that do not run a command (with become: as root), each with the reason.
 
-    all_needed: if false, one node that does is enough, and nothing is said about the others. at_once: logins.
+    all_required: if false, one reachable node is enough, and no others are reported. parallel_logins: logins at the
+    same time.
     """
     actions = {name: connect(action, name, hostvars[name], become) for name in names}
     if not all_required and names and not login_error(actions[names[0]]):

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Run a node's command inside a container: the words to put before it. Pure. Private to this collection."""
+"""The command lines that run a node's part of a job in a container."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from ansible_collections.muster.training.plugins.plugin_utils._plan.job import J
 
 # Started in the image: puts our programs first on the image's own PATH.
 SHELL_SCRIPT = 'PATH="$0:$PATH"; export PATH; exec "$@"'
-PASSWD_FILE = "/etc/passwd"  # the names of users, of the node as of an image
+PASSWD_FILE = "/etc/passwd"  # user names, on the node and in the image
 
 
 def container_name(run_id: str, node_rank: int) -> str:
-    """Name of a node's container; a run_id only has characters that are legal in it."""
+    """Return the name of a node's container; all characters of a run_id are legal in it."""
     return f"muster-{run_id}-node{node_rank}"
 
 
 def is_within(path: str, directory: str) -> bool:
-    """Whether a path is in a directory or below it."""
+    """Return whether a path is a directory or below it."""
     return path == directory or path.startswith(directory.rstrip("/") + "/")
 
 
 def container_volumes(job: Job, facts: Mapping[str, Any], run_directory: str, temporary: str) -> list[str]:
-    """Directories of the node to mount, at the same paths, so that the job's arguments mean the same inside."""
+    """Return the node's directories to mount, at the same paths, so that the job's arguments stay valid inside."""
     working_directory = facts["working_directory"]["path"]
     volumes = [f"{run_directory}:{run_directory}", f"{temporary}:{temporary}"]
     if working_directory != "/":
@@ -42,7 +42,7 @@ def container_volumes(job: Job, facts: Mapping[str, Any], run_directory: str, te
 
 
 def engine_options(job: Job, facts: Mapping[str, Any]) -> list[str]:
-    """The options that give a container the job's user and the node's network, memory, limits and GPUs."""
+    """Return the options that give a container the job's user and the node's network, memory, limits and GPUs."""
     engine, user = job.container_engine, facts.get("uid", 0)
     gpus = {"docker": ["--gpus=all"], "podman": ["--device=nvidia.com/gpu=all", "--security-opt=label=disable"]}
     user_options = [f"--user={user}:{facts.get('gid', 0)}"]
@@ -50,8 +50,8 @@ def engine_options(job: Job, facts: Mapping[str, Any]) -> list[str]:
         user_options = [
             "--userns=keep-id"
         ]  # rootless podman maps the user to root by default; files must be the user's
-    # pdsh, ssh and Python's pwd fail for a user without a name, and images do not know the node's users; podman adds
-    # the user by itself. The node's file is root's: with one that the job could change, su would make it root.
+    # pdsh, ssh and Python's pwd fail for a user without a name, and the node's users do not exist in images; podman
+    # adds the user by itself. The node's file is root's: with one that the job could change, su would make it root.
     has_passwd_file = any(PASSWD_FILE in option for option in (*job.container_mounts, *job.container_options))
     mount_passwd_file = engine == "docker" and user != 0 and not has_passwd_file
     return [
@@ -65,7 +65,7 @@ def engine_options(job: Job, facts: Mapping[str, Any]) -> list[str]:
 
 
 def shell_argv(job: Job, facts: Mapping[str, Any], environment: Mapping[str, str]) -> list[str]:
-    """The command for an interactive shell in the job's image, where a rank would run, with these variables."""
+    """Return the command for an interactive shell in the job's image, as a rank would run, with these variables."""
     return [
         job.container_engine,
         "run",
@@ -77,7 +77,7 @@ def shell_argv(job: Job, facts: Mapping[str, Any], environment: Mapping[str, str
         *(f"--volume={mount}" for mount in container_volumes(job, facts, "", "")[2:]),
         f"--workdir={facts['working_directory']['path']}",
         f"--env=USER={facts.get('user', 'root')}",
-        "--env=HOME=/tmp",  # that user's home is not in the image
+        "--env=HOME=/tmp",  # the user's home is not in the image
         *(f"--env={name}={value}" for name, value in environment.items()),
         *job.container_options,
         "--entrypoint=/bin/sh",
@@ -90,7 +90,7 @@ def shell_argv(job: Job, facts: Mapping[str, Any], environment: Mapping[str, str
 def container_argv(
     job: Job, node: Node, facts: Mapping[str, Any], run_directory: str, temporary: str, variables: Iterable[str]
 ) -> list[str]:
-    """The words to put before a command to run it in the job's image, in the foreground.
+    """Return the arguments that precede a command to run it in the job's image, in the foreground.
 
     Variables are passed by name only, so that no value is in a command line.
     """
@@ -98,12 +98,12 @@ def container_argv(
         job.container_engine,
         "run",
         "--rm",
-        "--pull=never",  # a pull would exceed the launchers' wait for each other; role container_image does it
+        "--pull=never",  # a pull would exceed the launchers' timeouts; the role container_image does it
         f"--name={container_name(job.run_id, node.node_rank)}",
         *engine_options(job, facts),
         *(f"--volume={mount}" for mount in container_volumes(job, facts, run_directory, temporary)),
         f"--workdir={facts['working_directory']['path']}",
-        f"--env=USER={facts.get('user', 'root')}",  # an image does not know the node's users
+        f"--env=USER={facts.get('user', 'root')}",  # the node's users do not exist in the image
         f"--env=HOME={run_directory}",
         *(f"--env={name}" for name in sorted({"MUSTER_RUN_DIRECTORY", "TMPDIR", *variables})),
         *job.container_options,
@@ -116,5 +116,5 @@ def container_argv(
 
 
 def removal_argv(job: Job, node: Node) -> list[str]:
-    """The command that removes a node's container, even if the command that started it is gone."""
+    """Return the command that removes a node's container, even if the process that started it no longer exists."""
     return [job.container_engine, "rm", "--force", container_name(job.run_id, node.node_rank)]

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What a run costs, from the hourly price of its machines. Pure. Private to this collection."""
+"""The cost of a run, from the hourly prices of its machines."""
 
 from __future__ import annotations
 
@@ -14,9 +14,11 @@ CURRENCY = "USD"
 
 
 def read_price(name: str, value: object) -> float | None:
-    """A node's price per hour, None if not given. Raises ValueError if it is not a price.
+    """Return a node's price per hour, or None if it is not set. Raises ValueError if it is not a price.
 
-    name: the node's. told: its host variable node_price_per_hour, possibly a number as text.
+    Args:
+        name: the node's name.
+        value: its host variable node_price_per_hour, possibly a number as text.
     """
     if value is None or value == "":
         return None
@@ -26,14 +28,14 @@ def read_price(name: str, value: object) -> float | None:
         price = math.nan
     if not 0 <= price < math.inf:
         raise ValueError(
-            f"node_price_per_hour of {name} is {ascii(value)[:60]}; give a number, such as 2.49: what the machine "
-            "costs an hour (its currency is launch_currency)"
+            f"node_price_per_hour of {name} is {ascii(value)[:60]}; set it to the machine's price per hour, "
+            "such as 2.49 (in launch_currency)"
         )
     return price
 
 
 def read_prices(values: Mapping[str, object]) -> dict[str, float | None]:
-    """The prices of nodes by name. Raises ValueError with one line for each that is not a price."""
+    """Return the prices of nodes by name. Raises ValueError with one line for each value that is not a price."""
     prices: dict[str, float | None] = {}
     problems = []
     for name, price in values.items():
@@ -47,7 +49,7 @@ def read_prices(values: Mapping[str, object]) -> dict[str, float | None]:
 
 
 def total_price(prices: Iterable[float | None]) -> float | None:
-    """The total price of several nodes per hour, None if any is unknown."""
+    """Return the total price of several nodes per hour, or None if any is unknown."""
     hourly_prices = list(prices)
     return (
         sum(price for price in hourly_prices if price is not None)
@@ -57,7 +59,7 @@ def total_price(prices: Iterable[float | None]) -> float | None:
 
 
 def run_cost(plan: Mapping[str, Any], started: float | None, ended: float) -> float | None:
-    """The cost of a run from start to end, in its plan's currency; None if unknown.
+    """Return the cost of a run in its plan's currency, or None if it is unknown.
 
     started, ended: seconds since 1970.
     """
@@ -66,7 +68,7 @@ def run_cost(plan: Mapping[str, Any], started: float | None, ended: float) -> fl
 
 
 def format_running_cost(plan: Mapping[str, Any], started: object, now: float) -> str:
-    """A running run's hourly and total cost so far, in words; "" if unknown. Times as for cost_of()."""
+    """Format a running run's hourly cost and its cost so far, "" if unknown. Times as in run_cost()."""
     rate = total_price(node.get("price_per_hour") for node in plan.get("nodes", ()))
     if rate is None or not isinstance(started, (int, float)):
         return ""
@@ -76,5 +78,5 @@ def format_running_cost(plan: Mapping[str, Any], started: object, now: float) ->
 
 
 def format_amount(amount: float, currency: str) -> str:
-    """An amount as text: two decimals, or two significant digits below a tenth."""
+    """Format an amount: two decimals, or two significant digits below a tenth."""
     return f"{amount:.2f} {currency}" if amount >= 0.1 or amount == 0 else f"{amount:.2g} {currency}"

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A job: what a run executes, apart from the nodes it runs on. Private to this collection."""
+"""A job: what a run executes, apart from the nodes it runs on."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 
 @dataclass(frozen=True)
 class Job:
-    """What a run executes. Times in seconds; an empty string means "not given"."""
+    """What a run executes. Times are in seconds; an empty string means "not set"."""
 
     run_id: str
     launcher: str
@@ -40,7 +40,7 @@ class Job:
     start_timeout: int
     silence_timeout: int
     stop_grace: int
-    no_python: bool = False  # the script is an executable, its path has a /
+    no_python: bool = False  # the script is an executable, and its path contains a slash
     deepspeed_launcher: str = ""  # pdsh, openmpi; "": one deepspeed per node
     accelerate_config: Mapping[str, Any] = field(default_factory=dict)  # added to the keys from the rank table
     image: str = ""  # of the container for all processes
@@ -50,50 +50,52 @@ class Job:
     container_ulimits: tuple[str, ...] = ()
     container_shm_size: str = ""  # "": the node's /dev/shm
     log_limit: int = 10  # GB for the logs of a node; 0: unlimited
-    outputs: tuple[str, ...] = ()  # paths and patterns of its output outside the run directory
+    outputs: tuple[str, ...] = ()  # paths and patterns of output files outside the run directory
     debug: bool = False  # enables NCCL's debug log and torch's flight recorder
 
     @property
     def elastic(self) -> bool:
-        """Whether the run continues when nodes are lost."""
+        """Return whether the run continues when nodes are lost."""
         return self.min_nnodes is not None
 
     def program_argv(self, interpreter: str) -> list[str]:
-        """The command that starts one process, without the job's arguments."""
+        """Return the command that starts one process, without the job's arguments."""
         if self.no_python:
             return [self.script]
         return [interpreter, "-u", *(["-m", self.module] if self.module else [self.script])]
 
 
 def parse_nnodes(text: object) -> tuple[int, int, bool]:
-    """Read nnodes as torchrun does: "4" or "2:4". Returns (least, most, whether it is a range).
+    """Parse nnodes as torchrun does: "4" or "2:4". Return (least, most, whether it is a range).
 
-    Raises ValueError with a message for a person.
+    Raises ValueError with a message for the user.
     """
     match = re.fullmatch(r"([0-9]{1,6})(?::([0-9]{1,6}))?", str(text))
     if not match or int(match[1]) < 1:
         raise ValueError(
-            f"nnodes is {ascii(text)[:60]}; give a number of nodes, or least:most such as 2:4 for an elastic run"
+            f"nnodes is {ascii(text)[:60]}; use a number of nodes, or MIN:MAX such as 2:4 for an elastic run"
         )
     if match[2] is not None and int(match[2]) < int(match[1]):
         raise ValueError(
-            f"nnodes is {ascii(text)[:60]}: the least, {int(match[1])}, is greater than the most, {int(match[2])}; "
-            f"give least:most, such as {int(match[2]) or 1}:{int(match[1])}"
+            f"nnodes is {ascii(text)[:60]}; the minimum {int(match[1])} is greater than the maximum {int(match[2])}. "
+            f"Use MIN:MAX, such as {int(match[2]) or 1}:{int(match[1])}"
         )
     return int(match[1]), int(match[2] or match[1]), match[2] is not None
 
 
 def environment_problems(environment: dict[str, object]) -> list[str]:
-    """Problems of the names and values of a user's environment. Values are never shown."""
+    """Return the problems of the names and values of a user's environment. Values are never shown."""
     problems = []
     for name, value in environment.items():
         if not VARIABLE_NAME.match(name):
-            problems.append(f"{ascii(name)[:60]} is no name of an environment variable: letters, digits and _ only")
+            problems.append(
+                f"{ascii(name)[:60]} is not a valid name of an environment variable: use letters, digits and _"
+            )
         elif RESERVED_VARIABLES.match(name):
             problems.append(f"{name} is set by the launcher from the rank table: remove it")
         elif isinstance(value, bool) or value is None or isinstance(value, (list, dict)):
             kind = "a list or dictionary" if isinstance(value, (list, dict)) else "true, false or null"
             problems.append(f"{name} is {kind}: write the text in quotes")
         elif "\0" in str(value):
-            problems.append(f"{name} has a NUL character, which no environment can hold")
+            problems.append(f"{name} contains a NUL character, which is not allowed in an environment")
     return problems

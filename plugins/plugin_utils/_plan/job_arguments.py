@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The arguments and the environment of a job, as the user wrote them. Private to this collection, controller only."""
+"""The arguments and the environment of a job, as the user wrote them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LIST_EXAMPLE = """-e '{"launch_args": ["--epochs", "3"]}'"""
 
 
 def parse_arguments(value: object, loader: DataLoader) -> list[str]:
-    """The arguments of a job from the value of launch_args: a list, or a text that is split as a shell would.
+    """Return the arguments of a job from the value of launch_args: a list, or a text that is split as by a shell.
 
     Nothing is expanded. Numbers and dates stay as written in the file or after -e. Raises ValueError that lists all
     problems.
@@ -45,23 +45,23 @@ def parse_arguments(value: object, loader: DataLoader) -> list[str]:
 
 
 def split_arguments(text: str) -> list[str]:
-    """The words of a text as a POSIX shell splits it. Raises ValueError if it cannot be split or looks like a list."""
+    """Split a text as a POSIX shell does. Raises ValueError if it cannot be split or looks like a list."""
     if text.lstrip().startswith("["):
         raise ValueError(
-            f"launch_args is the text {ascii(text)[:80]}, which looks like a list. A list needs braces around it: "
-            f"{LIST_EXAMPLE}. As a string, write it without brackets: -e \"launch_args='--epochs 3'\""
+            f"launch_args is the text {ascii(text)[:80]}, which looks like a list. To pass a list, use JSON: "
+            f"{LIST_EXAMPLE}. To pass a string, omit the brackets: -e \"launch_args='--epochs 3'\""
         )
     try:
         return shlex.split(text)
     except ValueError as error:
         raise ValueError(
-            f"launch_args is the text {ascii(text)[:80]}, which cannot be split into words: {error}. "
-            f"Close the quote, or give a list: {LIST_EXAMPLE}"
+            f"launch_args is the text {ascii(text)[:80]}, which cannot be split into arguments: {error}. "
+            f"Close the quote, or pass a list: {LIST_EXAMPLE}"
         ) from error
 
 
 def parse_argument(item: object, loader: DataLoader) -> str:
-    """One argument as text. Raises ValueError if the original spelling is unknown."""
+    """Return one argument as text. Raises ValueError if the original spelling is unknown."""
     if isinstance(item, str):
         return str(item)
     if is_number(item):
@@ -77,9 +77,9 @@ def parse_argument(item: object, loader: DataLoader) -> str:
 
 
 def parse_environment(variables: Mapping[str, Any], loader: DataLoader) -> dict[str, Any]:
-    """The environment of a job with its numbers and dates as the user wrote them.
+    """Return the environment of a job with numbers and dates as the user wrote them.
 
-    Raises ValueError if the original spelling of some is unknown; the message shows no value.
+    Raises ValueError if the original spelling of a value is unknown; the message does not show it.
     """
     environment, unknown = {}, []
     for name, value in variables.items():

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A job file: the description of a job, below `job`, with short names. Private to this collection, controller only."""
+"""Job files: the description of a job, below the key `job`, with short names."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ JOB_KEY = re.compile(r"\bjob\.(\w+)")
 
 @functools.cache
 def read_job_keys(roles: Path) -> dict[str, str]:
-    """The keys that a job file can have, each with the variable that it sets. roles: directory of the roles."""
+    """Return the valid keys of a job file, each with the variable it sets. roles: directory of the roles."""
     keys = {}
     for role in ROLES:
         defaults = yaml_load((roles / role / "defaults" / "main.yml").read_text(encoding="utf-8"))
@@ -34,7 +34,7 @@ def read_job_keys(roles: Path) -> dict[str, str]:
 
 
 def find_unknown_keys(job: object, keys: Mapping[str, str]) -> list[str]:
-    """One sentence for each key of a job that nothing reads, or a single one if job is no dictionary."""
+    """Return one sentence for each key of a job that nothing reads, or a single one if job is not a dictionary."""
     if not isinstance(job, Mapping):
         return [
             f"job is {ascii(job)[:80]}, but must be a dictionary. Write a file with `job:` and below it, indented, "
@@ -52,10 +52,13 @@ def find_unknown_keys(job: object, keys: Mapping[str, str]) -> list[str]:
 def find_overridden_keys(
     job: Mapping[str, Any], keys: Mapping[str, str], extra_vars: Container[str], get_value: Callable[[str], Any]
 ) -> list[str]:
-    """One sentence for each value of a job without effect because the inventory sets its variable to another value.
+    """Return one sentence for each value of a job that the inventory overrides with another value.
 
-    typed: names of the variables given with -e, which override the job on purpose. value_of: returns the value of a
-    variable, None if it is undefined.
+    Args:
+        job: the values below the key `job`.
+        keys: from read_job_keys().
+        extra_vars: names of the variables passed with -e, which override the job on purpose.
+        get_value: returns the value of a variable, or None if it is undefined.
     """
     messages = []
     for key, name in keys.items():

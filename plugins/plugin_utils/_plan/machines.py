@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A run's machines and their software, kept in plan.json because the machines may be gone later. Pure. Private."""
+"""A run's machines and their software, kept in plan.json because the machines may not exist later."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ UNKNOWN_MACHINES: RunMachines = {"nodes": {}, "code": None, "currency": CURRENCY
 
 
 def extract_hardware(facts: Mapping[str, Any]) -> Hardware | None:
-    """The GPUs in a node's facts, None if they were not requested."""
+    """Return the GPUs in a node's facts, or None if they were not requested."""
     gpus = facts.get("gpus")
     if gpus is None:
         return None
@@ -47,7 +47,7 @@ def extract_hardware(facts: Mapping[str, Any]) -> Hardware | None:
 
 
 def extract_software(facts: Mapping[str, Any]) -> Software | None:
-    """The software of the job's interpreter in a node's facts, None if it was not read."""
+    """Return the software of the job's interpreter in a node's facts, or None if it was not read."""
     software = facts.get("software")
     if software is None:
         return None
@@ -63,8 +63,12 @@ def describe_machines(
 ) -> RunMachines:
     """Describe the machines of a run.
 
-    facts, prices: by node name. master: rank 0's node. image: whether the job runs in an image, whose software was not
-    examined.
+    Args:
+        facts: by node name.
+        prices: by node name.
+        master: name of rank 0's node.
+        currency: of the prices.
+        image: whether the job runs in an image, whose software was not read.
     """
     return {
         "nodes": {

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The launch plan: what each node will do, from the nodes, their facts and a job. Pure. Private to this collection."""
+"""The launch plan: what each node will do, from the nodes, their facts and a job."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._plan.machines imp
 
 
 class Launcher(Protocol):
-    """What every launcher provides."""
+    """The interface of all launchers."""
 
     rank_logs: str
     master_port_everywhere: bool
@@ -56,28 +56,28 @@ class Launcher(Protocol):
     modules: tuple[str, ...]  # the Python packages it needs
 
     def problems(self, job: Job, table: RankTable) -> list[str]:
-        """What the job requests and the launcher cannot do, as messages for a person."""
+        """Return what the job requests and the launcher does not support, as messages for the user."""
 
     def needed_programs(self, job: Job, node_rank: int) -> tuple[str, ...]:
-        """Programs that must be on a node's PATH."""
+        """Return the programs that must be on a node's PATH."""
 
     def order(self, table: RankTable) -> RankTable:
-        """The table in the order in which the launcher numbers the nodes."""
+        """Return the table in the order in which the launcher numbers the nodes."""
 
     def command(self, job: Job, table: RankTable, node: Node, interpreter: str, run_directory: str) -> list[str]:
-        """The command of a node."""
+        """Return a node's command."""
 
     def environment(self, job: Job, table: RankTable, node: Node) -> dict[str, str]:
-        """The environment of a node's ranks, in addition to what all launchers share."""
+        """Return the environment of a node's ranks, in addition to the variables that all launchers share."""
 
     def launcher_environment(self, job: Job, table: RankTable, node: Node) -> dict[str, str]:
-        """Variables that only the launcher itself should see."""
+        """Return the variables that only the launcher itself should see."""
 
     def files(self, job: Job, table: RankTable, node: Node, interpreter: str) -> dict[str, str]:
-        """Files of a node's run directory, by name. They hold no secret."""
+        """Return the files of a node's run directory, by name. They contain no secrets."""
 
     def programs(self, node: Node) -> list[str]:
-        """Our programs in bin of a node's run directory."""
+        """Return our programs in bin of a node's run directory."""
 
 
 LAUNCHERS: dict[str, Callable[[Job], Launcher]] = {
@@ -90,12 +90,12 @@ LAUNCHERS: dict[str, Callable[[Job], Launcher]] = {
 
 
 def get_launcher(job: Job) -> Launcher:
-    """The launcher of a job."""
+    """Return a job's launcher."""
     return LAUNCHERS[job.launcher](job)
 
 
 def network_environment(interface: str, address: str) -> dict[str, str]:
-    """A node's network settings, the same for all libraries, which would otherwise each choose their own.
+    """Return a node's network settings, the same for all libraries, which would otherwise each choose their own.
 
     NCCL would take an interface's first address, of any family; gloo does so, and cannot be configured otherwise.
     """
@@ -108,9 +108,9 @@ def network_environment(interface: str, address: str) -> dict[str, str]:
 
 
 def debug_environment(run_directory: str) -> dict[str, str]:
-    """Variables that make NCCL log its actions, and torch's flight recorder dump its trace when a collective hangs.
+    """Return variables for NCCL's log, and for torch's flight recorder to dump its trace when a collective hangs.
 
-    torch reads these names since 2.1; older versions do not know the newer TORCH_FR_*.
+    torch reads these names since 2.1; older versions do not support the newer TORCH_FR_*.
     """
     return {
         "NCCL_DEBUG": "INFO",
@@ -124,23 +124,28 @@ def debug_environment(run_directory: str) -> dict[str, str]:
 
 
 def temporary_directory(run_id: str, node_rank: int) -> str:
-    """A short path: Unix sockets below it, with multiprocessing's names, must stay under 108 characters."""
+    """Return a short path: Unix sockets below it, with multiprocessing's names, must stay under 108 characters."""
     return f"/tmp/muster-{hashlib.sha256(f'{run_id}/{node_rank}'.encode()).hexdigest()[:12]}"
 
 
 def build_node_plan(
     job: Job, table: RankTable, node: Node, facts: Mapping[str, Any], machines: RunMachines | None = None
 ) -> Plan:
-    """What one node will do: the content of its plan.json. Holds no secret.
+    """Return what one node will do: the content of its plan.json, which contains no secrets.
 
-    facts: the node's. machines: the run record's data on all of them.
+    Args:
+        job: the job.
+        table: all nodes.
+        node: the node of this plan.
+        facts: the node's facts.
+        machines: data on all machines, for the run's record.
     """
     machines = machines or UNKNOWN_MACHINES
     launcher = get_launcher(job)
-    # the node was searched for the first existing one, the image was not: there use the last one, python3
+    # the node has been searched for the first existing interpreter, the image has not: use the last one, python3
     interpreter = job.interpreter.rpartition(":")[2] if job.image else facts["interpreter"]
     program = job.script or job.module
-    if job.script.startswith("~"):  # no shell expands it, so start the path that was checked
+    if job.script.startswith("~"):  # no shell expands it, so use the path that was checked
         job = replace(job, script=facts["script"]["path"])
     run_directory = f"{facts['runs_directory']}/{job.run_id}/node{node.node_rank}"
     address = ip_literal(node.address)
@@ -163,7 +168,7 @@ def build_node_plan(
         **container,
         "run_id": job.run_id,
         "unit": f"muster-{job.run_id}",
-        # nodes on one machine would share the unit's name, so there each supervisor has its own guard
+        # nodes on one machine would share the unit's name, so each supervisor has its own guard
         "supervision": "process" if address is not None and address.is_loopback else "auto",
         "launcher": job.launcher,
         "program": program,
@@ -218,7 +223,7 @@ def build_node_plan(
 
 
 def render_hostfiles(table: RankTable) -> dict[str, str]:
-    """The table in each launcher's hostfile format; formats that cannot express it are left out."""
+    """Render the table in each launcher's hostfile format, except formats that cannot express it."""
     rendered = {}
     for name, render in (
         ("deepspeed", hostfile_formats.render_deepspeed),

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Turns the arguments of an action into a job. Private to this collection, controller only."""
+"""Turn the arguments of an action into a job."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from ansible_collections.muster.training.plugins.plugin_utils._plan.job import (
 
 
 def generate_run_id(script: str, module: str) -> str:
-    """A run_id of the program's name and the time; four random hex digits tell launches in one second apart."""
+    """Return a run_id from the program's name and the time; four random hex digits separate launches in one second."""
     stem = os.path.splitext(os.path.basename(script))[0] if script else module.rpartition(".")[2]
     stem = re.sub(r"[^A-Za-z0-9_]+", "_", stem).strip("_")[:30] or "run"
     return f"{stem}-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
 
 
 def read_job(args: Mapping[str, Any], target_needed: bool = True) -> Job:
-    """The job that the arguments of launch_plan describe. Raises ValueError that lists all problems.
+    """Return the job that the arguments of launch_plan describe.
 
-    target_needed: whether a script or module is required.
+    target_needed: whether a script or module is required. Raises ValueError that lists all problems.
     """
     problems = environment_problems(args["environment"])
     min_nodes, max_nodes, elastic = 1, 1, False
@@ -46,42 +46,44 @@ def read_job(args: Mapping[str, Any], target_needed: bool = True) -> Job:
             "set launch_script (a file) or launch_module (a module's name), such as -e launch_script=train.py"
         )
     if args["no_python"] and args["module"]:
-        problems.append("launch_no_python is for programs: give launch_script, not launch_module")
+        problems.append("launch_no_python is for programs: set launch_script, not launch_module")
     problems += [
         f"launch_container_mounts has {ascii(mount)[:80]}; write ON_NODE:IN_CONTAINER or ON_NODE:IN_CONTAINER:ro"
         for mount in args["container_mounts"]
         if not re.match(r"[^:]+:/[^:]*(:[A-Za-z,]+)?\Z", mount)
     ]
     if args["deepspeed_launcher"] and args["launcher"] != "deepspeed":
-        problems.append(f"launch_deepspeed_launcher needs launch_launcher: deepspeed, which is {args['launcher']}")
+        problems.append(f"launch_deepspeed_launcher requires launch_launcher: deepspeed, but it is {args['launcher']}")
     if args["accelerate_config"] and args["launcher"] != "accelerate":
-        problems.append(f"launch_accelerate_config needs launch_launcher: accelerate, which is {args['launcher']}")
+        problems.append(f"launch_accelerate_config requires launch_launcher: accelerate, but it is {args['launcher']}")
     run_id = args["run_id"] or generate_run_id(args["script"], args["module"])
     if not SAFE_RUN_ID.match(run_id):
         problems.append(
-            f"run_id {ascii(run_id)[:80]} is not a safe name: use letters, digits, '.', '_' and '-', at most 63, "
+            f"run_id {ascii(run_id)[:80]} is not a valid name: use letters, digits, '.', '_' and '-', at most 63, "
             "a letter or digit first"
         )
     for name in ("master_port", "lifeline_port"):
         if not 1024 <= args[name] <= 65535:
-            problems.append(f"launch_{name} is {args[name]}; give a port from 1024 to 65535")
+            problems.append(f"launch_{name} is {args[name]}; use a port from 1024 to 65535")
     if args["master_port"] == args["lifeline_port"]:
-        problems.append(f"launch_master_port and launch_lifeline_port are both {args['master_port']}; give two ports")
+        problems.append(
+            f"launch_master_port and launch_lifeline_port are both {args['master_port']}; use two different ports"
+        )
     for name, minimum in (("start_timeout", 5), ("silence_timeout", 5), ("stop_grace", 0)):
         if args[name] < minimum:
-            problems.append(f"launch_{name} is {args[name]} s; give {minimum} or more")
+            problems.append(f"launch_{name} is {args[name]} s; must be {minimum} or more")
     if args["log_limit"] < 0:
-        problems.append(f"launch_log_limit is {args['log_limit']} GB; give 1 or more, or 0 for no limit")
+        problems.append(f"launch_log_limit is {args['log_limit']} GB; must be 1 or more, or 0 for no limit")
     if args["nproc_per_node"] is not None and args["nproc_per_node"] < 1:
-        problems.append(f"nproc_per_node is {args['nproc_per_node']}; give 1 or more")
+        problems.append(f"nproc_per_node is {args['nproc_per_node']}; must be 1 or more")
     restarts = args["max_restarts"]
     if restarts is not None and restarts < 0:
-        problems.append(f"launch_max_restarts is {restarts}; give 0 or more")
+        problems.append(f"launch_max_restarts is {restarts}; must be 0 or more")
     if problems:
         raise ValueError("\n".join(problems))
     script = args["script"]
     if args["no_python"] and script and "/" not in script:
-        script = f"./{script}"  # a bare word would be searched for on the PATH
+        script = f"./{script}"  # a name without a slash would be looked up on the PATH
     if restarts is None:
         restarts = 3 if elastic and args["launcher"] == "torchrun" else 0
     passed = {job_field.name: args[job_field.name] for job_field in fields(Job) if job_field.name in args}

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The command that opens a shell where a rank would run. Pure. Private to this collection, controller only."""
+"""The command that opens a shell where a rank would run."""
 
 from __future__ import annotations
 
@@ -20,10 +20,14 @@ SSH_OPTIONS = (("-p", "ansible_port"), ("-i", "ansible_ssh_private_key_file"), (
 
 
 def shell_script(job: Job, facts: Mapping[str, Any], run_id: str = "") -> str:
-    """What the node's shell will run: a shell in the working directory, in the job's image if it has one.
+    """Return the script that opens a shell in the working directory, in the job's image if it has one.
 
-    facts: of the node. run_id: of a run in whose container the shell is to be; "", a container of its own. The values
-    of the job's own variables may be secrets, and are not in it.
+    It does not contain the job's own variables, whose values may be secrets.
+
+    Args:
+        job: the job whose environment the shell gets.
+        facts: the node's facts.
+        run_id: the run whose container to enter; "" starts a new container.
     """
     engine = job.container_engine
     if job.image and run_id:
@@ -41,9 +45,13 @@ def shell_script(job: Job, facts: Mapping[str, Any], run_id: str = "") -> str:
 
 
 def login_argv(variables: Mapping[str, Any], name: str, user: str, script: str) -> list[str]:
-    """The words that run a script on a node in a terminal, as Ansible would log in there.
+    """Return the command that runs a script on a node in a terminal, with the login that Ansible would use.
 
-    variables: of the host, rendered. user: who is to run it, "" for the one who logs in.
+    Args:
+        variables: the host's variables, rendered.
+        name: the host's name.
+        user: the user to run it as; "" is the login user.
+        script: the script, for sh.
     """
     argv = ["sudo", "-u", user, "-H", "sh", "-c", script] if user else ["sh", "-c", script]
     if variables.get("ansible_connection") == "local":

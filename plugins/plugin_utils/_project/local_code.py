@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The code tree on this machine, which the nodes should have. Private to this collection, controller only."""
+"""Read the code tree on this machine, which the nodes should have."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MAX_SENT = 64 << 10  # characters per node: about 2,000 files. For more, nodes c
 
 
 class LocalCode(TypedDict):
-    """The code here: its directory, the nodes' directory, its contents, or why they are unknown."""
+    """The code on this machine: its directory, the nodes' directory, its contents, or why they are unknown."""
 
     source: str
     directory: str
@@ -43,12 +43,12 @@ class LocalCode(TypedDict):
 
 
 def list_names(source: str, patterns: Sequence[str]) -> list[str]:
-    """The names that a copy would include. Raises ValueError with the reason if they cannot be determined."""
+    """Return the names that a copy would include. Raise ValueError with the reason if they cannot be determined."""
     if not os.path.isdir(source):
-        kind = "is no directory" if os.path.exists(source) else "is not on this machine"
+        kind = "is not a directory" if os.path.exists(source) else "does not exist on this machine"
         raise ValueError(f"code_source is {source}, which {kind}")
     if not shutil.which("rsync"):
-        raise ValueError(f"rsync is missing on this machine and needed to copy {source}")
+        raise ValueError(f"rsync, which copies {source}, is missing on this machine: install it")
     try:
         return list_tree(source, list(patterns))
     except TreeError as error:
@@ -56,7 +56,7 @@ def list_names(source: str, patterns: Sequence[str]) -> list[str]:
 
 
 def read_tree(source: str, patterns: Sequence[str]) -> Tree:
-    """A directory's contents that should be on the nodes. Raises ValueError with the reason if it cannot be read."""
+    """Return a directory's contents that should be on the nodes. Raise ValueError if it cannot be read."""
     tree: Tree = {}
     remaining_bytes = MAX_HASHED
     for name in list_names(source, patterns):
@@ -73,7 +73,7 @@ def read_tree(source: str, patterns: Sequence[str]) -> Tree:
 
 
 def read_local_code(source: str, patterns: Sequence[str], directory: str, user: str) -> LocalCode:
-    """The code in a directory on this machine. directory, user: its place on the nodes, as in the role code."""
+    """Read the code in a directory. directory, user: its location on the nodes, as in the role code."""
     code: LocalCode = {
         "source": source,
         "directory": directory.removeprefix("~/"),
@@ -98,7 +98,7 @@ def read_local_code(source: str, patterns: Sequence[str], directory: str, user: 
 
 
 def add_requirements(code: LocalCode) -> None:
-    """Add the project's requirements. Faults in them are left to site.yml, which installs them."""
+    """Add the project's requirements. Errors in them are reported by site.yml, which installs them."""
     try:
         project = read_project(code["source"])
     except ValueError:

@@ -2,11 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What a project says it requires. Private to this collection, controller only.
+"""Read a project's requirements.
 
-Its requirements.txt, with all project files that it names, otherwise the dependencies in its pyproject.toml. A
-line that means the project itself (``-e .``) stands for the latter: the job starts in its tree, which needs no
-installation.
+Its requirements.txt, with all project files that it names, otherwise the dependencies in its pyproject.toml. A line
+that means the project itself (``-e .``) stands for the latter: the job starts in its tree, which needs no installation.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ PATH_REQUIREMENT = re.compile(r"\s*(?:(?:-e|--editable)[\s=]*)?(?P<path>(?:\.{1,
 
 
 class ProjectRequirements(TypedDict):
-    """What is handed to pip: texts by the names of files, of which main names the others."""
+    """The input of pip: texts by the names of files, of which main names the others."""
 
     file: str  # its path in the project
     main: str
@@ -38,7 +37,7 @@ class ProjectRequirements(TypedDict):
 
 
 def read_text(path: Path) -> str:
-    """The text of a file. Raises ValueError if it cannot be read."""
+    """Return the text of a file. Raise ValueError if it cannot be read."""
     try:
         if path.stat().st_size > MAX_FILE_BYTES:
             raise ValueError(f"{path} is larger than 1 MiB; requirements are text, one per line")
@@ -48,28 +47,28 @@ def read_text(path: Path) -> str:
 
 
 def read_dependencies(source: Path, extras: list[str]) -> list[str]:
-    """The dependencies in pyproject.toml, those of these extras too. Raises ValueError if it is none."""
+    """Return the dependencies in pyproject.toml, including these extras. Raise ValueError if it is invalid."""
     path = source / PYPROJECT
     if not path.is_file():
         return []
     try:
         project = tomllib.loads(read_text(path)).get("project", {})
     except tomllib.TOMLDecodeError as error:
-        raise ValueError(f"{path} is no TOML: {error}") from error
+        raise ValueError(f"{path} is not valid TOML: {error}") from error
     optional = project.get("optional-dependencies", {})
     dependencies = [
         *project.get("dependencies", []),
         *(requirement for extra in extras for requirement in optional.get(extra, [])),
     ]
     if not all(isinstance(requirement, str) for requirement in dependencies):
-        raise ValueError(f"{path}: dependencies are texts, as pip takes them")
+        raise ValueError(f"{path}: dependencies must be strings, as for pip")
     return dependencies
 
 
 def replace_project_paths(source: Path, name: str, text: str) -> str:
-    """A requirements file with the project itself replaced by its dependencies.
+    """Return a requirements file with the project itself replaced by its dependencies.
 
-    Raises ValueError for other paths: pip would look for them on the node, from where it is started.
+    Raise ValueError for other paths: pip would look for them on the node, from where it is started.
     """
     lines = []
     for number, line in enumerate(text.splitlines(), 1):
@@ -80,8 +79,8 @@ def replace_project_paths(source: Path, name: str, text: str) -> str:
         path, _bracket, extras = match["path"].partition("[")
         if path not in (".", "./"):
             raise ValueError(
-                f"{source / name} has {match['path']} in line {number}, a path, which pip would look for on the "
-                f"nodes. Put it into python_env_editable as ~/{source.name}/..., with the rest in "
+                f"{source / name} has the path {match['path']} in line {number}, which pip would look for on the "
+                f"nodes. Put it in python_env_editable as ~/{source.name}/..., and the other requirements in "
                 "python_env_requirements_files"
             )
         lines += read_dependencies(source, [extra.strip() for extra in extras.rstrip("]").split(",") if extra])
@@ -89,7 +88,7 @@ def replace_project_paths(source: Path, name: str, text: str) -> str:
 
 
 def read_files(source: Path) -> dict[str, str]:
-    """The texts of requirements.txt and of all files of the project that it names, by their names in it."""
+    """Return the texts of requirements.txt and of all files of the project that it names, by their names in it."""
     texts: dict[str, str] = {}
     pending = [REQUIREMENTS]
     while pending:
@@ -98,7 +97,8 @@ def read_files(source: Path) -> dict[str, str]:
             continue
         if name.startswith("../") or os.path.isabs(name) or len(texts) == MAX_FILES:
             raise ValueError(
-                f"{source / REQUIREMENTS} leads to {name}. Needed: at most {MAX_FILES} files of the project itself"
+                f"{source / REQUIREMENTS} refers to {name}, but it may refer only to files of the project, "
+                f"{MAX_FILES} at most"
             )
         text = read_text(source / name)
         texts[name] = replace_project_paths(source, name, text)
@@ -110,7 +110,7 @@ def read_files(source: Path) -> dict[str, str]:
 
 
 def read_project(directory: str) -> ProjectRequirements | None:
-    """What the project in a directory requires, None if it says nothing. Raises ValueError with what is wrong."""
+    """Read the requirements of a project directory; return None if it has none. Raise ValueError for invalid ones."""
     if not directory:
         return None
     source = Path(os.path.abspath(os.path.expanduser(directory)))
@@ -121,7 +121,7 @@ def read_project(directory: str) -> ProjectRequirements | None:
 
 
 def make_project(file: str, texts: Mapping[str, str]) -> ProjectRequirements | None:
-    """These requirements and their hash, None if there are none. Comments and blank lines are no requirements."""
+    """Return these requirements and their hash, or None if all lines are comments or blank."""
     requirements_by_file: dict[str, Any] = {}
     for name, text in texts.items():
         lines = (re.sub(r"(^|\s)#.*", "", line).strip() for line in text.splitlines())

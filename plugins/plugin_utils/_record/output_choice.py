@@ -32,7 +32,7 @@ class PendingFile(NamedTuple):
     """A file that has not been fetched completely."""
 
     output: OutputFile
-    fetched: int  # bytes of it that are here
+    fetched: int  # bytes that have already been fetched
 
 
 def is_safe(name: object) -> bool:

@@ -64,7 +64,7 @@ class NodeFiles:
 
     name: str
     gpus: list[GpuSamples] = field(default_factory=list)
-    sampled: bool = False  # there is a gpus.csv
+    sampled: bool = False  # whether gpus.csv exists
     nvidia_smi: str = ""
     processes: list[ProcessNumbers] = field(default_factory=list)
 
@@ -99,7 +99,7 @@ def read_record(directory: Path, run_id: str) -> Record:
     names = [clean_text(node.get("name"), 100) for node in to_mappings(to_mapping(plan).get("nodes"))]
     paths = files.list_files("logs")
     if files.truncated:
-        record.notes.append(f"logs has more than {MAX_FILES} files: the rest were not read")
+        record.notes.append(f"logs has more than {MAX_FILES} files: only these were read")
     for rank, name in enumerate(names):
         record.nodes.append(
             read_node(files, f"logs/node{rank}", name, to_mappings(to_mapping(plan)["nodes"])[rank], result)
@@ -110,7 +110,7 @@ def read_record(directory: Path, run_id: str) -> Record:
     record.curves, record.non_finite = merge_curves(sources), find_non_finite(sources)
     left_out = sum(source.left_out for source in sources)
     if left_out:
-        record.notes.append(f"{left_out} values of curves were left out: there are too many curves, or too long ones")
+        record.notes.append(f"{left_out} values of curves were left out: too many curves, or too many values")
     record.links = find_wandb_links(files, paths)
     record.failure_log = read_failure_log(files, result, names)
     record.attempts = count_restarts(paths)
@@ -242,8 +242,8 @@ class RecordFiles:
         except OSError:
             return None
         for number_of, part in enumerate(parts, 1):
-            last = number_of == len(parts)
-            flags = os.O_NONBLOCK if last else os.O_DIRECTORY
+            is_last = number_of == len(parts)
+            flags = os.O_NONBLOCK if is_last else os.O_DIRECTORY
             try:
                 inner_fd = os.open(part, os.O_RDONLY | os.O_NOFOLLOW | flags, dir_fd=fd)
             except (OSError, ValueError):
@@ -265,8 +265,8 @@ class RecordFiles:
 
     def read_lines(self, name: str, limit: int) -> Iterator[str]:
         """Yield the lines in the first `limit` bytes of a file."""
-        with contextlib.ExitStack() as held:
-            stream = held.enter_context(self.open_file(name))
+        with contextlib.ExitStack() as stack:
+            stream = stack.enter_context(self.open_file(name))
             if stream is not None:
                 yield from iter_lines(stream, limit)
 
@@ -286,8 +286,8 @@ class RecordFiles:
     def read_scalars(self, names: list[str]) -> Iterator[Any]:
         """Yield the scalars of event files, file by file."""
         for name in names:
-            with contextlib.ExitStack() as held:
-                stream = held.enter_context(self.open_file(name))
+            with contextlib.ExitStack() as stack:
+                stream = stack.enter_context(self.open_file(name))
                 if stream is not None and os.fstat(stream.fileno()).st_size <= MAX_EVENT_FILE_SIZE:
                     yield from read_scalars(stream)
 

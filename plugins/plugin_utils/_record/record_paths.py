@@ -24,8 +24,8 @@ def records_directory(configured: str, group: str, task_vars: Mapping[str, Any])
     """
     members = task_vars["groups"].get(group, [])
     host = task_vars["hostvars"][members[0]] if members else {}
-    beside = Path(host.get("inventory_dir") or task_vars["playbook_dir"])
-    return beside / Path(configured or host.get("launch_runs_directory") or "runs").expanduser()
+    inventory_directory = Path(host.get("inventory_dir") or task_vars["playbook_dir"])
+    return inventory_directory / Path(configured or host.get("launch_runs_directory") or "runs").expanduser()
 
 
 def resolve_run_id(directory: Path, prefix: str) -> str:
@@ -36,7 +36,7 @@ def resolve_run_id(directory: Path, prefix: str) -> str:
     if len(matches) > 1:
         raise AnsibleActionFail(
             f"{len(matches)} runs start with {prefix}: {', '.join(matches[-8:])}"
-            f"{' and older ones' if len(matches) > 8 else ''}; type more of the name"
+            f"{' and older ones' if len(matches) > 8 else ''}; type more of the id"
         )
     return matches[0] if matches else prefix
 
@@ -54,7 +54,7 @@ def find_record(directory: Path, run_id: str) -> Path:
     record = (directory / (resolve_run_id(directory, run_id) or LATEST)).resolve()
     if not (record / "plan.json").is_file():
         raise AnsibleActionFail(
-            f"there is no record {directory / (run_id or LATEST)}: name a run launched from here with -e run_id=NAME, "
-            "or use the inventory it was launched with"
+            f"the record {directory / (run_id or LATEST)} does not exist: name a run launched from this machine with "
+            "-e run_id=NAME, or use the inventory it was launched with"
         )
     return record

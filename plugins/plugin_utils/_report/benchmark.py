@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The benchmark in a report: plots of its figures, each with its table. Pure. Private to this collection."""
+"""Plots of a benchmark's figures in a report, each with its table."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from ansible_collections.muster.training.plugins.plugin_utils._report.plots impo
     MAX_ROWS,
     Plot,
     axis,
-    base,
+    base_spec,
     series_encoding,
 )
 
 MAX_WIDTH = 560  # pixels of the picture of all pairs
-MAX_TABLE_ROWS = 600  # in the table beside a plot: nobody reads more pairs
+MAX_TABLE_ROWS = 600  # pairs in the table below a plot
 
 
 def benchmark_plots(benchmark: Benchmark) -> list[Plot]:
-    """Plots of the bandwidth and time of collectives by size, the rate of each GPU, and each pair of nodes."""
+    """Return plots of collectives by size (bandwidth and time), of the rate of each GPU, and of each pair of nodes."""
     plots = []
     if any(collective["scope"] == "all" for collective in benchmark["collectives"]):
         plots += [bandwidth_plot(benchmark), latency_plot(benchmark)]
@@ -43,7 +43,7 @@ def benchmark_plots(benchmark: Benchmark) -> list[Plot]:
 
 
 def values_by_size(benchmark: Benchmark, field: str, scale: float) -> tuple[list[dict[str, Any]], list[str]]:
-    """One figure of the operations over all ranks, by size, and the names of the operations."""
+    """Return one figure of the operations over all ranks, by size, and the names of the operations."""
     rows = [row for row in benchmark["collectives"] if row["scope"] == "all"]
     names = list(dict.fromkeys(row["op"] for row in rows))
     values = [{"bytes": row["bytes"], "value": float(f"{scale * row[field]:.4g}"), "series": row["op"]} for row in rows]  # type: ignore[literal-required]
@@ -51,7 +51,7 @@ def values_by_size(benchmark: Benchmark, field: str, scale: float) -> tuple[list
 
 
 def size_axis_layer(values: list[dict[str, Any]], names: list[str], unit: str, logarithmic: bool) -> dict[str, Any]:
-    """A line per operation over a logarithmic axis of bytes."""
+    """Return a layer with a line per operation over a logarithmic axis of bytes."""
     x = axis("bytes", "bytes", scale={"type": "log", "base": 4}, axis={"format": "~s"})
     scale = {"type": "log"} if logarithmic else {"zero": True}
     return {
@@ -61,14 +61,14 @@ def size_axis_layer(values: list[dict[str, Any]], names: list[str], unit: str, l
 
 
 def size_table(values: list[dict[str, Any]], names: list[str]) -> tuple[list[str], list[list[str]]]:
-    """The same as a table: a row per size, a column per operation."""
+    """Return the same values as a table: a row per size, a column per operation."""
     sizes = sorted({value["bytes"] for value in values})
     cells = {(value["bytes"], value["series"]): f"{value['value']:.4g}" for value in values}
     return ["size", *names], [[format_size(size), *(cells.get((size, name), "") for name in names)] for size in sizes]
 
 
 def bandwidth_plot(benchmark: Benchmark) -> Plot:
-    """The bus bandwidth of each operation."""
+    """Return a plot of the bus bandwidth of each operation."""
     values, names = values_by_size(benchmark, "busbw_gbytes", 8.0)
     best = {name: 8 * largest_size_rows(benchmark["collectives"], "all", name)[0]["busbw_gbytes"] for name in names}
     caption = ", ".join(f"{name} {rate:.3g} Gb/s" for name, rate in best.items()) + ", each at its largest size"
@@ -84,7 +84,7 @@ def bandwidth_plot(benchmark: Benchmark) -> Plot:
             }
         )
     spec = {
-        **base("Collectives over all ranks: bandwidth of a link (Gb/s)", caption),
+        **base_spec("Collectives over all ranks: bandwidth of a link (Gb/s)", caption),
         "data": {"values": values},
         "layer": layers,
     }
@@ -93,18 +93,22 @@ def bandwidth_plot(benchmark: Benchmark) -> Plot:
 
 
 def latency_plot(benchmark: Benchmark) -> Plot:
-    """How long each operation takes."""
+    """Return a plot of the time that each operation takes."""
     values, names = values_by_size(benchmark, "us", 1.0)
     least = min(values, key=lambda value: (value["bytes"], value["value"]))
     caption = f"{least['series']} of {format_size(least['bytes'])} takes {least['value']:.3g} microseconds"
     layer = size_axis_layer(values, names, "microseconds", True)
-    spec = {**base("Collectives over all ranks: time (microseconds)", caption), "data": {"values": values}, **layer}
+    spec = {
+        **base_spec("Collectives over all ranks: time (microseconds)", caption),
+        "data": {"values": values},
+        **layer,
+    }
     header, rows = size_table(values, names)
     return Plot("benchmark-latency", "Collectives over all ranks: time", f"{caption}.", spec, header, rows)
 
 
 def rate_plot(benchmark: Benchmark) -> Plot:
-    """The rate of each GPU; if there are too many, of the slowest."""
+    """Return a plot of the rate of each GPU; if there are too many, of the slowest ones."""
     unit = "TFLOP/s"
     slowest = sorted(benchmark["gpus"], key=lambda gpu: gpu["tflops"])[:MAX_ROWS]
     gpus = [gpu for gpu in benchmark["gpus"] if gpu in slowest]
@@ -120,7 +124,7 @@ def rate_plot(benchmark: Benchmark) -> Plot:
     names = [gpu_label(gpu) for gpu in gpus]
     values = [{"row": gpu_label(gpu), "value": float(f"{gpu['tflops']:.4g}")} for gpu in gpus]
     spec = {
-        **base(f"Matrices ({unit})", caption),
+        **base_spec(f"Matrices ({unit})", caption),
         "height": max(40, 14 * len(gpus)),
         "data": {"values": values},
         "mark": {"type": "bar", "color": "#0072B2"},
@@ -148,7 +152,7 @@ def rate_plot(benchmark: Benchmark) -> Plot:
 
 
 def pair_plot(benchmark: Benchmark) -> Plot:
-    """The rate of each pair of nodes, with nodes sorted by the rate with their best peer."""
+    """Return a plot of the rate of each pair of nodes. Nodes are sorted by the rate with their best peer."""
     best = best_rates(benchmark["pairs"])
     order = sorted(best, key=lambda node: best[node])
     least = min(benchmark["pairs"], key=lambda pair: pair["gbps"])
@@ -165,7 +169,7 @@ def pair_plot(benchmark: Benchmark) -> Plot:
     side: dict[str, Any] = {"type": "ordinal", "title": None, "sort": order, "axis": labels}
     size = max(120, min(MAX_WIDTH, 24 * len(order)))
     spec = {
-        **base("Pairs of nodes (Gb/s in each direction)", caption),
+        **base_spec("Pairs of nodes (Gb/s in each direction)", caption),
         "width": size,
         "height": size,
         "data": {"values": cells},

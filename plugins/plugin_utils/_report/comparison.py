@@ -2,10 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Several runs side by side: one column per run, differing settings first. Pure.
-
-Private to this collection, controller only.
-"""
+"""Compare runs side by side: one column per run, differing settings first."""
 
 from __future__ import annotations
 
@@ -27,14 +24,14 @@ MISSING = "-"
 
 
 def differing_settings(reports: Sequence[Report]) -> list[list[str]]:
-    """The settings that differ between runs: name, and the value in each run."""
+    """Return the settings that differ between runs: name, and the value in each run."""
     names = dict.fromkeys(name for report in reports for name in report["settings"])
     rows = [[name, *(report["settings"].get(name, MISSING) for report in reports)] for name in names]
     return [row for row in rows if len(set(row[1:])) > 1]
 
 
 def metric_rows(reports: Sequence[Report]) -> tuple[list[list[str]], list[list[str]]]:
-    """Rows of the jobs' metrics and the last values of their curves: those with numbers, and those with texts."""
+    """Return rows of the jobs' metrics and the last values of their curves: numbers, and texts."""
     values_by_run = [
         {metric["name"]: format_value(metric["value"]) for metric in report["metrics"]} for report in reports
     ]
@@ -49,13 +46,13 @@ def metric_rows(reports: Sequence[Report]) -> tuple[list[list[str]], list[list[s
 
 
 def comparison_row(name: str, reports: Sequence[Report], get_value: Callable[[Report], str]) -> list[list[str]]:
-    """One row of a table as a list, empty if no run has a value."""
+    """Return one row of a table as a list, which is empty if no run has a value."""
     cells = [get_value(report) or MISSING for report in reports]
     return [] if set(cells) == {MISSING} else [[name, *cells]]
 
 
 def comparison_sections(reports: Sequence[Report], numbers: list[list[str]]) -> list[tuple[str, list[list[str]]]]:
-    """The tables below the settings: metrics, time, throughput, GPUs, cost. numbers: the rows of the first."""
+    """Return the tables below the settings: metrics, time, throughput, GPUs, cost. numbers: the rows of metrics."""
     return [
         ("Metrics", numbers),
         (
@@ -94,41 +91,41 @@ def comparison_sections(reports: Sequence[Report], numbers: list[list[str]]) -> 
 
 
 def stage_duration(report: Report, name: str) -> str:
-    """The duration of a stage of a run, "" if it has no such stage."""
+    """Return the duration of a stage of a run, or an empty string if it has no such stage."""
     return next((format_duration(stage["seconds"]) for stage in report["stages"] if stage["name"] == name), "")
 
 
 def format_number(value: float | None) -> str:
-    """A number, "" if it is unknown."""
+    """Return a number as text, or an empty string if it is unknown."""
     return "" if value is None else format_value(value)
 
 
 def rate_per_process(report: Report) -> str:
-    """Samples per second of each process."""
+    """Return the samples per second of each process."""
     rate, size = report["samples_per_second"], report["world_size"]
     return "" if rate is None or not size else format_value(rate / size)
 
 
 def gpu_mean(report: Report, measure: str, unit: str) -> str:
-    """The mean of a measure over all GPUs."""
+    """Return the mean of a measure over all GPUs."""
     means = [gpu[measure]["mean"] for gpu in report["gpus"] if gpu[measure] is not None]  # type: ignore[literal-required]
     return f"{statistics.fmean(means):.0f} {unit}" if means else ""
 
 
 def peak_memory(report: Report) -> str:
-    """The peak memory of a GPU."""
+    """Return the peak memory of a GPU."""
     peaks = [gpu["memory_used_mib"]["peak"] for gpu in report["gpus"] if gpu["memory_used_mib"] is not None]
     return f"{max(peaks) / 1024:.1f} GiB" if peaks else ""
 
 
 def format_price(report: Report, part: str) -> str:
-    """A part of the cost."""
+    """Return a part of the cost as text."""
     amount: float | None = report["cost"][part]  # type: ignore[literal-required]
     return "" if amount is None else format_money(amount, report["cost"]["currency"])
 
 
 def render_comparison(reports: Sequence[Report], plots: Sequence[RenderedPlot], now: float, note: str = "") -> str:
-    """The page. now: seconds since 1970; note: message about missing pictures."""
+    """Return the page. now: seconds since 1970; note: message about missing pictures."""
     notes = [note] if note else []
     if len(reports) > MAX_LINES:
         notes.append(f"plots show the first {MAX_LINES} runs")

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What a run cost, from the price of each node. Pure. Private to this collection, controller only."""
+"""The cost of a run, from the price of each node."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from ansible_collections.muster.training.plugins.plugin_utils._record.coerce import MAX_NUMBER
 from ansible_collections.muster.training.plugins.plugin_utils._report.documents import Cost, GpuNumbers, NodeRow
+from ansible_collections.muster.training.plugins.plugin_utils._text.name_list import format_list
 
 HOUR = 3600.0
 MAX_NAMES = 5
@@ -25,16 +26,24 @@ def cost_of(
     rate: float | None,
     currency: str,
 ) -> Cost:
-    """The cost of a run, of its start, of idle GPUs, and of 1000 samples.
+    """Return the cost of a run, of its start, of idle GPUs, and of 1000 samples.
 
-    seconds: of the run. start_up: seconds until a GPU was busy. The cost of idle GPUs is a node's cost times the mean
-    idle share of its GPUs; nodes without GPUs or samples add none. samples: of the whole job, as it reported; without
-    them, 1000 samples are priced at rate, in samples per second, which leaves out the start.
+    The cost of idle GPUs is a node's cost times the mean idle share of its GPUs, and 0 for nodes without GPUs or
+    samples.
+
+    Args:
+        nodes: The nodes, with their prices.
+        gpus: The figures of their GPUs.
+        seconds: Duration of the run.
+        start_up: Seconds until a GPU was busy.
+        samples: Samples of the whole job, as it reported. If unknown, 1000 samples are priced at `rate`, which leaves
+            out the start.
+        rate: Samples per second.
+        currency: The currency of the prices.
     """
     unpriced = [row["name"] for row in nodes if row["price_per_hour"] is None]
     prices = {row["name"]: row["price_per_hour"] or 0.0 for row in nodes}
     if unpriced or not nodes:
-        suffix = f" and {len(unpriced) - MAX_NAMES} more" if len(unpriced) > MAX_NAMES else ""
         return {
             "currency": currency,
             "per_hour": None,
@@ -42,7 +51,7 @@ def cost_of(
             "start_up": None,
             "idle_gpus": None,
             "per_1000_samples": None,
-            "missing": f"price of {', '.join(unpriced[:MAX_NAMES])}{suffix} unknown: set node_price_per_hour in the "
+            "missing": f"price of {format_list(unpriced, MAX_NAMES)} unknown: set node_price_per_hour in the "
             "inventory to the price of the machine while it is on"
             if unpriced
             else "the nodes of the run are not known",

@@ -2,10 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Named training curves: from event files, trainer_state.json, metrics.csv and repeated MUSTER_RESULT lines. Pure.
-
-Private to this collection, controller only.
-"""
+"""Named training curves: from event files, trainer_state.json, metrics.csv and repeated MUSTER_RESULT lines."""
 
 from __future__ import annotations
 
@@ -31,7 +28,7 @@ MAX_CURVES = 200  # a script that writes a histogram of each layer by hand has t
 MAX_POINTS = 2_000_000  # in all curves of a source together
 MAX_NAME = 120
 MAX_DRAWN_POINTS = 600  # points of a curve in a picture
-EXCLUDED_COLUMNS = ("step", "epoch", "total_flos")  # columns that only locate a value, or that nobody reads
+EXCLUDED_COLUMNS = ("step", "epoch", "total_flos")  # columns that only locate a value, or that are of no use
 # A W&B run's address. It becomes a link only on W&B's own host, else text: a job can print any address.
 WANDB = re.compile(r"View run(?: [^\r\n]{1,200}?)? at:? *(https://[A-Za-z0-9./_%?=&:~-]{4,300})")
 
@@ -51,7 +48,7 @@ class Curve:
 
 
 class CurveSet:
-    """Collects the curves of one source by name."""
+    """The curves of one source, by name."""
 
     def __init__(self, source: str) -> None:
         self.source = source
@@ -81,7 +78,7 @@ class CurveSet:
         curve.value.append(value)
 
     def display_name(self, reported_name: str) -> str:
-        """A curve's name, cleaned for display."""
+        """Return a curve's name, cleaned for display."""
         name = self.names.get(reported_name)
         if name is None:
             name = clean_text(reported_name, MAX_NAME) or "unnamed"
@@ -90,7 +87,7 @@ class CurveSet:
         return name
 
     def list_curves(self) -> list[Curve]:
-        """The curves in the order in which they were first seen."""
+        """Return the curves in the order in which they were first seen."""
         return list(self.curves.values())
 
 
@@ -98,7 +95,7 @@ UNKNOWN = float("nan")
 
 
 def from_events(source: str, scalars: Iterable[Scalar]) -> CurveSet:
-    """The curves of TensorBoard's event files."""
+    """Return the curves of TensorBoard's event files."""
     curves = CurveSet(source)
     for scalar in scalars:
         time = to_number(scalar.time)
@@ -108,7 +105,7 @@ def from_events(source: str, scalars: Iterable[Scalar]) -> CurveSet:
 
 
 def from_trainer_state(source: str, document: Any) -> CurveSet:
-    """The curves of Hugging Face's Trainer: log_history, a list of entries with the values at a step.
+    """Return the curves of Hugging Face's Trainer: log_history, a list of entries with the values at a step.
 
     The last entry holds totals, such as train_runtime, which become curves of one point.
     """
@@ -122,7 +119,7 @@ def from_trainer_state(source: str, document: Any) -> CurveSet:
 
 
 def from_metrics(source: str, lines: Iterable[str]) -> CurveSet:
-    """The curves of Lightning's CSVLogger: a column per measure, with gaps, and the columns step and epoch."""
+    """Return the curves of Lightning's CSVLogger: a column per measure, with gaps, and the columns step and epoch."""
     curves = CurveSet(source)
     try:
         for count, row in enumerate(csv.DictReader(lines)):
@@ -136,7 +133,7 @@ def from_metrics(source: str, lines: Iterable[str]) -> CurveSet:
 
 
 def parse_number(value: Any) -> float | None:
-    """A number written as text, including nan and inf; None for anything else."""
+    """Return a number written as text, including nan and inf, or None for anything else."""
     try:
         return float(value) if isinstance(value, str) and len(value) < 64 else None
     except ValueError:
@@ -144,7 +141,7 @@ def parse_number(value: Any) -> float | None:
 
 
 def from_job_reports(source: str, lines: Iterable[str]) -> CurveSet:
-    """The curves of values that MUSTER_RESULT lines repeat: each is a point, at its `step` or its position.
+    """Return the curves of values that MUSTER_RESULT lines repeat: each is a point, at its `step` or its position.
 
     A line without a step, such as a final summary, adds no point to a curve that had steps before.
     """
@@ -165,7 +162,7 @@ def from_job_reports(source: str, lines: Iterable[str]) -> CurveSet:
 
 
 def merge_curves(sources: Iterable[CurveSet]) -> list[Curve]:
-    """The curves of all sources, at most MOST_CURVES. The source is added to names that occur twice."""
+    """Return the curves of all sources, at most MAX_CURVES. The source is added to names that occur twice."""
     all_curves = [curve for source in sources for curve in source.list_curves() if curve.value][:MAX_CURVES]
     names = [curve.name for curve in all_curves]
     for curve in all_curves:
@@ -175,7 +172,7 @@ def merge_curves(sources: Iterable[CurveSet]) -> list[Curve]:
 
 
 def find_non_finite(sources: Iterable[CurveSet]) -> dict[str, float]:
-    """The measures that were not finite at some step, each with the first such step."""
+    """Return the measures that were not finite at some step, each with the first such step."""
     first_steps: dict[str, float] = {}
     for source in sources:
         for name, step in source.non_finite.items():
@@ -184,7 +181,7 @@ def find_non_finite(sources: Iterable[CurveSet]) -> dict[str, float]:
 
 
 def points_to_draw(curve: Curve, limit: int = MAX_DRAWN_POINTS) -> list[PointBucket]:
-    """The points of a curve by step: every value, or for curves longer than most, at most so many buckets."""
+    """Return the points of a curve by step: every value, or at most `limit` buckets if the curve is longer."""
     if len(curve.value) <= limit:
         pairs = sorted(zip(curve.step, curve.value, strict=False))
         return [PointBucket(step, 1, value, value, value) for step, value in pairs]
@@ -192,7 +189,7 @@ def points_to_draw(curve: Curve, limit: int = MAX_DRAWN_POINTS) -> list[PointBuc
 
 
 def find_links(text: str) -> list[str]:
-    """The addresses of W&B runs in a rank's output, each once, at most 10."""
+    """Return the addresses of W&B runs in a rank's output, without repetitions, at most 10."""
     addresses: dict[str, None] = {}
     for match in WANDB.finditer(text):
         addresses[match[1].rstrip(".:,")] = None
@@ -200,17 +197,17 @@ def find_links(text: str) -> list[str]:
 
 
 def is_wandb(link: str) -> bool:
-    """Whether an address is on W&B's own host."""
+    """Return whether an address is on W&B's own host."""
     return re.match(r"https://(?:[a-z0-9-]+\.)?wandb\.ai/", link) is not None
 
 
 def reported_numbers(report: Mapping[str, Any]) -> dict[str, float]:
-    """The numbers that a job reported, by name."""
+    """Return the numbers that a job reported, by name."""
     numbers = {clean_text(str(name), MAX_NAME): to_number(value) for name, value in report.items()}
     return {name: value for name, value in numbers.items() if name and value is not None}
 
 
 def rows(curves: Iterable[Curve]) -> Iterator[tuple[str, int, float, float, float]]:
-    """For each curve: its name, the number of values, the last, the least and the greatest."""
+    """Yield the name, the number of values, and the last, the least and the greatest value of each curve."""
     for curve in curves:
         yield curve.name, len(curve.value), curve.value[-1], min(curve.value), max(curve.value)

@@ -4,8 +4,8 @@
 
 """report.json: the data of a report, for the page, the log book, comparisons and other programs.
 
-Numbers are in the unit that their name ends with; times are seconds since 1970. None means unknown. Each text is one
-cleaned line, but still untrusted: a node or a job wrote it. Private to this collection, controller only.
+The name of a number ends with its unit; times are seconds since 1970. None means unknown. Each text is one cleaned
+line, but still untrusted: a node or a job wrote it.
 """
 
 from __future__ import annotations
@@ -49,9 +49,10 @@ class GpuNumbers(TypedDict):
 
 
 class ProcessNumbers(TypedDict):
-    """One process on a GPU over its whole life, if the driver accounts for them. None: it does not say.
+    """One process on a GPU over its whole life, as accounted by the driver. None: the driver has no value.
 
-    utilization_percent: of the time a kernel ran; memory_utilization_percent: memory was read or written.
+    utilization_percent: time during which a kernel ran; memory_utilization_percent: time during which memory was read
+    or written.
     """
 
     node: str
@@ -133,7 +134,7 @@ class ReportFinding(TypedDict):
 
 
 class Cost(TypedDict):
-    """What the run cost. Costs are None if a price is unknown: then missing says what to set."""
+    """The cost of a run. Costs are None if a price is unknown: `missing` then says what to set."""
 
     currency: str
     per_hour: float | None
@@ -145,7 +146,7 @@ class Cost(TypedDict):
 
 
 class FailureCause(TypedDict):
-    """Why a run failed, by the catalogue of errors. seen: the log line that shows it, "" if the error itself does."""
+    """The cause of a failure in the error catalogue. seen: the log line that shows it, "" if the error itself does."""
 
     id: str
     cause: str
@@ -166,7 +167,7 @@ class Failure(TypedDict):
 
 
 class Report(TypedDict):
-    """The whole of report.json."""
+    """The content of report.json."""
 
     version: int
     run_id: str
@@ -202,3 +203,8 @@ class Report(TypedDict):
     restarts: int
     event_files: bool
     notes: list[str]
+
+
+def gpu_name(gpu: GpuNumbers) -> str:
+    """Return the name of a GPU in messages."""
+    return f"{gpu['node']} GPU {gpu['index']}"

@@ -2,10 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Downsample points for a picture to least, mean and most per bucket, as a mean alone hides outliers. Pure.
-
-Private to this collection, controller only.
-"""
+"""Downsample points for a picture to least, mean and most per bucket, since a mean alone hides outliers."""
 
 from __future__ import annotations
 
@@ -15,20 +12,26 @@ from typing import NamedTuple
 
 
 class PointBucket(NamedTuple):
-    """The values in one part of an axis: its middle, how many values, and their least, mean and most."""
+    """The values in one part of an axis: its middle, their number, and their least, mean and most."""
 
-    at: float
-    values: int
+    position: float
+    value_count: int
     least: float
     mean: float
     most: float
 
 
 def buckets(points: Iterable[tuple[float, float]], start: float, end: float, count: int) -> list[PointBucket]:
-    """Divide an axis from start to end into count buckets, and return those that hold a value, in order.
+    """Divide an axis from start to end into `count` buckets, and return those that hold a value, in order.
 
-    points: (place on the axis, value). Points outside the axis and values that are not finite are left out. Empty
-    buckets are not returned, so that gaps remain visible.
+    Points outside the axis and values that are not finite are left out. Empty buckets are not returned, so that gaps
+    remain visible.
+
+    Args:
+        points: (position on the axis, value).
+        start: Start of the axis.
+        end: End of the axis.
+        count: Number of buckets.
     """
     width = (end - start) / count if end > start else 1.0
     least, most = [math.inf] * count, [-math.inf] * count

@@ -2,17 +2,15 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Scalars of TensorBoard's event files. Pure but for the stream that is read; standard library only.
+"""Read the scalars of TensorBoard's event files.
 
 A file lists records: length (u64), a checksum of it (u32), data, a checksum of the data (u32), all little-endian.
 The data is the protocol buffer `Event`: 1 wall_time (double), 2 step (varint), 5 summary; in it 1 value, with 1 tag,
 2 simple_value (float), 8 tensor. SummaryWriter of torch writes simple_value, or with new_style=True a tensor of one
 element, as TensorFlow 2 does.
 
-The checksums (CRC-32C) are not checked, as lengths suffice: the last record of a stopped job is usually cut off, and
+The checksums (CRC-32C) are not checked, as lengths suffice: the last record of a stopped job is usually truncated, and
 nothing is read after a wrong length.
-
-Private to this collection, controller only.
 """
 
 from __future__ import annotations
@@ -28,7 +26,7 @@ VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5  # wire types
 
 
 class Scalar(NamedTuple):
-    """One value: its name, the step, when it was written (seconds since 1970), and itself."""
+    """One value: its name, the step, the time it was written (seconds since 1970), and the number."""
 
     tag: str
     step: int
@@ -41,7 +39,7 @@ class MalformedEventError(Exception):
 
 
 def read_scalars(stream: IO[bytes]) -> Iterator[Scalar]:
-    """The scalars of an event file in the order written, as far as the file can be read."""
+    """Yield the scalars of an event file in the order written, as far as the file can be read."""
     for data in read_records(stream):
         try:
             yield from event_scalars(data)
@@ -50,7 +48,7 @@ def read_scalars(stream: IO[bytes]) -> Iterator[Scalar]:
 
 
 def read_records(stream: IO[bytes]) -> Iterator[bytes]:
-    """The data of each record, without those too large, until the end or a truncated record."""
+    """Yield the data of each record, without those too large, until the end or a truncated record."""
     while len(head := stream.read(12)) == 12:
         (length,) = struct.unpack_from("<Q", head)
         if length > MAX_RECORD:
@@ -64,7 +62,7 @@ def read_records(stream: IO[bytes]) -> Iterator[bytes]:
 
 
 def skip_bytes(stream: IO[bytes], size: int) -> bool:
-    """Skip some bytes; False if the stream ends before."""
+    """Skip some bytes; return False if the stream ends earlier."""
     while size > 0:
         count = len(stream.read(min(size, SKIP_SIZE)))
         if count == 0:
@@ -73,83 +71,83 @@ def skip_bytes(stream: IO[bytes], size: int) -> bool:
     return True
 
 
-def read_varint(data: bytes, at: int) -> tuple[int, int]:
-    """A varint (seven bits per byte), and where the next field begins."""
+def read_varint(data: bytes, offset: int) -> tuple[int, int]:
+    """Return a varint (seven bits per byte), and the offset of the next field."""
     value = shift = 0
-    while at < len(data) and shift < 70:
-        byte = data[at]
-        at += 1
+    while offset < len(data) and shift < 70:
+        byte = data[offset]
+        offset += 1
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
-            return value, at
+            return value, offset
         shift += 7
     raise MalformedEventError
 
 
 def read_fields(data: bytes) -> Iterator[tuple[int, int, int, bytes]]:
-    """The fields of a message: number, wire type, the value of a varint, the bytes of all others."""
-    at = 0
-    while at < len(data):
-        key = data[at]  # nearly always a single byte, as are lengths
-        at += 1
+    """Yield the fields of a message: number, wire type, the value of a varint, the bytes of all others."""
+    offset = 0
+    while offset < len(data):
+        key = data[offset]  # nearly always a single byte, as are lengths
+        offset += 1
         if key >= 0x80:
-            key, at = read_varint(data, at - 1)
-        kind, number, content = key & 7, 0, b""
-        if kind == VARINT:
-            number, at = read_varint(data, at)
-        elif kind in (FIXED64, FIXED32, BYTES):
-            if kind == BYTES:
-                length, at = read_varint(data, at)
+            key, offset = read_varint(data, offset - 1)
+        wire_type, number, content = key & 7, 0, b""
+        if wire_type == VARINT:
+            number, offset = read_varint(data, offset)
+        elif wire_type in (FIXED64, FIXED32, BYTES):
+            if wire_type == BYTES:
+                length, offset = read_varint(data, offset)
             else:
-                length = 8 if kind == FIXED64 else 4
-            end = at + length
+                length = 8 if wire_type == FIXED64 else 4
+            end = offset + length
             if end > len(data):
                 raise MalformedEventError
-            content = data[at:end]
-            at = end
+            content = data[offset:end]
+            offset = end
         else:
             raise MalformedEventError
-        yield key >> 3, kind, number, content
+        yield key >> 3, wire_type, number, content
 
 
 def event_scalars(data: bytes) -> Iterator[Scalar]:
-    """The scalars of one Event."""
+    """Yield the scalars of one Event."""
     time, step, summaries = 0.0, 0, []
-    for field, kind, number, content in read_fields(data):
-        if field == 1 and kind == FIXED64:
+    for field, wire_type, number, content in read_fields(data):
+        if field == 1 and wire_type == FIXED64:
             (time,) = struct.unpack("<d", content)
-        elif field == 2 and kind == VARINT:
+        elif field == 2 and wire_type == VARINT:
             step = number if number < 1 << 63 else number - (1 << 64)
-        elif field == 5 and kind == BYTES:
+        elif field == 5 and wire_type == BYTES:
             summaries.append(content)
     for summary in summaries:
-        for field, kind, _number, content in read_fields(summary):
-            if field == 1 and kind == BYTES:
+        for field, wire_type, _number, content in read_fields(summary):
+            if field == 1 and wire_type == BYTES:
                 tag, value = parse_value(content)
                 if value is not None:
                     yield Scalar(tag, step, time, value)
 
 
 def parse_value(data: bytes) -> tuple[str, float | None]:
-    """The tag and the number of a Summary.Value; the number is None if it is no scalar."""
+    """Return the tag and the number of a Summary.Value; the number is None if the value is not a scalar."""
     tag, value = "", None
-    for field, kind, _number, content in read_fields(data):
-        if field == 1 and kind == BYTES:
+    for field, wire_type, _number, content in read_fields(data):
+        if field == 1 and wire_type == BYTES:
             tag = content.decode("utf-8", "replace")
-        elif field == 2 and kind == FIXED32:
+        elif field == 2 and wire_type == FIXED32:
             (value,) = struct.unpack("<f", content)
-        elif field == 8 and kind == BYTES:
+        elif field == 8 and wire_type == BYTES:
             value = parse_tensor(content)
     return tag, value
 
 
 def parse_tensor(data: bytes) -> float | None:
-    """The number in a TensorProto of one element: dtype 1, tensor_content 4, float_val 5, double_val 6."""
+    """Return the number in a TensorProto of one element: dtype 1, tensor_content 4, float_val 5, double_val 6."""
     dtype, element = 0, b""
-    for field, kind, number, content in read_fields(data):
-        if field == 1 and kind == VARINT:
+    for field, wire_type, number, content in read_fields(data):
+        if field == 1 and wire_type == VARINT:
             dtype = number
-        elif field in (4, 5, 6) and kind in (BYTES, FIXED32, FIXED64) and content:
+        elif field in (4, 5, 6) and wire_type in (BYTES, FIXED32, FIXED64) and content:
             element = content
-    form, size = {FLOAT: ("<f", 4), DOUBLE: ("<d", 8)}.get(dtype, ("", -1))
-    return float(struct.unpack(form, element)[0]) if len(element) == size else None
+    struct_format, size = {FLOAT: ("<f", 4), DOUBLE: ("<d", 8)}.get(dtype, ("", -1))
+    return float(struct.unpack(struct_format, element)[0]) if len(element) == size else None

@@ -2,9 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Rules that find noteworthy facts about a run: each finding has its numbers and what to do. Pure.
+"""Rules that find problems and possible improvements in a run. Each finding has its numbers and a remedy.
 
-A rule is a function from Facts to findings. Private to this collection, controller only.
+A rule is a function from Facts to findings.
 """
 
 from __future__ import annotations
@@ -18,8 +18,10 @@ from ansible_collections.muster.training.plugins.plugin_utils._report.documents 
     NodeRow,
     ReportFinding,
     RunStage,
+    gpu_name,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._report.summary import MIN_SAMPLES, Window
+from ansible_collections.muster.training.plugins.plugin_utils._text.name_list import format_list
 
 IDLE_SHARE = 0.2  # of the time between the first busy sample of the run and the last
 WAITING_PERCENT = 95.0  # utilisation at which a GPU looks busy ...
@@ -38,7 +40,7 @@ MAX_NAMES = 8  # nodes or GPUs named in a sentence
 
 @dataclass
 class Facts:
-    """The input of the rules. window: when GPUs were busy; seconds: how long the run took."""
+    """The input of the rules. window: the time in which GPUs were busy."""
 
     gpus: list[GpuNumbers]
     nodes: list[NodeRow] = field(default_factory=list)
@@ -53,36 +55,25 @@ class Facts:
 
     @property
     def seconds(self) -> float | None:
-        """How long the run took."""
+        """The duration of the run."""
         both_known = self.started is not None and self.ended is not None and self.ended > self.started
         return self.ended - self.started if both_known and self.ended is not None and self.started is not None else None
 
 
 def make_finding(rule: str, severity: str, about: list[str], text: str, remedy: str, **numbers: float) -> ReportFinding:
-    """One finding."""
+    """Return a finding."""
     return {"id": rule, "severity": severity, "about": about, "found": text, "remedy": remedy, "numbers": numbers}
 
 
-def gpu_name(gpu: GpuNumbers) -> str:
-    """The name of a GPU in messages."""
-    return f"{gpu['node']} GPU {gpu['index']}"
-
-
-def join_names(names: list[str]) -> str:
-    """Names in a sentence: the first NAMED, and the number of the others."""
-    suffix = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
-    return ", ".join(names[:MAX_NAMES]) + suffix
-
-
 def subject(names: list[str], total: int) -> str:
-    """The subject of a sentence: "all N GPUs", or their names."""
+    """Return the subject of a sentence: "all N GPUs", or their names."""
     if len(names) == total > 1:
         return f"all {total} GPUs"
-    return join_names(names)
+    return format_list(names, MAX_NAMES)
 
 
 def unused_gpus(facts: Facts) -> Iterator[ReportFinding]:
-    """GPUs that were idle during the whole run."""
+    """Find GPUs that were idle during the whole run."""
     measured = [gpu for gpu in facts.gpus if gpu["idle_share"] is not None]
     unused = [gpu for gpu in measured if gpu["idle_share"] == 1.0]
     if unused:
@@ -101,7 +92,7 @@ def unused_gpus(facts: Facts) -> Iterator[ReportFinding]:
 
 
 def idle_gpus(facts: Facts) -> Iterator[ReportFinding]:
-    """GPUs that are idle for more than a fifth of the working time: usually they wait for data."""
+    """Find GPUs that are idle for more than a fifth of the working time: usually they wait for data."""
     idle = [gpu for gpu in facts.gpus if (gpu["idle_share_working"] or 0) > IDLE_SHARE and gpu["idle_share"] != 1.0]
     if idle:
         names = [gpu_name(gpu) for gpu in idle]
@@ -113,15 +104,15 @@ def idle_gpus(facts: Facts) -> Iterator[ReportFinding]:
             names,
             f"{subject(names, len(facts.gpus))}: idle for up to {share:.0%} of the samples while the job worked "
             f"({gpu_name(worst)})",
-            "give the data loader more num_workers, pin_memory=True and persistent_workers=True, and copy the data to "
-            "local disks (stage_data.yml); logging or saving at each step makes GPUs wait, too",
+            "set more num_workers, pin_memory=True and persistent_workers=True in the data loader, and copy the data "
+            "to local disks (stage_data.yml); logging or saving at each step makes GPUs wait, too",
             gpus=len(idle),
             share=share,
         )
 
 
 def waiting_gpus(facts: Facts) -> Iterator[ReportFinding]:
-    """GPUs that look busy but draw little power: NCCL's kernels spin while they wait for other ranks."""
+    """Find GPUs that look busy but draw little power: NCCL's kernels spin while they wait for other ranks."""
     waiting = [
         gpu
         for gpu in facts.gpus
@@ -142,41 +133,41 @@ def waiting_gpus(facts: Facts) -> Iterator[ReportFinding]:
             f"{share:.0%} of the power limit ({gpu_name(worst)}): busy waiting, not computing",
             "the GPUs wait for communication or for a slow peer, or their kernels are very small: use a larger batch "
             "or gradient accumulation, and look for a slow node or network (nccl.*.log of a run with -e debug=true "
-            "says what NCCL uses)",
+            "shows what NCCL uses)",
             gpus=len(waiting),
             share=share,
         )
 
 
 def slow_gpu(facts: Facts) -> Iterator[ReportFinding]:
-    """GPUs that draw much less power than the others of their model: they are throttled, or have less to do."""
+    """Find GPUs that draw much less power than others of their model: they are throttled, or have less to do."""
     for model in sorted({gpu["model"] for gpu in facts.gpus}):
-        alike = [
+        same_model = [
             (gpu, gpu["power_working_watts"])
             for gpu in facts.gpus
             if gpu["model"] == model and gpu["power_working_watts"] is not None and gpu["idle_share"] != 1.0
         ]
-        for gpu, watts in alike:
-            other_watts = [power for other_gpu, power in alike if other_gpu is not gpu and power is not None]
-            usual = statistics.median(other_watts) if other_watts else 0.0
-            if watts is not None and usual > 0 and watts < SLOW_POWER * usual:
+        for gpu, watts in same_model:
+            other_watts = [power for other_gpu, power in same_model if other_gpu is not gpu and power is not None]
+            median = statistics.median(other_watts) if other_watts else 0.0
+            if watts is not None and median > 0 and watts < SLOW_POWER * median:
                 yield make_finding(
                     "gpu-slow",
                     "problem",
                     [gpu_name(gpu)],
-                    f"{gpu_name(gpu)}: draws {watts:.0f} W while the job works, the others {usual:.0f} W "
-                    f"({watts / usual:.0%})",
+                    f"{gpu_name(gpu)}: draws {watts:.0f} W while the job works, the others {median:.0f} W "
+                    f"({watts / median:.0%})",
                     "it is throttled or has less to do, and the others wait for it at each step: check nvidia-smi -q "
                     f"-d PERFORMANCE,CLOCK,TEMPERATURE on {gpu['node']} while a job runs, and its PCIe link and power "
                     "cap",
                     watts=watts,
-                    others_watts=usual,
-                    share=watts / usual,
+                    others_watts=median,
+                    share=watts / median,
                 )
 
 
 def memory_room(facts: Facts) -> Iterator[ReportFinding]:
-    """GPUs with much unused memory, where a larger batch would fit; the fullest GPU decides."""
+    """Find GPUs with much unused memory, where a larger batch would fit; the fullest GPU decides."""
     measured = [gpu for gpu in facts.gpus if gpu["memory_used_mib"] and gpu["memory_total_mib"]]
     used = [(gpu, peak_share(gpu)) for gpu in measured if gpu["idle_share"] != 1.0]
     if used and max(share for _gpu, share in used) < MEMORY_ROOM:
@@ -193,7 +184,7 @@ def memory_room(facts: Facts) -> Iterator[ReportFinding]:
 
 
 def memory_full(facts: Facts) -> Iterator[ReportFinding]:
-    """GPUs that nearly ran out of memory."""
+    """Find GPUs that nearly ran out of memory."""
     full = [
         gpu
         for gpu in facts.gpus
@@ -215,13 +206,13 @@ def memory_full(facts: Facts) -> Iterator[ReportFinding]:
 
 
 def peak_share(gpu: GpuNumbers) -> float:
-    """The largest share of its memory that a GPU used."""
+    """Return the largest share of its memory that a GPU used."""
     used, total = gpu["memory_used_mib"], gpu["memory_total_mib"]
     return used["peak"] / total if used is not None and total else 0.0
 
 
 def heat(facts: Facts) -> Iterator[ReportFinding]:
-    """GPUs that draw less power while they are hottest, and those close to their temperature limit."""
+    """Find GPUs that draw less power while they are hottest, and those close to their temperature limit."""
     for gpu in facts.gpus:
         degrees = gpu["temperature_celsius"]
         hot, cool = gpu["power_hot_watts"], gpu["power_cool_watts"]
@@ -245,7 +236,7 @@ def heat(facts: Facts) -> Iterator[ReportFinding]:
 
 
 def tail(facts: Facts) -> Iterator[ReportFinding]:
-    """Time after the last work of a GPU: machines that cost money and do nothing."""
+    """Find idle time after the last work of a GPU, in which machines cost money and do nothing."""
     if facts.window is not None and facts.ended is not None and facts.ended - facts.window.end > TAIL:
         seconds = facts.ended - facts.window.end
         yield make_finding(
@@ -260,26 +251,26 @@ def tail(facts: Facts) -> Iterator[ReportFinding]:
 
 
 def start_up(facts: Facts) -> Iterator[ReportFinding]:
-    """A start that takes a large part of the run."""
+    """Find a start that takes a large part of the run."""
     seconds = facts.seconds
     if facts.window is None or facts.started is None or seconds is None:
         return
-    waited = facts.window.start - facts.started
-    if waited > START_UP and waited > START_UP_SHARE * seconds:
+    delay = facts.window.start - facts.started
+    if delay > START_UP and delay > START_UP_SHARE * seconds:
         yield make_finding(
             "start-up",
             "hint",
             [],
-            f"the first {format_minutes(waited)}, {waited / seconds:.0%} of the run, no GPU was busy",
+            f"the first {format_minutes(delay)}, {delay / seconds:.0%} of the run, no GPU was busy",
             "copy models and data to local disks beforehand (hugging_face, stage_data.yml), keep tokenized data, and "
             "compile kernels once: you pay for the machines meanwhile",
-            seconds=waited,
-            share=waited / seconds,
+            seconds=delay,
+            share=delay / seconds,
         )
 
 
 def checkpoint_share(facts: Facts) -> Iterator[ReportFinding]:
-    """Checkpoints that take a large part of the run, if the job reports checkpoint_seconds."""
+    """Find checkpoints that take a large part of the run, if the job reports checkpoint_seconds."""
     spent, seconds = facts.reported.get("checkpoint_seconds"), facts.seconds
     if spent is not None and seconds is not None and spent > CHECKPOINT_SHARE * seconds:
         yield make_finding(
@@ -295,7 +286,7 @@ def checkpoint_share(facts: Facts) -> Iterator[ReportFinding]:
 
 
 def restarts(facts: Facts) -> Iterator[ReportFinding]:
-    """Restarts of the ranks, and nodes that an elastic run went on without."""
+    """Find restarts of the ranks, and nodes that an elastic run continued without."""
     if facts.restarts:
         times = "once" if facts.restarts == 1 else f"{facts.restarts} times"
         yield make_finding(
@@ -313,7 +304,7 @@ def restarts(facts: Facts) -> Iterator[ReportFinding]:
 
 
 def missing_samples(facts: Facts) -> Iterator[ReportFinding]:
-    """GPUs with missing samples: the driver did not answer, or the GPU was gone."""
+    """Find GPUs with missing samples: nvidia-smi did not answer, or the GPU was unavailable."""
     for gpu in facts.gpus:
         expected = gpu["samples"] + gpu["missing_samples"]
         if gpu["samples"] >= MIN_SAMPLES and gpu["missing_samples"] > MISSING_SHARE * expected:
@@ -322,7 +313,7 @@ def missing_samples(facts: Facts) -> Iterator[ReportFinding]:
                 "problem",
                 [gpu_name(gpu)],
                 f"{gpu_name(gpu)}: {gpu['missing_samples']} of {expected} samples are missing",
-                f"nvidia-smi did not answer on {gpu['node']} at times: look for 'NVRM: Xid' in dmesg there",
+                f"nvidia-smi did not respond on {gpu['node']} at times: look for 'NVRM: Xid' in dmesg there",
                 missing=gpu["missing_samples"],
                 samples=expected,
             )
@@ -334,9 +325,9 @@ def missing_samples(facts: Facts) -> Iterator[ReportFinding]:
                 "samples-end",
                 "problem",
                 [gpu_name(gpu)],
-                f"{gpu_name(gpu)}: its samples end {format_minutes(max(last_samples) - last)} before those of the others",
+                f"{gpu_name(gpu)}: its samples end {format_minutes(max(last_samples) - last)} before the others'",
                 f"the node left the run, or nvidia-smi no longer showed the GPU: look at the end of the logs of "
-                f"{gpu['node']} and for 'NVRM: Xid' in dmesg there",
+                f"{gpu['node']}, and for 'NVRM: Xid' in dmesg there",
                 seconds=max(last_samples) - last,
             )
     if facts.sampled_nodes is not None:
@@ -346,14 +337,14 @@ def missing_samples(facts: Facts) -> Iterator[ReportFinding]:
                 "samples-none",
                 "hint",
                 unsampled,
-                f"{join_names(unsampled)}: no samples of its GPUs were fetched",
+                f"{format_list(unsampled, MAX_NAMES)}: no samples of its GPUs were fetched",
                 "fetch them with ansible-playbook logs.yml -e fetch=true and rerun the report",
                 nodes=len(unsampled),
             )
 
 
 def format_minutes(seconds: float) -> str:
-    """A duration in words: 45 s, 12 min, 3.5 h."""
+    """Return a duration with one unit: 45 s, 12 min, 3.5 h."""
     if seconds < 120:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
@@ -377,6 +368,6 @@ MAX_FINDINGS = 40
 
 
 def find_all(facts: Facts) -> list[ReportFinding]:
-    """The findings of all rules, problems first, at most MOST."""
+    """Return the findings of all rules, problems first, at most MAX_FINDINGS."""
     findings = [finding for rule in RULES for finding in rule(facts)]
     return sorted(findings, key=lambda finding: finding["severity"] != "problem")[:MAX_FINDINGS]

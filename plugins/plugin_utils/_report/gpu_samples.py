@@ -2,10 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Turns lines of gpus.csv and a node's clock into samples by GPU, with times in seconds since 1970. Pure.
-
-Private to this collection, controller only.
-"""
+"""Convert lines of gpus.csv and a node's clock into samples by GPU, with times in seconds since 1970."""
 
 from __future__ import annotations
 
@@ -39,7 +36,7 @@ TIMESTAMP = re.compile(r"([0-9]{4})/([0-9]{2})/([0-9]{2}) ([0-9]{2}):([0-9]{2}):
 
 @dataclass
 class GpuSamples:
-    """The samples of one GPU, one entry each in every array; nan if the driver reports no value.
+    """The samples of one GPU. All arrays have the same length; nan means that the driver reported no value.
 
     time: seconds since 1970; utilization_percent: 0 to 100; memory in MiB, temperature in degrees Celsius, power in W.
     """
@@ -64,18 +61,21 @@ class GpuSamples:
         self.measures = tuple(self.measure(name) for name in NAMES[2:])
 
     def measure(self, name: str) -> array[float]:
-        """The samples of one of NAMES, except the first two."""
+        """Return the samples of one of NAMES, except the first two."""
         samples: array[float] = getattr(self, name)
         return samples
 
 
 def make_clock(document: Any, started: float | None) -> Callable[[float], float]:
-    """A function that turns a node's local time, read as if it were UTC, into seconds since 1970.
+    """Return a function that turns a node's local time, read as if it were UTC, into seconds since 1970.
 
-    document: clock.json, {"utc_offset": seconds east of UTC, "now": seconds since 1970, "zone": name of the zone}. The
-    zone is used if this machine knows it and it agrees with the offset, since it knows when summer time begins. Without
-    a valid document, the offset is guessed so that the first sample falls on the run's start (started), rounded to a
+    The zone is used if this machine knows it and it agrees with the offset, since it knows when summer time begins.
+    Without a valid document, the offset is guessed so that the first sample falls on the run's start, rounded to a
     quarter of an hour.
+
+    Args:
+        document: clock.json, {"utc_offset": seconds east of UTC, "now": seconds since 1970, "zone": name of the zone}.
+        started: The start of the run.
     """
     clock = document if isinstance(document, Mapping) else {}
     offset, now = to_number(clock.get("utc_offset")), to_number(clock.get("now"))
@@ -88,7 +88,7 @@ def make_clock(document: Any, started: float | None) -> Callable[[float], float]
 
 
 def zone_of(name: str) -> ZoneInfo | None:
-    """A time zone by name, None if this machine does not know it."""
+    """Return a time zone by name, or None if this machine does not know it."""
     import zoneinfo  # imported late: it looks up how Python was built, and each worker imports this file
 
     try:
@@ -97,14 +97,14 @@ def zone_of(name: str) -> ZoneInfo | None:
         return None
 
 
-def offset_at(zone: ZoneInfo, when: float) -> float:
-    """Seconds by which a zone is ahead of UTC."""
-    offset = datetime.fromtimestamp(when, zone).utcoffset()
+def offset_at(zone: ZoneInfo, seconds: float) -> float:
+    """Return the seconds by which a zone is ahead of UTC."""
+    offset = datetime.fromtimestamp(seconds, zone).utcoffset()
     return (offset or timedelta()).total_seconds()
 
 
 class FixedOffsetClock:
-    """A clock that is ahead of UTC by so many seconds."""
+    """A clock with a fixed offset from UTC, in seconds."""
 
     def __init__(self, offset: float) -> None:
         self.offset = offset
@@ -114,7 +114,7 @@ class FixedOffsetClock:
 
 
 class GuessedOffsetClock:
-    """A clock with unknown offset, of which only the first sample's time is roughly known."""
+    """A clock with an unknown offset, of which only the first sample's time is roughly known."""
 
     def __init__(self, first: float) -> None:
         self.first = first
@@ -143,19 +143,19 @@ class ZoneClock:
             first = wall.replace(tzinfo=self.zone).utcoffset() or timedelta()
             second = wall.replace(tzinfo=self.zone, fold=1).utcoffset() or timedelta()
             self.hour, self.offsets = quarter, (first.total_seconds(), second.total_seconds())
-        when = local - self.offsets[0]
-        if when < self.last - DST_STEP:
-            when = local - self.offsets[1]
-        self.last = when
-        return when
+        seconds = local - self.offsets[0]
+        if seconds < self.last - DST_STEP:
+            seconds = local - self.offsets[1]
+        self.last = seconds
+        return seconds
 
 
 def read_gpus(
     node: str, lines: Iterable[str], clock: Callable[[float], float], models: Mapping[int, str] | None = None
 ) -> list[GpuSamples]:
-    """The GPUs of a node and their samples, by index, from the lines of gpus.csv.
+    """Return the GPUs of a node and their samples, by index, from the lines of gpus.csv.
 
-    Lines that are no sample are left out: error messages of nvidia-smi, and truncated lines. The header line names the
+    Lines that are not samples are skipped: error messages of nvidia-smi, and truncated lines. The header line names the
     columns; without one, they are NAMES.
     """
     gpus: dict[int, GpuSamples] = {}
@@ -198,12 +198,12 @@ def read_gpus(
 
 
 def column_indices(names: Sequence[str]) -> list[int]:
-    """The column of each of NAMES after the first in a line; -1 if it is missing."""
+    """Return the column of each of NAMES after the first, or -1 if it is missing."""
     return [names.index(name) if name in names else -1 for name in NAMES[1:]]
 
 
 def parse_minute(stamp: str) -> float | None:
-    """When the minute of a time such as "2026/11/22 10:15:00.123" began, as if it were UTC."""
+    """Return the start of the minute of a time such as "2026/11/22 10:15:00.123", as if it were UTC."""
     match = TIMESTAMP.match(stamp)
     if match is None:
         return None
@@ -216,7 +216,7 @@ def parse_minute(stamp: str) -> float | None:
 
 
 def parse_value(text: str) -> float:
-    """A value such as "512.34", nan for [N/A], [Unknown Error] and the like."""
+    """Return a value such as "512.34", or nan for [N/A], [Unknown Error] and the like."""
     if not text[:1].isdigit():
         return math.nan
     try:

@@ -2,10 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The log book: a Markdown page per run, and a table of all runs. The user's notes below MARK are kept.
-
-Pure. Private to this collection, controller only.
-"""
+"""The log book: a Markdown page per run, and a table of all runs. The user's notes below MARK are kept."""
 
 from __future__ import annotations
 
@@ -28,7 +25,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._report.report imp
 from ansible_collections.muster.training.plugins.plugin_utils._text.duration import format_duration
 
 MARK = "<!-- notes -->"
-INVITATION = "\nWhat you write below this line is kept when the page is rewritten.\n"
+INVITATION = "\nYour notes below this line are kept when the page is rewritten.\n"
 README = "README.md"
 # Starts Markdown markup anywhere; an underscore between letters does not, and a bare address would become a link
 MARKUP = re.compile(r"([\\`*\[\]|~$]|(?<![^\W_])_|_(?![^\W_])|:(?=//))")
@@ -54,7 +51,7 @@ class LogbookRow(NamedTuple):
 
 
 def escape(text: str) -> str:
-    """A text escaped for Markdown, in one line: nothing in it is markup, a tag, a link or the end of a cell."""
+    """Escape a text for Markdown, in one line: nothing in it is markup, a tag, a link or the end of a cell."""
     text = " ".join(text[:MAX_CELL].split())
     text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     text = re.sub(r"\bwww\.", r"www\\.", MARKUP.sub(r"\\\1", text), flags=re.IGNORECASE)
@@ -63,14 +60,14 @@ def escape(text: str) -> str:
 
 
 def code_block(text: str) -> list[str]:
-    """Lines unchanged, between fences longer than any inside."""
+    """Return unchanged lines between fences longer than any inside."""
     longest = max((len(fence_match) for fence_match in re.findall(r"`+", text)), default=0)
     fence = "`" * max(3, longest + 1)
     return [fence, *text.split("\n"), fence]
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """A Markdown table; the cells are escaped."""
+    """Return a Markdown table; the cells are escaped."""
     return [
         f"| {' | '.join(escape(cell) for cell in header)} |",
         f"|{'---|' * len(header)}",
@@ -79,27 +76,31 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
 
 
 def format_date(seconds: float | None) -> str:
-    """A date in this machine's time zone; "0000-00-00" if unknown."""
+    """Return a date in this machine's time zone, or "0000-00-00" if unknown."""
     valid = seconds is not None and 0 <= seconds < 1e11
     return time.strftime("%Y-%m-%d", time.localtime(seconds)) if valid else "0000-00-00"
 
 
 def page_file_name(report: Report) -> str:
-    """The name of a run's page."""
+    """Return the name of a run's page."""
     started = report["started"] if report["started"] is not None else report["ended"] or report["made"]
     return f"{format_date(started)}-{report['run_id']}.md"
 
 
-def user_notes(former: str) -> str:
-    """The mark and the user's notes below it; an invitation to write if former has no mark."""
-    _before, mark, notes = former.partition(f"\n{MARK}\n")
+def user_notes(previous: str) -> str:
+    """Return the mark and the user's notes below it, or an invitation to write if the former page has no mark."""
+    _before, mark, notes = previous.partition(f"\n{MARK}\n")
     return f"{MARK}\n{notes}" if mark else f"{MARK}\n{INVITATION}"
 
 
-def render_page(report: Report, record: str, plots: Sequence[tuple[str, str, str]], former: str = "") -> str:
-    """The page of a run. record: its directory relative to the log book.
+def render_page(report: Report, record: str, plots: Sequence[tuple[str, str, str]], previous: str = "") -> str:
+    """Return the page of a run.
 
-    plots: each picture's title, caption and file in the record. former: the page's previous text.
+    Args:
+        report: The run's report.
+        record: The run's directory, relative to the log book.
+        plots: Each picture's title, caption and file in the record.
+        former: The previous text of the page.
     """
     lines = [f"# {escape(report['run_id'])}", "", escape_long(report["verdict"]), ""]
     lines += table(["", ""], run_facts(report))
@@ -140,25 +141,25 @@ def render_page(report: Report, record: str, plots: Sequence[tuple[str, str, str
         lines += ["## How to repeat it", "", *code_block(report["repeat"]), ""]
     for title, caption, file in plots:
         lines += [f"![{escape(title)}: {escape(caption)}]({record}/{file})", ""]
-    return "\n".join(lines) + "\n" + user_notes(former)
+    return "\n".join(lines) + "\n" + user_notes(previous)
 
 
 def escape_long(text: str) -> str:
-    """A sentence escaped for Markdown, without LONGEST_CELL's limit."""
+    """Escape a sentence for Markdown, without the limit of MAX_CELL."""
     return "".join(escape_piece(piece) for piece in re.split(r"(\s+)", text))
 
 
 def escape_piece(piece: str) -> str:
-    """A word, or the blanks between two."""
+    """Escape a word, or the blanks between two."""
     if not piece.strip():
         return " " if piece else ""
-    return "".join(escape(piece[at : at + MAX_CELL]) for at in range(0, len(piece), MAX_CELL))
+    return "".join(escape(piece[start : start + MAX_CELL]) for start in range(0, len(piece), MAX_CELL))
 
 
 def logbook_row(report: Report, page_name: str) -> LogbookRow:
-    """A run's row in the table of all runs."""
+    """Return a run's row in the table of all runs."""
     gpus = report["gpus"]
-    used = [gpu["utilization_percent"]["mean"] for gpu in gpus if gpu["utilization_percent"] is not None]
+    utilizations = [gpu["utilization_percent"]["mean"] for gpu in gpus if gpu["utilization_percent"] is not None]
     memory = [gpu["memory_used_mib"]["peak"] for gpu in gpus if gpu["memory_used_mib"] is not None]
     numbers = [metric for metric in report["metrics"] if not isinstance(metric["value"], str)][:3]
     cost = report["cost"]
@@ -169,19 +170,19 @@ def logbook_row(report: Report, page_name: str) -> LogbookRow:
         nodes=f"{report['nnodes']}, {report['world_size']} processes",
         metrics=", ".join(f"{metric['name']} {format_value(metric['value'])}" for metric in numbers),
         seconds=report["seconds"],
-        utilization=sum(used) / len(used) if used else None,
+        utilization=sum(utilizations) / len(utilizations) if utilizations else None,
         memory_mib=max(memory, default=None),
         cost="" if cost["run"] is None else format_money(cost["run"], cost["currency"]),
         page=page_name,
     )
 
 
-def render_index(rows: Iterable[LogbookRow], former: str = "") -> str:
-    """The table of all runs, the newest first. former: its previous text."""
+def render_index(rows: Iterable[LogbookRow], previous: str = "") -> str:
+    """Return the table of all runs, newest first. former: its previous text."""
     lines = [
         TITLE,
         "",
-        "All runs, the newest first; made from the records of the runs.",
+        "All runs, newest first; generated from their records.",
         "",
         "| date | run | how it went | nodes | metrics | time | GPU utilisation | GPU memory | cost |",
         "|---|---|---|---|---|---|---|---|---|",
@@ -200,4 +201,4 @@ def render_index(rows: Iterable[LogbookRow], former: str = "") -> str:
             escape(row.cost),
         ]
         lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join([*lines, "", ""]) + user_notes(former)
+    return "\n".join([*lines, "", ""]) + user_notes(previous)

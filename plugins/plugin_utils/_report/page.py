@@ -4,8 +4,7 @@
 
 """The page of a report: one HTML file without scripts and without resources of other hosts.
 
-Jinja2's autoescape escapes all texts of nodes and jobs; only the pictures drawn by this collection
-are not escaped. Pure except that templates are read. Private to this collection, controller only.
+Jinja2's autoescape escapes all texts of nodes and jobs; only the pictures drawn by this collection are not escaped.
 """
 
 from __future__ import annotations
@@ -64,12 +63,12 @@ class RenderedPlot:
 
 
 def render_plot(plot: Plot, svg: str) -> RenderedPlot:
-    """A plot with its picture, which is safe to include unescaped: we drew it."""
+    """Return a plot with its picture, which need not be escaped since this collection drew it."""
     return RenderedPlot(plot.title, plot.caption, Markup(svg), plot.header, plot.rows)
 
 
 def environment() -> Environment:
-    """The Jinja2 environment of this page: everything is escaped."""
+    """Return the Jinja2 environment of the page, which escapes everything."""
     return Environment(
         autoescape=True,
         loader=FileSystemLoader(TEMPLATES),
@@ -90,10 +89,18 @@ def render_run(
     benchmark: Benchmark | None = None,
     benchmark_plots: Sequence[RenderedPlot] = (),
 ) -> str:
-    """The page of one run.
+    """Return the page of one run.
 
-    record: its directory; note: message about missing pictures; here: this account and machine as USER@HOST for ssh,
-    for readers on another machine; benchmark, benchmark_plots: only if the run was a benchmark.
+    Args:
+        report: The run's report.
+        curve_plots: Plots of the job's curves.
+        gpu_plots: Plots of GPU samples.
+        record: The run's directory.
+        nvidia_smi: Nodes and their output of nvidia-smi.
+        note: Message about missing pictures.
+        ssh_target: This account and machine as USER@HOST, for readers on another machine.
+        benchmark: The figures, if the run was a benchmark.
+        benchmark_plots: Their plots.
     """
     return (
         environment()
@@ -155,21 +162,21 @@ def render_run(
 
 
 def format_time(seconds: float | None) -> str:
-    """A time in this machine's time zone, with its offset from UTC."""
+    """Return a time in this machine's time zone, with its offset from UTC."""
     if seconds is None or abs(seconds) > 1e11:
         return "not known"
     return time.strftime("%Y-%m-%d %H:%M:%S %z", time.localtime(seconds))
 
 
 def format_value(value: float | str) -> str:
-    """A number with five significant digits or as an integer, a text unchanged."""
+    """Return a number as an integer or with five significant digits; a text unchanged."""
     if isinstance(value, str):
         return value
     return f"{value:.0f}" if value == round(value) and abs(value) < 1e15 else f"{value:.5g}"
 
 
 def summarize_values(values: Sequence[str]) -> str:
-    """The distinct values; if there are several, each with its count."""
+    """Return the distinct values; if there are several, each with its count."""
     counts: dict[str, int] = {}
     for value in values:
         if value:
@@ -180,7 +187,7 @@ def summarize_values(values: Sequence[str]) -> str:
 
 
 def run_facts(report: Report) -> list[tuple[str, str]]:
-    """Facts about the run and its nodes, as pairs of name and value."""
+    """Return facts about the run and its nodes, as pairs of name and value."""
     rows = report["nodes"]
     gpus = sum(row["gpus"] or 0 for row in rows)
     settings = report["settings"]
@@ -205,14 +212,14 @@ def run_facts(report: Report) -> list[tuple[str, str]]:
 
 
 def no_findings_message(report: Report) -> str:
-    """The message if no rule found anything."""
+    """Return the message for a report without findings."""
     if report["gpus"]:
         return "None: no rule found anything in the GPU samples or run times."
     return "None; without GPU samples there is little to find."
 
 
 def throughput(report: Report) -> list[tuple[str, str]]:
-    """Samples per second, of the job and of each process."""
+    """Return the samples per second, of the job and of each process."""
     rate = report["samples_per_second"]
     if rate is None:
         return []
@@ -226,13 +233,13 @@ def throughput(report: Report) -> list[tuple[str, str]]:
     return pairs
 
 
-def format_figure(figure: Figure | None, form: str, unit: str, scale: float = 1.0) -> str:
-    """One number of a figure, such as "83 %"; empty if there are too few samples."""
-    return "" if figure is None else f"{float(figure[form]) / scale:.{1 if scale != 1.0 else 0}f} {unit}"  # type: ignore[literal-required]
+def format_figure(figure: Figure | None, statistic: str, unit: str, scale: float = 1.0) -> str:
+    """Return one number of a figure, such as "83 %"; empty if there are too few samples."""
+    return "" if figure is None else f"{float(figure[statistic]) / scale:.{1 if scale != 1.0 else 0}f} {unit}"  # type: ignore[literal-required]
 
 
 def gpu_row(gpu: GpuNumbers) -> list[str]:
-    """One row of the table of GPUs."""
+    """Return one row of the table of GPUs."""
     total = f" of {gpu['memory_total_mib'] / 1024:.0f}" if gpu["memory_total_mib"] else ""
     memory = gpu["memory_used_mib"]
     return [
@@ -248,21 +255,21 @@ def gpu_row(gpu: GpuNumbers) -> list[str]:
 
 
 def process_row(process: ProcessNumbers) -> list[str]:
-    """One row of the table of processes."""
-    used, moved = process["utilization_percent"], process["memory_utilization_percent"]
+    """Return one row of the table of processes."""
+    utilization, memory_utilization = process["utilization_percent"], process["memory_utilization_percent"]
     peak, seconds = process["memory_peak_mib"], process["seconds"]
     return [
         f"{process['node']} GPU {process['gpu']}",
         str(process["pid"]),
-        "" if used is None else f"{used:.0f} %",
+        "" if utilization is None else f"{utilization:.0f} %",
         "" if peak is None else f"{peak / 1024:.1f} GiB",
-        "" if moved is None else f"{moved:.0f} %",
+        "" if memory_utilization is None else f"{memory_utilization:.0f} %",
         "" if seconds is None else format_duration(seconds),
     ]
 
 
 def node_table(report: Report) -> list[list[str]]:
-    """The table of nodes."""
+    """Return the table of nodes."""
     table = []
     for row in report["nodes"]:
         code = "" if row["exit_code"] in (None, 0) else f", exit code {row['exit_code']}"
@@ -288,12 +295,12 @@ def node_table(report: Report) -> list[list[str]]:
 
 
 def format_money(amount: float, currency: str) -> str:
-    """An amount with as many digits as it needs, such as "7.56 USD" and "0.0112 USD"."""
+    """Return an amount with as many digits as it needs, such as "7.56 USD" and "0.0112 USD"."""
     return f"{amount:.2f} {currency}" if amount >= 1 or amount == 0 else f"{amount:.3g} {currency}"
 
 
 def cost_facts(report: Report) -> list[tuple[str, str]]:
-    """The known costs of the run."""
+    """Return the known costs of the run."""
     cost = report["cost"]
     pairs = [
         ("the run", cost["run"]),

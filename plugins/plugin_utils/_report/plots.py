@@ -2,13 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Plots as Vega-Lite specifications: dictionaries with their data, for pictures.py or any other renderer. Pure.
+"""Plots as Vega-Lite specifications: dictionaries with their data, for svg.py or any other renderer.
 
 Texts of nodes and jobs enter as data or as plain text, never as the name of a field or as an expression, which Vega
 would evaluate. Lines differ in colour and dashes. No background is drawn, so that a page can have its own; the
 colours of lines stand out from white and from the page's dark background.
-
-Private to this collection, controller only.
 """
 
 from __future__ import annotations
@@ -19,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ansible_collections.muster.training.plugins.plugin_utils._report.documents import CurveNumbers, Report
+from ansible_collections.muster.training.plugins.plugin_utils._report.documents import CurveNumbers, Report, gpu_name
 from ansible_collections.muster.training.plugins.plugin_utils._report.downsample import buckets
 from ansible_collections.muster.training.plugins.plugin_utils._report.gpu_samples import GpuSamples
 
@@ -70,7 +68,7 @@ FILE_NAMES = {
 
 
 def config() -> dict[str, Any]:
-    """The style that all plots share."""
+    """Return the style that all plots share."""
     return {
         "background": None,
         "font": "sans-serif",
@@ -99,8 +97,8 @@ def config() -> dict[str, Any]:
     }
 
 
-def base(title: str, description: str) -> dict[str, Any]:
-    """The keys that all specifications share."""
+def base_spec(title: str, description: str) -> dict[str, Any]:
+    """Return the keys that all specifications share."""
     return {
         "$schema": SCHEMA,
         "title": {"text": title},
@@ -111,34 +109,34 @@ def base(title: str, description: str) -> dict[str, Any]:
     }
 
 
-def axis(field_name: str, title: str | None, **more: Any) -> dict[str, Any]:
-    """A quantitative axis."""
-    return {"field": field_name, "type": "quantitative", "title": title, **more}
+def axis(field_name: str, title: str | None, **options: Any) -> dict[str, Any]:
+    """Return a quantitative axis."""
+    return {"field": field_name, "type": "quantitative", "title": title, **options}
 
 
 def series_encoding(names: Sequence[str]) -> dict[str, Any]:
-    """Colours and dashes for as many lines as there are names, with one legend for both."""
+    """Return colours and dashes for as many lines as there are names, with one legend for both."""
     colors = [COLORS[index % len(COLORS)] for index in range(len(names))]
     dashes = [DASHES[index // len(COLORS) % len(DASHES)] for index in range(len(names))]
     # the legend's symbols are strokes, even if a band of the same colour is drawn below the line
     symbols = {"symbolType": "stroke", "symbolOpacity": 1}
     legend = {"orient": "bottom", "columns": 4, "title": None, **symbols} if len(names) > 1 else None
-    shared = {"field": "series", "type": "nominal", "legend": legend, "sort": list(names)}
+    common = {"field": "series", "type": "nominal", "legend": legend, "sort": list(names)}
     return {
-        "color": {**shared, "scale": {"domain": list(names), "range": colors}},
-        "strokeDash": {**shared, "scale": {"domain": list(names), "range": dashes}},
+        "color": {**common, "scale": {"domain": list(names), "range": colors}},
+        "strokeDash": {**common, "scale": {"domain": list(names), "range": dashes}},
     }
 
 
 def time_unit(seconds: float) -> tuple[str, float]:
-    """The unit for a time axis of this length, and the seconds per unit."""
+    """Return the unit for a time axis of this length, and the seconds per unit."""
     if seconds < 300:
         return "seconds", 1.0
     return ("minutes", 60.0) if seconds < 3 * 3600 else ("hours", 3600.0)
 
 
 def time_span(report: Report, gpus: Sequence[GpuSamples]) -> tuple[float, float]:
-    """Start and end of the time axis: those of the run, or of the samples if the run's are unknown or do not match."""
+    """Return start and end of the time axis: the run's, or the samples' if the run's are unknown or do not match."""
     first_times = [min(gpu.time) for gpu in gpus if gpu.time]
     last_times = [max(gpu.time) for gpu in gpus if gpu.time]
     if not first_times:
@@ -156,7 +154,7 @@ def time_span(report: Report, gpus: Sequence[GpuSamples]) -> tuple[float, float]
 
 
 def gpu_plots(report: Report, gpus: Sequence[GpuSamples]) -> list[Plot]:
-    """A plot of each measure: a line per GPU; for more than LINES GPUs, a strip with a row per GPU, or two lines."""
+    """Return a plot of each measure: a line per GPU; for more than MAX_LINES GPUs, a row per GPU, or two lines."""
     sampled = [gpu for gpu in gpus if gpu.time]
     plots = []
     for measure in MEASURES:
@@ -174,12 +172,12 @@ def gpu_plots(report: Report, gpus: Sequence[GpuSamples]) -> list[Plot]:
 
 
 def to_plot_unit(measure: str, value: float) -> float:
-    """A value in the unit of its plot."""
+    """Convert a value to the unit of its plot."""
     return value / 1024 if measure == "memory_used_mib" else value
 
 
 def mean_and_highest(gpus: Sequence[GpuSamples], measure: str) -> dict[str, list[GpuSamples]]:
-    """The two series of a measure that has no strip: the mean of all GPUs, and the GPU with the highest value."""
+    """Return two series for a measure without a strip: the mean of all GPUs, and the GPU with the highest value."""
     peaks = [
         (max(peaks), gpu)
         for gpu in gpus
@@ -192,7 +190,7 @@ def mean_and_highest(gpus: Sequence[GpuSamples], measure: str) -> dict[str, list
 def line_spec(
     report: Report, gpus: Sequence[GpuSamples], series: Mapping[str, Sequence[GpuSamples]], measure: str
 ) -> dict[str, Any]:
-    """A line for each series over the time of the run: the mean in each bucket.
+    """Return a line for each series over the time of the run: the mean in each bucket.
 
     Up to four series also have a band from the least to the most.
     """
@@ -203,12 +201,12 @@ def line_spec(
     values: list[dict[str, Any]] = []
     for name, members in series.items():
         pairs = (pair for gpu in members for pair in zip(gpu.time, gpu.measure(measure), strict=True))
-        before = math.inf
+        previous = math.inf
         for part in buckets(pairs, start, end, count):
-            position = round((part.at - start) / unit_seconds, 4)
-            if part.at - before > max(2.5 * (end - start) / count, GAP):  # break the line
+            position = round((part.position - start) / unit_seconds, 4)
+            if part.position - previous > max(2.5 * (end - start) / count, GAP):  # break the line
                 values.append({"t": position, "mean": None, "least": None, "most": None, "series": name})
-            before = part.at
+            previous = part.position
             numbers = {"mean": part.mean, "least": part.least, "most": part.most}
             rounded = {key: round(to_plot_unit(measure, value), 2) for key, value in numbers.items()}
             values.append({"t": position, **rounded, "series": name})
@@ -235,11 +233,11 @@ def line_spec(
         },
     }
     layers = [band, line] if len(series) <= 4 else [line]
-    return {**base(f"{title} ({unit})", gpu_caption(report, measure)), "data": {"values": values}, "layer": layers}
+    return {**base_spec(f"{title} ({unit})", gpu_caption(report, measure)), "data": {"values": values}, "layer": layers}
 
 
 def strip_spec(report: Report, gpus: Sequence[GpuSamples], measure: str) -> dict[str, Any]:
-    """A row per GPU, or per node if there are more than ROWS GPUs; a cell's colour is the mean over its time."""
+    """Return a row per GPU, or per node for more than MAX_ROWS GPUs; a cell's colour is the mean over its time."""
     title, unit, _zero, maximum = MEASURES[measure]
     start, end = time_span(report, gpus)
     unit_name, unit_seconds = time_unit(end - start)
@@ -248,8 +246,8 @@ def strip_spec(report: Report, gpus: Sequence[GpuSamples], measure: str) -> dict
         rows.setdefault(gpu.name if len(gpus) <= MAX_ROWS else gpu.node, []).append(gpu)
     row_names = list(rows)[: MAX_CELLS // MIN_COLUMNS]
     # columns narrower than the time between two samples would sometimes be empty
-    usual = [gpu["interval_seconds"] for gpu in report["gpus"] if gpu["interval_seconds"]]
-    most_columns = int((end - start) / (1.25 * max(usual))) if usual else MAX_COLUMNS
+    intervals = [gpu["interval_seconds"] for gpu in report["gpus"] if gpu["interval_seconds"]]
+    most_columns = int((end - start) / (1.25 * max(intervals))) if intervals else MAX_COLUMNS
     columns = max(1, min(MAX_COLUMNS, max(MIN_COLUMNS, MAX_CELLS // len(row_names)), most_columns))
     parts = {
         name: buckets(
@@ -271,28 +269,28 @@ def strip_spec(report: Report, gpus: Sequence[GpuSamples], measure: str) -> dict
     width = (end - start) / columns
     cells: list[dict[str, Any]] = []
     for name in row_names:
-        before: dict[str, Any] | None = None
+        previous_cell: dict[str, Any] | None = None
         for part in parts[name]:
             value = round(low + round((part.mean - low) / shade) * shade, 2)
             cell_start, cell_end = (
-                (part.at - width / 2 - start) / unit_seconds,
-                (part.at + width / 2 - start) / unit_seconds,
+                (part.position - width / 2 - start) / unit_seconds,
+                (part.position + width / 2 - start) / unit_seconds,
             )
             if (
-                before is not None
-                and before["value"] == value
-                and abs(before["to"] - cell_start) < width / unit_seconds / 10
+                previous_cell is not None
+                and previous_cell["value"] == value
+                and abs(previous_cell["to"] - cell_start) < width / unit_seconds / 10
             ):
-                before["to"] = round(cell_end, 4)
+                previous_cell["to"] = round(cell_end, 4)
                 continue
-            before = {"row": name, "from": round(cell_start, 4), "to": round(cell_end, 4), "value": value}
-            cells.append(before)
+            previous_cell = {"row": name, "from": round(cell_start, 4), "to": round(cell_end, 4), "value": value}
+            cells.append(previous_cell)
     per_row = max(4, min(18, 900 // max(1, len(row_names))))
     return {
-        **base(f"{title} ({unit})", gpu_caption(report, measure)),
+        **base_spec(f"{title} ({unit})", gpu_caption(report, measure)),
         "height": per_row * len(row_names),
         "data": {"values": cells},
-        # no aria: labels of thousands of cells help nobody; the table next to the picture does
+        # no aria: labels of thousands of cells do not help; the table next to the picture does
         "mark": {"type": "rect", "aria": False, "strokeWidth": 0},
         "encoding": {
             "x": axis(
@@ -325,7 +323,7 @@ def strip_spec(report: Report, gpus: Sequence[GpuSamples], measure: str) -> dict
 
 
 def gpu_caption(report: Report, measure: str) -> str:
-    """The caption of a plot of GPUs: one sentence with its numbers."""
+    """Return the caption of a plot of GPUs: one sentence with its numbers."""
     figures = [(f"{gpu['node']} GPU {gpu['index']}", get_figure(gpu, measure)) for gpu in report["gpus"]]
     known_figures = [(name, figure) for name, figure in figures if figure is not None]
     if not known_figures:
@@ -339,8 +337,8 @@ def gpu_caption(report: Report, measure: str) -> str:
         return f"{count} busy for {mean:.0f} % of the time on average{least}."
     if measure == "memory_used_mib":
         total = next((gpu["memory_total_mib"] for gpu in report["gpus"] if gpu_name(gpu) == peak[0]), None)
-        of_total = f" of {total / 1024:.0f} GiB" if total else ""
-        return f"At most {peak[1]['peak'] / 1024:.1f} GiB{of_total} used ({peak[0]})."
+        total_text = f" of {total / 1024:.0f} GiB" if total else ""
+        return f"At most {peak[1]['peak'] / 1024:.1f} GiB{total_text} used ({peak[0]})."
     if measure == "power_watts":
         limits = [gpu["power_limit_watts"] for gpu in report["gpus"] if gpu["power_limit_watts"]]
         limit = f", of a limit of {max(limits):.0f} W" if limits else ""
@@ -349,19 +347,14 @@ def gpu_caption(report: Report, measure: str) -> str:
     return f"At most {peak[1]['peak']:.0f} °C ({peak[0]}), {mean:.0f} °C on average."
 
 
-def gpu_name(gpu: Mapping[str, Any]) -> str:
-    """The name of a GPU in messages."""
-    return f"{gpu['node']} GPU {gpu['index']}"
-
-
 def get_figure(gpu: Mapping[str, Any], measure: str) -> Mapping[str, Any] | None:
-    """The figure of one measure."""
+    """Return the figure of one measure."""
     figure: Mapping[str, Any] | None = gpu[measure]
     return figure
 
 
 def gpu_table(report: Report, measure: str) -> tuple[list[str], list[list[str]]]:
-    """The table under a plot of GPUs."""
+    """Return the table under a plot of GPUs."""
     unit = MEASURES[measure][1]
     digits = 1 if measure == "memory_used_mib" else 0
     rows = []
@@ -376,13 +369,13 @@ def gpu_table(report: Report, measure: str) -> tuple[list[str], list[list[str]]]
 
 
 def curve_plots(report: Report) -> list[Plot]:
-    """A plot of each curve, those of losses first."""
-    chosen = sorted(
+    """Return a plot of each curve, losses first."""
+    selected = sorted(
         (curve for curve in report["curves"] if len(curve["points"]) > 1),
         key=lambda curve: "loss" not in curve["name"].lower(),
     )[:MAX_CURVES]
     plots = []
-    for number, curve in enumerate(chosen, 1):
+    for number, curve in enumerate(selected, 1):
         caption = curve_caption(curve)
         header, rows = curve_table(curve)
         plots.append(Plot(f"curve-{number:02d}", curve["name"], caption, curve_spec(curve, caption), header, rows))
@@ -390,7 +383,7 @@ def curve_plots(report: Report) -> list[Plot]:
 
 
 def curve_caption(curve: CurveNumbers) -> str:
-    """The caption of a curve: one sentence with its numbers."""
+    """Return the caption of a curve: one sentence with its numbers."""
     ends = f"From {curve['first']:.4g} to {curve['last']:.4g} in {curve['values']} values"
     best = min(curve["points"], key=lambda point: point["least"])
     top = max(curve["points"], key=lambda point: point["most"])
@@ -401,7 +394,7 @@ def curve_caption(curve: CurveNumbers) -> str:
 
 
 def curve_spec(curve: CurveNumbers, caption: str) -> dict[str, Any]:
-    """One curve over the steps of the job."""
+    """Return one curve over the steps of the job."""
     values = [
         {
             "step": round_value(point["step"]),
@@ -427,16 +420,16 @@ def curve_spec(curve: CurveNumbers, caption: str) -> dict[str, Any]:
         "encoding": {"x": x, "y": axis("least", None, scale=scale), "y2": {"field": "most"}},
     }
     layers = [band, line] if any(value["least"] != value["most"] for value in values) else [line]
-    return {**base(curve["name"], f"{curve['name']}. {caption}"), "data": {"values": values}, "layer": layers}
+    return {**base_spec(curve["name"], f"{curve['name']}. {caption}"), "data": {"values": values}, "layer": layers}
 
 
 def round_value(value: float) -> float:
-    """A number rounded to six digits, which is enough for a picture."""
+    """Round a number to six digits, which is enough for a picture."""
     return float(f"{value:.6g}") if abs(value) > FLOOR else 0.0
 
 
 def curve_table(curve: CurveNumbers, limit: int = 20) -> tuple[list[str], list[list[str]]]:
-    """The table under a curve: at most so many of its points, including the first and the last."""
+    """Return the table under a curve: at most `limit` of its points, including the first and the last."""
     points = curve["points"]
     indices = sorted({round(index * (len(points) - 1) / (limit - 1)) for index in range(limit)}) if points else []
     rows = [
@@ -447,15 +440,15 @@ def curve_table(curve: CurveNumbers, limit: int = 20) -> tuple[list[str], list[l
 
 
 def comparison_plots(reports: Sequence[Report]) -> list[Plot]:
-    """The curves shared by several runs, overlaid by step and, if times are known, by time."""
-    shared = [
+    """Return the curves shared by several runs, overlaid by step and, if times are known, by time."""
+    shared_names = [
         name
         for name in dict.fromkeys(curve["name"] for report in reports for curve in report["curves"])
         if sum(len(curve_points(report, name)) > 1 for report in reports) > 1
     ]
-    chosen = sorted(shared, key=lambda name: "loss" not in name.lower())[: MAX_CURVES // 2]
+    selected = sorted(shared_names, key=lambda name: "loss" not in name.lower())[: MAX_CURVES // 2]
     plots = []
-    for number, name in enumerate(chosen, 1):
+    for number, name in enumerate(selected, 1):
         for by in ("step", "time"):
             plot = overlay_plot(reports[:MAX_LINES], name, by)
             if plot is not None:
@@ -465,12 +458,12 @@ def comparison_plots(reports: Sequence[Report]) -> list[Plot]:
 
 
 def curve_points(report: Report, name: str) -> list[Any]:
-    """The points of a run's curve, empty if it has no such curve."""
+    """Return the points of a run's curve, empty if it has no such curve."""
     return next((list(curve["points"]) for curve in report["curves"] if curve["name"] == name), [])
 
 
 def overlay_plot(reports: Sequence[Report], name: str, by: str) -> Plot | None:
-    """One curve of several runs by step or time; None if fewer than two runs have two points for it."""
+    """Return one curve of several runs by step or time, or None if fewer than two runs have two points for it."""
     longest = max((report["seconds"] or 0 for report in reports), default=0)
     unit_name, unit_seconds = time_unit(longest)
     values, last_values = [], []
@@ -491,7 +484,7 @@ def overlay_plot(reports: Sequence[Report], name: str, by: str) -> Plot | None:
     title = f"{name} by {by}"
     caption = "Last values: " + ", ".join(f"{run} {value:.4g}" for run, value, _step in last_values) + "."
     spec = {
-        **base(title, f"{title}. {caption}"),
+        **base_spec(title, f"{title}. {caption}"),
         "data": {"values": values},
         "mark": {"type": "line", "strokeWidth": 1.75},
         "encoding": {

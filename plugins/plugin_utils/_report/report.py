@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Turns a record into the document report.json. Pure. Private to this collection, controller only."""
+"""Turn a record into the document report.json."""
 
 from __future__ import annotations
 
@@ -71,12 +71,12 @@ class Program(NamedTuple):
 
 
 def all_gpus(record: Record) -> list[GpuSamples]:
-    """The GPUs of all nodes, in their order."""
+    """Return the GPUs of all nodes, in their order."""
     return [gpu for node in record.nodes for gpu in node.gpus]
 
 
-def compose(record: Record, now: float) -> Report:
-    """The report of a run. now: seconds since 1970."""
+def compose_report(record: Record, now: float) -> Report:
+    """Return the report of a run. now: seconds since 1970."""
     plan, result = to_mapping(record.plan), to_mapping(record.result)
     gpus = all_gpus(record)
     window = working_window(gpus)
@@ -87,7 +87,7 @@ def compose(record: Record, now: float) -> Report:
     job_report = to_mapping(result.get("said"))
     numbers_reported = reported_numbers(job_report)
     curves = [curve_numbers(curve) for curve in record.curves]
-    rate = throughput(numbers_reported, curves)
+    rate = samples_per_second(numbers_reported, curves)
     samples = numbers_reported.get("samples", 0.0)  # not rate times seconds, as the start of a run processes none
     stage_list = run_stages(started, ended, record.events, window)
     shrunk = [
@@ -130,7 +130,7 @@ def compose(record: Record, now: float) -> Report:
         "repeat": repeat_command(program, command, plan, rows),
         "environment": environment_names(plan),
         "settings": {},
-        "metrics": metrics(job_report),
+        "metrics": job_metrics(job_report),
         "samples_per_second": rate,
         "samples": samples if samples >= 1 else None,
         "curves": curves,
@@ -140,19 +140,19 @@ def compose(record: Record, now: float) -> Report:
         "nodes": rows,
         "stages": stage_list,
         "findings": find_all(facts),
-        "failure": failure(result, record.failure_log),
+        "failure": describe_failure(result, record.failure_log),
         "cost": cost_of(rows, numbers, seconds, start_up, samples, rate, clean_text(plan.get("currency"), 10) or "USD"),
         "restarts": record.attempts,
         "event_files": record.event_files,
-        "notes": notes(record, gpus),
+        "notes": record_notes(record, gpus),
     }
-    report["verdict"] = verdict(report)
-    report["settings"] = settings(report, numbers_reported, program)
+    report["verdict"] = format_verdict(report)
+    report["settings"] = run_settings(report, numbers_reported, program)
     return report
 
 
-def verdict(report: Report) -> str:
-    """How the run went, in one line."""
+def format_verdict(report: Report) -> str:
+    """Return how the run ended, in one line."""
     duration = f" after {format_duration(report['seconds'])}" if report["seconds"] is not None else ""
     size = f"{report['nnodes']} node{'' if report['nnodes'] == 1 else 's'}, world size {report['world_size']}"
     failed = report["failure"]
@@ -163,12 +163,12 @@ def verdict(report: Report) -> str:
 
 
 def failure_location(failed: Failure) -> str:
-    """The node and the rank that failed first."""
+    """Return the node and the rank that failed first."""
     return failed["node"] + (f", rank {failed['rank']}" if failed["rank"] is not None else "")
 
 
-def failure(result: Mapping[str, Any], log: str) -> Failure | None:
-    """The first failure, with the end of its log."""
+def describe_failure(result: Mapping[str, Any], log: str) -> Failure | None:
+    """Return the first failure, with the end of its log."""
     first_failure = result.get("first_failure")
     if not isinstance(first_failure, Mapping):
         return None
@@ -192,13 +192,13 @@ def failure(result: Mapping[str, Any], log: str) -> Failure | None:
 
 
 def environment_names(plan: Mapping[str, Any]) -> list[str]:
-    """The names of the job's environment variables, never a value."""
+    """Return the names of the job's environment variables, never a value."""
     environment, variables = to_mapping(plan.get("environment")), to_list(plan.get("variables"), 1000)
     return sorted({clean_text(name, 200) for name in [*environment, *variables]} - {""})
 
 
-def metrics(job_report: Mapping[str, Any]) -> list[Metric]:
-    """What the job reported, as numbers and short texts."""
+def job_metrics(job_report: Mapping[str, Any]) -> list[Metric]:
+    """Return the job's report as numbers and short texts."""
     entries: list[Metric] = []
     for name, value in list(job_report.items())[:MAX_METRICS]:
         metric_value: float | str | None = to_number(value)
@@ -209,21 +209,21 @@ def metrics(job_report: Mapping[str, Any]) -> list[Metric]:
     return entries
 
 
-def throughput(reported: Mapping[str, float], curves: list[CurveNumbers]) -> float | None:
-    """Samples per second of the whole job: as reported, otherwise the mean over the second half of a curve."""
+def samples_per_second(reported: Mapping[str, float], curves: list[CurveNumbers]) -> float | None:
+    """Return samples per second of the whole job: as reported, otherwise the mean over the second half of a curve."""
     for name, value in reported.items():
         if THROUGHPUT.match(name) and value > 0:
             return value
     for curve in curves:
         if THROUGHPUT.match(curve["name"].partition(" (")[0]) and curve["points"]:
-            late = [point["mean"] for point in curve["points"]][len(curve["points"]) // 2 :]
-            mean = math.fsum(late) / len(late)
+            second_half = [point["mean"] for point in curve["points"]][len(curve["points"]) // 2 :]
+            mean = math.fsum(second_half) / len(second_half)
             return mean if mean > 0 else None
     return None
 
 
 def curve_numbers(curve: Curve) -> CurveNumbers:
-    """A curve in numbers, with points to draw it by step and, if known, by time."""
+    """Return a curve in numbers, with points to draw it by step and, if known, by time."""
     times = {}
     for step, time in zip(curve.step, curve.time, strict=False):
         if not math.isnan(time):
@@ -232,11 +232,11 @@ def curve_numbers(curve: Curve) -> CurveNumbers:
     points: list[CurvePoint] = []
     index = 0
     for part in points_to_draw(curve):
-        while index + 1 < len(steps) and steps[index + 1] <= part.at:
+        while index + 1 < len(steps) and steps[index + 1] <= part.position:
             index += 1
         points.append(
             {
-                "step": part.at,
+                "step": part.position,
                 "least": part.least,
                 "mean": part.mean,
                 "most": part.most,
@@ -256,8 +256,8 @@ def curve_numbers(curve: Curve) -> CurveNumbers:
     }
 
 
-def settings(report: Report, reported: Mapping[str, float], program: Program | None) -> dict[str, str]:
-    """The settings of a run by name that can differ between runs."""
+def run_settings(report: Report, reported: Mapping[str, float], program: Program | None) -> dict[str, str]:
+    """Return the settings of a run that can differ between runs, by name."""
     rows = report["nodes"]
     values = {
         "nodes": str(report["nnodes"]),
@@ -274,25 +274,25 @@ def settings(report: Report, reported: Mapping[str, float], program: Program | N
     }
     if "batch_size" in reported:
         values["batch size per rank"] = f"{reported['batch_size']:g}"
-    values |= arguments(program) if program is not None else {}
+    values |= program_arguments(program) if program is not None else {}
     return {name: value for name, value in values.items() if value}
 
 
 def join_distinct(values: Any) -> str:
-    """The distinct values."""
+    """Return the distinct values."""
     return ", ".join(dict.fromkeys(value for value in values if value))
 
 
 def command_arguments(value: Any) -> list[str]:
-    """The words of a command, as text."""
+    """Return the arguments of a command, cleaned for display."""
     return [clean_text(argument, 500) for argument in to_list(value, MAX_ARGUMENTS) if isinstance(argument, str)]
 
 
 def find_program(plan: Mapping[str, Any], command: list[str]) -> Program | None:
-    """The job's own program, from the command of rank 0's node; None if it cannot be determined.
+    """Return the job's own program, from the command of rank 0's node, or None if it cannot be determined.
 
-    Launchers that only start our rank program leave it in a file (_plan/launchers/base.py). torchrun has it
-    after its own options, the last of which is `--`.
+    Launchers that only start muster's rank program leave the job's program in a file (_plan/launchers/base.py).
+    torchrun has it after its own options, the last of which is `--`.
     """
     rules = to_mapping(parse_json(str(to_mapping(plan.get("files")).get(RANK_RULES, ""))))
     if not rules and plan.get("launcher") == "torchrun":
@@ -305,22 +305,22 @@ def find_program(plan: Mapping[str, Any], command: list[str]) -> Program | None:
     command_line = (
         [*command_arguments(rules.get("command")), *command_arguments(rules.get("arguments"))] if rules else command
     )
-    if command_line[1:2] != ["-u"] or command_line[0] == clean_text(plan.get("program"), 500):  # no interpreter of ours
+    if command_line[1:2] != ["-u"] or command_line[0] == clean_text(plan.get("program"), 500):  # not `python -u`
         return Program("program", command_line[0], command_line[1:]) if command_line else None
     if command_line[2:3] == ["-m"]:
         return Program("module", command_line[3], command_line[4:]) if len(command_line) > 3 else None
     return Program("script", command_line[2], command_line[3:]) if len(command_line) > 2 else None
 
 
-def arguments(program: Program) -> dict[str, str]:
-    """The script or module, and the job's own arguments, by name."""
+def program_arguments(program: Program) -> dict[str, str]:
+    """Return the script or module, and the job's own arguments, by name."""
     by_name = {"module" if program.kind == "module" else "script": program.name}
     argv = program.arguments
     index = 0
     while index < len(argv):
-        name, joined, value = argv[index].partition("=")
+        name, equals, value = argv[index].partition("=")
         if OPTION.match(name):
-            if not joined and index + 1 < len(argv) and not OPTION.match(argv[index + 1]):
+            if not equals and index + 1 < len(argv) and not OPTION.match(argv[index + 1]):
                 value = argv[index + 1]
                 index += 1
             by_name[name] = value or "set"
@@ -331,7 +331,7 @@ def arguments(program: Program) -> dict[str, str]:
 
 
 def repeat_command(program: Program | None, command: list[str], plan: Mapping[str, Any], rows: list[NodeRow]) -> str:
-    """The command that launches the same job again, "" if the plan does not determine it."""
+    """Return the command that launches the same job again, or an empty string if the plan does not determine it."""
     slots = {row["slots"] for row in rows}
     if program is None or len(slots) != 1:
         return ""
@@ -353,27 +353,27 @@ def repeat_command(program: Program | None, command: list[str], plan: Mapping[st
     starter = next((word for word in command if word.startswith("--launcher=")), "")
     if launcher == "deepspeed" and starter:
         job["launch_deepspeed_launcher"] = starter.partition("=")[2]
-    typed = json.dumps(job, ensure_ascii=False)
+    options = json.dumps(job, ensure_ascii=False)
     # Ansible would read braces as a template, and a shortened text ("…") differs from the original
-    if any(mark in typed for mark in ("{{", "{%", "…")):
+    if any(pattern in options for pattern in ("{{", "{%", "…")):
         return ""
-    return f"ansible-playbook launch.yml -e {shlex.quote(typed)}"
+    return f"ansible-playbook launch.yml -e {shlex.quote(options)}"
 
 
-def notes(record: Record, gpus: list[GpuSamples]) -> list[str]:
-    """Notes about data that is missing or could not be read."""
+def record_notes(record: Record, gpus: list[GpuSamples]) -> list[str]:
+    """Return notes about data that is missing or could not be read."""
     messages = list(record.notes)
     if not record.fetched:
         messages.append(
-            "nothing was fetched from this run's nodes, so there are no GPU samples and no curves: fetch it with "
+            "nothing was fetched from this run's nodes, so there are no GPU samples and no curves: fetch them with "
             f"ansible-playbook logs.yml -e run_id={record.run_id} -e fetch=true and rerun the report"
         )
     elif not gpus:
-        messages.append("there are no GPU samples: the nodes have no GPUs, or nvidia-smi did not answer")
+        messages.append("there are no GPU samples: the nodes have no GPUs, or nvidia-smi did not respond")
     if not record.curves:
         messages.append(
-            "there are no curves: TensorBoard's event files, trainer_state.json and metrics.csv are taken from the run "
-            "directory (MUSTER_RUN_DIRECTORY), and repeated lines MUSTER_RESULT {...} are, too"
+            "there are no curves: they are read from TensorBoard's event files, trainer_state.json and metrics.csv in "
+            "the run directory (MUSTER_RUN_DIRECTORY), and from repeated lines MUSTER_RESULT {...}"
         )
     for link in record.links:
         if not is_wandb(link):

@@ -2,10 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""GPU samples and events of a run, summarized in numbers. Pure.
-
-Private to this collection, controller only.
-"""
+"""Summarize GPU samples and events of a run in numbers."""
 
 from __future__ import annotations
 
@@ -44,7 +41,7 @@ class Window(NamedTuple):
 
 
 def make_figure(values: Iterable[float]) -> Figure | None:
-    """Mean, 5th percentile (nearest rank) and peak; None for fewer than LEAST_SAMPLES."""
+    """Return mean, 5th percentile (nearest rank) and peak, or None for fewer than MIN_SAMPLES."""
     known_values = sorted(value for value in values if not math.isnan(value))
     if len(known_values) < MIN_SAMPLES:
         return None
@@ -57,27 +54,33 @@ def make_figure(values: Iterable[float]) -> Figure | None:
 
 
 def mean_or_none(values: Sequence[float]) -> float | None:
-    """The mean, None for fewer than LEAST_SAMPLES."""
+    """Return the mean, or None for fewer than MIN_SAMPLES."""
     known_values = [value for value in values if not math.isnan(value)]
     return math.fsum(known_values) / len(known_values) if len(known_values) >= MIN_SAMPLES else None
 
 
 def working_window(gpus: Iterable[GpuSamples]) -> Window | None:
-    """When GPUs of the run were busy, None if none was. The time before is the start-up, the time after the tail."""
+    """Return the time in which GPUs of the run were busy, or None. The start-up is before it, the tail after it."""
     first, last = math.inf, -math.inf
     for gpu in gpus:
-        busy = [when for when, used in zip(gpu.time, gpu.utilization_percent, strict=False) if used >= IDLE_PERCENT]
+        busy = [
+            seconds
+            for seconds, utilization in zip(gpu.time, gpu.utilization_percent, strict=False)
+            if utilization >= IDLE_PERCENT
+        ]
         if busy:
             first, last = min(first, *busy), max(last, *busy)
     return Window(first, last) if last >= first else None
 
 
 def gpu_numbers(gpu: GpuSamples, window: Window | None) -> GpuNumbers:
-    """The figures of one GPU."""
-    used = gpu.utilization_percent
-    known_usage = [value for value in used if not math.isnan(value)]
-    inside = [index for index, when in enumerate(gpu.time) if window is not None and window.start <= when <= window.end]
-    working = [used[index] for index in inside if not math.isnan(used[index])]
+    """Return the figures of one GPU."""
+    utilization = gpu.utilization_percent
+    known_usage = [value for value in utilization if not math.isnan(value)]
+    inside = [
+        index for index, seconds in enumerate(gpu.time) if window is not None and window.start <= seconds <= window.end
+    ]
+    working = [utilization[index] for index in inside if not math.isnan(utilization[index])]
     totals = [value for value in gpu.memory_total_mib if not math.isnan(value)]
     limits = [value for value in gpu.power_limit_watts if not math.isnan(value)]
     heat = make_figure(gpu.temperature_celsius)
@@ -91,7 +94,7 @@ def gpu_numbers(gpu: GpuSamples, window: Window | None) -> GpuNumbers:
         "interval_seconds": interval,
         "missing_samples": missing,
         "last_sample": max(gpu.time, default=None),
-        "utilization_percent": make_figure(used),
+        "utilization_percent": make_figure(utilization),
         "memory_used_mib": make_figure(gpu.memory_used_mib),
         "memory_total_mib": max(totals, default=None),
         "temperature_celsius": heat,
@@ -107,59 +110,65 @@ def gpu_numbers(gpu: GpuSamples, window: Window | None) -> GpuNumbers:
 
 
 def split_power_by_heat(gpu: GpuSamples, from_degrees: float) -> tuple[list[float], list[float]]:
-    """The power of busy samples (from 50 %): of those at from_degrees or hotter, and of the others."""
+    """Return the power of busy samples (from 50 %): of those at from_degrees or hotter, and of the others."""
     hot: list[float] = []
     cool: list[float] = []
-    for used, degrees, watts in zip(gpu.utilization_percent, gpu.temperature_celsius, gpu.power_watts, strict=False):
-        if used >= 50 and not math.isnan(degrees):
+    for utilization, degrees, watts in zip(
+        gpu.utilization_percent, gpu.temperature_celsius, gpu.power_watts, strict=False
+    ):
+        if utilization >= 50 and not math.isnan(degrees):
             (hot if degrees >= from_degrees else cool).append(watts)
     return hot, cool
 
 
-def idle_share(used: Sequence[float]) -> float | None:
-    """The share of samples in which a GPU was idle, None for fewer than LEAST_SAMPLES."""
-    return sum(value < IDLE_PERCENT for value in used) / len(used) if len(used) >= MIN_SAMPLES else None
+def idle_share(utilizations: Sequence[float]) -> float | None:
+    """Return the share of samples in which a GPU was idle, or None for fewer than MIN_SAMPLES."""
+    return (
+        sum(value < IDLE_PERCENT for value in utilizations) / len(utilizations)
+        if len(utilizations) >= MIN_SAMPLES
+        else None
+    )
 
 
 def sample_gaps(times: Sequence[float]) -> tuple[float | None, int]:
-    """The median of seconds between samples, and how many are missing between the first and the last."""
+    """Return the median of seconds between samples, and how many are missing between the first and the last."""
     steps = [later - earlier for earlier, later in zip(times, times[1:], strict=False) if later > earlier]
     if len(times) < MIN_SAMPLES or not steps:
         return None, 0
-    usual = statistics.median(steps)
-    return usual, sum(round(step / usual) - 1 for step in steps if step > 2.5 * usual)
+    median = statistics.median(steps)
+    return median, sum(round(step / median) - 1 for step in steps if step > 2.5 * median)
 
 
 def run_stages(
     started: float | None, ended: float | None, events: Iterable[Any], window: Window | None
 ) -> list[RunStage]:
-    """The stages of a run: until all nodes had checked in, until a GPU was busy, while GPUs were busy, and after.
+    """Return the stages of a run: until all nodes checked in, until a GPU was busy, while GPUs were busy, and after.
 
     Without GPU samples: until all nodes had checked in, and the job. Empty if the start or end of the run is unknown.
     """
     if started is None or ended is None or ended <= started:
         return []
-    marks: list[tuple[str, float]] = []
+    boundaries: list[tuple[str, float]] = []
     for event in events:
         if to_mapping(event).get("event") == "go" and (went := to_number(to_mapping(event).get("time"))) is not None:
-            marks.append(("nodes check in", went))
+            boundaries.append(("nodes check in", went))
             break
     if window is not None:
-        marks += [("the job starts: no GPU is busy yet", window.start), ("GPUs are busy", window.end)]
-        marks.append(("no GPU is busy any more", ended))
+        boundaries += [("the job starts: no GPU is busy yet", window.start), ("GPUs are busy", window.end)]
+        boundaries.append(("no GPU is busy any more", ended))
     else:
-        marks.append(("the job", ended))
+        boundaries.append(("the job", ended))
     stages: list[RunStage] = []
-    before = started
-    for name, until in marks:
-        until = min(max(until, before), ended)
-        stages.append({"name": name, "seconds": until - before})
-        before = until
+    stage_start = started
+    for name, until in boundaries:
+        until = min(max(until, stage_start), ended)
+        stages.append({"name": name, "seconds": until - stage_start})
+        stage_start = until
     return stages
 
 
 def node_rows(plan: Any, result: Any) -> list[NodeRow]:
-    """The nodes of a run, as planned and as they ended."""
+    """Return the nodes of a run, as planned and as they ended."""
     ends = {clean_text(node.get("name"), 100): node for node in to_mappings(to_mapping(result).get("nodes"))}
     rows: list[NodeRow] = []
     for rank, planned in enumerate(to_mappings(to_mapping(plan).get("nodes"))):
@@ -191,7 +200,7 @@ def node_rows(plan: Any, result: Any) -> list[NodeRow]:
 
 
 def node_problems(end: Mapping[str, Any]) -> list[str]:
-    """Problems in a node's verdict, besides how the job ended there."""
+    """Return problems in a node's verdict, besides how the job ended there."""
     problems = [
         f"the mount {clean_text(point)} died: {clean_text(reason)}"
         for point, reason in to_mapping(end.get("mounts")).items()

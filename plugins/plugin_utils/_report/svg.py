@@ -2,10 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Pictures from Vega-Lite specifications: SVG and PNG. The only file that needs the package vl-convert-python.
-
-Private to this collection, controller only.
-"""
+"""Draw Vega-Lite specifications as SVG and PNG. The only file that needs the package vl-convert-python."""
 
 from __future__ import annotations
 
@@ -31,7 +28,7 @@ class Picture(NamedTuple):
 
 
 def draw(spec: dict[str, Any]) -> Picture:
-    """The pictures of a specification. Raises NoPictures."""
+    """Return the pictures of a specification. Raises DrawingError."""
     try:
         import vl_convert  # large, and not on every machine
     except ImportError as error:
@@ -48,12 +45,12 @@ def draw(spec: dict[str, Any]) -> Picture:
 
 
 def add_label(svg: str, name: str) -> str:
-    """An SVG with a label for screen readers."""
+    """Return an SVG with a label for screen readers."""
     return svg.replace("<svg ", f'<svg role="img" aria-label={quoteattr(name)} ', 1)
 
 
 def inline_svg(svg: str) -> str:
-    """An SVG for inlining in a page: without fixed size, background and namespaces."""
+    """Return an SVG for inlining in a page: without fixed size, background and namespaces."""
     head, end, body = svg.partition(">")
     head = re.sub(r' (?:xmlns(?::xlink)?|version|width|height)="[^"]*"', "", head)
     body = re.sub(rf'<rect width="[0-9.]+" height="[0-9.]+" fill="{BACKGROUND}"/>', "", body, count=1)

@@ -2,9 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Writes the report of a run, and of several: page, numbers, pictures and log book. Private to this collection.
+"""Write the report of one or several runs: page, numbers, pictures and log book.
 
-Controller only. All files are in the record of the run and in the log book; each is written completely or not at all.
+All files are in the record of the run and in the log book; each is written completely or not at all.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._report.plots impo
     curve_plots,
     gpu_plots,
 )
-from ansible_collections.muster.training.plugins.plugin_utils._report.report import all_gpus, compose
+from ansible_collections.muster.training.plugins.plugin_utils._report.report import all_gpus, compose_report
 from ansible_collections.muster.training.plugins.plugin_utils._report.svg import DrawingError, draw
 
 PAGE, NUMBERS, PLOTS = "report.html", "report.json", "plots"
@@ -44,7 +44,7 @@ MAX_SMI_LINES, MAX_SMI_LINE = 200, 200
 
 
 class WrittenReport(NamedTuple):
-    """The result: the page, the report's numbers, and why there are no pictures, "" if there are."""
+    """A page, its report, and why it has no pictures, or an empty string."""
 
     page: Path
     report: Report
@@ -66,7 +66,8 @@ def write_file(path: Path, content: str | bytes) -> None:
 def write_plots(plots: Sequence[Plot], directory: Path) -> tuple[list[RenderedPlot], str]:
     """Write the specification of each plot and, if it can be drawn, its pictures.
 
-    Returns the plots for the page, and why pictures are missing, or "".
+    Returns:
+        The plots for the page, and why pictures are missing, or an empty string.
     """
     rendered, drawing_error, names = [], "", set()
     if plots:
@@ -94,14 +95,14 @@ def write_plots(plots: Sequence[Plot], directory: Path) -> tuple[list[RenderedPl
 def split_plots(
     plots: list[RenderedPlot], first: int, second: int
 ) -> tuple[list[RenderedPlot], list[RenderedPlot], list[RenderedPlot]]:
-    """Split plots into the first ones, the next ones, and the rest."""
+    """Split plots into the first ones, the next ones, and the remaining ones."""
     return plots[:first], plots[first : first + second], plots[first + second :]
 
 
 def write_report(record: Path, book: Path, now: float) -> WrittenReport:
     """Write the report of one run into its record, and its page into the log book. now: seconds since 1970."""
     run_record = read_record(record, record.name)
-    report = compose(run_record, now)
+    report = compose_report(run_record, now)
     benchmark = load_benchmark(record)
     if benchmark is not None:
         report["findings"] = [*benchmark["findings"], *report["findings"]]
@@ -109,17 +110,19 @@ def write_report(record: Path, book: Path, now: float) -> WrittenReport:
     curves, gpus = curve_plots(report), gpu_plots(report, all_gpus(run_record))
     drawn, drawing_error = write_plots([*figures, *curves, *gpus], record / PLOTS)
     of_benchmark, of_curves, of_gpus = split_plots(drawn, len(figures), len(curves))
-    smi = [
+    smi_outputs = [
         (node.name, "\n".join(clean_text(line, MAX_SMI_LINE) for line in node.nvidia_smi.splitlines()[:MAX_SMI_LINES]))
         for node in run_record.nodes
         if node.nvidia_smi
     ]
     content = render_run(
-        report, of_curves, of_gpus, str(record), smi, drawing_error, ssh_target(), benchmark, of_benchmark
+        report, of_curves, of_gpus, str(record), smi_outputs, drawing_error, ssh_target(), benchmark, of_benchmark
     )
-    bare: list[Any] = [{**curve, "points": []} for curve in report["curves"]]
+    curves_without_points: list[Any] = [{**curve, "points": []} for curve in report["curves"]]
     write_file(record / CURVES, json.dumps([curve["points"] for curve in report["curves"]], allow_nan=False) + "\n")
-    write_file(record / NUMBERS, json.dumps({**report, "curves": bare}, indent=1, allow_nan=False) + "\n")
+    write_file(
+        record / NUMBERS, json.dumps({**report, "curves": curves_without_points}, indent=1, allow_nan=False) + "\n"
+    )
     write_file(record / PAGE, content)
     pictures = (
         []
@@ -131,7 +134,7 @@ def write_report(record: Path, book: Path, now: float) -> WrittenReport:
 
 
 def ssh_target() -> str:
-    """This account and machine as USER@HOST, for ssh from another machine."""
+    """Return this account and machine as USER@HOST, for ssh from another machine."""
     try:
         return f"{getpass.getuser()}@{socket.gethostname()}"
     except (OSError, KeyError):  # a container may have no name for the account
@@ -156,17 +159,20 @@ def write_logbook(report: Report, record: Path, book: Path, pictures: Sequence[t
 
 
 def read_page(path: Path) -> str:
-    """The text of a page of the log book, "" if there is none. Raises OSError if it is too large."""
+    """Return the text of a page of the log book, or an empty string if it does not exist.
+
+    Raises OSError if it is too large.
+    """
     try:
         if path.stat().st_size > MAX_PAGE_SIZE:
-            raise OSError(f"{path} has more than {MAX_PAGE_SIZE} bytes: shorten it, so that what you wrote can be kept")
+            raise OSError(f"{path} has more than {MAX_PAGE_SIZE} bytes: shorten it, so that your notes can be kept")
         return path.read_text(encoding="utf-8", errors="surrogateescape")
     except FileNotFoundError:
         return ""
 
 
 def read_report(record: Path) -> Report | None:
-    """The report.json of a run, without the points of its curves; None if it is missing or of another version."""
+    """Return the report.json of a run, without its curves' points; None if it is missing or of another version."""
     document = RecordFiles(record).read_json(NUMBERS)
     valid = (
         isinstance(document, dict)
@@ -178,7 +184,7 @@ def read_report(record: Path) -> Report | None:
 
 
 def with_points(report: Report, record: Path) -> Report | None:
-    """The report with the points of its curves, None if they are missing or do not match."""
+    """Return the report with the points of its curves, or None if they are missing or do not match."""
     points = RecordFiles(record).read_json(CURVES)
     if not isinstance(points, list) or len(points) != len(report["curves"]):
         return None
@@ -188,7 +194,7 @@ def with_points(report: Report, record: Path) -> Report | None:
 
 
 def is_current(record: Path) -> bool:
-    """Whether report.json exists and is newer than all its sources."""
+    """Return whether report.json exists and is newer than all its sources."""
     try:
         modified = (record / NUMBERS).stat().st_mtime
     except OSError:
@@ -206,7 +212,14 @@ def is_current(record: Path) -> bool:
 def write_comparison(records: Sequence[Path], book: Path, target: Path | None, now: float) -> tuple[Path, str]:
     """Write the page that compares runs, and the reports of those without a current one.
 
-    target: directory of the page; by default one in the log book. Returns the page, and why it has no pictures, or "".
+    Args:
+        records: Directories of the runs.
+        book: Directory of the log book.
+        target: Directory of the page; by default one in the log book.
+        now: Seconds since 1970.
+
+    Returns:
+        The page, and why it has no pictures, or an empty string.
     """
     reports = []
     for record in records:
@@ -221,6 +234,6 @@ def write_comparison(records: Sequence[Path], book: Path, target: Path | None, n
 
 
 def comparison_name(run_ids: Sequence[str]) -> str:
-    """The name of a comparison's directory: if too long, it is cut, and a hash makes it unique."""
+    """Return the name of a comparison's directory. A long name is shortened, and a hash makes it unique."""
     name = "comparison-" + "-".join(run_ids)
     return name if len(name) <= 120 else f"{name[:100]}-{hashlib.sha256(name.encode()).hexdigest()[:12]}"

@@ -34,8 +34,7 @@ COPIED_PROPERTIES = (
     "StorageClass",
     "WebsiteRedirectLocation",
 )
-MAX_SHOWN = 3  # names of objects in a message
-PAGE_SIZE = 1000  # keys per listing answer
+PAGE_SIZE = 1000  # keys per page of a listing
 
 
 class MoveError(Exception):
@@ -53,7 +52,7 @@ class StoredObject:
 
     @property
     def parts(self) -> int:
-        """The number of parts in which it was uploaded. 0 means in one request, so that the ETag is the content's MD5."""
+        """The number of parts in which it was uploaded; 0: in one request, so that the ETag is the content's MD5."""
         number = self.etag.rpartition("-")[2] if "-" in self.etag else "0"
         return int(number) if number.isdigit() else 0
 
@@ -87,7 +86,7 @@ class Route:
     writer: Any
 
 
-# --- Pure -------------------------------------------------------------------------------------------------------------
+# --- Helpers ----------------------------------------------------------------------------------------------------------
 
 
 def pair_objects(
@@ -135,13 +134,7 @@ def format_size(number: float) -> str:
     return f"{number:.2f} TB"
 
 
-def format_keys(keys: list[str]) -> str:
-    """Return the first keys, and the number of the remaining ones."""
-    more = f" and {len(keys) - MAX_SHOWN} more" if len(keys) > MAX_SHOWN else ""
-    return ", ".join(keys[:MAX_SHOWN]) + more
-
-
-# --- Asking S3 --------------------------------------------------------------------------------------------------------
+# --- Listings ---------------------------------------------------------------------------------------------------------
 
 
 def list_objects(client: Any, bucket: str) -> Iterator[StoredObject]:

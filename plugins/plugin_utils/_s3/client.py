@@ -9,27 +9,28 @@ from __future__ import annotations
 from typing import Any
 
 CREDENTIALS = "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"
-# By S3's error code: what was found, and what to do.
+# By S3's error code: what is wrong, and what to do.
 MESSAGES = {
-    "NoSuchBucket": "there is no bucket {bucket}. Correct its name",
-    "404": "there is no bucket {bucket}. Correct its name",
+    "NoSuchBucket": "bucket {bucket} does not exist. Correct its name",
+    "404": "bucket {bucket} does not exist. Correct its name",
     "AccessDenied": "access to bucket {bucket} is denied ({operation}). Grant this user access, or use other "
     "credentials",
-    "403": "access to bucket {bucket} is denied ({operation}): it is somebody else's, or this user has no access. "
-    "Use other credentials, or another bucket",
+    "403": "access to bucket {bucket} is denied ({operation}): it belongs to another account, or this user has no "
+    "access. Use other credentials, or another bucket",
     "AllAccessDisabled": "access to bucket {bucket} is disabled by its provider",
-    "BucketAlreadyExists": "the name {bucket} is taken by somebody else. Choose another one",
+    "BucketAlreadyExists": "another account already has a bucket {bucket}. Choose another name",
     "InvalidBucketName": "{bucket} is not a valid bucket name: 3 to 63 lower-case letters, digits, dots and hyphens",
-    "InvalidAccessKeyId": "the access key is not known to S3. " + CREDENTIALS,
-    "SignatureDoesNotMatch": "the secret access key does not belong to the access key. " + CREDENTIALS,
+    "InvalidAccessKeyId": "S3 does not know the access key. " + CREDENTIALS,
+    "SignatureDoesNotMatch": "the secret access key does not match the access key. " + CREDENTIALS,
     "ExpiredToken": "the credentials have expired. Get new ones",
     "InvalidToken": "the session token is invalid. Get new credentials",
     "RequestTimeTooSkewed": "this machine's clock differs from that of S3. Set it (timedatectl set-ntp true)",
-    "PreconditionFailed": "an object of {bucket} was changed meanwhile. Stop what writes there, and run this again",
+    "PreconditionFailed": "an object of {bucket} was changed meanwhile. Stop the programs that write there, and run "
+    "this again",
     "PermanentRedirect": "bucket {bucket} is in another region. Correct the region",
     "AuthorizationHeaderMalformed": "bucket {bucket} is in another region. Correct the region",
     "IllegalLocationConstraintException": "the region does not match the endpoint. Correct region or endpoint_url",
-    "InvalidLocationConstraint": "there is no such region. Correct the region",
+    "InvalidLocationConstraint": "the region does not exist. Correct the region",
     "SlowDown": "S3 asks to slow down. Use fewer workers",
 }
 
@@ -46,14 +47,15 @@ def explain(error: Exception, bucket: str) -> str:
     if code in MESSAGES:
         return MESSAGES[code].format(bucket=bucket, operation=getattr(error, "operation_name", ""))
     if kind in ("NoCredentialsError", "PartialCredentialsError", "CredentialRetrievalError"):
-        return f"there are no credentials for S3. {CREDENTIALS}, or give access_key_id and secret_access_key"
+        return f"no credentials for S3 were found. {CREDENTIALS}, or pass access_key_id and secret_access_key"
     if kind == "ProfileNotFound":
         return f"{error}. Correct AWS_PROFILE"
     if kind == "ParamValidationError" and "bucket" in str(error).lower():
         return MESSAGES["InvalidBucketName"].format(bucket=bucket)
     if kind in ("EndpointConnectionError", "ConnectTimeoutError", "ReadTimeoutError", "ConnectionClosedError"):
         return (
-            f"{str(error).rstrip('.')}. Check that the endpoint is right and can be reached from here; run this again"
+            f"{str(error).rstrip('.')}. Check that the endpoint is right and reachable from this machine, and run this "
+            "again"
         )
     return " ".join(str(error).split())
 
@@ -72,7 +74,7 @@ def make_client(
     config = Config(
         max_pool_connections=2 * workers,
         connect_timeout=10,
-        read_timeout=300,  # S3 answers a copy request of 5 GB only when it is done
+        read_timeout=300,  # S3 replies to a copy request of 5 GB only once it is finished
         retries={"mode": "standard", "max_attempts": 8},
     )
     session = boto3.session.Session(

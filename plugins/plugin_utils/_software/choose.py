@@ -2,9 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Choose Python, torch, its CUDA build and flash-attention together, to fit the nodes. Pure.
+"""Choose Python, torch, its CUDA build and flash-attention together, to fit the nodes.
 
-What the user sets is never changed, only checked. Private to this collection.
+Values that the user sets are only checked, never changed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from ansible_collections.muster.training.plugins.plugin_utils._checks.context import format_list
 from ansible_collections.muster.training.plugins.plugin_utils._checks.software import has_kernels
 from ansible_collections.muster.training.plugins.plugin_utils._software.tables import (
     FLASH_ATTENTION,
@@ -25,6 +24,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._software.tables i
     TorchRelease,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._software.versions import MIN_DRIVER, version_tuple
+from ansible_collections.muster.training.plugins.plugin_utils._text.name_list import format_list
 
 AUTO = "auto"
 CPU = 0  # the build without CUDA
@@ -32,7 +32,7 @@ PYTHON_INSTALLERS = ("uv", "conda")  # managers that can install an interpreter 
 
 
 class SoftwareChoiceError(Exception):
-    """Nothing fits. The text says what was found, what is needed, and what to do."""
+    """No combination fits. The message says what was found, what is required, and what to do."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class NodeSoftware:
 
 @dataclass(frozen=True)
 class SoftwareRequest:
-    """The user's settings; auto means that we choose."""
+    """The user's settings; auto means that they are chosen."""
 
     torch: str = AUTO
     cuda: str = AUTO  # such as 12.4, or cpu
@@ -110,28 +110,28 @@ class Choice:
 
 
 def format_build(build: int) -> str:
-    """124 as 12.4."""
+    """Format 124 as 12.4."""
     return f"{build // 10}.{build % 10}"
 
 
 def format_minor(minor: Minor) -> str:
-    """(3, 12) as 3.12."""
+    """Format (3, 12) as 3.12."""
     return ".".join(map(str, minor))
 
 
 def parse_minor(version: str) -> Minor:
-    """3.8.10 as (3, 8)."""
+    """Parse 3.8.10 as (3, 8)."""
     major, minor = version_tuple(version)[:2]
     return major, minor
 
 
 def describe_build(build: int) -> str:
-    """A build for a message."""
+    """Return a build's name for a message."""
     return "the CPU" if build == CPU else f"CUDA {format_build(build)}"
 
 
 def group_by_value(values: Iterable[tuple[str, str]]) -> str:
-    """(node, value) pairs as "580.65.06 on node1, node2; 535.183.01 on node3"."""
+    """Format (node, value) pairs as "580.65.06 on node1, node2; 535.183.01 on node3"."""
     nodes_by_value: dict[str, list[str]] = {}
     for name, value in values:
         if name not in nodes_by_value.setdefault(value, []):
@@ -140,12 +140,12 @@ def group_by_value(values: Iterable[tuple[str, str]]) -> str:
 
 
 def format_range(minors: tuple[Minor, Minor]) -> str:
-    """A range for a message."""
+    """Format a range for a message."""
     return f"{format_minor(minors[0])} to {format_minor(minors[1])}"
 
 
 def known_builds() -> str:
-    """All pairs of torch and CUDA, a line per release."""
+    """Return all pairs of torch and CUDA, a line per release."""
     return "\n".join(
         f"  torch {format_minor(minor)}: {', '.join(map(format_build, release.builds))}"
         for minor, release in TORCH.items()
@@ -156,7 +156,7 @@ def known_builds() -> str:
 
 
 def list_interpreters(nodes: Mapping[str, NodeSoftware], request: SoftwareRequest) -> list[Interpreter]:
-    """The interpreters to choose from, the preferred one first."""
+    """Return the interpreters to choose from, the preferred one first."""
     environments = [node for node in nodes.values() if node.has_environment and node.python]
     match = re.fullmatch(r"(?:.*python)?(3\.[0-9]+)(?:\.[0-9]+)?", request.python)
     if environments:
@@ -165,12 +165,14 @@ def list_interpreters(nodes: Mapping[str, NodeSoftware], request: SoftwareReques
             versions = group_by_value((node.name, node.python) for node in environments)
             raise SoftwareChoiceError(
                 f"the environment in {request.directory} has Python {versions}, "
-                f"and python_env_python is {request.python}. Needed: the same in both. Remove {request.directory}/env "
-                "on all nodes to rebuild it, or set python_env_python to auto"
+                f"but python_env_python is {request.python}. Remove {request.directory}/env on all nodes to rebuild "
+                "it, or set python_env_python to auto"
             )
         return [
             Interpreter(
-                format_minor(minor), minor, f"{request.directory}/env has it; to change it, remove that on all nodes"
+                format_minor(minor),
+                minor,
+                f"installed in {request.directory}/env; to change it, remove that on all nodes",
             )
         ]
     minors = {parse_minor(node.python) for node in nodes.values() if node.python}
@@ -178,33 +180,33 @@ def list_interpreters(nodes: Mapping[str, NodeSoftware], request: SoftwareReques
     versions = group_by_value((node.name, node.python or "missing") for node in nodes.values())
     if request.python != AUTO:
         if is_uniform and request.manager != "conda":
-            return [Interpreter(request.python, next(iter(minors)), "as python_env_python says")]
-        return [Interpreter(request.python, parse_minor(match[1]) if match else None, "as python_env_python says")]
+            return [Interpreter(request.python, next(iter(minors)), "set by python_env_python")]
+        return [Interpreter(request.python, parse_minor(match[1]) if match else None, "set by python_env_python")]
     system_interpreters = [Interpreter("python3", next(iter(minors)), "python3 of the nodes")] if is_uniform else []
     if request.manager == "venv":
         if system_interpreters:
             return system_interpreters
         raise SoftwareChoiceError(
-            f"python3 is {versions}. Needed: the same minor release of Python on all nodes, because venv uses the "
+            f"python3 is {versions}, but all nodes need the same minor release of Python, because venv uses the "
             "system's. Install the same one, or set python_env_manager to uv, which installs its own"
         )
-    managed = Interpreter(format_minor(MANAGED_PYTHON), MANAGED_PYTHON, f"{request.manager} brings it")
+    managed = Interpreter(format_minor(MANAGED_PYTHON), MANAGED_PYTHON, f"installed by {request.manager}")
     return [managed] if request.manager == "conda" else [*system_interpreters, managed]
 
 
 def list_releases(request: SoftwareRequest) -> list[tuple[str, TorchRelease | None]]:
-    """The releases of torch to choose from."""
+    """Return the releases of torch to choose from."""
     if request.torch == AUTO:
         return [(release.newest, release) for release in TORCH.values()]
     if not re.fullmatch(r"[0-9]+\.[0-9]+\.[0-9]+", request.torch):
         raise SoftwareChoiceError(
-            f"pytorch_version is {request.torch!r}. Needed: auto, or a release with all three numbers, such as 2.5.1"
+            f"pytorch_version is {request.torch!r}, but must be auto or a release with all three numbers, such as 2.5.1"
         )
     release = TORCH.get(parse_minor(request.torch))
     if release is None and request.cuda == AUTO:
         raise SoftwareChoiceError(
-            f"no builds of torch {request.torch} are known. Needed: one of these, or pytorch_cuda, with which another "
-            f"release is taken unchecked:\n{known_builds()}"
+            f"no builds of torch {request.torch} are known. Choose one of these, or set pytorch_cuda to install "
+            f"another release unchecked:\n{known_builds()}"
         )
     return [(request.torch, release)]
 
@@ -212,7 +214,7 @@ def list_releases(request: SoftwareRequest) -> list[tuple[str, TorchRelease | No
 def list_builds(
     torch: str, release: TorchRelease | None, nodes: Mapping[str, NodeSoftware], request: SoftwareRequest
 ) -> list[int]:
-    """The builds of a torch release to choose from."""
+    """Return the builds of a torch release to choose from."""
     if request.cuda == "cpu" or (request.cuda == AUTO and not any(node.gpus for node in nodes.values())):
         return [CPU]
     if request.cuda == AUTO:
@@ -225,12 +227,12 @@ def list_builds(
 
 
 def list_flash_releases(request: SoftwareRequest) -> list[str]:
-    """The releases of flash-attention to choose from."""
+    """Return the releases of flash-attention to choose from."""
     return list(FLASH_ATTENTION) if request.flash == AUTO else [request.flash]
 
 
 def list_candidates(nodes: Mapping[str, NodeSoftware], request: SoftwareRequest) -> Iterator[Candidate]:
-    """All combinations that match the settings, whether they fit the nodes or not."""
+    """Yield all combinations that match the settings, whether they fit the nodes or not."""
     for python, (torch, release), flash in itertools.product(
         list_interpreters(nodes, request), list_releases(request), list_flash_releases(request)
     ):
@@ -242,7 +244,7 @@ def list_candidates(nodes: Mapping[str, NodeSoftware], request: SoftwareRequest)
 
 
 def check_python(candidate: Candidate, nodes: Mapping[str, NodeSoftware], request: SoftwareRequest) -> Conflict | None:
-    """There must be a torch wheel for the interpreter."""
+    """Check that a torch wheel exists for the interpreter."""
     if candidate.release is None or candidate.python.minor is None:
         return None
     oldest, newest = candidate.release.pythons
@@ -251,9 +253,9 @@ def check_python(candidate: Candidate, nodes: Mapping[str, NodeSoftware], reques
     versions = group_by_value((node.name, node.python) for node in nodes.values() if node.python)
     return Conflict(
         (1,),
-        f"torch {candidate.torch} has no wheel for Python {format_minor(candidate.python.minor)} ({candidate.python.origin}"
-        f"{f'; found: {versions}' if versions else ''})",
-        f"Python {format_range(candidate.release.pythons)}",
+        f"torch {candidate.torch} has no wheel for Python {format_minor(candidate.python.minor)} "
+        f"({candidate.python.origin}{f'; found: {versions}' if versions else ''})",
+        f"It needs Python {format_range(candidate.release.pythons)}",
         f"remove {request.directory}/env on all nodes, so that it is rebuilt"
         if any(node.has_environment for node in nodes.values())
         else "",
@@ -261,7 +263,7 @@ def check_python(candidate: Candidate, nodes: Mapping[str, NodeSoftware], reques
 
 
 def check_driver(candidate: Candidate, nodes: Mapping[str, NodeSoftware], _request: SoftwareRequest) -> Conflict | None:
-    """The drivers must support the CUDA version of the build."""
+    """Check that the drivers support the CUDA version of the build."""
     minimum = MIN_DRIVER.get(candidate.build // 10)
     if candidate.build == CPU or minimum is None:
         return None
@@ -272,7 +274,7 @@ def check_driver(candidate: Candidate, nodes: Mapping[str, NodeSoftware], _reque
         (2, -candidate.build),
         f"the NVIDIA driver is too old for torch {candidate.torch} with {describe_build(candidate.build)}: "
         f"{group_by_value((node.name, node.driver) for node in outdated)}",
-        f"{'.'.join(map(str, minimum))} or newer",
+        f"It needs {'.'.join(map(str, minimum))} or newer",
         "install a newer driver (ansible-playbook site.yml --tags nvidia_driver)",
     )
 
@@ -280,7 +282,7 @@ def check_driver(candidate: Candidate, nodes: Mapping[str, NodeSoftware], _reque
 def check_kernels(
     candidate: Candidate, nodes: Mapping[str, NodeSoftware], _request: SoftwareRequest
 ) -> Conflict | None:
-    """The build must have kernels for the GPUs."""
+    """Check that the build has kernels for the GPUs."""
     if candidate.build == CPU or candidate.release is None:
         return None
     archs = candidate.release.builds[candidate.build].split()
@@ -294,23 +296,24 @@ def check_kernels(
         return None
     return Conflict(
         (3,),
-        f"torch {candidate.torch} for {describe_build(candidate.build)} has no kernels for {group_by_value(unsupported)}",
-        f"GPUs it is built for ({', '.join(archs)})",
-        f"leave {format_list(dict.fromkeys(name for name, _model in unsupported))} out of the group",
+        f"torch {candidate.torch} for {describe_build(candidate.build)} has no kernels for "
+        f"{group_by_value(unsupported)}",
+        f"It is built for {', '.join(archs)}",
+        f"remove {format_list(dict.fromkeys(name for name, _model in unsupported))} from the group",
     )
 
 
 def check_flash_attention(
     candidate: Candidate, nodes: Mapping[str, NodeSoftware], _request: SoftwareRequest
 ) -> Conflict | None:
-    """flash-attention must run on the GPUs, and have a wheel for torch, CUDA, Python and glibc."""
+    """Check that flash-attention runs on the GPUs, and has a wheel for torch, CUDA, Python and glibc."""
     if not candidate.flash:
         return None
     if candidate.build == CPU:
         return Conflict(
             (4,),
             "flash-attention runs only on GPUs, but torch is for the CPU",
-            "GPUs on the nodes and a torch for CUDA",
+            "It needs GPUs on the nodes and a torch for CUDA",
             "set flash_attention_enabled to false",
         )
     unsupported = [
@@ -323,7 +326,7 @@ def check_flash_attention(
         return Conflict(
             (4,),
             f"FlashAttention 2 has no kernels for {group_by_value(unsupported)}",
-            f"compute capability {format_minor(FLASH_CAPABILITY)} or higher (Ampere)",
+            f"It needs compute capability {format_minor(FLASH_CAPABILITY)} or higher (Ampere)",
             "set flash_attention_enabled to false, and use torch.nn.functional.scaled_dot_product_attention in the job",
         )
     flash = FLASH_ATTENTION.get(candidate.flash)
@@ -336,7 +339,7 @@ def check_flash_attention(
         return Conflict(
             (5,),
             f"the wheels of flash-attention {candidate.flash} do not load with glibc {group_by_value(outdated)}",
-            f"glibc {format_minor(flash.glibc)} or newer",
+            f"They need glibc {format_minor(flash.glibc)} or newer",
             "set flash_attention_build to true to build it there",
         )
     python = candidate.python.minor
@@ -348,10 +351,10 @@ def check_flash_attention(
         return None
     return Conflict(
         (6,),
-        f"flash-attention {candidate.flash} has no wheel for torch {candidate.torch} with {describe_build(candidate.build)} and Python "
-        f"{format_minor(python) if python else candidate.python.name}",
-        f"torch {format_range((flash.torches[0], flash.torches[-1]))} for CUDA {' or '.join(map(str, flash.cudas))} on Python "
-        f"{format_range(flash.pythons)}",
+        f"flash-attention {candidate.flash} has no wheel for torch {candidate.torch} with "
+        f"{describe_build(candidate.build)} and Python {format_minor(python) if python else candidate.python.name}",
+        f"It has wheels for torch {format_range((flash.torches[0], flash.torches[-1]))} for CUDA "
+        f"{' or '.join(map(str, flash.cudas))} on Python {format_range(flash.pythons)}",
         "set flash_attention_build to true",
     )
 
@@ -360,7 +363,7 @@ RULES = (check_python, check_driver, check_kernels, check_flash_attention)
 
 
 def find_conflict(candidate: Candidate, nodes: Mapping[str, NodeSoftware], request: SoftwareRequest) -> Conflict | None:
-    """The first problem of a combination, None if it fits."""
+    """Return the first conflict of a combination, or None if it fits."""
     return next(filter(None, (rule(candidate, nodes, request) for rule in RULES)), None)
 
 
@@ -368,22 +371,22 @@ def find_conflict(candidate: Candidate, nodes: Mapping[str, NodeSoftware], reque
 
 
 def sort_key(candidate: Candidate) -> tuple[tuple[int, ...], ...]:
-    """Sort key: by torch first, then flash-attention, then CUDA."""
+    """Return the sort key: by torch first, then flash-attention, then CUDA."""
     return version_tuple(candidate.torch), version_tuple(candidate.flash), (candidate.build,)
 
 
 def choose_newest(fitting: list[Candidate]) -> Candidate:
-    """The newest; of equal ones the first, which has the preferred interpreter."""
+    """Return the newest; of equal ones the first, which has the preferred interpreter."""
     return max(fitting, key=sort_key)
 
 
 def choose(nodes: Mapping[str, NodeSoftware], request: SoftwareRequest) -> Choice:
-    """What to install on all nodes. Raises Refusal with what would fit."""
+    """Choose the versions for all nodes. Raise SoftwareChoiceError, with a working choice if there is one."""
     driverless = [node.name for node in nodes.values() if node.gpus and not node.driver]
     if driverless and request.cuda == AUTO:
         raise SoftwareChoiceError(
-            f"{format_list(driverless)}: there are GPUs, but no NVIDIA driver is loaded. Needed: a driver, which determines "
-            "the torch build. Install one (ansible-playbook site.yml --tags nvidia_driver), or set pytorch_cuda"
+            f"{format_list(driverless)}: no NVIDIA driver is loaded for the GPUs, but it determines the torch build. "
+            "Install a driver (ansible-playbook site.yml --tags nvidia_driver), or set pytorch_cuda"
         )
     combinations = list(list_candidates(nodes, request))
     if not combinations:
@@ -399,32 +402,32 @@ def choose(nodes: Mapping[str, NodeSoftware], request: SoftwareRequest) -> Choic
             flash=chosen.flash,
             reasons=explain_choice(chosen, combinations, nodes, request),
         )
-    # report the combination that passed most rules, as it lacks least
+    # report the combination that passed most rules, as it is nearest to fitting
     ranked = [(conflict.rank, sort_key(candidate), conflict) for candidate, conflict in conflicts if conflict]
     conflict = max(ranked, key=lambda entry: entry[:2])[2]
     advice = ", or ".join(text for text in (suggest_settings(nodes, request), conflict.remedy) if text)
     raise SoftwareChoiceError(
-        f"{conflict.description}. Needed: {conflict.requirement}{f'. {advice[0].upper()}{advice[1:]}' if advice else ''}"
+        f"{conflict.description}. {conflict.requirement}{f'. {advice[0].upper()}{advice[1:]}' if advice else ''}"
     )
 
 
 def describe_missing_build(request: SoftwareRequest) -> str:
-    """The message about a pair of torch and CUDA that does not exist."""
+    """Return the message about a pair of torch and CUDA that does not exist."""
     if request.torch == AUTO:
-        return f"no torch is known for CUDA {request.cuda}. Needed: one of these for pytorch_cuda:\n{known_builds()}"
+        return f"no torch is known for CUDA {request.cuda}. Set pytorch_cuda to one of these:\n{known_builds()}"
     builds = ", ".join(map(format_build, TORCH[parse_minor(request.torch)].builds))
     releases = [
         format_minor(minor) for minor, release in TORCH.items() if request.cuda in map(format_build, release.builds)
     ]
-    hint = f" CUDA {request.cuda} is there for torch {', '.join(releases)}." if releases else ""
+    hint = f" torch {', '.join(releases)} exists for CUDA {request.cuda}." if releases else ""
     return (
-        f"there is no torch {request.torch} for CUDA {request.cuda}. torch {request.torch} is there for CUDA {builds}."
-        f"{hint} Needed: an existing pair. Set pytorch_version or pytorch_cuda to one of these:\n{known_builds()}"
+        f"torch {request.torch} does not exist for CUDA {request.cuda}, only for CUDA {builds}."
+        f"{hint} Set pytorch_version or pytorch_cuda to one of these:\n{known_builds()}"
     )
 
 
 def suggest_settings(nodes: Mapping[str, NodeSoftware], request: SoftwareRequest) -> str:
-    """Advice to change the fewest settings so that something fits, "" if no change helps."""
+    """Suggest to change the fewest settings so that something fits; empty if no change helps."""
     settings = {
         "cuda": ("pytorch_cuda", lambda choice: choice.cuda or "cpu"),
         "torch": ("pytorch_version", lambda choice: choice.torch),
@@ -458,10 +461,10 @@ def suggest_settings(nodes: Mapping[str, NodeSoftware], request: SoftwareRequest
 def explain_choice(
     chosen: Candidate, combinations: list[Candidate], nodes: Mapping[str, NodeSoftware], request: SoftwareRequest
 ) -> list[str]:
-    """The reasons of the choice, a line each for Python, torch, CUDA and flash-attention."""
+    """Return the reasons of the choice, a line each for Python, torch, CUDA and flash-attention."""
 
     def describe_rejection(rejected: Iterable[Candidate]) -> str:
-        """The problem of the newest unfit one among combinations that were not chosen."""
+        """Return the conflict of the newest rejected combination that has one."""
         conflicts = (
             (candidate, find_conflict(candidate, nodes, request))
             for candidate in sorted(rejected, key=sort_key, reverse=True)
@@ -479,7 +482,7 @@ def explain_choice(
     newer = [candidate for candidate in combinations if version_tuple(candidate.torch) > version_tuple(chosen.torch)]
     newest = max((version_tuple(candidate.torch) for candidate in newer), default=())
     if request.torch != AUTO:
-        lines.append(f"torch {chosen.torch}: as pytorch_version says")
+        lines.append(f"torch {chosen.torch}: set by pytorch_version")
     else:
         rejected = [
             candidate for candidate in newer if version_tuple(candidate.torch) == newest and candidate.python == python
@@ -490,7 +493,7 @@ def explain_choice(
     if chosen.flash:
         lines.append(
             f"flash-attention {chosen.flash}: "
-            + ("the newest with a wheel for them" if request.flash == AUTO else "as flash_attention_version says")
+            + ("the newest with a wheel for them" if request.flash == AUTO else "set by flash_attention_version")
         )
     return lines
 
@@ -502,9 +505,9 @@ def explain_build(
     request: SoftwareRequest,
     describe_rejection: Callable[[Iterable[Candidate]], str],
 ) -> str:
-    """Why this build of torch was chosen."""
+    """Return why this build of torch was chosen."""
     if request.cuda != AUTO:
-        return f"{describe_build(chosen.build)}: as pytorch_cuda says"
+        return f"{describe_build(chosen.build)}: set by pytorch_cuda"
     if chosen.build == CPU:
         return "the CPU: no node has a GPU"
     drivers = group_by_value((node.name, node.driver) for node in nodes.values() if node.gpus)
@@ -518,8 +521,8 @@ def explain_build(
     ]
     rejected = [candidate for candidate in newer if candidate.build > chosen.build]
     return (
-        f"{describe_build(chosen.build)}: the newest build that the drivers run ({drivers}) and that has kernels for the "
-        f"GPUs ({gpus or 'not told by the driver'}){describe_rejection(rejected)}"
+        f"{describe_build(chosen.build)}: the newest build that the drivers run ({drivers}) and that has kernels for "
+        f"the GPUs ({gpus or 'not reported by the driver'}){describe_rejection(rejected)}"
     )
 
 
@@ -527,7 +530,7 @@ def explain_build(
 
 
 def pip_requirements(torch: str, packages: list[str]) -> list[str]:
-    """pip requirements: torch, its companion packages pinned to matching releases, and all others unchanged."""
+    """Return pip requirements: torch, companion packages pinned to matching releases, and all others unchanged."""
     major, minor = parse_minor(torch)
     companions = {"torchvision": f"0.{minor + 15}.*", "torchaudio": f"{major}.{minor}.*"}
     return [

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Decide what to do about a node's NVIDIA driver, from the node's facts. Pure. Private to this collection."""
+"""Decide what to do about a node's NVIDIA driver, from the node's facts."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ INSTALL, REINSTALL, PURGE = "install", "reinstall", "purge"  # actions on packag
 
 @dataclass(frozen=True)
 class DesiredDriver:
-    """What the user requests. An empty text means "any"."""
+    """The requested driver. An empty text means "any"."""
 
     branch: str = ""  # such as 570
-    least: str = ""  # oldest acceptable version, such as 550.54
+    minimum_version: str = ""  # oldest acceptable version, such as 550.54
     package: str = ""  # name with BRANCH in it; empty: the distribution's
     server: bool = False  # Ubuntu: the server branch
     open: bool = False  # the open kernel modules
@@ -47,29 +47,29 @@ class DriverDecision:
 
 
 def decide(facts: Mapping[str, Any], desired: DesiredDriver) -> DriverDecision:
-    """Decide from the parts gpus, driver and runs of a node's facts. Prefers the least disruptive action that helps."""
+    """Decide from the parts gpus, driver and runs of a node's facts. Prefer the least disruptive action that helps."""
     decision = decide_unrestricted(facts, desired)
     runs = [run["run_id"] for run in facts["runs"]]
     if runs and decision.action not in (NOTHING, REFUSE):
         return DriverDecision(
             REFUSE,
-            f"needed is: {decision.action} ({decision.reason}), but the run {', '.join(runs)} is on. "
+            f"{decision.action} is required ({decision.reason}), but the run {', '.join(runs)} is active. "
             "Stop it first (stop.yml), or wait for its end",
         )
     if decision.action == REBOOT and not desired.reboot:
         return DriverDecision(
             REFUSE,
-            f"a reboot is needed: {decision.reason}. Set nvidia_driver_reboot to one or all, or reboot it yourself",
+            f"a reboot is required: {decision.reason}. Set nvidia_driver_reboot to one or all, or reboot it yourself",
         )
     return decision
 
 
 def decide_unrestricted(facts: Mapping[str, Any], desired: DesiredDriver) -> DriverDecision:
-    """The decision if nobody uses the machine and reboots are allowed."""
+    """Decide for an idle machine on which reboots are allowed."""
     gpus, driver = facts["gpus"], facts["driver"]
     loaded, library = gpus["driver"]["loaded"] or "", gpus["driver"]["library"] or ""
     if not gpus["pci"] and not loaded:
-        return DriverDecision(NOTHING, "there is no NVIDIA GPU on the PCI bus")
+        return DriverDecision(NOTHING, "no NVIDIA GPU on the PCI bus")
     driver_packages = [package for package in driver["packages"] if DRIVER_PACKAGE.match(package["name"])]
     present = [package for package in driver_packages if package["status"] not in ("config-files", "not-installed")]
     branches = {branch_of(package["version"]) for package in present if has_driver_version(package["name"])} - {None}
@@ -78,13 +78,13 @@ def decide_unrestricted(facts: Mapping[str, Any], desired: DesiredDriver) -> Dri
     if not present and library:
         if is_working and not is_too_old(loaded, desired):
             return DriverDecision(
-                NOTHING, f"driver {loaded} works; it did not come from packages, and is left as it is"
+                NOTHING, f"driver {loaded} works; it was not installed from packages, and is not changed"
             )
         return DriverDecision(
             REFUSE,
-            f"driver {loaded or library} did not come from packages of this system, and "
-            f"{'is not the one that is asked for' if is_working else 'does not work'}. "
-            "Remove it by what installed it (nvidia-uninstall), then run this again",
+            f"driver {loaded or library} was not installed from packages of this system, and "
+            f"{'is not the requested one' if is_working else 'does not work'}. "
+            "Remove it with its own installer (nvidia-uninstall), then run this again",
         )
     if len(branches) > 1:
         names = ", ".join(str(branch) for branch in sorted(branches, key=str))
@@ -96,11 +96,14 @@ def decide_unrestricted(facts: Mapping[str, Any], desired: DesiredDriver) -> Dri
     version = installed_version(present)
     if desired.branch and str(branch) != desired.branch:
         return replace_driver(
-            driver, present, desired, f"branch {branch} is installed, and {desired.branch} is asked for"
+            driver, present, desired, f"branch {branch} is installed, but {desired.branch} is requested"
         )
     if is_too_old(version, desired):
         return replace_driver(
-            driver, present, desired, f"driver {version} is installed, and {desired.least} or newer is needed"
+            driver,
+            present,
+            desired,
+            f"driver {version} is installed, but {desired.minimum_version} or newer is required",
         )
     broken = [
         package["name"] for package in present if package["status"] != "installed" or package["flag"] not in ("", "ok")
@@ -113,10 +116,10 @@ def decide_unrestricted(facts: Mapping[str, Any], desired: DesiredDriver) -> Dri
         kernel for kernel in dict.fromkeys((driver["kernel"], driver["newest_kernel"])) if not driver["modules"][kernel]
     ]
     if kernels_without_module:
-        reason = f"there is no module for the kernel {' and '.join(kernels_without_module)}"
+        reason = f"the module is missing for the kernel {' and '.join(kernels_without_module)}"
         if not driver["has_dkms"]:
             return DriverDecision(
-                REINSTALL, f"{reason}, and dkms, which builds it, is not there", package_names(present)
+                REINSTALL, f"{reason}, and dkms, which builds it, is not installed", package_names(present)
             )
         return DriverDecision(
             REBUILD, reason, [f"linux-headers-{kernel}" for kernel in kernels_without_module], kernels_without_module
@@ -141,27 +144,27 @@ def decide_unrestricted(facts: Mapping[str, Any], desired: DesiredDriver) -> Dri
 
 
 def check_running_driver(gpus: Mapping[str, Any], on_disk: str) -> DriverDecision:
-    """What to do about the running driver if all installed parts match."""
+    """Decide about the running driver if all installed parts match."""
     loaded, state, output = gpus["driver"]["loaded"], gpus["smi"]["state"], gpus["smi"]["said"]
     processes = [f"process {process['pid']} ({process['command'][:60]})" for process in gpus["processes"]]
     if not loaded:
         if gpus["nouveau"]:
-            return DriverDecision(RELOAD, "nouveau holds the GPU in place of the NVIDIA driver")
-        return DriverDecision(LOAD, f"driver {on_disk} is installed, and not loaded")
+            return DriverDecision(RELOAD, "nouveau holds the GPU instead of the NVIDIA driver")
+        return DriverDecision(LOAD, f"driver {on_disk} is installed, but not loaded")
     if loaded != on_disk:
-        reason = f"driver {loaded} is loaded, and {on_disk} is installed"
+        reason = f"driver {loaded} is loaded, but {on_disk} is installed"
         if processes:
             return DriverDecision(REBOOT, f"{reason}; the loaded one is in use by {', '.join(processes[:4])}")
         return DriverDecision(RELOAD, reason)
     if state == "ok":
         return DriverDecision(NOTHING, f"driver {loaded} works")
     if state == "hangs":
-        return DriverDecision(REBOOT, f"driver {loaded} is loaded and right, but nvidia-smi does not answer")
+        return DriverDecision(REBOOT, f"driver {loaded} is loaded and matches, but nvidia-smi does not respond")
     if state == "gpu-lost":
         return DriverDecision(REBOOT, f"a GPU is lost: {output}. Have it replaced if it is lost again")
     if state == "no-gpu":
         return DriverDecision(
-            REFUSE, f"driver {loaded} is loaded and finds no GPU that it drives: {output}. Try another branch"
+            REFUSE, f"driver {loaded} is loaded but supports none of the GPUs: {output}. Try another branch"
         )
     if processes:
         return DriverDecision(
@@ -171,24 +174,24 @@ def check_running_driver(gpus: Mapping[str, Any], on_disk: str) -> DriverDecisio
 
 
 def is_installed(package: Mapping[str, str]) -> bool:
-    """Whether a package is installed, not just its configuration left."""
+    """Return whether a package is installed, not just its configuration."""
     return package["status"] not in ("config-files", "not-installed")
 
 
 def has_driver_version(name: str) -> bool:
-    """Whether a package's version is the driver's: not so for tools such as nvidia-settings."""
+    """Return whether a package's version is the driver's: not so for tools such as nvidia-settings."""
     return name.startswith(
         ("nvidia-driver", "nvidia-dkms", "nvidia-kernel", "nvidia-utils", "libnvidia-", "nvidia-compute")
     )
 
 
 def upstream_version(version: str) -> str:
-    """The upstream version: 535.183.01 for 1:535.183.01-0ubuntu1."""
+    """Return the upstream version: 535.183.01 for 1:535.183.01-0ubuntu1."""
     return version.rpartition(":")[2].partition("-")[0].partition("+")[0]
 
 
 def installed_version(packages: list[dict[str, str]]) -> str:
-    """The driver version in the packages."""
+    """Return the driver version of the packages."""
     driver_packages = [
         package for package in packages if has_driver_version(package["name"]) and branch_of(package["version"])
     ]
@@ -198,12 +201,12 @@ def installed_version(packages: list[dict[str, str]]) -> str:
 
 
 def is_too_old(version: str, desired: DesiredDriver) -> bool:
-    """Whether a version is older than the minimum."""
-    return bool(desired.least) and version_tuple(version) < version_tuple(desired.least)
+    """Return whether a version is older than the minimum."""
+    return bool(desired.minimum_version) and version_tuple(version) < version_tuple(desired.minimum_version)
 
 
 def package_names(packages: list[dict[str, str]]) -> list[str]:
-    """Names of packages, sorted."""
+    """Return the names of packages, sorted."""
     return sorted(package["name"] for package in packages)
 
 
@@ -221,7 +224,7 @@ def replace_driver(
 
 
 def package_name(system: str, branch: str, desired: DesiredDriver) -> str:
-    """The package that installs a branch. Debian has one branch per release, in its section non-free."""
+    """Return the package that installs a branch. Debian has one branch per release, in its section non-free."""
     if desired.package:
         return desired.package.replace("BRANCH", branch)
     if system == "debian":
@@ -233,7 +236,7 @@ def install_driver(driver: Mapping[str, Any], desired: DesiredDriver, reason: st
     """Install the requested branch, otherwise the newest one."""
     if driver["system"] not in ("debian", "ubuntu"):
         return DriverDecision(
-            REFUSE, f"{reason}, and the system is {driver['system'] or 'unknown'}. Install a driver by its own means"
+            REFUSE, f"{reason}, and the system is {driver['system'] or 'unknown'}. Install a driver with its own tools"
         )
     matching = {}
     for name, version in driver["available"].items():
@@ -251,19 +254,17 @@ def install_driver(driver: Mapping[str, Any], desired: DesiredDriver, reason: st
         or "none"
     )
     requested = package_name(driver["system"], desired.branch or "NNN", desired)
-    minimum = f" of {desired.least} or newer" if desired.least else ""
-    hint = (
-        "Switch on the section non-free of its sources" if driver["system"] == "debian" else "Add a source that has it"
-    )
+    minimum = f" of {desired.minimum_version} or newer" if desired.minimum_version else ""
+    hint = "Enable the section non-free of its sources" if driver["system"] == "debian" else "Add a source that has it"
     return DriverDecision(
         REFUSE,
         f"{reason}, and the package sources have no {requested}{minimum}; they have: {available}. {hint} and run "
-        "`apt-get update`, or set nvidia_driver_branch to one that there is",
+        "`apt-get update`, or set nvidia_driver_branch to an available one",
     )
 
 
 def packages_to_hold(driver: Mapping[str, Any], kernel: bool) -> list[str]:
-    """Installed packages to hold: the driver's, and the kernel's if wanted."""
+    """Return the installed packages to hold: the driver's, and the kernel's if requested."""
     return sorted(
         package["name"]
         for package in driver["packages"]
@@ -277,18 +278,18 @@ def packages_to_hold(driver: Mapping[str, Any], kernel: bool) -> list[str]:
 
 
 def held_packages(driver: Mapping[str, Any]) -> list[str]:
-    """Packages that are held."""
+    """Return the packages that are held."""
     return sorted(package["name"] for package in driver["packages"] if package["wanted"] == "hold")
 
 
 def foreign_removals(simulated: str) -> list[str]:
-    """Packages that `apt-get --simulate` would remove and that are not the driver's."""
+    """Return packages that `apt-get --simulate` would remove and that do not belong to the driver."""
     names = re.findall(r"^(?:Remv|Purg) ([^\s:]+)", simulated, flags=re.MULTILINE)
     return sorted({name for name in names if not (DRIVER_PACKAGE.match(name) or FABRIC_MANAGER.match(name))})
 
 
 def minimum_driver(cuda: str, requested: str) -> str:
-    """The oldest acceptable driver: the requested one, or the one that a version of CUDA needs."""
+    """Return the oldest acceptable driver: the requested one, or the one that a version of CUDA needs."""
     major = version_tuple(cuda)[:1]
     required = MIN_DRIVER.get(major[0]) if major else None
     if required and required > version_tuple(requested):
@@ -297,5 +298,5 @@ def minimum_driver(cuda: str, requested: str) -> str:
 
 
 def decision_as_dict(decision: DriverDecision) -> dict[str, Any]:
-    """The decision for Ansible."""
+    """Return the decision for Ansible."""
     return asdict(decision)

@@ -2,9 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Which Pythons, CUDA builds and GPUs each torch supports, and which flash-attention matches it.
+"""Tables of the Pythons, CUDA builds and GPUs that each torch supports, and the matching flash-attention.
 
-Facts only; docs/software.md shows them with their sources. Private to this collection.
+docs/software.md shows them with their sources.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class TorchRelease:
 
 @dataclass(frozen=True)
 class FlashAttentionRelease:
-    """A release of flash-attention, described by the wheels that the project publishes."""
+    """A release of flash-attention, described by its published wheels."""
 
     torches: tuple[Minor, ...]
     pythons: tuple[Minor, Minor]

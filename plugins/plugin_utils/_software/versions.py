@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The order of versions, and the drivers that CUDA needs. Private to this collection."""
+"""Compare versions, and the drivers that CUDA needs."""
 
 from __future__ import annotations
 
@@ -14,5 +14,5 @@ MIN_DRIVER = {11: (450, 80, 2), 12: (525, 60, 13), 13: (580,)}
 
 
 def version_tuple(text: str) -> tuple[int, ...]:
-    """The numbers of a version, so that 535.183.01 sorts after 535.54.03."""
+    """Return the numbers of a version, so that 535.183.01 sorts after 535.54.03."""
     return tuple(int(part) for part in re.findall(r"[0-9]+", text))

@@ -3,11 +3,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Measure GPUs (or CPU cores) and the network between nodes, as an ordinary job under torchrun that needs torch.
 
-work.json beside this file, or the file given as an argument, says what to measure, and the seconds per phase. After
-each phase, rank 0 writes the results to measured/benchmark.json in the run directory, so that a stopped run still has
-results. Nothing is judged here. Each timed result is also checked, and wrong ones are reported with their rank.
-
-Python 3.8 and newer.
+work.json beside this file, or the file in the first argument, configures what to measure, and the seconds per phase.
+After each phase, rank 0 writes the results to measured/benchmark.json in the run directory, so that a stopped run still
+has results. They are not judged here. Each timed result is also verified, and wrong ones are reported with their rank.
 """
 
 from __future__ import annotations
@@ -27,14 +25,14 @@ import torch.distributed as dist
 SIZES = [8] + [1024 * 4**power for power in range(11)]  # bytes of the whole buffer: 8 B, 1 KiB ... 1 GiB
 WARM_UP_REPEATS, MIN_REPEATS, MAX_REPEATS = 2, 3, 20  # repetitions of an operation
 MAX_OPERATION_SECONDS = 2.0  # seconds; after an operation that takes longer, larger sizes are skipped
-PAIR_BYTES = {"nccl": 64 << 20, "gloo": 4 << 20}  # well above the burst size of a token bucket
+PAIR_BYTES = {"nccl": 64 << 20, "gloo": 4 << 20}  # well above the burst that a token bucket lets through
 PAIR_REPEATS, PAIR_PINGS = 5, 20
 JsonDict = Dict[str, Any]  # Python 3.8 does not support dict[...] outside annotations
 PATTERN = 7  # values differ within a buffer, to detect swapped parts
 
 
 class Ranks:
-    """The ranks of the job: this rank, its node and device, and a gloo group through which ranks agree."""
+    """The ranks of the job: this rank, its node and device, and a gloo group for coordination."""
 
     def __init__(self) -> None:
         self.cuda = torch.cuda.is_available()
@@ -57,45 +55,46 @@ class Ranks:
         self.leader_group = dist.new_group(self.leaders, backend="gloo")
 
     def gather(self, value: Any) -> list[Any]:
-        """Each rank's value, by rank."""
+        """Return each rank's value, by rank."""
         values: list[Any] = [None] * self.size
         dist.all_gather_object(values, value, group=self.control_group)
         return values
 
     def broadcast_value(self, value: float, group: Any = None, root: int = 0) -> float:
-        """Rank 0's value, on all ranks."""
+        """Return the root rank's value on all ranks."""
         tensor = torch.tensor([float(value)], dtype=torch.float64)
         dist.broadcast(tensor, root, group=group or self.control_group)
         return float(tensor[0])
 
     def reduce_max(self, times: list[float], group: Any = None) -> list[float]:
-        """The longest time of any rank, for each repetition."""
+        """Return the longest time of any rank, for each repetition."""
         tensor = torch.tensor(times, dtype=torch.float64)
         dist.all_reduce(tensor, dist.ReduceOp.MAX, group=group or self.control_group)
         return tensor.tolist()
 
     def barrier(self) -> None:
+        """Wait for all ranks."""
         dist.barrier(group=self.control_group)
 
     def synchronize(self) -> None:
-        """Wait until the device has done all its work."""
+        """Wait until the device has finished all its work."""
         if self.cuda:
             torch.cuda.synchronize()
 
 
 class PhaseClock:
-    """The seconds of one phase, counted by rank 0, so that all ranks decide alike."""
+    """The time limit of one phase, measured by rank 0, so that all ranks decide alike."""
 
     def __init__(self, ranks: Ranks, seconds: float, group: Any = None) -> None:
         self.ranks, self.group, self.end = ranks, group, time.monotonic() + seconds
 
     def has_time(self, seconds: float) -> bool:
-        """Whether there is time left for this many seconds."""
+        """Return whether this many seconds remain."""
         return self.ranks.broadcast_value(time.monotonic() + seconds < self.end, self.group) > 0
 
 
 def measure_seconds(ranks: Ranks, action: Callable[[], Any]) -> float:
-    """Seconds of one call, including the work it starts on the device."""
+    """Return the seconds of one call, including the work it starts on the device."""
     ranks.synchronize()
     start = time.perf_counter()
     action()
@@ -104,7 +103,7 @@ def measure_seconds(ranks: Ranks, action: Callable[[], Any]) -> float:
 
 
 def describe_hardware(ranks: Ranks) -> JsonDict:
-    """This rank's hardware."""
+    """Return this rank's hardware."""
     record = {"rank": ranks.rank, "node": ranks.node, "local_rank": ranks.local_rank, "cores": os.cpu_count()}
     if ranks.cuda:
         properties = torch.cuda.get_device_properties(ranks.device)
@@ -128,7 +127,7 @@ def describe_hardware(ranks: Ranks) -> JsonDict:
 
 
 def read_number(path: str) -> float | None:
-    """The number at the start of a kernel file, None if there is no meaningful one."""
+    """Return the number at the start of a kernel file, or None if there is no positive one."""
     try:
         with open(path, encoding="ascii") as stream:
             value = float(stream.read().split()[0])
@@ -141,7 +140,7 @@ def read_number(path: str) -> float | None:
 
 
 def training_dtype(ranks: Ranks) -> torch.dtype:
-    """The type for training on this device: float32 before Volta, where half precision is no faster."""
+    """Return the type for training on this device: float32 before Volta, where half precision is no faster."""
     if not ranks.cuda:
         return torch.float32
     major = torch.cuda.get_device_capability(ranks.device)[0]
@@ -149,7 +148,7 @@ def training_dtype(ranks: Ranks) -> torch.dtype:
 
 
 def run_matmul(ranks: Ranks, seconds: float, size: int) -> JsonDict:
-    """Multiply matrices for some seconds; return the rate over time, and whether the product is correct."""
+    """Multiply matrices for some seconds; return the rate over time in TFLOP/s, and whether the product is correct."""
     dtype = training_dtype(ranks)
     if not size:
         memory = torch.cuda.get_device_properties(ranks.device).total_memory if ranks.cuda else 0
@@ -184,7 +183,7 @@ def run_matmul(ranks: Ranks, seconds: float, size: int) -> JsonDict:
 
 
 def is_product_correct(factor_a: torch.Tensor, factor_b: torch.Tensor, product: torch.Tensor) -> bool:
-    """Whether a matrix product is correct, from its row sums in double precision."""
+    """Return whether a matrix product is correct, from its row sums in double precision."""
     vector = torch.ones(factor_b.shape[1], 1, dtype=torch.float64, device=product.device)
     expected = factor_a.to(torch.float64) @ (factor_b.to(torch.float64) @ vector)
     actual = product.to(torch.float64)
@@ -194,7 +193,7 @@ def is_product_correct(factor_a: torch.Tensor, factor_b: torch.Tensor, product: 
 
 
 def measure_matmul(ranks: Ranks, work: JsonDict, clock_seconds: float) -> list[JsonDict]:
-    """Measure all ranks at once, as in training; or some, one after another, while the others wait."""
+    """Measure all ranks at once, as in training, or some of them one after another while the others wait."""
     alone = work.get("matmul_alone")
     duration = min(clock_seconds, work.get("matmul_seconds", 5.0))
     if alone is None:
@@ -215,7 +214,7 @@ def measure_matmul(ranks: Ranks, work: JsonDict, clock_seconds: float) -> list[J
 
 
 def measure_copies(ranks: Ranks, seconds: float) -> list[JsonDict]:
-    """Measure copies from memory to memory, all ranks at once."""
+    """Measure copies between memories, on all ranks at once."""
     size = (256 << 20) if ranks.cuda else (64 << 20)
     host = torch.arange(size // 4, dtype=torch.int32)
     if ranks.cuda:
@@ -247,27 +246,28 @@ def measure_copies(ranks: Ranks, seconds: float) -> list[JsonDict]:
 
 
 def make_pattern(count: int, device: torch.device) -> torch.Tensor:
+    """Return a tensor of repeating values."""
     return (torch.arange(count, device=device) % PATTERN).to(torch.float32)
 
 
 def make_buffers(
-    operation: str, count: int, index: int, size: int, device: torch.device
+    operation: str, count: int, index: int, rank_count: int, device: torch.device
 ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor]:
-    """An operation's input, output and expected output: every rank adds its own number to the pattern."""
+    """Return an operation's input, output and expected output: every rank adds its own number to the pattern."""
     base, own_value = make_pattern(count, device), index + 1.0
-    part = count // size
+    part = count // rank_count
     own_part = slice(index * part, (index + 1) * part)
-    total = size * (size + 1) / 2.0
+    total = rank_count * (rank_count + 1) / 2.0
     if operation == "all_reduce":
-        return base + own_value, None, base * size + total
+        return base + own_value, None, base * rank_count + total
     if operation == "broadcast":
         return base + own_value, None, base + 1.0
     if operation == "reduce_scatter":
-        return base + own_value, torch.empty(part, device=device), base[own_part] * size + total
-    rank_values = torch.arange(1, size + 1, device=device, dtype=torch.float32).repeat_interleave(part)
+        return base + own_value, torch.empty(part, device=device), base[own_part] * rank_count + total
+    rank_values = torch.arange(1, rank_count + 1, device=device, dtype=torch.float32).repeat_interleave(part)
     if operation == "all_gather":
-        return base[:part] + own_value, torch.empty(count, device=device), base[:part].repeat(size) + rank_values
-    return base + own_value, torch.empty(count, device=device), base[own_part].repeat(size) + rank_values
+        return base[:part] + own_value, torch.empty(count, device=device), base[:part].repeat(rank_count) + rank_values
+    return base + own_value, torch.empty(count, device=device), base[own_part].repeat(rank_count) + rank_values
 
 
 def run_operation(
@@ -288,10 +288,13 @@ def run_operation(
 
 
 def measure_collective(ranks: Ranks, operation: str, size: int, group: Any, members: list[int]) -> JsonDict | None:
-    """Measure one operation and size: its times, and ranks with wrong results. None if the backend lacks it."""
-    index, count_ranks = members.index(ranks.rank), len(members)
-    count = max(1, -(-size // (4 * count_ranks))) * count_ranks
-    input_tensor, output_tensor, expected = make_buffers(operation, count, index, count_ranks, ranks.device)
+    """Measure one operation and size: its times, and whether the result is correct.
+
+    Return None if the backend lacks the operation.
+    """
+    index, rank_count = members.index(ranks.rank), len(members)
+    count = max(1, -(-size // (4 * rank_count))) * rank_count
+    input_tensor, output_tensor, expected = make_buffers(operation, count, index, rank_count, ranks.device)
     try:
         result = run_operation(operation, input_tensor, output_tensor, group, members[0])
         ranks.synchronize()
@@ -320,14 +323,14 @@ def measure_collective(ranks: Ranks, operation: str, size: int, group: Any, memb
 
 
 def measure_collectives(ranks: Ranks, work: JsonDict, seconds: float, scope: str) -> tuple[list[JsonDict], list[str]]:
-    """Measure operations of growing sizes, over the ranks of each node at once, or over all ranks."""
+    """Measure operations of growing sizes, within all nodes at the same time, or over all ranks."""
     members = ranks.members[ranks.node] if scope == "node" else list(range(ranks.size))
     group = ranks.groups[ranks.node] if scope == "node" else dist.group.WORLD
     sizes = [size for size in SIZES if size <= max_buffer_bytes(ranks, work)]
     if scope == "node" and min(map(len, ranks.members.values())) < 2:
-        return [], [] if ranks.size == len(ranks.nodes) else ["collectives of a node: one has a single process"]
+        return [], [] if ranks.size == len(ranks.nodes) else ["collectives within a node: a node has only one process"]
     if ranks.size < 2:
-        return [], ["collectives: there is a single process"]
+        return [], ["collectives: there is only one process"]
     clock, rows, left_out, stopped = PhaseClock(ranks, seconds), [], [], set()
     spent: dict[str, float] = {}
     for size in sizes:
@@ -361,7 +364,7 @@ def measure_collectives(ranks: Ranks, work: JsonDict, seconds: float, scope: str
 def summarize_collective(
     scope: str, node: int, operation: str, measurements: list[JsonDict], members: list[int]
 ) -> JsonDict:
-    """The row of an operation: in each repetition, it takes as long as the slowest rank."""
+    """Return the row of an operation: a repetition takes as long as its slowest rank."""
     times = sorted(max(duration) for duration in zip(*(measurement["times"] for measurement in measurements)))
     return {
         "scope": scope,
@@ -377,7 +380,7 @@ def summarize_collective(
 
 
 def max_buffer_bytes(ranks: Ranks, work: JsonDict) -> int:
-    """Bytes of the largest buffer that fits on the rank with the least memory."""
+    """Return the bytes of the largest buffer that fits on the rank with the least memory."""
     limit = work.get("largest") or (1 << 30 if ranks.cuda else 64 << 20)
     free = torch.cuda.mem_get_info()[0] // 8 if ranks.cuda else limit
     tensor = torch.tensor([min(limit, free)], dtype=torch.int64)
@@ -389,19 +392,20 @@ def max_buffer_bytes(ranks: Ranks, work: JsonDict) -> int:
 
 
 def exchange(input_tensor: torch.Tensor, output_tensor: torch.Tensor, peer: int) -> None:
-    """Send and receive at once. Receive first: otherwise gloo does one after the other."""
+    """Send and receive at the same time. Receive first: otherwise gloo does one after the other."""
     receive, send = dist.P2POp(dist.irecv, output_tensor, peer), dist.P2POp(dist.isend, input_tensor, peer)
     for request in dist.batch_isend_irecv([receive, send]):
         request.wait()
 
 
 def run_p2p(tensor: torch.Tensor, operation: Callable[..., Any], peer: int) -> None:
+    """Run one point-to-point operation to its end."""
     for request in dist.batch_isend_irecv([dist.P2POp(operation, tensor, peer)]):
         request.wait()
 
 
 def measure_pair(ranks: Ranks, peer: int, size: int) -> JsonDict:
-    """Measure the seconds of an exchange with another node, and of a short message there and back."""
+    """Measure an exchange with another node, in seconds, and the latency of a short message, in µs."""
     count = size // 4
     input_tensor = make_pattern(count, ranks.device) + ranks.rank
     output_tensor = torch.empty(count, device=ranks.device)
@@ -409,7 +413,7 @@ def measure_pair(ranks: Ranks, peer: int, size: int) -> JsonDict:
     is_correct = bool(torch.equal(output_tensor, make_pattern(count, ranks.device) + peer))
     first = measure_seconds(ranks, lambda: exchange(input_tensor, output_tensor, peer))
     own_duration, peer_duration = torch.tensor([first], device=ranks.device), torch.zeros(1, device=ranks.device)
-    exchange(own_duration, peer_duration, peer)  # both must repeat it equally often
+    exchange(own_duration, peer_duration, peer)  # both need the same number of repetitions
     repeats = int(max(2.0, min(PAIR_REPEATS, MAX_OPERATION_SECONDS / max(first, float(peer_duration[0]), 1e-6))))
     times = [measure_seconds(ranks, lambda: exchange(input_tensor, output_tensor, peer)) for _repeat in range(repeats)]
     token, pings = torch.zeros(2, device=ranks.device), []
@@ -455,6 +459,7 @@ def measure_pairs(ranks: Ranks, work: JsonDict, seconds: float) -> tuple[list[Js
 
 
 def summarize_pair(node_a: int, node_b: int, size: int, ends: list[JsonDict]) -> JsonDict:
+    """Return the row of a pair of nodes."""
     duration = statistics.median(max(durations) for durations in zip(*(end["times"] for end in ends)))
     return {
         "a": node_a,
@@ -467,10 +472,11 @@ def summarize_pair(node_a: int, node_b: int, size: int, ends: list[JsonDict]) ->
     }
 
 
-# --- All of it ------------------------------------------------------------------------------------------------------
+# --- The job --------------------------------------------------------------------------------------------------------
 
 
 def write(path: str, document: JsonDict) -> None:
+    """Write a JSON document atomically."""
     temporary = path + ".new"
     with open(temporary, "w", encoding="utf-8") as stream:
         json.dump(document, stream)
@@ -478,6 +484,7 @@ def write(path: str, document: JsonDict) -> None:
 
 
 def main() -> None:
+    """Run all phases."""
     path = sys.argv[1] if len(sys.argv) > 1 else os.path.join(os.path.dirname(os.path.abspath(__file__)), "work.json")
     with open(path, encoding="utf-8") as stream:
         work = json.load(stream)
@@ -500,9 +507,9 @@ def main() -> None:
     }
     directory = os.path.join(os.environ.get("MUSTER_RUN_DIRECTORY", "."), "measured")
     os.makedirs(directory, exist_ok=True)
-    spare = 0.0  # unused time goes to the next phase: pairs come last, and need the most if a node is slow
-    for phase, share in work["seconds"].items():
-        started, seconds = time.monotonic(), share + spare
+    unused_seconds = 0.0  # unused time goes to the next phase: pairs come last, and need the most if a node is slow
+    for phase, phase_seconds in work["seconds"].items():
+        started, seconds = time.monotonic(), phase_seconds + unused_seconds
         if ranks.rank == 0:
             print(f"[benchmark] {phase}: at most {seconds:.0f} s", flush=True)
         left_out: list[str] = []
@@ -517,7 +524,7 @@ def main() -> None:
         document["collectives" if phase in ("node", "all") else phase] += rows
         document["left_out"] += left_out
         document["seconds"][phase] = time.monotonic() - started
-        spare = max(0.0, seconds - document["seconds"][phase])
+        unused_seconds = max(0.0, seconds - document["seconds"][phase])
         if ranks.rank == 0:
             write(os.path.join(directory, "benchmark.json"), document)
     document["complete"] = True

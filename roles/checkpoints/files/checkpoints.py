@@ -1,12 +1,12 @@
-"""The role checkpoints' work on a node: copies what runs save to S3, during and after the run.
+"""The node program of the role checkpoints: copy the checkpoints of runs to S3, during and after the run.
 
-    checkpoints.py serve SETTINGS           for ever, as a service
-    checkpoints.py wait SETTINGS RUN_ID     until all of a run is copied
+    checkpoints.py serve SETTINGS           run forever, as a service
+    checkpoints.py wait SETTINGS RUN_ID     wait until all of a run's checkpoints are copied
 
 Each run below the runs' directory has a directory of checkpoints. Each entry in it, a file or a directory, is a
 checkpoint. It is copied when it has not changed for some seconds, or when its marker exists. The data is uploaded
 first, each version under its own key; then latest.json names it, with sizes and SHA-256, so whatever it names is
-complete. An interrupted upload resumes with the parts that S3 has. All state is in S3, none is kept here.
+complete. An interrupted upload resumes with the parts that S3 has. All state is in S3, none on the node.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from transfer import RateLimiter, TransferError, format_size, read_pieces
 MARK = "MUSTER-RESULT "
 THREADS = 4
 ACTIVE = ("starting", "running", "stopping")
-MAX_RETRY_DELAY = 120.0  # most seconds between attempts while S3 refuses
+MAX_RETRY_DELAY = 120.0  # seconds between attempts while S3 fails
 STATUS = "checkpoints.json"
 
 
@@ -43,7 +43,7 @@ class CheckpointFile(NamedTuple):
 
     path: str
     size: int
-    modified_ns: int  # ns
+    modified_ns: int
     inode: int
 
 
@@ -53,11 +53,11 @@ class Checkpoint(NamedTuple):
     name: str
     path: str
     files: tuple[CheckpointFile, ...]
-    changed_at: float  # time of the last change in it, including names
+    changed_at: float  # time of the last change to its files or their names
 
     @property
     def stamp(self) -> str:
-        """The version: the UTC time of its newest file, and a digest of paths, sizes and times of all files."""
+        """The version: UTC time of the newest file, and a digest of the paths, sizes and times of all files."""
         newest = max(file.modified_ns for file in self.files)
         when = datetime.datetime.fromtimestamp(newest // 10**9, datetime.timezone.utc)
         files = sorted((file.path, file.size, file.modified_ns) for file in self.files)
@@ -66,20 +66,20 @@ class Checkpoint(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Bytes of all files."""
+        """Total bytes of the files."""
         return sum(file.size for file in self.files)
 
 
 class CopyFailure(NamedTuple):
-    """Why a run's checkpoints cannot be copied."""
+    """Why a run's checkpoints cannot be copied, and when to retry."""
 
     text: str
     delay: float  # seconds between attempts
     due: float  # time of the next attempt, by the monotonic clock
 
 
-class RunDirectory(NamedTuple):
-    """A run's directory on this node."""
+class LocalRun(NamedTuple):
+    """A run with a directory on this node."""
 
     directory: str
     run_id: str
@@ -88,11 +88,11 @@ class RunDirectory(NamedTuple):
     nnodes: int
 
 
-# --- What is there ----------------------------------------------------------------------------------------------------
+# --- Local runs and checkpoints ---------------------------------------------------------------------------------------
 
 
 def read_json(path: str) -> Any:
-    """The content of a file, None if it is missing or incomplete."""
+    """Return the content of a file, or None if it is missing or incomplete."""
     try:
         with open(path, encoding="utf-8") as stream:
             return json.load(stream)
@@ -107,23 +107,21 @@ def write_json(path: str, value: Any) -> None:
     os.replace(path + ".new", path)
 
 
-def find_runs(settings: dict[str, Any]) -> list[RunDirectory]:
-    """The runs on this node whose checkpoints must be copied, newest first."""
+def find_runs(settings: dict[str, Any]) -> list[LocalRun]:
+    """Return the runs on this node whose checkpoints must be copied, newest first."""
     runs = []
     pattern = os.path.join(glob.escape(os.path.expanduser(settings["runs_directory"])), "*", "node*", "plan.json")
     for path in glob.glob(pattern):
         plan = read_json(path)
         if plan and (settings["nodes"] == "all" or plan["node"]["node_rank"] == 0):
             node = plan["node"]
-            run = RunDirectory(
-                os.path.dirname(path), plan["run_id"], node["name"], node["node_rank"], len(plan["nodes"])
-            )
+            run = LocalRun(os.path.dirname(path), plan["run_id"], node["name"], node["node_rank"], len(plan["nodes"]))
             runs.append((os.stat(path).st_mtime, run))
     return [run for _time, run in sorted(runs, reverse=True)]
 
 
-def is_alive(run: RunDirectory) -> bool:
-    """Whether the run may still write: its supervisor is alive."""
+def is_alive(run: LocalRun) -> bool:
+    """Return whether the run may still write: its supervisor is alive, or it has only just started."""
     supervisor = read_json(os.path.join(run.directory, "supervisor.json")) or {}
     try:
         with open(f"/proc/{supervisor.get('pid', 0)}/cmdline", "rb") as stream:
@@ -132,45 +130,45 @@ def is_alive(run: RunDirectory) -> bool:
     except OSError:
         pass
     status = read_json(os.path.join(run.directory, "status.json"))
-    # just started, with nothing written yet
+    # just started, without any output yet
     return status is None and time.time() - os.stat(run.directory).st_mtime < 60
 
 
-def checkpoint_directory(run: RunDirectory, settings: dict[str, Any]) -> str:
-    """The directory in which a run saves its checkpoints."""
+def checkpoint_directory(run: LocalRun, settings: dict[str, Any]) -> str:
+    """Return the directory in which a run saves its checkpoints."""
     path = settings["directory"].replace("{run_id}", run.run_id).replace("{node_rank}", str(run.node_rank))
     return os.path.join(run.directory, os.path.expanduser(path))
 
 
 def has_directory_per_run(settings: dict[str, Any]) -> bool:
-    """Whether each run has its own directory."""
+    """Return whether each run has its own directory."""
     path = os.path.expanduser(settings["directory"])
     return "{run_id}" in path or not os.path.isabs(path)
 
 
 def unreadable_error(error: OSError) -> TransferError:
-    """The fault of an existing but unreadable path: what the run has saved is unknown."""
+    """Return the error for an existing but unreadable path."""
     return TransferError(
-        f"{error.filename} cannot be read ({error.strerror}). Needed: everything a run saves, so that no partial "
-        "copy passes for complete. Let the service's user read it, or name it in checkpoints_exclude"
+        f"{error.filename} cannot be read ({error.strerror}). The checkpoint is not copied, since the copy would be "
+        "incomplete. Let the service's user read it, or exclude it with checkpoints_exclude"
     )
 
 
 def broken_link_error(link: str) -> TransferError:
-    """The fault of a broken link in a checkpoint, whose content would be missing in S3."""
+    """Return the error for a broken link in a checkpoint, whose content would be missing in S3."""
     return TransferError(
-        f"{link} points to {os.readlink(link)}, which does not exist. Needed: everything a run saves, so that no "
-        "partial copy passes for complete. Put it there, or remove the link"
+        f"{link} points to {os.readlink(link)}, which does not exist. The checkpoint is not copied, since "
+        "the copy would be incomplete. Create the target, or remove the link"
     )
 
 
 def raise_error(error: OSError) -> None:
-    """Raise an error of os.walk, which would otherwise skip what it cannot read."""
+    """Raise an error of os.walk, which otherwise skips unreadable directories."""
     raise error
 
 
 def read_checkpoint(path: str, name: str, marker: str) -> Checkpoint | None:
-    """A checkpoint with its files; None if it does not exist or vanishes meanwhile. Raises Fault."""
+    """Return a checkpoint with its files, or None if it does not exist or vanishes meanwhile. Raise TransferError."""
     files, changed_at = [], 0.0
     try:
         status = os.lstat(path)
@@ -203,7 +201,7 @@ def read_checkpoint(path: str, name: str, marker: str) -> Checkpoint | None:
 
 
 def find_checkpoints(directory: str, settings: dict[str, Any]) -> list[Checkpoint]:
-    """All checkpoints in a directory, complete or not, newest first. Raises Fault."""
+    """Return all checkpoints in a directory, complete or not, newest first. Raise TransferError."""
     marker, checkpoints = settings["marker"], []
     try:
         names = sorted(os.listdir(directory))
@@ -225,7 +223,7 @@ def find_checkpoints(directory: str, settings: dict[str, Any]) -> list[Checkpoin
 
 
 def is_complete(checkpoint: Checkpoint, settings: dict[str, Any], now: float) -> bool:
-    """Whether a checkpoint is no longer being written, as far as can be known."""
+    """Return whether a checkpoint seems to be completely written."""
     marker = settings["marker"]
     if marker:
         marker_path = checkpoint.path + ("" if marker.startswith(".") else ".") + marker
@@ -234,7 +232,7 @@ def is_complete(checkpoint: Checkpoint, settings: dict[str, Any], now: float) ->
 
 
 def select_checkpoints(checkpoints: list[Checkpoint], patterns: list[str]) -> list[Checkpoint]:
-    """The checkpoints whose names match the patterns to copy."""
+    """Return the checkpoints whose names match the patterns."""
     return [
         checkpoint
         for checkpoint in checkpoints
@@ -246,7 +244,7 @@ def select_checkpoints(checkpoints: list[Checkpoint], patterns: list[str]) -> li
 
 
 def add_entry(manifest: dict[str, Any], entry: dict[str, Any], versions: int) -> dict[str, Any]:
-    """The manifest with one more checkpoint, and without versions of it that are too old.
+    """Return the manifest with one more checkpoint, and without versions of it that are too old.
 
     The newest checkpoint comes first. Of several with the same name, the last one copied counts as the newest.
     """
@@ -263,14 +261,14 @@ def add_entry(manifest: dict[str, Any], entry: dict[str, Any], versions: int) ->
 
 
 def remove_entry(manifest: dict[str, Any], entry: dict[str, Any]) -> dict[str, Any]:
-    """The manifest without a version of a checkpoint."""
+    """Return the manifest without a version of a checkpoint."""
     version = (entry["name"], entry["stamp"])
     entries = [other for other in manifest["checkpoints"] if (other["name"], other["stamp"]) != version]
     return {**manifest, "checkpoints": entries}
 
 
 def find_entry(manifest: dict[str, Any], checkpoint: Checkpoint) -> dict[str, Any] | None:
-    """The manifest's entry for a checkpoint, if this version is copied with all its files."""
+    """Return the manifest's entry of a checkpoint if this version is copied with all its files, else None."""
     version, sizes = (checkpoint.name, checkpoint.stamp), {file.path: file.size for file in checkpoint.files}
     for entry in manifest["checkpoints"]:
         copied = {file["path"]: file["size"] for file in entry["files"]}
@@ -281,7 +279,7 @@ def find_entry(manifest: dict[str, Any], checkpoint: Checkpoint) -> dict[str, An
 
 
 def is_copied(manifest: dict[str, Any], checkpoint: Checkpoint) -> bool:
-    """Whether this version of a checkpoint is copied."""
+    """Return whether this version of a checkpoint is copied."""
     return find_entry(manifest, checkpoint) is not None
 
 
@@ -291,7 +289,7 @@ def is_copied(manifest: dict[str, Any], checkpoint: Checkpoint) -> bool:
 class CheckpointCopier:
     """Copies the checkpoints of one run."""
 
-    def __init__(self, settings: dict[str, Any], run: RunDirectory, s3: Any) -> None:
+    def __init__(self, settings: dict[str, Any], run: LocalRun, s3: Any) -> None:
         self.settings = settings
         self.run = run
         self.s3 = s3
@@ -300,7 +298,7 @@ class CheckpointCopier:
         self.rate_limiter = RateLimiter(settings["bandwidth"] * 1e6)
 
     def manifest(self) -> dict[str, Any]:
-        """The manifest of this run and node in S3."""
+        """Return the manifest of this run and node in S3, or an empty one."""
         try:
             response = self.s3.get_object(Bucket=self.bucket, Key=f"{self.base}/latest.json")
         except S3_ERRORS as error:
@@ -313,18 +311,18 @@ class CheckpointCopier:
         return manifest
 
     def put(self, key: str, body: bytes) -> str:
-        """Put an object in one request; S3 verifies the MD5."""
+        """Upload an object in one request, with an MD5 that S3 verifies; return its ETag."""
         digest = base64.b64encode(hashlib.md5(body).digest()).decode()
         self.rate_limiter.acquire(len(body))
         return self.content_etag(self.s3.put_object(Bucket=self.bucket, Key=key, Body=body, ContentMD5=digest))
 
     @staticmethod
     def content_etag(response: dict[str, Any]) -> str:
-        """The ETag in an answer; empty if it does not depend on the content."""
+        """Return the ETag in a response, or "" if it does not depend on the content."""
         return "" if "aws:kms" in response.get("ServerSideEncryption", "") else str(response["ETag"]).strip('"')
 
     def find_upload(self, key: str) -> tuple[str, dict[int, str]]:
-        """An interrupted upload, and the MD5 of the parts that S3 has."""
+        """Return the id of an interrupted upload and the MD5 of the parts that S3 has, or ("", {})."""
         uploads = self.s3.list_multipart_uploads(Bucket=self.bucket, Prefix=key).get("Uploads", [])
         for upload in uploads:
             if upload["Key"] == key:
@@ -338,11 +336,11 @@ class CheckpointCopier:
         return "", {}
 
     def stat_object(self, key: str) -> tuple[int, str]:
-        """Size and ETag of an object, size -1 if it does not exist."""
+        """Return size and ETag of an object; size -1 if it does not exist."""
         try:
             head = self.s3.head_object(Bucket=self.bucket, Key=key)
         except S3_ERRORS as error:
-            if error_code(error) == "403":  # this answer has no message; that of a listing has
+            if error_code(error) == "403":  # a HEAD response has no error message, but that of a listing has
                 self.s3.list_objects_v2(Bucket=self.bucket, Prefix=key, MaxKeys=1)
             if error_code(error) not in ("404", "NoSuchKey"):
                 raise
@@ -350,7 +348,7 @@ class CheckpointCopier:
         return head["ContentLength"], self.content_etag(head)
 
     def copy_file(self, path: str, file: CheckpointFile, key: str) -> str:
-        """Copy a file, or its missing parts; return its SHA-256. Raises Changed and Fault."""
+        """Copy a file, or its missing parts; return its SHA-256. Raise FileChangedError and TransferError."""
         length = choose_part_size(file.size)
         single_request = file.size <= length
         size, etag = self.stat_object(key)
@@ -370,7 +368,7 @@ class CheckpointCopier:
             sha256, digests, etag = self.copy_parts(path, file, key, length)
         if etag and etag != compute_etag(digests, single_request):
             raise TransferError(
-                f"{key} has the checksum {etag} in S3 but {compute_etag(digests, single_request)} here. Copying it again"
+                f"{key} has the checksum {etag} in S3 instead of {compute_etag(digests, single_request)}. Retrying"
             )
         return sha256
 
@@ -407,12 +405,15 @@ class CheckpointCopier:
         return sha256, digests, self.content_etag(response)
 
     def report_progress(self) -> None:
-        """Show progress to the waiting process."""
+        """Show the waiting process that the copy makes progress."""
         with contextlib.suppress(OSError):
             os.utime(os.path.join(self.run.directory, STATUS))
 
     def copy(self, checkpoint: Checkpoint, manifest: dict[str, Any]) -> dict[str, Any]:
-        """Copy a checkpoint; return the manifest that names it. Raises Changed, Fault and what boto3 raises."""
+        """Copy a checkpoint; return the manifest with it.
+
+        Raise FileChangedError, TransferError, and boto3's errors.
+        """
         base = f"{self.base}/data/{checkpoint.name}@{checkpoint.stamp}"
         files = []
         try:
@@ -436,14 +437,14 @@ class CheckpointCopier:
         return manifest
 
     def find_missing_object(self, entry: dict[str, Any]) -> str:
-        """The first object of a checkpoint that is missing or incomplete in S3; empty if none is."""
+        """Return the key of a checkpoint's first missing or incomplete object in S3, or ""."""
         for file in entry["files"]:
             if self.stat_object(file["key"])[0] != file["size"]:
                 return str(file["key"])
         return ""
 
     def remove_unreferenced(self, name: str, manifest: dict[str, Any]) -> None:
-        """Remove a checkpoint's objects that the manifest does not name: old versions, and partial uploads."""
+        """Remove a checkpoint's objects that the manifest does not name: old versions and partial uploads."""
         referenced_keys = {file["key"] for entry in manifest["checkpoints"] for file in entry["files"]}
         options = {"Bucket": self.bucket, "Prefix": f"{self.base}/data/{name}@"}
         for page in self.s3.get_paginator("list_multipart_uploads").paginate(**options):
@@ -456,7 +457,7 @@ class CheckpointCopier:
 
 
 def verify_unchanged(path: str, file: CheckpointFile, sha256: str) -> str:
-    """The SHA-256 that was computed, if the file has not changed since. Raises Changed."""
+    """Return the SHA-256 if the file has not changed since it was computed. Raise FileChangedError."""
     now = os.stat(path)
     if (now.st_size, now.st_mtime_ns, now.st_ino) != (file.size, file.modified_ns, file.inode):
         raise FileChangedError(path)
@@ -491,8 +492,8 @@ class CheckpointService:
         self.failures: dict[str, CopyFailure] = {}  # by run directory
         self.warned: set[str] = set()
 
-    def log(self, run: RunDirectory, text: str) -> None:
-        """Write to the journal, and to the events that users watch."""
+    def log(self, run: LocalRun, text: str) -> None:
+        """Write to the journal, and to the run's events, which users watch."""
         print(f"{run.run_id} node{run.node_rank}: {text}", flush=True)
         path = os.path.join(run.directory, "events.jsonl")
         if is_alive(run) and os.path.exists(path):
@@ -500,9 +501,7 @@ class CheckpointService:
             with contextlib.suppress(OSError), open(path, "a", encoding="utf-8") as stream:  # the disk may be full
                 stream.write(json.dumps(record) + "\n")
 
-    def write_status(
-        self, run: RunDirectory, alive: bool, selected: list[Checkpoint], pending: list[Checkpoint]
-    ) -> None:
+    def write_status(self, run: LocalRun, alive: bool, selected: list[Checkpoint], pending: list[Checkpoint]) -> None:
         """Write the progress to a file."""
         failure = self.failures.get(run.directory)
         write_json(
@@ -521,24 +520,24 @@ class CheckpointService:
             },
         )
 
-    def check_disk_space(self, run: RunDirectory, directory: str) -> None:
+    def check_disk_space(self, run: LocalRun, directory: str) -> None:
         """Warn once if the disk is filling up."""
         free = shutil.disk_usage(directory).free
         if free >= self.settings["free_gib"] * 2**30:
             self.warned.discard(run.directory)
         elif run.directory not in self.warned:
             self.warned.add(run.directory)
-            hint = "" if self.settings["keep_local"] else ", or have copied ones removed (checkpoints_keep_local)"
+            hint = "" if self.settings["keep_local"] else ", or set checkpoints_keep_local to remove copied checkpoints"
             self.log(
                 run,
                 f"WARNING: {directory} has {format_size(free)} free, less than {self.settings['free_gib']:g} GiB. "
-                f"A run that cannot save its checkpoint fails. Make room{hint}",
+                f"Runs fail when they cannot save a checkpoint. Free some space{hint}",
             )
 
-    def prune(self, run: RunDirectory, checkpoints: list[Checkpoint]) -> None:
-        """If wanted, remove from this disk all but the newest checkpoints, once S3 has all their files.
+    def prune(self, run: LocalRun, checkpoints: list[Checkpoint]) -> None:
+        """If configured, remove all but the newest checkpoints from this disk, once S3 has all their files.
 
-        A checkpoint that S3 has lost is copied again.
+        A checkpoint that was lost in S3 is copied again.
         """
         keep, manifest = self.settings["keep_local"], self.manifests[run.directory]
         copied = [
@@ -550,29 +549,30 @@ class CheckpointService:
                 self.manifests[run.directory] = remove_entry(self.manifests[run.directory], entry)
                 self.log(
                     run,
-                    f"WARNING: {checkpoint.name} was copied, but S3 no longer has all of {missing}. {checkpoint.path} was not "
-                    "removed, and is copied again. Check who else deletes in the bucket, and its lifecycle rules",
+                    f"WARNING: {checkpoint.name} was copied, but {missing} is now missing or incomplete in S3. "
+                    f"{checkpoint.path} was kept and will be copied again. Check the bucket's lifecycle rules, and who "
+                    "else deletes objects in it",
                 )
                 continue
             current = read_checkpoint(checkpoint.path, checkpoint.name, self.settings["marker"])
             if current is not None and current.files != checkpoint.files:
-                continue  # it has changed, and is copied again
+                continue  # it has changed, and will be copied again
             try:
-                with contextlib.suppress(FileNotFoundError):  # the run may remove it, too
+                with contextlib.suppress(FileNotFoundError):  # the run itself may remove it
                     remove_checkpoint(checkpoint, self.settings["marker"])
             except OSError as error:
                 if checkpoint.path not in self.warned:
                     self.warned.add(checkpoint.path)
                     self.log(
                         run,
-                        f"WARNING: {checkpoint.path} is in S3, but cannot be removed from this disk ({error.strerror}). "
-                        "Needed: its space on the disk. Let the service's user remove it, or remove it yourself",
+                        f"WARNING: {checkpoint.path} is in S3, but cannot be removed from this disk "
+                        f"({error.strerror}). Give the service's user write access, or remove it yourself",
                     )
                 continue
             self.log(run, f"{checkpoint.name} is in S3 and was removed from this disk")
 
-    def copy_next(self, run: RunDirectory) -> bool:
-        """Copy one checkpoint of a run; return whether there is another one that could be copied now."""
+    def copy_next(self, run: LocalRun) -> bool:
+        """Copy one checkpoint of a run; return whether another one could be copied now."""
         settings, alive = self.settings, is_alive(run)
         directory = checkpoint_directory(run, settings)
         checkpoints = find_checkpoints(directory, settings)
@@ -601,7 +601,7 @@ class CheckpointService:
         try:
             manifest = self.manifests[run.directory] = self.create_copier(run).copy(current, manifest)
         except FileChangedError:
-            return False  # retried in a later round
+            return False  # retried later
         duration = time.monotonic() - started
         self.log(run, f"checkpoint {current.name} ({format_size(current.size)}) was copied to S3 in {duration:.1f} s")
         self.prune(run, checkpoints)
@@ -609,14 +609,14 @@ class CheckpointService:
         self.write_status(run, alive, selected, pending)
         return len(ready) > 1
 
-    def create_copier(self, run: RunDirectory) -> CheckpointCopier:
-        """A copier with fresh credentials."""
+    def create_copier(self, run: LocalRun) -> CheckpointCopier:
+        """Return a copier with fresh credentials."""
         return CheckpointCopier(
             self.settings, run, create_client(self.settings["region"], self.settings["endpoint_url"])
         )
 
-    def copy_with_backoff(self, run: RunDirectory) -> bool:
-        """Copy one checkpoint of a run, if it is not in trouble; return whether another one could be copied now."""
+    def copy_with_backoff(self, run: LocalRun) -> bool:
+        """Copy one checkpoint of a run unless its retry delay runs; return whether another one could be copied now."""
         failure = self.failures.get(run.directory)
         if failure and time.monotonic() < failure.due:
             return False
@@ -625,7 +625,7 @@ class CheckpointService:
         except (*S3_ERRORS, TransferError, OSError) as error:
             text = str(error) if isinstance(error, TransferError) else explain(error, self.settings["bucket"])
             if not failure or text != failure.text:
-                self.log(run, f"checkpoints are not copied to S3: {text}. Retrying until it works")
+                self.log(run, f"checkpoints are not copied to S3: {text}. Retrying")
             delay = min(MAX_RETRY_DELAY, failure.delay * 2) if failure else self.settings["interval"]
             self.failures[run.directory] = CopyFailure(text, delay, time.monotonic() + delay)
             self.write_problem(run, text)
@@ -636,7 +636,7 @@ class CheckpointService:
         return again
 
     def serve(self) -> None:
-        """Copy forever. A run in trouble does not delay others."""
+        """Copy forever. A failing run does not delay others."""
         while True:
             runs, again = find_runs(self.settings), False
             for run in runs if has_directory_per_run(self.settings) else runs[:1]:
@@ -645,7 +645,7 @@ class CheckpointService:
                 time.sleep(self.settings["interval"])
 
     @staticmethod
-    def write_problem(run: RunDirectory, text: str) -> None:
+    def write_problem(run: LocalRun, text: str) -> None:
         """Record a problem, or its end, for the waiting process."""
         with contextlib.suppress(OSError):
             path = os.path.join(run.directory, STATUS)
@@ -654,12 +654,12 @@ class CheckpointService:
 
 
 def describe_versions(checkpoints: list[Checkpoint]) -> list[str]:
-    """A value that changes when there is something new."""
+    """Return the names and versions of checkpoints, to detect changes."""
     return [f"{checkpoint.name}@{checkpoint.stamp}" for checkpoint in checkpoints]
 
 
 def wait(settings: dict[str, Any], run_id: str) -> dict[str, Any]:
-    """Wait until the checkpoints of a run are copied."""
+    """Wait until the checkpoints of a run are copied. Raise TransferError on a timeout."""
     deadline = time.monotonic() + settings["wait_timeout"]
     runs = [run for run in find_runs(settings) if run.run_id == run_id]
     result: dict[str, Any] = {"changed": False, "copied": {}}
@@ -669,7 +669,8 @@ def wait(settings: dict[str, Any], run_id: str) -> dict[str, Any]:
             status = read_json(os.path.join(run.directory, STATUS)) or {"alive": True, "pending": [], "problem": ""}
             if not status["alive"] and not status["pending"] and not is_alive(run):
                 break
-            text = "the run is still going" if is_alive(run) else f"to be copied: {', '.join(status['pending']) or '?'}"
+            pending = ", ".join(status["pending"]) or "?"
+            text = "the run is still active" if is_alive(run) else f"not copied yet: {pending}"
             text += f"; {status['problem']}" if status["problem"] else ""
             if text != last_text:
                 last_text = text

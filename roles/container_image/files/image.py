@@ -1,10 +1,10 @@
-"""The role container_image's work on a node: get the same image onto all nodes, fetched or built once.
+"""The node program of the role container_image: get the same image onto all nodes, fetched or built once.
 
     image.py start REQUEST      start in the background, unless already running
     image.py follow REQUEST     show the progress until it ends
 
-The first node pulls, loads or builds the image and, if another node lacks it, writes it into an archive. A given
-archive to which nothing is added is passed on unchanged, while the first node loads it. Each other node gets an equal
+The first node pulls, loads or builds the image and, if another node lacks it, writes it into an archive. A user's
+archive to which nothing is added is passed on unchanged, while the first node loads it. Each other node reads an equal
 share of the archive from the first and the rest from its peers, as in stage.py and with the proofs of peers.py, and
 loads it into its engine. An interrupted call is resumed.
 """
@@ -42,44 +42,44 @@ from engine import (
 from peers import PeerReply
 from stage import MARK, NodeTransfer, follow, start
 from transfer import TransferError, format_size
-from wanted import FileEntry, Piece, split_into_pieces
+from wanted import FileEntry, FilePiece, split_into_pieces
 
 ARCHIVE = "image.tar"
 CHUNK = 2**20
-FAILURE_GRACE_PERIOD = 15.0  # seconds for which a failed node still answers peers that start later
+FAILURE_GRACE_PERIOD = 15.0  # seconds for which a failed node still replies to peers that start later
 
 
 class FirstNodeSource:
-    """The source of the image: the node that has it, or gets it."""
+    """The source of the image: the first node, which has or obtains it."""
 
     def __init__(self, name: str) -> None:
         self.name = name
 
     def is_local(self, rank: int) -> bool:
-        """Whether the source is on this node."""
+        """Return whether the source is on this node."""
         return rank == 0
 
     def list_entries(self, transfer: ImageTransfer) -> list[FileEntry]:
-        """The files to distribute. Raises EngineError."""
+        """Return the files to distribute. Raise EngineError."""
         return transfer.prepare_entries()
 
 
 class ImageTransfer(NodeTransfer):
-    """One call on one node. The first node is the one that has the image, or gets it."""
+    """One node's part of distributing an image."""
 
-    full_remedy = "Make room, or set container_image_directory, and run this again"
+    full_remedy = "Free some space or set container_image_directory, and run this again"
 
     def __init__(self, request: dict[str, Any]) -> None:
         super().__init__({"port_variable": "container_image_port", **request})
         self.engine = Engine(request["engine"])
         self.name: str = request["name"]
-        self.needs_nothing = False  # whether this node needs nothing
-        self.shared_archive = ""  # on the first node: the archive that is passed on unchanged
+        self.needs_nothing = False  # this node has the image or needs none
+        self.shared_archive = ""  # on the first node: path of the archive that is passed on unchanged
         self.request_modified_at = modified_at(os.path.join(self.state_directory, "request.json"))
-        self.step = f"waits for {request['names'][0]}, from which the image comes" if self.rank else ""
+        self.step = f"waiting for {request['names'][0]}, which provides the image" if self.rank else ""
 
     def create_source(self) -> FirstNodeSource:
-        """The source is the first node."""
+        """Return the first node as the source."""
         return FirstNodeSource(self.request["names"][0])
 
     def report(self, step: str) -> None:
@@ -94,11 +94,11 @@ class ImageTransfer(NodeTransfer):
     # - the first node
 
     def prepare_entries(self) -> list[FileEntry]:
-        """On the first node: get the image, and its archive if another node lacks it. Raises EngineError."""
+        """On the first node, obtain the image, and its archive if another node lacks it. Raise EngineError."""
         if self.rank:
             first_node = self.request["names"][0]
             raise EngineError(
-                f"{first_node}, from which the image comes, has failed or does not answer: see its message"
+                f"{first_node}, which provides the image, has failed or does not respond. See its message"
             )
         archive_only = self.request["archive"] and not self.request["requirements"]
         unpacked = self.unpacked_bytes if archive_only else 0
@@ -111,7 +111,7 @@ class ImageTransfer(NodeTransfer):
             self.needs_nothing = True
             return []
         if self.shared_archive:
-            self.report(f"reads {self.shared_archive}")
+            self.report(f"reading {self.shared_archive}")
             size, sha256 = os.stat(self.shared_archive).st_size, file_hash(self.shared_archive)
         else:
             size, sha256 = self.save_archive(image)
@@ -119,7 +119,7 @@ class ImageTransfer(NodeTransfer):
         return [FileEntry(ARCHIVE, " ".join(image_ids), size, str(unpacked), sha256)]
 
     def archive_path(self) -> str:
-        """The path of the archive that contains the image."""
+        """Return the path of the user's archive that contains the image."""
         return os.path.expanduser(str(self.request["archive"]))
 
     @functools.cached_property
@@ -128,11 +128,11 @@ class ImageTransfer(NodeTransfer):
         return unpacked_size(self.archive_path())
 
     def target(self, file_index: int) -> str:
-        """The path of the archive that is passed on."""
+        """Return the path of the archive that is passed on."""
         return self.shared_archive or super().target(file_index)
 
     def obtain(self) -> EngineImage:
-        """Pull, load or build the image; give it its name. Raises EngineError."""
+        """Pull, load or build the image, and tag it; return it. Raise EngineError."""
         request, image = self.request, self.engine.find(self.name)
         if image and not request["refresh"]:
             has_archive = bool(request["archive"])
@@ -162,17 +162,17 @@ class ImageTransfer(NodeTransfer):
         return self.require(self.name)
 
     def require(self, name: str) -> EngineImage:
-        """An image that must exist. Raises EngineError."""
+        """Return an image that must exist. Raise EngineError."""
         image = self.engine.find(name)
         if not image:
-            raise EngineError(f"{self.engine.name} does not have {name}, although it said that it took it")
+            raise EngineError(f"{self.engine.name} does not have {name}, although it reported success")
         return image
 
     def pull(self, name: str) -> str:
-        """Pull an image from a registry. Raises EngineError."""
+        """Pull an image from a registry; return its name. Raise EngineError."""
         if self.engine.find(name) and not self.request["refresh"]:
             return name
-        self.report(f"pulls {name}")
+        self.report(f"pulling {name}")
         name = qualified_name(name) if self.engine.name == "podman" else name
         completed = self.engine.run("pull", "--quiet", name)
         if completed.returncode:
@@ -181,37 +181,37 @@ class ImageTransfer(NodeTransfer):
         return name
 
     def load(self) -> str:
-        """Load the image from the archive; return its id. Raises EngineError."""
+        """Load the image from the user's archive; return its id. Raise EngineError."""
         path = self.archive_path()
         ids = read_archive(path)
         if not any(self.engine.find(image_id) for image_id in ids):
             self.check_disk_space(max(os.stat(path).st_size, self.unpacked_bytes), 0)
-            self.report(f"loads {path}")
+            self.report(f"loading {path}")
             completed = self.engine.run("load", "--input", path)
             if completed.returncode:
-                raise self.engine.command_error(f"{self.engine.name} does not take {path}", completed)
+                raise self.engine.command_error(f"{self.engine.name} cannot load {path}", completed)
         loaded_ids = [image_id for image_id in ids if self.engine.find(image_id)]
         if not loaded_ids:
-            raise EngineError(f"{self.engine.name} has loaded {path}, and does not have the image that it names")
+            raise EngineError(f"{self.engine.name} has loaded {path}, but lacks the image that the archive names")
         return loaded_ids[0]
 
     def intermediate_name(self, part: str) -> str:
-        """The name of an intermediate image."""
+        """Return the name of an intermediate image."""
         return f"localhost/muster-{hashlib.sha256(self.name.encode()).hexdigest()[:16]}:{part}"
 
     def requirements_dockerfile(self) -> str:
-        """A Dockerfile that adds what a job requires to an image, in one layer."""
-        encoded = base64.b64encode(self.request["requirements"].encode()).decode()
+        """Return a Dockerfile that adds a job's Python requirements to an image, in one layer."""
+        text = base64.b64encode(self.request["requirements"].encode()).decode()
         return (
             f"FROM {self.intermediate_name('base')}\n"
-            f"RUN P=$(command -v python3 || command -v python) && echo {encoded} | base64 -d > /tmp/requirements.txt && "
+            f"RUN P=$(command -v python3 || command -v python) && echo {text} | base64 -d > /tmp/requirements.txt && "
             'PIP_BREAK_SYSTEM_PACKAGES=1 "$P" -m pip install --no-cache-dir -r /tmp/requirements.txt && '
             "rm /tmp/requirements.txt\n"
         )
 
     def build(self, context: str, part: str, label: str) -> str:
-        """Build from a directory's Dockerfile or, without one, add what a job requires; return the image's name."""
-        self.report(f"builds {self.name}")
+        """Build from a directory's Dockerfile or, without one, add a job's requirements; return the image's name."""
+        self.report(f"building {self.name}")
         name, text, file = self.intermediate_name(part), "", os.path.join(context, self.request["dockerfile"])
         if not context:
             context, text, file = os.path.join(self.state_directory, "context"), self.requirements_dockerfile(), "-"
@@ -226,14 +226,14 @@ class ImageTransfer(NodeTransfer):
         return name
 
     def tag(self, source: str, name: str) -> None:
-        """Give an image a name. Raises EngineError."""
+        """Give an image a name. Raise EngineError."""
         if source != name:
             completed = self.engine.run("tag", source, name)
             if completed.returncode:
-                raise self.engine.command_error(f"{source} cannot be named {name}", completed)
+                raise self.engine.command_error(f"{source} cannot be tagged {name}", completed)
 
     def save_archive(self, image: EngineImage) -> tuple[int, str]:
-        """Write the archive for the other nodes, unless it exists; return its size and SHA-256."""
+        """Write the archive for the other nodes, unless it exists; return its size and SHA-256. Raise EngineError."""
         path, note_path = os.path.join(self.root, ARCHIVE), os.path.join(self.state_directory, "archive.json")
         with contextlib.suppress(OSError, ValueError), open(note_path, encoding="utf-8") as stream:
             image_id, size, modified, sha256 = json.load(stream)
@@ -244,11 +244,11 @@ class ImageTransfer(NodeTransfer):
         free = shutil.disk_usage(self.root).free
         if free < image.size + self.reserve:
             raise EngineError(
-                f"{self.root} has {format_size(free)} free. Needed: {format_size(image.size)} for the archive of "
-                f"{self.name}, and a reserve of {self.request['reserve_gib']:g} GiB. Make room, or set "
+                f"{self.root} has {format_size(free)} free, but needs {format_size(image.size)} for the archive of "
+                f"{self.name} plus a reserve of {self.request['reserve_gib']:g} GiB. Free some space, or set "
                 "container_image_directory"
             )
-        self.report(f"writes {self.name} into an archive")
+        self.report(f"writing {self.name} into an archive")
         digest, size = hashlib.sha256(), 0
         try:
             with open(path + ".new", "wb") as archive, subprocess.Popen(
@@ -265,7 +265,7 @@ class ImageTransfer(NodeTransfer):
             if engine.returncode:
                 completed = subprocess.CompletedProcess([], engine.returncode, "", output)
                 raise self.engine.command_error(f"{self.name} cannot be written into an archive", completed)
-        except (OSError, EngineError):  # the engine ends by itself once nobody reads its output
+        except (OSError, EngineError):  # the engine exits once nobody reads its output
             os.unlink(path + ".new")
             raise
         os.replace(path + ".new", path)
@@ -274,19 +274,19 @@ class ImageTransfer(NodeTransfer):
         return size, digest.hexdigest()
 
     def remove_unfinished(self) -> None:
-        """Remove a partial archive of a killed call, whose disk space the next one needs."""
+        """Remove the partial archive of a killed call, to free its disk space."""
         with contextlib.suppress(FileNotFoundError):
             os.unlink(os.path.join(self.root, ARCHIVE + ".new"))
 
-    # - the others
+    # - the other nodes
 
     @property
     def reserve(self) -> float:
         """Bytes to keep free."""
         return float(self.request["reserve_gib"] * 2**30)
 
-    def assign_pieces(self) -> list[Piece]:
-        """All pieces, each with the node that gets it from the first node, which gets none itself."""
+    def assign_pieces(self) -> list[FilePiece]:
+        """Return all pieces, each with the node that reads it from the first node, which reads none."""
         receivers = max(1, len(self.peers.nodes) - 1)
         return (
             [piece._replace(owner=piece.owner + 1) for piece in split_into_pieces(self.entries, receivers)]
@@ -295,7 +295,7 @@ class ImageTransfer(NodeTransfer):
         )
 
     def scan_local(self) -> None:
-        """Find what exists here, and check the disk space for the rest. Raises EngineError."""
+        """Find which parts are present, and check the disk space for the rest. Raise EngineError."""
         self.step = ""
         if not self.entries or (self.rank and self.find_loaded()):
             self.needs_nothing = True
@@ -314,7 +314,7 @@ class ImageTransfer(NodeTransfer):
             self.changed.notify_all()
 
     def archive_bytes_on_disk(self) -> int:
-        """The disk space that the archive already uses: that of its arrived pieces, or all."""
+        """Return the disk space that the archive or its received pieces already use, in bytes."""
         entry = self.entries[0]
         self.read_index()
         if self.is_present(0):
@@ -326,13 +326,15 @@ class ImageTransfer(NodeTransfer):
             return 0
 
     def find_loaded(self) -> EngineImage | None:
-        """The wanted image, if the engine has it. Engines identify an archive's image by different digests."""
+        """Return the image if the engine has it. Engines identify an archive's image by different digests."""
         return next(filter(None, map(self.engine.find, self.entries[0].key.split())), None)
 
     def check_disk_space(self, image_bytes: int, archive_bytes: int) -> None:
-        """Raise EngineError if a disk has no room for the archive and the engine's copies of the image.
+        """Raise EngineError if a disk has no space for the archive and the engine's copies of the image.
 
-        image: uncompressed bytes. archive: bytes still to arrive.
+        Args:
+            image_bytes: Uncompressed size.
+            archive_bytes: Bytes of the archive that are still missing.
         """
         self.remove_unfinished()
         root, free = self.engine.free_space()
@@ -341,56 +343,56 @@ class ImageTransfer(NodeTransfer):
             os.stat(existing_parent(path)).st_dev for path in (root, unpack_directory, self.root)
         )
         needed = bytes_needed(image_bytes, archive_bytes, store_device, unpack_device, archive_device)
-        engine, reserve = self.engine.name, f"a reserve of {self.request['reserve_gib']:g} GiB"
+        engine, reserve = self.engine.name, f"plus a reserve of {self.request['reserve_gib']:g} GiB"
         if free < needed[store_device] + self.reserve:
             raise EngineError(
-                f"{root}, where {engine} keeps images, has {format_size(free)} free. Needed: {format_size(needed[store_device])} "
-                f"for {self.name} while it is loaded, and {reserve}. {self.engine.remedy()}"
+                f"{root}, where {engine} keeps images, has {format_size(free)} free, but loading "
+                f"{self.name} needs {format_size(needed[store_device])} {reserve}. {self.engine.remedy()}"
             )
         free = shutil.disk_usage(existing_parent(unpack_directory)).free
         if free < needed[unpack_device] + self.reserve:
             raise EngineError(
-                f"{unpack_directory}, where {engine} unpacks an image, has {format_size(free)} free. Needed: "
-                f"{format_size(needed[unpack_device])} for {self.name} while it is loaded, and {reserve}. Make room, or set "
-                "image_copy_tmp_dir, in [engine] of containers.conf, to a directory of a larger disk"
+                f"{unpack_directory}, where {engine} unpacks images, has {format_size(free)} free, but loading "
+                f"{self.name} needs {format_size(needed[unpack_device])} {reserve}. Free some space, or set "
+                "image_copy_tmp_dir, in [engine] of containers.conf, to a directory on a larger disk"
             )
 
     def fetch_from_source(self, number: int) -> None:
-        """Get a piece from the first node."""
+        """Read a piece from the first node."""
         if not self.receive_from_peer(0, number) and not self.failure:
             raise EngineError(
-                f"{self.request['names'][0]}, from which the image comes, has failed (see its message), does not "
-                f"answer, or the data was changed on the way (see {self.state_directory}/log). Run this again: it resumes "
-                "where it stopped"
+                f"{self.request['names'][0]}, which provides the image, has failed (see its message), does not "
+                f"respond, or the data was altered in transit (see {self.state_directory}/log). Run this again: "
+                "the transfer resumes"
             )
 
     def matches_content(self, file_index: int, path: str) -> bool:
-        """Whether it is the wanted archive. If all pieces came in this call, each was proved: it is not read again."""
+        """Return whether a file is the expected archive. Pieces that all arrived in this call are verified already."""
         size = self.entries[file_index].size
         if self.from_peers == size:
             return os.path.getsize(path) == size
         return super().matches_content(file_index, path)
 
     def refetch(self, file_index: int) -> None:
-        """Raise EngineError: the archive that arrived is not the one that was sent."""
+        """Raise EngineError: the archive that arrived differs from the one that was sent."""
         os.unlink(self.part_path(file_index))
-        raise EngineError(f"the archive of {self.name} that arrived is not the one that was sent. Run this again")
+        raise EngineError(f"the archive of {self.name} was altered in transit. Run this again")
 
     def handle_request(self, path: str) -> PeerReply:
-        """The answer to a peer; a node that needs nothing serves no pieces."""
+        """Return the reply to a peer's request; a node without the archive serves no pieces."""
         if self.needs_nothing and path.startswith("/piece/"):
             return PeerReply(410)
         return super().handle_request(path)
 
     def load_into_engine(self) -> bool:
-        """Load the archive into the engine; return whether the engine lacked it under its name. Raises EngineError."""
+        """Load the archive into the engine and tag the image; return whether the node changed. Raise EngineError."""
         if not self.rank:
             image = self.obtain() if self.shared_archive else self.require(self.name)
             return bool(image.id != self.request["ids"][0])
         if not self.entries:
             return False
         if not self.needs_nothing:
-            self.report(f"loads {self.name}")
+            self.report(f"loading {self.name}")
             completed = self.engine.run("load", "--input", self.target(0))
             if completed.returncode:
                 raise self.load_error(completed)
@@ -398,33 +400,35 @@ class ImageTransfer(NodeTransfer):
         if not image:
             first_node, digests = self.request["names"][0], self.entries[0].key.split()
             raise EngineError(
-                f"{self.engine.name} has taken {self.name}, but not with the digest {' or '.join(digests)} that it has "
-                f"on {first_node}. Needed: engines of one release, with one kind of store, on all nodes"
+                f"{self.engine.name} has loaded {self.name}, but without the digest {' or '.join(digests)} that it has "
+                f"on {first_node}. Use the same engine release and kind of image store on all nodes"
             )
         self.tag(image.id, self.name)
         return bool(self.request["ids"][self.rank] != image.id)
 
     def load_error(self, completed: subprocess.CompletedProcess[str]) -> EngineError:
-        """Why the engine cannot load the archive; if its disk is full, the space it has and needs."""
+        """Return why the engine cannot load the archive; if its disk is full, with the free and required space."""
         engine = self.engine.name
         if not FULL.search(error_output(completed)):
-            return self.engine.command_error(f"{engine} does not take {self.name}", completed)
+            return self.engine.command_error(f"{engine} cannot load {self.name}", completed)
         try:
             root, free = self.engine.free_space()
-        except EngineError:  # with a full disk, the engine may not even answer
-            return self.engine.command_error(f"{engine} does not take {self.name}", completed)
+        except EngineError:  # with a full disk, the engine may not even respond
+            return self.engine.command_error(f"{engine} cannot load {self.name}", completed)
         image_bytes = int(self.entries[0].etag)
         return EngineError(
-            f"{engine} does not take {self.name}: {error_output(completed)}. {root}, where {engine} keeps images, has "
-            f"{format_size(free)} free. Needed: more, for an image of {format_size(image_bytes)} that lies there twice and more "
-            f"while it is loaded. {self.engine.remedy()}. Then run this again: what has arrived is kept"
+            f"{engine} cannot load {self.name}: {error_output(completed)}. {root}, where {engine} keeps images, has "
+            f"{format_size(free)} free, but loading the image of {format_size(image_bytes)} needs more than twice its "
+            f"size there. {self.engine.remedy()}. Then run this again: the received data is kept"
         )
 
     def wait_for_peers(self, failed_at: float) -> None:
-        """Wait until each peer has heard of our failure: others would look for us for a minute.
+        """Wait until each peer has learned of this node's failure, since peers retry for a minute otherwise.
 
-        Not if the next call is about to start, since its nodes must not meet us.
-        since: when we failed, by the monotonic clock.
+        Return early if the next call is about to start, since its nodes must not reach this process.
+
+        Args:
+            failed_at: When this node failed, by the monotonic clock.
         """
         last_seen, other_nodes = self.peers.last_seen, self.peers.other_nodes
         while time.monotonic() < failed_at + FAILURE_GRACE_PERIOD and any(
@@ -433,10 +437,10 @@ class ImageTransfer(NodeTransfer):
             if self.request_modified_at != modified_at(os.path.join(self.state_directory, "request.json")):
                 return
             time.sleep(0.1)
-        time.sleep(0.5)  # for the answer to the last peer
+        time.sleep(0.5)  # for the reply to the last peer
 
     def remove_temporary_files(self) -> None:
-        """Remove temporary files; on the first node, only when all nodes have the image."""
+        """Remove temporary files; on the first node, only if all nodes have the image."""
         if self.rank or all(peer in self.finished_nodes for peer in range(1, len(self.peers.nodes))):
             for path in (os.path.join(self.root, ARCHIVE), os.path.join(self.state_directory, "index.jsonl")):
                 with contextlib.suppress(FileNotFoundError):
@@ -449,10 +453,13 @@ class ImageTransfer(NodeTransfer):
 def bytes_needed(
     image_bytes: int, archive_bytes: int, store_device: int, unpack_device: int, archive_device: int
 ) -> dict[int, int]:
-    """The bytes needed on each disk while an archive is loaded.
+    """Return the bytes needed on each disk, by device number, while an archive is loaded.
 
-    image: its bytes. archive: its bytes still to arrive. store, beside, ours: device numbers of the disks on which the
-    engine keeps the image, on which it unpacks it first, and on which the archive is.
+    Args:
+        image_bytes: Size of the image.
+        archive_bytes: Bytes of the archive that are still missing.
+        store_device, unpack_device, archive_device: Devices on which the engine keeps the image, on which it unpacks it
+            first, and on which the archive is stored.
     """
     needed = dict.fromkeys((store_device, unpack_device, archive_device), 0)
     for device, size in ((store_device, image_bytes), (unpack_device, image_bytes), (archive_device, archive_bytes)):
@@ -461,7 +468,7 @@ def bytes_needed(
 
 
 def modified_at(path: str) -> int:
-    """The modification time of a file, in ns; 0 if it is gone."""
+    """Return the modification time of a file in ns, or 0 if it is missing."""
     try:
         return os.stat(path).st_mtime_ns
     except OSError:
@@ -469,7 +476,7 @@ def modified_at(path: str) -> int:
 
 
 def run_image_transfer(request: dict[str, Any]) -> None:
-    """Do all the work, and record how it ended."""
+    """Run the whole transfer, and record how it ended."""
     transfer = ImageTransfer(request)
     server = None
     try:
@@ -488,10 +495,10 @@ def run_image_transfer(request: dict[str, Any]) -> None:
         message = str(error)
     except OSError as error:
         message = str(transfer.write_error(error))
-    except Exception as error:  # a bug of ours: peers must hear of it, too
+    except Exception as error:  # a bug, of which peers must learn, too
         traceback.print_exc()
         message = f"{type(error).__name__}: {error} (see {transfer.state_directory}/log)"
-    failed_at = time.monotonic()  # before any peer can hear of it
+    failed_at = time.monotonic()  # before any peer can learn of it
     transfer.failure = message
     transfer.write_status(fault=message)
     if server:

@@ -1,14 +1,14 @@
 """Firewall rules that accept all traffic between a cluster's nodes, tried before they are kept.
 
-    firewall.py try SECONDS   read the wanted rules from standard input; activate them, and roll back after SECONDS
-    firewall.py confirm       keep the rules being tried
+    firewall.py try SECONDS   read the desired rules from standard input; activate them, and roll back after SECONDS
+    firewall.py confirm       keep the rules on trial
     firewall.py state         print as JSON the kept rules, and whether they are active, also at boot
     firewall.py rollback      restore the previous rules
     firewall.py apply         activate the kept rules (at boot, and after nftables has loaded its own rules); first roll
-    back a try that a boot interrupted
+    back a trial that a reboot interrupted
 
-The rules are a JSON object: nodes (addresses), ssh_ports, ssh_from (networks, none: all), open (port, protocol, from),
-close (whether to refuse everything else). Standard library only, Python >= 3.8.
+The rules are a JSON object: nodes (addresses), ssh_ports, ssh_from (networks; empty means all), open (port, protocol,
+from), close (whether to reject everything else).
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from pathlib import Path
 from typing import Any, Dict, Iterator
 
 KEPT_FILE = Path("/etc/muster/firewall.json")
-STATE_DIRECTORY = Path("/var/lib/muster_firewall")  # on disk, since a try's changes also survive a boot
-TRIED_FILE = STATE_DIRECTORY / "tried.json"  # exists from the start of a try until it is confirmed or rolled back
-SAVED_FILE = STATE_DIRECTORY / "ufw.json"  # ufw's files from before the try
+STATE_DIRECTORY = Path("/var/lib/muster_firewall")  # on disk, since the changes of a trial also survive a reboot
+TRIED_FILE = STATE_DIRECTORY / "tried.json"  # exists from the start of a trial until it is confirmed or rolled back
+SAVED_FILE = STATE_DIRECTORY / "ufw.json"  # ufw's files from before the trial
 BOOT_UNIT = "muster_firewall.service"
 ROLLBACK_TIMER = "muster_firewall_rollback.timer"
 MARK = "muster"
@@ -40,19 +40,19 @@ Rules = Dict[str, Any]
 
 
 class FirewallError(Exception):
-    """What was found, what is needed and what to do."""
+    """Rules that cannot be activated; the message says why and what to do."""
 
 
 # --- Rules as text ----------------------------------------------------------------------------------------------------
 
 
 def digest(rules: Rules) -> str:
-    """A short digest of these rules, by which they are found among the active ones."""
+    """Return a short digest of these rules, by which they are recognised among the active ones."""
     return hashlib.sha256(json.dumps(rules, sort_keys=True).encode()).hexdigest()[:12]
 
 
 def split_by_family(addresses: list[str]) -> dict[int, list[str]]:
-    """Addresses or networks, split into IPv4 and IPv6."""
+    """Return addresses or networks by IP version, 4 and 6."""
     return {
         4: [address for address in addresses if ":" not in address],
         6: [address for address in addresses if ":" in address],
@@ -60,7 +60,7 @@ def split_by_family(addresses: list[str]) -> dict[int, list[str]]:
 
 
 def list_openings(rules: Rules) -> list[dict[str, Any]]:
-    """The ports that are open to others than the nodes."""
+    """Return the ports that are open to other machines than the nodes."""
     ssh = [{"port": port, "protocol": "tcp", "from": rules["ssh_from"]} for port in rules["ssh_ports"]]
     # A single network may be a plain string.
     other_openings = [
@@ -71,12 +71,12 @@ def list_openings(rules: Rules) -> list[dict[str, Any]]:
 
 
 def nft_set(values: list[Any]) -> str:
-    """Values in nft's notation."""
+    """Return values as a set in nft's notation."""
     return "{ " + ", ".join(str(value) for value in values) + " }"
 
 
 def format_node_rules(rules: Rules, family: str) -> list[str]:
-    """Rules that accept all traffic from the nodes, for a chain of this table family."""
+    """Return the rules that accept all traffic from the nodes, for a chain of this table family."""
     suffix = f'accept comment "{MARK} {digest(rules)}"'
     families = {4: ("ip", ("ip", "inet")), 6: ("ip6", ("ip6", "inet"))}
     return [
@@ -87,7 +87,7 @@ def format_node_rules(rules: Rules, family: str) -> list[str]:
 
 
 def format_own_table(rules: Rules) -> str:
-    """Our table, which refuses everything not listed. Without `close` there is none."""
+    """Return the muster table, which rejects everything not listed; empty without `close`."""
     if not rules["close"]:
         return ""
     lines = [
@@ -95,7 +95,7 @@ def format_own_table(rules: Rules) -> str:
         "ct state established,related accept",
         "iif lo accept",
         *format_node_rules(rules, "inet"),
-        # ICMP and ICMPv6, by number since a small system has no /etc/protocols: errors, path MTU, neighbors, ping.
+        # ICMP and ICMPv6, by number since minimal systems lack /etc/protocols: errors, path MTU, neighbors, ping.
         "meta l4proto { 1, 58 } accept",
         # DHCP.
         "udp dport { 68, 546 } accept",
@@ -112,7 +112,7 @@ def format_own_table(rules: Rules) -> str:
 
 
 def format_iptables_lines(rules: Rules, version: int) -> list[str]:
-    """The same rules for ufw, which uses iptables' format."""
+    """Return the same rules for ufw, in iptables' format."""
     chain = "ufw-before-input" if version == 4 else "ufw6-before-input"
     lines = [f"-A {chain} -s {address} -j ACCEPT" for address in split_by_family(rules["nodes"])[version]]
     for opening in list_openings(rules):
@@ -125,7 +125,7 @@ def format_iptables_lines(rules: Rules, version: int) -> list[str]:
 
 
 def replace_block(text: str, lines: list[str]) -> str:
-    """A ufw file with our block at the end of its table `filter`; without lines, our block is removed."""
+    """Return a ufw file with the muster block at the end of its table `filter`; without lines, the block is removed."""
     text = re.sub(rf"^{BEGIN}[^\n]*\n.*?^{END}\n", "", text, flags=re.MULTILINE | re.DOTALL)
     if not lines:
         return text
@@ -133,16 +133,16 @@ def replace_block(text: str, lines: list[str]) -> str:
     match = re.search(r"^\*filter$.*?(^COMMIT$)", text, flags=re.MULTILINE | re.DOTALL)
     if not match:
         raise FirewallError(
-            "a ufw file has no table `filter` that ends with COMMIT. Needed: before.rules as ufw ships it"
+            "a ufw file has no table `filter` that ends with COMMIT. Restore before.rules as ufw ships it"
         )
     return text[: match.start(1)] + block + text[match.start(1) :]
 
 
-# --- What nft says is in force ----------------------------------------------------------------------------------------
+# --- Active rules as listed by nft ------------------------------------------------------------------------------------
 
 
 def foreign_input_chains(ruleset: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Others' chains that all incoming traffic for this machine passes."""
+    """Return the chains of other programs that all incoming traffic for this machine passes."""
     chains = [entry["chain"] for entry in ruleset if "chain" in entry]
     return [
         chain
@@ -152,24 +152,24 @@ def foreign_input_chains(ruleset: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def chain_rules(ruleset: list[dict[str, Any]], chain: dict[str, Any]) -> list[dict[str, Any]]:
-    """The rules of a chain, in order."""
+    """Return the rules of a chain, in order."""
     chain_key = (chain["family"], chain["table"], chain["name"])
     rules = [entry["rule"] for entry in ruleset if "rule" in entry]
     return [rule for rule in rules if (rule["family"], rule["table"], rule["chain"]) == chain_key]
 
 
 def is_own_rule(rule: dict[str, Any]) -> bool:
-    """Whether a rule is ours."""
+    """Return whether a rule was added by this program."""
     return str(rule.get("comment", "")).startswith(f"{MARK} ")
 
 
 def is_iptables_chain(chain: dict[str, Any]) -> bool:
-    """Whether a chain is managed by iptables, which cannot read rules written there by others."""
+    """Return whether a chain is managed by iptables, which cannot read rules that other programs add there."""
     return chain["family"] in ("ip", "ip6") and (chain["table"], chain["name"]) == ("filter", "INPUT")
 
 
 def rejects_unmatched(ruleset: list[dict[str, Any]], chain: dict[str, Any]) -> bool:
-    """Whether a chain refuses traffic that matches no rule."""
+    """Return whether a chain drops or rejects traffic that matches no rule."""
     parts = [
         part for rule in chain_rules(ruleset, chain)[-1:] for part in rule.get("expr", []) if "counter" not in part
     ]
@@ -178,15 +178,16 @@ def rejects_unmatched(ruleset: list[dict[str, Any]], chain: dict[str, Any]) -> b
 
 
 def plan_commands(ruleset: list[dict[str, Any]], rules: Rules) -> str:
-    """The nft commands that establish the wanted rules; empty if they are already active."""
+    """Return the nft commands that establish the desired rules, or "" if they are active. Raise FirewallError."""
     commands = []
     for chain in foreign_input_chains(ruleset):
         location = f"{chain['family']} {chain['table']} {chain['name']}"
         if is_iptables_chain(chain):
             if rejects_unmatched(ruleset, chain):
                 raise FirewallError(
-                    f"the firewall of this node is managed by iptables (table {location}), without ufw. Needed: nftables "
-                    "or ufw. Let iptables accept all from the nodes, and set firewall_enabled to false for this host"
+                    f"the firewall of this node is managed by iptables (table {location}) without ufw. This role "
+                    "cannot change it. Accept all traffic from the nodes in iptables, and set firewall_enabled to "
+                    "false for this host"
                 )
             continue
         existing = [rule for rule in chain_rules(ruleset, chain) if is_own_rule(rule)]
@@ -206,13 +207,11 @@ def plan_commands(ruleset: list[dict[str, Any]], rules: Rules) -> str:
 
 
 def run(*arguments: str, stdin: str = "") -> str:
-    """Run a command; raise a Fault with its output if it fails."""
+    """Return the output of a command. Raise FirewallError with its output if it fails."""
     try:
         completed = subprocess.run(arguments, input=stdin, capture_output=True, text=True, check=False)
     except FileNotFoundError as error:
-        raise FirewallError(
-            f"there is no {arguments[0]} on this node. Needed: nftables or ufw. Install nftables"
-        ) from error
+        raise FirewallError(f"{arguments[0]} is not installed on this node. Install nftables or ufw") from error
     if completed.returncode:
         raise FirewallError(f"`{' '.join(arguments)}` failed: {(completed.stderr or completed.stdout).strip()}")
     return completed.stdout
@@ -251,18 +250,18 @@ def exclusive_lock() -> Iterator[None]:
 
 
 def read_ruleset() -> list[dict[str, Any]]:
-    """All active rules."""
+    """Return all active rules."""
     ruleset: list[dict[str, Any]] = json.loads(run("nft", "--json", "list", "ruleset"))["nftables"]
     return ruleset
 
 
 def ufw_is_active() -> bool:
-    """Whether ufw manages this machine's firewall."""
+    """Return whether ufw manages this machine's firewall."""
     return shutil.which("ufw") is not None and "Status: active" in run("ufw", "status")
 
 
 def desired_ufw_files(rules: Rules) -> dict[Path, str]:
-    """The desired contents of ufw's files."""
+    """Return the desired contents of ufw's files."""
     texts = {
         path: replace_block(path.read_text(), format_iptables_lines(rules, version))
         for version, path in UFW_FILES.items()
@@ -275,7 +274,7 @@ def desired_ufw_files(rules: Rules) -> dict[Path, str]:
 
 
 def changed_files(texts: dict[Path, str]) -> dict[Path, str]:
-    """Those of the texts that differ from the files."""
+    """Return those of the texts that differ from the files."""
     return {path: text for path, text in texts.items() if path.read_text() != text}
 
 
@@ -299,14 +298,14 @@ def activate(rules: Rules) -> None:
 
 
 def is_active(rules: Rules) -> bool:
-    """Whether these rules are active."""
+    """Return whether these rules are active."""
     if ufw_is_active():
         return not changed_files(desired_ufw_files(rules))
     return not plan_commands(read_ruleset(), rules)
 
 
 def read_kept_rules() -> Rules:
-    """The kept rules; without any, rules that change nothing."""
+    """Return the kept rules, or rules that change nothing if there are none."""
     if KEPT_FILE.exists():
         rules: Rules = json.loads(KEPT_FILE.read_text())
         return rules
@@ -314,10 +313,10 @@ def read_kept_rules() -> Rules:
 
 
 def try_rules(rules_text: str, seconds: int) -> str:
-    """Activate the rules in a text for this many seconds. Returns what was done."""
+    """Activate the rules in a text for this many seconds; return what was done."""
     desired: Rules = json.loads(rules_text)
-    rollback()  # an earlier unconfirmed try: its changes are not the previous state
-    in_force = is_active(desired)  # raises Fault if they cannot be activated, before any change
+    rollback()  # end an earlier unconfirmed trial: its changes are not the previous state
+    in_force = is_active(desired)  # raises FirewallError before any change if they cannot be activated
     if in_force and KEPT_FILE.exists() and KEPT_FILE.read_text() == rules_text:
         return "unchanged"
     saved = {str(path): path.read_text() for path in (*UFW_FILES.values(), UFW_DEFAULTS) if path.exists()}
@@ -332,7 +331,7 @@ def try_rules(rules_text: str, seconds: int) -> str:
         "--timer-property=AccuracySec=100ms",
     ]
     run(*timer_command, sys.executable, os.path.abspath(__file__), "rollback")
-    run("systemctl", "--quiet", "enable", BOOT_UNIT)  # rolls back if a boot removes the timer
+    run("systemctl", "--quiet", "enable", BOOT_UNIT)  # rolls back if a reboot removes the timer
     try:
         activate(desired)
     except FirewallError:
@@ -342,7 +341,7 @@ def try_rules(rules_text: str, seconds: int) -> str:
 
 
 def confirm() -> str:
-    """Keep the rules being tried."""
+    """Keep the rules on trial."""
     if not TRIED_FILE.exists():
         raise FirewallError("the rules were rolled back before they were confirmed. Increase firewall_rollback_after")
     run("systemctl", "stop", ROLLBACK_TIMER)
@@ -352,9 +351,9 @@ def confirm() -> str:
 
 
 def rollback() -> str:
-    """Restore the rules from before a try."""
+    """Restore the rules from before a trial."""
     if not TRIED_FILE.exists():
-        return "nothing is tried"
+        return "no rules are on trial"
     saved = {Path(path): text for path, text in json.loads(SAVED_FILE.read_text()).items()}
     changed = changed_files({path: text for path, text in saved.items() if path.exists()})
     if changed:
@@ -366,13 +365,13 @@ def rollback() -> str:
 
 
 def end_try() -> None:
-    """Record that no try is active."""
+    """Record that no rules are on trial."""
     TRIED_FILE.unlink()
     sync_directory(STATE_DIRECTORY)
 
 
 def apply() -> str:
-    """Activate the kept rules, or those of a try that is still active."""
+    """Activate the kept rules, or those of a trial that is still active."""
     if TRIED_FILE.exists():
         timer_active = (
             subprocess.run(["systemctl", "--quiet", "is-active", ROLLBACK_TIMER], check=False).returncode == 0
@@ -386,13 +385,13 @@ def apply() -> str:
 
 
 def is_active_at_boot() -> bool:
-    """Whether systemd activates the kept rules at each boot, and has done so at this one."""
+    """Return whether systemd activates the kept rules at each boot, and has done so at this one."""
     commands = (["systemctl", "--quiet", word, BOOT_UNIT] for word in ("is-enabled", "is-active"))
     return all(subprocess.run(command, capture_output=True, check=False).returncode == 0 for command in commands)
 
 
 def state() -> str:
-    """The kept rules as text, whether they are active and no others are tried, and whether a boot activates them."""
+    """Return JSON: the kept rules, whether they are active with none on trial, and whether a boot activates them."""
     has_kept = KEPT_FILE.exists()
     in_force = has_kept and not TRIED_FILE.exists() and is_active(read_kept_rules())
     return json.dumps(
@@ -401,7 +400,7 @@ def state() -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """Carry out the command in the first word."""
+    """Run the command in the first argument; return the exit status."""
     try:
         with exclusive_lock():
             if arguments[:1] == ["try"]:

@@ -1,10 +1,10 @@
-"""The role hugging_face's work on the first node: get models and data sets from a hub, in its own cache layout.
+"""The first node's program of the role hugging_face: get models and data sets from a hub, in its own cache layout.
 
-    hub.py ask      find what is wanted, and its size: at most one request per repository
-    hub.py fetch    download what is missing, and list the files for the other nodes
+    hub.py ask      look up the requested repositories and sizes: at most one request per repository
+    hub.py fetch    download the missing files, and list the files for the other nodes
 
-The request is JSON on stdin. Needs huggingface_hub, Python >= 3.8, and the programs of the role stage_data beside it.
-The library finds the token in the file `token` in HF_HOME. Each file is verified against the hub's hash.
+The request is JSON on stdin. Needs huggingface_hub, and the programs of the role stage_data beside it. The library
+finds the token in the file `token` in HF_HOME. Each file is verified against the hub's hash.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from wanted import STAGE_DIRECTORY, is_inside
 MARK = "MUSTER-RESULT "
 HUB_DIRECTORY = ".muster-hub"
 THREADS = 8
-RETRY_TIMEOUT = 120.0  # seconds for which the hub may fail or ask us to wait before we give up
+RETRY_TIMEOUT = 120.0  # seconds for which the hub may fail or limit requests before the program fails
 TRANSIENT_STATUSES = (408, 429, 500, 502, 503, 504)
 COMMIT = re.compile(r"[0-9a-f]{40}")
 SET_TOKEN = "export HF_TOKEN on the machine that runs ansible-playbook, or set hugging_face_token, and run this again"
@@ -48,7 +48,7 @@ class RepositoryFile(NamedTuple):
 
 
 class RepositorySnapshot(NamedTuple):
-    """The wanted files of one commit of a repository."""
+    """The selected files of one commit of a repository."""
 
     kind: str
     name: str
@@ -58,11 +58,11 @@ class RepositorySnapshot(NamedTuple):
 
     @property
     def folder(self) -> str:
-        """Its directory in the cache, named as the library does."""
+        """The repository's directory in the cache, named as the library does."""
         return "--".join([f"{self.kind}s", *self.name.split("/")])
 
     def pointer_path(self, file: RepositoryFile) -> str:
-        """The path, below the cache, at which programs find a file."""
+        """Return the path, relative to the cache, at which programs find a file."""
         return f"{self.folder}/snapshots/{self.commit}/{file.path}"
 
 
@@ -87,7 +87,7 @@ def prepare(request: dict[str, Any]) -> None:
 
 
 def error_chain(error: BaseException | None) -> list[BaseException]:
-    """An error and its causes: for most errors, the library only says that a file is not in the cache."""
+    """Return an error and its causes: often the library's own error only says that a file is not in the cache."""
     errors: list[BaseException] = []
     while error is not None and error not in errors:
         errors.append(error)
@@ -96,20 +96,20 @@ def error_chain(error: BaseException | None) -> list[BaseException]:
 
 
 def find_response(error: Exception) -> Any:
-    """The hub's answer behind an error; None if there was none."""
+    """Return the hub's response that caused an error, or None."""
     responses = (getattr(response, "response", None) for response in error_chain(error))
     return next((response for response in responses if response is not None), None)
 
 
 def retry_delay(response: Any) -> float:
-    """How long the hub asks us to wait, 0 if it does not say."""
+    """Return how many seconds the hub asks to wait, 0 if it does not say."""
     limit = re.search(r";\s*r=0\s*;\s*t=(\d+)", response.headers.get("RateLimit", ""))
     after = response.headers.get("Retry-After", "")
     return float(limit[1]) if limit else float(after) if after.isdigit() else 0.0
 
 
 def explain(error: Exception, request: dict[str, Any], item: dict[str, Any]) -> str:
-    """A permanent error in one line."""
+    """Return a permanent error as a message on one line."""
     response, endpoint, name = find_response(error), request["endpoint"], item["name"]
     label = f"{'data set' if item['kind'] == 'dataset' else 'model'} {name}"
     page = f"{endpoint}/{'datasets/' if item['kind'] == 'dataset' else ''}{name}"
@@ -117,31 +117,32 @@ def explain(error: Exception, request: dict[str, Any], item: dict[str, Any]) -> 
     kinds = {type(cause).__name__ for cause in error_chain(error)}
     for cause in error_chain(error):
         if isinstance(cause, OSError) and cause.errno == errno.ENOSPC:
-            return f"{request['home']} is full. Make room, and run this again: complete files are not fetched again"
+            return f"{request['home']} is full. Free some space and run this again: complete files are kept"
     if response is None:
         reason = " ".join(str(error_chain(error)[-1]).split())
         return (
-            f"{endpoint} does not answer: {reason}. Check that this node reaches it, or correct hugging_face_endpoint"
+            f"{endpoint} does not respond: {reason}. Check that this node reaches it, or correct hugging_face_endpoint"
         )
     message = response.headers.get("X-Error-Message", "")
     if "GatedRepoError" in kinds:
-        access = "the token's account has not been granted access" if has_token else "there is no token"
+        access = "the token's account has not been granted access" if has_token else "no token is set"
         return f"{label} is gated, and {access}. Accept its licence at {page}, then {SET_TOKEN}"
     if response.status_code == 401 and message.startswith("Invalid credentials"):
-        return f"{endpoint} does not know the token. Make one at {endpoint}/settings/tokens, {SET_TOKEN}"
+        return f"{endpoint} does not know the token. Create one at {endpoint}/settings/tokens, {SET_TOKEN}"
     if "RevisionNotFoundError" in kinds:
-        return f"{label} has no revision {item['revision']}. Correct it: a branch, a tag or a commit of {page}"
+        return f"{label} has no revision {item['revision']}. Set it to a branch, a tag or a commit of {page}"
     if response.status_code in (401, 404):
-        visibility = "the token's account may not see it" if has_token else "it is private and there is no token"
-        return f"{endpoint} has no {label}, or {visibility}. Correct its name (data sets are listed separately), or {SET_TOKEN}"
+        visibility = "the token's account may not see it" if has_token else "it is private and no token is set"
+        advice = f"Correct its name (data sets are listed separately), or {SET_TOKEN}"
+        return f"{endpoint} has no {label}, or {visibility}. {advice}"
     return (
         f"{label}: {endpoint} answered {response.status_code} {message}".rstrip()
-        + ". Look at its page, and run this again"
+        + ". Check its page, and run this again"
     )
 
 
 def call_with_retries(call: Callable[[], Result], request: dict[str, Any], item: dict[str, Any]) -> Result:
-    """Ask the hub, and retry while that may help. Raises Fault."""
+    """Call the hub, and retry while that may help. Raise TransferError."""
     pause, failing_since = 1.0, 0.0
     while True:
         started = time.monotonic()
@@ -151,12 +152,12 @@ def call_with_retries(call: Callable[[], Result], request: dict[str, Any], item:
             raise
         except Exception as error:
             response, message = find_response(error), explain(error, request, item)
-            # "Not in the cache" is also a ValueError, so look at its cause.
+            # "Not in the cache" is also a ValueError, so check its cause.
             no_response = response is None and not isinstance(error_chain(error)[-1], (ValueError, TypeError))
             disk_full = any(isinstance(cause, OSError) and cause.errno == errno.ENOSPC for cause in error_chain(error))
             if disk_full or not (no_response or (response is not None and response.status_code in TRANSIENT_STATUSES)):
                 raise TransferError(message) from None
-            if not failing_since or time.monotonic() - started > 60:  # it had worked for a while
+            if not failing_since or time.monotonic() - started > 60:  # earlier calls succeeded for a while
                 failing_since, pause = time.monotonic(), 1.0
             wait = pause
             if response is not None and response.status_code == 429:
@@ -165,14 +166,14 @@ def call_with_retries(call: Callable[[], Result], request: dict[str, Any], item:
             if time.monotonic() + wait - failing_since > request.get("patience", RETRY_TIMEOUT):
                 retry_time = time.strftime("%H:%M:%S UTC", time.gmtime(time.time() + wait))
                 advice = f"Run this again after {retry_time}" if "429" in message else "Run this again"
-                raise TransferError(f"{message}. {advice}: complete files are not fetched again") from None
+                raise TransferError(f"{message}. {advice}: complete files are kept") from None
             print(f"{message}. Trying again in {wait:.0f} s", flush=True)
             time.sleep(wait)
             pause = min(30.0, 2 * pause)
 
 
 def look_up_repository(request: dict[str, Any], item: dict[str, Any]) -> RepositorySnapshot:
-    """Look up a wanted repository in the hub, with one request. Raises Fault."""
+    """Look up a requested repository in the hub, with one request. Raise TransferError."""
     from huggingface_hub import HfApi
 
     api = HfApi(endpoint=request["endpoint"])
@@ -205,16 +206,16 @@ def look_up_repository(request: dict[str, Any], item: dict[str, Any]) -> Reposit
         )
     if not files:
         raise TransferError(
-            f"{item['name']} at {item['revision']} has no file that the patterns allow. Correct allow or ignore"
+            f"{item['name']} at {item['revision']} has no file that matches the patterns. Correct allow or ignore"
         )
     return RepositorySnapshot(item["kind"], item["name"], item["revision"], str(info.sha), files)
 
 
-# --- What lies here ---------------------------------------------------------------------------------------------------
+# --- The local cache --------------------------------------------------------------------------------------------------
 
 
 class HubCache:
-    """The library's cache below HF_HOME, and our own documents about it."""
+    """The library's cache below HF_HOME, and this program's documents about it."""
 
     def __init__(self, request: dict[str, Any]) -> None:
         self.home = request["home"]
@@ -222,11 +223,11 @@ class HubCache:
         self.document_directory = os.path.join(self.home, HUB_DIRECTORY)
         for directory in (os.path.join(self.hub, STAGE_DIRECTORY), self.document_directory):
             os.makedirs(directory, mode=0o700, exist_ok=True)
-        # The same checksums are sent to the other nodes, so that large files are read only once.
+        # The transfer to the other nodes uses the same checksums, so that large files are read only once.
         self.checksums = ChecksumCache(os.path.join(self.hub, STAGE_DIRECTORY, "index.jsonl"))
 
     def read(self, name: str) -> Any:
-        """One of our documents; None if it does not exist."""
+        """Return one of the documents, or None if it does not exist."""
         with contextlib.suppress(OSError, ValueError), open(
             os.path.join(self.document_directory, name), encoding="utf-8"
         ) as stream:
@@ -234,11 +235,11 @@ class HubCache:
         return None
 
     def write(self, name: str, content: Any) -> None:
-        """Write one of our documents."""
+        """Write one of the documents."""
         write_atomically(os.path.join(self.document_directory, name), json.dumps(content))
 
     def content_path(self, repository: RepositorySnapshot, file: RepositoryFile) -> str:
-        """The path of a file's content, below the cache."""
+        """Return the path of a file's content, relative to the cache."""
         pointer = repository.pointer_path(file)
         path = os.path.join(self.hub, pointer)
         if not os.path.islink(path):
@@ -246,7 +247,7 @@ class HubCache:
         return os.path.normpath(os.path.join(os.path.dirname(pointer), os.readlink(path)))
 
     def matches_content(self, repository: RepositorySnapshot, file: RepositoryFile) -> bool:
-        """Whether a file exists with the content that the hub has."""
+        """Return whether a file exists with the content that the hub has."""
         name = self.content_path(repository, file)
         path = os.path.join(self.hub, name)
         if not is_inside(name) or not os.path.isfile(path) or os.path.getsize(path) != file.size:
@@ -259,7 +260,7 @@ class HubCache:
         return digest.hexdigest() == file.blob
 
     def remove(self, repository: RepositorySnapshot, file: RepositoryFile) -> None:
-        """Remove a wrong file, which the library would otherwise accept."""
+        """Remove a corrupt file, which the library would otherwise accept."""
         for path in (
             os.path.join(self.hub, self.content_path(repository, file)),
             os.path.join(self.hub, repository.pointer_path(file)),
@@ -268,7 +269,7 @@ class HubCache:
                 os.unlink(path)
 
     def downloaded_bytes(self, repositories: list[RepositorySnapshot]) -> int:
-        """Bytes of these repositories on this disk, complete files or not."""
+        """Return the bytes of these repositories on this disk, including incomplete files."""
         size = 0
         for folder in {repository.folder for repository in repositories}:
             with contextlib.suppress(OSError), os.scandir(os.path.join(self.hub, folder, "blobs")) as blobs:
@@ -287,7 +288,7 @@ def write_atomically(path: str, text: str) -> None:
 
 
 def parse_repository(fields: Any) -> RepositorySnapshot:
-    """A repository from one of our documents."""
+    """Return a repository from a document's fields."""
     kind, name, revision, commit, files = fields
     return RepositorySnapshot(
         kind, name, revision, commit, tuple(RepositoryFile(*file_fields) for file_fields in files)
@@ -298,7 +299,7 @@ def parse_repository(fields: Any) -> RepositorySnapshot:
 
 
 def resolve(request: dict[str, Any]) -> dict[str, Any]:
-    """Find what is wanted. Known commits are not looked up again: they cannot change."""
+    """Look up the requested repositories; return their sizes. Cached commits need no look-up: they cannot change."""
     cache = HubCache(request)
     cached: dict[str, Any] = cache.read("known.json") or {}
     current: dict[str, Any] = {}
@@ -318,7 +319,7 @@ def resolve(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def fetch(request: dict[str, Any]) -> dict[str, Any]:
-    """Download what is missing, and list the files that the other nodes need. Raises Fault."""
+    """Download the missing files, and list the files that the other nodes need. Raise TransferError."""
     cache = HubCache(request)
     repositories = [parse_repository(repository) for repository in (cache.read("known.json") or {}).values()]
     required = [(repository, file) for repository in repositories for file in repository.files]
@@ -329,8 +330,8 @@ def fetch(request: dict[str, Any]) -> dict[str, Any]:
     free = shutil.disk_usage(cache.hub).free
     if missing and free < size + request["reserve_gib"] * 2**30:
         raise TransferError(
-            f"{cache.home} has {format_size(free)} free. Needed: {format_size(size)} and a reserve of "
-            f"{request['reserve_gib']:g} GiB. Make room, or set hugging_face_home to a directory on a larger disk"
+            f"{cache.home} has {format_size(free)} free, but needs {format_size(size)} plus a reserve of "
+            f"{request['reserve_gib']:g} GiB. Free some space, or set hugging_face_home to a directory on a larger disk"
         )
     if missing:
         download(request, cache, missing, size)
@@ -357,7 +358,7 @@ def fetch(request: dict[str, Any]) -> dict[str, Any]:
 def download(
     request: dict[str, Any], cache: HubCache, missing: list[tuple[RepositorySnapshot, RepositoryFile]], size: int
 ) -> None:
-    """Download files with the hub's library, several at once, and verify them. Raises Fault."""
+    """Download files with the hub's library, several at once, and verify them. Raise TransferError."""
     from huggingface_hub import hf_hub_download
 
     failed = threading.Event()
@@ -377,8 +378,8 @@ def download(
                 attempts += 1
                 if attempts > 2:
                     raise TransferError(
-                        f"{file.path} of {repository.name} arrived twice with other content than {request['endpoint']} says. "
-                        "It was removed. Check what is between this node and the hub, and this node's disk"
+                        f"{file.path} of {repository.name} arrived twice with content that does not match its hash on "
+                        f"{request['endpoint']}, and was removed. Check this node's disk, and proxies before the hub"
                     )
                 item = {"kind": repository.kind, "name": repository.name, "revision": repository.revision}
                 call_with_retries(functools.partial(fetch_file, repository, file), request, item)
@@ -424,7 +425,7 @@ def main() -> int:
     except OSError as error:
         message = f"{error.filename or request['home']}: {error.strerror or error}"
         if error.errno == errno.ENOSPC:
-            message = f"{request['home']} is full. Make room, and run this again: complete files are not fetched again"
+            message = f"{request['home']} is full. Free some space and run this again: complete files are kept"
         print(MARK + json.dumps({"fault": message}), flush=True)
         return 1
     print(MARK + json.dumps(result), flush=True)

@@ -1,7 +1,7 @@
-"""Power off a rented machine that nobody uses, to save its cost. Standard library only.
+"""Power off a rented machine that nobody uses, to save its cost.
 
-    idle_watch.py check              look, warn, power off if it is time; called by the timer, as root
-    idle_watch.py status             show signs of use and when the machine will go off; changes nothing
+    idle_watch.py check              check for use, then warn or power off if due; called by the timer, as root
+    idle_watch.py status             show signs of use and when the machine will power off; changes nothing
     idle_watch.py stay 8h            stay on for this long in any case; 0m cancels it
 
 Settings: /etc/muster/idle_watch.json, {"after": "30m", "ttl": "24h"}; "off" disables one of them. Times are counted
@@ -22,7 +22,7 @@ from typing import Any, Callable, Mapping, NamedTuple, Sequence
 SETTINGS = "/etc/muster/idle_watch.json"
 STATE = "/run/muster_idle_watch.json"  # owned by root, in memory
 PROGRAM = "/usr/local/lib/muster/idle_watch.py"
-WARNING_SECONDS = 15 * 60.0  # seconds between the warning and power-off
+WARNING_SECONDS = 15 * 60.0  # seconds from the warning to power-off
 BOOT_GRACE_SECONDS = 20 * 60.0  # seconds after boot without power-off
 GPU_IN_USE = 5.0  # percent
 COMMAND_TIMEOUT = 60.0  # seconds; a broken driver makes nvidia-smi wait forever
@@ -32,14 +32,14 @@ SSH_SESSION = re.compile(rb"sshd(?:-session)?: ([^\s@]+)@")  # sshd's title for 
 
 
 class IdleSettings(NamedTuple):
-    """after: seconds without use, ttl: seconds since boot; None is off."""
+    """Limits: `after` in seconds without use, `ttl` in seconds since boot; None means off."""
 
     after: float | None
     ttl: float | None
 
 
 class IdleState(NamedTuple):
-    """What is remembered between checks, in seconds since boot; None: unset."""
+    """State between checks, in seconds since boot; None means unset."""
 
     idle_since: float | None = None
     warned_at: float | None = None
@@ -47,14 +47,14 @@ class IdleState(NamedTuple):
 
 
 class UsageSigns(NamedTuple):
-    """Signs of use. work: prevents power-off altogether. people: prevent it only until the ttl."""
+    """Signs of use. `work` prevents power-off altogether, `people` prevent it only until the ttl."""
 
     work: Sequence[str] = ()
     people: Sequence[str] = ()
 
 
 class PowerDecision(NamedTuple):
-    """What to do: nothing, warn or power-off; when the machine is expected to go off (None: never); and why."""
+    """The action ("nothing", "warn" or "power-off"), the expected time of power-off (None: never), and the reason."""
 
     action: str
     state: IdleState
@@ -62,30 +62,33 @@ class PowerDecision(NamedTuple):
     reason: str
 
 
-# --- Pure -------------------------------------------------------------------------------------------------------------
+# --- Decisions --------------------------------------------------------------------------------------------------------
 
 
 def parse_duration(text: object) -> float | None:
-    """A duration such as 30m, 24h, 2d in seconds; None for off. Raises ValueError, which says what is needed."""
+    """Return a duration such as 30m, 24h or 2d in seconds, None for off. Raise ValueError."""
     value = str(text).strip().lower()
     if value in ("off", "false", "no", "none"):
         return None
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", value)
     if not match:
-        raise ValueError(f"{value!r} is not a duration. Needed: a number and its unit, such as 30m, 24h or 2d, or off")
+        raise ValueError(f"{value!r} is not a duration. Set a number with its unit, such as 30m, 24h or 2d, or off")
     return float(match[1]) * UNITS[match[2]]
 
 
 def format_duration(duration: float) -> str:
-    """A duration for a person, in whole minutes: 90 min, 26 h."""
+    """Return a duration as text, in whole minutes or hours: 90 min, 26 h."""
     minutes = max(0, round(duration / 60))
     return f"{minutes} min" if minutes < 120 else f"{minutes / 60:.0f} h"
 
 
 def decide(settings: IdleSettings, state: IdleState, signs: UsageSigns, now: float) -> PowerDecision:
-    """What to do with a machine. now: seconds since boot.
+    """Return what to do with a machine.
 
-    It is powered off only after a warning that is at least 15 minutes old, and never while work is seen.
+    It is powered off only after a warning that is at least 15 minutes old, and never during work.
+
+    Args:
+        now: Seconds since boot.
     """
     if state.stay_until is not None and now >= state.stay_until:
         state = IdleState()
@@ -93,7 +96,7 @@ def decide(settings: IdleSettings, state: IdleState, signs: UsageSigns, now: flo
     if now < BOOT_GRACE_SECONDS:
         work.append(f"it booted {format_duration(now)} ago")
     if state.stay_until is not None:
-        work.append(f"somebody has asked it to stay on for {format_duration(state.stay_until - now)}")
+        work.append(f"it was told to stay on for another {format_duration(state.stay_until - now)}")
     if work:
         return PowerDecision("nothing", IdleState(stay_until=state.stay_until), None, "; ".join(work))
     idle_since = None if signs.people else (now if state.idle_since is None else state.idle_since)
@@ -114,31 +117,36 @@ def decide(settings: IdleSettings, state: IdleState, signs: UsageSigns, now: flo
 
 
 def gpu_signs(utilization: str, processes: str) -> list[str]:
-    """Signs of work from nvidia-smi: one line per GPU with its use in percent, and one per process with its pid."""
+    """Return signs of work from nvidia-smi.
+
+    Args:
+        utilization: One line per GPU with its utilization in percent.
+        processes: One line per process on a GPU, with its pid.
+    """
     signs = []
     utilizations = [float(line) for line in utilization.split("\n") if re.fullmatch(r"\s*\d+(\.\d+)?\s*", line)]
     if utilizations and max(utilizations) > GPU_IN_USE:
         signs.append(f"a GPU is in use ({max(utilizations):.0f} %)")
     pids = [line.strip() for line in processes.split("\n") if line.strip().isdigit()]
     if pids:
-        signs.append(f"processes hold a GPU ({', '.join(pids[:5])})")
+        signs.append(f"processes use a GPU ({', '.join(pids[:5])})")
     return signs
 
 
 def unit_signs(unit_list: str) -> list[str]:
-    """Muster runs listed by systemd, one unit per line."""
+    """Return the muster runs listed by systemd, one unit per line."""
     names = [line.split()[0] for line in unit_list.splitlines() if line.split()]
     return [f"{name} runs" for name in names if re.fullmatch(r"muster-\S+\.(service|scope)", name)]
 
 
 def process_signs(processes: Sequence[Mapping[str, bytes]]) -> UsageSigns:
-    """Signs of use from the machine's processes, each with comm, cmdline and environ from /proc."""
+    """Return signs of use from the machine's processes, each with comm, cmdline and environ from /proc."""
     runs = sum(b"\0MUSTER_RUN_DIRECTORY=" in b"\0" + process["environ"] for process in processes)
     names = {process["comm"].decode("utf-8", "replace").strip() for process in processes}
     managers = sorted(names & set(PACKAGE_MANAGERS))
     sessions = sum(SSH_SESSION.match(process["cmdline"]) is not None for process in processes)
-    work = [f"{runs} processes of a run"] * (runs > 0) + [f"{name} runs" for name in managers]
-    return UsageSigns(work, [f"{sessions} SSH sessions"] * (sessions > 0))
+    work = [f"{runs} process{'es' * (runs > 1)} of a run"] * (runs > 0) + [f"{name} runs" for name in managers]
+    return UsageSigns(work, [f"{sessions} SSH session{'s' * (sessions > 1)}"] * (sessions > 0))
 
 
 # --- Input and output -------------------------------------------------------------------------------------------------
@@ -147,21 +155,21 @@ CommandRunner = Callable[[Sequence[str], str], str]
 
 
 def run(argv: Sequence[str], text: str = "") -> str:
-    """The output of a program. Raises OSError and subprocess.SubprocessError."""
+    """Return the output of a program. Raise OSError and subprocess.SubprocessError."""
     return subprocess.run(
         argv, input=text, stdout=subprocess.PIPE, check=True, timeout=COMMAND_TIMEOUT, text=True
     ).stdout
 
 
 def read_processes(proc: str) -> list[dict[str, bytes]]:
-    """All processes but this one, as far as they can be read."""
+    """Return all processes but this one, as far as they are readable."""
     processes = []
     for name in os.listdir(proc):
         if name.isdigit() and int(name) != os.getpid():
             process = {}
             for part in ("comm", "cmdline", "environ"):
                 process[part] = b""
-                # The process may have ended.
+                # the process may have ended
                 with contextlib.suppress(OSError), open(os.path.join(proc, name, part), "rb") as stream:
                     process[part] = stream.read()
             processes.append(process)
@@ -169,14 +177,14 @@ def read_processes(proc: str) -> list[dict[str, bytes]]:
 
 
 def read_usage(run: CommandRunner, proc: str = "/proc") -> UsageSigns:
-    """Current signs of use of this machine."""
+    """Return the current signs of use of this machine."""
     process_usage = process_signs(read_processes(proc))
     work, people = list(process_usage.work), list(process_usage.people)
     listing = ["systemctl", "list-units", "--plain", "--no-legend", "--state=active,activating,deactivating,reloading"]
     try:
         work += unit_signs(run([*listing, "muster-*"], ""))
     except (OSError, subprocess.SubprocessError) as error:
-        people.append(f"systemctl does not answer ({type(error).__name__})")
+        people.append(f"systemctl does not respond ({type(error).__name__})")
     query = ["nvidia-smi", "--format=csv,noheader,nounits"]
     try:
         work += gpu_signs(
@@ -185,21 +193,21 @@ def read_usage(run: CommandRunner, proc: str = "/proc") -> UsageSigns:
     except FileNotFoundError:
         pass  # no GPU
     except (OSError, subprocess.SubprocessError) as error:
-        # There may be unseen work. The ttl still applies: a broken driver would keep the machine on forever.
+        # There may be undetected work. The ttl still applies: else a broken driver would keep the machine on forever.
         if "No devices were found" not in str(getattr(error, "stdout", "")):
-            people.append(f"nvidia-smi does not answer ({type(error).__name__})")
+            people.append(f"nvidia-smi does not respond ({type(error).__name__})")
     return UsageSigns(work, people)
 
 
 def read_settings(path: str) -> IdleSettings:
-    """The settings. Raises OSError and ValueError."""
+    """Return the settings. Raise OSError and ValueError."""
     with open(path, encoding="utf-8") as stream:
         content = json.load(stream)
     return IdleSettings(parse_duration(content["after"]), parse_duration(content["ttl"]))
 
 
 def read_state(path: str, now: float) -> IdleState:
-    """The remembered state; empty if it is missing, broken or from another boot."""
+    """Return the saved state, or an empty one if it is missing, broken or from another boot."""
     try:
         with open(path, encoding="utf-8") as stream:
             content: dict[str, Any] = json.load(stream)
@@ -218,7 +226,7 @@ def write_state(path: str, state: IdleState) -> None:
 
 
 def format_warning(decision: PowerDecision, now: float) -> str:
-    """The message to all logged-in users."""
+    """Return the message to all logged-in users."""
     return (
         f"This machine powers off in {format_duration((decision.due or now) - now)}: {decision.reason}.\n"
         f"To keep it on for 8 more hours: sudo python3 {PROGRAM} stay 8h\n"
@@ -238,16 +246,16 @@ def check(settings: IdleSettings, path: str, signs: UsageSigns, now: float, run:
 
 
 def format_decision(decision: PowerDecision, now: float) -> str:
-    """The signs of use, in one line."""
+    """Return the decision and its reason on one line."""
     if decision.action == "power-off":
         return f"powers off: {decision.reason}"
     if decision.due is None:
         return f"stays on: {decision.reason}"
-    return f"powers off in {format_duration(decision.due - now)}, as things stand: {decision.reason}"
+    return f"powers off in {format_duration(decision.due - now)}, if nothing changes: {decision.reason}"
 
 
 def main(arguments: Sequence[str]) -> str:
-    """Carry out a command; return the text to print. Raises ValueError and OSError with the problem."""
+    """Run a command; return the text to print. Raise ValueError and OSError."""
     now = time.clock_gettime(time.CLOCK_BOOTTIME)
     if list(arguments) == ["check"]:
         return check(read_settings(SETTINGS), STATE, read_usage(run), now, run)
@@ -256,12 +264,12 @@ def main(arguments: Sequence[str]) -> str:
     if len(arguments) == 2 and arguments[0] == "stay":
         duration = parse_duration(arguments[1]) or 0.0
         write_state(STATE, IdleState(stay_until=now + duration if duration else None))
-        return f"stays on for {format_duration(duration)}, used or not" if duration else "goes by its use again"
+        return f"stays on for {format_duration(duration)}, used or not" if duration else "powers off when idle again"
     raise ValueError(f"usage: idle_watch.py check | status | stay 8h, not {' '.join(arguments) or 'nothing'}")
 
 
 if __name__ == "__main__":
     try:
         print(main(sys.argv[1:]))
-    except (OSError, ValueError, KeyError, subprocess.SubprocessError) as problem:
-        sys.exit(f"idle_watch: {problem!r}" if isinstance(problem, KeyError) else f"idle_watch: {problem}")
+    except (OSError, ValueError, KeyError, subprocess.SubprocessError) as error:
+        sys.exit(f"idle_watch: {error!r}" if isinstance(error, KeyError) else f"idle_watch: {error}")

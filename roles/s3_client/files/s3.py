@@ -1,7 +1,6 @@
-"""Shared by a node's programs that use S3: a client, its errors in words, and S3's checksums of files.
+"""Common functions of the node programs that use S3: client, error messages, and S3's checksums of files.
 
-Needs boto3, otherwise the standard library of Python >= 3.8. boto3 finds the credentials: AWS_SHARED_CREDENTIALS_FILE
-names a file, or the instance has a role.
+Needs boto3, which finds the credentials: AWS_SHARED_CREDENTIALS_FILE names a file, or the instance has a role.
 """
 
 from __future__ import annotations
@@ -16,27 +15,27 @@ from botocore.exceptions import BotoCoreError, ClientError
 from transfer import CHUNK, MIB, read_pieces
 
 S3_ERRORS = (BotoCoreError, ClientError)
-PART_SIZE = 16 * MIB  # bytes of an upload's part; S3 allows at most 10000 parts, of at least 5 MiB
+PART_SIZE = 16 * MIB  # bytes per part of an upload; S3 allows at most 10000 parts, of at least 5 MiB
 MAX_PARTS = 9999
-# Part sizes that tools use for uploads, the usual one first: an ETag does not reveal it.
+# Part sizes that upload tools use, the most common one first: an ETag does not reveal it.
 COMMON_PART_SIZES = tuple(size * MIB for size in (8, 16, 5, 64, 32, 15, 10, 50, 100, 128, 256, 512))
 FIX_CREDENTIALS = "Correct s3_client_access_key_id and s3_client_secret_access_key and run the role again"
 ERROR_MESSAGES = {
-    "NoSuchBucket": "there is no bucket {bucket}. Correct its name, or make it",
-    "404": "there is no bucket {bucket}. Correct its name, or make it",
+    "NoSuchBucket": "bucket {bucket} does not exist. Correct its name, or create it",
+    "404": "bucket {bucket} does not exist. Correct its name, or create it",
     "AccessDenied": "access to bucket {bucket} is denied ({operation}). Give these credentials the right to it",
     "403": "access to bucket {bucket} is denied ({operation}). Give these credentials the right to it",
-    "InvalidAccessKeyId": "the access key is not known to S3. " + FIX_CREDENTIALS,
-    "SignatureDoesNotMatch": "the secret access key does not belong to the access key. " + FIX_CREDENTIALS,
+    "InvalidAccessKeyId": "S3 does not know the access key. " + FIX_CREDENTIALS,
+    "SignatureDoesNotMatch": "the secret access key does not match the access key. " + FIX_CREDENTIALS,
     "ExpiredToken": "the credentials have expired. " + FIX_CREDENTIALS,
-    "InvalidToken": "the session token is not valid. " + FIX_CREDENTIALS,
-    "RequestTimeTooSkewed": "this node's clock differs from that of S3. Set it: timedatectl set-ntp true",
+    "InvalidToken": "the session token is invalid. " + FIX_CREDENTIALS,
+    "RequestTimeTooSkewed": "this node's clock differs from S3's. Correct it: timedatectl set-ntp true",
     "PermanentRedirect": "bucket {bucket} is in another region. Correct s3_client_region",
     "AuthorizationHeaderMalformed": "bucket {bucket} is in another region. Correct s3_client_region",
-    "400": "bucket {bucket} is perhaps in another region. Correct s3_client_region",
+    "400": "bucket {bucket} may be in another region. Correct s3_client_region",
     "301": "bucket {bucket} is in another region. Correct s3_client_region",
-    "EntityTooLarge": "a file is larger than this S3 takes",
-    "QuotaExceeded": "bucket {bucket} is full. Make room there",
+    "EntityTooLarge": "a file exceeds the size limit of this S3 service",
+    "QuotaExceeded": "bucket {bucket} is full. Free some space in it",
 }
 
 
@@ -45,8 +44,8 @@ class FileChangedError(Exception):
 
 
 def create_client(region: str, endpoint_url: str, connections: int = 16) -> Any:
-    """A client of S3."""
-    import boto3  # takes a second, which a waiting process can save
+    """Return an S3 client."""
+    import boto3  # takes a second, which waiting processes need not spend
     from botocore.config import Config
 
     options: dict[str, Any] = {
@@ -56,7 +55,7 @@ def create_client(region: str, endpoint_url: str, connections: int = 16) -> Any:
         "retries": {"mode": "standard", "max_attempts": 5},
     }
     try:
-        # Servers other than Amazon's do not support the checksums that newer versions add; we send an MD5.
+        # Servers other than Amazon's do not support the checksums that newer boto3 versions add; uploads send an MD5.
         config = Config(
             request_checksum_calculation="when_required", response_checksum_validation="when_required", **options
         )
@@ -68,34 +67,34 @@ def create_client(region: str, endpoint_url: str, connections: int = 16) -> Any:
 
 
 def error_code(error: Exception) -> str:
-    """The code in S3's answer, empty if there was no answer."""
+    """Return the error code in S3's response, or an empty string without a response."""
     return str(getattr(error, "response", {}).get("Error", {}).get("Code", ""))
 
 
 def explain(error: Exception, bucket: str) -> str:
-    """An error in one line."""
+    """Return an error message on one line."""
     code, kind = error_code(error), type(error).__name__
     if code in ERROR_MESSAGES:
         return ERROR_MESSAGES[code].format(bucket=bucket, operation=getattr(error, "operation_name", ""))
     if kind in ("NoCredentialsError", "PartialCredentialsError", "CredentialRetrievalError"):
-        return "there are no credentials of S3, and this machine has no role. " + FIX_CREDENTIALS
+        return "no S3 credentials are configured, and this machine has no instance role. " + FIX_CREDENTIALS
     return re.sub(r"(https?://[^/\"]+)/[^\"]*", r"\1", " ".join(str(error).split())).rstrip(".")
 
 
 def choose_part_size(file_size: int) -> int:
-    """The part size in bytes for uploading a file."""
+    """Return the part size in bytes for uploading a file."""
     return max(PART_SIZE, math.ceil(file_size / MAX_PARTS / MIB) * MIB)
 
 
 def compute_etag(digests: list[bytes], single_request: bool) -> str:
-    """S3's ETag for an object, from the MD5 digests of its parts."""
+    """Return S3's ETag of an object, from the MD5 digests of its parts."""
     if single_request:
         return digests[0].hex()
     return f"{hashlib.md5(b''.join(digests)).hexdigest()}-{len(digests)}"
 
 
 def compute_file_etag(path: str, part_size: int) -> str:
-    """The ETag of a file uploaded with this part size; 0: in one request."""
+    """Return the ETag of a file uploaded with this part size in bytes; 0 means in a single request."""
     if not part_size:
         digest = hashlib.md5()
         for piece in read_pieces(path, CHUNK):
@@ -105,7 +104,7 @@ def compute_file_etag(path: str, part_size: int) -> str:
 
 
 def guess_part_size(object_size: int, etag: str) -> int:
-    """The most likely part size of an object's upload; 0: in one request, -1: unknown."""
+    """Return the most likely part size of an object's upload; 0 means a single request, -1 unknown."""
     if "-" not in etag:
         return 0
     part_count = int(etag.rpartition("-")[2])
@@ -116,7 +115,7 @@ def guess_part_size(object_size: int, etag: str) -> int:
 
 
 def matches_object(s3: Any, bucket: str, key: str, path: str, size: int, etag: str) -> bool | None:
-    """Whether a file has an object's content; None if S3 gives no checksum that can be computed."""
+    """Return whether a file has an object's content, or None if S3 gives no checksum that can be computed."""
     if os.path.getsize(path) != size:
         return False
     part_length = guess_part_size(size, etag)

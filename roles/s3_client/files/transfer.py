@@ -1,7 +1,4 @@
-"""Shared by a node's programs that move files: faults, sizes in words, rate limits, and reading files.
-
-Standard library of Python >= 3.8.
-"""
+"""Common functions of the node programs that move files: error type, size formatting, rate limit, reading files."""
 
 from __future__ import annotations
 
@@ -15,11 +12,11 @@ CHUNK = MIB
 
 
 class TransferError(Exception):
-    """What was found, what is needed and what to do, in one line."""
+    """A failed transfer; the message is one line that says what is wrong and what to do."""
 
 
 def format_size(size: float) -> str:
-    """A number of bytes for a person."""
+    """Return a number of bytes as text, such as "1.5 MB"."""
     for unit in ("B", "kB", "MB", "GB"):
         if size < 1000:
             return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
@@ -28,7 +25,7 @@ def format_size(size: float) -> str:
 
 
 class RateLimiter:
-    """Limits the bytes per second, 0: unlimited. Thread-safe."""
+    """A thread-safe limit in bytes per second; 0 means unlimited."""
 
     def __init__(self, bytes_per_second: float) -> None:
         self.rate = bytes_per_second
@@ -36,7 +33,7 @@ class RateLimiter:
         self.lock = threading.Lock()
 
     def acquire(self, size: int) -> None:
-        """Wait until this many bytes may pass."""
+        """Wait until this many bytes may be sent."""
         if self.rate <= 0:
             return
         with self.lock:
@@ -47,7 +44,7 @@ class RateLimiter:
 
 
 def read_pieces(path: str, size: int) -> Iterator[bytes]:
-    """The content of a file in pieces of `size` bytes; at least one piece."""
+    """Yield the content of a file in pieces of `size` bytes; at least one piece, even if the file is empty."""
     with open(path, "rb") as stream:
         piece = stream.read(size)
         yield piece
@@ -58,7 +55,7 @@ def read_pieces(path: str, size: int) -> Iterator[bytes]:
 
 
 def compute_sha256(path: str) -> str:
-    """The SHA-256 of a file."""
+    """Return the SHA-256 of a file, in hex."""
     digest = hashlib.sha256()
     for piece in read_pieces(path, CHUNK):
         digest.update(piece)

@@ -1,7 +1,6 @@
-"""A source of the role stage_data: a directory on the first node.
+"""File source of the role stage_data: a directory on the first node.
 
-As with a bucket, the other nodes get their shares from the source, here the first node, and the rest from each other.
-Standard library of Python >= 3.8.
+As with a bucket, the other nodes read their shares from the source, here the first node, and the rest from each other.
 """
 
 from __future__ import annotations
@@ -17,13 +16,13 @@ from transfer import TransferError, compute_sha256
 from wanted import STAGE_DIRECTORY, FileEntry, find_unsafe_paths
 
 FIRST_NODE_FAILED = (
-    "the first node, which has the files, has failed or does not answer. See its message, then run this again: "
-    "it resumes where it stopped"
+    "the first node, which has the files, has failed or does not respond. See its message, then run this again: "
+    "the transfer resumes"
 )
 
 
 class DirectorySource:
-    """A directory on the first node or, with a list of names, some of its files."""
+    """A directory on the first node, or the files in it that a list names."""
 
     name = "the first node"
 
@@ -32,17 +31,17 @@ class DirectorySource:
         self.root = request["path"]
 
     def is_local(self, rank: int) -> bool:
-        """Whether the source is on this node."""
+        """Return whether the source is on this node."""
         return rank == 0
 
     def iter_names(self) -> Iterator[str]:
-        """The names of the wanted files and links, relative to the directory."""
+        """Yield the names of the selected files and links, relative to the directory."""
         if self.request["list"]:
             with open(self.request["list"], encoding="utf-8") as stream:
                 yield from json.load(stream)
             return
         seen_directories = set()
-        # A link to a directory means the directory's contents.
+        # A link to a directory stands for the directory's contents.
         for directory, directories, files in os.walk(self.root, followlinks=True, onerror=raise_error):
             real_path = os.path.realpath(directory)
             if real_path in seen_directories:
@@ -54,18 +53,18 @@ class DirectorySource:
                 full_path = os.path.join(directory, name)
                 path = os.path.relpath(full_path, self.root)
                 if not os.path.isfile(full_path) and not os.path.islink(full_path):
-                    continue  # a socket or a pipe, whose reading would never end
+                    continue  # reading a socket or a pipe would never end
                 if any(fnmatch.fnmatch(path, pattern) for pattern in self.request["include"]):
                     yield path
 
     def list_entries(self, transfer: Any) -> list[FileEntry]:
-        """The wanted files with their checksums. Raises Fault."""
+        """Return the selected files with their checksums. Raise TransferError if a file is missing or unsafe."""
         if not self.is_local(transfer.rank):
             raise TransferError(FIRST_NODE_FAILED)
         try:
             names = sorted(set(self.iter_names()))
         except FileNotFoundError as error:
-            raise TransferError(f"there is no {error.filename}. Correct stage_data_path, or make it") from None
+            raise TransferError(f"{error.filename} does not exist. Correct stage_data_path, or create it") from None
         selected = set(names)
         is_destination = os.path.realpath(self.root) == os.path.realpath(transfer.root)
         checksums = ChecksumCache(
@@ -74,18 +73,14 @@ class DirectorySource:
         with concurrent.futures.ThreadPoolExecutor(4) as pool:
             entries = list(pool.map(lambda name: self.create_entry(name, selected, checksums), names))
         if not entries:
-            raise TransferError(
-                f"{self.root} holds no file that is wanted. Correct stage_data_path or stage_data_include"
-            )
+            raise TransferError(f"{self.root} contains no matching file. Correct stage_data_path or stage_data_include")
         unsafe = find_unsafe_paths(entries)
         if unsafe:
-            raise TransferError(
-                f"{self.root}/{unsafe[0]} has a name that is no path of a file here. Rename it, or exclude it"
-            )
+            raise TransferError(f"{self.root}/{unsafe[0]} is not a valid relative file path. Rename it, or exclude it")
         return entries
 
     def create_entry(self, name: str, selected: set[str], checksums: ChecksumCache) -> FileEntry:
-        """The entry of a file. A link to another wanted file stays a link; any other link means its target."""
+        """Return the entry of a file. Links to selected files stay links, others are replaced by their targets."""
         path = os.path.join(self.root, name)
         if os.path.islink(path):
             link = os.readlink(path)
@@ -95,24 +90,24 @@ class DirectorySource:
         return FileEntry(name, name, os.stat(path).st_size, "", checksums.sha256(name, path))
 
     def matches_content(self, _entry: FileEntry, _path: str) -> bool | None:
-        """Whether a file without a SHA-256 is right; not needed, since all files have one."""
+        """Return False: this is never called, since all entries of this source have a SHA-256."""
         return False
 
     def corrupt_message(self, entry: FileEntry) -> str:
-        """The message for a file that is wrong at its source."""
+        """Return the error message for a file whose content is wrong at the source."""
         return (
-            f"{entry.path} came with another content than the first node had told. It was not put in place. "
-            f"If {self.root} is not written to there, run this again; else look at that node's disk"
+            f"{entry.path} does not have the checksum that the first node reported, and was discarded. "
+            f"If another program writes to {self.root} there, stop it and run this again; else check that node's disk"
         )
 
     def read(self, transfer: Any, entry: FileEntry, start: int, length: int) -> bytes:
-        """Get a piece: on the first node from its disk, elsewhere from the first node. Raises Fault."""
+        """Return a piece: on the first node from its disk, elsewhere from the first node. Raise TransferError."""
         if self.is_local(transfer.rank):
             with open(os.path.join(self.root, entry.path), "rb") as stream:
                 stream.seek(start)
                 body = stream.read(length)
             if len(body) != length:
-                raise TransferError(f"{self.root}/{entry.path} was changed meanwhile. Run this again")
+                raise TransferError(f"{self.root}/{entry.path} changed while it was read. Run this again")
             return body
         number = transfer.piece_number(entry, start)
         while not transfer.failure and not transfer.peers.unavailable[0]:
@@ -123,7 +118,7 @@ class DirectorySource:
 
 
 class ChecksumCache:
-    """A file of known checksums, by path, with size and modification time."""
+    """Cached checksums by file name, valid while size and modification time are unchanged."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -135,7 +130,7 @@ class ChecksumCache:
                     self.entries[name] = values
 
     def sha256(self, name: str, path: str) -> str:
-        """The checksum of a file, computed if it is not known."""
+        """Return the checksum of a file, computed unless it is cached."""
         status = os.stat(path)
         size, modified, checksum = self.entries.get(name, [-1, -1, ""])
         if (size, modified) == (status.st_size, status.st_mtime_ns) and len(checksum) == 64:
@@ -147,5 +142,5 @@ class ChecksumCache:
 
 
 def raise_error(error: OSError) -> None:
-    """Raise an error for an unreadable directory, which must not count as empty."""
+    """Raise the error of an unreadable directory, which must not count as empty."""
     raise error

@@ -1,6 +1,6 @@
-"""A source of the role stage_data: objects in an S3 bucket, below a prefix or of a checkpoint.
+"""File source of the role stage_data: objects in an S3 bucket, below a prefix or of a checkpoint.
 
-Needs boto3, otherwise the standard library of Python >= 3.8.
+Needs boto3.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from s3 import S3_ERRORS, create_client, error_code, explain, matches_object
 from transfer import MIB, RateLimiter, TransferError
 from wanted import FileEntry, is_inside
 
-RETRY_TIMEOUT = 300.0  # seconds for which S3 may fail before we give up
-PERMANENT_ERRORS = ("AccessDenied", "403", "NoSuchKey", "NoSuchBucket", "404", "InvalidAccessKeyId", "SignatureDoesNotMatch",
-           "412", "PreconditionFailed", "ExpiredToken", "InvalidToken", "RequestTimeTooSkewed",
-           "AuthorizationHeaderMalformed", "PermanentRedirect", "InvalidObjectState")  # fmt: skip
+RETRY_TIMEOUT = 300.0  # seconds for which S3 may fail before the transfer fails
+PERMANENT_ERRORS = ("AccessDenied", "403", "NoSuchKey", "NoSuchBucket", "404", "InvalidAccessKeyId", "InvalidToken",
+                    "SignatureDoesNotMatch", "412", "PreconditionFailed", "ExpiredToken", "RequestTimeTooSkewed",
+                    "AuthorizationHeaderMalformed", "PermanentRedirect", "InvalidObjectState")  # fmt: skip
 
 
 def list_objects(s3: Any, request: dict[str, Any]) -> list[FileEntry]:
-    """The objects below a prefix."""
+    """Return the objects below a prefix that match the patterns. Raise TransferError if there are none."""
     prefix, entries = request["prefix"], []
     for page in s3.get_paginator("list_objects_v2").paginate(Bucket=request["bucket"], Prefix=prefix):
         for item in page.get("Contents", ()):
@@ -29,19 +29,17 @@ def list_objects(s3: Any, request: dict[str, Any]) -> list[FileEntry]:
             if item["Key"].endswith("/") or not any(fnmatch.fnmatch(path, pattern) for pattern in request["include"]):
                 continue
             if not is_inside(path):
-                raise TransferError(
-                    f"object {item['Key']!r} has a name that is no path of a file. Rename it, or exclude it"
-                )
+                raise TransferError(f"object {item['Key']!r} is not a valid file path. Rename it, or exclude it")
             entries.append(FileEntry(path, item["Key"], item["Size"], item["ETag"].strip('"'), ""))
     if not entries:
         raise TransferError(
-            f"s3://{request['bucket']}/{prefix} holds no object that is wanted. Correct bucket or prefix"
+            f"s3://{request['bucket']}/{prefix} contains no matching object. Correct the bucket or the prefix"
         )
     return entries
 
 
 def list_checkpoint(s3: Any, request: dict[str, Any]) -> list[FileEntry]:
-    """The files of a checkpoint, the named one or else the newest, from all nodes that saved it."""
+    """Return the files of a checkpoint, by default the newest, from all nodes that saved it."""
     base, bucket = request["manifests"], request["bucket"]
     pages = s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=base + "/", Delimiter="/")
     prefixes = sorted(item["Prefix"] for page in pages for item in page.get("CommonPrefixes", ()))
@@ -54,7 +52,7 @@ def list_checkpoint(s3: Any, request: dict[str, Any]) -> list[FileEntry]:
                 raise
     manifests.sort(key=lambda manifest: int(manifest["node_rank"]))
     if not manifests or not manifests[0]["checkpoints"]:
-        raise TransferError(f"s3://{bucket}/{base} holds no checkpoint. Correct run_id or checkpoints_prefix")
+        raise TransferError(f"s3://{bucket}/{base} contains no checkpoint. Correct run_id or checkpoints_prefix")
     names = [checkpoint["name"] for checkpoint in manifests[0]["checkpoints"]]
     selected = request["name"] or names[0]
     entries: dict[str, FileEntry] = {}
@@ -65,22 +63,22 @@ def list_checkpoint(s3: Any, request: dict[str, Any]) -> list[FileEntry]:
         if checkpoint is None:
             raise TransferError(
                 f"node {manifest['node']} has not copied a checkpoint {selected} to s3://{bucket}/{base}. "
-                f"There are: {', '.join(names)}"
+                f"Available: {', '.join(names)}"
             )
         for file in checkpoint["files"]:
             path = f"{selected}/{file['path']}" if file["path"] else selected
             if not is_inside(path):
-                raise TransferError(f"latest.json names {path!r}, which is no path of a file: it is not ours")
+                raise TransferError(f"latest.json names {path!r}, which is not a valid path: another program wrote it")
             entries.setdefault(path, FileEntry(path, file["key"], file["size"], "", file["sha256"]))
     if manifests[0]["nodes"] == "all" and len(manifests) < manifests[0]["nnodes"]:
         raise TransferError(
-            f"{len(manifests)} of {manifests[0]['nnodes']} nodes have copied checkpoint {selected}: its shards are not whole"
+            f"{len(manifests)} of {manifests[0]['nnodes']} nodes have copied checkpoint {selected}: shards are missing"
         )
     return list(entries.values())
 
 
 class BucketSource:
-    """A bucket, from which each node gets its own share."""
+    """A bucket, from which each node reads its own share."""
 
     name = "S3"
 
@@ -91,11 +89,11 @@ class BucketSource:
         self.s3 = create_client(request["region"], request["endpoint_url"], connections)
 
     def is_local(self, _rank: int) -> bool:
-        """Whether the source is on this node: never."""
+        """Return whether the source is on this node: never."""
         return False
 
     def list_entries(self, _transfer: Any) -> list[FileEntry]:
-        """The wanted files. Raises Fault."""
+        """Return the selected files. Raise TransferError if S3 fails."""
         list_function = list_checkpoint if self.request["manifests"] else list_objects
         try:
             return sorted(list_function(self.s3, self.request))
@@ -103,22 +101,22 @@ class BucketSource:
             raise TransferError(explain(error, self.bucket)) from None
 
     def matches_content(self, entry: FileEntry, path: str) -> bool | None:
-        """Whether a file has an object's content; None if that cannot be determined. Raises Fault."""
+        """Return whether a file has an object's content, or None if that cannot be determined. Raise TransferError."""
         try:
             return matches_object(self.s3, self.bucket, entry.key, path, entry.size, entry.etag)
         except S3_ERRORS as error:
             raise TransferError(explain(error, self.bucket)) from None
 
     def corrupt_message(self, entry: FileEntry) -> str:
-        """The message for a file that is wrong at its source."""
+        """Return the error message for a file whose content is wrong at the source."""
         source = "latest.json" if entry.sha256 else "its ETag"
         return (
-            f"object {entry.key} of bucket {self.bucket} is corrupt: its content has not the checksum that {source} "
-            "names. It was not put in place. Take another checkpoint or version, or upload it again"
+            f"object {entry.key} of bucket {self.bucket} is corrupt: its content does not match the checksum in "
+            f"{source}. It was discarded. Use another checkpoint or version, or upload it again"
         )
 
     def read(self, transfer: Any, entry: FileEntry, start: int, length: int) -> bytes:
-        """Get a piece, with retries while they may help; raises Fault."""
+        """Return a piece, with retries while they may help. Raise TransferError."""
         options = {"Bucket": self.bucket, "Key": entry.key, "Range": f"bytes={start}-{start + length - 1}"}
         if entry.etag:
             options["IfMatch"] = f'"{entry.etag}"'
@@ -135,16 +133,16 @@ class BucketSource:
                     received += len(piece)
                 if received == length:
                     return b"".join(pieces)
-                reason = f"{entry.key} has {start + received} bytes, and was listed with {entry.size}"
+                reason = f"it has {start + received} bytes, but was listed with {entry.size}"
             except S3_ERRORS as error:
                 reason = explain(error, self.bucket)
                 if error_code(error) in ("412", "PreconditionFailed"):
-                    reason = "it was changed meanwhile. Run this again"
+                    reason = "it changed meanwhile. Run this again"
                 if error_code(error) in PERMANENT_ERRORS:
                     raise TransferError(f"object {entry.key} cannot be read: {reason}") from None
             if transfer.failure or time.monotonic() > deadline:
                 raise TransferError(
-                    f"S3 does not give {entry.key}: {reason}. Run this again: it resumes where it stopped"
+                    f"object {entry.key} cannot be read from S3: {reason}. Run this again: the transfer resumes"
                 )
             time.sleep(pause)
             pause = min(10.0, 2 * pause)

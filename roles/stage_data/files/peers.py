@@ -1,7 +1,7 @@
-"""The other nodes of a call of the role stage_data, over HTTP on node_address.
+"""Requests between the nodes of a transfer, over HTTP on node_address.
 
-Each request and each answer proves that its sender holds this call's token, without showing it; an answer without the
-proof is discarded unread. Standard library of Python >= 3.8.
+Each request and each reply proves that its sender holds the token of this transfer, without showing it; a reply without
+a valid proof is discarded unread.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from typing import Any, BinaryIO, Callable, Iterator, NamedTuple
 
 from transfer import CHUNK, TransferError
 
-PEER_START_TIMEOUT = 60.0  # seconds of initial silence allowed to a peer, which may start later than this node
-LONG_POLL = 5.0  # seconds that a peer waits for a piece before it answers
-UNVERIFIED_TIMEOUT = 30.0  # seconds of silence allowed before a connection has proved to be a peer's
+PEER_START_TIMEOUT = 60.0  # seconds that a peer may take to start, since nodes start at different times
+LONG_POLL = 5.0  # seconds that a peer waits for a piece before it replies
+UNVERIFIED_TIMEOUT = 30.0  # seconds of silence allowed before the other side is verified as a peer
 
 
 def compute_proof(token: str, *fields: str | int) -> str:
-    """A proof that its sender holds the token, bound to these words."""
+    """Return an HMAC which proves that the sender holds the token, bound to these fields."""
     return hmac.new(token.encode(), json.dumps(fields).encode(), hashlib.sha256).hexdigest()
 
 
@@ -36,13 +36,13 @@ def is_same_proof(received: str | None, expected: str) -> bool:
 
 
 def shut_down(connection: http.client.HTTPConnection) -> None:
-    """End a connection on which another thread waits."""
+    """Shut down a connection on which another thread waits."""
     with contextlib.suppress(OSError, AttributeError):  # already closed
         connection.sock.shutdown(socket.SHUT_RDWR)
 
 
 def read_chunks(response: http.client.HTTPResponse, length: int) -> Iterator[memoryview]:
-    """The body of an answer in chunks that reuse the same memory. Raises IncompleteRead if it is cut off."""
+    """Yield the body of a response in chunks that reuse the same memory. Raise IncompleteRead if it is cut off."""
     memory = memoryview(bytearray(CHUNK))
     while length:
         size = response.readinto(memory[:length])
@@ -53,10 +53,12 @@ def read_chunks(response: http.client.HTTPResponse, length: int) -> Iterator[mem
 
 
 class PeerReply(NamedTuple):
-    """The answer to a peer: a few bytes, or a piece of an open file, which is closed afterwards.
+    """A reply to a peer: a few bytes, or a piece of an open file, which is closed afterwards.
 
-    status: HTTP's. 404: not yet; 410: never, this node has failed. start, length: of the piece, in bytes. digest: the
-    SHA-256 of the content, in hex.
+    Attributes:
+        status: HTTP status. 404: not available yet; 410: never available, since this node has failed.
+        start, length: The range of the piece, in bytes.
+        digest: The SHA-256 of the content, in hex.
     """
 
     status: int
@@ -68,10 +70,11 @@ class PeerReply(NamedTuple):
 
 
 class Peers:
-    """One node's view of the nodes in a call.
+    """One node's view of the nodes of a transfer.
 
-    request: `me` (this node's number), `addresses`, `port` and `token` are used. instead: what replaces a peer that is
-    gone, for the log.
+    Args:
+        request: `me` (this node's number), `addresses`, `port` and `token` are used.
+        fallback: What replaces an unavailable peer, for the log.
     """
 
     def __init__(self, request: dict[str, Any], fallback: str) -> None:
@@ -83,21 +86,24 @@ class Peers:
         self.fallback = fallback
         self.other_nodes = [number for number in range(len(self.nodes)) if number != self.rank]
         self.unavailable = {number: False for number in range(len(self.nodes))}
-        self.last_seen: dict[int, float] = {}  # when each peer last proved itself, by the monotonic clock
+        self.last_seen: dict[int, float] = {}  # when each peer was last verified, by the monotonic clock
         self.started = time.monotonic()
-        self.used_nonces: set[str] = set()  # nonces of answered requests
+        self.used_nonces: set[str] = set()  # nonces of accepted requests
         self.lock = threading.Lock()
 
     def query(self, peer: int, path: str) -> bytes | None:
-        """A peer's short answer, held in memory; None if it has none yet."""
+        """Return a peer's short reply, or None if it has none yet."""
         body = bytearray()
         return bytes(body) if self.receive(peer, path, body.extend) else None
 
     def receive(self, peer: int, path: str, take: Callable[[memoryview], object]) -> str:
-        """Pass on a peer's answer as it arrives, and return its SHA-256; "" if there is none yet.
+        """Pass on a peer's reply as it arrives, and return its SHA-256, or "" if there is none yet.
 
-        take: gets each chunk, in memory that is reused. If "" is returned, all its chunks must be discarded: the
-        connection broke, or the content was altered. Notes a peer that is gone, or fails to prove itself.
+        A peer that has failed or cannot be verified is marked as unavailable.
+
+        Args:
+            take: Gets each chunk, in memory that is reused. If "" is returned, discard all its chunks: the connection
+                broke, or the content was altered.
         """
         nonce = os.urandom(16).hex()
         request_fields = (peer, self.rank, path, nonce)
@@ -108,7 +114,7 @@ class Peers:
         }
         timeout = LONG_POLL + UNVERIFIED_TIMEOUT
         connection = http.client.HTTPConnection(self.nodes[peer], self.port, timeout=timeout)
-        # A stranger could trickle data forever, so limit the total time until there is a proof.
+        # An unverified server could trickle data forever, so limit the total time until the proof arrives.
         timer = threading.Timer(timeout, shut_down, [connection])
         timer.daemon = True
         try:
@@ -119,7 +125,7 @@ class Peers:
             length, digest = response.getheader("Content-Length", ""), response.getheader("Muster-Digest", "")
             expected = compute_proof(self.token, "answer", *request_fields, response.status, length, digest)
             if not is_same_proof(response.getheader("Muster-Proof"), expected):
-                self.reject(peer, "whoever answers does not have the token of this call")
+                self.reject(peer, "the server there does not have the token of this transfer")
                 return ""
             timer.cancel()
             self.last_seen[peer] = time.monotonic()
@@ -142,20 +148,20 @@ class Peers:
             timer.cancel()
             connection.close()
         if received_hash.hexdigest() != digest:
-            self.reject(peer, f"the content of {path} was changed on the way, or on that node's disk")
+            self.reject(peer, f"the content of {path} was altered in transit or on that node's disk")
             return ""
         return digest
 
     def reject(self, peer: int, reason: str) -> None:
-        """Drop a peer whose answer cannot be trusted, and log it."""
+        """Mark a peer whose reply cannot be trusted as unavailable, and log it."""
         self.unavailable[peer] = True
         message = (
-            f"{self.nodes[peer]} port {self.port}: {reason}. Its answer was discarded; {self.fallback} is asked instead"
+            f"{self.nodes[peer]} port {self.port}: {reason}. The reply was discarded; using {self.fallback} instead"
         )
         print(message, flush=True)
 
     def verify_request(self, path: str, node: str, nonce: str, received_proof: str | None) -> bool:
-        """Whether a request is from a node that holds the token, and not a replay."""
+        """Return whether a request is from a node that holds the token, and not a replay."""
         if node not in map(str, range(len(self.nodes))):
             return False
         if not is_same_proof(received_proof, compute_proof(self.token, "request", self.rank, int(node), path, nonce)):
@@ -168,9 +174,10 @@ class Peers:
         return True
 
     def serve(self, handle: Callable[[str], PeerReply]) -> http.server.ThreadingHTTPServer:
-        """Answer peers, only on this node's address. Raises Fault if the port is taken.
+        """Serve peers, only on this node's address. Raise TransferError if the port is in use.
 
-        answer: returns the answer for a path.
+        Args:
+            handle: Returns the reply for a path.
         """
         peers = self
 
@@ -201,7 +208,7 @@ class Peers:
                         self.wfile.write(reply.body)
 
             def log_message(self, *_arguments: Any) -> None:
-                """Log nothing: nobody would read it."""
+                """Log nothing."""
 
         address = self.nodes[self.rank]
         try:

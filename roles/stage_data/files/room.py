@@ -2,8 +2,8 @@
 
     room.py DIRECTORY RESERVE_GIB < SIZES
 
-SIZES is JSON: bytes of the directories below DIRECTORY, by name. Existing files in them count as present; the program
-that copies the files checks each of them. Standard library of Python >= 3.8.
+SIZES is JSON: bytes of the directories below DIRECTORY, by name. Files that they already contain count as present; the
+program that copies the files verifies each of them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MARK = "MUSTER-RESULT "
 
 
 def directory_size(directory: str) -> int:
-    """Total bytes of the files below a directory."""
+    """Return the total bytes of the files below a directory."""
     size = 0
     for parent, _directories, files in os.walk(directory):
         for name in files:
@@ -30,18 +30,18 @@ def directory_size(directory: str) -> int:
 
 
 def missing_bytes(directory: str, sizes: dict[str, int]) -> int:
-    """Bytes still missing."""
+    """Return the bytes that are still missing."""
     return sum(max(0, size - directory_size(os.path.join(directory, name))) for name, size in sizes.items())
 
 
 def main() -> int:
-    """Print a result, or a fault."""
+    """Print the result, or an error."""
     root, reserve = sys.argv[1], float(sys.argv[2])
     needed, free = missing_bytes(root, json.load(sys.stdin)), shutil.disk_usage(root).free
     if needed and free < needed + reserve * 2**30:
         message = (
-            f"{root} has {format_size(free)} free. Needed: {format_size(needed)} and a reserve of {reserve:g} GiB. "
-            "Make room, or choose a larger disk"
+            f"{root} has {format_size(free)} free, but needs {format_size(needed)} plus a reserve of {reserve:g} GiB. "
+            "Free some space, or choose a larger disk"
         )
         print(MARK + json.dumps({"fault": message}))
         return 1

@@ -1,12 +1,12 @@
-"""The role stage_data's work on a node: copy files to the local disk, each read from its source once for all nodes.
+"""The node program of the role stage_data: copy files to the local disk, reading each from its source only once.
 
     stage.py start REQUEST      start in the background, unless already running
     stage.py follow REQUEST     show the progress until it ends
 
-The first node lists the wanted files, which are cut into pieces. Each node gets an equal share of the bytes from the
-source (from_s3.py: a bucket; from_node.py: a directory on the first node), and the rest from the nodes that have it
-(peers.py). If a node is gone, its share also comes from the source. A file appears under its name once it is complete
-and its checksum is right. Existing files are kept; an interrupted call is resumed.
+The first node lists the files to copy, which are split into pieces. Each node reads an equal share of the bytes from
+the source (from_s3.py: a bucket; from_node.py: a directory on the first node), and the rest from the nodes that have it
+(peers.py). If a node becomes unavailable, its share also comes from the source. A file gets its name once it is
+complete and its checksum is correct. Existing files are kept; an interrupted call is resumed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from typing import Any, BinaryIO, Callable
 
 from peers import LONG_POLL, PeerReply, Peers
 from transfer import CHUNK, TransferError, compute_sha256, format_size
-from wanted import PIECE_SIZE, STAGE_DIRECTORY, FileEntry, Piece, parse_plan, split_into_pieces
+from wanted import PIECE_SIZE, STAGE_DIRECTORY, FileEntry, FilePiece, parse_plan, split_into_pieces
 
 MARK = "MUSTER-RESULT "
 SOURCE_THREADS = 8
@@ -36,7 +36,7 @@ PEER_THREADS = 8
 
 
 def create_source(request: dict[str, Any]) -> Any:
-    """Where the files come from."""
+    """Return the source of the files."""
     if request["path"]:
         from from_node import DirectorySource
 
@@ -47,19 +47,19 @@ def create_source(request: dict[str, Any]) -> Any:
 
 
 def write_all(file: io.FileIO, content: bytes | memoryview) -> None:
-    """Write all content: a nearly full disk first accepts a part, and fails later. Raises OSError."""
+    """Write all content, since a nearly full disk first accepts a part and fails later. Raise OSError."""
     view = memoryview(content)
     while view:
         view = view[file.write(view) :]
 
 
-# --- Bringing it ------------------------------------------------------------------------------------------------------
+# --- The transfer -----------------------------------------------------------------------------------------------------
 
 
 class NodeTransfer:
-    """One call on one node."""
+    """One node's part of a transfer."""
 
-    full_remedy = "Make room, and run this again: it resumes where it stopped"
+    full_remedy = "Free some space, and run this again: the transfer resumes"
 
     def __init__(self, request: dict[str, Any]) -> None:
         self.request = request
@@ -69,45 +69,45 @@ class NodeTransfer:
         self.source = self.create_source()
         self.peers = Peers(request, self.source.name)
         self.entries: list[FileEntry] = []
-        self.pieces: list[Piece] = []
+        self.pieces: list[FilePiece] = []
         self.first_pieces: list[int] = []  # number of the first piece of each entry
         self.plan = b""
         self.local_pieces: set[int] = set()  # pieces on this node
-        self.missing_counts: dict[int, int] = {}  # number of missing pieces of each entry
-        self.complete: set[int] = set()  # entries that are complete, under their names
+        self.missing_counts: dict[int, int] = {}  # number of missing pieces of each incomplete entry
+        self.complete: set[int] = set()  # indexes of entries that are complete and have their names
         self.index: dict[str, list[Any]] = {}
         self.changed = threading.Condition()
         self.from_source = self.from_peers = self.by_size = self.fetched = 0
-        self.finished_nodes: set[int] = set()  # nodes that need nothing more
+        self.finished_nodes: set[int] = set()  # nodes that need no more pieces
         self.failure = ""
         self.started = time.monotonic()
         self.piece_digests: dict[int, str] = {}  # SHA-256 of pieces served to peers
 
-    # - where it comes from
+    # - source
 
     def create_source(self) -> Any:
-        """Where the files come from."""
+        """Return the source of the files."""
         return create_source(self.request)
 
-    def assign_pieces(self) -> list[Piece]:
-        """All pieces, each with the node that reads it from the source."""
+    def assign_pieces(self) -> list[FilePiece]:
+        """Return all pieces, each with the node that reads it from the source."""
         return split_into_pieces(self.entries, len(self.peers.nodes))
 
-    # - what lies here
+    # - local files
 
     def target(self, file_index: int) -> str:
-        """The path of a complete file."""
+        """Return the path of a complete file."""
         return os.path.join(self.root, self.entries[file_index].path)
 
     def part_path(self, file_index: int) -> str:
-        """The path of a file until it is complete."""
+        """Return the path of a file until it is complete."""
         entry = self.entries[file_index]
         return os.path.join(
             self.state_directory, hashlib.sha256(f"{entry.key}\0{entry.checksum}".encode()).hexdigest()[:32] + ".part"
         )
 
     def read_index(self) -> None:
-        """Read what earlier calls have verified, by path: size, modification time, tag."""
+        """Read which files earlier calls have verified, by path: size, modification time, checksum."""
         with contextlib.suppress(OSError), open(
             os.path.join(self.state_directory, "index.jsonl"), encoding="utf-8"
         ) as stream:
@@ -124,7 +124,7 @@ class NodeTransfer:
             stream.write(json.dumps([entry.path, entry.size, status.st_mtime_ns, entry.checksum]) + "\n")
 
     def matches_content(self, file_index: int, path: str) -> bool:
-        """Whether a file has the wanted content."""
+        """Return whether a file has the expected content."""
         entry = self.entries[file_index]
         if os.path.getsize(path) != entry.size:
             return False
@@ -135,7 +135,7 @@ class NodeTransfer:
         return matches is not False
 
     def is_present(self, file_index: int) -> bool:
-        """Whether a file already exists, from an earlier call or from elsewhere."""
+        """Return whether a file already exists, from an earlier call or another origin."""
         entry = self.entries[file_index]
         if entry.link:
             return os.path.islink(self.target(file_index)) and os.readlink(self.target(file_index)) == entry.link
@@ -151,7 +151,7 @@ class NodeTransfer:
         return True
 
     def scan_local(self) -> None:
-        """Find what exists here, and check the disk space for the rest. Raises Fault."""
+        """Find which files and pieces are present, and check the disk space for the rest. Raise TransferError."""
         self.read_index()
         with concurrent.futures.ThreadPoolExecutor(4) as pool:
             present = list(pool.map(self.is_present, range(len(self.entries))))
@@ -183,14 +183,14 @@ class NodeTransfer:
         free = shutil.disk_usage(self.root).free
         if missing and free < missing + self.request["reserve_gib"] * 2**30:
             raise TransferError(
-                f"{self.root} has {format_size(free)} free. Needed: {format_size(missing)} and a reserve of "
-                f"{self.request['reserve_gib']:g} GiB. Make room, or choose a larger disk"
+                f"{self.root} has {format_size(free)} free, but needs {format_size(missing)} plus a reserve of "
+                f"{self.request['reserve_gib']:g} GiB. Free some space, or choose a larger disk"
             )
 
     # - pieces
 
     def write_piece(self, number: int, body: bytes, counter: str) -> None:
-        """Write a piece from the source into its file. Raises OSError."""
+        """Write a piece from the source into its file. Raise OSError."""
         piece = self.pieces[number]
         with self.open_part(piece.file_index) as part:
             part.seek(piece.start)
@@ -198,7 +198,7 @@ class NodeTransfer:
         self.record_piece(number, counter)
 
     def receive_piece(self, peer: int, number: int) -> bool:
-        """Write a piece from a peer into its file; return whether it arrived completely. Raises Fault."""
+        """Write a piece from a peer into its file; return whether it arrived completely. Raise TransferError."""
         piece = self.pieces[number]
         with self.open_part(piece.file_index) as part:
             part.seek(piece.start)
@@ -218,14 +218,17 @@ class NodeTransfer:
         if not digest:
             return False
         if remaining:
-            self.peers.reject(peer, f"piece {number} has another length than its file tells")
+            self.peers.reject(peer, f"piece {number} has an unexpected length")
             return False
         self.piece_digests[number] = digest
         self.record_piece(number, "from_peers")
         return True
 
     def receive_from_peer(self, peer: int, number: int) -> bool:
-        """Ask a peer for a piece until it arrives, the peer is gone, or this call fails; return whether it arrived."""
+        """Request a piece from a peer until it arrives, the peer is unavailable, or this transfer fails.
+
+        Return whether it arrived.
+        """
         while not self.failure and not self.peers.unavailable[peer]:
             if self.receive_piece(peer, number):
                 return True
@@ -236,14 +239,14 @@ class NodeTransfer:
         return io.FileIO(os.open(self.part_path(file_index), os.O_RDWR | os.O_CREAT, 0o644), "r+")
 
     def write_error(self, error: OSError) -> TransferError:
-        """The fault if the disk cannot be written."""
+        """Return the error for a disk that cannot be written."""
         directory = self.request["destination"]
         if error.errno == errno.ENOSPC:
             return TransferError(f"{directory} is full. {self.full_remedy}")
         return TransferError(f"{error.filename or directory}: {error.strerror or error}")
 
     def record_piece(self, number: int, counter: str) -> None:
-        """Record that a piece has arrived; after the last one, give the file its name."""
+        """Record that a piece has arrived; after a file's last one, give the file its name."""
         piece = self.pieces[number]
         with open(os.path.join(self.state_directory, "pieces"), "a", encoding="ascii") as stream:
             stream.write(f"{os.path.basename(self.part_path(piece.file_index))} {piece.start}\n")
@@ -257,7 +260,7 @@ class NodeTransfer:
             self.finish_file(piece.file_index)
 
     def finish_file(self, file_index: int) -> None:
-        """Give a file its name if its content is right; otherwise get it from the source again first. Raises Fault."""
+        """Give a file its name; first read it from the source again if its content is wrong. Raise TransferError."""
         entry, part, target = self.entries[file_index], self.part_path(file_index), self.target(file_index)
         os.makedirs(os.path.dirname(target), exist_ok=True)
         if entry.link:
@@ -277,7 +280,7 @@ class NodeTransfer:
             self.fetched += 1
 
     def refetch(self, file_index: int) -> None:
-        """Read a whole wrong file from the source itself, and check it again. Raises Fault."""
+        """Read a corrupt file completely from the source, and verify it again. Raise TransferError."""
         entry, part = self.entries[file_index], self.part_path(file_index)
         with open(part, "wb") as stream:
             for start in range(0, entry.size, PIECE_SIZE):
@@ -287,25 +290,25 @@ class NodeTransfer:
             raise TransferError(self.source.corrupt_message(entry))
 
     def piece_number(self, entry: FileEntry, start: int) -> int:
-        """The number of a file's piece that begins at `start`."""
+        """Return the number of the piece that begins at byte `start` of a file."""
         return self.first_pieces[bisect.bisect_left(self.entries, entry)] + start // PIECE_SIZE
 
     def fetch_from_source(self, number: int) -> None:
-        """Get a piece from the source."""
+        """Read a piece from the source."""
         if not self.failure:
             piece = self.pieces[number]
             body = self.source.read(self, self.entries[piece.file_index], piece.start, piece.length)
             self.write_piece(number, body, "from_source")
 
     def fetch_from_owner(self, number: int) -> None:
-        """Get a piece from the node whose share it is, or from the source if that node is gone."""
+        """Read a piece from the node that owns it, or from the source if that node is unavailable."""
         if not self.receive_from_peer(self.pieces[number].owner, number):
             self.fetch_from_source(number)
 
     # - peers
 
     def handle_request(self, path: str) -> PeerReply:
-        """The answer to a peer."""
+        """Return the reply to a peer's request."""
         parts = path.strip("/").split("/")
         if self.failure:
             return PeerReply(410)
@@ -323,32 +326,32 @@ class NodeTransfer:
         return PeerReply(200, self.plan) if parts[0] == "plan" else self.piece_reply(int(parts[1]))
 
     def piece_reply(self, number: int) -> PeerReply:
-        """The answer with a piece that is here."""
+        """Return the reply with a local piece."""
         piece = self.pieces[number]
         for path in (self.part_path(piece.file_index), self.target(piece.file_index), self.part_path(piece.file_index)):
-            with contextlib.suppress(OSError):  # the file may just be getting its name
-                file = open(path, "rb")  # noqa: SIM115  it is closed when it was sent
+            with contextlib.suppress(OSError):  # the file may be renamed at this moment
+                file = open(path, "rb")  # noqa: SIM115  closed after it was sent
                 return PeerReply(200, b"", file, piece.start, piece.length, self.piece_digest(number, file))
         return PeerReply(404)
 
     def piece_digest(self, number: int, file: BinaryIO) -> str:
-        """The SHA-256 of a piece, computed only once; known already if the piece came from a peer."""
+        """Return the SHA-256 of a piece, computed once; it is already cached if the piece came from a peer."""
         if number not in self.piece_digests:
             digest, remaining = hashlib.sha256(), self.pieces[number].length
             file.seek(self.pieces[number].start)
             while remaining:
                 chunk = file.read(min(CHUNK, remaining))
                 if not chunk:
-                    raise OSError(errno.EIO, "shorter than it was", file.name)
+                    raise OSError(errno.EIO, "file is too short", file.name)
                 digest.update(chunk)
                 remaining -= len(chunk)
             self.piece_digests[number] = digest.hexdigest()
         return self.piece_digests[number]
 
-    # - the whole
+    # - all steps
 
     def make_plan(self) -> None:
-        """List the wanted files: the first node asks the source, the others ask the first node."""
+        """List the files to copy: the first node reads the source, the others ask the first node."""
         while self.rank and not self.peers.unavailable[0]:
             plan = self.peers.query(0, "/plan")
             if plan is not None:
@@ -378,7 +381,7 @@ class NodeTransfer:
         os.replace(path + ".new", path)
 
     def fetch_all(self) -> None:
-        """Get everything that is missing. Raises Fault."""
+        """Fetch everything that is missing. Raise TransferError."""
         self.write_status()
         self.make_plan()
         self.scan_local()
@@ -393,7 +396,7 @@ class NodeTransfer:
         is_local = self.source.is_local(self.rank)
         source_pieces = [number for number in missing if is_local or self.pieces[number].owner == self.rank]
         peer_pieces = [number for number in missing if not is_local and self.pieces[number].owner != self.rank]
-        # Nodes ask different peers first, and for each peer's pieces in the order in which it gets them.
+        # Nodes start with different peers, and request each peer's pieces in the order in which it reads them.
         position: dict[int, int] = {}
         queue = []
         for number in peer_pieces:
@@ -418,13 +421,13 @@ class NodeTransfer:
                 for future in running:
                     future.cancel()
                 raise
-        # After their targets exist.
+        # Links come last, when their targets exist.
         for index in [index for index in self.missing_counts if self.entries[index].link]:
             self.finish_file(index)
         self.write_status()
 
     def serve_peers(self) -> None:
-        """Tell the peers that we are done, and serve them what they still need."""
+        """Tell the peers that this node is complete, and serve them until they are, too."""
         other_nodes = self.peers.other_nodes
         with concurrent.futures.ThreadPoolExecutor(16) as pool:
 
@@ -441,14 +444,14 @@ class NodeTransfer:
 
 
 def remove_temporary_files(directory: str) -> None:
-    """Remove what is no longer needed."""
+    """Remove the files of an incomplete transfer."""
     for name in os.listdir(directory):
         if name.endswith(".part") or name == "pieces":
             os.unlink(os.path.join(directory, name))
 
 
 def run_transfer(request: dict[str, Any]) -> None:
-    """Do all the work, and record how it ended."""
+    """Run the whole transfer, and record how it ended."""
     transfer = NodeTransfer(request)
     server = None
     try:
@@ -476,14 +479,14 @@ def run_transfer(request: dict[str, Any]) -> None:
     transfer.failure = message
     transfer.write_status(fault=message)
     if server:
-        time.sleep(2)  # so that peers who ask learn of the failure
+        time.sleep(2)  # so that peers learn of the failure
 
 
 # --- The command line -------------------------------------------------------------------------------------------------
 
 
 def read_status(request: dict[str, Any]) -> dict[str, Any]:
-    """The progress of the background process."""
+    """Return the progress of the background process, or an empty dict."""
     try:
         with open(os.path.join(request["destination"], STAGE_DIRECTORY, "status.json"), encoding="utf-8") as stream:
             status: dict[str, Any] = json.load(stream)
@@ -493,7 +496,7 @@ def read_status(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def lock(request: dict[str, Any]) -> int:
-    """Lock the destination; return -1 if another process has the lock."""
+    """Lock the destination; return the lock's descriptor, or -1 if another process holds it."""
     descriptor = os.open(os.path.join(request["destination"], STAGE_DIRECTORY, "lock"), os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -504,13 +507,13 @@ def lock(request: dict[str, Any]) -> int:
 
 
 def start(request: dict[str, Any], task: Callable[[dict[str, Any]], None] = run_transfer) -> dict[str, Any]:
-    """Start in a new session."""
+    """Start the task in a new session, unless it is already running."""
     descriptor = lock(request)
-    while descriptor < 0 and read_status(request).keys() & {"fault", "result"}:  # its holder is about to end
+    while descriptor < 0 and read_status(request).keys() & {"fault", "result"}:  # the holder is about to exit
         time.sleep(0.1)
         descriptor = lock(request)
     if descriptor < 0:
-        return {"changed": False}  # still running after an interrupted call: it will be followed
+        return {"changed": False}  # still running since an interrupted call
     path = os.path.join(request["destination"], STAGE_DIRECTORY, "status.json")
     with contextlib.suppress(FileNotFoundError):
         os.unlink(path)
@@ -534,7 +537,7 @@ def start(request: dict[str, Any], task: Callable[[dict[str, Any]], None] = run_
 
 
 def follow(request: dict[str, Any]) -> dict[str, Any]:
-    """Show the progress. Raises Fault."""
+    """Print the progress until the transfer ends; return its result. Raise TransferError."""
     started, pause = time.monotonic(), 0.1
     while True:
         descriptor = lock(request)
@@ -547,7 +550,7 @@ def follow(request: dict[str, Any]) -> dict[str, Any]:
         if descriptor >= 0 and time.monotonic() - started > 5:
             log = os.path.join(request["destination"], STAGE_DIRECTORY, "log")
             raise TransferError(
-                f"it ended without a result (killed, or the node was rebooted; see {log}). Run this again"
+                f"the transfer ended without a result (killed, or the node rebooted; see {log}). Run this again"
             )
         if descriptor >= 0:
             os.close(descriptor)
@@ -557,11 +560,11 @@ def follow(request: dict[str, Any]) -> dict[str, Any]:
             transferred = status["from_source"] + status["from_peers"]
             rate = transferred / max(1.0, status["seconds"])
             source_bytes = format_size(status["from_source"])
-            source = f", {source_bytes} of it from {status['source']}" if status["from_source"] else ""
-            suffix = "; waits until the other nodes have all" if status.get("finished") else ""
+            source = f", {source_bytes} of them from {status['source']}" if status["from_source"] else ""
+            suffix = "; waiting for the other nodes" if status.get("finished") else ""
             print(
-                f"{status['whole']} of {status['files']} files, {format_size(transferred)} brought, {format_size(rate)}/s"
-                f"{source}{suffix}",
+                f"{status['whole']} of {status['files']} files, {format_size(transferred)} copied, "
+                f"{format_size(rate)}/s{source}{suffix}",
                 flush=True,
             )
         time.sleep(pause)

@@ -1,7 +1,4 @@
-"""The files that the role stage_data copies: cut into pieces that the nodes share, and as a list to send.
-
-Standard library of Python >= 3.8.
-"""
+"""The files that the role stage_data copies: split into pieces that the nodes share, and as a list to send."""
 
 from __future__ import annotations
 
@@ -12,14 +9,14 @@ from typing import NamedTuple
 from transfer import MIB, TransferError
 
 PIECE_SIZE = 64 * MIB
-REQUEST_OVERHEAD = 64 * 1024  # bytes that a request for a piece counts for when the work is shared
+REQUEST_OVERHEAD = 64 * 1024  # bytes that a request counts as when pieces are assigned to nodes
 STAGE_DIRECTORY = ".muster-stage"
 
 
 class FileEntry(NamedTuple):
-    """A wanted file. One checksum is known: `etag` is S3's, `sha256` that of the content.
+    """A file to copy. It has one checksum: `etag` from S3, or `sha256` of the content.
 
-    With `link` it is a symbolic link to another wanted file; `link` is the link's relative target.
+    If `link` is set, it is a symbolic link to another file of the list; `link` is the link's relative target.
     """
 
     path: str
@@ -31,17 +28,17 @@ class FileEntry(NamedTuple):
 
     @property
     def checksum(self) -> str:
-        """The checksum that identifies the content."""
+        """Return the checksum that identifies the content."""
         return self.sha256 or self.etag
 
     @property
     def link_target(self) -> str:
-        """The path of a link's target."""
+        """Return the path of a link's target, relative to the directory."""
         return os.path.normpath(os.path.join(os.path.dirname(self.path), self.link))
 
 
-class Piece(NamedTuple):
-    """A piece of a file. `entry` is the file's number, `owner` the node that gets it from the source."""
+class FilePiece(NamedTuple):
+    """A piece of a file: the file's index, the range in bytes, and the node that reads it from the source."""
 
     file_index: int
     start: int
@@ -49,27 +46,27 @@ class Piece(NamedTuple):
     owner: int
 
 
-def split_into_pieces(entries: list[FileEntry], nodes: int) -> list[Piece]:
-    """All pieces, each with its node; the nodes' shares are equal in bytes and requests."""
+def split_into_pieces(entries: list[FileEntry], nodes: int) -> list[FilePiece]:
+    """Return all pieces, each with its node; the nodes' shares are equal in bytes and requests."""
     spans = [(file_index, start, min(PIECE_SIZE, entry.size - start))
              for file_index, entry in enumerate(entries) for start in range(0, entry.size, PIECE_SIZE)]  # fmt: skip
     total = sum(length + REQUEST_OVERHEAD for _index, _start, length in spans)
     pieces, bytes_before = [], 0
     for file_index, start, length in spans:
         midpoint = bytes_before + (length + REQUEST_OVERHEAD) // 2
-        pieces.append(Piece(file_index, start, length, midpoint * nodes // total))
+        pieces.append(FilePiece(file_index, start, length, midpoint * nodes // total))
         bytes_before += length + REQUEST_OVERHEAD
     return pieces
 
 
 def is_inside(path: str) -> bool:
-    """Whether a path stays below its directory."""
+    """Return whether a path stays below its directory."""
     parts = path.split("/")
     return "\0" not in path and not {"", ".", ".."} & set(parts) and parts[0] != STAGE_DIRECTORY
 
 
 def find_unsafe_paths(entries: list[FileEntry]) -> list[str]:
-    """The paths that must not be written: outside the directory, below a link, or a link to none of these files."""
+    """Return paths that must not be written: outside the directory, below a link, or a link to an unlisted file."""
     files = {entry.path for entry in entries if not entry.link}
     links = {entry.path for entry in entries if entry.link}
     unsafe = []
@@ -85,15 +82,15 @@ def find_unsafe_paths(entries: list[FileEntry]) -> list[str]:
 
 
 def parse_plan(plan: bytes) -> list[FileEntry]:
-    """Read the first node's list of wanted files. Raises Fault if it is invalid or a path leaves the directory."""
+    """Return the first node's file list. Raise TransferError if it is invalid or a path leaves the directory."""
     try:
         entries = [FileEntry(*fields) for fields in json.loads(plan)]
         unsafe = find_unsafe_paths(entries)
     except (ValueError, TypeError, AttributeError):
-        raise TransferError("the first node sent a list of files that cannot be read. Run this again") from None
+        raise TransferError("the first node sent an invalid file list. Run this again") from None
     if unsafe:
         raise TransferError(
-            f"the first node names {unsafe[0]!r}, which is no path below the directory. Nothing was written. "
+            f"the first node names {unsafe[0]!r}, which is not a path below the directory. Nothing was written. "
             "Check whether somebody else has access to the first node"
         )
     return entries

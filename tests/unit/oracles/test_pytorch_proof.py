@@ -32,11 +32,11 @@ def test_torch_is_proved_only_once(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     shown = proof.verify(given)["shown"]
     assert shown.startswith(given["version"]) and shown.endswith("sum of two ranks by gloo")
     monkeypatch.setattr(proof, "check_build", lambda given: pytest.fail("proved again"))
-    assert proof.verify(asked(tmp_path))["shown"] == "as proved before"
+    assert proof.verify(asked(tmp_path))["shown"] == "verified before"
 
 
 def test_wrong_build_is_refused_and_not_marked_as_proved(tmp_path: Path) -> None:
-    with pytest.raises(StepError, match=r"Needed: 2\.5\.1 for CUDA 12\.4"):
+    with pytest.raises(StepError, match=r"instead of 2\.5\.1 for CUDA 12\.4"):
         proof.verify(asked(tmp_path, version="2.5.1", cuda="12.4"))
     assert not (tmp_path / "proved").exists()
 
@@ -51,5 +51,5 @@ def test_wrong_product_or_sum_is_detected(monkeypatch: pytest.MonkeyPatch, tmp_p
     with pytest.raises(StepError, match="no such device"):
         proof.check_sum(0)
     monkeypatch.setattr(torch.Tensor, "__matmul__", lambda left, right: torch.zeros(2))
-    with pytest.raises(StepError, match="a product of matrices on cpu is wrong"):
+    with pytest.raises(StepError, match="a matrix product on cpu is wrong"):
         proof.check_products({"cuda": ""})

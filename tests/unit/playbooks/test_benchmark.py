@@ -121,12 +121,12 @@ def test_benchmark_is_refused_on_busy_nodes(directory: Path) -> None:
 @pytest.mark.parametrize(
     ("typed_words", "said"),
     [
-        ("baseline=nothing", "there is no record"),
+        ("baseline=nothing", "does not exist: name a run launched from this machine"),
         ("baseline=training", "baseline is training, which was not a benchmark"),
         ("run_id=training", "training is a run that was not a benchmark: choose another name"),
         ("run_id=failed", "failed is a benchmark that was not interrupted but ended: failed: choose another name"),
-        ("fitted=fit", "fitted was given with -e, but the benchmark is a job of its own"),
-        ("launch_script=mine.py", "launch_script was given with -e, but the benchmark is a job of its own"),
+        ("fitted=fit", "fitted was given with -e, but the benchmark launches its own job"),
+        ("launch_script=mine.py", "launch_script was given with -e, but the benchmark launches its own job"),
         ("benchmark_seconds=3000", "benchmark_seconds is 3000, but must be 5 to 400"),
         ("benchmark_second=30", "did you mean benchmark_seconds?"),
         ('{"benchmark_collectives": ["all_recude"]}', "all_recude"),

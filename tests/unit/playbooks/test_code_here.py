@@ -61,6 +61,6 @@ def test_launch_runs_the_edited_script(tmp_path: Path) -> None:
     assert (tmp_path / "node" / "train.py").read_text() == "print('as it was')\n"
 
     output = launch(tmp_path)
-    assert "bringing the code of " in output and "\nedited\n" in output and "code-older" not in output
+    assert "copying the code of " in output and "\nedited\n" in output and "code-older" not in output
     left = {path.name for path in (tmp_path / "node").iterdir()}
     assert left == {"train.py", "ckpt.pt", ".muster-code.json"}

@@ -91,4 +91,4 @@ def test_large_outputs_are_not_fetched_without_confirmation(directory: Path) -> 
 
 def test_unknown_run_is_refused(directory: Path) -> None:
     code, output, files = fetch(directory, "muster.training.fetch", "-e", "run_id=other")
-    assert code == 2 and files == {} and "there is no record" in output, output
+    assert code == 2 and files == {} and "does not exist: name a run launched from this machine" in output, output

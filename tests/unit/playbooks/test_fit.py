@@ -101,9 +101,9 @@ def test_interrupted_search_resumes_and_finds_the_memory_limit(directory: Path) 
     [
         (
             '{"fit_args": ["--batch_size", "8"]}',
-            "fit_args has no {batch_size}: put it where the script takes its batch size",
+            "fit_args does not contain {batch_size}: put it where the script takes its batch size",
         ),
-        ("fitted=fit", "fitted is the result of a search, and this is a search: leave it out"),
+        ("fitted=fit", "fitted is the result of a search, and this is a search: remove it"),
         ("fit_strat=4", "did you mean fit_start?"),
         ("fit_start=9000", "fit_start is 9000, but must be 1 to fit_max, which is 4096"),
     ],
@@ -117,7 +117,7 @@ def test_invalid_arguments_are_refused_before_anything_starts(directory: Path, m
 def test_two_playbooks_in_one_command_are_refused(directory: Path) -> None:
     first, *rest = words(directory)
     done = typed(directory, [first, "muster.training.fit", *rest])
-    assert done.returncode == 2 and "2 playbooks were called at once" in " ".join(done.stdout.split()), done.stdout
+    assert done.returncode == 2 and "2 playbooks were given at once" in " ".join(done.stdout.split()), done.stdout
     assert not (directory / "runs").exists()
 
 

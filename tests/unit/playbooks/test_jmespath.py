@@ -51,4 +51,4 @@ def test_invalid_query_is_refused_with_its_position(directory: Path) -> None:
     words = ["-e", "jmespath=nodes[?state=]"]
     done = typed(directory, ["ansible-playbook", "muster.training.status", "-i", "machines.yml", *words])
     assert done.returncode == 2
-    assert "the JMESPath expression 'nodes[?state=]' is wrong at character 13, at '=]'" in done.stdout
+    assert "the JMESPath expression 'nodes[?state=]' is invalid at character 13, at '=]'" in done.stdout

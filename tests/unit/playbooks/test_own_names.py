@@ -37,7 +37,7 @@ def directory(tmp_path: Path) -> Path:
     [
         ("status", "no node has a run of-own-names"),
         ("stop", "no node has a run of-own-names"),
-        ("logs", "there is no run of-own-names"),
+        ("logs", "run of-own-names does not exist on this node"),
     ],
 )
 @pytest.mark.parametrize("name", ["run_id", "launch_run_id"])

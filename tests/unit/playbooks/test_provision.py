@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.paperspace_server.account import Account
+from tests.paperspace_server.account import PaperspaceAccount
 from tests.paperspace_server.objects import machine, network
 from tests.paperspace_server.server import PaperspaceServer
 
@@ -34,7 +34,7 @@ def server() -> Iterator[PaperspaceServer]:
         machine(2, name="bert-1", networkId=home, state="off", publicIp=None),
         machine(3, name="photos", networkId="nwshared"),
     ]
-    with PaperspaceServer(Account(machines, [network(21, name="muster-bert")]), key=KEY) as started:
+    with PaperspaceServer(PaperspaceAccount(machines, [network(21, name="muster-bert")]), key=KEY) as started:
         yield started
 
 
@@ -63,10 +63,10 @@ def test_check_mode_shows_plan_price_and_diff(server: PaperspaceServer, tmp_path
     code, said = play(server, tmp_path, "provision", "-e", "cluster=bert", *NODES, "--check", "--diff")
     assert code == 0, said
     for line in (
-        "there: machine bert-0 (ps000001) of type A6000x2, ready, 3.78 USD an hour while it is on",
-        "to make: machine bert-2 of type A6000x2 with 250 GB",
-        "to start: machine bert-1 (ps000002)",
-        "bert: 11.34 USD an hour, 272.16 USD a day (Paperspace's console, 2025-12-28); its disks, on or off, 30.00 USD",
+        "exists: machine bert-0 (ps000001) of type A6000x2, ready, 3.78 USD an hour while it is on",
+        "create: machine bert-2 of type A6000x2 with 250 GB",
+        "start: machine bert-1 (ps000002)",
+        "bert: 11.34 USD an hour, 272.16 USD a day (Paperspace's console, 2025-12-28); disks, whether on or off: 30.00",
         '+  "bert-2": "ready"',
         '-  "bert-1": "off"',
     ):
@@ -76,20 +76,20 @@ def test_check_mode_shows_plan_price_and_diff(server: PaperspaceServer, tmp_path
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("-e", "cluster=bert", *NODES), "max_usd_per_hour is not given. Say what the cluster may cost an hour"),
+        (("-e", "cluster=bert", *NODES), "max_usd_per_hour is not set. Set a limit for the hourly cost of the cluster"),
         (("-e", "cluster=bert", *NODES, "-e", "provision_disk=500"), "did you mean provision_disk_gb?"),
         (("-e", "cluster=bert", *NODES, "-e", "idle_watch_afer=2h"), "did you mean idle_watch_after?"),
         (
             ("-e", "cluster=bert", *NODES, "--check", "-e", "idle_watch_enabled=true", "-e", "idle_watch_ttl=5m"),
-            "ttl is '5m'. Needed: a number and its unit",
+            "ttl is '5m'. Use a number with a unit",
         ),
         (
             ("-e", "cluster=bert", *NODES, "--check", "-e", "region=mars1"),
-            "Paperspace has no region 'mars1'. There are: ny2 (East Coast (NY2))",
+            "unknown Paperspace region 'mars1'. Choose one of: ny2 (East Coast (NY2))",
         ),
         (
             ("-e", "cluster=bert", *NODES, "--check", "-e", "provision_ssh_public_key=~/.ssh/none.pub"),
-            ".ssh/none.pub cannot be read: No such file or directory. Make a pair with `ssh-keygen -t ed25519`",
+            ".ssh/none.pub: No such file or directory. Create a pair with `ssh-keygen -t ed25519`",
         ),
         (
             ("-e", "cluster=bert", *NODES, "--check", "-e", "provision_ssh_public_key=-----BEGIN"),
@@ -97,7 +97,7 @@ def test_check_mode_shows_plan_price_and_diff(server: PaperspaceServer, tmp_path
         ),
         (
             ("-e", "cluster=../../etc", *NODES, "-e", "max_usd_per_hour=20"),
-            "Needed: a lower-case letter, then up to 30",
+            "Use up to 31 lower-case letters, digits and hyphens",
         ),
     ],
 )
@@ -110,7 +110,7 @@ def test_wrong_arguments_are_refused_with_a_message(
 
 @pytest.mark.parametrize(
     ("key", "message"),
-    [("", "no API key: the option api_key, PAPERSPACE_API_KEY, "), ("wrong", "The API key is wrong or was deleted")],
+    [("", "no API key in the option api_key, PAPERSPACE_API_KEY, "), ("wrong", "The API key is wrong or was deleted")],
 )
 def test_missing_or_wrong_api_key_is_refused(server: PaperspaceServer, tmp_path: Path, key: str, message: str) -> None:
     code, said = play(server, tmp_path, "provision", "-e", "cluster=bert", *NODES, "-e", "max_usd_per_hour=20", key=key)
@@ -123,7 +123,7 @@ def test_template_is_planned_in_check_mode_but_refused_for_uncleaned_machine(
     words = ["-e", "cluster=bert", "-e", "template=golden"]
     code, said = play(server, tmp_path, "image", *words, "--check")
     assert code == 0, said
-    assert "to make: template golden of bert-0, which is off meanwhile; it costs 11.00 USD a month" in said
+    assert "create: template golden of bert-0, which is off in the meantime; it costs 11.00 USD a month" in said
     code, said = play(server, tmp_path, "image", *words)
     assert code == 2
     assert "bert-0 was not cleaned, so no template was created from it" in said
@@ -134,7 +134,7 @@ def test_cost_lists_clusters_and_other_machines(server: PaperspaceServer, tmp_pa
     assert code == 0, said
     row = next(line for line in said.splitlines() if line.startswith("bert "))
     assert row.split()[:6] == ["bert", "ny2", "1", "on,", "1", "off"]
-    assert "besides: 1 machines outside any cluster, 1 of them on, 3.78 USD an hour" in said
+    assert "outside clusters: 1 machine, 1 of them on, 3.78 USD an hour" in said
 
 
 def test_cost_answers_jmespath_query(server: PaperspaceServer, tmp_path: Path) -> None:
@@ -143,14 +143,14 @@ def test_cost_answers_jmespath_query(server: PaperspaceServer, tmp_path: Path) -
     assert json.loads(said[said.index("[\n") :]) == [["bert", 3.78]]
     code, said = play(server, tmp_path, "cost", "-e", "jmespath=clusters[")
     assert code == 2
-    assert "is wrong at its end, where something is missing" in said
+    assert "is invalid at its end, where something is missing" in said
 
 
 def test_cluster_older_than_its_ttl_is_named(server: PaperspaceServer, tmp_path: Path) -> None:
     code, said = play(server, tmp_path, "cost", "-e", "idle_watch_ttl=2d")
     assert code == 0, said
     assert "more than its ttl of 48:00:00" in said
-    assert "3.78 USD an hour. Still needed? If not: teardown.yml -e cluster=bert" in said
+    assert "3.78 USD an hour. If it is no longer needed, remove it: teardown.yml -e cluster=bert" in said
     assert "ttl" not in play(server, tmp_path, "cost", "-e", "idle_watch_ttl=off")[1]
 
 
@@ -163,7 +163,7 @@ def test_provision_applies_idle_watch(server: PaperspaceServer, tmp_path: Path) 
 def test_teardown_lists_machines_and_asks_for_the_cluster_name(server: PaperspaceServer, tmp_path: Path) -> None:
     code, said = play(server, tmp_path, "teardown", "-e", "cluster=bert")
     assert code == 2
-    assert "to remove: machine bert-1 (ps000002)" in said
+    assert "remove: machine bert-1 (ps000002)" in said
     assert "nothing was touched: the name bert was not typed" in said
 
 
@@ -175,7 +175,7 @@ def test_teardown_is_refused_while_a_run_may_be_active(server: PaperspaceServer,
     (record / "plan.json").write_text(json.dumps(plan))
     code, said = play(server, tmp_path, "teardown", "-e", "cluster=bert", "-e", "confirm=bert")
     assert code == 2
-    assert "bert may still be running first: no result in " in said
+    assert "bert may still be running first: no result is recorded in " in said
     assert f". Check with `ansible-playbook playbooks/status.yml -i {tmp_path}" in said
 
 

@@ -58,7 +58,7 @@ def directory(server: EC2Server, tmp_path: Path) -> Path:
     records = tmp_path / ".muster" / "clusters"
     records.mkdir(parents=True)
     aws = AwsClient(Clients(server), "us-east-1", lambda _line: None)
-    provision(Ec2Context("bert", aws, read_journal(records, "bert", "ec2"), say=lambda _line: None), ASK)
+    provision(Ec2Context("bert", aws, read_journal(records, "bert", "ec2"), show=lambda _line: None), ASK)
     return tmp_path
 
 
@@ -90,7 +90,7 @@ def test_plan_cost_and_teardown_use_the_ec2_inventory(server: EC2Server, directo
     assert code == 0, said
     for line in (
         "of type g4dn.xlarge, running, 0.53 USD an hour while it is on",
-        "to make: machine bert-2 of type g4dn.xlarge with 150 GB",
+        "create: machine bert-2 of type g4dn.xlarge with 150 GB",
         "bert (g4dn.xlarge on demand in us-east-1a): 1.59 USD an hour",
         '+  "bert-2": "ready"',
     ):
@@ -101,13 +101,16 @@ def test_plan_cost_and_teardown_use_the_ec2_inventory(server: EC2Server, directo
     before = server.foreign_bytes()
     code, said = play(server, directory, "cost", "-e", "idle_watch_ttl=2d")
     assert code == 0, said
-    assert "more than its ttl of 48:00:00: 1.06 USD an hour. Still needed? If not: teardown.yml -e cluster=bert" in said
+    assert (
+        "more than its ttl of 48:00:00: 1.06 USD an hour. If it is no longer needed, remove it: teardown.yml -e "
+        "cluster=bert" in said
+    )
     row = next(line for line in said.splitlines() if line.startswith("bert "))
     assert row.split()[:5] == ["bert", "us-east-1", "2", "on", "g4dn.xlarge"]
-    assert "besides: 1 machines outside any cluster, 1 of them on, unknown an hour" in said
+    assert "outside clusters: 1 machine, 1 of them on, unknown an hour" in said
     code, said = play(server, directory, "teardown", "-e", "cluster=bert")
     assert code == 2
-    assert "to remove: security group muster-bert" in said
+    assert "remove: security group muster-bert" in said
     assert "nothing was touched: the name bert was not typed" in said
     assert [action for action, _given in server.requests if not action.startswith(("Describe", "Get")) and action] == []
     code, said = play(server, directory, "teardown", "-e", "cluster=bert", "-e", "confirm=bert")
@@ -119,12 +122,12 @@ def test_plan_cost_and_teardown_use_the_ec2_inventory(server: EC2Server, directo
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ((*NODES, *KEYS), "max_usd_per_hour is not given. Say what the cluster may cost an hour"),
-        ((*NODES, "-e", "max_usd_per_hour=5"), "no SSH key is given, so nobody could log in"),
+        ((*NODES, *KEYS), "max_usd_per_hour is not set. Set a limit for the hourly cost of the cluster"),
+        ((*NODES, "-e", "max_usd_per_hour=5"), "no SSH key is set, so nobody could log in"),
         ((*NODES, *KEYS, "-e", "max_usd_per_hour=5", "-e", "region=us-east-9"), "did you mean us-east-"),
         (
             (*NODES, *KEYS, "--check", "-e", "provision_own_network=true", "-e", "provision_subnet_id=subnet-1"),
-            "both a network of its own and the subnet subnet-1 of another are requested",
+            "both a new network and the existing subnet subnet-1 are requested",
         ),
     ],
 )
@@ -139,5 +142,7 @@ def test_wrong_arguments_are_refused_with_a_message(
 
 
 def test_unreadable_own_address_asks_for_ssh_from(server: EC2Server) -> None:
-    with pytest.raises(PlanRefusedError, match=r"Say where to allow SSH from: -e provision_ssh_from=203.0.113.7"):
+    with pytest.raises(
+        PlanRefusedError, match=r"Set the addresses that may connect by SSH: -e provision_ssh_from=203.0.113.7"
+    ):
         local_public_address(server.url)

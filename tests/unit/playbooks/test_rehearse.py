@@ -75,13 +75,13 @@ def test_killed_rehearsal_resumes_and_approves_a_job_that_resumes(directory: Pat
     )
     assert json.loads(status.read_text())["state"] != "running"
     assert "the second start continued the curve of the first" in done.stdout
-    assert "the whole, 900 steps: about 0:30:36, 1.53 USD" in done.stdout, done.stdout
+    assert "the whole job, 900 steps: about 0:30:36, 1.53 USD" in done.stdout, done.stdout
     assert "rehearsal rehearsal: go" in done.stdout
     known = json.loads((directory / "runs" / "rehearsal" / "rehearsal.json").read_text())
     assert [start["run_id"] for start in known["starts"]] == ["rehearsal-all-2", "rehearsal-resumed-2"]
     assert known["starts"][1]["steps"][0] == 21 and known["checkpoint_bytes"] >= 100000 and known["go"] is True
     done = typed(directory, words(directory))
-    assert done.returncode == 2 and "rehearsal is a rehearsal that is over: choose another name" in done.stdout
+    assert done.returncode == 2 and "rehearsal is a rehearsal that has ended: choose another name" in done.stdout
 
 
 def test_job_that_does_not_resume_is_rejected(directory: Path) -> None:
@@ -94,5 +94,5 @@ def test_job_that_does_not_resume_is_rejected(directory: Path) -> None:
 
 def test_missing_steps_placeholder_is_refused_before_anything_starts(directory: Path) -> None:
     done = typed(directory, words(directory, "-e", '{"rehearse_args": ["3"]}'))
-    assert done.returncode == 2 and "rehearse_args has no {steps}" in done.stdout, done.stdout
+    assert done.returncode == 2 and "rehearse_args does not contain {steps}" in done.stdout, done.stdout
     assert not (directory / "runs").exists() and not (directory / "nodes").exists()

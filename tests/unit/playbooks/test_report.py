@@ -49,7 +49,7 @@ def test_report_covers_latest_run_or_compares_several(directory: Path) -> None:
     assert done.returncode == 0, done.stdout
     assert "\nreport: " in done.stdout and (directory / "mine" / "report.html").exists()
     done = typed(directory, [*PLAYBOOK.format("report").split(), "-e", "run_id=third"])
-    assert done.returncode == 2 and "there is no record" in done.stdout, done.stdout
+    assert done.returncode == 2 and "does not exist: name a run launched from this machine" in done.stdout, done.stdout
 
 
 @pytest.mark.one_core

@@ -180,7 +180,7 @@ def test_wrong_values_of_all_roles_are_refused_before_nodes_are_contacted(direct
         text = f"the role {role} refuses a value{where}: {why}"
         assert len([line for line in found if text in line]) in (1, 2), f"{text}\n{done.stdout}"  # once more as JSON
     assert "wandb_mode" not in "".join(line for line in found if " on c" in line)
-    assert f"{CHECKOUT}/roles/ssh_mesh/defaults/main.yml lists what can be set." in done.stdout
+    assert f"{CHECKOUT}/roles/ssh_mesh/defaults/main.yml lists the variables." in done.stdout
     skipped = typed(directory, ["ansible-playbook", "site.yml", "-i", "wrong.yml", "--skip-tags", "ssh_mesh"])
     assert "the role ssh_mesh" not in skipped.stdout and "the role firewall" in skipped.stdout
 

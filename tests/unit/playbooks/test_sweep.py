@@ -93,7 +93,7 @@ def test_invalid_variants_are_refused_before_anything_starts(directory: Path) ->
     done = typed(directory, words(directory, wrong))
     printed = " ".join(done.stdout.split())
     assert done.returncode == 2 and "variant a: it sets nnodse, but nothing reads it; did you mean nnodes?" in printed
-    assert "variant 2 of sweep_variants has the name a, as one before it" in printed
+    assert "variant 2 of sweep_variants has the same name as an earlier one, a" in printed
     assert "variant 3 of sweep_variants has the name '../a': use letters, digits" in printed
     assert "variant b: it takes 3 nodes, and the inventory has 2" in printed
     assert "variant c: value of launch_launcher must be one of" in printed, done.stdout

@@ -24,7 +24,7 @@ def directory(tmp_path: Path) -> Path:
     return tmp_path
 
 
-EMPTY = "the group 'training' has no hosts. Needed: your machines in this group."
+EMPTY = "the group 'training' has no hosts. Add your machines to it."
 UNREAD = "the inventory is incomplete: {}/paperspace.yml could not be read"
 LAUNCH = [
     ([], EMPTY),
@@ -32,7 +32,7 @@ LAUNCH = [
     (["paperspace.yml"], UNREAD),
     (["good.yml", "paperspace.yml"], UNREAD),
     (["good.yml", "gone.yml"], "the inventory is incomplete: {}/gone.yml could not be read"),
-    (["good.yml"], "nnodes is 2, and the group has 1: a. Needed"),
+    (["good.yml"], "nnodes is 2, but the group has 1 host: a; expected"),
 ]
 ELSEWHERE = ("site", "docker", "ping", "status", "logs", "stop")
 OTHERS = [(["other.yml"], EMPTY), (["good.yml", "paperspace.yml"], UNREAD)]

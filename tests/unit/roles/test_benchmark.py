@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The program of the benchmark: two processes that are a node each, with real torch and gloo."""
+"""The benchmark's program, run by two processes that act as one node each, with real torch and gloo."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._experiments.bench
 from tests.unit.supervised import free_port
 
 PROGRAM = Path(__file__).resolve().parents[3] / "roles" / "benchmark" / "files" / "benchmark_job.py"
-# Starts the program with an all_reduce that adds wrongly on the second node. What ranks agree by has another type.
+# Starts the program with a wrong all_reduce on the second node. Tensors for coordination have another dtype.
 WRONG_SUM_LAUNCHER = """
 import runpy, sys
 import torch, torch.distributed as dist
@@ -41,7 +41,12 @@ BASE_WORK = {
 
 
 def run_benchmark(directory: Path, seconds: dict[str, float], *launcher: str, processes: int = 2) -> dict[str, Any]:
-    """What the program writes with so many seconds a phase; before: what starts it, besides Python."""
+    """Run the program and return its results.
+
+    Args:
+        seconds: Seconds per phase.
+        launcher: Arguments to Python that start the program, if not the program itself.
+    """
     rounds = [[[0, 1]]] if processes > 1 else []
     (directory / "work.json").write_text(json.dumps({**BASE_WORK, "rounds": rounds, "seconds": seconds}))
     port = str(free_port())
@@ -69,7 +74,7 @@ def run_benchmark(directory: Path, seconds: dict[str, float], *launcher: str, pr
 
 def test_everything_is_measured_and_a_wrong_sum_is_reported(tmp_path: Path) -> None:
     (tmp_path / "wrong.py").write_text(WRONG_SUM_LAUNCHER)
-    seconds = {"matmul": 5.0, "copies": 0.1, "node": 5.0, "all": 60.0, "pairs": 0.0}  # which have what the others leave
+    seconds = {"matmul": 5.0, "copies": 0.1, "node": 5.0, "all": 60.0, "pairs": 0.0}  # pairs get the unused time
     output = run_benchmark(tmp_path, seconds, str(tmp_path / "wrong.py"))
     assert output["complete"] and output["backend"] == "gloo" and output["left_out"] == []
     measured = read_measurements(output, ["a", "b"])
@@ -93,4 +98,4 @@ def test_measurements_without_time_left_are_listed(tmp_path: Path) -> None:
 def test_a_single_process_has_nothing_to_exchange(tmp_path: Path) -> None:
     output = run_benchmark(tmp_path, {"matmul": 5.0, "all": 60.0, "pairs": 60.0}, processes=1)
     assert output["complete"] and output["collectives"] == [] and output["pairs"] == []
-    assert output["left_out"] == ["collectives: there is a single process"]
+    assert output["left_out"] == ["collectives: there is only one process"]

@@ -1,4 +1,4 @@
-"""What counts as a checkpoint, when it is whole, and what its manifest keeps; copied to a real server of S3."""
+"""Which checkpoints are complete and copied, and what the manifest keeps; with a fake S3 server."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MIB = 2**20
 
 @pytest.fixture(scope="module")
 def program() -> Iterator[ModuleType]:
-    """The program, with what it imports beside it as on a node."""
+    """The program, with its imports beside it as on a node."""
     sys.path.insert(0, str(ROLES / "s3_client" / "files"))
     spec = importlib.util.spec_from_file_location("checkpoints", ROLES / "checkpoints" / "files" / "checkpoints.py")
     assert spec and spec.loader
@@ -75,7 +75,7 @@ def read_manifest(s3: S3Server, run_id: str = "first") -> dict[str, Any]:
 
 
 def copied_files(s3: S3Server, run_id: str = "first") -> dict[str, bytes]:
-    """What the manifest names, and what is in S3 there, compared with its sums."""
+    """Return the content of all files that the manifest names, after verifying their checksums."""
     client = s3.client()
     bodies: dict[str, bytes] = {}
     for entry in read_manifest(s3, run_id)["checkpoints"]:
@@ -112,7 +112,7 @@ def test_files_and_directories_are_copied(
     assert (status["alive"], status["pending"]) == (False, [])
     s3.requests.clear()
     copy_all(program, settings)
-    assert not [path for method, path in s3.requests if method != "GET"], "nothing is copied twice"
+    assert not [path for method, path in s3.requests if method != "GET"], "a file was copied twice"
 
 
 def test_interrupted_upload_resumes_with_missing_parts(
@@ -138,7 +138,9 @@ def test_interrupted_upload_resumes_with_missing_parts(
     s3.requests.clear()
     copy_all(program, settings)
     assert copied_files(s3) == {"big.pt": body}
-    assert sum(method == "PUT" and "big.pt" in path for method, path in s3.requests) == 3, "two of five were there"
+    assert sum(method == "PUT" and "big.pt" in path for method, path in s3.requests) == 3, (
+        "two of five parts were uploaded before"
+    )
 
 
 def test_checkpoint_changed_during_copy_is_not_recorded(
@@ -155,7 +157,7 @@ def test_checkpoint_changed_during_copy_is_not_recorded(
     monkeypatch.setattr(program.CheckpointCopier, "put", put_and_change)
     service = program.CheckpointService(settings)
     assert service.copy_next(program.find_runs(settings)[0]) is False
-    assert "Contents" not in s3.client().list_objects_v2(Bucket="saved"), "neither data nor a manifest"
+    assert "Contents" not in s3.client().list_objects_v2(Bucket="saved"), "data or a manifest was kept"
     monkeypatch.setattr(program.CheckpointCopier, "put", put)
     copy_all(program, settings)
     assert copied_files(s3) == {"last.pt": b"after that"}
@@ -171,11 +173,11 @@ def test_old_versions_and_local_files_are_removed_as_configured(
         copy_all(program, settings)
     keys = s3.client().list_objects_v2(Bucket="saved", Prefix="mine/first/node0/data/last.pt@")["Contents"]
     assert len(keys) == 2
-    assert len(list(folder.iterdir())) == 5, "nothing here was removed"
+    assert len(list(folder.iterdir())) == 5, "a local file was removed"
     (folder / "step-4").write_bytes(b"step")
     copy_all(program, {**settings, "keep_local": 2})
     assert len(list(folder.iterdir())) == 2
-    assert len(copied_files(s3)) == 6, "in S3 they are all"
+    assert len(copied_files(s3)) == 6, "a checkpoint is missing in S3"
 
 
 @pytest.mark.parametrize(
@@ -209,7 +211,7 @@ def test_leftovers_of_interrupted_upload_are_removed_with_next_version(
 
 
 def make_two_checkpoints(program: ModuleType, settings: dict[str, Any], tmp_path: Path) -> tuple[Any, Path]:
-    """A service that keeps one checkpoint here and has copied `step` of two files; a newer one is to be copied."""
+    """Return a service that keeps one local checkpoint and has copied `step`, and the directory with a newer one."""
     folder = make_run(tmp_path / "runs") / "checkpoints"
     (folder / "step" / "deep").mkdir(parents=True)
     (folder / "step" / "model.pt").write_bytes(b"model")
@@ -233,7 +235,7 @@ def test_change_with_an_older_mtime_is_copied_before_local_removal(
     run = program.find_runs(settings)[0]
     assert service.copy_next(run) is True
     assert copied_files(s3) == {**before, "newer": b"newer"}
-    assert (folder / "step" / "late").exists(), "removed, and not in S3"
+    assert (folder / "step" / "late").exists(), "removed without a copy in S3"
     service.copy_next(run)
     after = {"newer": b"newer", "step/model.pt": b"MODEL", "step/deep/shard": b"shard", "step/late": b"late"}
     assert copied_files(s3) == after
@@ -266,7 +268,7 @@ def test_checkpoint_lost_in_s3_is_kept_locally_and_copied_again(
     run = program.find_runs(settings)[0]
     service.copy_next(run)
     assert (folder / "step" / "deep" / "shard").read_bytes() == b"shard"
-    assert f"step was copied, but S3 no longer has all of {key}" in capsys.readouterr().out
+    assert f"step was copied, but {key} is now missing or incomplete in S3" in capsys.readouterr().out
     assert json.loads((folder.parent / program.STATUS).read_text())["pending"] == ["step"]
     service.copy_next(run)
     assert copied_files(s3) == {"newer": b"newer", "step/model.pt": b"model", "step/deep/shard": b"shard"}

@@ -1,4 +1,4 @@
-"""What the role makes of a share as a person writes it down: the options and credentials of its mount."""
+"""Mount options and credentials that the role derives from a share's settings."""
 
 from __future__ import annotations
 

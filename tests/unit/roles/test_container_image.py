@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Three nodes of one machine have the same image afterwards, fetched once; the engine is a stand-in."""
+"""Three nodes on one machine get the same image, fetched only once, with a fake container engine."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def digest(body: bytes) -> str:
 
 
 def make_engine(directory: Path, name: str) -> Path:
-    """A directory of PATH with an engine of this name."""
+    """Create and return a directory for PATH with an engine of this name."""
     directory.mkdir()
     path = directory / name
     command = f'ENGINE_NAME={name} exec {sys.executable} -S {CHECKOUT}/tests/fake_engine.py "$@"'
@@ -60,7 +60,7 @@ def make_engine(directory: Path, name: str) -> Path:
 
 
 class ImageCluster:
-    """Nodes that are directories of this machine, each with an engine and an address of its own in 127.0.0.0/8."""
+    """Nodes that are directories of this machine, each with an engine and an address in 127.0.0.0/8."""
 
     def __init__(self, root: Path, engine: str = "docker", nodes: int = 3) -> None:
         self.lib = root / "lib"
@@ -123,7 +123,7 @@ class ImageCluster:
         return [self.call("follow", number) for number in range(len(self.directories))]
 
     def calls(self, verb: str) -> list[list[str]]:
-        """What each engine was asked to do of a kind."""
+        """Return the requests of a kind that each engine received."""
         call_files = [directory / "store" / "calls" for directory in self.directories]
         lines = [call_file.read_text().splitlines() if call_file.exists() else [] for call_file in call_files]
         return [[line for line in node_lines if f" {verb} " in f" {line} "] for node_lines in lines]
@@ -136,7 +136,7 @@ class ImageCluster:
         subprocess.run(argv, env=self.environment(number), cwd=CHECKOUT, input=body, check=True)
 
     def leftover_files(self) -> list[str]:
-        """What is left of the way."""
+        """Return temporary files that were not removed."""
         return [str(path.relative_to(directory)) for directory in self.directories for path in directory.rglob("*")
                 if path.suffix in (".tar", ".part", ".new") or path.name in ("login", "pieces")]  # fmt: skip
 
@@ -157,7 +157,7 @@ def test_image_is_pulled_once_and_passed_on_to_all_nodes(tmp_path: Path, name: s
     assert cluster.ids() == [digest(PULLED)] * 3 and cluster.leftover_files() == []
     again = cluster.distribute()
     assert [(result["changed"], result["from_peers"]) for result in again] == [(False, 0)] * 3
-    assert [len(calls) for calls in cluster.calls("save")] == [1, 0, 0], "a second call writes no archive"
+    assert [len(calls) for calls in cluster.calls("save")] == [1, 0, 0], "a second call wrote an archive"
 
 
 def test_node_with_the_image_gets_nothing_and_older_one_is_replaced(cluster: ImageCluster) -> None:
@@ -172,7 +172,7 @@ def test_node_with_the_image_gets_nothing_and_older_one_is_replaced(cluster: Ima
 
 
 def test_archive_of_several_pieces_is_passed_on_as_it_is(cluster: ImageCluster, tmp_path: Path) -> None:
-    """The others get it while the first node still loads it, which ends last here."""
+    """The other nodes receive it while the first node still loads it, which ends last here."""
     body = os.urandom(MIB) * 70
     (tmp_path / "image.tar").write_bytes(archive_of(body))
     (cluster.directories[0] / "store" / "first").write_text(
@@ -224,7 +224,7 @@ def test_failed_load_is_reported_and_next_call_completes(cluster: ImageCluster, 
 def test_unpacked_size_is_found_without_unpacking_the_archive(
     engine: ModuleType, tmp_path: Path, layer: bytes, size: int, compressed: bool
 ) -> None:
-    """By what gzip writes at its end; where that does not tell, 0. A layer of no bytes has a manifest beside it."""
+    """gzip stores the size at the end of the file; 0 means unknown. A layer of no bytes has a manifest beside it."""
     packed = archive_of(layer)
     (tmp_path / "image.tar").write_bytes(gzip.compress(packed) if compressed else packed)
     manifest = len(json.dumps([{"Config": f"{digest(layer)}.json"}]))
@@ -248,12 +248,12 @@ def test_file_that_is_not_an_image_archive_is_refused(
 def test_archive_is_read_before_the_engine_is_installed(
     engine: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As in check mode, where a role before has only said that it would install it."""
+    """As in check mode, where an earlier role has only announced to install it."""
     monkeypatch.setenv("PATH", "/nowhere")
     (tmp_path / "image.tar").write_bytes(archive_of(b"body"))
     request = {"engine": "docker", "name": NAME, "archive": str(tmp_path / "image.tar")}
     state = engine.inspect(request)
-    assert state["fault"] == "there is no docker" and state["archive"] == [digest(b"body")]
+    assert state["fault"] == "docker is not installed" and state["archive"] == [digest(b"body")]
 
 
 def test_requirements_are_one_layer_rebuilt_only_when_they_change(cluster: ImageCluster) -> None:
@@ -264,7 +264,9 @@ def test_requirements_are_one_layer_rebuilt_only_when_they_change(cluster: Image
     (build,) = cluster.calls("build")[0]
     assert "--network=host" in build and "--label=muster.source=first" in build
     body = next((cluster.directories[1] / "store").glob(f"image-{first['id']}")).read_text()
-    assert from_line in body and body.count("\nRUN ") == 1 and "einops" not in body, "as text that no shell reads"
+    assert from_line in body and body.count("\nRUN ") == 1 and "einops" not in body, (
+        "requirements must be encoded, since a shell reads the line"
+    )
     assert [result["changed"] for result in cluster.distribute(**overrides)] == [False] * 3
     assert [result["changed"] for result in cluster.distribute(**{**overrides, "label": "second"})] == [True] * 3
     assert [len(calls) for calls in cluster.calls("build")] == [2, 0, 0]
@@ -275,7 +277,7 @@ def test_registry_password_is_in_no_command_line_and_not_kept(cluster: ImageClus
     denied = cluster.distribute(registry_user="me", registry_password="wrong")
     assert "pull access denied" in denied[0]["fault"]
     assert "Correct container_image_registry_user, container_image_registry_password" in denied[0]["fault"]
-    assert "node0, from which the image comes, has failed" in denied[1]["fault"]
+    assert "node0, which provides the image, has failed" in denied[1]["fault"]
     results = cluster.distribute(registry_user="me", registry_password="s3cr3t")
     assert [result.get("id") for result in results] == [digest(PULLED)] * 3, results
     assert cluster.calls("login")[0][-1].endswith("login --username me --password-stdin registry.example")
@@ -291,7 +293,7 @@ def test_registry_password_is_in_no_command_line_and_not_kept(cluster: ImageClus
 
 def test_full_disk_is_reported_with_remedy_and_next_call_resumes(cluster: ImageCluster) -> None:
     short = cluster.distribute(reserve_gib=10.0**6)
-    assert "has" in short[0]["fault"] and "Needed:" in short[0]["fault"], short
+    assert " free, but needs " in short[0]["fault"] and "plus a reserve of" in short[0]["fault"], short
     full = cluster.directories[2] / "store" / "full"
     full.touch()
     results = cluster.distribute()
@@ -300,12 +302,12 @@ def test_full_disk_is_reported_with_remedy_and_next_call_resumes(cluster: ImageC
     assert "no space left on device" in message and "--tags docker_data_root -e docker_data_root_path=" in message
     assert (
         f"{cluster.directories[2]}/store, where docker keeps images, has" in message
-        and "free. Needed: more, for an" in message
+        and "free, but loading the image of" in message
     )
     full.unlink()
     again = cluster.distribute()
     assert [result.get("id") for result in again] == [digest(PULLED)] * 3, again
-    assert again[2]["from_peers"] == 0, "what has arrived is not brought again"
+    assert again[2]["from_peers"] == 0, "received data was transferred again"
 
 
 def test_needed_space_is_computed_for_each_disk(cluster: ImageCluster) -> None:
@@ -339,11 +341,12 @@ print(json.dumps(transfer.save_archive(transfer.engine.find(transfer.name))))"""
 
 @pytest.mark.parametrize("present", ["", "half", "whole"])
 def test_space_is_required_only_for_missing_parts(cluster: ImageCluster, present: str) -> None:
-    """The disk has room for the image, and for half of its archive."""
+    """The disk has space for the image, and for half of its archive."""
     request = {**cluster.base_request, "destination": str(cluster.directories[1]), "me": 1, "ids": ["", "", ""]}
     program = f"""{CREATE_TRANSFER}
 body, present = os.urandom({4 * MIB}), sys.argv[2]
-transfer.entries = [FileEntry("image.tar", "id", len(body), str(len(body)), __import__("hashlib").sha256(body).hexdigest())]
+sha256 = __import__("hashlib").sha256(body).hexdigest()
+transfer.entries = [FileEntry("image.tar", "id", len(body), str(len(body)), sha256)]
 if present:
     with open(transfer.part_path(0) if present == "half" else transfer.target(0), "wb") as stream:
         stream.write(body[: {2 * MIB}] if present == "half" else body)
@@ -364,7 +367,7 @@ except EngineError as error:
 def test_archive_received_in_verified_pieces_is_not_hashed_again(
     cluster: ImageCluster, received: int, matches: bool
 ) -> None:
-    """Its digest is wrong here, which shows only if it is read."""
+    """The digest is wrong here, which shows only if the archive is read."""
     request = {**cluster.base_request, "destination": str(cluster.directories[1]), "me": 1, "ids": ["", "", ""]}
     program = f"""{CREATE_TRANSFER}
 import wanted
@@ -379,7 +382,7 @@ print(json.dumps(transfer.matches_content(0, transfer.part_path(0))))"""
 
 
 def test_node_that_was_absent_gets_the_image_next_time(cluster: ImageCluster) -> None:
-    """The others do without it at first."""
+    """The first call succeeds without it."""
     overrides = {"names": ["node0", "node1"], "addresses": cluster.base_request["addresses"][:2]}
     directories, cluster.directories = cluster.directories, cluster.directories[:2]
     assert [result.get("id") for result in cluster.distribute(**overrides)] == [digest(PULLED)] * 2
@@ -401,7 +404,7 @@ def engine() -> Iterator[ModuleType]:
 def test_output_of_docker_and_podman_is_understood(
     engine: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    """While it pulls, the login is where that engine looks for it."""
+    """During a pull, the login is stored where that engine expects it."""
     monkeypatch.setenv("ENGINE_STORE", str(tmp_path))
     monkeypatch.setenv("PATH", f"{make_engine(tmp_path / 'bin', name)}:{os.environ['PATH']}")
     (tmp_path / "refuse").write_text("me s3cr3t")
@@ -424,7 +427,7 @@ def test_output_of_docker_and_podman_is_understood(
 def test_podman_remedy_names_the_right_storage_conf(
     engine: ModuleType, monkeypatch: pytest.MonkeyPatch, uid: int, file: str, runroot: bool
 ) -> None:
-    """With all that podman needs in that file: with graphroot alone root's does not start."""
+    """The remedy lists all settings that podman needs in that file: root's podman needs more than graphroot."""
     monkeypatch.setattr(os, "geteuid", lambda: uid)
     remedy = engine.Engine("podman").remedy()
     assert f"{file}storage.conf" in remedy and "[storage], driver = " in remedy and ("runroot = " in remedy) == runroot
@@ -470,7 +473,7 @@ def test_registry_and_full_name_are_derived_from_image_name(
         (
             "pull access denied for a, repository does not exist or may require 'docker login'",
             "",
-            "or give container_im",
+            "or set container_im",
         ),
         ("unauthorized: authentication required", "me", "Correct container_image_registry_user, container_image_reg"),
         ('invalid username/password: unauthorized: ""', "me", "Correct container_image_registry_user, container_image"),
@@ -478,9 +481,9 @@ def test_registry_and_full_name_are_derived_from_image_name(
         (
             "dial tcp 10.0.0.2:5000: connect: connection refused",
             "me",
-            "See whether host:5000 runs and `curl https://ho",
+            "Check whether host:5000 runs, and whether this node reaches it with `curl https://ho",
         ),
-        ("lookup host on 127.0.0.53:53: no such host", "", "See whether host:5000 runs"),
+        ("lookup host on 127.0.0.53:53: no such host", "", "Check whether host:5000 runs"),
         ("x509: certificate signed by unknown authority", "", "into /etc/docker/certs.d/host:5000/ca.crt on this node"),
         ("toomanyrequests: You have reached your pull rate limit", "me", "Wait, then run this again"),
         ("http: server gave HTTP response to HTTPS client", "", "insecure-registries: [host:5000]"),
@@ -554,7 +557,7 @@ def test_context_is_hashed_without_loading_whole_files(engine: ModuleType, tmp_p
 def test_socket_or_pipe_in_a_context_is_refused(
     engine: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, link: bool
 ) -> None:
-    monkeypatch.chdir(tmp_path)  # the name of a socket is short
+    monkeypatch.chdir(tmp_path)  # the path of a socket is limited in length
     context = tmp_path / "context"
     context.mkdir()
     path = Path("there") if link else Path("context/odd")
@@ -564,12 +567,15 @@ def test_socket_or_pipe_in_a_context_is_refused(
         listening.bind(str(path))
     for _kind in ("socket", "pipe"):
         message = engine.inspect({"context": str(context)})["fault"]
-        assert f"{context}/odd is not a regular file. Needed: " in message and "\n" not in message
+        assert (
+            f"{context}/odd is not a regular file. Everything next to a Dockerfile is copied " in message
+            and "\n" not in message
+        )
         path.unlink()
         os.mkfifo(path)
     path.unlink()
     if link:
-        assert engine.inspect({"context": str(context)})["fault"] == "", "a link to nothing harms nobody"
+        assert engine.inspect({"context": str(context)})["fault"] == "", "a broken link must be accepted"
 
 
 @pytest.mark.parametrize(
@@ -587,7 +593,7 @@ def test_socket_or_pipe_in_a_context_is_refused(
 def test_archive_must_name_its_image_by_digests(
     engine: ModuleType, tmp_path: Path, config: str, digests: list[object], expected_ids: list[str], wrong: str
 ) -> None:
-    """An engine is asked for them, and must never be given a word such as --help."""
+    """The engine gets them as arguments, so they must never be an option such as --help."""
     (tmp_path / "manifest.json").write_text(json.dumps([{"Config": config}]))
     (tmp_path / "index.json").write_text(json.dumps({"manifests": [{"digest": item} for item in digests]}))
     path = tmp_path / "image.tar"
@@ -596,14 +602,18 @@ def test_archive_must_name_its_image_by_digests(
             archive.add(tmp_path / name, name)
     state = engine.inspect({"archive": str(path)})
     assert state["archive"] == expected_ids
-    assert f"image.tar calls its image {wrong}. Needed: " in state["fault"] if wrong else not state["fault"]
+    assert (
+        f"image.tar names its image {wrong}, not by its SHA-256. Save it again" in state["fault"]
+        if wrong
+        else not state["fault"]
+    )
 
 
-# --- The role's own tasks ---------------------------------------------------------------------------------------------
+# --- The role's tasks -------------------------------------------------------------------------------------------------
 
 
 def tasks_of(name: str) -> dict[str, Any]:
-    """The tasks of a file of the role, by their names."""
+    """Return the tasks of a file of the role, by name."""
     path = str(ROLES / "container_image" / "tasks" / name)
     return {task["name"]: task for task in DataLoader().load_from_file(path, trusted_as_template=True)}
 
@@ -650,7 +660,7 @@ def test_image_belongs_to_the_user_who_runs_the_job(variables: dict[str, Any], u
 
 
 def test_user_cannot_replace_build_context_while_root_writes_it(tmp_path: Path) -> None:
-    """All directories of the context stay root's; the user gets only the files, once all of them are there."""
+    """Root keeps all directories of the context; the user gets only the files, once all of them exist."""
     tasks = tasks_of("configure.yml")
     names = list(tasks)
     copy_task = "Copy the build context to the first node"

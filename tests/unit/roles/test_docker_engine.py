@@ -1,4 +1,4 @@
-"""New settings of the engine wait until nothing runs in it."""
+"""New settings of the engine are not applied while containers run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rules as text. That nft and ufw take them, and what they do, is tested on test hosts."""
+"""The rules as text. Molecule tests how nft and ufw apply them."""
 
 from __future__ import annotations
 
@@ -136,9 +136,11 @@ def test_plain_iptables_is_refused_only_if_it_blocks_traffic(
 
 
 class UfwMachine:
-    """A machine whose ufw is active: its files, and what was run on it.
+    """A machine with active ufw: its files, and the commands that were run on it.
 
-    timer: whether the one that rolls back lives. at_boot: whether the unit for each boot is enabled and has run.
+    Attributes:
+        timer: Whether the rollback timer is active.
+        at_boot: Whether the unit for each boot is enabled and has run.
     """
 
     def __init__(self, firewall: Any, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -216,7 +218,9 @@ def test_reboot_during_a_try_restores_all_ufw_files(
     try_rules(firewall, monkeypatch, {**RULES, "ssh_from": ["192.0.2.0/24"]})
     assert 'DEFAULT_INPUT_POLICY="DROP"' in machine.texts()[2] and machine.texts() != before
     enabled = machine.commands.index(("systemctl", "--quiet", "enable", "muster_firewall.service"))
-    assert enabled < machine.commands.index(("ufw", "reload")), "the unit that rolls back at boot came after the rules"
+    assert enabled < machine.commands.index(("ufw", "reload")), (
+        "the unit that rolls back at boot was enabled after the rules"
+    )
     machine.timer = False
     machine.commands.clear()
     assert call(firewall, capsys, "apply").endswith("rolled back")
@@ -247,7 +251,7 @@ def test_try_reports_whether_rules_return_at_boot(
     capsys: pytest.CaptureFixture[str],
     at_boot: bool,
 ) -> None:
-    """So that a second run need not ask."""
+    """A second run then needs no further request."""
     machine.at_boot = at_boot
     boot_line = ["at boot"] if at_boot else []
     try_rules(firewall, monkeypatch, RULES)
@@ -260,7 +264,7 @@ def test_try_reports_whether_rules_return_at_boot(
 def test_state_reports_kept_rules_and_whether_they_are_in_force(
     firewall: Any, machine: UfwMachine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """By this the role knows that it has nothing to do, which is not so while unconfirmed rules are being tried."""
+    """The role skips its steps by this, but not while unconfirmed rules are on trial."""
 
     def state() -> Any:
         return json.loads(call(firewall, capsys, "state"))

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the role says of nodes that site.yml has read for all roles."""
+"""The role's checks of the state of nodes that site.yml has read for all roles."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NODES: list[dict[str, Any]] = [
 
 
 def run_play(directory: Path, names: tuple[str, str], *options: str) -> CompletedProcess[str]:
-    """Run the role where site.yml has read two nodes, with these host names, on which nothing is left to do."""
+    """Run the role after site.yml has read two nodes with these host names, whose files are up to date."""
     give_collection(directory)
     hosts = {}
     for node, hostname in zip(NODES, names, strict=True):
@@ -54,7 +54,7 @@ def run_play(directory: Path, names: tuple[str, str], *options: str) -> Complete
         "roles": [role],
     }
     (directory / "play.yml").write_text(json.dumps([site_play]))
-    # --check, so that this machine keeps its /etc/hosts where the role should go on after all
+    # --check protects this machine's /etc/hosts if the role continues by mistake
     return typed(directory, ["ansible-playbook", "-i", "machines.yml", "play.yml", "--check", *options])
 
 
@@ -70,5 +70,5 @@ def test_duplicate_hostname_is_refused_even_without_pending_changes(
 
 
 def test_state_read_by_an_earlier_play_is_not_used_with_tags(tmp_path: Path) -> None:
-    """site.yml does not read then, and the same command may have changed the nodes since."""
+    """With tags, site.yml skips reading, and the same command may have changed the nodes since."""
     assert f"TASK [{READ_TASK}]" in run_play(tmp_path, ("a", "b"), "--tags", "hosts_file").stdout

@@ -1,4 +1,4 @@
-"""A model and a data set of a hub come to three nodes of this machine: asked for once, right, and found offline."""
+"""A model and a data set of a fake hub reach three nodes on one machine: few requests, verified, usable offline."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def hub() -> Iterator[HubServer]:
 
 
 class HubCluster(StageCluster):
-    """Nodes with a home of Hugging Face each."""
+    """Nodes with a Hugging Face home each."""
 
     def __init__(self, hub: HubServer, root: Path) -> None:
         super().__init__(None, root)
@@ -95,7 +95,7 @@ class HubCluster(StageCluster):
         return message
 
     def snapshot_offline(self, number: int, kind: str, name: str, revision: str = "") -> dict[str, bytes]:
-        """What a program finds on a node that asks nobody."""
+        """Return the files that a program on a node finds without network access."""
         environment = {
             **self.environment,
             "HF_HOME": str(self.homes[number]),
@@ -125,8 +125,8 @@ def test_files_fetched_once_are_found_offline_on_all_nodes(hub: HubServer, nodes
     for number in range(3):
         assert nodes.snapshot_offline(number, "model", "org/tiny") == EXPECTED_FILES
         assert nodes.snapshot_offline(number, "dataset", "org/rows", "main") == {"train/0.csv": b"1,2\n" * 1000}
-    assert results[0]["from_source"] == 0, "what is there is not copied"
-    assert len(hub.storage_requests) == 2, "each large file once"
+    assert results[0]["from_source"] == 0, "present files were copied"
+    assert len(hub.storage_requests) == 2, "a large file was fetched twice"
     assert nodes.read_files(1) == nodes.read_files(2)
     blob = nodes.directories[2] / "models--org--tiny" / "blobs" / hashlib.sha256(WEIGHTS).hexdigest()
     assert blob.read_bytes() == WEIGHTS and not blob.is_symlink()
@@ -163,7 +163,7 @@ def test_token_is_read_from_the_hugging_face_home(hub: HubServer, nodes: HubClus
     nodes.requested_items = [make_request("model", "org/gated")]
     message = nodes.fetch_error()
     assert re.search(
-        r"model org/gated is gated, and there is no token. Accept its licence at \S+/org/gated, then", message
+        r"model org/gated is gated, and no token is set. Accept its licence at \S+/org/gated, then", message
     )
     assert "export HF_TOKEN" in message
     (nodes.homes[0] / "token").write_text(TOKEN)
@@ -179,16 +179,16 @@ def test_token_is_read_from_the_hugging_face_home(hub: HubServer, nodes: HubClus
         (
             "",
             make_request("model", "org/none"),
-            "has no model org/none, or it is private and there is no token. Correct",
+            "has no model org/none, or it is private and no token is set. Correct",
         ),
         (TOKEN, make_request("dataset", "org/none"), "has no data set org/none, or the token's account may not see it"),
         (
             "hf_wrong",
             make_request("model", "org/tiny"),
-            "does not know the token. Make one at .*/settings/tokens, export HF",
+            "does not know the token. Create one at .*/settings/tokens, export HF",
         ),
-        ("", make_request("model", "org/tiny", revision="v9"), "model org/tiny has no revision v9. Correct it"),
-        ("", make_request("model", "org/tiny", allow=["*.gguf"]), "no file that the patterns allow"),
+        ("", make_request("model", "org/tiny", revision="v9"), "model org/tiny has no revision v9. Set it to a branch"),
+        ("", make_request("model", "org/tiny", allow=["*.gguf"]), "no file that matches the patterns"),
     ],
 )
 def test_refusal_of_the_hub_is_reported_in_one_line(
@@ -217,7 +217,7 @@ def test_short_rate_limit_is_waited_for_and_long_one_reported(hub: HubServer, no
 
 def test_unreachable_hub_is_reported(nodes: HubCluster) -> None:
     message = nodes.fetch_error(endpoint="http://127.0.0.1:1", patience=0.5)
-    assert re.search("http://127.0.0.1:1 does not answer: .*refused.* correct hugging_face_endpoint", message)
+    assert re.search("http://127.0.0.1:1 does not respond: .*refused.* correct hugging_face_endpoint", message)
 
 
 def test_fetch_survives_cut_connections(hub: HubServer, nodes: HubCluster) -> None:
@@ -238,11 +238,11 @@ def test_failing_hub_is_reported_and_next_run_completes(hub: HubServer, nodes: H
 
 def test_corrupt_download_is_fetched_again_and_never_kept(hub: HubServer, nodes: HubCluster) -> None:
     hub.storage_faults = [HubFault(spoil=True, times=1)]
-    assert "fault" not in nodes.fetch(), "it is brought again"
+    assert "fault" not in nodes.fetch(), "the file was not fetched again"
     large = next(nodes.directories[0].rglob("model.safetensors"))
     large.write_bytes(WEIGHTS[:-1] + b"?")
     hub.storage_faults = [HubFault(spoil=True)]
-    assert "arrived twice with other content" in nodes.fetch_error()
+    assert "arrived twice with content that does not match" in nodes.fetch_error()
     assert not large.exists()
     hub.storage_faults = []
     assert nodes.fetch()["fetched"] == 1
@@ -261,11 +261,11 @@ def test_corrupt_file_on_a_node_is_fetched_from_a_peer(hub: HubServer, nodes: Hu
 
 def test_lack_of_disk_space_is_reported_before_anything_is_fetched(hub: HubServer, nodes: HubCluster) -> None:
     assert nodes.step("ask")["sizes"] == {"models--org--tiny": len(WEIGHTS) + 8, "datasets--org--rows": 4000}
-    assert re.search("free. Needed: 1.0 MB and a reserve of 1e.09 GiB", nodes.fetch_error(reserve_gib=1e9))
+    assert re.search("free, but needs 1.0 MB plus a reserve of 1e.09 GiB", nodes.fetch_error(reserve_gib=1e9))
     assert hub.storage_requests == []
     argv = [sys.executable, str(nodes.root / "lib" / "room.py"), str(nodes.homes[1]), "1e9"]
     completed = subprocess.run(argv, input='{"models--org--tiny": 5}', capture_output=True, text=True, check=False)
-    assert completed.returncode == 1 and "Needed: 5 B and a reserve of 1e+09 GiB" in completed.stdout
+    assert completed.returncode == 1 and "but needs 5 B plus a reserve of 1e+09 GiB" in completed.stdout
     argv[3] = "0"
     assert subprocess.run(argv, input='{"x": 5}', capture_output=True, text=True, check=False).returncode == 0
 
@@ -279,7 +279,7 @@ def test_full_disk_is_reported_and_next_run_completes(hub: HubServer, nodes: Hub
     try:
         nodes.step("ask")
         (directory / "filler").write_bytes(b"x" * 100000)
-        assert re.search("has .* free. Needed: 1.0 MB|is full", nodes.step("fetch")["fault"])
+        assert re.search("has .* free, but needs 1.0 MB|is full", nodes.step("fetch")["fault"])
         subprocess.run(["mount", "-o", "remount,size=64m", str(directory)], check=True)
         assert "fault" not in nodes.step("fetch")
     finally:

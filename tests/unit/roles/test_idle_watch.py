@@ -1,4 +1,4 @@
-"""When a node is powered off: never by these tests, which hand every command to a list."""
+"""When a node is powered off. The tests only record commands and run none."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ def load_program() -> ModuleType:
 idle_watch: Any = load_program()
 SETTINGS = idle_watch.IdleSettings(30 * MINUTE, 24 * HOUR)
 NO_USE = idle_watch.UsageSigns()
-SSH = idle_watch.UsageSigns(people=["1 SSH sessions"])
+SSH = idle_watch.UsageSigns(people=["1 SSH session"])
 RUN = idle_watch.UsageSigns(work=["muster-first.service runs"])
 
 
 class IdleMachine:
-    """A machine that is looked at every 5 minutes; its commands are only written down."""
+    """A machine that is checked every 5 minutes; its commands are only recorded."""
 
     def __init__(self, path: Path, settings: Any = SETTINGS) -> None:
         self.state = path / "state.json"
@@ -51,7 +51,7 @@ class IdleMachine:
         return ""
 
     def observe_until(self, until: float, signs: Any) -> None:
-        """Look every 5 minutes up to a time after boot, in seconds, or until it is powered off."""
+        """Check every 5 minutes up to a time after boot, in seconds, or until power-off."""
         while self.now + 5 * MINUTE <= until and not self.is_off:
             self.now += 5 * MINUTE
             idle_watch.check(self.settings, str(self.state), signs, self.now, self.run)
@@ -169,7 +169,7 @@ def test_machine_is_never_powered_off_during_a_run_or_without_warning(
         state = decision.state
 
 
-# --- Signs
+# --- Signs of use
 
 
 def process(comm: str, cmdline: str = "", environ: str = "") -> dict[str, bytes]:
@@ -186,7 +186,7 @@ def process(comm: str, cmdline: str = "", environ: str = "") -> dict[str, bytes]
         (process("sshd", "sshd: paperspace@pts/0"), False, True),
         (process("sshd", "sshd: ubuntu@notty\0"), False, True),
         (process("sshd-session", "sshd-session: ubuntu@pts/3"), False, True),
-        # What is always there.
+        # always present
         (process("sshd", "sshd: /usr/sbin/sshd -D [listener] 0 of 10-100 startups"), False, False),
         (process("sshd", "sshd: unknown [priv]"), False, False),
         (process("unattended-upgr", "/usr/bin/python3\0unattended-upgrade-shutdown\0"), False, False),
@@ -227,7 +227,7 @@ def test_run_units_count_as_work(listed: str, work: bool) -> None:
 
 
 class FakePrograms:
-    """systemctl and nvidia-smi, as they answer on a machine."""
+    """Outputs of systemctl and nvidia-smi."""
 
     def __init__(self, **outputs: str | Exception) -> None:
         self.outputs = outputs
@@ -250,7 +250,7 @@ class FakePrograms:
         ({"nvidia_smi_pids": "4711\n"}, True, False),
         ({"nvidia_smi": FileNotFoundError("nvidia-smi")}, False, False),
         ({"nvidia_smi": subprocess.CalledProcessError(6, "nvidia-smi", "No devices were found\n")}, False, False),
-        # It holds the machine, but no longer than the ttl.
+        # keeps the machine on, but no longer than the ttl
         ({"nvidia_smi": subprocess.TimeoutExpired("nvidia-smi", 60)}, False, True),
         ({"nvidia_smi": subprocess.CalledProcessError(9, "nvidia-smi", "couldn't communicate")}, False, True),
         ({"systemctl": subprocess.CalledProcessError(1, "systemctl")}, False, True),
@@ -266,7 +266,7 @@ def test_the_processes_of_this_machine_can_be_read() -> None:
     assert len(names) > 1
 
 
-# --- Settings, words, units
+# --- Settings, messages, systemd units
 
 
 @pytest.mark.parametrize(
@@ -278,7 +278,7 @@ def test_durations_are_parsed(text: object, value: float | None) -> None:
 
 @pytest.mark.parametrize("text", ["", "30", "m", "-1h", "1 h 5", "soon"])
 def test_invalid_duration_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="is not a duration. Needed: a number and its unit, such as 30m"):
+    with pytest.raises(ValueError, match="is not a duration. Set a number with its unit, such as 30m"):
         idle_watch.parse_duration(text)
 
 
@@ -297,8 +297,10 @@ def test_status_line_shows_when_and_why_machine_powers_off() -> None:
 
     assert status_line(idle_watch.IdleState(), NO_USE, 5 * MINUTE) == "stays on: it booted 5 min ago"
     assert status_line(idle_watch.IdleState(), RUN, HOUR) == "stays on: muster-first.service runs"
-    assert status_line(idle_watch.IdleState(), SSH, HOUR) == "powers off in 23 h, as things stand: 1 SSH sessions"
-    assert status_line(idle_watch.IdleState(), NO_USE, HOUR) == "powers off in 30 min, as things stand: nobody uses it"
+    assert status_line(idle_watch.IdleState(), SSH, HOUR) == "powers off in 23 h, if nothing changes: 1 SSH session"
+    assert (
+        status_line(idle_watch.IdleState(), NO_USE, HOUR) == "powers off in 30 min, if nothing changes: nobody uses it"
+    )
 
 
 def test_unknown_command_is_refused() -> None:
@@ -310,7 +312,7 @@ def test_unknown_command_is_refused() -> None:
 def test_systemd_accepts_the_units(tmp_path: Path) -> None:
     analyze = shutil.which("systemd-analyze")
     if not analyze:
-        pytest.skip("systemd-analyze is not installed: the units are not held to systemd's own judgement")
+        pytest.skip("systemd-analyze is not installed")
     for name in ("muster_idle_watch.service", "muster_idle_watch.timer"):
         shutil.copy(ROLE / "files" / name, tmp_path)
     completed = subprocess.run(

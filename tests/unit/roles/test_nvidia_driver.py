@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the role believes of what site.yml has read, and process accounting, which root enables in the driver once."""
+"""Which state the role relies on, and process accounting, which root enables in the driver once."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ def test_process_accounting_is_enabled_once_where_supported(tmp_path: Path) -> N
 
 
 def test_driver_step_depends_only_on_freshly_read_state(tmp_path: Path) -> None:
-    """site.yml reads all nodes at its beginning, minutes before; a run may have begun since."""
+    """site.yml reads all nodes minutes before, and a run may have started since."""
     give_collection(tmp_path)
-    # a driver that only its owner can remove: believed, it ends the role
+    # a driver that only its owner can remove would make the role fail
     gpus = {"pci": 1, "driver": {"loaded": "535.1", "library": "570.2", "on_disk": "570.2"}, "processes": []}
     driver = {"system": "", "packages": [], "modules": {"6.8": "570.2"}, "kernel": "6.8", "newest_kernel": "6.8"}
     state = {
@@ -71,7 +71,7 @@ def test_driver_step_depends_only_on_freshly_read_state(tmp_path: Path) -> None:
     (tmp_path / "machines.yml").write_text(json.dumps(inventory))
     decision = driver_decision(state)
     assert decision["action"] == "refuse", decision
-    # --check, so that a machine with a GPU keeps its driver and packages as they are
+    # --check protects the driver and packages of a machine with a GPU
     completed = typed(tmp_path, ["ansible-playbook", "-i", "machines.yml", "-c", "local", "play.yml", "--check"])
     assert completed.returncode == 0, completed.stdout
     assert "localhost: nothing: " in completed.stdout and decision["reason"] not in completed.stdout, completed.stdout

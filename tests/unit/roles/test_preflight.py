@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The role preflight sees the job that the role launch would start: also one in a container."""
+"""The role preflight checks the job that the role launch would start, also in a container."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def read_defaults(role: str) -> dict[str, Any]:
 def test_role_passes_every_option_to_check_cluster() -> None:
     tasks = yaml.safe_load((ROLES / "preflight" / "tasks" / "main.yml").read_text())
     (options,) = [task["muster.training.check_cluster"] for task in tasks if "muster.training.check_cluster" in task]
-    assert set(options) == set(check_cluster.ARGUMENT_SPEC) - {"facts"}  # which facts_from stands for
+    assert set(options) == set(check_cluster.ARGUMENT_SPEC) - {"facts"}  # facts_from replaces it
 
 
-# The role launch takes these from preflight where nothing else is said, and nnodes is what both playbooks choose by.
+# launch_* defaults to these preflight_* variables, and both playbooks use nnodes to choose nodes.
 INDEPENDENT_DEFAULTS = {"preflight_mounts", "preflight_skip", "preflight_thresholds", "preflight_nnodes"}
 
 
@@ -41,13 +41,13 @@ def test_preflight_defaults_come_from_launch_settings() -> None:
         launch_name = f"launch_{name.removeprefix('preflight_')}"
         if launch_name in launch and name not in INDEPENDENT_DEFAULTS:
             assert re.match(rf"{{{{ {launch_name} \| default\(", str(value)), (
-                f"{name} does not take what {launch_name} says"
+                f"{name} does not default to {launch_name}"
             )
 
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
-    """An empty home, the collection, a node on this machine, and an engine."""
+    """An empty home directory with the collection, two nodes on this machine, and an engine."""
     give_collection(tmp_path)
     (tmp_path / "nodes.yml").write_text(
         f"training: {{hosts: {{a: {{node_address: {own_network(4)}.1}}, b: {{node_address: {own_network(4)}.2}}}},"
@@ -60,7 +60,7 @@ def directory(tmp_path: Path) -> Path:
 
 
 def run_preflight(directory: Path, **variables: Any) -> dict[str, Any]:
-    """Run the playbook; return what was found: id to finding."""
+    """Run the playbook; return the findings by id."""
     target = directory / "found.json"
     extra_variables = json.dumps({**variables, "preflight_json": str(target)})
     completed = typed(

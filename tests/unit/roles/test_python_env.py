@@ -1,4 +1,4 @@
-"""What the role python_env makes of its settings."""
+"""Values that the role python_env derives from its settings."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ ROLES = Path(__file__).resolve().parents[3] / "roles"
 
 
 def trust_all(value: Any) -> Any:
-    """A value of ours, all texts of which are templates."""
+    """Return a value with all its strings trusted as templates."""
     if isinstance(value, dict):
         return {key: trust_all(item) for key, item in value.items()}
     return trust_as_template(value) if isinstance(value, str) else value
 
 
 def render(name: str, **variables: Any) -> str:
-    """A variable of the role, with its defaults."""
+    """Return a variable of the role, with its defaults."""
     role = ROLES / "python_env"
     defaults, role_variables = (yaml.safe_load((role / part / "main.yml").read_text()) for part in ("defaults", "vars"))
     all_variables = {**trust_all(defaults), **variables, **trust_all(role_variables)}
@@ -61,11 +61,11 @@ def test_default_conda_installer_has_hash_and_fixed_version() -> None:
     assert "latest" not in defaults["python_env_conda_installer_url"]
 
 
-# --- What is required no more -----------------------------------------------------------------------------------------
+# --- Requirements -----------------------------------------------------------------------------------------------------
 
 
 def test_no_role_passes_programs_or_requests_as_arguments() -> None:
-    """Anybody on the node could read them, and an argument can hold no more than 128 KiB."""
+    """All users of a node can read arguments, whose size is limited to 128 KiB."""
     texts = {path: path.read_text() for path in ROLES.glob("*/*/*.yml")}
     assert len(texts) > 100
     programs = re.compile(

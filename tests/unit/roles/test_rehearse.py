@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The role rehearse reads a checkpoint as the user of the job, however that is said."""
+"""The role rehearse reads a checkpoint as the user of the job, wherever that user is set."""
 
 from __future__ import annotations
 
@@ -41,5 +41,5 @@ def test_job_without_a_checkpoint_is_still_judged(tmp_path: Path) -> None:
     (tmp_path / "machines.yml").write_text("training: {hosts: {gpu0: {node_address: 127.0.4.1}}}\n")
     job = '{"launch_script": "train.py", "rehearse_args": ["{steps}"]}'
     argv = ["ansible-playbook", "muster.training.rehearse", "-i", "machines.yml", "-e", job]
-    completed = typed(tmp_path, [*argv, "--check"])  # which launches nothing, so that no node has a checkpoint
+    completed = typed(tmp_path, [*argv, "--check"])  # launches nothing, so no node has a checkpoint
     assert completed.returncode == 0 and "skipped=2" in completed.stdout, completed.stdout

@@ -1,4 +1,4 @@
-"""Three nodes of one machine bring objects of a real server of S3: each once, right or not at all, and to the end."""
+"""Three nodes on one machine copy objects from a fake S3 server: each only once, verified, also after failures."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ BODY = bytes(range(251)) * (20 * MIB // 251)
 
 @pytest.fixture(scope="module")
 def stage() -> Iterator[ModuleType]:
-    """The program, with what it imports beside it as on a node."""
+    """The program, with its imports beside it as on a node."""
     sys.path[:0] = [str(ROLES / role / "files") for role in ("s3_client", "stage_data")]
     spec = importlib.util.spec_from_file_location("stage", ROLES / "stage_data" / "files" / "stage.py")
     assert spec and spec.loader
@@ -71,7 +71,7 @@ def s3() -> Iterator[S3Server]:
 
 
 class StageCluster:
-    """Nodes that are directories of this machine, each with an address of its own in 127.0.0.0/8."""
+    """Nodes that are directories of this machine, each with an address in 127.0.0.0/8."""
 
     def __init__(self, s3: S3Server | None, root: Path, nodes: int = 3) -> None:
         (root / "lib").mkdir()
@@ -92,7 +92,7 @@ class StageCluster:
         }  # fmt: skip
 
     def shorten_start_timeout(self) -> None:
-        """Have nodes wait ten seconds for one that has not begun, and not a minute."""
+        """Make nodes wait only ten seconds instead of a minute for a node that has not started."""
         program = Path(self.program_path).with_name("peers.py")
         original = program.read_text()
         program.write_text(original.replace("PEER_START_TIMEOUT = 60.0", "PEER_START_TIMEOUT = 10.0"))
@@ -161,13 +161,15 @@ def test_changed_local_file_is_fetched_again(s3: S3Server, tmp_path: Path) -> No
 def test_killed_transfer_resumes(s3: S3Server, tmp_path: Path) -> None:
     cluster = StageCluster(s3, tmp_path)
     cluster.shorten_start_timeout()
-    cluster.start(bandwidth=2.0)  # the large one takes its node ten seconds
+    cluster.start(bandwidth=2.0)  # the large object takes its node ten seconds
     killed_directory, other_directory = (cluster.directories[number] / ".muster-stage" for number in (1, 2))
     piece_lists = [file / "pieces" for file in (killed_directory, other_directory)]
     eventually(lambda: all(file.exists() and file.read_text().count("\n") >= 8 for file in piece_lists))
     os.kill(json.loads((killed_directory / "status.json").read_text())["pid"], signal.SIGKILL)
     assert "ended without a result" in cluster.call("follow", 1)["fault"]
-    assert [cluster.call("follow", number)["files"] for number in (0, 2)] == [10, 10], "the others do without it"
+    assert [cluster.call("follow", number)["files"] for number in (0, 2)] == [10, 10], (
+        "the others did not complete without it"
+    )
     s3.requests.clear()
     results = cluster.distribute()
     assert cluster.read_files(1) == EXPECTED_FILES
@@ -185,7 +187,7 @@ def test_staging_completes_after_endpoint_was_unavailable(s3: S3Server, tmp_path
 
 
 def put_checkpoint(s3: S3Server, **sha256: str) -> None:
-    """One checkpoint `step` of two files, with these checksums instead of the right ones."""
+    """Upload a checkpoint `step` of two files, with these checksums instead of the correct ones."""
     client = s3.client()
     files = []
     for name in ("model", "optimizer"):
@@ -218,10 +220,10 @@ def test_corrupt_object_is_reported_and_not_stored(s3: S3Server, tmp_path: Path)
 @pytest.mark.parametrize(
     ("overrides", "pattern"),
     [
-        ({"bucket": "nowhere"}, "there is no bucket nowhere"),
-        ({"prefix": "tarin/"}, "s3://data/tarin/ holds no object that is wanted"),
-        ({"manifests": "saved/other"}, "s3://data/saved/other holds no checkpoint"),
-        ({"manifests": "saved/run", "name": "step-9"}, "has not copied a checkpoint step-9 .*There are: step"),
+        ({"bucket": "nowhere"}, "bucket nowhere does not exist"),
+        ({"prefix": "tarin/"}, "s3://data/tarin/ contains no matching object"),
+        ({"manifests": "saved/other"}, "s3://data/saved/other contains no checkpoint"),
+        ({"manifests": "saved/run", "name": "step-9"}, "has not copied a checkpoint step-9 .*Available: step"),
         ({"reserve_gib": 1e9}, "GB free|TB free"),
         ({"addresses": ["192.0.2.1"]}, "cannot listen on 192.0.2.1"),
     ],
@@ -237,7 +239,7 @@ def test_impossible_request_is_reported_in_one_line(
 
 def test_path_traversal_in_object_names_is_refused(s3: S3Server, tmp_path: Path) -> None:
     s3.client().put_object(Bucket="data", Key="train/../../evil", Body=b"1")
-    assert "is no path of a file" in StageCluster(s3, tmp_path, nodes=1).distribute()[0]["fault"]
+    assert "is not a valid file path" in StageCluster(s3, tmp_path, nodes=1).distribute()[0]["fault"]
     assert not (tmp_path.parent / "evil").exists()
 
 
@@ -259,7 +261,7 @@ class ReplyServer:
                 self.wfile.write(body)
 
             def log_message(self, *_arguments: Any) -> None:
-                """Nobody reads it."""
+                """Log nothing."""
 
         self.server = http.server.ThreadingHTTPServer((address, port), ReplyHandler)
 
@@ -273,7 +275,7 @@ class ReplyServer:
 
 
 def send_request(url: str, headers: dict[str, str]) -> Reply:
-    """What a server answers, whatever the status."""
+    """Return a server's response, also for an error status."""
     try:
         with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=60) as response:
             return response.status, dict(response.headers), response.read()
@@ -328,7 +330,7 @@ def test_endless_reply_of_an_unverified_server_times_out(
         asking.start()
         asking.join(120)
         ended.set()
-    assert not asking.is_alive(), "it waits for ever"
+    assert not asking.is_alive(), "the request never ends"
     assert peer.unavailable[0]
 
 
@@ -353,8 +355,8 @@ def test_data_altered_in_transit_is_discarded(s3: S3Server, tmp_path: Path, chan
     os.kill(json.loads((directories[0] / ".muster-stage" / "status.json").read_text())["pid"], signal.SIGKILL)
     assert changed.encode() in relay.received_text
     assert cluster.read_files(0) == EXPECTED_FILES
-    assert result["from_peers"] == 0, "something that was changed was taken"
-    assert "was changed on the way" in (directories[1] / ".muster-stage" / "log").read_text()
+    assert result["from_peers"] == 0, "altered data was accepted"
+    assert "was altered in transit" in (directories[1] / ".muster-stage" / "log").read_text()
 
 
 def test_request_needs_a_fresh_proof_of_the_token(s3: S3Server, tmp_path: Path, stage: ModuleType) -> None:
@@ -378,10 +380,12 @@ def test_request_needs_a_fresh_proof_of_the_token(s3: S3Server, tmp_path: Path, 
         assert request_status("/done/1", "word", *proof_fields) == 401, "a proof for another path"
         assert request_status("/plan", "word", *proof_fields, nonce="b") == 401, "a proof for another request"
         assert request_status("/plan", "word", "request", 1, 1, "/plan", "a") == 401, "a proof for another node"
-        assert request_status("/plan", "word", "request", 0, 7, "/plan", "a", node="7") == 401, "no node of this call"
+        assert request_status("/plan", "word", "request", 0, 7, "/plan", "a", node="7") == 401, (
+            "not a node of this transfer"
+        )
         assert transfer.peers.last_seen == {}
         assert request_status("/plan", "word", *proof_fields) == 200
-        assert request_status("/plan", "word", *proof_fields) == 401, "heard before"
+        assert request_status("/plan", "word", *proof_fields) == 401, "a replayed request"
     finally:
         server.shutdown()
         server.server_close()
@@ -405,14 +409,14 @@ def test_received_piece_counts_only_if_complete(
     )
     entry = stage.FileEntry("large", "large", len(body) + 5, "tag", "")
     (cluster.directories[1] / ".muster-stage").mkdir(parents=True)
-    receiver.entries, receiver.pieces, receiver.missing_counts = [entry], [stage.Piece(0, 5, len(body), 0)], {0: 2}
+    receiver.entries, receiver.pieces, receiver.missing_counts = [entry], [stage.FilePiece(0, 5, len(body), 0)], {0: 2}
     if failure == "disk full":
         write_all = mock.Mock(side_effect=OSError(errno.ENOSPC, "No space left on device"))
         monkeypatch.setattr(stage, "write_all", write_all)
     server = sender.peers.serve(lambda _path: reply._replace(file=path.open("rb")))
     try:
         if failure == "disk full":
-            with pytest.raises(stage.TransferError, match="is full. Make room"):
+            with pytest.raises(stage.TransferError, match="is full. Free some space"):
                 receiver.receive_piece(0, 0)
         else:
             assert receiver.receive_piece(0, 0) is not bool(failure)
@@ -428,13 +432,13 @@ def test_received_piece_counts_only_if_complete(
 
 @pytest.mark.parametrize("path", ["../x", "a/../../x", "/etc/x", "a//x", "./x", "", ".muster-stage/x", "a\0b"])
 def test_path_outside_the_directory_is_refused(stage: ModuleType, path: str) -> None:
-    with pytest.raises(stage.TransferError, match="no path below the directory"):
+    with pytest.raises(stage.TransferError, match="not a path below the directory"):
         stage.parse_plan(json.dumps([["a", "key", 1, "", ""], [path, "key", 1, "", ""]]).encode())
 
 
 @pytest.mark.parametrize("plan", [b"", b"\xff", b"{}x", b"[1]", b'[["a"]]', b"[[1, 2, 3, 4, 5]]"])
 def test_invalid_file_list_is_refused(stage: ModuleType, plan: bytes) -> None:
-    with pytest.raises(stage.TransferError, match="cannot be read"):
+    with pytest.raises(stage.TransferError, match="sent an invalid file list"):
         stage.parse_plan(plan)
 
 

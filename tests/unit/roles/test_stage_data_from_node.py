@@ -1,4 +1,4 @@
-"""Nodes of one machine bring a directory of the first of them: all of it, right or not at all, and with its links."""
+"""Nodes on one machine copy a directory of the first one: completely, verified, and with its links."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ EXPECTED_FILES = {"blobs/large": BODY, "blobs/ü 1": b"1", "empty": b"", "snapsh
 
 @pytest.fixture(scope="module")
 def file_list() -> Iterator[ModuleType]:
-    """The program's list of what is wanted."""
+    """The program's module for file lists."""
     sys.path[:0] = [str(ROLES / role / "files") for role in ("s3_client", "stage_data")]
     import wanted  # type: ignore[import-not-found,unused-ignore]
 
@@ -33,7 +33,7 @@ def file_list() -> Iterator[ModuleType]:
 
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
-    """Two files and an empty one, and a link."""
+    """A directory of two files, an empty one, and a link."""
     root = tmp_path / "source"
     (root / "blobs").mkdir(parents=True)
     (root / "snapshots" / "1").mkdir(parents=True)
@@ -53,7 +53,7 @@ def cluster(tmp_path: Path, source: Path) -> StageCluster:
 
 @pytest.fixture
 def short_timeout_cluster(cluster: StageCluster) -> StageCluster:
-    """Its nodes wait ten seconds for one that has not begun: as long as a busy machine takes to start three."""
+    """A cluster whose nodes wait ten seconds for one that has not started; a busy machine needs that to start three."""
     cluster.shorten_start_timeout()
     return cluster
 
@@ -110,7 +110,7 @@ def test_missing_first_node_is_reported_and_next_run_completes(short_timeout_clu
     )
     short_timeout_cluster.start(me=1)
     assert (
-        "the first node, which has the files, has failed or does not answer"
+        "the first node, which has the files, has failed or does not respond"
         in short_timeout_cluster.call("follow", 0)["fault"]
     )
     short_timeout_cluster.directories = directories
@@ -128,9 +128,9 @@ def test_lost_peer_does_not_block_the_others(short_timeout_cluster: StageCluster
 @pytest.mark.parametrize(
     ("overrides", "pattern"),
     [
-        ({"path": "/nowhere"}, "there is no /nowhere. Correct stage_data_path"),
-        ({"include": ["*.bin"]}, "holds no file that is wanted"),
-        ({"reserve_gib": 1e9}, "[GT]B free. Needed: "),
+        ({"path": "/nowhere"}, "/nowhere does not exist. Correct stage_data_path"),
+        ({"include": ["*.bin"]}, "contains no matching file"),
+        ({"reserve_gib": 1e9}, "[GT]B free, but needs "),
     ],
 )
 def test_impossible_request_is_reported_in_one_line(
@@ -145,9 +145,9 @@ def test_impossible_request_is_reported_in_one_line(
 
 def test_failure_of_the_first_node_is_reported_by_the_others(cluster: StageCluster) -> None:
     messages = [result["fault"] for result in cluster.distribute(path="/nowhere")]
-    assert "there is no /nowhere" in messages[0]
+    assert "/nowhere does not exist" in messages[0]
     assert all(
-        "the first node, which has the files, has failed or does not answer" in message for message in messages[1:]
+        "the first node, which has the files, has failed or does not respond" in message for message in messages[1:]
     )
 
 
@@ -170,13 +170,13 @@ def test_link_must_lead_to_a_listed_file(file_list: ModuleType, entry: list[Any]
         file_list.parse_plan(json.dumps([FILE, ["b/l", "", 0, "", "", "../a/file"]]).encode())[1].link_target
         == "a/file"
     )
-    with pytest.raises(file_list.TransferError, match="no path below the directory"):
+    with pytest.raises(file_list.TransferError, match="not a path below the directory"):
         file_list.parse_plan(json.dumps([FILE, entry]).encode())
 
 
 def test_path_through_a_link_is_refused(file_list: ModuleType) -> None:
     plan = [FILE, ["d", "", 0, "", "", "a/file"], ["d/x", "key", 1, "", ""]]
-    with pytest.raises(file_list.TransferError, match="'d/x', which is no path below the directory"):
+    with pytest.raises(file_list.TransferError, match="'d/x', which is not a path below the directory"):
         file_list.parse_plan(json.dumps(plan).encode())
 
 

@@ -1,13 +1,13 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""One rank of a run whose launcher is not torchrun: the launcher starts this in place of the job.
+"""A rank of a run whose launcher is not torchrun: the launcher starts this in place of the job.
 
-It is ``bin/muster-rank`` in each node's run directory, first on the launcher's PATH, and reads all it needs from files
+It is ``bin/muster-rank`` in each node's run directory, first on the launcher's PATH, and reads its settings from files
 there. The launcher passes only this one word from node to node, so it cannot misquote, truncate or expose the job's
-arguments, variables or secrets. Standard library only, Python >= 3.8.
+arguments, variables or secrets.
 
-It refuses to run at a place that differs from the rank table, gives the job the same environment under every launcher,
+It refuses to run on a node that differs from the rank table, gives the job the same environment under every launcher,
 keeps its output in ``ranks/LOCAL_RANK``, and records how it ended, which launchers report wrongly or not at all.
 """
 
@@ -30,7 +30,7 @@ MISPLACED = 70  # exit code: sysexits' EX_SOFTWARE
 
 
 class MisplacedError(Exception):
-    """The launcher has started this rank in a place where the rank table has another rank, or none."""
+    """The launcher has started a rank on another node than the rank table says."""
 
 
 def read_json(path: str) -> Any:
@@ -52,7 +52,7 @@ def assigned_ranks(plan: Data, rules: Data, environment: dict[str, str]) -> tupl
     if rank is None and plan["world_size"] == 1:  # accelerate starts a single process without any variables
         rank = 0
     if rank is None:
-        raise MisplacedError(f"{plan['launcher']} sets no {variables} for a process on {node['name']}")
+        raise MisplacedError(f"{plan['launcher']} does not set {variables} for a process on {node['name']}")
     if world is not None and world != plan["world_size"]:
         raise MisplacedError(
             f"{plan['launcher']} started a world of {world} ranks on {node['name']}, but {plan['world_size']} were "
@@ -115,7 +115,7 @@ def become(command: list[str], environment: dict[str, str], directory: str) -> N
             flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
             os.dup2(os.open(os.path.join(directory, name), flags, 0o600), descriptor)
         os.execvpe(command[0], command, environment)
-    except (OSError, ValueError) as error:  # ValueError: a NUL in a word
+    except (OSError, ValueError) as error:  # ValueError: a NUL in an argument
         os.write(2, f"muster: cannot start {command[0]}: {error}\n".encode("utf-8", "backslashreplace"))
     os._exit(127)
 

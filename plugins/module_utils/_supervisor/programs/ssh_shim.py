@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Stands in for ssh under mpirun, mpiexec and pdsh: starts a command under another node's supervisor.
+"""Replace ssh for mpirun, mpiexec and pdsh: start a command under another node's supervisor.
 
 It is ``bin/ssh`` in rank 0's run directory, first on the launcher's PATH. ``ssh [OPTIONS] HOST COMMAND...`` asks rank
 0's supervisor, through a file, to start the command on HOST; the lifeline carries it, and HOST's own supervisor starts
@@ -9,7 +9,7 @@ it in its unit. So remote processes are watched, ended and reported like local o
 other. The output stays on HOST, in its ``launcher.log``.
 
 /bin/sh runs the commands, whatever the user's login shell: launchers write them for sh or bash. For a csh login shell,
-mpirun would write csh unless it asks with ``echo $SHELL``; we answer that and start nothing.
+mpirun would write csh unless it asks with ``echo $SHELL``; this is answered without starting anything.
 
 Only one command is started per node: DeepSpeed uses a second one to kill by pattern, which no run may do.
 """
@@ -30,7 +30,7 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
 WITH_VALUE = "BbcDEeFIiJLlmOopQRSWw"  # ssh's options that take a value (OpenSSH 9, ssh.c)
 SHELL_QUESTION = "echo $SHELL"  # Open MPI 4's, plm_rsh_module.c
 SHELL_ANSWER = "/bin/bash"  # for bash, mpirun skips ~/.profile, and its commands work in any sh
-POLL_INTERVAL = 0.02  # seconds between checks for an answer
+POLL_INTERVAL = 0.02  # seconds between checks for the exit code; this program cannot import timeouts.py
 
 
 def read_arguments(arguments: list[str]) -> tuple[str, str]:
@@ -43,7 +43,7 @@ def read_arguments(arguments: list[str]) -> tuple[str, str]:
     if remaining and remaining[0] == "--":
         remaining.pop(0)
     if not remaining:
-        raise SystemExit("muster: ssh: no host was given")
+        raise SystemExit("muster: ssh: missing host")
     return remaining[0].rpartition("@")[2], " ".join(remaining[1:])
 
 
@@ -68,13 +68,13 @@ def first_time(path: str) -> bool:
 
 
 def request_start(directory: str, rank: int, command: str) -> int:
-    """Ask for a command to be started on a node and wait for its end; return its exit code."""
+    """Request that a command is started on a node and wait for its end; return its exit code."""
     path = os.path.join(directory, "asked", str(rank))
     with open(f"{path}.tmp", "w", encoding="utf-8") as stream:
         json.dump({"command": command}, stream)
     os.replace(f"{path}.tmp", f"{path}.json")
     parent = os.getppid()
-    while os.getppid() == parent:  # otherwise the launcher is gone, and nobody waits for the answer
+    while os.getppid() == parent:  # otherwise the launcher has ended, and nobody waits for the exit code
         try:
             with open(f"{path}.exit", encoding="utf-8") as stream:
                 code = json.load(stream)

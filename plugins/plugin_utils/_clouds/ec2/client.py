@@ -95,11 +95,11 @@ def new_session() -> Any:
 
 @dataclasses.dataclass
 class AwsClient:
-    """The services of one region. say: shows a line to the user."""
+    """The services of one region. show: prints a line for the user."""
 
     session: Any
     region: str
-    say: Callable[[str], None] = print
+    show: Callable[[str], None] = print
     sleep: Callable[[float], None] = time.sleep
     clients: dict[str, Any] = dataclasses.field(default_factory=dict)
 
@@ -126,7 +126,7 @@ class AwsClient:
             except Ec2Error as error:
                 if not error.transient or delay is None:
                     raise
-                self.say(f"{error}; retrying in {delay:g} s")
+                self.show(f"{error}; retrying in {delay:g} s")
                 self.sleep(delay)
         raise AssertionError("the last attempt returns or raises")
 

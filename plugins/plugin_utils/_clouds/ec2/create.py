@@ -67,7 +67,7 @@ def create_security_group(context: Ec2Context, vpc: str) -> str:
             raise
         group = _find_security_group(context, name, vpc)  # the reply to an earlier request was lost
     context.journal.record_created("network", name, group)
-    context.say(f"created security group {name} ({group})")
+    context.show(f"created security group {name} ({group})")
     return group
 
 
@@ -99,7 +99,7 @@ def ensure_ingress_rules(
             if error.code != "InvalidPermission.NotFound":
                 raise
     if missing or stale:
-        context.say(
+        context.show(
             f"security group {group} permits all traffic between the nodes, and SSH from "
             f"{', '.join(ssh_from) or 'nowhere'}"
         )
@@ -138,7 +138,7 @@ def create_placement_group(context: Ec2Context) -> None:
             f"someone else has created a placement group {name} in the meantime. Choose another cluster name"
         )
     context.journal.record_created("placement group", name, cluster_groups[0]["id"] if cluster_groups else name)
-    context.say(f"created placement group {name}")
+    context.show(f"created placement group {name}")
 
 
 # --- Machines
@@ -166,7 +166,7 @@ def launch_machines(context: Ec2Context, request: LaunchRequest, names: Sequence
         if node:
             names_by_id[str(raw["InstanceId"])] = node
             context.journal.record_created("machine", node, str(raw["InstanceId"]))
-    context.say(f"created {', '.join(f'machine {name} ({machine_id})' for machine_id, name in names_by_id.items())}")
+    context.show(f"created {', '.join(f'machine {name} ({machine_id})' for machine_id, name in names_by_id.items())}")
     return names_by_id
 
 
@@ -209,7 +209,7 @@ def wait_until_running(context: Ec2Context, ids: Mapping[str, str]) -> dict[str,
             if raw and state != states[machine_id]:
                 states[machine_id] = state
                 address = single_line(raw.get("PublicIpAddress") or "", 45) if state == "running" else ""
-                context.say(f"{name}: {state}{f', {address}' if address else ''}")
+                context.show(f"{name}: {state}{f', {address}' if address else ''}")
             if raw and state in (*ENDED_STATES, "stopped", "stopping"):
                 reason = single_line((raw.get("StateReason") or {}).get("Message") or "no reason given")
                 failures[name] = f"is {state}: {reason}"
@@ -231,7 +231,7 @@ def wait_until_running(context: Ec2Context, ids: Mapping[str, str]) -> dict[str,
 def start_machines(context: Ec2Context, ids: Mapping[str, str]) -> None:
     """Start machines that are off or stopping. Raises Ec2Error."""
     began = context.clock()
-    context.say(f"starting {', '.join(ids.values())}")
+    context.show(f"starting {', '.join(ids.values())}")
     while True:
         try:
             context.aws.ec2("start_instances", InstanceIds=sorted(ids))
@@ -268,14 +268,14 @@ def terminate(context: Ec2Context, ids: Mapping[str, str]) -> dict[str, str]:
                 _terminate(context, [machine_id])
             except Ec2Error as single_error:
                 refused[name] = str(single_error)
-                context.say(f"cannot remove {name}: {single_error}")
+                context.show(f"cannot remove {name}: {single_error}")
     pending = {machine_id: name for machine_id, name in ids.items() if name not in refused}
     began = context.clock()
     while pending:
         states = {str(raw["InstanceId"]): instance_state(raw) for raw in read_instances(context.aws, context.cluster)}
         for machine_id, name in list(pending.items()):
             if states.get(machine_id, "terminated") == "terminated":
-                context.say(f"removed machine {name}")
+                context.show(f"removed machine {name}")
                 context.journal.forget("machine", name, machine_id)
                 del pending[machine_id]
         if pending and context.clock() - began > REMOVAL_TIMEOUT:

@@ -43,7 +43,7 @@ class Ec2ClusterError(Exception):
 class Ec2Context:
     """What every step of a command needs: client, journal, output, clock.
 
-    group_id: security group, if several have the cluster's name. say: shows a line to the user. clock: seconds since
+    group_id: security group, if several have the cluster's name. show: prints a line for the user. clock: seconds since
     1970.
     """
 
@@ -51,7 +51,7 @@ class Ec2Context:
     aws: AwsClient
     journal: ClusterJournal
     group_id: str = ""
-    say: Callable[[str], None] = print
+    show: Callable[[str], None] = print
     sleep: Callable[[float], None] = time.sleep
     clock: Callable[[], float] = time.time
 
@@ -77,7 +77,7 @@ def discover(context: Ec2Context, wait: bool = True) -> Ec2Account:
     for entry in list(context.journal.content["entries"]):
         resource_id = existing_ids.get(f"{entry['what']} {entry['name']}", "")
         if resource_id and not entry["id"]:
-            context.say(f"found {entry['what']} {entry['name']} ({resource_id}), requested earlier without a reply")
+            context.show(f"found {entry['what']} {entry['name']} ({resource_id}), requested earlier without a reply")
             context.journal.record_created(entry["what"], entry["name"], resource_id)
     return account
 

@@ -104,7 +104,7 @@ def _create_part(context: Ec2Context, what: ResourceKind, name: str, **parameter
                 if remaining == MAX_ATTEMPTS - 1:  # otherwise an earlier request may have succeeded
                     context.journal.forget(what, name)
                 raise
-            context.say(f"{error}; checking whether {what} {name} was created")
+            context.show(f"{error}; checking whether {what} {name} was created")
             part_id = _wait_until_listed(context, what, name)
             if not part_id and not remaining:
                 raise
@@ -112,7 +112,7 @@ def _create_part(context: Ec2Context, what: ResourceKind, name: str, **parameter
             break
     context.journal.record_created(what, name, part_id)
     _wait_until_listed(context, what, name, part_id)
-    context.say(f"created {what} {name} ({part_id})")
+    context.show(f"created {what} {name} ({part_id})")
     return part_id
 
 

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The ways to get a cluster at EC2: market, type, zone. Private to this collection, changes nothing."""
+"""Offers for a cluster at EC2: market, type, zone and price. Only sends read requests."""
 
 from __future__ import annotations
 
@@ -50,75 +50,68 @@ MARKETS = {"on-demand": ["on-demand"], "spot": ["spot"], "spot-else-on-demand": 
 
 
 class Ec2Request(NamedTuple):
-    """What is wanted. machine_types, zones: in order of preference. first_boot: first_boot()'s result.
-
-    max_usd_per_hour: None if only a plan is wanted. ssh_from: ssh_sources()'s result. reached: blocks of this machine's
-    networks, which a new network must not overlap. efa: auto, required or none.
-    """
+    """What the user asked for."""
 
     nnodes: int
-    machine_types: list[str]
-    market: str = "on-demand"
-    zones: Sequence[str] = ()
+    machine_types: list[str]  # in order of preference
+    market: str = "on-demand"  # a key of MARKETS
+    zones: Sequence[str] = ()  # in order of preference, empty for any
     image: str = ""
     disk_gb: int = 150
     subnet_id: str = ""
     own_network: bool = False
-    efa: str = "auto"
-    local_networks: Sequence[str] = ()
-    first_boot: str = ""
+    efa: str = "auto"  # auto, required or none
+    local_networks: Sequence[str] = ()  # CIDR blocks of this machine's networks, which a new network must not overlap
+    first_boot: str = ""  # build_first_boot()'s result
     key_name: str = ""
-    ssh_from: Sequence[str] = ()
-    max_usd_per_hour: float | None = None
+    ssh_from: Sequence[str] = ()  # parse_ssh_sources()'s result
+    max_usd_per_hour: float | None = None  # None is permitted only for a plan
     price_per_hour: float | None = None
     wait_minutes: float = 0.0
 
 
 class Ec2Offer(NamedTuple):
-    """One way. price: of one machine per hour. The zone is empty if no machine must be made.
-
-    subnet: "" if the cluster's own network has none in the zone yet. efa: whether its interfaces are EFA's.
-    """
+    """A market, type and zone that can fulfil the request."""
 
     machine_type: str
     market: str
-    zone: str
-    subnet: str
+    zone: str  # empty if no machine needs to be created
+    subnet: str  # empty if the cluster's own network has none in the zone yet
     desired: DesiredCluster
     plan: ClusterPlan
     cost: ClusterCost
-    price: Price | None
-    efa: bool = False
+    price: Price | None  # of one machine per hour
+    efa: bool = False  # whether its network interfaces are Elastic Fabric Adapters
 
     @property
     def description(self) -> str:
-        """The way for a person."""
+        """Return one line about the offer."""
         return f"{self.machine_type} {format_market(self.market)} in {self.zone}{', with EFA' if self.efa else ''}"
 
 
 class Ec2Offers(NamedTuple):
-    """All ways, best first, and why others are impossible. told: other messages for a person."""
+    """All offers, and messages about them."""
 
-    possible: list[Ec2Offer]
-    refusals: list[str]
-    remarks: list[str]
+    possible: list[Ec2Offer]  # best first
+    refusals: list[str]  # reasons why others are impossible
+    remarks: list[str]  # other messages for a person
     site: Site
     image: Ec2Image | None
 
 
 def count_new_machines(plan: ClusterPlan) -> int:
-    """How many machines a plan makes."""
+    """Return how many machines a plan creates."""
     return sum(step["action"] == "make" and step["what"] == "machine" for step in plan["steps"])
 
 
 def find_instances(context: Ec2Context, account: Ec2Account) -> list[Mapping[str, Any]]:
-    """The cluster's machines as EC2 describes them, by number."""
+    """Return the cluster's machines as EC2 describes them, by number."""
     network = find_network(context.cluster, account.resources["networks"], context.group_id)
     return [account.instances[machine["id"]] for machine in find_machines(context.cluster, network, account.resources)]
 
 
 def required_parts(context: Ec2Context, site: Site, zone: str, placement: bool) -> list[tuple[ResourceKind, str]]:
-    """The other parts that machines in a zone need."""
+    """Return kind and name of the other parts that machines in a zone need."""
     name = network_name(context.cluster)
     network_parts: list[tuple[ResourceKind, str]] = [
         ("VPC", name),
@@ -132,7 +125,7 @@ def required_parts(context: Ec2Context, site: Site, zone: str, placement: bool) 
 def desired_cluster(
     context: Ec2Context, request: Ec2Request, machine_type: str, parts: list[tuple[ResourceKind, str]], block: str = ""
 ) -> DesiredCluster:
-    """The cluster of one type of machine. block: addresses of its own network."""
+    """Return the requested cluster with one type of machine. block: CIDR block of its own network."""
     return {
         "cluster": context.cluster,
         "state": "present",
@@ -150,7 +143,12 @@ def desired_cluster(
 
 
 def find_offers(context: Ec2Context, request: Ec2Request, account: Ec2Account, check: bool) -> Ec2Offers:
-    """The ways in the order to try them. Raises PlanRefused if no other way could help, Ec2Error."""
+    """Return the offers in the order to try them.
+
+    Raises:
+        PlanRefusedError: no other offer could help.
+        Ec2Error: a request failed.
+    """
     network = find_network(context.cluster, account.resources["networks"], context.group_id)
     nodes = find_instances(context, account)
     existing_types = {str(raw.get("InstanceType")) for raw in nodes}
@@ -185,7 +183,9 @@ def find_offers(context: Ec2Context, request: Ec2Request, account: Ec2Account, c
         site = read_site(context.aws, request.subnet_id, nodes, group)
     image = read_image(context.aws, request.image, nodes)
     if request.disk_gb < image.min_gb:
-        raise PlanRefusedError(f"disk_gb is {request.disk_gb}, but the image {image.name} needs {image.min_gb}")
+        raise PlanRefusedError(
+            f"disk_gb is {request.disk_gb}, but the image {image.name} needs at least {image.min_gb}"
+        )
     if request.key_name:
         check_key_name(context.aws, request.key_name)
     zones = _candidate_zones(request, site, bool(nodes))
@@ -193,29 +193,34 @@ def find_offers(context: Ec2Context, request: Ec2Request, account: Ec2Account, c
 
 
 def choose_efa(cluster: str, requested: str, nodes: Sequence[Mapping[str, Any]]) -> str:
-    """EFA of added machines (auto, required or none): like the existing ones, else as wanted. Raises PlanRefused."""
+    """Return the EFA setting of new machines (auto, required or none): like existing ones, otherwise as requested.
+
+    Raises:
+        PlanRefusedError: EFA is required, but the existing machines have none.
+    """
     if not nodes:
         return requested
     interfaces = [interface for raw in nodes for interface in raw.get("NetworkInterfaces") or []]
-    if any(face.get("InterfaceType") == "efa" for face in interfaces):
+    if any(interface.get("InterfaceType") == "efa" for interface in interfaces):
         return "required"
     if requested == "required":
         raise PlanRefusedError(
-            f"the existing machines of {cluster} have no EFA, but provision_efa=required is set. Leave it out, "
+            f"the existing machines of {cluster} have no EFA, but provision_efa=required is set. Remove the setting, "
             "or tear the cluster down first"
         )
     return "none"
 
 
 def _candidate_zones(request: Ec2Request, site: Site, fixed: bool) -> list[str]:
-    """The zones that may be tried. Raises PlanRefused."""
+    """Return the zones that may be tried. Raise PlanRefusedError if there are none."""
     if not request.zones:
         return sorted(site.subnets)
     zones = [zone for zone in request.zones if zone in site.subnets]
     if not zones:
-        where = "the existing machines are in" if fixed else "there are subnets in"
+        location = "the existing machines are in" if fixed else "only these zones have a subnet:"
         raise PlanRefusedError(
-            f"no machine can be made in {', '.join(request.zones)}: {where} {', '.join(sorted(site.subnets)) or 'no zone'}"
+            f"cannot create machines in {', '.join(request.zones)}: {location} "
+            f"{', '.join(sorted(site.subnets)) or 'none'}"
         )
     return zones
 
@@ -269,11 +274,11 @@ def _list_offers(
                 plan = plan_cluster(desired, account.resources, context.notes)
                 known_prices = prices.make_prices(instance_type.name, price, disk_price)
                 cost = estimate_cost(desired, plan, request.price_per_hour, known_prices)
-                refusal_for_price = budget_error(
+                too_expensive = budget_error(
                     cost, request.max_usd_per_hour, f"{instance_type.name} {format_market(market)}", prices.PAGE
                 )
-                if refusal_for_price and not (check and request.max_usd_per_hour is None):
-                    over_budget.append(refusal_for_price)
+                if too_expensive and not (check and request.max_usd_per_hour is None):
+                    over_budget.append(too_expensive)
                 else:
                     efa = instance_type.efa and request.efa != "none"
                     offers.append(
@@ -289,13 +294,14 @@ def _check_type(
     instance_type = read_type(context.aws, name)
     if image.architecture and instance_type.architectures and image.architecture not in instance_type.architectures:
         raise PlanRefusedError(
-            f"{name} is {', '.join(instance_type.architectures)}, but the image {image.name} is for {image.architecture}"
+            f"{name} has the architecture {', '.join(instance_type.architectures)}, but the image {image.name} is for "
+            f"{image.architecture}"
         )
     if request.efa == "required" and not instance_type.efa:
         raise PlanRefusedError(f"{name} has no EFA, but provision_efa=required is set")
     if not set(zones) & set(instance_type.zones):
-        where = ", ".join(instance_type.zones) or "no zone of the region"
-        raise PlanRefusedError(f"{name} is offered in {where}, and in none of {', '.join(zones)}")
+        offered_in = ", ".join(instance_type.zones) or "no zone of the region"
+        raise PlanRefusedError(f"{name} is offered in {offered_in}, but not in {', '.join(zones)}")
     return instance_type
 
 
@@ -312,15 +318,15 @@ def _zone_prices(
     context: Ec2Context, request: Ec2Request, market: str, machine_type: str, zones: Sequence[str]
 ) -> dict[str, Price]:
     if request.price_per_hour is not None:
-        return dict.fromkeys(zones, Price(request.price_per_hour, "given by you", ""))
+        return dict.fromkeys(zones, Price(request.price_per_hour, "set by you", ""))
     if market == "spot":
         return prices.read_spot_prices(context.aws, machine_type)
     price = prices.read_on_demand_price(context.aws, machine_type)
     return dict.fromkeys(zones, price) if price else {}
 
 
-def _order_zones(zones: Sequence[str], of_zones: Mapping[str, Price], keep: bool) -> list[str]:
-    """The zones in the given order, else the cheapest first."""
+def _order_zones(zones: Sequence[str], zone_prices: Mapping[str, Price], keep: bool) -> list[str]:
+    """Return the zones in the requested order, or the cheapest first."""
     if keep:
         return list(zones)
-    return sorted(zones, key=lambda zone: (of_zones[zone].usd if zone in of_zones else float("inf"), zone))
+    return sorted(zones, key=lambda zone: (zone_prices[zone].usd if zone in zone_prices else float("inf"), zone))

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Where and from what EC2 machines can be made: subnets, image, types. Private to this collection, changes nothing."""
+"""Region, subnets, image and types of EC2 machines. Only sends read requests."""
 
 from __future__ import annotations
 
@@ -23,37 +23,30 @@ from ansible_collections.muster.training.plugins.plugin_utils._text.printable im
 
 
 class Site(NamedTuple):
-    """The network that machines can be made in: one subnet per zone.
-
-    block: CIDR block of the cluster's own VPC, "" if the cluster is in another one. vpc and subnets of its own network
-    are "" until they exist.
-    """
+    """The network for machines. Ids of the cluster's own VPC and subnets are "" until they exist."""
 
     vpc: str
-    subnets: dict[str, str]
-    block: str = ""
+    subnets: dict[str, str]  # id by zone
+    block: str = ""  # CIDR block of the cluster's own VPC, "" if the cluster is in another one
 
 
 class InstanceType(NamedTuple):
-    """A type of machine. zones: those that offer it. placement: whether it can be in a cluster placement group.
-
-    efa: whether it supports an Elastic Fabric Adapter.
-    """
+    """A type of machine."""
 
     name: str
     vcpus: int | None
     architectures: list[str]
     markets: list[str]
-    placement: bool
-    efa: bool
-    zones: list[str]
+    placement: bool  # whether it can be in a cluster placement group
+    efa: bool  # whether it supports an Elastic Fabric Adapter
+    zones: list[str]  # those that offer it
 
 
 def choose_region(session: Any, region: str) -> str:
-    """The requested region. Raises PlanRefused if there is no such region."""
+    """Return the requested region, or the configured one. Raise PlanRefusedError if it does not exist."""
     region = region or session.region_name or ""
     if not region:
-        raise PlanRefusedError("no region is given. Say where: -e region=us-east-1, or export AWS_REGION")
+        raise PlanRefusedError("no region is set. Set one: -e region=us-east-1, or export AWS_REGION")
     known_regions = [
         region_name
         for partition in session.get_available_partitions()
@@ -62,7 +55,7 @@ def choose_region(session: Any, region: str) -> str:
     if region not in known_regions:
         suggestions = difflib.get_close_matches(region, known_regions, n=3, cutoff=0.5)
         hint = f"did you mean {' or '.join(suggestions)}?" if suggestions else "names look like us-east-1 and eu-west-1"
-        raise PlanRefusedError(f"boto3 knows no AWS region {single_line(region, 40)!r}; {hint}")
+        raise PlanRefusedError(f"unknown AWS region {single_line(region, 40)!r}; {hint}")
     return region
 
 
@@ -72,7 +65,7 @@ def choose_region(session: Any, region: str) -> str:
 def read_site(
     aws: AwsClient, subnet_id: str, nodes: Sequence[Mapping[str, Any]], group: Mapping[str, Any] | None
 ) -> Site:
-    """The subnets: for an existing cluster, the one it has. Raises PlanRefused, Ec2Error.
+    """Return the subnets that may be used: for an existing cluster, only its own. Raises PlanRefusedError, Ec2Error.
 
     nodes, group: the cluster's instances and security group, as EC2 describes them.
     """
@@ -82,8 +75,8 @@ def read_site(
         }
         if len(zones_by_subnet) > 1 or (subnet_id and subnet_id not in zones_by_subnet):
             raise PlanRefusedError(
-                f"the existing machines are in {', '.join(sorted(zones_by_subnet))}; a cluster is always in one subnet. "
-                "Ask for that one, or tear the cluster down first"
+                f"the existing machines are in {', '.join(sorted(zones_by_subnet))}; all machines of a cluster must "
+                "be in one subnet. Use that one, or tear the cluster down first"
             )
         return Site(str(nodes[0].get("VpcId")), {zone: subnet for subnet, zone in zones_by_subnet.items()})
     if subnet_id:
@@ -99,7 +92,8 @@ def read_site(
     if group and group.get("VpcId") != site.vpc:
         raise PlanRefusedError(
             f"the security group {group['GroupName']} ({group['GroupId']}) is in {group.get('VpcId')}, but the "
-            f"machines would be in {site.vpc}. Give subnet_id of a subnet in the former, or tear the cluster down first"
+            f"machines would be in {site.vpc}. Set subnet_id to a subnet of {group.get('VpcId')}, or tear the cluster "
+            "down first"
         )
     return site
 
@@ -109,8 +103,8 @@ def _default_site(aws: AwsClient) -> Site:
     if not vpcs:
         raise PlanRefusedError(
             f"the account has no default network in {aws.region}. Create it: aws ec2 create-default-vpc --region "
-            f"{aws.region}; or have a network made for the cluster: -e provision_own_network=true; or give a subnet "
-            "whose machines reach the internet: -e provision_subnet_id=subnet-..."
+            f"{aws.region}; or create a network for the cluster: -e provision_own_network=true; or use a subnet with "
+            "internet access: -e provision_subnet_id=subnet-..."
         )
     vpc = str(vpcs[0]["VpcId"])
     filters = [{"Name": "vpc-id", "Values": [vpc]}, {"Name": "default-for-az", "Values": ["true"]}]
@@ -121,10 +115,16 @@ def _default_site(aws: AwsClient) -> Site:
 def dedicated_site(
     aws: AwsClient, cluster: str, parts: Sequence[Part], vpcs: Mapping[str, Any], local_networks: Sequence[str]
 ) -> Site:
-    """The cluster's own network: the existing one, otherwise one with an unused CIDR block.
+    """Return the cluster's own network: the existing one, otherwise one with an unused CIDR block.
 
-    parts: the cluster's. vpcs: all of the region. reached: CIDR blocks of the networks that this machine is in. Raises
-    PlanRefused, Ec2Error.
+    Args:
+        parts: the cluster's.
+        vpcs: all of the region, by id.
+        local_networks: CIDR blocks of the networks that this machine is in.
+
+    Raises:
+        PlanRefusedError: no block is free.
+        Ec2Error: a request failed.
     """
     existing_subnets = {part["name"]: part["id"] for part in parts if part["what"] == "subnet"}
     vpc = next((part["id"] for part in parts if part["what"] == "VPC"), "")
@@ -142,21 +142,23 @@ def dedicated_site(
 def refuse_other_network(
     cluster: str, dedicated: bool, subnet_id: str, parts: Sequence[Part], current_vpc: str, subnets: Sequence[str]
 ) -> None:
-    """Raise PlanRefused if the cluster exists in another network than requested: nothing is moved.
+    """Raise PlanRefusedError if the cluster exists in another network than requested: nothing is moved.
 
-    own: whether a network of its own is requested. lies_in: VPC of its security group, "" if there is none. subnets:
-    those of its machines.
+    Args:
+        dedicated: whether a network of its own is requested.
+        current_vpc: VPC of its security group, "" if it has none.
+        subnets: those of its machines.
     """
     vpc = next((part["id"] for part in parts if part["what"] == "VPC"), "")
     if (dedicated or vpc) and current_vpc not in ("", vpc):
         raise PlanRefusedError(
-            f"{cluster} is in {current_vpc}, which is not a network of its own. Leave out provision_own_network, or "
+            f"{cluster} is in {current_vpc}, which is not a network of its own. Remove provision_own_network, or "
             "tear the cluster down first"
         )
     if subnet_id and vpc and subnet_id not in [*subnets, *(part["id"] for part in parts)]:
         raise PlanRefusedError(
             f"{cluster} has a network of its own ({vpc}), and {single_line(subnet_id, 60)} is not a subnet of it. "
-            "Leave out provision_subnet_id, or tear the cluster down first"
+            "Remove provision_subnet_id, or tear the cluster down first"
         )
 
 
@@ -164,9 +166,9 @@ def refuse_other_network(
 
 
 def read_image(aws: AwsClient, requested: str, nodes: Sequence[Mapping[str, Any]]) -> Ec2Image:
-    """The image: for an existing cluster, the one it has, so that all nodes are the same.
+    """Return the image: for an existing cluster its current one, so that all nodes are the same.
 
-    wanted: an id, or the name of a public SSM parameter that holds one. Raises PlanRefused, Ec2Error.
+    requested: an id, or the name of a public SSM parameter that contains one. Raises PlanRefusedError, Ec2Error.
     """
     current_images = sorted({str(raw.get("ImageId")) for raw in nodes})
     image_id = current_images[0] if len(current_images) == 1 and not requested.startswith("ami-") else requested
@@ -177,8 +179,8 @@ def read_image(aws: AwsClient, requested: str, nodes: Sequence[Mapping[str, Any]
             if error.code not in ("ParameterNotFound", "ValidationException", "ParameterVersionNotFound"):
                 raise
             raise PlanRefusedError(
-                f"AWS has no image under {single_line(requested, 120)} in {aws.region}. Give the id of one: -e "
-                "provision_template=ami-..., or the parameter that its release notes name: "
+                f"AWS has no image under {single_line(requested, 120)} in {aws.region}. Set its id: -e "
+                "provision_template=ami-..., or the parameter from its release notes: "
                 "https://docs.aws.amazon.com/dlami/latest/devguide/find-dlami-id.html"
             ) from None
     try:
@@ -189,8 +191,8 @@ def read_image(aws: AwsClient, requested: str, nodes: Sequence[Mapping[str, Any]
         images = []
     if not images:
         raise PlanRefusedError(
-            f"there is no image {single_line(image_id, 60)} in {aws.region}. Images belong to a region: look up its id "
-            "there"
+            f"image {single_line(image_id, 60)} does not exist in {aws.region}. An image has another id in each "
+            "region: look up the id for this one"
         )
     raw = images[0]
     root = str(raw.get("RootDeviceName") or "/dev/sda1")
@@ -209,15 +211,15 @@ def read_image(aws: AwsClient, requested: str, nodes: Sequence[Mapping[str, Any]
 
 
 def check_key_name(aws: AwsClient, name: str) -> None:
-    """Raise PlanRefused if the account has no key pair of this name in the region."""
+    """Raise PlanRefusedError if the account has no key pair of this name in the region."""
     try:
         aws.ec2("describe_key_pairs", KeyNames=[name])
     except Ec2Error as error:
         if error.code != "InvalidKeyPair.NotFound":
             raise
         raise PlanRefusedError(
-            f"there is no key pair {single_line(name, 80)} in {aws.region}. Correct provision_key_name, or give your own "
-            "key: -e provision_ssh_public_key=~/.ssh/id_ed25519.pub"
+            f"key pair {single_line(name, 80)} does not exist in {aws.region}. Correct provision_key_name, or use "
+            "your own key: -e provision_ssh_public_key=~/.ssh/id_ed25519.pub"
         ) from None
 
 
@@ -225,7 +227,7 @@ def check_key_name(aws: AwsClient, name: str) -> None:
 
 
 def read_type(aws: AwsClient, name: str) -> InstanceType:
-    """EC2's description of a type. Raises PlanRefused if there is no such type, and Ec2Error."""
+    """Return EC2's description of a type. Raise PlanRefusedError if it does not exist, or Ec2Error."""
     try:
         described = aws.list_all("describe_instance_types", "InstanceTypes", InstanceTypes=[name])
     except Ec2Error as error:

@@ -1,9 +1,9 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What machines and disks cost at EC2, with source and date. Private to this collection.
+"""Prices of machines and disks at EC2, with source and date.
 
-Only the price of a public address is built in. A price that AWS does not report is None, and shown as unknown.
+Only the price of a public address is built in. A price that AWS does not report is None, shown as unknown.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ ADDRESS_PRICE = 0.005
 
 
 def read_on_demand_price(aws: AwsClient, machine_type: str) -> Price | None:
-    """The hourly on-demand price of a machine and its public address, with Linux on shared hardware."""
+    """Return the hourly on-demand price of a machine and its public address, with Linux on shared hardware."""
     criteria = {
         "instanceType": machine_type,
         "regionCode": aws.region,
@@ -37,20 +37,20 @@ def read_on_demand_price(aws: AwsClient, machine_type: str) -> Price | None:
 
 
 def add_address_price(price: Price) -> Price:
-    """The price of a machine plus that of its public address."""
+    """Return the price of a machine plus that of its public address."""
     return price._replace(
         usd=round(price.usd + ADDRESS_PRICE, 6), source=f"{price.source} and {ADDRESS_PRICE} for its address"
     )
 
 
 def read_disk_price(aws: AwsClient) -> Price | None:
-    """The monthly price of a GB on a gp3 volume."""
+    """Return the monthly price per GB of a gp3 volume."""
     criteria = {"volumeApiName": "gp3", "regionCode": aws.region, "productFamily": "Storage"}
     return _read_listed_price(aws, criteria)
 
 
 def read_spot_prices(aws: AwsClient, machine_type: str) -> dict[str, Price]:
-    """The current hourly price of a spot machine and its public address, by zone."""
+    """Return the current hourly price of a spot machine and its public address, by zone."""
     try:
         entries = aws.list_all(
             "describe_spot_price_history",
@@ -60,13 +60,13 @@ def read_spot_prices(aws: AwsClient, machine_type: str) -> dict[str, Price]:
             StartTime=datetime.datetime.now(datetime.UTC),
         )
     except Ec2Error as error:
-        aws.say(f"the spot price of {machine_type} is not known: {error}")
+        aws.show(f"cannot read the spot price of {machine_type}: {error}")
         return {}
     return newest_by_zone(entries)
 
 
 def newest_by_zone(entries: Iterable[dict[str, Any]]) -> dict[str, Price]:
-    """The newest price of each zone."""
+    """Return the newest price of each zone."""
     newest: dict[str, tuple[datetime.datetime, Price]] = {}
     for entry in entries:
         zone, when = str(entry.get("AvailabilityZone")), entry.get("Timestamp")
@@ -78,7 +78,7 @@ def newest_by_zone(entries: Iterable[dict[str, Any]]) -> dict[str, Price]:
 
 
 def make_prices(machine_type: str, price: Price | None, gb_price: Price | None) -> CloudPrices:
-    """The prices in the planner's form."""
+    """Return the prices in the planner's form. gb_price: per month of a GB on a disk."""
 
     def disk_price(size_gb: int | None) -> Price | None:
         if gb_price is None or size_gb is None:
@@ -89,7 +89,7 @@ def make_prices(machine_type: str, price: Price | None, gb_price: Price | None) 
         lambda requested_type: price if requested_type == machine_type else None,
         disk_price,
         PAGE,
-        "as noted on each when it was made",
+        "noted on each machine when it was created",
     )
 
 
@@ -98,13 +98,13 @@ def _read_listed_price(aws: AwsClient, criteria: dict[str, str]) -> Price | None
     try:
         reply = aws.call("pricing", "get_products", ServiceCode="AmazonEC2", Filters=filters, FormatVersion="aws_v1")
     except Ec2Error as error:
-        aws.say(f"AWS's price list cannot be read: {error}")
+        aws.show(f"cannot read AWS's price list: {error}")
         return None
     return single_price(reply.get("PriceList") or [])
 
 
 def single_price(products: Iterable[str]) -> Price | None:
-    """The only price in a price list, None if there is none or several differ."""
+    """Return the only price in a price list, or None if it has no price or several different ones."""
     prices = set()
     for text in products:
         try:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A cluster at EC2, from nothing to running: all of it or nothing. Private to this collection."""
+"""Provision a cluster at EC2: all of it or nothing."""
 
 from __future__ import annotations
 
@@ -56,11 +56,11 @@ from ansible_collections.muster.training.plugins.plugin_utils._clouds.membership
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.planner import plan_cluster
 from ansible_collections.muster.training.plugins.plugin_utils._text.duration import format_duration
 
-CAPACITY_INTERVAL = 60.0  # seconds between attempts at all ways while waiting for capacity
+CAPACITY_INTERVAL = 60.0  # seconds between attempts at all offers while waiting for capacity
 
 
 class Ec2ProvisionResult(NamedTuple):
-    """The result. first: the way before anything was made."""
+    """How the cluster was provisioned. offer: the best one, with the plan before anything was created."""
 
     changed: bool
     offer: Ec2Offer
@@ -69,16 +69,22 @@ class Ec2ProvisionResult(NamedTuple):
 
 
 def provision(context: Ec2Context, request: Ec2Request, check: bool = False) -> Ec2ProvisionResult:
-    """Make what is missing and wait until everything runs. check: only plan, with read-only requests.
+    """Create the missing resources and wait until all machines run.
 
-    Raises PlanRefused before anything is made, ClusterError if the cluster could not be made, Ec2Error.
+    Args:
+        check: only plan, with read-only requests.
+
+    Raises:
+        PlanRefusedError: the request is impossible; nothing was created.
+        Ec2ClusterError: the cluster could not be created.
+        Ec2Error: a request failed before anything was created.
     """
     account = discover(context, wait=not check)
     refuse_foreign_name(context, account)
     offers = find_offers(context, request, account, check)
     if not offers.possible:
         raise PlanRefusedError(
-            f"{context.cluster} cannot be provided, and nothing was made: {'; '.join(offers.refusals)}"
+            f"{context.cluster} cannot be provisioned, and nothing was created: {'; '.join(offers.refusals)}"
         )
     first = offers.possible[0]
     network = first.plan["network"]
@@ -89,13 +95,14 @@ def provision(context: Ec2Context, request: Ec2Request, check: bool = False) -> 
         *offers.remarks,
         *(format_plan(first.desired, first.plan) if check or first.plan["steps"] else []),
     ]:
-        context.say(to_ec2_terms(line))
+        context.show(to_ec2_terms(line))
     if any(rule_changes):
-        context.say(
-            f"to open: {network_name(context.cluster)} between the nodes, and to SSH only from {', '.join(request.ssh_from)}"
+        context.show(
+            f"update: security group {network_name(context.cluster)}, to permit traffic between the nodes, and SSH "
+            f"only from {', '.join(request.ssh_from)}"
         )
     location = f" ({first.description})" if first.zone else ""
-    context.say(f"{context.cluster}{location}: {format_cost(first.cost, 'present')}")
+    context.show(f"{context.cluster}{location}: {format_cost(first.cost, 'present')}")
     if check:
         return Ec2ProvisionResult(bool(first.plan["steps"]) or any(rule_changes), first, first.plan, first.cost)
     ready = all(machine["state"] == "ready" for machine in first.plan["nodes"])
@@ -106,7 +113,7 @@ def provision(context: Ec2Context, request: Ec2Request, check: bool = False) -> 
     try:
         return _try_offers(context, request, offers)
     except Ec2Error as error:
-        raise Ec2ClusterError(f"{error}. {format_recorded(context)} Run this again to continue") from None
+        raise Ec2ClusterError(f"{error}. {format_recorded(context)} Run this command again to continue") from None
 
 
 def _try_offers(context: Ec2Context, request: Ec2Request, offers: Ec2Offers) -> Ec2ProvisionResult:
@@ -127,7 +134,7 @@ def _try_offers(context: Ec2Context, request: Ec2Request, offers: Ec2Offers) -> 
                         _remove_leftovers(context, reasons)
                     raise
                 attempts.append(f"{offer.description}: {error}")
-                context.say(attempts[-1])
+                context.show(attempts[-1])
                 continue
             if not failures:
                 return _finish(context, request, offers.possible[0], offer)
@@ -136,9 +143,7 @@ def _try_offers(context: Ec2Context, request: Ec2Request, offers: Ec2Offers) -> 
             )
         if context.clock() >= deadline:
             break
-        context.say(
-            f"no capacity anywhere; trying all options again: {format_duration(deadline - context.clock())} left"
-        )
+        context.show(f"no capacity for any offer; retrying for another {format_duration(deadline - context.clock())}")
         context.sleep(CAPACITY_INTERVAL)
     reasons += attempts
     _remove_leftovers(context, reasons)
@@ -150,9 +155,13 @@ def _try_offers(context: Ec2Context, request: Ec2Request, offers: Ec2Offers) -> 
 
 
 def _create(context: Ec2Context, request: Ec2Request, offers: Ec2Offers, offer: Ec2Offer) -> dict[str, str]:
-    """Carry out the steps of one way in order, and wait; return why some machines do not run, by name.
+    """Carry out the steps of one offer, and wait; return the reasons why machines do not run, by name.
 
-    In that case, the new machines are removed. Raises Ec2Error with no machine made, ClusterError.
+    If there are any, the new machines are removed.
+
+    Raises:
+        Ec2Error: no machine was created.
+        Ec2ClusterError: the new machines could not be removed, or their state is unknown.
     """
     account = discover(context)
     plan = plan_cluster(offer.desired, account.resources, context.notes)
@@ -192,14 +201,15 @@ def _launch_missing(
 ) -> dict[str, str]:
     if offers.image is None:
         raise Ec2ClusterError(
-            f"machines of {context.cluster} have meanwhile disappeared. Run this again to make what is missing"
+            f"machines of {context.cluster} have disappeared in the meantime. Run this command again to create the "
+            "missing ones"
         )
     for name in names:
         context.journal.record_request("machine", name, context.clock())
     entries = [
         entry for entry in context.journal.content["entries"] if entry["what"] == "machine" and entry["name"] in names
     ]
-    requested_at = min(one["asked"][0] for one in entries)
+    requested_at = min(entry["asked"][0] for entry in entries)
     token = build_client_token(group, [offer.machine_type, offer.market, offer.subnet], names, requested_at)
     placement = any(what == "placement group" for what, _name in offer.desired.get("parts", []))
     launch = LaunchRequest(
@@ -223,13 +233,14 @@ def _launch_missing(
 
 
 def _roll_back(context: Ec2Context, created: Mapping[str, str], failures: Mapping[str, str]) -> None:
-    """Remove what was just made. Raises ClusterError if that fails, and then nothing more is made."""
+    """Remove newly created machines. Raise Ec2ClusterError if that fails, so that no other offer is tried."""
     remaining = terminate(context, created)
     if remaining:
         raise Ec2ClusterError(
-            f"{context.cluster}: {'; '.join(f'{name} {reason}' for name, reason in failures.items())}. What was made "
-            f"could not be removed, and is billed: {'; '.join(f'{name}: {why}' for name, why in remaining.items())}. Remove "
-            f"it with teardown.yml -e cluster={context.cluster}"
+            f"{context.cluster}: {'; '.join(f'{name} {reason}' for name, reason in failures.items())}. These new "
+            "machines could not be removed, and are billed: "
+            f"{'; '.join(f'{name}: {reason}' for name, reason in remaining.items())}. Remove them with teardown.yml "
+            f"-e cluster={context.cluster}"
         )
 
 
@@ -240,7 +251,8 @@ def _finish(context: Ec2Context, request: Ec2Request, initial: Ec2Offer, offer: 
     context.journal.settle()
     known_prices = prices.make_prices(offer.machine_type, offer.price, prices.read_disk_price(context.aws))
     cost = estimate_cost(offer.desired, current, request.price_per_hour, known_prices)
-    context.say(f"{context.cluster}: {len(current['nodes'])} machines are running; {format_cost(cost, 'present')}")
+    count = f"{len(current['nodes'])} machine{' is' if len(current['nodes']) == 1 else 's are'}"
+    context.show(f"{context.cluster}: {count} running; {format_cost(cost, 'present')}")
     return Ec2ProvisionResult(True, initial, current, cost)
 
 
@@ -252,17 +264,19 @@ def _remove_leftovers(context: Ec2Context, reasons: list[str]) -> None:
         for name, resource_id in context.journal.unsettled_ids(what).items():
             reason = remove_part(context, what, name, resource_id)
             if reason:
-                reasons.append(f"{what} {name} ({resource_id}) could not be removed: {reason}")
+                reasons.append(f"cannot remove {what} {name} ({resource_id}): {reason}")
 
 
 def _describe_state(context: Ec2Context) -> str:
-    """What now exists of the cluster, in words."""
+    """Return a sentence about the cluster's existing resources."""
     current = plan_cluster(desired_without_machines(context, "stopped"), discover(context).resources, context.notes)
     if not current["nodes"] and current["network"] is None and not current["parts"]:
         return f"Nothing of {context.cluster} is left, 0 USD an hour"
     running = [machine for machine in current["nodes"] if machine["state"] != "off"]
     rates = [machine["per_hour"] for machine in running]
     price = "unknown" if None in rates else format_usd(sum(rate or 0.0 for rate in rates))
-    names = ", ".join(f"{machine['name']} ({machine['provider_state']})" for machine in current["nodes"]) or "no machine"
+    names = (
+        ", ".join(f"{machine['name']} ({machine['provider_state']})" for machine in current["nodes"]) or "no machine"
+    )
     parts = "".join(f", {part['what']} {part['name']} ({part['id']})" for part in current["parts"])
-    return f"Still there: {names}{parts}; {price} an hour"
+    return f"Existing: {names}{parts}; {price} an hour"

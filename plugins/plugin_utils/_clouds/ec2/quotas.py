@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""How many vCPUs an AWS account may have. Private to this collection.
+"""Limits of an AWS account's vCPUs.
 
 Each type family has separate quotas for spot and on-demand; a new account's may be 0 in one market.
 https://docs.aws.amazon.com/ec2/latest/instancetypes/ec2-instance-quotas.html
@@ -13,7 +13,7 @@ import re
 
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.client import AwsClient, Ec2Error
 
-#: Codes at Service Quotas. P5 and newer have their own quota on the spot market, whose code is not known here.
+#: Codes at Service Quotas. P5 and newer have their own quota on the spot market, whose code is unknown.
 QUOTA_CODES = {
     ("on-demand", "standard"): "L-1216C47A",
     ("on-demand", "g"): "L-DB2E81BA",
@@ -25,7 +25,7 @@ QUOTA_CODES = {
 
 
 def type_family(machine_type: str) -> str | None:
-    """The family whose types share a quota: standard, g (G and VT), p; None for others."""
+    """Return the family whose types share a quota: standard, g (G and VT), p; None for others."""
     match = re.match(r"[a-z]+", machine_type)
     letters = match[0] if match else ""
     if letters in ("g", "gr", "vt"):
@@ -36,14 +36,14 @@ def type_family(machine_type: str) -> str | None:
 
 
 def quota_code(market: str, machine_type: str) -> str | None:
-    """Code of the quota that a type counts against, None if it is not known here."""
+    """Return the code of the quota that a type counts against, or None if it is unknown."""
     if market == "spot" and re.match(r"p([5-9]|\d\d)", machine_type):
         return None
     return QUOTA_CODES.get((market, type_family(machine_type) or ""))
 
 
 def read_quota(aws: AwsClient, code: str) -> float | None:
-    """vCPUs of a quota, None if it cannot be read: many users lack that permission, which is no reason to stop."""
+    """Return the vCPUs of a quota, or None if it cannot be read: many users lack that permission, which is no error."""
     try:
         return float(
             aws.call("service-quotas", "get_service_quota", ServiceCode="ec2", QuotaCode=code)["Quota"]["Value"]
@@ -55,23 +55,23 @@ def read_quota(aws: AwsClient, code: str) -> float | None:
 def check_quota(
     market: str, machine_type: str, count: int, vcpus: int | None, quota: float | None, used: int | None
 ) -> tuple[str, str]:
-    """Why the machines exceed the quota, "" if they do not, and a remark for the user, or "".
+    """Return the reason why the machines exceed the quota, and a remark for the user. Either may be empty.
 
     vcpus: of one machine. used: vCPUs of the family in use in this market.
     """
     code = quota_code(market, machine_type)
     if quota is None or vcpus is None:
-        return "", f"the quota for {machine_type} {format_market(market)} cannot be read, so it may be too small"
+        return "", f"cannot read the quota for {machine_type} {format_market(market)}, so it may be too small"
     needed = count * vcpus
     if (used or 0) + needed > quota:
-        has = "an unknown number is in use" if used is None else f"{used} are in use"
+        usage = "an unknown number is in use" if used is None else f"{used} are in use"
         return (
-            f"{count} {machine_type} {format_market(market)} need {needed} vCPUs, and the account's quota is {quota:g} for "
-            f"this family ({code}), of which {has}. Request more: https://console.aws.amazon.com/servicequotas"
+            f"{count} {machine_type} {format_market(market)} need {needed} vCPUs, but the account's quota for this "
+            f"family ({code}) is {quota:g}, of which {usage}. Request more: https://console.aws.amazon.com/servicequotas"
         ), ""
-    return "", "" if used is not None else f"how much of the quota {code} is in use is unknown"
+    return "", "" if used is not None else f"cannot determine how much of the quota {code} is in use"
 
 
 def format_market(market: str) -> str:
-    """A market in a sentence."""
+    """Return a market as part of a sentence."""
     return "on the spot market" if market == "spot" else "on demand"

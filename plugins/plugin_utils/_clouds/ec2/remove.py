@@ -43,13 +43,13 @@ def remove_part(context: Ec2Context, what: str, name: str, part_id: str) -> str:
                 if not notified and context.clock() - began > NOTICE_AFTER:
                     notified = True
                     limit = f"{REMOVAL_TIMEOUT / 60:g} minutes"
-                    context.say(to_ec2_terms(f"{what} {name} is still in use; waiting at most {limit}: {error}"))
+                    context.show(to_ec2_terms(f"{what} {name} is still in use; waiting at most {limit}: {error}"))
                 context.sleep(POLL_INTERVAL)
                 continue
             if error.code not in _NOT_FOUND:
-                context.say(to_ec2_terms(f"cannot remove {what} {name}: {error}"))
+                context.show(to_ec2_terms(f"cannot remove {what} {name}: {error}"))
                 return str(error)
-        context.say(to_ec2_terms(f"removed {what} {name}"))
+        context.show(to_ec2_terms(f"removed {what} {name}"))
         context.journal.forget(what, name, part_id)
         return ""
 

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""How machines are made at EC2: the request, their group's rules, the first boot. Private, pure."""
+"""Requests that create machines at EC2, their security group's rules, and the first boot."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ from ansible_collections.muster.training.plugins.plugin_utils._text.printable im
 SSH_NOTE = "muster: SSH from where the cluster was made"
 NODES_NOTE = "muster: all among the nodes"
 
-#: Things that are tagged at creation, so that a crash leaves nothing untagged.
+#: Resource types that are tagged at creation, so that a crash leaves no resource without tags.
 TAGGED_RESOURCES = ("instance", "volume", "network-interface")
 
 Permission = dict[str, Any]
 
 
 class Ec2Image(NamedTuple):
-    """A disk image. root: name of its root device. least_gb: minimum size, 0 if unknown."""
+    """A disk image."""
 
     id: str
     name: str
-    root: str
-    min_gb: int
+    root: str  # name of its root device
+    min_gb: int  # 0 if unknown
     architecture: str
 
 
 class LaunchRequest(NamedTuple):
-    """The common settings of a set of machines. price: US dollars per hour of one, "" if unknown."""
+    """The common settings of a set of machines. price: US dollars per hour of one machine, "" if unknown."""
 
     cluster: str
     numbers: list[int]
@@ -57,7 +57,7 @@ class LaunchRequest(NamedTuple):
 
 
 def build_launch_request(launch: LaunchRequest) -> dict[str, Any]:
-    """The request that makes the whole set or nothing."""
+    """Return the request that creates the whole set or nothing."""
     count = len(launch.numbers)
     tags = build_tags(launch.cluster, launch.numbers, price=launch.price, price_source=launch.price_source)
     kinds = [*TAGGED_RESOURCES, *(["spot-instances-request"] if launch.market == "spot" else [])]
@@ -83,7 +83,7 @@ def build_launch_request(launch: LaunchRequest) -> dict[str, Any]:
                 "Ebs": {"VolumeSize": launch.disk_gb, "VolumeType": "gp3", "DeleteOnTermination": True},
             }
         ],
-        # a machine that powers itself off is removed, even if nobody is watching
+        # a machine that powers itself off is terminated, without any command from outside
         "InstanceInitiatedShutdownBehavior": "terminate",
         "MetadataOptions": {"HttpTokens": "required"},
         "TagSpecifications": [{"ResourceType": kind, "Tags": tags} for kind in kinds],
@@ -101,10 +101,13 @@ def build_launch_request(launch: LaunchRequest) -> dict[str, Any]:
 
 
 def build_first_boot(key: str, watch: Mapping[str, str]) -> str:
-    """cloud-init's configuration for the first boot, "" for none. It can be read on the machine, so it has no secret.
+    """Return cloud-init's configuration for the first boot, "" for none. Machines can read it: it has no secrets.
 
-    key: public key in public_key()'s form, "" for none. watch: contents of the idle watch's files, by path. AWS accepts
-    16 kB: https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/user-data.html
+    AWS accepts 16 kB: https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/user-data.html
+
+    Args:
+        key: public key in parse_public_key()'s form, "" for none.
+        watch: contents of the idle watch's files, by path.
     """
     content: dict[str, Any] = {}
     if key:
@@ -126,7 +129,7 @@ def build_first_boot(key: str, watch: Mapping[str, str]) -> str:
 
 
 def _compress(text: str) -> str:
-    """Pack a text reproducibly: requests with the same client token must not differ."""
+    """Compress a text reproducibly: requests with the same client token must not differ."""
     return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
 
 
@@ -134,26 +137,30 @@ def _compress(text: str) -> str:
 
 
 def parse_ssh_sources(sources: Iterable[str]) -> list[str]:
-    """Addresses and networks from which SSH is open, as CIDR. Raises PlanRefused."""
+    """Return the addresses and networks from which SSH is permitted, as CIDR blocks.
+
+    Raises:
+        PlanRefusedError: a source is malformed or too large.
+    """
     networks = []
     for text in sources:
         try:
             network = ipaddress.ip_network(text.strip(), strict=False)
         except ValueError:
             raise PlanRefusedError(
-                f"ssh_from has {single_line(text, 60)!r}, which is not an address. Needed: one such as 203.0.113.7, or "
-                "203.0.113.0/24"
+                f"ssh_from contains {single_line(text, 60)!r}, which is not an address. Use addresses such as "
+                "203.0.113.7 or 203.0.113.0/24"
             ) from None
         if network.prefixlen < 8:
             raise PlanRefusedError(
-                f"ssh_from has {network}, which lets half the world in. Give only your own addresses"
+                f"ssh_from contains {network}, which opens SSH to most of the internet. List only your own addresses"
             )
         networks.append(str(network))
     return sorted(set(networks))
 
 
 def diff_rules(group: str, rules: Sequence[Mapping[str, Any]], ssh_from: Sequence[str]) -> tuple[list[Any], list[Any]]:
-    """Rules to add and to remove, as IpPermissions. there: the group's current rules.
+    """Return the rules to add and to remove, as IpPermissions. rules: the group's current ones.
 
     Only SSH rules written by this collection are removed.
     """
@@ -171,9 +178,9 @@ def diff_rules(group: str, rules: Sequence[Mapping[str, Any]], ssh_from: Sequenc
 
 
 def missing_node_rule(group: str, rules: Sequence[Mapping[str, Any]]) -> list[Permission]:
-    """The rule that opens all traffic among a group's machines, as IpPermissions; none if the group has it.
+    """Return the rule that permits all traffic among a group's machines, as IpPermissions, unless the group has it.
 
-    there: the group's inbound or outbound rules. EFA needs both, and a rule for outbound traffic to everywhere does not
+    rules: the group's inbound or outbound ones. EFA needs both, and a rule for outbound traffic to everywhere does not
     suffice: https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/efa-start.html
     """
     for rule in rules:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The contents of an AWS account in one region, in the planner's terms. Private to this collection."""
+"""Read an AWS account's resources in one region, in the planner's terms."""
 
 from __future__ import annotations
 
@@ -43,24 +43,19 @@ ENDED_STATES = ("shutting-down", "terminated")
 
 
 class Ec2Account(NamedTuple):
-    """The existing things, and details that planners do not need. raw: by machine id, as EC2 describes it.
-
-    groups: security groups by id, as EC2 describes them. volumes: ids of unattached disks with a cluster's tag, by
-    cluster. vcpus: in use, by market and type family; None if EC2 does not report it. vpcs: all in the region, by id,
-    as EC2 describes them.
-    """
+    """The existing resources, and details that the planner does not need."""
 
     resources: AccountResources
-    instances: dict[str, Raw]
-    groups: dict[str, Raw]
-    volumes: dict[str, list[str]]
-    vcpus: dict[tuple[str, str], int | None]
-    vpcs: dict[str, Raw]
-    foreign_groups: list[str]
+    instances: dict[str, Raw]  # by id, as EC2 describes them
+    groups: dict[str, Raw]  # security groups by id, as EC2 describes them
+    volumes: dict[str, list[str]]  # ids of unattached disks with a cluster's tag, by cluster
+    vcpus: dict[tuple[str, str], int | None]  # in use, by market and type family; None if EC2 does not report it
+    vpcs: dict[str, Raw]  # all in the region, by id, as EC2 describes them
+    foreign_groups: list[str]  # descriptions of groups without tags whose names begin with muster-
 
 
 def read_account(aws: AwsClient) -> Ec2Account:
-    """Everything in the region. Raises Ec2Error."""
+    """Return all resources in the region. Raises Ec2Error."""
     return parse_account(
         aws.region,
         read_instances(aws),
@@ -72,7 +67,7 @@ def read_account(aws: AwsClient) -> Ec2Account:
 
 
 class _Networks(NamedTuple):
-    """EC2's descriptions: all VPCs of the region; subnets and gateways with our tag; interfaces in clusters' VPCs."""
+    """EC2's descriptions: the region's VPCs; subnets and gateways with our tag; interfaces in clusters' VPCs."""
 
     vpcs: list[dict[str, Any]]
     subnets: list[dict[str, Any]]
@@ -100,12 +95,12 @@ def _add_interfaces(aws: AwsClient, networks: _Networks) -> _Networks:
 
 
 def read_network_parts(aws: AwsClient) -> list[Part]:
-    """VPCs, gateways and subnets of clusters, whatever they contain. Raises Ec2Error."""
+    """Return the VPCs, gateways and subnets of clusters, without their contents. Raises Ec2Error."""
     return parse_network_parts(*_read_networks(aws), instances=[])
 
 
 def read_instances(aws: AwsClient, cluster: str = "") -> list[dict[str, Any]]:
-    """All instances, or those with a cluster's tag, including those removed within the last hour."""
+    """Return all instances, or those with a cluster's tag, including those removed within the last hour."""
     filters = {"Filters": [{"Name": f"tag:{CLUSTER_TAG}", "Values": [cluster]}]} if cluster else {}
     reservations = aws.list_all("describe_instances", "Reservations", **filters)
     return [instance for reservation in reservations for instance in reservation.get("Instances") or []]
@@ -119,77 +114,79 @@ def parse_account(
     volumes: Sequence[Raw],
     networks: _Networks,
 ) -> Ec2Account:
-    """EC2's descriptions in the planner's form."""
-    alive = {str(one["InstanceId"]): one for one in instances if instance_state(one) not in ENDED_STATES}
-    groups_by_id = {str(one["GroupId"]): one for one in groups}
-    placements = [one for one in placements if one.get("State") in (None, "available", "pending")]
+    """Return EC2's descriptions in the planner's form."""
+    alive = {str(raw["InstanceId"]): raw for raw in instances if instance_state(raw) not in ENDED_STATES}
+    groups_by_id = {str(raw["GroupId"]): raw for raw in groups}
+    placements = [raw for raw in placements if raw.get("State") in (None, "available", "pending")]
     sizes = {
-        (str(attachment.get("InstanceId")), str(attachment.get("Device"))): one.get("Size")
-        for one in volumes
-        for attachment in one.get("Attachments") or []
+        (str(attachment.get("InstanceId")), str(attachment.get("Device"))): raw.get("Size")
+        for raw in volumes
+        for attachment in raw.get("Attachments") or []
     }
     unattached: dict[str, list[str]] = {}
-    for one in volumes:
-        cluster = parse_cluster(one)
-        if cluster and one.get("State") == "available":
-            unattached.setdefault(cluster, []).append(str(one["VolumeId"]))
+    for raw in volumes:
+        cluster = parse_cluster(raw)
+        if cluster and raw.get("State") == "available":
+            unattached.setdefault(cluster, []).append(str(raw["VolumeId"]))
     resources: AccountResources = {
-        "machines": [parse_machine(region, one, groups_by_id, sizes) for one in alive.values()],
-        "networks": [network for one in groups_by_id.values() if (network := parse_network(region, one))],
+        "machines": [parse_machine(region, raw, groups_by_id, sizes) for raw in alive.values()],
+        "networks": [network for raw in groups_by_id.values() if (network := parse_network(region, raw))],
         "drives": [],
         "scripts": [],
         "addresses": [],
         "parts": [
-            *(placement for one in placements if (placement := parse_placement_group(one))),
+            *(placement for raw in placements if (placement := parse_placement_group(raw))),
             *parse_network_parts(*networks, instances=list(alive.values())),
         ],
     }
     foreign_groups = [
-        f"security group {single_line(one['GroupName'], 80)} ({one['GroupId']} in {one.get('VpcId')})"
-        for one in groups_by_id.values()
-        if not parse_network(region, one) and str(one.get("GroupName")).startswith("muster-")
+        f"security group {single_line(raw['GroupName'], 80)} ({raw['GroupId']} in {raw.get('VpcId')})"
+        for raw in groups_by_id.values()
+        if not parse_network(region, raw) and str(raw.get("GroupName")).startswith("muster-")
     ]
     foreign_groups += [
-        f"placement group {single_line(one['GroupName'], 80)} ({one.get('GroupId')})"
-        for one in placements
-        if not parse_placement_group(one) and str(one.get("GroupName")).startswith("muster-")
+        f"placement group {single_line(raw['GroupName'], 80)} ({raw.get('GroupId')})"
+        for raw in placements
+        if not parse_placement_group(raw) and str(raw.get("GroupName")).startswith("muster-")
     ]
-    vpcs: dict[str, Raw] = {str(one["VpcId"]): one for one in networks.vpcs}
+    vpcs: dict[str, Raw] = {str(raw["VpcId"]): raw for raw in networks.vpcs}
     return Ec2Account(resources, alive, groups_by_id, unattached, _count_vcpus(alive.values()), vpcs, foreign_groups)
 
 
 def instance_state(raw: Raw) -> str:
-    """EC2's word for the state of an instance."""
+    """Return the state of an instance as EC2 calls it."""
     return single_line((raw.get("State") or {}).get("Name") or "", 40)
 
 
 def security_group_ids(raw: Raw) -> list[str]:
-    """Ids of an instance's security groups."""
+    """Return the ids of an instance's security groups."""
     interfaces = raw.get("NetworkInterfaces") or []
     groups = [
         *(raw.get("SecurityGroups") or []),
         *(group for interface in interfaces for group in interface.get("Groups") or []),
     ]
-    return list(dict.fromkeys(str(one.get("GroupId")) for one in groups))
+    return list(dict.fromkeys(str(group.get("GroupId")) for group in groups))
 
 
 def instance_market(raw: Raw) -> str:
-    """spot or on-demand."""
+    """Return spot or on-demand."""
     return "spot" if raw.get("InstanceLifecycle") == "spot" else "on-demand"
 
 
 def parse_machine(
     region: str, raw: Raw, groups: Mapping[str, Raw], sizes: Mapping[tuple[str, str], int | None]
 ) -> Machine:
-    """One instance. Its security group determines its cluster's network."""
+    """Return an instance in the planner's form. Its security group is its network."""
     machine_id, state = str(raw["InstanceId"]), instance_state(raw)
-    node_name = instance_node_name(raw)
-    cluster_groups = [one for one in security_group_ids(raw) if one in groups and parse_network(region, groups[one])]
-    price = parse_tags(raw).get(PRICE_TAG) if node_name else None
+    node = instance_node_name(raw)
+    cluster_groups = [
+        group for group in security_group_ids(raw) if group in groups and parse_network(region, groups[group])
+    ]
+    price = parse_tags(raw).get(PRICE_TAG) if node else None
     launched = raw.get("LaunchTime")
     return {
         "id": machine_id,
-        "name": node_name or foreign_name(raw),
+        "name": node or foreign_name(raw),
         "state": _STATES.get(state, "coming"),
         "provider_state": state,
         "machine_type": single_line(raw.get("InstanceType") or "", 40),
@@ -205,7 +202,7 @@ def parse_machine(
 
 
 def parse_network(region: str, raw: Raw) -> Network | None:
-    """The security group of a cluster, None if it is not ours."""
+    """Return a cluster's security group in the planner's form, or None if it is foreign."""
     cluster = parse_cluster(raw)
     if cluster is None or raw.get("GroupName") != network_name(cluster):
         return None

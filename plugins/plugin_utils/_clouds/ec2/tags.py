@@ -1,11 +1,11 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Decide what belongs to a cluster at EC2, by tags set at creation. Private to this collection, pure.
+"""Decide which resources belong to a cluster at EC2, by tags set at creation.
 
-One request makes all machines of a set, so all have the same tag with the set's numbers; a machine's own number is the
-one at its launch index. Security group and placement group are named muster-CLUSTER and have the tags as well; one with
-that name but without the tags is not ours.
+One request creates all machines of a set, so all have the same tag with the set's numbers; a machine's own number is
+the one at its launch index. Security group and placement group are named muster-CLUSTER and have the tags as well; a
+group with that name but without the tags is foreign.
 """
 
 from __future__ import annotations
@@ -34,21 +34,21 @@ MAX_TAG_LENGTH = 256  # of a tag's value: https://docs.aws.amazon.com/AWSEC2/lat
 
 
 def parse_tags(raw: Mapping[str, Any]) -> dict[str, str]:
-    """The tags of a thing described by EC2."""
+    """Return the tags of a resource as EC2 describes it."""
     return {str(tag.get("Key")): str(tag.get("Value")) for tag in raw.get("Tags") or []}
 
 
 def parse_cluster(raw: Mapping[str, Any]) -> str | None:
-    """The cluster that this collection made a thing for, None if it is not ours."""
+    """Return the cluster that this collection created a resource for, or None if it is foreign."""
     tags = parse_tags(raw)
     name = tags.get(CLUSTER_TAG, "")
     return name if tags.get(CREATOR_TAG) == CREATOR and CLUSTER_NAME.fullmatch(name) else None
 
 
 def instance_node_name(raw: Mapping[str, Any]) -> str | None:
-    """The name of an instance made by this collection, None if it is not ours.
+    """Return the node name of an instance created by this collection, or None if it is foreign.
 
-    One launched from the console with "launch more like this" has our tags, but no client token of ours.
+    An instance launched from the console with "launch more like this" has the tags, but not the client token.
     """
     cluster, index = parse_cluster(raw), raw.get("AmiLaunchIndex")
     numbers = parse_numbers(parse_tags(raw).get(NUMBERS_TAG, ""))
@@ -58,12 +58,12 @@ def instance_node_name(raw: Mapping[str, Any]) -> str | None:
 
 
 def foreign_name(raw: Mapping[str, Any]) -> str:
-    """The name of an instance that is not ours, in quotes, which no node's name can have."""
+    """Return the name of a foreign instance, in quotes, which no node's name contains."""
     return f"'{single_line(parse_tags(raw).get('Name') or 'without a name', 80)}'"
 
 
 def format_numbers(numbers: Iterable[int]) -> str:
-    """Ascending numbers in a tag's form: 0-3 7."""
+    """Return ascending numbers in a tag's form: 0-3 7."""
     ranges: list[list[int]] = []
     for number in sorted(numbers):
         if ranges and ranges[-1][-1] == number - 1:
@@ -74,7 +74,7 @@ def format_numbers(numbers: Iterable[int]) -> str:
 
 
 def parse_numbers(text: str) -> list[int]:
-    """The numbers in a tag, none if it is not in numbers_text()'s form."""
+    """Return the numbers in a tag, none if it is not in format_numbers()'s form."""
     numbers: list[int] = []
     for part in text[:MAX_TAG_LENGTH].split(" "):
         match = re.fullmatch(r"(\d{1,5})(?:-(\d{1,5}))?", part, re.ASCII)
@@ -85,7 +85,7 @@ def parse_numbers(text: str) -> list[int]:
 
 
 def build_tags(cluster: str, numbers: Iterable[int] | None = None, **extra: str) -> list[dict[str, str]]:
-    """Tags for a cluster's things, in EC2's form. more: additional ones, by lower-case name."""
+    """Return the tags for a cluster's resources, in EC2's form. extra: price and price_source."""
     tags = {"Name": cluster if numbers is not None else f"muster-{cluster}", CLUSTER_TAG: cluster, CREATOR_TAG: CREATOR}
     if numbers is not None:
         tags[NUMBERS_TAG] = format_numbers(numbers)
@@ -95,15 +95,18 @@ def build_tags(cluster: str, numbers: Iterable[int] | None = None, **extra: str)
 
 
 def build_client_token(group: str, placement: Sequence[str], names: Iterable[str], requested_at: float) -> str:
-    """A token that is the same for the same request, and differs from earlier sets. Up to 64 ASCII characters.
+    """Return a token that is the same for the same request, and differs from earlier sets. Up to 64 ASCII characters.
 
-    group: id of the security group, new for each cluster. asked: when the set was first requested, from the record: AWS
-    remembers a token for a day after its instances are gone, and would return those.
+    Args:
+        group: id of the security group, new for each cluster.
+        placement: machine type, market and subnet.
+        requested_at: when the set was first requested, from the journal: AWS remembers a token for a day after its
+            instances are gone, and would return those.
     """
     text = json.dumps([group, *placement, *sorted(names), f"{requested_at:.3f}"])
     return TOKEN_PREFIX + hashlib.sha256(text.encode()).hexdigest()[:48]
 
 
 def node_numbers(cluster: str, names: Iterable[str]) -> list[int]:
-    """The numbers in the names of nodes, in ascending order."""
+    """Return the numbers in node names, in ascending order."""
     return sorted(number for number in (node_number(cluster, name) for name in names) if number is not None)

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Stop or remove a cluster at EC2: check repeatedly until nothing of it is left. Private to this collection."""
+"""Stop or tear down a cluster at EC2: check repeatedly until none of its resources is left."""
 
 from __future__ import annotations
 
@@ -38,25 +38,32 @@ from ansible_collections.muster.training.plugins.plugin_utils._clouds.membership
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.planner import plan_cluster
 
 Confirm = Callable[[Sequence[Machine]], None]
-ROUNDS = 3  # a list may be outdated, and show remaining things only once the rest is gone
+ROUNDS = 3  # a list may be outdated, and show remaining resources only once the others are gone
 
 
 class Ec2TeardownResult(NamedTuple):
-    """The result. first: the plan before anything was done. left: what could not be removed, in words."""
+    """How the cluster was stopped or removed."""
 
     changed: bool
     desired: DesiredCluster
-    initial: ClusterPlan
+    initial: ClusterPlan  # before anything was changed
     current: ClusterPlan
     cost: ClusterCost
-    remaining: list[str]
+    remaining: list[str]  # resources that could not be removed, with reasons
     message: str
 
 
 def stop(context: Ec2Context, check: bool = False, confirm: Confirm = lambda machines: None) -> Ec2TeardownResult:
-    """Stop all machines of the cluster. agree: raises PlanRefused if these must not be stopped.
+    """Stop all machines of the cluster.
 
-    Raises PlanRefused, ClusterError if one stays on, Ec2Error.
+    Args:
+        check: only plan, with read-only requests.
+        confirm: raises PlanRefusedError if these machines must not be stopped.
+
+    Raises:
+        PlanRefusedError: nothing was changed.
+        Ec2ClusterError: a machine stays on.
+        Ec2Error: a request failed.
     """
     account = discover(context, wait=not check)
     desired = desired_without_machines(context, "stopped")
@@ -79,20 +86,19 @@ def stop(context: Ec2Context, check: bool = False, confirm: Confirm = lambda mac
     running_names = stop_machines(context, running)
     if running_names:
         raise Ec2ClusterError(
-            f"{', '.join(running_names)} of {context.cluster} could not be stopped and still cost money. Run this again"
+            f"{', '.join(running_names)} of {context.cluster} could not be stopped and still cost money. Run this "
+            "command again"
         )
     current = plan_cluster(desired, discover(context).resources, context.notes)
     cost = _estimate_cost(context, desired, current)
-    message = f"{context.cluster}: {len(current['nodes'])} machines are off; {format_cost(cost, 'stopped')}"
-    context.say(message)
+    count = f"{len(current['nodes'])} machine{' is' if len(current['nodes']) == 1 else 's are'}"
+    message = f"{context.cluster}: {count} off; {format_cost(cost, 'stopped')}"
+    context.show(message)
     return Ec2TeardownResult(bool(running), desired, initial, current, cost, [], message)
 
 
 def teardown(context: Ec2Context, check: bool = False, confirm: Confirm = lambda machines: None) -> Ec2TeardownResult:
-    """Remove the whole cluster and check that it is gone. agree: as for stop(). What remains is in left.
-
-    Raises PlanRefused, ClusterError, Ec2Error.
-    """
+    """Remove the whole cluster and verify that it is gone. Arguments and exceptions are those of stop()."""
     account = discover(context, wait=not check)
     desired = desired_without_machines(context, "absent")
     initial = plan_cluster(desired, account.resources, context.notes)
@@ -105,7 +111,7 @@ def teardown(context: Ec2Context, check: bool = False, confirm: Confirm = lambda
     try:
         return _remove_cluster(context, desired, initial)
     except Ec2Error as error:
-        raise Ec2ClusterError(f"{error}. {format_recorded(context)} Run this again to continue") from None
+        raise Ec2ClusterError(f"{error}. {format_recorded(context)} Run this command again to continue") from None
 
 
 def _remove_cluster(context: Ec2Context, desired: DesiredCluster, initial: ClusterPlan) -> Ec2TeardownResult:
@@ -125,12 +131,12 @@ def _remove_cluster(context: Ec2Context, desired: DesiredCluster, initial: Clust
         context.journal.delete()
     cost = _estimate_cost(context, desired, current)
     message = _summarize(context, current, remaining)
-    context.say(message)
+    context.show(message)
     return Ec2TeardownResult(bool(initial["steps"]), desired, initial, current, cost, remaining, message)
 
 
 def _apply_plan(context: Ec2Context, plan: ClusterPlan) -> dict[str, str]:
-    """Carry out the steps; return why some things still exist."""
+    """Carry out the steps; return the reasons why some resources still exist, by resource."""
     machines = {step["id"]: step["name"] for step in plan["steps"] if step["what"] == "machine"}
     refused = terminate(context, machines)
     ids = {name: machine_id for machine_id, name in machines.items()}
@@ -149,12 +155,12 @@ def _list_remaining(
     remaining = [f"{step['what']} {step['name']} ({step['id']})" for step in current["steps"]]
     remaining = [f"{item}: {reasons[item]}" if item in reasons else item for item in remaining]
     remaining += [
-        f"{one}: {why}" for one, why in reasons.items() if not any(said.startswith(one) for said in remaining)
+        f"{item}: {reason}" for item, reason in reasons.items() if not any(line.startswith(item) for line in remaining)
     ]
     remaining += [line for line in current["retained"] if line.startswith(("the network", "the VPC"))]
     volumes = account.volumes.get(context.cluster, [])
     remaining = [to_ec2_terms(item) for item in remaining]
-    return remaining + [f"volume {volume}: somebody detached it, and it still costs money" for volume in volumes]
+    return remaining + [f"volume {volume}: detached by someone, and still costs money" for volume in volumes]
 
 
 def _estimate_cost(context: Ec2Context, desired: DesiredCluster, plan: ClusterPlan) -> ClusterCost:
@@ -166,7 +172,7 @@ def _estimate_cost(context: Ec2Context, desired: DesiredCluster, plan: ClusterPl
 
 def _show_plan(context: Ec2Context, desired: DesiredCluster, initial: ClusterPlan) -> None:
     for line in format_plan(desired, initial):
-        context.say(to_ec2_terms(line))
+        context.show(to_ec2_terms(line))
 
 
 def _summarize(context: Ec2Context, current: ClusterPlan, remaining: list[str]) -> str:
@@ -175,4 +181,4 @@ def _summarize(context: Ec2Context, current: ClusterPlan, remaining: list[str]) 
     running = [machine for machine in [*current["nodes"], *current["duplicates"]] if machine["state"] != "off"]
     rates = [machine["per_hour"] for machine in running]
     price = "unknown" if None in rates else format_usd(sum(rate or 0.0 for rate in rates))
-    return f"{context.cluster} is not gone, {price} an hour. Left: {'; '.join(remaining)}"
+    return f"{context.cluster} is not completely removed, {price} an hour. Remaining: {'; '.join(remaining)}"

@@ -88,21 +88,21 @@ class RateLimitError(PaperspaceError):
 
     hint = "Wait a few minutes and try again; for an inventory, a cache saves requests."
     refused = True
-    passing = True
+    transient = True
 
 
 class ServerError(PaperspaceError):
     """5xx: the service failed."""
 
     hint = f"This is an error of Paperspace's service: see {STATUS_PAGE} and try again later."
-    passing = True
+    transient = True
 
 
 class ConnectionFailedError(PaperspaceError):
     """No complete response: refused, reset, timed out, name not resolved."""
 
     hint = "Check this machine's network and proxy settings (HTTPS_PROXY), then try again."
-    passing = True
+    transient = True
 
 
 class TlsError(PaperspaceError):

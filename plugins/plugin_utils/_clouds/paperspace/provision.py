@@ -104,19 +104,19 @@ def provision(context: PaperspaceContext, request: PaperspaceRequest, check: boo
         raise PlanRefusedError(
             f"{context.cluster} cannot be provisioned, and nothing was created: {'; '.join(refusals)}"
         )
-    first = possible[0]
+    initial = possible[0]
     machine_limit = parse_integer(team.get("maxMachines"))
-    check_machine_limit(first, machine_limit, resources)
-    for line in [*refusals, *(format_plan(first.desired, first.plan) if check or first.plan["steps"] else [])]:
+    check_machine_limit(initial, machine_limit, resources)
+    for line in [*refusals, *(format_plan(initial.desired, initial.plan) if check or initial.plan["steps"] else [])]:
         context.show(line)
-    context.show(f"{context.cluster}: {format_cost(first.cost, 'present')}")
-    if machine_limit is not None and count_new_machines(first.plan):
+    context.show(f"{context.cluster}: {format_cost(initial.cost, 'present')}")
+    if machine_limit is not None and count_new_machines(initial.plan):
         context.show(f"the team has {len(resources['machines'])} of at most {machine_limit} machines")
     if check:
-        return PaperspaceProvisionResult(bool(first.plan["steps"]), first, first.plan, first.cost)
-    if not first.plan["steps"] and all(machine["state"] == "ready" for machine in first.plan["nodes"]):
+        return PaperspaceProvisionResult(bool(initial.plan["steps"]), initial, initial.plan, initial.cost)
+    if not initial.plan["steps"] and all(machine["state"] == "ready" for machine in initial.plan["nodes"]):
         context.journal.settle()
-        return PaperspaceProvisionResult(False, first, first.plan, first.cost)
+        return PaperspaceProvisionResult(False, initial, initial.plan, initial.cost)
     try:
         return _try_offers(context, request, possible, refusals)
     except PaperspaceError as error:
@@ -128,7 +128,7 @@ def provision(context: PaperspaceContext, request: PaperspaceRequest, check: boo
 def _try_offers(
     context: PaperspaceContext, request: PaperspaceRequest, possible: list[PaperspaceOffer], failures: list[str]
 ) -> PaperspaceProvisionResult:
-    first = possible[0]
+    initial = possible[0]
     for number, offer in enumerate(possible):
         if number:
             context.show(f"trying {offer.desired['machine_type']} instead")
@@ -138,14 +138,14 @@ def _try_offers(
             offer = renewed
         ready, machine_failures = _create(context, request, offer)
         if not machine_failures:
-            return _finish(context, request, offer, first)
+            return _finish(context, request, offer, initial)
         details = "; ".join(f"{name} {reason}" for name, reason in machine_failures.items())
         failures.append(f"{ready} of {request.nnodes} {offer.desired['machine_type']} are ready, {details}")
         _roll_back(context, offer, failures)
     _remove_leftovers(context, failures)
     raise PaperspaceClusterError(
         f"{context.cluster}: {'; '.join(failures)}. What was created for it was removed again; "
-        f"{_describe_state(context, first)}. Try other types (provision_machine_types=[A6000x2, A5000x2]), another "
+        f"{_describe_state(context, initial)}. Try other types (provision_machine_types=[A6000x2, A5000x2]), another "
         "region, or on_shortage=wait"
     )
 
@@ -263,21 +263,22 @@ def _wait_for_capacity(
 
 
 def _finish(
-    context: PaperspaceContext, request: PaperspaceRequest, offer: PaperspaceOffer, first: PaperspaceOffer
+    context: PaperspaceContext, request: PaperspaceRequest, offer: PaperspaceOffer, initial: PaperspaceOffer
 ) -> PaperspaceProvisionResult:
     current = plan_cluster(offer.desired, discover(context), context.notes)
     context.journal.settle()
     cost = estimate_cost(offer.desired, current, request.price_per_hour)
     for line in find_price_differences(current["nodes"]):
         context.show(line)
-    context.show(f"{context.cluster}: {len(current['nodes'])} machines are ready; {format_cost(cost, 'present')}")
+    count = f"{len(current['nodes'])} machine{' is' if len(current['nodes']) == 1 else 's are'}"
+    context.show(f"{context.cluster}: {count} ready; {format_cost(cost, 'present')}")
     budget = request.max_usd_per_hour
     if budget is not None and cost["per_hour"] is not None and cost["per_hour"] > budget:
         context.show(
             f"this exceeds max_usd_per_hour={budget:g}. Remove the machines with teardown.yml -e "
             f"cluster={context.cluster}"
         )
-    return PaperspaceProvisionResult(True, first, current, cost)
+    return PaperspaceProvisionResult(True, initial, current, cost)
 
 
 def _roll_back(context: PaperspaceContext, offer: PaperspaceOffer, failures: list[str]) -> None:

@@ -114,7 +114,7 @@ def _transport_error(error: BaseException, timeout: float) -> PaperspaceError:
     text = single_line(getattr(reason, "strerror", None) or reason) or type(reason).__name__
     if isinstance(reason, socket.gaierror):
         failure = ConnectionFailedError(f"cannot resolve the server's name: {text}")
-        failure.passing = False  # waiting does not fix a misspelled name or a missing network
+        failure.transient = False  # waiting does not fix a misspelled name or a missing network
         failure.refused = True
         return failure
     failure = ConnectionFailedError(f"the connection failed: {text}")

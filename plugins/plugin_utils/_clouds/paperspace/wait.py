@@ -111,8 +111,9 @@ def _failure_reason(
         failure = latest_failure(operations.list_machine_events(context.client, machine_id))
         if not failure and waited >= STUCK_AFTER:
             raise PaperspaceClusterError(
-                f"{pending.name} ({machine_id}) has been {machine['provider_state']} for {format_duration(waited)}, and "
-                "is billed. Open a support ticket at https://console.paperspace.com, and run the command again to continue"
+                f"{pending.name} ({machine_id}) has been {machine['provider_state']} for "
+                f"{format_duration(waited)}, and is billed. Open a support ticket at https://console.paperspace.com, "
+                "and run the command again to continue"
             )
         return failure
     return ""

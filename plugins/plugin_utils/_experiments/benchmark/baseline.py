@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Compare a benchmark with an earlier one. Pure. Private to this collection, controller only."""
+"""Compare a benchmark with an earlier one."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from collections.abc import Mapping
 from ansible_collections.muster.training.plugins.plugin_utils._experiments.benchmark.documents import Benchmark
 from ansible_collections.muster.training.plugins.plugin_utils._experiments.benchmark.slow_parts import (
     PLATEAU,
-    format_names,
     make_finding,
     summarize,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._report.documents import ReportFinding
+from ansible_collections.muster.training.plugins.plugin_utils._text.name_list import format_list
 
 WORSE_RATIO = 0.9  # share of the earlier value
 
 
 def comparable_figures(benchmark: Benchmark) -> dict[str, tuple[float, str, list[str]]]:
-    """Comparable figures, by name: value, unit, and the ranks or nodes concerned. More is better."""
+    """Return the comparable figures by name: value, unit, and the ranks or nodes concerned. More is better."""
     values: dict[str, tuple[float, str, list[str]]] = {}
     for gpu in benchmark["gpus"]:
         name = f"{gpu['node']} rank {gpu['local_rank']}"
@@ -41,7 +41,7 @@ def comparable_figures(benchmark: Benchmark) -> dict[str, tuple[float, str, list
 
 
 def relative_figures(current: Benchmark, baseline: Benchmark) -> Mapping[str, float]:
-    """Each figure in both benchmarks, as a share of the earlier value."""
+    """Return each figure that both benchmarks have, as a ratio to the earlier value."""
     baseline_figures = comparable_figures(baseline)
     return {
         name: value / baseline_figures[name][0]
@@ -51,7 +51,7 @@ def relative_figures(current: Benchmark, baseline: Benchmark) -> Mapping[str, fl
 
 
 def compare(current: Benchmark, baseline: Benchmark) -> Benchmark:
-    """The benchmark, with a finding for each worse figure, worst first, and for nodes not in the baseline."""
+    """Return the benchmark with a finding for each worse figure, worst first, and for nodes not in the baseline."""
     baseline_figures, current_figures = comparable_figures(baseline), comparable_figures(current)
     ratios = relative_figures(current, baseline)
     findings: list[ReportFinding] = []
@@ -67,7 +67,7 @@ def compare(current: Benchmark, baseline: Benchmark) -> Benchmark:
             )
     new_nodes = [node for node in current["nodes"] if node not in baseline["nodes"]]
     if new_nodes:
-        text = f"{format_names(new_nodes)} {'is' if len(new_nodes) == 1 else 'are'} not in {baseline['run_id']}"
+        text = f"{format_list(new_nodes)} {'is' if len(new_nodes) == 1 else 'are'} not in {baseline['run_id']}"
         findings.append(make_finding("benchmark-new-nodes", "hint", new_nodes, text, "nothing is compared for them"))
     if not ratios:
         text = f"nothing can be compared with {baseline['run_id']}: they have no figure in common"

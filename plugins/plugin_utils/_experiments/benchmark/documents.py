@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Types of a benchmark's plan, measurements and judgement.
+"""Types of a benchmark's plan, measurements and findings.
 
-Rates are in TFLOP/s (10**12), GB/s (10**9 bytes) or Gb/s (10**9 bits); times in microseconds; sizes in bytes. None:
-unknown. Private to this collection, controller only.
+Rates are in TFLOP/s (10**12), GB/s (10**9 bytes) or Gb/s (10**9 bits); times in microseconds; sizes in bytes. None
+means unknown.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class BenchmarkTask(TypedDict, total=False):
 
 
 class GpuRate(TypedDict):
-    """One rank's compute rate: with all others at once and, if that was low, alone."""
+    """A rank's compute rate: with all others at once and, if that was low, alone."""
 
     node: str
     local_rank: int
@@ -47,7 +47,7 @@ class GpuRate(TypedDict):
 
 
 class CopyRate(TypedDict):
-    """One way to copy memory, on one rank."""
+    """The rate of one kind of memory copy on a rank."""
 
     node: str
     local_rank: int
@@ -57,7 +57,7 @@ class CopyRate(TypedDict):
 
 
 class CollectiveRate(TypedDict):
-    """One operation and size. node: the one whose ranks took part, "" for all nodes."""
+    """The rate of one operation and size. node: the node whose ranks took part, "" for all nodes."""
 
     scope: str
     node: str
@@ -72,7 +72,7 @@ class CollectiveRate(TypedDict):
 
 
 class PairRate(TypedDict):
-    """Two nodes that send to each other at the same time, with the rate of each direction."""
+    """The rate of each direction between two nodes that send to each other at the same time."""
 
     a: str
     b: str
@@ -98,7 +98,7 @@ class Suspects(TypedDict):
 
 
 class Benchmark(TypedDict):
-    """The whole of benchmark.json."""
+    """The content of benchmark.json."""
 
     version: int
     run_id: str

@@ -2,10 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Expected rates of GPUs and networks, each with its source. Pure.
+"""Expected rates of GPUs and networks, each with its source.
 
-None was measured with this collection: nobody has run its benchmark on these GPUs yet. Private to this collection,
-controller only.
+None was measured with this collection: its benchmark has not been run on these GPUs yet.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ ESTIMATED = "estimated from similar GPUs: not measured for this table"
 
 
 class GpuSpec(NamedTuple):
-    """A model by its nvidia-smi name, a number type, and the dense TFLOP/s of a matmul."""
+    """A GPU model by its nvidia-smi name, a number type, and the dense TFLOP/s of a matmul."""
 
     model: str
     dtype: str
@@ -53,7 +52,7 @@ LINE_SHARE = 0.9
 
 
 def expected_gpu_rate(model: str, dtype: str) -> ExpectedRate | None:
-    """The expected TFLOP/s of a matmul on a GPU model; None if the table does not have it."""
+    """Return the expected TFLOP/s of a matmul on a GPU model, or None if the table does not list it."""
     for spec in GPUS:
         if spec.dtype == dtype and re.search(spec.model, model, re.IGNORECASE):
             return {"value": spec.tflops, "source": spec.source, "sure": spec.sure}
@@ -63,10 +62,13 @@ def expected_gpu_rate(model: str, dtype: str) -> ExpectedRate | None:
 def expected_network_rate(
     configured_gbps: float | None, infiniband_gbps: list[float], interface_mbps: float | None, name: str
 ) -> ExpectedRate | None:
-    """The expected Gb/s per node and direction between nodes; None if unknown.
+    """Return the expected Gb/s per node and direction between nodes, or None if unknown.
 
-    given: the user's value (benchmark_network_gbps); infiniband: rates of a node's ports; interface_mbps: the speed its
-    interface reports.
+    Args:
+        configured_gbps: the user's benchmark_network_gbps.
+        infiniband: rates of a node's ports.
+        interface_mbps: the speed that its network interface reports.
+        name: the name of that interface.
     """
     if configured_gbps is not None and configured_gbps > 0:
         return {

@@ -2,10 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Turn a benchmark job's output into rows with node names. It comes from a node, so it may be anything.
-
-Pure. Private to this collection, controller only.
-"""
+"""Convert a benchmark job's output to rows with node names. It comes from a node, so it may contain anything."""
 
 from __future__ import annotations
 
@@ -54,20 +51,20 @@ class BenchmarkMeasurements:
 
 
 def positive_number(row: Mapping[str, Any], name: str) -> float | None:
-    """The value of a key if it is a number above 0."""
+    """Return the value of a key if it is a number above 0, else None."""
     value = to_number(row.get(name))
     return value if value is not None and value > 0 else None
 
 
 def bus_share(operation: str, ranks: int) -> float:
-    """The share of the buffer that each rank's link carries, as in nccl-tests (its doc/PERFORMANCE.md)."""
+    """Return the share of the buffer that each rank's link carries, as in nccl-tests (its doc/PERFORMANCE.md)."""
     if operation == "all_reduce":
         return 2.0 * (ranks - 1) / ranks
     return (ranks - 1) / ranks if operation in ("all_gather", "reduce_scatter", "all_to_all") else 1.0
 
 
 def read_measurements(document: Any, nodes: Sequence[str], network_gbps: float | None = None) -> BenchmarkMeasurements:
-    """A job's measurements. nodes: names by node rank; network_gbps: per node, the user's value."""
+    """Read a job's measurements. nodes: names by node rank; network_gbps: per node, set by the user."""
     job_output = to_mapping(document)
     measurements = BenchmarkMeasurements(list(nodes))
     measurements.backend = clean_text(job_output.get("backend"), 20)
@@ -120,13 +117,13 @@ def read_measurements(document: Any, nodes: Sequence[str], network_gbps: float |
 
 
 def node_name(nodes: Sequence[str], row: Mapping[str, Any] | None) -> str:
-    """The name of a rank's node, "" if it gives no existing one."""
+    """Return the name of a rank's node, or an empty string if it names none."""
     index = to_number(to_mapping(row).get("node"))
     return nodes[int(index)] if index is not None and 0 <= index < len(nodes) else ""
 
 
 def read_gpu(row: Mapping[str, Any], ranks: Mapping[int, Mapping[str, Any]], nodes: Sequence[str]) -> GpuRate | None:
-    """One rank's compute rate."""
+    """Read a rank's compute rate; return None if it is invalid."""
     rank = to_int(row.get("rank"))
     node, rate = node_name(nodes, ranks.get(rank)), positive_number(row, "median")
     if not node or rate is None:
@@ -149,7 +146,7 @@ def read_gpu(row: Mapping[str, Any], ranks: Mapping[int, Mapping[str, Any]], nod
 def read_collective(
     row: Mapping[str, Any], ranks: Mapping[int, Mapping[str, Any]], nodes: Sequence[str]
 ) -> CollectiveRate | None:
-    """One operation and size."""
+    """Read the rate of one operation and size; return None if it is invalid."""
     scope, operation = clean_text(row.get("scope"), 10), clean_text(row.get("op"), 20)
     size, members, elapsed_us = (
         to_int(row.get("bytes"), 1 << 40),
@@ -177,7 +174,7 @@ def read_collective(
 
 
 def slowest_network(ranks: Mapping[int, Mapping[str, Any]], configured_gbps: float | None) -> ExpectedRate | None:
-    """The expected rate of the network: the slowest node's, since a ring runs at its pace."""
+    """Return the expected rate of the network: the slowest node's, since a ring runs at its pace."""
     expectations = []
     for row in ranks.values():
         ports = [

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The benchmark in a run's record: measurements and findings. Private to this collection, controller only."""
+"""Read a benchmark from a run's record: measurements and findings."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BENCHMARK_FILE = "benchmark.json"  # in the record itself
 
 
 def load_measurements(record: Path, network_gbps: float | None = None) -> BenchmarkMeasurements | None:
-    """The measurements of this record's run; None if it was not a benchmark, or nothing was fetched."""
+    """Return the measurements in a run's record, or None if it has none."""
     files = RecordFiles(record)
     document = files.read_json(MEASUREMENTS_FILE)
     if not isinstance(document, dict):
@@ -33,7 +33,7 @@ def load_measurements(record: Path, network_gbps: float | None = None) -> Benchm
 
 
 def load_benchmark(record: Path) -> Benchmark | None:
-    """The benchmark of a record: as judged, or else judged now without second measurements."""
+    """Return the benchmark in a record, or judge it now, without repeated measurements, if it was not judged."""
     document: Any = RecordFiles(record).read_json(BENCHMARK_FILE)
     if (
         isinstance(document, dict)

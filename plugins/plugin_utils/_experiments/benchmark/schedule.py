@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Which nodes exchange data, and how many seconds each measurement gets. Pure. Private to this collection."""
+"""Schedule which nodes exchange data, and how many seconds each measurement gets."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MAX_REMEASURED = 48  # ranks, and pairs, to measure again
 
 
 def pairing_rounds(count: int) -> list[list[list[int]]]:
-    """Every pair of `count` nodes once, in rounds without a repeated node: the circle method.
+    """Return every pair of `count` nodes once, in rounds without a repeated node: the circle method.
 
     count even: count - 1 rounds of count / 2 pairs; odd: count rounds, with one node idle in each.
     """
@@ -35,7 +35,7 @@ def pairing_rounds(count: int) -> list[list[list[int]]]:
 
 
 def plan_task(count: int, seconds: float, collectives: Sequence[str], largest: int = 0) -> BenchmarkTask:
-    """The first measurements on `count` nodes, in at most `seconds`."""
+    """Plan the first measurements on `count` nodes, in at most `seconds`."""
     shares = {phase: share for phase, share in SHARES.items() if count > 1 or phase != "pairs"}
     total = sum(shares.values())
     return {
@@ -50,10 +50,10 @@ def plan_task(count: int, seconds: float, collectives: Sequence[str], largest: i
 
 
 def plan_remeasurement(suspects: Suspects, seconds: float) -> BenchmarkTask:
-    """The second measurements: suspects one after another, while all others are idle."""
+    """Plan the repeated measurements: suspects one after another, while all others are idle."""
     phases = [phase for phase, suspected in (("matmul", suspects["ranks"]), ("pairs", suspects["pairs"])) if suspected]
     phase_seconds = {phase: seconds / len(phases) for phase in phases}
-    # half of the time is for preparation: matrices are made, and the device warms up
+    # half of the time is for preparation: creating matrices, warming up the device
     rank_seconds = phase_seconds.get("matmul", 0.0) / 2 / max(1, len(suspects["ranks"]))
     return {
         "seconds": phase_seconds,

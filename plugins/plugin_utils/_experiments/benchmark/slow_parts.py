@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Find slow GPUs, nodes and links. Pure. Private to this collection, controller only.
+"""Find slow GPUs, nodes and links.
 
-Whatever looks slow while others are busy is only a suspect: suspects() says what to measure again, alone, and judge()
-reports a suspect only if it was measured again.
+Parts that look slow while others are busy are only suspects: find_suspects() selects what to measure again, alone, and
+judge() reports a suspect only if it was measured again.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._experiments.bench
 from ansible_collections.muster.training.plugins.plugin_utils._experiments.benchmark.read import BenchmarkMeasurements
 from ansible_collections.muster.training.plugins.plugin_utils._experiments.benchmark.schedule import MAX_REMEASURED
 from ansible_collections.muster.training.plugins.plugin_utils._report.documents import ReportFinding
+from ansible_collections.muster.training.plugins.plugin_utils._text.name_list import format_list
 
 SLOW_GPU = 0.93  # of its model's median: equal GPUs usually differ by 5 %
 SLOW_CPU = 0.7  # cores are often shared: one of several equal hosts reached 0.68 alone, and 0.93 among the others
@@ -38,12 +39,12 @@ PLATEAU = 1 << 20  # smallest size in bytes whose rate is meaningful
 
 
 def gpu_label(gpu: GpuRate) -> str:
-    """A GPU, or the processor if there is none, in words for a person."""
+    """Return a GPU's node and number for a message, or the rank's if it has no GPU."""
     return f"{gpu['node']} {'rank' if gpu['model'] == 'cpu' else 'GPU'} {gpu['local_rank']}"
 
 
 def group_by_model(gpus: Iterable[GpuRate]) -> dict[tuple[str, str], list[GpuRate]]:
-    """The GPUs by model and number type."""
+    """Group GPUs by model and number type."""
     groups: dict[tuple[str, str], list[GpuRate]] = {}
     for gpu in gpus:
         groups.setdefault((gpu["model"], gpu["dtype"]), []).append(gpu)
@@ -51,12 +52,12 @@ def group_by_model(gpus: Iterable[GpuRate]) -> dict[tuple[str, str], list[GpuRat
 
 
 def slow_threshold(model: str) -> float:
-    """The share of its kind's median below which a GPU, or a processor, is slow."""
+    """Return the share of its kind's median below which a GPU, or a processor, is slow."""
     return SLOW_CPU if model == "cpu" else SLOW_GPU
 
 
 def slow_gpus(gpus: Iterable[GpuRate]) -> list[GpuRate]:
-    """The GPUs that are too far below their model's median."""
+    """Return the GPUs that are too far below their model's median."""
     slow = []
     for (model, _dtype), group in group_by_model(gpus).items():
         median = statistics.median(gpu["tflops"] for gpu in group)
@@ -65,7 +66,7 @@ def slow_gpus(gpus: Iterable[GpuRate]) -> list[GpuRate]:
 
 
 def best_rates(pairs: Iterable[PairRate]) -> dict[str, float]:
-    """Each node's rate with its best peer."""
+    """Return each node's rate with its best peer."""
     best: dict[str, float] = {}
     for pair in pairs:
         for node in (pair["a"], pair["b"]):
@@ -74,7 +75,7 @@ def best_rates(pairs: Iterable[PairRate]) -> dict[str, float]:
 
 
 def slow_nodes(best: Mapping[str, float]) -> list[str]:
-    """The nodes whose best rate is below SLOW_NODE of the median of all nodes' best rates.
+    """Return the nodes whose best rate is below SLOW_NODE of the median of all nodes' best rates.
 
     The median of all pairs would be wrong with few nodes: if one of three is slow, so are two of the three pairs.
     Two nodes cannot be told apart: they have only one pair.
@@ -86,7 +87,7 @@ def slow_nodes(best: Mapping[str, float]) -> list[str]:
 
 
 def slow_links(pairs: Iterable[PairRate], best: Mapping[str, float], slow: Sequence[str]) -> list[PairRate]:
-    """Slow pairs of nodes that are not slow themselves: below SLOW_LINK of the slower end's rate with its best peer."""
+    """Return slow pairs of nodes that are not slow: below SLOW_LINK of the slower end's rate with its best peer."""
     return [
         pair
         for pair in pairs
@@ -97,7 +98,7 @@ def slow_links(pairs: Iterable[PairRate], best: Mapping[str, float], slow: Seque
 
 
 def pairs_to_remeasure(node: str, pairs: Sequence[PairRate], best: Mapping[str, float]) -> list[PairRate]:
-    """The pairs for measuring a node again: with the peers that are fastest elsewhere."""
+    """Return the pairs for measuring a node again: with the peers that are fastest elsewhere."""
     node_pairs = [pair for pair in pairs if node in (pair["a"], pair["b"])]
     return sorted(
         node_pairs, key=lambda pair: -min(best[pair["a"]], best[pair["b"]]) - max(best[pair["a"]], best[pair["b"]])
@@ -105,7 +106,7 @@ def pairs_to_remeasure(node: str, pairs: Sequence[PairRate], best: Mapping[str, 
 
 
 def find_suspects(measurements: BenchmarkMeasurements) -> Suspects:
-    """What to measure again alone, worst first, at most MOST_ALONE of each; all empty if nothing."""
+    """Select what to measure again alone, worst first, at most MAX_REMEASURED ranks and pairs."""
     slow = sorted(slow_gpus(measurements.gpus), key=lambda gpu: gpu["tflops"])
     ranks = [gpu["rank"] for gpu in slow]
     for group in group_by_model(measurements.gpus).values():
@@ -115,7 +116,7 @@ def find_suspects(measurements: BenchmarkMeasurements) -> Suspects:
     nodes = sorted(slow_nodes(best), key=lambda node: best[node])
     links = sorted(slow_links(measurements.pairs, best, nodes), key=lambda pair: pair["gbps"])
     node_pairs = [pairs_to_remeasure(node, measurements.pairs, best) for node in nodes]
-    # first one per node, since there may be no time for more
+    # a pair of each node first, since there may be no time for more
     candidates = [
         peer_pairs[turn] for turn in range(PEERS_TO_REMEASURE) for peer_pairs in node_pairs if turn < len(peer_pairs)
     ] + links
@@ -129,7 +130,7 @@ def find_suspects(measurements: BenchmarkMeasurements) -> Suspects:
 
 
 def reference_ranks(group: Sequence[GpuRate]) -> list[int]:
-    """The ranks of some typical GPUs of a model."""
+    """Return the ranks of some typical GPUs of a model."""
     median = statistics.median(gpu["tflops"] for gpu in group)
     by_distance = sorted(group, key=lambda gpu: abs(gpu["tflops"] - median))
     return [gpu["rank"] for gpu in by_distance if gpu["tflops"] >= slow_threshold(gpu["model"]) * median][
@@ -140,7 +141,7 @@ def reference_ranks(group: Sequence[GpuRate]) -> list[int]:
 def add_remeasurements(
     measurements: BenchmarkMeasurements, remeasured: BenchmarkMeasurements | None
 ) -> BenchmarkMeasurements:
-    """The measurements, with those made alone added."""
+    """Add the measurements that were made alone."""
     alone = {gpu["rank"]: gpu for gpu in (remeasured.gpus if remeasured is not None else [])}
     pairs_by_nodes = {
         frozenset((pair["a"], pair["b"])): pair for pair in (remeasured.pairs if remeasured is not None else [])
@@ -158,7 +159,7 @@ def add_remeasurements(
 
 
 def count_unconfirmed(measurements: BenchmarkMeasurements) -> int:
-    """How many suspected GPUs, nodes and links were not measured again."""
+    """Count the suspected GPUs, nodes and links that were not measured again."""
     best = best_rates(measurements.pairs)
     nodes = slow_nodes(best)
     remeasured_nodes = {name for pair in measurements.pairs if pair["alone_gbps"] for name in (pair["a"], pair["b"])}
@@ -171,7 +172,7 @@ def count_unconfirmed(measurements: BenchmarkMeasurements) -> int:
 
 
 def judge(measurements: BenchmarkMeasurements, remeasured: BenchmarkMeasurements | None, run_id: str) -> Benchmark:
-    """The benchmark: all measurements and findings."""
+    """Return the benchmark: all measurements and findings."""
     measurements = add_remeasurements(measurements, remeasured)
     unconfirmed = 0 if remeasured is None else count_unconfirmed(measurements)
     findings = [
@@ -201,7 +202,7 @@ def judge(measurements: BenchmarkMeasurements, remeasured: BenchmarkMeasurements
         "findings": findings,
         "left_out": [
             *measurements.left_out,
-            *([f"a second look at {unconfirmed} that seemed slow: no time left"] if unconfirmed else []),
+            *([f"a second measurement of {unconfirmed} that seemed slow: no time left"] if unconfirmed else []),
         ],
         "compared_with": "",
         "verdict": "",
@@ -211,7 +212,7 @@ def judge(measurements: BenchmarkMeasurements, remeasured: BenchmarkMeasurements
 
 
 def summarize(benchmark: Benchmark) -> str:
-    """The benchmark's result in one line."""
+    """Return the benchmark's result in one line."""
     problems = [finding["found"] for finding in benchmark["findings"] if finding["severity"] == "problem"]
     if problems:
         return "; ".join(problems)
@@ -223,6 +224,7 @@ def summarize(benchmark: Benchmark) -> str:
 def make_finding(
     kind: str, severity: str, affected: list[str], text: str, remedy: str, **numbers: float
 ) -> ReportFinding:
+    """Return a finding; numbers are stored with it."""
     return {
         "id": kind,
         "severity": severity,
@@ -233,13 +235,8 @@ def make_finding(
     }
 
 
-def format_names(names: Sequence[str]) -> str:
-    """Some names, and how many more."""
-    return ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
-
-
 def find_wrong_results(measurements: BenchmarkMeasurements) -> list[ReportFinding]:
-    """Findings for wrong results of computations or transfers, which are worse than slow ones."""
+    """Report wrong results of computations or transfers, which are worse than slow ones."""
     findings = []
     for gpu in measurements.gpus:
         if not gpu["right"]:
@@ -274,7 +271,7 @@ def find_wrong_results(measurements: BenchmarkMeasurements) -> list[ReportFindin
 
 
 def check_gpus(gpus: Sequence[GpuRate]) -> list[ReportFinding]:
-    """Findings for GPUs slower than others of their model, or a model slower than expected."""
+    """Report GPUs slower than others of their model, and models slower than expected."""
     findings = []
     groups = group_by_model(gpus)
     for (model, dtype), group in groups.items():
@@ -300,7 +297,7 @@ def check_gpus(gpus: Sequence[GpuRate]) -> list[ReportFinding]:
         findings += check_model(model, dtype, group, median)
     if len({gpu["model"] for gpu in gpus}) > 1:
         names = sorted({gpu["model"] for gpu in gpus})
-        text = f"the nodes have different GPUs: {format_names(names)}; each is compared with its own kind"
+        text = f"the nodes have different GPUs: {format_list(names)}; each is compared with its own kind"
         findings.append(
             make_finding("benchmark-gpus-differ", "hint", names, text, "in one run, the slowest sets the pace for all")
         )
@@ -308,6 +305,7 @@ def check_gpus(gpus: Sequence[GpuRate]) -> list[ReportFinding]:
 
 
 def slow_gpu_finding(gpu: GpuRate, alone_rate: float, reference: float) -> ReportFinding:
+    """Return the finding for a GPU that was slow alone, too."""
     text = (
         f"{gpu_label(gpu)} is slow: {alone_rate:.3g} TFLOP/s, compared with {reference:.3g} for others of its kind, "
         "even with everything else idle"
@@ -324,7 +322,7 @@ def slow_gpu_finding(gpu: GpuRate, alone_rate: float, reference: float) -> Repor
 
 
 def check_model(model: str, dtype: str, group: Sequence[GpuRate], median: float) -> list[ReportFinding]:
-    """Findings about all GPUs of one model."""
+    """Report problems of all GPUs of one model."""
     findings = []
     expected = expected_gpu_rate(model, dtype)
     if expected is not None and median < FAR_BELOW * expected["value"]:
@@ -353,7 +351,7 @@ def check_model(model: str, dtype: str, group: Sequence[GpuRate], median: float)
 
 
 def check_network(measurements: BenchmarkMeasurements) -> list[ReportFinding]:
-    """Findings for slow nodes and links, or a slow network."""
+    """Report slow nodes and links, and a slow network."""
     findings: list[ReportFinding] = []
     pairs = measurements.pairs
     best = best_rates(pairs)
@@ -367,8 +365,8 @@ def check_network(measurements: BenchmarkMeasurements) -> list[ReportFinding]:
         if alone_rates and max(alone_rates) < SLOW_NODE * reference:
             slow.append(node)
             text = (
-                f"{node} is slow: {max(alone_rates):.3g} of {reference:.3g} Gb/s to every peer, even with everything else "
-                "idle" + describe_slowdown(measurements, node)
+                f"{node} is slow: {max(alone_rates):.3g} of {reference:.3g} Gb/s to every peer, even with everything "
+                "else idle" + describe_slowdown(measurements, node)
             )
             remedy = f"check its network card, cable or host (ethtool, ip -s link on {node}), or use another machine"
             numbers = {"gbps": max(alone_rates), "usual": reference}
@@ -393,7 +391,7 @@ def check_network(measurements: BenchmarkMeasurements) -> list[ReportFinding]:
 
 
 def describe_slowdown(measurements: BenchmarkMeasurements, node: str) -> str:
-    """How a slow node slows down all others, in words."""
+    """Describe how a slow node slows down all others."""
     all_reduces = [
         collective
         for collective in measurements.collectives
@@ -402,13 +400,14 @@ def describe_slowdown(measurements: BenchmarkMeasurements, node: str) -> str:
     if not all_reduces:
         return ""
     largest = max(all_reduces, key=lambda collective: collective["bytes"])
-    return f"; all_reduce over all nodes does {8 * largest['busbw_gbytes']:.3g} Gb/s, because it runs at the pace of {node}"
+    rate = 8 * largest["busbw_gbytes"]
+    return f"; all_reduce over all nodes does {rate:.3g} Gb/s, because it runs at the pace of {node}"
 
 
 def check_network_rate(
     expected: ExpectedRate | None, best: Mapping[str, float], reference: float
 ) -> list[ReportFinding]:
-    """A finding for a network that is slow everywhere, which comparing its nodes cannot reveal."""
+    """Report a network that is slow everywhere, which comparing its nodes cannot reveal."""
     if expected is None or reference >= FAR_BELOW * expected["value"]:
         return []
     names = list(best)

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A benchmark as a short table for a terminal. Pure. Private to this collection, controller only."""
+"""Render a benchmark as a short table for a terminal."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ HEADER = ["measure", "least", "median", "most", "expected"]
 
 
 def build_rows(benchmark: Benchmark) -> list[list[str]]:
-    """One line per measure: minimum, median and maximum of all GPUs, nodes or pairs, and the expected value."""
+    """Return one row per measure: minimum, median and maximum of all GPUs, nodes or pairs, and the expected value."""
     rows = []
     for (model, dtype), group in group_by_model(benchmark["gpus"]).items():
         expected = benchmark["expected_tflops"].get(f"{model}, {dtype}")
@@ -64,18 +64,19 @@ def build_rows(benchmark: Benchmark) -> list[list[str]]:
 
 
 def largest_size_rows(collectives: Sequence[CollectiveRate], scope: str, operation: str) -> list[CollectiveRate]:
-    """An operation's rows with the largest size it reached; one row per node if nodes were measured separately."""
+    """Return an operation's rows with the largest size it reached; one row per node if nodes ran separately."""
     matches = [row for row in collectives if row["scope"] == scope and row["op"] == operation]
     size = max(row["bytes"] for row in matches)
     return [row for row in matches if row["bytes"] == size]
 
 
 def format_range(values: Sequence[float], unit: str) -> list[str]:
+    """Format the minimum, median and maximum."""
     return [f"{value:.3g} {unit}" for value in (min(values), statistics.median(values), max(values))]
 
 
 def format_size(count: int) -> str:
-    """Bytes in words for a person."""
+    """Format a number of bytes with a unit."""
     for unit, size in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
         if count >= size:
             return f"{count / size:.3g} {unit}"
@@ -83,7 +84,7 @@ def format_size(count: int) -> str:
 
 
 def render(benchmark: Benchmark) -> str:
-    """The table, followed by the findings, problems first."""
+    """Return the table, followed by the findings, problems first."""
     lines = [HEADER, *build_rows(benchmark)]
     widths = [max(len(line[column]) for line in lines) for column in range(4)]
     text = ["  ".join([*map(str.ljust, line, widths), line[4]]).rstrip() for line in lines]

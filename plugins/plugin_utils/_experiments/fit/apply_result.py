@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Put the result of a search into the arguments of a launch. Private to this collection, controller only."""
+"""Fill a launch's arguments with the batch size that a search found."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MAX_NAMES = 8
 
 
 class FittedArguments(NamedTuple):
-    """Arguments with the batch in their holes; nnodes: node count of the search, which may differ from the launch's."""
+    """Arguments with the batch filled in; nnodes: node count of the search, which may differ from the launch's."""
 
     args: str | list[str]
     batch: int
@@ -36,9 +36,14 @@ class FittedArguments(NamedTuple):
 
 
 def apply_fit(runs: Path, name: str, program: str, args: Sequence[str]) -> FittedArguments:
-    """The launch's arguments, or if it has none the search's, filled with the batch that the search found.
+    """Return the launch's arguments, or if it has none the search's, with the batch size that the search found.
 
-    runs: directory of the records; program: the launched script or module. Raises FitError.
+    Args:
+        runs: directory of the records.
+        program: the launched script or module.
+
+    Raises:
+        FitError: the result does not apply to this launch.
     """
     state = read_search(runs, name)
     result = state["result"]
@@ -52,28 +57,28 @@ def apply_fit(runs: Path, name: str, program: str, args: Sequence[str]) -> Fitte
     if clean_text(program, 4096) != state["program"]:
         raise FitError(
             f"{name} is a search with {state['program']}, and this run starts {clean_text(program, 200) or 'nothing'}: "
-            "search with that, or leave fitted out"
+            "search with that, or omit fitted"
         )
     search_args = state["job"]["args"]
     if args and not has_placeholder(args):
         args_text = search_args if isinstance(search_args, str) else " ".join(map(str, search_args))
         raise FitError(
-            f"launch_args has no {PLACEHOLDER}: write it where the script takes its batch, or leave launch_args out to have "
-            f"those of {name}, which are {args_text}"
+            f"launch_args does not contain {PLACEHOLDER}: put it where the script takes its batch size, or omit "
+            f"launch_args to use those of {name}, which are {args_text}"
         )
     return FittedArguments(fill_batch_size(args or search_args, result), result, state["nnodes"])
 
 
 def read_search(runs: Path, name: str) -> SearchState:
-    """The state of a search. Raises FitError if there is none of this name."""
+    """Read the state of a search. Raise FitError if it does not exist."""
     if not SAFE_RUN_ID.match(name):
-        raise FitError(f"fitted is {ascii(name)[:80]}, and no search has such a name")
+        raise FitError(f"fitted is {ascii(name)[:80]}, which is not a valid name of a search")
     document: Any = RecordFiles(runs / name).read_json(STATE_FILE)
     if isinstance(document, dict) and SearchState.__annotations__.keys() <= document.keys():
         return document  # type: ignore[return-value]
     searches = sorted(path.parent.name for path in runs.glob(f"*/{STATE_FILE}"))
-    hint = f"there are {', '.join(searches[-MAX_NAMES:])}" if searches else "there is none at all"
+    hint = f"it has {', '.join(searches[-MAX_NAMES:])}" if searches else "it has none at all"
     raise FitError(
-        f"fitted is {name}, and {runs} has no search for a batch of this name ({hint}): ansible-playbook fit.yml "
-        "-e run_id=NAME makes one"
+        f"fitted is {name}, but {runs} has no search of this name ({hint}): run ansible-playbook fit.yml "
+        "-e run_id=NAME first"
     )

@@ -2,9 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Searches for the largest batch, launch by launch, and keeps its state in fit.json. Private to this collection.
+"""Search for the largest batch, launch by launch, with the state in fit.json.
 
-Controller only. Whatever ends it, it can resume: each probe is written down before the next one starts.
+It can resume after any interruption: each probe is recorded before the next one starts.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._record.coerce imp
     to_number,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._record.reader import RecordFiles, read_record
-from ansible_collections.muster.training.plugins.plugin_utils._report.report import throughput
+from ansible_collections.muster.training.plugins.plugin_utils._report.report import samples_per_second
 from ansible_collections.muster.training.plugins.plugin_utils._report.writer import write_file
 
 VERSION = 1
@@ -49,9 +49,9 @@ MAX_LOGS = 256
 
 
 class FitJob(TypedDict):
-    """What is launched, with holes for the batch; confirm_args: arguments of the last, longer run, empty to use args.
+    """The launched job, with placeholders for the batch.
 
-    patience: seconds that a probe may take.
+    confirm_args: arguments of the last, longer run, empty to use args. patience: seconds that a probe may take.
     """
 
     args: str | list[str]
@@ -60,7 +60,7 @@ class FitJob(TypedDict):
 
 
 class SearchState(TypedDict):
-    """fit.json. result is None until the search is over, and 0 if nothing fits.
+    """The content of fit.json. result is None until the search has ended, and 0 if nothing fits.
 
     common: salted hash of the job and its nodes, to detect a search with others.
     """
@@ -70,7 +70,7 @@ class SearchState(TypedDict):
     common: str
     job: FitJob
     search: SearchSettings
-    program: str  # the launched script or module, "" before the first probe is over
+    program: str  # the launched script or module, "" until the first probe has ended
     nnodes: int
     history: list[Probe]
     under_way: str  # run_id of the probe in progress when this was written
@@ -79,7 +79,7 @@ class SearchState(TypedDict):
 
 
 class PlaybookRunner(Protocol):
-    """Starts runs: Launches, or a test double."""
+    """Runs playbooks: AnsiblePlaybookRunner, or a test double."""
 
     @property
     def interrupted(self) -> bool: ...
@@ -89,12 +89,14 @@ class PlaybookRunner(Protocol):
 
 
 class FitError(Exception):
-    """The search ends here; the text says why, and what to do."""
+    """The search cannot go on. The message says why, and what to do."""
 
 
 class BatchSearch:
-    """One search. directory: where fit.json is written; runs: directory of its launches' records;
-    common: the settings that all launches share, stored only as a hash.
+    """A search for the largest batch.
+
+    directory: where fit.json is written; runs: directory of its launches' records; common: the settings that all
+    launches share, stored only as a hash.
     """
 
     def __init__(
@@ -104,7 +106,7 @@ class BatchSearch:
         self.common = common
 
     def load_state(self, job: FitJob, search: SearchSettings) -> SearchState:
-        """The state of an earlier search of this name, or a new one. Raises FitError if the earlier one differs."""
+        """Return the state of an earlier search of this name, or a new one. Raise FitError if they differ."""
         document: Any = RecordFiles(self.directory).read_json(STATE_FILE)
         if document is None:
             salt = secrets.token_hex(16)
@@ -127,7 +129,7 @@ class BatchSearch:
             or document["version"] != VERSION
         ):
             raise FitError(
-                f"{self.directory / STATE_FILE} is not of this version: choose another name with -e run_id=NAME"
+                f"{self.directory / STATE_FILE} was written by another version: choose another name with -e run_id=NAME"
             )
         if document["job"] != job or document["search"] != search:
             raise FitError(
@@ -147,7 +149,7 @@ class BatchSearch:
         write_file(self.directory / STATE_FILE, json.dumps(state, indent=1, allow_nan=False) + "\n")
 
     def search(self, job: FitJob, search: SearchSettings) -> SearchState:
-        """Search to the end. Raises FitError if a probe fails for any reason but its batch size."""
+        """Search to the end. Raise FitError if a probe fails for any reason but its batch size."""
         state = self.load_state(job, search)
         if state["under_way"]:
             self.display(f"{state['under_way']} was still running when the search was interrupted: stopping it")
@@ -181,11 +183,11 @@ class BatchSearch:
         description = (
             "confirming the result in a longer run" if next_step["confirms"] else f"batch {next_step['batch']}"
         )
-        total = len(history) + next_step["left"] + (not next_step["confirms"])
+        total = len(history) + next_step["remaining"] + (not next_step["confirms"])
         self.display(f"probe {len(history) + 1} of about {total}{average}: {description}")
 
     def run_probe(self, state: SearchState, next_step: NextStep, run_id: str) -> Probe:
-        """Launch one batch and return its outcome. Raises FitError."""
+        """Launch one batch and return its outcome. Raise FitError if it failed for another reason than memory."""
         batch, job = next_step["batch"], state["job"]
         args = job["confirm_args"] if next_step["confirms"] and job["confirm_args"] else job["args"]
         variables: dict[str, Any] = {
@@ -221,7 +223,7 @@ class BatchSearch:
     def build_probe(
         self, record: Path, result: Any, next_step: NextStep, outcome: ProbeOutcome, playbook: PlaybookResult
     ) -> Probe:
-        """The measurements of a finished probe."""
+        """Return the measurements of a finished probe."""
         run_record = read_record(record, record.name)
         reported = {
             name: value
@@ -245,12 +247,12 @@ class BatchSearch:
             "seconds": playbook.seconds,
             "memory_mib": peak_memory,
             "total_mib": reported.get("total_memory_mib") or min((total for total in totals if total), default=None),
-            "samples_per_second": throughput(reported, []),
+            "samples_per_second": samples_per_second(reported, []),
         }
 
 
 def read_log_tails(record: Path) -> list[str]:
-    """The ends of the stderr logs of ranks and of the logs of launchers."""
+    """Return the ends of the stderr logs of ranks and of the logs of launchers."""
     files = RecordFiles(record)
     names = [name for name in files.list_files("logs") if name.endswith(("/stderr.log", "/launcher.log"))]
     return [files.read_tail(name, LOG_TAIL_BYTES) for name in names[:MAX_LOGS]]

@@ -24,23 +24,23 @@ SEARCH_OPTIONS: dict[str, dict[str, Any]] = {
 
 
 def find_option_error(args: dict[str, Any]) -> str:
-    """What is wrong with the arguments, "" if nothing is."""
+    """Return the first error in the options, or an empty string."""
     for name in ("args", "confirm_args"):
         if not isinstance(args[name], (str, list)):
             return f"fit_{name} is {type(args[name]).__name__}, but must be a list of arguments or a string"
     if not has_placeholder(args["args"]):
         return (
-            f"fit_args has no {PLACEHOLDER}: put it where the script takes its batch size, such as "
+            f"fit_args does not contain {PLACEHOLDER}: put it where the script takes its batch size, such as "
             f'-e \'{{"fit_args": ["--batch_size", "{PLACEHOLDER}", "--max_steps", "20"]}}\''
         )
     if args["confirm_args"] and not has_placeholder(args["confirm_args"]):
-        return f"fit_confirm_args has no {PLACEHOLDER}, so it would not confirm anything"
+        return f"fit_confirm_args does not contain {PLACEHOLDER}, so it would not confirm anything"
     if not 1 <= args["start"] <= args["max"]:
         return f"fit_start is {args['start']}, but must be 1 to fit_max, which is {args['max']}"
     if args["multiple"] < 1 or not 0 <= args["margin"] < 1:
         return (
-            f"fit_multiple is {args['multiple']}, fit_margin {args['margin']:g}: they must be at least 1, and from 0 "
-            "to below 1"
+            f"fit_multiple is {args['multiple']}, and must be at least 1; fit_margin is {args['margin']:g}, and must "
+            "be at least 0 and below 1"
         )
     if not SAFE_RUN_ID.match(args["run_id"]) or len(args["run_id"]) > 40:
         return "run_id is not a safe name: use letters, digits, '.', '_' and '-', 40 at most"

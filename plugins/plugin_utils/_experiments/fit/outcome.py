@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Whether a launch's batch fits, was too large, or the launch failed for another reason. Pure. Controller only.
+"""Decide whether a launch's batch fits, is too large, or the launch failed for another reason.
 
 The patterns for "out of memory" are those of the catalogue of errors. They count on any rank: the rank that failed
-first may only have been hit by the failure of another. Private to this collection.
+first may only have been hit by the failure of another.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ POSSIBLY_OUT_OF_MEMORY = {"cublas-not-initialized", "cudnn-no-algorithm"}
 
 
 class ProbeOutcome(NamedTuple):
-    """How a probe went: fits, large, or other, and the evidence."""
+    """The outcome of a probe (fits, large or other), and the evidence."""
 
     kind: str
     reason: str
 
 
 def classify_probe(verdict: Any, logs: Iterable[str], smaller_fits: bool) -> ProbeOutcome:
-    """How a probe went. verdict: its result.json; logs: the fetched ends of its ranks' logs."""
+    """Return the outcome of a probe. verdict: its result.json; logs: the fetched ends of its ranks' logs."""
     result = to_mapping(verdict)
     if result.get("state") == "succeeded":
         return ProbeOutcome("fits", "")
@@ -64,7 +64,7 @@ def classify_probe(verdict: Any, logs: Iterable[str], smaller_fits: bool) -> Pro
 
 
 def failure_texts(verdict: Mapping[str, Any], logs: Iterable[str]) -> Iterable[str]:
-    """All texts that may show the reason: each rank's error, the first failure's error and last lines, the logs."""
+    """Yield all texts that may show the reason: ranks' errors, the first failure's error and last lines, logs."""
     for node in to_mappings(verdict.get("nodes")):
         for rank in to_mappings(node.get("ranks")):
             yield clean_text(rank.get("error"), 4000)

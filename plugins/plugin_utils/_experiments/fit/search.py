@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Choose the next batch to try from those tried so far. Pure. Private to this collection, controller only."""
+"""Choose the next batch to try from those tried so far."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TYPICAL_PROBES = 5  # probes of a search where memory is known, without the conf
 
 
 class Probe(TypedDict):
-    """One launch with a batch. memory_mib: peak memory of a process or a GPU; total_mib: memory of a GPU."""
+    """A launch with one batch. memory_mib: peak memory of a process or a GPU; total_mib: memory of a GPU."""
 
     batch: int
     fits: bool
@@ -34,7 +34,7 @@ class Probe(TypedDict):
 
 
 class SearchSettings(TypedDict):
-    """Settings of a search: first batch, step, largest batch, and the share taken off the result."""
+    """Settings of a search: first batch, step, largest batch, and the share subtracted from the result."""
 
     start: int
     multiple: int
@@ -43,14 +43,16 @@ class SearchSettings(TypedDict):
 
 
 class NextStep(TypedDict):
-    """The next batch to try, or the result. result 0: nothing fits or was confirmed. left: about how many probes,
-    this one included, before the result is confirmed."""
+    """The next batch to try, or the result. result is 0 if nothing fits or was confirmed.
+
+    remaining: about how many probes, this one included, before the result is confirmed.
+    """
 
     done: bool
     batch: int
     confirms: bool
     result: int
-    left: int
+    remaining: int
 
 
 def round_down(batch: float, multiple: int) -> int:
@@ -60,14 +62,14 @@ def round_down(batch: float, multiple: int) -> int:
 
 
 def bounds(history: Sequence[Probe]) -> tuple[int, int | None]:
-    """The largest batch that fits, 0 if none does, and the smallest above it that does not."""
+    """Return the largest batch that fits, 0 if none does, and the smallest above it that does not."""
     low = max((probe["batch"] for probe in history if probe["fits"]), default=0)
     high = min((probe["batch"] for probe in history if not probe["fits"]), default=None)
     return low, high
 
 
 def extrapolate(history: Sequence[Probe], memory_share: float) -> float | None:
-    """The batch that would use this share of the memory, by the line through the smallest and largest that fit.
+    """Return the batch that would use this share of the memory, by the line through the smallest and largest that fit.
 
     None if fewer than two are known, or memory does not grow with the batch.
     """
@@ -83,7 +85,7 @@ def extrapolate(history: Sequence[Probe], memory_share: float) -> float | None:
 
 
 def batch_above(low: int, estimate: float | None, search: SearchSettings) -> int:
-    """A batch above the largest that fits, while no batch is known to be too large."""
+    """Return a batch above the largest that fits, while no batch is known to be too large."""
     if estimate is None:
         target = 2.0 * low
     elif estimate > low + search["multiple"]:
@@ -94,7 +96,7 @@ def batch_above(low: int, estimate: float | None, search: SearchSettings) -> int
 
 
 def batch_between(low: int, high: int, estimate: float | None, search: SearchSettings) -> int:
-    """A batch between one that fits and one that does not."""
+    """Return a batch between one that fits and one that does not."""
     target = (low + high) / 2.0
     if estimate is not None:
         target = (
@@ -104,12 +106,12 @@ def batch_between(low: int, high: int, estimate: float | None, search: SearchSet
 
 
 def step_size(low: int, search: SearchSettings) -> int:
-    """The distance to the next batch considered: up to the next multiple; 1 below the first multiple."""
+    """Return the distance to the next batch considered: up to the next multiple; 1 below the first multiple."""
     return search["multiple"] - low % search["multiple"] if low >= search["multiple"] else 1
 
 
 def next_batch(history: Sequence[Probe], search: SearchSettings) -> int:
-    """The next batch to try, 0 if the largest is known."""
+    """Return the next batch to try, or 0 if the largest is known."""
     if not history:
         return min(search["start"], search["most"])
     low, high = bounds(history)
@@ -125,24 +127,24 @@ def next_batch(history: Sequence[Probe], search: SearchSettings) -> int:
 
 
 def next_confirmation(history: Sequence[Probe], largest: int, search: SearchSettings) -> NextStep:
-    """The result less its margin once a longer run has confirmed it; if that run failed, the next lower batch."""
+    """Return the result, less its margin, once a longer run has confirmed it; after a failure, the next lower batch."""
     confirmations = [probe for probe in history if probe["confirms"]]
     batch = round_down(largest * (1.0 - search["margin"]), search["multiple"])
     for probe in confirmations:
         if probe["fits"]:
-            return {"done": True, "batch": 0, "confirms": False, "result": probe["batch"], "left": 0}
+            return {"done": True, "batch": 0, "confirms": False, "result": probe["batch"], "remaining": 0}
         batch = (
             round_down(probe["batch"] - search["multiple"], search["multiple"])
             if probe["batch"] > search["multiple"]
             else 0
         )
     if batch == 0 or len(confirmations) >= MAX_CONFIRMATIONS:
-        return {"done": True, "batch": 0, "confirms": False, "result": 0, "left": 0}
-    return {"done": False, "batch": batch, "confirms": True, "result": 0, "left": 1}
+        return {"done": True, "batch": 0, "confirms": False, "result": 0, "remaining": 0}
+    return {"done": False, "batch": batch, "confirms": True, "result": 0, "remaining": 1}
 
 
 def estimate_remaining(probes: Sequence[Probe], search: SearchSettings) -> int:
-    """About how many probes are left: as many as if the limit were where memory puts it, or else halfway."""
+    """Estimate the remaining probes, with the limit where memory puts it, or else halfway."""
     low, high = bounds(probes)
     limit = extrapolate(probes, 1.0)
     if limit is None and high is None:
@@ -169,7 +171,7 @@ def estimate_remaining(probes: Sequence[Probe], search: SearchSettings) -> int:
 
 
 def choose_next(history: Sequence[Probe], search: SearchSettings) -> NextStep:
-    """The next step after these probes."""
+    """Return the next step after these probes."""
     probes = [probe for probe in history if not probe["confirms"]]
     batch = next_batch(probes, search)
     if batch:
@@ -178,16 +180,16 @@ def choose_next(history: Sequence[Probe], search: SearchSettings) -> NextStep:
             "batch": batch,
             "confirms": False,
             "result": 0,
-            "left": estimate_remaining(probes, search),
+            "remaining": estimate_remaining(probes, search),
         }
     largest, _high = bounds(probes)
     if largest == 0:
-        return {"done": True, "batch": 0, "confirms": False, "result": 0, "left": 0}
+        return {"done": True, "batch": 0, "confirms": False, "result": 0, "remaining": 0}
     return next_confirmation(history, largest, search)
 
 
 def fastest_probe(history: Sequence[Probe]) -> Probe | None:
-    """The smallest batch that is within 2 % of the best throughput: the largest is often not the fastest."""
+    """Return the smallest batch within 2 % of the best throughput: the largest is often not the fastest."""
     measured = [probe for probe in history if probe["fits"] and probe["samples_per_second"]]
     if not measured:
         return None

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The job's arguments with a hole for the batch. Pure. Private to this collection, controller only."""
+"""A job's arguments with a placeholder for the batch size."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ PLACEHOLDER = "{batch_size}"
 
 
 def fill_batch_size(args: str | Sequence[str], batch: int) -> str | list[str]:
-    """The arguments with a batch in each hole."""
+    """Return the arguments with the batch in place of each placeholder."""
     if isinstance(args, str):
         return args.replace(PLACEHOLDER, str(batch))
     return [str(arg).replace(PLACEHOLDER, str(batch)) for arg in args]
 
 
 def has_placeholder(args: str | Sequence[str]) -> bool:
-    """Whether the arguments have a hole."""
+    """Return whether the arguments contain the placeholder."""
     return PLACEHOLDER in (args if isinstance(args, str) else "\0".join(map(str, args)))

@@ -2,16 +2,16 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The state of a rehearsal, kept in rehearsal.json. Private to this collection, controller only.
+"""Types of a rehearsal's state, in rehearsal.json.
 
-Numbers are in the unit that their name ends with; None means unknown.
+A number's unit is the last part of its name; None means unknown.
 """
 
 from __future__ import annotations
 
 from typing import TypedDict
 
-VERSION = 1  # raised when a key changes its meaning or is removed
+VERSION = 1  # increased when a key changes its meaning or is removed
 TWO_NODES, ALL_NODES, RESUMED = (
     "two",
     "all",
@@ -20,11 +20,11 @@ TWO_NODES, ALL_NODES, RESUMED = (
 
 
 class RehearsalJob(TypedDict):
-    """What is rehearsed. resume_args: arguments of the launch that resumes, empty to skip it.
+    """The rehearsed job.
 
-    nnodes: count of all nodes, 0 if not set; patience: seconds that a launch may take; total_steps, checkpoint_steps:
-    steps of the whole job and between its checkpoints, 0 if unknown; kept: checkpoints on the disk at a time; loss:
-    name of the curve to follow.
+    resume_args: arguments of the launch that resumes, empty to skip it. nnodes: count of all nodes, 0 if not set;
+    patience: seconds that a launch may take; total_steps, checkpoint_steps: steps of the whole job and between its
+    checkpoints, 0 if unknown; kept: checkpoints on the disk at a time; loss: name of the curve to follow.
     """
 
     args: list[str]
@@ -39,7 +39,7 @@ class RehearsalJob(TypedDict):
 
 
 class RehearsalLaunch(TypedDict):
-    """One launch that has succeeded. steps, loss: the points of the followed curve.
+    """A launch that succeeded. steps, loss: the points of the followed curve.
 
     broken: the first step at which the loss was not finite; node: that of rank 0; checkpoint: an absolute path on
     it, "" if the job reported none.
@@ -70,7 +70,7 @@ class ForecastFinding(TypedDict):
 
 
 class Rehearsal(TypedDict):
-    """rehearsal.json. starts: launches that have succeeded; the judged fields are None until all have run.
+    """The content of rehearsal.json. starts: launches that succeeded; the forecast is None until all have run.
 
     common: salted hash of the job and its nodes, to detect a rehearsal with others.
     """

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Judge from a rehearsal whether the whole job will work. Pure. Private to this collection, controller only."""
+"""Forecast from a rehearsal whether the whole job will work."""
 
 from __future__ import annotations
 
@@ -24,23 +24,21 @@ from ansible_collections.muster.training.plugins.plugin_utils._text.duration imp
 
 HOUR = 3600.0
 MIN_LOSS_DROP = 0.05  # share of the first loss: a curve that fell by less does not show whether it was continued
-MAX_LOSS_JUMP = (
-    0.5  # share of the loss's fall: if the second start begins higher by more, it has not continued the curve
-)
+# share of the loss's drop: if the second start begins higher by more, it did not continue the curve
+MAX_LOSS_JUMP = 0.5
 SLOW_STEP_RATIO = 1.25  # time of a step on all nodes divided by that on two, above which a hint is given
-FREE_SPACE_FACTOR = (
-    1.1  # free space needed, as a multiple of the checkpoints: logs and an unfinished checkpoint need room, too
-)
+# required free space as a multiple of the checkpoints: logs and an unfinished checkpoint need space, too
+FREE_SPACE_FACTOR = 1.1
 PRINT_RESULT = "print MUSTER_RESULT "
 
 
 def find_launch(launches: Sequence[RehearsalLaunch], kind: str) -> RehearsalLaunch | None:
-    """The launch of this kind, None if it has not succeeded yet."""
+    """Return the launch of this kind, or None if it has not succeeded yet."""
     return next((launch for launch in launches if launch["what"] == kind), None)
 
 
 def judge(rehearsal: Rehearsal, checkpoint_bytes: int | None, free_bytes: int | None) -> Rehearsal:
-    """The rehearsal with its findings and verdict filled in. Both sizes in bytes, on the node of rank 0."""
+    """Return the rehearsal with its findings and forecast. Both sizes are in bytes, on the node of rank 0."""
     job, full_launch = rehearsal["job"], find_launch(rehearsal["starts"], ALL_NODES)
     loss_findings = check_loss(rehearsal["starts"])
     resumed, resume_findings = check_resume(job, rehearsal["starts"]) if not loss_findings else (None, [])
@@ -65,7 +63,7 @@ def judge(rehearsal: Rehearsal, checkpoint_bytes: int | None, free_bytes: int | 
 
 
 def check_loss(launches: Sequence[RehearsalLaunch]) -> list[ForecastFinding]:
-    """A problem if a loss is not finite: from there on a job learns nothing."""
+    """Report a loss that is not finite: from there on a job learns nothing."""
     for launch in launches:
         if launch["broken"] is not None:
             return [
@@ -79,7 +77,7 @@ def check_loss(launches: Sequence[RehearsalLaunch]) -> list[ForecastFinding]:
 
 
 def check_resume(job: RehearsalJob, launches: Sequence[RehearsalLaunch]) -> tuple[bool | None, list[ForecastFinding]]:
-    """Whether the second start continued the first one's curve, None if unknown; and the findings."""
+    """Return whether the resumed launch continued the loss curve, None if unknown, and the findings."""
     first, second = find_launch(launches, ALL_NODES), find_launch(launches, RESUMED)
     if not job["resume_args"]:
         return None, [make_hint("resuming was not tested", "give rehearse_resume_args, such as --resume {checkpoint}")]
@@ -92,8 +90,10 @@ def check_resume(job: RehearsalJob, launches: Sequence[RehearsalLaunch]) -> tupl
     drop = first_loss - final_loss
     has_learned = drop > MIN_LOSS_DROP * abs(first_loss)
     has_jumped = has_learned and resumed_loss - final_loss > MAX_LOSS_JUMP * drop
-    details = f"loss {resumed_loss:.4g} at step {second['steps'][0]:g}, where the first went from {first_loss:.4g} to {final_loss:.4g} "
-    details += f"at step {first['steps'][-1]:g}"
+    details = (
+        f"loss {resumed_loss:.4g} at step {second['steps'][0]:g}, where the first went from {first_loss:.4g} to "
+        f"{final_loss:.4g} at step {first['steps'][-1]:g}"
+    )
     remedy = "load model, optimizer and step from the checkpoint before the first step"
     if second["steps"][0] <= first["steps"][0]:
         failure = (
@@ -112,12 +112,12 @@ def check_resume(job: RehearsalJob, launches: Sequence[RehearsalLaunch]) -> tupl
 
 
 def final_level(values: Sequence[float]) -> float:
-    """The level a curve has reached: the median of its last quarter."""
+    """Return the level a curve has reached: the median of its last quarter."""
     return statistics.median(values[-max(1, len(values) // 4) :])
 
 
 def check_step_time(job: RehearsalJob, launches: Sequence[RehearsalLaunch]) -> list[ForecastFinding]:
-    """Findings about the time of a step."""
+    """Report an unknown or slow step time."""
     two_node_launch, full_launch = find_launch(launches, TWO_NODES), find_launch(launches, ALL_NODES)
     if full_launch is None:
         return []
@@ -148,7 +148,7 @@ def check_step_time(job: RehearsalJob, launches: Sequence[RehearsalLaunch]) -> l
 def check_disk_space(
     job: RehearsalJob, full_launch: RehearsalLaunch | None, size: int | None, free: int | None
 ) -> list[ForecastFinding]:
-    """Findings about the checkpoint, and about the disk space for those to keep."""
+    """Report a missing checkpoint, or too little disk space for the checkpoints to keep."""
     if full_launch is None:
         return []
     if not full_launch["checkpoint"]:
@@ -157,7 +157,8 @@ def check_disk_space(
     if size is None or free is None:
         return [
             make_problem(
-                f"the checkpoint {full_launch['checkpoint']} does not exist on {full_launch['node']}, although the job reported it",
+                f"the checkpoint {full_launch['checkpoint']} does not exist on {full_launch['node']}, although the job "
+                "reported it",
                 "correct what the job reports, or make it save at the end of its steps",
             )
         ]
@@ -166,15 +167,15 @@ def check_disk_space(
         return []
     return [
         make_problem(
-            f"{full_launch['node']} has {format_gigabytes(free + size)} for checkpoints, and {job['kept']} of them take "
-            f"{format_gigabytes(needed)}",
+            f"{full_launch['node']} has {format_gigabytes(free + size)} for checkpoints, but {job['kept']} of them "
+            f"take {format_gigabytes(needed)}",
             "keep fewer, save them elsewhere, or free up space",
         )
     ]
 
 
 def estimate_seconds(job: RehearsalJob, full_launch: RehearsalLaunch | None) -> float | None:
-    """Estimated seconds of the whole job: its start, its steps, its checkpoints; None if unknown."""
+    """Estimate the seconds of the whole job: startup, steps and checkpoints. None if unknown."""
     if full_launch is None or full_launch["step_seconds"] is None or not job["total_steps"]:
         return None
     startup = max(0.0, (full_launch["run_seconds"] or 0.0) - job["steps"] * full_launch["step_seconds"])
@@ -199,13 +200,13 @@ def make_hint(text: str, remedy: str) -> ForecastFinding:
 
 
 def render(rehearsal: Rehearsal, name: str) -> str:
-    """The results for a terminal: figures, findings, and whether to go."""
+    """Return the results for a terminal: figures, findings, and whether to go."""
     lines = []
     for launch in rehearsal["starts"]:
         title = f"{launch['what']}, {launch['nnodes']} node{'' if launch['nnodes'] == 1 else 's'}: "
         parts = [
             "a step takes "
-            + ("no known time" if launch["step_seconds"] is None else f"{launch['step_seconds']:.3g} s"),
+            + ("an unknown time" if launch["step_seconds"] is None else f"{launch['step_seconds']:.3g} s"),
             "" if launch["memory_mib"] is None else f"memory peak {launch['memory_mib'] / 1024:.2f} GiB",
             "" if launch["run_seconds"] is None else f"{format_duration(launch['run_seconds'])} in all",
         ]
@@ -216,7 +217,8 @@ def render(rehearsal: Rehearsal, name: str) -> str:
             "" if full_launch["checkpoint_seconds"] is None else f" in {full_launch['checkpoint_seconds']:.3g} s"
         )
         lines.append(
-            f"a checkpoint: {format_gigabytes(rehearsal['checkpoint_bytes'])}{duration_text}, {format_gigabytes(rehearsal['free_bytes'])} are free"
+            f"a checkpoint: {format_gigabytes(rehearsal['checkpoint_bytes'])}{duration_text}, "
+            f"{format_gigabytes(rehearsal['free_bytes'])} are free"
         )
     if rehearsal["resumed"]:
         lines.append("the second start continued the curve of the first")
@@ -227,7 +229,8 @@ def render(rehearsal: Rehearsal, name: str) -> str:
             else f", {format_money(rehearsal['total_cost'], full_launch['currency'])}"
         )
         lines.append(
-            f"the whole, {rehearsal['job']['total_steps']} steps: about {format_duration(rehearsal['total_seconds'])}{cost}"
+            f"the whole job, {rehearsal['job']['total_steps']} steps: about "
+            f"{format_duration(rehearsal['total_seconds'])}{cost}"
         )
     for finding in sorted(rehearsal["findings"], key=lambda finding: finding["severity"] != "problem"):
         lines += [f"{finding['severity']}: {finding['found']}", f"  what to do: {finding['remedy']}"]

@@ -2,9 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Launches a rehearsal, and keeps its state in rehearsal.json. Private to this collection.
+"""Run a rehearsal's launches, with the state in rehearsal.json.
 
-Controller only. It can resume after any interruption: each launch is recorded before the next one starts.
+It can resume after any interruption: each launch is recorded before the next one starts.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._experiments.seque
 from ansible_collections.muster.training.plugins.plugin_utils._record.coerce import clean_text, to_mapping, to_number
 from ansible_collections.muster.training.plugins.plugin_utils._record.reader import RecordFiles, read_record
 from ansible_collections.muster.training.plugins.plugin_utils._report.curves import Curve
-from ansible_collections.muster.training.plugins.plugin_utils._report.report import compose, failure_location
+from ansible_collections.muster.training.plugins.plugin_utils._report.report import compose_report, failure_location
 from ansible_collections.muster.training.plugins.plugin_utils._report.writer import write_file
 
 STATE_FILE = "rehearsal.json"
@@ -45,12 +45,14 @@ MAX_POINTS = 10_000  # kept of a curve
 
 
 class RehearsalError(Exception):
-    """The rehearsal ends here; the text says why, and what to do."""
+    """The rehearsal cannot go on. The message says why, and what to do."""
 
 
 class RehearsalRunner:
-    """One rehearsal. directory: where rehearsal.json is written; runs: directory of its launches' records;
-    common: the settings that all launches share, stored only as a hash.
+    """Runs a rehearsal.
+
+    directory: where rehearsal.json is written; runs: directory of its launches' records; common: the settings that all
+    launches share, stored only as a hash.
     """
 
     def __init__(
@@ -60,7 +62,7 @@ class RehearsalRunner:
         self.common = common
 
     def load_state(self, job: RehearsalJob) -> Rehearsal:
-        """The state of an earlier rehearsal of this name, or a new one. Raises RehearsalError."""
+        """Return the state of an earlier rehearsal of this name, or a new one. Raise RehearsalError if they differ."""
         rehearsal = read_rehearsal(self.directory)
         if rehearsal is None:
             salt = secrets.token_hex(16)
@@ -79,15 +81,15 @@ class RehearsalRunner:
                 "findings": [],
                 "go": None,
             }
-        reason = "is over" if rehearsal["go"] is not None else ""
+        reason = "has ended" if rehearsal["go"] is not None else ""
         if rehearsal["common"] != salted_hash(rehearsal["salt"], self.common):
             reason = "has another job, or other nodes"
         if rehearsal["job"] != job:
             reason = "has other settings"
         if reason:
             raise RehearsalError(
-                f"{self.directory.name} is a rehearsal that {reason}: choose another name with -e run_id=NAME, or remove "
-                f"{self.directory} to begin again"
+                f"{self.directory.name} is a rehearsal that {reason}: choose another name with -e run_id=NAME, or "
+                f"remove {self.directory} to begin again"
             )
         return rehearsal
 
@@ -97,7 +99,7 @@ class RehearsalRunner:
         write_file(self.directory / STATE_FILE, json.dumps(rehearsal, indent=1, allow_nan=False) + "\n")
 
     def run(self, job: RehearsalJob) -> Rehearsal:
-        """Run all launches that have not succeeded yet. Raises RehearsalError if one fails."""
+        """Run all launches that have not succeeded yet. Raise RehearsalError if one fails."""
         rehearsal = self.load_state(job)
         if rehearsal["under_way"]:
             self.display(f"{rehearsal['under_way']} was still running when the rehearsal was interrupted: stopping it")
@@ -123,21 +125,20 @@ class RehearsalRunner:
         return rehearsal
 
     def variables(self, rehearsal: Rehearsal, kind: str, run_id: str) -> dict[str, Any]:
-        """The variables of a launch. Raises RehearsalError if it needs a checkpoint and the job reported none."""
+        """Return the variables of a launch. Raise RehearsalError if it needs a checkpoint that was not reported."""
         job = rehearsal["job"]
         full_launch = find_launch(rehearsal["starts"], ALL_NODES)
         checkpoint = full_launch["checkpoint"] if full_launch is not None else ""
         args = job["resume_args"] if kind == RESUMED else job["args"]
         if kind == RESUMED and not checkpoint and any(CHECKPOINT in arg for arg in args):
             raise RehearsalError(
-                f"rehearse_resume_args has {CHECKPOINT}, and the job has told of none: let rank 0 print "
+                f"rehearse_resume_args contains {CHECKPOINT}, but the job reported no checkpoint: let rank 0 print "
                 'MUSTER_RESULT {"checkpoint": "/absolute/path"} once it has saved one'
             )
         values = {
             STEPS: str(job["steps"] * (2 if kind == RESUMED else 1)),
-            NAME: full_launch["run_id"]
-            if full_launch is not None
-            else run_id,  # the second start looks where the first one saved
+            # the resumed launch looks where the first one saved
+            NAME: full_launch["run_id"] if full_launch is not None else run_id,
             CHECKPOINT: checkpoint,
         }
         size = {"nnodes": FIRST_NODES, "launch_nnodes": FIRST_NODES} if kind == TWO_NODES else {}
@@ -150,7 +151,7 @@ class RehearsalRunner:
         }
 
     def launch(self, job: RehearsalJob, kind: str, run_id: str, variables: Mapping[str, Any]) -> RehearsalLaunch:
-        """Launch, and return the measurements. Raises RehearsalError."""
+        """Launch, and return the measurements. Raise RehearsalError if it fails."""
         playbook = self.runner.launch(run_id, variables, job["patience"])
         if self.runner.interrupted:
             raise RehearsalError(f"interrupted: {run_id} was stopped on all nodes; the same command resumes from here")
@@ -165,7 +166,7 @@ class RehearsalRunner:
             reason = playbook.failures[-1] if playbook.failures else f"see {self.directory / 'launches' / run_id}.log"
             raise RehearsalError(f"{run_id} could not be launched: {reason}")
         if result.get("state") != "succeeded":
-            failure = compose(read_record(record, run_id), 0.0)["failure"]
+            failure = compose_report(read_record(record, run_id), 0.0)["failure"]
             reason = (
                 f"{failure_location(failure)}: {failure['error']}"
                 if failure is not None
@@ -186,7 +187,7 @@ DESCRIPTIONS = {
 
 
 def read_rehearsal(directory: Path) -> Rehearsal | None:
-    """rehearsal.json, None if there is none. Raises RehearsalError if it is of another version."""
+    """Read rehearsal.json; return None if it does not exist. Raise RehearsalError for another version."""
     document: Any = RecordFiles(directory).read_json(STATE_FILE)
     if document is None:
         return None
@@ -196,32 +197,32 @@ def read_rehearsal(directory: Path) -> Rehearsal | None:
         or document["version"] != VERSION
     ):
         raise RehearsalError(
-            f"{directory / STATE_FILE} is not of this version: choose another name with -e run_id=NAME"
+            f"{directory / STATE_FILE} was written by another version: choose another name with -e run_id=NAME"
         )
     return document  # type: ignore[return-value]
 
 
 def conclude(directory: Path, checkpoint_bytes: int | None, free_bytes: int | None) -> Rehearsal:
-    """Judge a rehearsal whose launches are over, and write the result. Raises RehearsalError."""
+    """Judge a rehearsal after its launches, and write the result. Raise RehearsalError if there is no rehearsal."""
     rehearsal = read_rehearsal(directory)
     if rehearsal is None:
-        raise RehearsalError(f"there is no {directory / STATE_FILE}")
+        raise RehearsalError(f"{directory / STATE_FILE} does not exist: run the rehearsal first")
     judged = judge(rehearsal, checkpoint_bytes, free_bytes)
     write_file(directory / STATE_FILE, json.dumps(judged, indent=1, allow_nan=False) + "\n")
     return judged
 
 
 def fill_placeholders(text: str, values: Mapping[str, str]) -> str:
-    """A word with its holes filled."""
+    """Return a text with its placeholders replaced."""
     for placeholder, value in values.items():
         text = text.replace(placeholder, value)
     return text
 
 
 def measure_launch(record: Path, kind: str, job: RehearsalJob) -> RehearsalLaunch:
-    """The measurements of a launch that succeeded."""
+    """Return the measurements of a launch that succeeded."""
     run_record = read_record(record, record.name)
-    report = compose(run_record, 0.0)
+    report = compose_report(run_record, 0.0)
     reported = to_mapping(to_mapping(run_record.result).get("said"))
     numbers = {name: value for name, item in reported.items() if (value := to_number(item)) is not None}
     gpu_memory = [value for node in run_record.nodes for gpu in node.gpus for value in gpu.measure("memory_used_mib")]
@@ -251,7 +252,7 @@ def measure_launch(record: Path, kind: str, job: RehearsalJob) -> RehearsalLaunc
 
 
 def step_seconds(numbers: Mapping[str, float], rate: float | None, ranks: int) -> float | None:
-    """Seconds per step: as reported, or from the throughput and the batch."""
+    """Return the seconds per step: as reported, or from the throughput and the batch."""
     if numbers.get("seconds_per_step", 0.0) > 0:
         return numbers["seconds_per_step"]
     for name, value in numbers.items():
@@ -262,8 +263,10 @@ def step_seconds(numbers: Mapping[str, float], rate: float | None, ranks: int) -
 
 
 def find_curve(curves: Sequence[Curve], name: str) -> Curve | None:
-    """The curve of this name; without a name, the first one called loss. Never from trainer_state.json: a second
-    start copies the points of the first into it."""
+    """Return the curve of this name, or without a name the first one called loss.
+
+    Curves in trainer_state.json are ignored: a resumed launch copies the points of the first one into it.
+    """
     own_curves = [curve for curve in curves if not curve.source.endswith("trainer_state.json")]
     for curve in own_curves:
         if is_loss(curve.name.partition(" (")[0], name):
@@ -272,5 +275,5 @@ def find_curve(curves: Sequence[Curve], name: str) -> Curve | None:
 
 
 def is_loss(curve_name: str, name: str) -> bool:
-    """Whether a measure has this name, or, if name is empty, is called loss."""
+    """Return whether a measure has this name, or, if name is empty, is called loss."""
     return curve_name == name if name else LOSS.match(curve_name) is not None

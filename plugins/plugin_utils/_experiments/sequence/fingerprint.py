@@ -2,10 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The settings that all launches of a sequence share: job and nodes, to tell its results from those of another job.
-
-Private to this collection, controller only.
-"""
+"""The settings that all launches of a sequence share, to tell its results from those of another job or other nodes."""
 
 from __future__ import annotations
 
@@ -22,14 +19,14 @@ IGNORED_VARIABLES = (
 
 
 def common_settings(task_vars: Mapping[str, Any], group: str) -> str:
-    """The settings as a text, which may hold secrets. task_vars: of the host that launches, untemplated."""
+    """Return the settings as a text, which may hold secrets. task_vars: of the host that launches, untemplated."""
     members = task_vars["groups"].get(group, [])
     first_node = task_vars["hostvars"].raw_get(members[0]) if members else {}
     return json.dumps([launch_variables(task_vars), launch_variables(first_node), sorted(members)], default=str)
 
 
 def launch_variables(variables: Mapping[str, Any]) -> Any:
-    """The variables that a launch reads."""
+    """Return the variables that a launch reads."""
     return canonical(
         {
             name: value
@@ -40,13 +37,13 @@ def launch_variables(variables: Mapping[str, Any]) -> Any:
 
 
 def canonical(value: Any) -> Any:
-    """A value with its mappings as lists of pairs sorted by key, keys of any type."""
+    """Return a value with its mappings as lists of pairs sorted by key, for keys of any type."""
     if isinstance(value, Mapping):
         return sorted([str(key), canonical(item)] for key, item in value.items())
     return [canonical(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
 def salted_hash(salt: str, *settings: Any) -> str:
-    """A salted SHA-256 hash of settings: it shows whether they differ, without revealing them."""
+    """Return a salted SHA-256 hash of settings: it shows whether they differ, without revealing them."""
     text = json.dumps(settings, sort_keys=True, default=str)
     return hashlib.sha256(f"{salt}{text}".encode()).hexdigest()

@@ -2,12 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Starts playbooks one after another, each in its own process with ansible-runner, and reads their output.
+"""Run playbooks one after another, each in its own process with ansible-runner, and read their output.
 
 A failed playbook does not end the sequence. On Ctrl-C, the current playbook is ended, and then the run that it launched
 is stopped on all nodes. The same happens if Ansible itself is killed.
-
-Private to this collection, controller only.
 """
 
 from __future__ import annotations
@@ -35,16 +33,16 @@ from ansible_collections.muster.training.plugins.plugin_utils._command_line.unus
 from ansible_collections.muster.training.plugins.plugin_utils._record.coerce import clean_text, to_mapping
 
 INSTALL_COMMAND = "pip install 'ansible-runner>=2.4,<3'"
-STOP_TIMEOUT = 300.0  # seconds: even with nodes that do not answer, a stop ends long before
+STOP_TIMEOUT = 300.0  # seconds: even with unreachable nodes, a stop ends long before
 NOT_PLAIN = re.compile(r"[\x7f-\x9f\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff]")  # YAML folds or refuses them
 
 
 class RunnerMissingError(Exception):
-    """ansible-runner is not installed. The text says what to do."""
+    """ansible-runner is not installed. The message says how to install it."""
 
 
 class PlaybookResult(NamedTuple):
-    """How a playbook ended: exit code, failures reported by its tasks, duration, and whether its time was up."""
+    """The end of a playbook: exit code, failures reported by its tasks, duration, and whether it timed out."""
 
     exit_code: int
     failures: list[str]
@@ -53,17 +51,17 @@ class PlaybookResult(NamedTuple):
 
 
 def replace_playbook(argv: Sequence[str], playbooks: Sequence[str], name: str) -> list[str]:
-    """The words of the typed command, with its playbook replaced by another one of this collection."""
+    """Return the arguments of the command with its playbook replaced by another one of this collection."""
     return [sibling_playbook(str(playbooks[0]), name) if arg == playbooks[0] else str(arg) for arg in argv]
 
 
 def quote_yaml(value: Any) -> str:
-    """A value as JSON that is also YAML: characters that JSON escapes as surrogates, such as emojis, stay as is."""
+    """Return a value as JSON that is also YAML: what JSON escapes as surrogates, such as emojis, is not escaped."""
     return NOT_PLAIN.sub(lambda match: f"\\u{ord(match[0]):04x}", json.dumps(value, ensure_ascii=False))
 
 
 def format_unsafe(value: Any) -> str:
-    """A value as YAML in which Ansible takes each text literally, even one that looks like a template."""
+    """Return a value as YAML in which Ansible takes each text literally, even one that looks like a template."""
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{quote_yaml(str(key))}: {format_unsafe(item)}" for key, item in value.items()) + "}"
     if isinstance(value, (list, tuple)):
@@ -73,10 +71,10 @@ def format_unsafe(value: Any) -> str:
 
 
 class AnsiblePlaybookRunner:
-    """Runs playbooks with the same inventory and variables as the typed command."""
+    """Runs playbooks with the inventory and variables of the current command."""
 
     def __init__(self, argv: Sequence[str], playbooks: Sequence[str], directory: Path) -> None:
-        """typed: the command's words after `ansible-playbook`; directory: receives the output of each playbook."""
+        """Prepare. argv: arguments of ansible-playbook; directory: where the output of each playbook is written."""
         try:
             import ansible_runner  # large, and no other playbook needs it
         except ImportError as error:
@@ -104,11 +102,11 @@ class AnsiblePlaybookRunner:
 
     @property
     def interrupted(self) -> bool:
-        """Whether Ctrl-C was typed, or the Ansible process that started this is gone, so that nobody waits."""
+        """Whether Ctrl-C was typed, or the Ansible process that started this has ended, so that nobody waits."""
         return self.signaled or os.getppid() != self.parent_pid
 
     def play(self, name: str, log: str, variables: Mapping[str, Any], timeout: float | None = None) -> PlaybookResult:
-        """Run a playbook of this collection to its end, or for patience seconds. log: name of its log, without .log."""
+        """Run a playbook of this collection to its end, or for timeout seconds. log: name of its log, without .log."""
         start = time.monotonic()
         failures: list[str] = []
 
@@ -119,7 +117,7 @@ class AnsiblePlaybookRunner:
                     failures.append(clean_text(task_result["msg"], 1000))
 
         is_over: Callable[[], bool] = lambda: timeout is not None and time.monotonic() - start > timeout  # noqa: E731
-        is_cancellable = name != "stop"  # stop runs after an interruption, and must not be cancelled by it
+        is_cancellable = name != "stop"  # it runs after an interruption, which must not cancel it
         launch_variables = {**variables, STARTED_BY: str(self.playbooks[0])}
         if "run_id" in launch_variables:  # launch_run_id takes precedence if both are typed
             launch_variables["launch_run_id"] = launch_variables["run_id"]
@@ -148,14 +146,14 @@ class AnsiblePlaybookRunner:
         return PlaybookResult(exit_code, failures, time.monotonic() - start, is_over())
 
     def launch(self, run_id: str, variables: Mapping[str, Any], timeout: float) -> PlaybookResult:
-        """Launch a run and wait for its end; stop it on all nodes if it takes too long or is interrupted."""
+        """Launch a run and wait for its end; stop it on all nodes if it times out or is interrupted."""
         result = self.play("launch", run_id, {**variables, "run_id": run_id}, timeout)
         if result.timed_out or self.interrupted:
             self.stop(run_id)
         return result
 
     def stop(self, run_id: str) -> PlaybookResult:
-        """Stop a run on all nodes, and warn if that fails or takes too long."""
+        """Stop a run on all nodes, and warn if that fails or times out."""
         result = self.play("stop", f"{run_id}-stop", {"run_id": run_id}, STOP_TIMEOUT)
         if result.exit_code or result.timed_out:
             Display().warning(

@@ -2,10 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Starts a sequence of launches, and refuses one that could not finish.
-
-Private to this collection, controller only.
-"""
+"""Open a sequence of launches, unless it could not finish."""
 
 from __future__ import annotations
 
@@ -33,19 +30,17 @@ PROMPT_OPTIONS = {
     "ask_vault_pass": ("-J (--ask-vault-pass)", "--vault-password-file FILE"),
     "step": ("--step", "nothing in its place"),
 }
-PROMPT_SOURCES = (
-    "prompt",
-    "prompt_ask_vault_pass",
-)  # instead of a file in --vault-id, with or without a name: x@prompt
+# instead of a file in --vault-id, with or without a name: x@prompt
+PROMPT_SOURCES = ("prompt", "prompt_ask_vault_pass")
 
 
 def find_obstacle(cli_args: Mapping[str, Any]) -> str:
-    """Why launches cannot run one after another, "" if they can. given: Ansible's CLIARGS."""
+    """Return why launches cannot run one after another, or an empty string. cli_args: Ansible's CLIARGS."""
     playbooks = [os.path.basename(str(playbook)) for playbook in cli_args.get("args") or ()]
     if len(playbooks) > 1:
         return (
-            f"{len(playbooks)} playbooks were called at once, {', '.join(playbooks)}: this one plays others with the "
-            "same words, so it is called alone. Call one after the other"
+            f"{len(playbooks)} playbooks were given at once, {', '.join(playbooks)}: this one runs other playbooks "
+            "with the same options, so it must be run alone. Run one after the other"
         )
     for name, (option, instead) in PROMPT_OPTIONS.items():
         if cli_args.get(name):
@@ -57,12 +52,12 @@ def find_obstacle(cli_args: Mapping[str, Any]) -> str:
 
 
 def prompt_message(option: str, replacement: str) -> str:
-    return f"{option} prompts at each launch, and nobody would be there to answer: use {replacement}"
+    return f"{option} prompts at each launch, when nobody may be there to answer: use {replacement}"
 
 
 @contextlib.contextmanager
 def locked(directory: Path) -> Iterator[None]:
-    """Lock the directory of a record while its sequence runs. Raises Refusal if another process holds the lock."""
+    """Lock the directory of a record while its sequence runs. Raise UserError if another process holds the lock."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(directory / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
@@ -77,7 +72,7 @@ def locked(directory: Path) -> Iterator[None]:
     except OSError:
         os.close(descriptor)
         raise UserError(
-            f"{directory.name} is still being run by another command: wait for it to end, or choose another name with "
+            f"another command is still running {directory.name}: wait for it to end, or choose another name with "
             "-e run_id=NAME",
             result={"changed": False},
         ) from None
@@ -89,7 +84,7 @@ def locked(directory: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def sequence(directory: Path) -> Iterator[AnsiblePlaybookRunner]:
-    """Context manager for a sequence's Launches. Raises Refusal.
+    """Context manager for a sequence's AnsiblePlaybookRunner. Raises UserError.
 
     directory: of its record; also receives the output of each launch.
     """

@@ -2,23 +2,23 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The parts of a sweep, and its file sweep.json. Private to this collection, controller only.
+"""Types of a sweep's state, in sweep.json.
 
-Numbers are in the unit that their name ends with; None means unknown.
+A number's unit is the last part of its name; None means unknown.
 """
 
 from __future__ import annotations
 
 from typing import Any, TypedDict
 
-VERSION = 1  # raised when a key changes its meaning or is removed
+VERSION = 1  # increased when a key changes its meaning or is removed
 SAME, LARGEST = "same", "largest"  # the two tables: same global batch for all variants, and each one's largest batch
 
 
 class Variant(TypedDict):
-    """One configuration to compare. variables: of the launch, including its arguments, if any.
+    """A configuration to compare. variables: of the launch, including its arguments, if any.
 
-    fit_args: its arguments with a hole for the batch, empty if no largest batch is searched for. kind: equal for
+    fit_args: its arguments with a placeholder for the batch, empty if no largest batch is searched for. kind: equal for
     variants that differ only in nodes and processes.
     """
 
@@ -29,7 +29,7 @@ class Variant(TypedDict):
 
 
 class VariantRun(TypedDict):
-    """One launch of a variant. settings: salted hash of its settings, to detect a change.
+    """A launch of a variant. settings: salted hash of its settings, to detect a change.
 
     memory_mib: peak memory of a process or a GPU. batch_size: per rank; global_batch_size: of all ranks together.
     samples_per_second: of the whole job.
@@ -91,14 +91,14 @@ class SweepTable(TypedDict):
 
 
 class VariantFit(TypedDict):
-    """Directory of the search for a variant's largest batch. settings: hash as in Run."""
+    """Directory of the search for a variant's largest batch. settings: hash as in VariantRun."""
 
     directory: str
     settings: str
 
 
 class SweepState(TypedDict):
-    """sweep.json."""
+    """The content of sweep.json."""
 
     version: int
     salt: str

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The measurements of a launch, from its record. Private to this collection, controller only."""
+"""The measurements of a launch, from its record."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from typing import TypedDict
 from ansible_collections.muster.training.plugins.plugin_utils._experiments.sequence.launches import PlaybookResult
 from ansible_collections.muster.training.plugins.plugin_utils._record.coerce import clean_text, to_mapping, to_number
 from ansible_collections.muster.training.plugins.plugin_utils._record.reader import RecordFiles, read_record
-from ansible_collections.muster.training.plugins.plugin_utils._report.report import compose, failure_location
+from ansible_collections.muster.training.plugins.plugin_utils._report.report import compose_report, failure_location
 
 MAX_REASON = 300
 
 
 class RunMeasurements(TypedDict):
-    """The fields of a Run that come from the record."""
+    """The fields of a VariantRun that come from the record."""
 
     succeeded: bool
     why: str
@@ -38,10 +38,10 @@ class RunMeasurements(TypedDict):
 
 
 def measure_run(record: Path, playbook: PlaybookResult, log: Path, now: float) -> RunMeasurements:
-    """The measurements of a finished launch, or why it failed. log: its output; now: seconds since 1970."""
+    """Return the measurements of a launch, or why it failed. log: its output; now: seconds since 1970."""
     run_record = read_record(record, record.name)
     result = to_mapping(RecordFiles(record).read_json("result.json"))
-    report = compose(run_record, now)
+    report = compose_report(run_record, now)
     numbers = {
         name: value for name, item in to_mapping(result.get("said")).items() if (value := to_number(item)) is not None
     }

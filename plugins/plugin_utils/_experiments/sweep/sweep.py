@@ -2,9 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Launches variants one after another, and keeps its state in sweep.json. Private to this collection.
+"""Launch variants one after another, with the state in sweep.json.
 
-Controller only. It can resume after any interruption: each run is recorded before the next one starts.
+It can resume after any interruption: each run is recorded before the next one starts.
 """
 
 from __future__ import annotations
@@ -49,13 +49,14 @@ STATE_FILE, PAGE_FILE = "sweep.json", "sweep.md"
 
 
 class SweepError(Exception):
-    """The sweep ends here; the text says why, and what to do."""
+    """The sweep cannot go on. The message says why, and what to do."""
 
 
 class SweepRequest(NamedTuple):
-    """What to run. repeats: runs per variant; search: settings of the search for the largest batch, None for no search.
+    """The requested runs.
 
-    timeout, fit_timeout: seconds that a launch, and a launch of a search, may take.
+    repeats: runs per variant; search: settings of the search for the largest batch, None for no search. timeout,
+    fit_timeout: seconds that a launch, and a launch of a search, may take.
     """
 
     variants: Sequence[Variant]
@@ -66,7 +67,7 @@ class SweepRequest(NamedTuple):
 
 
 class VariantRunner:
-    """A Launcher for the search of one variant: the search's variables override the variant's."""
+    """A PlaybookRunner for the search of one variant: the search's variables override the variant's."""
 
     def __init__(self, sweep: Sweep, variant: Variant) -> None:
         self.sweep, self.variant = sweep, variant
@@ -86,8 +87,10 @@ class VariantRunner:
 
 
 class Sweep:
-    """One sweep. directory: where sweep.json and the tables are written; runs: directory of its launches' records;
-    common: the settings that all launches share, stored only as a hash.
+    """Launches and compares variants.
+
+    directory: where sweep.json and the tables are written; runs: directory of its launches' records; common: the
+    settings that all launches share, stored only as a hash.
     """
 
     def __init__(
@@ -98,7 +101,7 @@ class Sweep:
         self.state: SweepState = self.load_state()
 
     def load_state(self) -> SweepState:
-        """The state of an earlier sweep of this name, or a new one. Raises SweepError."""
+        """Return the state of an earlier sweep of this name, or a new one. Raise SweepError for another version."""
         document: Any = RecordFiles(self.directory).read_json(STATE_FILE)
         if document is None:
             salt = secrets.token_hex(16)
@@ -109,7 +112,7 @@ class Sweep:
             or SweepState.__annotations__.keys() - document.keys()
         ):
             raise SweepError(
-                f"{self.directory / STATE_FILE} is not of this version: choose another name with -e run_id=NAME"
+                f"{self.directory / STATE_FILE} was written by another version: choose another name with -e run_id=NAME"
             )
         return document  # type: ignore[return-value]
 
@@ -119,11 +122,11 @@ class Sweep:
         write_file(self.directory / STATE_FILE, json.dumps(self.state, indent=1, allow_nan=False) + "\n")
 
     def hash_settings(self, variant: Variant) -> str:
-        """A salted hash of a variant's settings: it detects a change without revealing secrets in them."""
+        """Return a salted hash of a variant's settings: it detects a change without revealing secrets in them."""
         return salted_hash(self.state["salt"], self.common, variant["variables"], variant["fit_args"])
 
     def run(self, request: SweepRequest) -> SweepState:
-        """Launch all runs that have not succeeded yet, then make the tables. Raises SweepError."""
+        """Launch all runs that have not succeeded yet, then make the tables. Raise SweepError if interrupted."""
         if self.state["under_way"]:
             self.display(f"{self.state['under_way']} was still running when the sweep was interrupted: stopping it")
             self.runner.stop(self.state["under_way"])
@@ -142,8 +145,8 @@ class Sweep:
             failed_variants: set[str] = set()
             for repeat in range(1, request.repeats + 1):
                 for index, variant in enumerate(request.variants, 1):
-                    is_done = any(self.matches(run, variant, batch, repeat) for run in self.state["runs"])
-                    if not is_done and variant["name"] not in failed_variants:
+                    has_succeeded = any(self.matches(run, variant, batch, repeat) for run in self.state["runs"])
+                    if not has_succeeded and variant["name"] not in failed_variants:
                         launched = True
                         position = f"variant {index} of {len(request.variants)}"
                         position += f", repeat {repeat} of {request.repeats}" if request.repeats > 1 else ""
@@ -162,7 +165,7 @@ class Sweep:
         return (run["variant"], run["batch"], run["repeat"]) == (variant["name"], batch, repeat)
 
     def run_variant(self, variant: Variant, batch: str, repeat: int, position: str, request: SweepRequest) -> bool:
-        """Launch a variant, and return whether it succeeded. Raises SweepError if it was interrupted."""
+        """Launch a variant, and return whether it succeeded. Raise SweepError if interrupted."""
         name, variables = variant["name"], dict(variant["variables"])
         description = name
         if batch == LARGEST and request.search is not None:
@@ -196,7 +199,7 @@ class Sweep:
         return run["succeeded"]
 
     def record_run(self, run: VariantRun) -> None:
-        """Record how a launch went, and report a failure."""
+        """Record the result of a launch, and report a failure."""
         self.state["runs"].append(run)
         self.state["under_way"] = ""
         self.save()
@@ -206,7 +209,7 @@ class Sweep:
     def find_largest_batch(
         self, variant: Variant, position: str, search: SearchSettings, timeout: float
     ) -> tuple[int, str]:
-        """The largest batch of a variant, searched for unless known; if there is none, 0 and the reason."""
+        """Return the largest batch of a variant, searched for unless known, or 0 and the reason."""
         settings = self.hash_settings(variant)
         fitted = self.state["fits"].get(variant["name"])
         if fitted is None or fitted["settings"] != settings:
@@ -226,7 +229,7 @@ class Sweep:
         return result or 0, "" if result else "no batch fits"
 
     def launch(self, run_id: str, variables: Mapping[str, Any], timeout: float) -> PlaybookResult:
-        """Launch a run; it is recorded as under_way until it is over."""
+        """Launch a run; it is recorded as under_way until it has ended."""
         self.state["under_way"] = run_id
         self.save()
         playbook = self.runner.launch(run_id, variables, timeout)
@@ -237,12 +240,12 @@ class Sweep:
 
 
 def interruption_message(run_id: str) -> str:
-    """The message after an interruption."""
+    """Return the message after an interruption."""
     return f"interrupted: {run_id} was stopped on all nodes; the same command resumes from here"
 
 
 def failed_run(variant: Variant, batch: str, repeat: int, settings: str, reason: str) -> VariantRun:
-    """The Run of a variant that could not be launched, because no batch was found for it."""
+    """Return the VariantRun of a variant that could not be launched, because no batch was found for it."""
     return {
         "variant": variant["name"],
         "batch": batch,

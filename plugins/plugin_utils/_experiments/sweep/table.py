@@ -2,10 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The tables of a sweep: rows from runs, as text for a terminal and in Markdown. Pure.
-
-Private to this collection, controller only.
-"""
+"""Build and render the tables of a sweep, as text for a terminal and in Markdown."""
 
 from __future__ import annotations
 
@@ -34,7 +31,7 @@ BEST_OF = {5: max, 6: max, 8: min, 10: min, 11: min}  # column number: whether i
 
 
 def build_table(batch: str, variants: Sequence[Variant], runs: Iterable[VariantRun]) -> SweepTable:
-    """A table of all variants, from the runs with this kind of batch. The fastest comes first, failed ones last."""
+    """Return a table of all variants with this kind of batch. The fastest comes first, failed ones last."""
     batch_runs = [run for run in runs if run["batch"] == batch]
     rows = [
         build_row(variant["name"], [run for run in batch_runs if run["variant"] == variant["name"]])
@@ -50,7 +47,7 @@ def build_table(batch: str, variants: Sequence[Variant], runs: Iterable[VariantR
 
 
 def build_row(name: str, runs: Sequence[VariantRun]) -> VariantRow:
-    """The medians over a variant's successful repeats, or why none succeeded."""
+    """Return the medians over a variant's successful repeats, or why none succeeded."""
     succeeded = [run for run in runs if run["succeeded"]]
     first = next(iter([*succeeded, *runs]), None)
     rates = [run["samples_per_second"] for run in succeeded if run["samples_per_second"] is not None]
@@ -80,13 +77,13 @@ def build_row(name: str, runs: Sequence[VariantRun]) -> VariantRow:
 
 
 def optional_median(values: Iterable[float | None]) -> float | None:
-    """The median of the known values, None if there are none."""
+    """Return the median of the known values, or None."""
     known_values = [value for value in values if value is not None]
     return statistics.median(known_values) if known_values else None
 
 
 def efficiency(row: VariantRow, similar_rows: Iterable[VariantRow]) -> float | None:
-    """Samples per second per rank, relative to the row with the fewest nodes; None if all have the same size."""
+    """Return samples per second per rank, relative to the smallest row; None if all have the same size."""
     measured_rows = [similar for similar in similar_rows if similar["per_rank"]]
     smallest = min(measured_rows, key=lambda similar: (similar["nnodes"], similar["ranks"]), default=None)
     if (
@@ -99,7 +96,7 @@ def efficiency(row: VariantRow, similar_rows: Iterable[VariantRow]) -> float | N
 
 
 def build_notes(batch: str, rows: Sequence[VariantRow], runs: Sequence[VariantRun]) -> list[str]:
-    """Notes about a table."""
+    """Return the notes about a table."""
     succeeded = [row for row in rows if row["succeeded"]]
     notes = []
     batches = sorted({row["global_batch_size"] for row in succeeded if row["global_batch_size"] is not None})
@@ -112,11 +109,11 @@ def build_notes(batch: str, rows: Sequence[VariantRow], runs: Sequence[VariantRu
     if batch == LARGEST and len(batches) > 1:
         notes.append("the global batches differ: speeds can be compared, accuracies cannot")
     if unknown:
-        notes.append(f"{', '.join(unknown)}: no batch_size was reported, so the global batch is not known")
+        notes.append(f"{', '.join(unknown)}: no batch_size was reported, so the global batch is unknown")
     without_rate = [row["variant"] for row in succeeded if row["samples_per_second"] is None]
     if without_rate:
         notes.append(
-            f"{', '.join(without_rate)}: no throughput is known, since the job printed no "
+            f"{', '.join(without_rate)}: the throughput is unknown, since the job printed no "
             'MUSTER_RESULT {"samples_per_second": ...}'
         )
     notes += range_notes(succeeded)
@@ -130,13 +127,13 @@ def build_notes(batch: str, rows: Sequence[VariantRow], runs: Sequence[VariantRu
 
 
 def failed_repeats(rows: Sequence[VariantRow], runs: Sequence[VariantRun]) -> list[VariantRun]:
-    """The failed runs of these rows' variants, of which other repeats have succeeded."""
+    """Return the failed runs of these rows' variants, of which other repeats have succeeded."""
     names = {row["variant"] for row in rows}
     return [run for run in runs if run["variant"] in names and not run["succeeded"]]
 
 
 def range_notes(rows: Sequence[VariantRow]) -> list[str]:
-    """A note about variants whose range overlaps the fastest one's, or about missing ranges after a single repeat."""
+    """Note which variants' ranges overlap the fastest one's, or that a single repeat gives no ranges."""
     measured_rows = [row for row in rows if row["samples_per_second"] is not None]
     if len(measured_rows) < 2:
         return []
@@ -146,11 +143,11 @@ def range_notes(rows: Sequence[VariantRow]) -> list[str]:
     overlapping = [row["variant"] for row in measured_rows[1:] if (row["most"] or 0.0) >= (best["least"] or 0.0)]
     if not overlapping:
         return []
-    return [f"{', '.join(overlapping)}: no slower than {best['variant']}, as far as these repeats tell"]
+    return [f"{', '.join(overlapping)}: not measurably slower than {best['variant']} in these repeats"]
 
 
 def format_rate(row: VariantRow) -> str:
-    """The median and, if there is one, the range."""
+    """Format the median and, if there is one, the range."""
     if row["samples_per_second"] is None or row["least"] is None or row["most"] is None:
         return "-"
     median = format_value(row["samples_per_second"])
@@ -162,12 +159,12 @@ def format_rate(row: VariantRow) -> str:
 
 
 def format_optional(value: float | None) -> str:
-    """A number, or "-"."""
+    """Format a number, or "-"."""
     return "-" if value is None else format_value(value)
 
 
 def format_cells(row: VariantRow) -> list[str]:
-    """The cells of a row as text."""
+    """Return the cells of a row as text."""
     if not row["succeeded"]:
         return [row["variant"], "failed"]
     return [
@@ -187,18 +184,18 @@ def format_cells(row: VariantRow) -> list[str]:
 
 
 def used_columns(table: SweepTable) -> list[int]:
-    """The columns in which some row has a value."""
+    """Return the columns in which some row has a value."""
     rows = [format_cells(row) for row in table["rows"] if row["succeeded"]]
     return [column for column in range(len(HEADER)) if column == 0 or any(row[column] != "-" for row in rows)]
 
 
 def failure_lines(table: SweepTable) -> list[str]:
-    """A line for each variant that has failed."""
+    """Return a line for each variant that has failed."""
     return [f"{row['variant']} failed: {row['why']}" for row in table["rows"] if not row["succeeded"]]
 
 
 def render_text(table: SweepTable) -> str:
-    """A table as aligned text."""
+    """Return a table as aligned text."""
     columns = used_columns(table)
     lines = [HEADER, *(format_cells(row) for row in table["rows"] if row["succeeded"])]
     lines = [[line[column] for column in columns] for line in lines]
@@ -208,7 +205,7 @@ def render_text(table: SweepTable) -> str:
 
 
 def render_markdown(table: SweepTable) -> str:
-    """A table as Markdown, the best of each column in bold."""
+    """Return a table as Markdown, the best of each column in bold."""
     columns = used_columns(table)
     succeeded = [row for row in table["rows"] if row["succeeded"]]
     best = best_variants(succeeded)
@@ -226,7 +223,7 @@ def render_markdown(table: SweepTable) -> str:
 
 
 def best_variants(rows: Sequence[VariantRow]) -> Mapping[int, list[str]]:
-    """By column, the variants with the best value; columns in which all are equal are left out."""
+    """Return the variants with the best value by column, without columns in which all are equal."""
     variants_by_column = {}
     for column, name in (
         (5, "samples_per_second"),

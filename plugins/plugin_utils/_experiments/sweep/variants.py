@@ -2,10 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Turns the user's list of variants into launches. Pure.
-
-Private to this collection, controller only.
-"""
+"""Convert the user's list of variants to launches."""
 
 from __future__ import annotations
 
@@ -22,10 +19,8 @@ from ansible_collections.muster.training.plugins.plugin_utils._experiments.sweep
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job import SAFE_RUN_ID
 
 MAX_NAME_LENGTH = 45  # characters of a sweep's name and a variant's: run_ids append "-largest-2" or "-fit-b4096"
-SHORT_NAMES = {
-    "launch_nnodes": "nnodes",
-    "launch_nproc_per_node": "nproc_per_node",
-}  # short names that playbooks read, too
+# short names that playbooks read, too
+SHORT_NAMES = {"launch_nnodes": "nnodes", "launch_nproc_per_node": "nproc_per_node"}
 SIZE_VARIABLES = {*SHORT_NAMES, *SHORT_NAMES.values()}
 # Variables that a sweep sets itself, or that are the same for all of its launches
 SHARED_VARIABLES = {
@@ -36,8 +31,11 @@ EXAMPLE = "sweep_variants: [{name: one, nnodes: 1}, {name: two, nnodes: 2}]"
 
 
 class ValueReaders(NamedTuple):
-    """Functions that read values. arguments, environment: return them as written, raise ValueError; wrong: returns the
-    problems of a launch's variables."""
+    """Functions that read values.
+
+    arguments, environment: return them as written, raise ValueError; find_errors: returns the errors in a launch's
+    variables.
+    """
 
     arguments: Callable[[object], list[str]]
     environment: Callable[[Mapping[str, Any]], dict[str, Any]]
@@ -45,8 +43,11 @@ class ValueReaders(NamedTuple):
 
 
 class SweepInput(NamedTuple):
-    """The user's input. args, fit_args: arguments of all variants, before their own; keys: a job file's keys with their
-    variables; options: variables of a launch; machines: their number, 0 if unknown."""
+    """The user's input.
+
+    args, fit_args: arguments of all variants, before their own; keys: a job file's keys with their variables; options:
+    variables of a launch; machines: their number, 0 if unknown.
+    """
 
     sweep: str
     variants: object
@@ -59,9 +60,9 @@ class SweepInput(NamedTuple):
 
 
 def read_variants(sweep_input: SweepInput, readers: ValueReaders) -> tuple[list[Variant], list[str]]:
-    """The variants, and one sentence for each problem with them."""
+    """Return the variants, and one sentence for each problem with them."""
     if not isinstance(sweep_input.variants, (list, tuple)):
-        return [], [f"sweep_variants is {ascii(sweep_input.variants)[:80]}, and it takes a list: {EXAMPLE}"]
+        return [], [f"sweep_variants is {ascii(sweep_input.variants)[:80]}, but must be a list: {EXAMPLE}"]
     if not sweep_input.variants:
         return [], [f"there are no variants: list what to compare, as in {EXAMPLE}"]
     allowed = {**sweep_input.keys, **{name: name for name in sweep_input.options}}
@@ -72,32 +73,35 @@ def read_variants(sweep_input: SweepInput, readers: ValueReaders) -> tuple[list[
     problems: list[str] = []
     for number, entry in enumerate(sweep_input.variants, 1):
         name = entry.get("name") if isinstance(entry, Mapping) else None
-        problem = "" if isinstance(entry, Mapping) else "is no mapping of settings"
+        problem = "" if isinstance(entry, Mapping) else "is not a mapping of settings"
         problem = problem or find_name_error(name, sweep_input.sweep, [variant["name"] for variant in variants])
         if problem:
             problems.append(f"variant {number} of sweep_variants {problem}")
             continue
-        variant, problems = read_variant(str(name), entry, allowed, sweep_input, readers)
+        variant, variant_problems = read_variant(str(name), entry, allowed, sweep_input, readers)
         variants.append(variant)
-        problems += [f"variant {name}: {problem}" for problem in problems]
+        problems += [f"variant {name}: {problem}" for problem in variant_problems]
     return variants, problems
 
 
 def find_name_error(name: object, sweep: str, other_names: Sequence[str]) -> str:
-    """What is wrong with the name of a variant, "" if nothing is."""
+    """Return what is wrong with the name of a variant, or an empty string."""
     if name is None:
         return "has no name: give it one with `name:`"
     if not isinstance(name, str) or not SAFE_RUN_ID.match(name):
         return f"has the name {ascii(name)[:80]}: use letters, digits, '.', '_' and '-', in quotes if it is a number"
     if len(f"{sweep}-{name}") > MAX_NAME_LENGTH:
-        return f"has a name too long: {sweep}-{name} has {len(sweep) + 1 + len(name)} characters, of {MAX_NAME_LENGTH} at most"
-    return f"has the name {name}, as one before it: each needs one of its own" if name in other_names else ""
+        return (
+            f"has too long a name: {sweep}-{name} has {len(sweep) + 1 + len(name)} characters, but at most "
+            f"{MAX_NAME_LENGTH} are allowed"
+        )
+    return f"has the same name as an earlier one, {name}: names must be unique" if name in other_names else ""
 
 
 def read_variant(
     name: str, entry: Mapping[str, Any], allowed: Mapping[str, str], sweep_input: SweepInput, readers: ValueReaders
 ) -> tuple[Variant, list[str]]:
-    """A variant, and its problems."""
+    """Return a variant, and its problems."""
     variables: dict[str, Any] = {}
     problems: list[str] = []
     for key, value in entry.items():
@@ -107,7 +111,7 @@ def read_variant(
         if variable is None:
             problems.append(unknown_setting_message(str(key), allowed))
         elif variable in variables:
-            problems.append(f"it sets {variable} twice, by a short name, too: leave one out")
+            problems.append(f"it sets {variable} twice, once by its short name: remove one")
         else:
             variables[variable] = value
     args = fit_args = list[str]()
@@ -123,15 +127,17 @@ def read_variant(
         problems.append(" ".join(str(error).split()))
     if has_placeholder(args):
         problems.append(
-            f"its arguments have {PLACEHOLDER}, and a number is needed for the runs with the same global batch: "
-            "write the hole into fit_args, for the largest batch, and a number into sweep_args"
+            f"its arguments contain {PLACEHOLDER}, but the runs with the same global batch need a number: use the "
+            "placeholder in fit_args, for the largest batch, and a number in sweep_args"
         )
     elif sweep_input.fit and not has_placeholder(fit_args):
-        problems.append(f"sweep_fit is true, and fit_args with its own arguments have no {PLACEHOLDER}: write it there")
+        problems.append(
+            f"sweep_fit is true, but fit_args and its own arguments do not contain {PLACEHOLDER}: add it there"
+        )
     problems += readers.find_errors(variables)
     nnodes = str(variables.get("launch_nnodes", ""))
     if sweep_input.machines and nnodes.isdecimal() and int(nnodes) > sweep_input.machines:
-        problems.append(f"it takes {nnodes} nodes, and the inventory has {sweep_input.machines}")
+        problems.append(f"it takes {nnodes} nodes, but the inventory has {sweep_input.machines}")
     other_variables = {key: value for key, value in variables.items() if key not in SIZE_VARIABLES}
     fingerprint = json.dumps([other_variables, args, fit_args], sort_keys=True, default=str)
     variables |= {SHORT_NAMES[key]: value for key, value in variables.items() if key in SHORT_NAMES}
@@ -141,11 +147,9 @@ def read_variant(
 
 
 def unknown_setting_message(key: str, allowed: Mapping[str, str]) -> str:
-    """The message about a setting that a variant cannot have, with a hint."""
+    """Return the message about a setting that a variant cannot have, with a hint."""
     if key in SHARED_VARIABLES:
-        return f"it sets {key}, which is the same for all: leave it out"
+        return f"it sets {key}, which is the same for all variants: remove it"
     matches = difflib.get_close_matches(key, allowed, n=1)
-    hint = (
-        f"did you mean {matches[0]}?" if matches else "it takes what a job file has below `job`, and launch_* variables"
-    )
+    hint = f"did you mean {matches[0]}?" if matches else "use the keys below `job` in a job file, or launch_* variables"
     return f"it sets {ascii(key)[1:-1]}, but nothing reads it; {hint}"

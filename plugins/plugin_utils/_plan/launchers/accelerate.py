@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""One `accelerate launch` per node, with its own configuration file. Private to this collection."""
+"""One `accelerate launch` per node, with its own configuration file."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ class Accelerate(RankLauncher):
     modules: tuple[str, ...] = ("accelerate",)
 
     def problems(self, job: Job, table: RankTable) -> list[str]:
-        """Report unequal slots, and user-set keys that belong to the rank table."""
+        """Report unequal slots, and keys set by the user that come from the rank table."""
         problems = super().problems(job, table)
         if not table.equal_slots:
             slots = ", ".join(f"{node.name} {node.slots}" for node in table.nodes)
             problems.append(
-                f"launch_launcher: accelerate needs the same number of slots on each node, found {slots}: it starts "
-                f"{table.world_size} // {table.nnodes} processes on each; set nproc_per_node, or use torchrun"
+                f"launch_launcher: accelerate needs the same number of slots on each node, but they are {slots}: it "
+                f"starts {table.world_size} // {table.nnodes} processes on each; set nproc_per_node, or use torchrun"
             )
         reserved = [key for key in job.accelerate_config if key in RESERVED_KEYS]
         if reserved:
             problems.append(
-                f"launch_accelerate_config has {', '.join(reserved)}, which the rank table says: leave that out"
+                f"launch_accelerate_config has {', '.join(reserved)}, which come from the rank table: remove them"
             )
         return problems
 

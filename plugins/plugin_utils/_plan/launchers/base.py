@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What launchers that start bin/muster-rank in place of the job have in common. Private to this collection."""
+"""The base of launchers that start bin/muster-rank instead of the job."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ansible_collections.muster.training.plugins.module_utils._rank_table import
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job import Job
 
 RANK_PROGRAM = "muster-rank"
-SHELL_PROGRAM = "ssh"  # the name under which all launchers look for it
+SHELL_PROGRAM = "ssh"  # all launchers look for this name
 
 
 class RankLauncher:
@@ -32,11 +32,11 @@ class RankLauncher:
     modules: tuple[str, ...] = ()  # the Python packages it needs
 
     def problems(self, job: Job, table: RankTable) -> list[str]:
-        """Report what the job requests and this launcher cannot do."""
+        """Return what the job requests and this launcher does not support."""
         problems = []
         if job.elastic:
             problems.append(
-                "an elastic run (nnodes=least:most) needs launch_launcher: torchrun with launch_rdzv_backend: c10d"
+                "an elastic run (nnodes=MIN:MAX) needs launch_launcher: torchrun with launch_rdzv_backend: c10d"
             )
         if job.max_restarts:
             problems.append(
@@ -49,11 +49,11 @@ class RankLauncher:
         return ()
 
     def order(self, table: RankTable) -> RankTable:
-        """The table in the order in which this launcher numbers the nodes."""
+        """Return the table in the order in which this launcher numbers the nodes."""
         return table
 
     def environment(self, job: Job, table: RankTable, node: Node) -> dict[str, str]:
-        """Return the ranks' variables, except for their place, which bin/muster-rank adds."""
+        """Return the ranks' variables, except for their ranks, which bin/muster-rank adds."""
         return {"MASTER_ADDR": table.master.address, "MASTER_PORT": str(job.master_port)}
 
     def launcher_environment(self, job: Job, table: RankTable, node: Node) -> dict[str, str]:
@@ -61,7 +61,7 @@ class RankLauncher:
         return {}
 
     def files(self, job: Job, table: RankTable, node: Node, interpreter: str) -> dict[str, str]:
-        """Return the files that tell bin/muster-rank, in a node's run directory, what to run. They hold no secret."""
+        """Return the files in a node's run directory that tell bin/muster-rank what to run. They contain no secrets."""
         rules = {
             "rank": list(self.rank),
             "world": list(self.world),
@@ -71,12 +71,12 @@ class RankLauncher:
         return {"rank.json": json.dumps(rules, indent=1) + "\n"}
 
     def programs(self, node: Node) -> list[str]:
-        """Our programs in bin of a node's run directory."""
+        """Return our programs in bin of a node's run directory."""
         return [RANK_PROGRAM, *([SHELL_PROGRAM] if self.remote_start and node.node_rank == 0 else [])]
 
 
 def common_network(addresses: list[str]) -> str:
-    """Return the smallest IPv4 network, as CIDR, that holds these addresses: Open MPI picks each interface by it.
+    """Return the smallest IPv4 network, as CIDR, that contains these addresses: Open MPI picks each interface by it.
 
     Interface names differ from node to node; the network does not.
     """

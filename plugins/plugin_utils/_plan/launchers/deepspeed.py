@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""DeepSpeed's launcher: one supervised `deepspeed --no_ssh` per node, or pdsh or Open MPI from rank 0. Private."""
+"""DeepSpeed's launcher: one supervised `deepspeed --no_ssh` per node, or pdsh or Open MPI from rank 0."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ NO_ENVIRONMENT_FILE = "muster-sets-the-environment"  # no file has this name
 
 
 class DeepSpeed(RankLauncher):
-    """One `deepspeed` per node, given its rank and the master's address.
+    """One `deepspeed` per node, with its rank and the master's address as arguments.
 
-    By itself, DeepSpeed takes the first address of `hostname -I`, on whatever network.
+    By default, DeepSpeed uses the first address of `hostname -I`, on whatever network.
     """
 
     name = "deepspeed"
@@ -45,7 +45,7 @@ class DeepSpeed(RankLauncher):
         ]
 
     def launcher_environment(self, job: Job, table: RankTable, node: Node) -> dict[str, str]:
-        """Keep DeepSpeed from reading a .deepspeed_env in the home, which may exist on some nodes only."""
+        """Prevent DeepSpeed from reading a .deepspeed_env in the home, which may exist on some nodes only."""
         return {"DS_ENV_FILE": NO_ENVIRONMENT_FILE}
 
     def files(self, job: Job, table: RankTable, node: Node, interpreter: str) -> dict[str, str]:
@@ -69,7 +69,7 @@ class DeepSpeedRemote(DeepSpeed):
             self.rank, self.world = ("OMPI_COMM_WORLD_RANK",), ("OMPI_COMM_WORLD_SIZE",)
 
     def problems(self, job: Job, table: RankTable) -> list[str]:
-        """MPI needs addresses, and its hostfiles accept only IPv4."""
+        """Report IPv6 addresses too: MPI needs addresses, and its hostfiles accept only IPv4."""
         return super().problems(job, table) + ([] if self.launcher == "pdsh" else find_ipv6_problems(self.name, table))
 
     def needed_programs(self, job: Job, node_rank: int) -> tuple[str, ...]:
@@ -106,7 +106,7 @@ class DeepSpeedRemote(DeepSpeed):
         return {**super().launcher_environment(job, table, node), **mpi}
 
     def files(self, job: Job, table: RankTable, node: Node, interpreter: str) -> dict[str, str]:
-        """MPI must reach the nodes by address; pdsh accepts any name."""
+        """Return the files, for MPI with addresses in the hostfile; pdsh accepts any name."""
         files = super().files(job, table, node, interpreter)
         if self.launcher != "pdsh":
             files["hostfile"] = render_deepspeed(table, use="address")

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Open MPI's mpirun on rank 0's node, with its daemons under the other nodes' supervisors. Private."""
+"""Open MPI's mpirun on rank 0's node, with its daemons under the other nodes' supervisors."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from ansible_collections.muster.training.plugins.plugin_utils._plan.launchers.ba
 
 
 def find_ipv6_problems(name: str, table: RankTable) -> list[str]:
-    """Report IPv6 addresses, which a launcher cannot use."""
+    """Return a message if the addresses are IPv6, which the launcher cannot use."""
     if ":" not in table.master.address:
         return []
     return [
-        f"{name} needs IPv4 addresses, found {table.master.address} of {table.master.name}: readers of a hostfile cut "
-        "it at its colons; set node_address to IPv4 addresses, or use launch_launcher: torchrun or deepspeed"
+        f"{name} needs IPv4 addresses, but {table.master.name} has {table.master.address}, which hostfile parsers "
+        "truncate at the first colon; set node_address to IPv4 addresses, or use launch_launcher: torchrun or deepspeed"
     ]
 
 
@@ -34,10 +34,10 @@ def mca_settings(table: RankTable) -> list[str]:
         "btl_tcp_if_include": network,
         "oob_tcp_if_include": network,
         "plm": "rsh",  # not a batch system, even if one is installed
-        # Ours comes first on the PATH. The daemons also look for an agent, although they start nothing: "sh" is there
+        # Our ssh is first on the PATH. The daemons also look for an agent, although they start nothing: "sh" exists
         # even in an image without ssh.
         "plm_rsh_agent": f"{SHELL_PROGRAM}:sh",
-        "plm_rsh_assume_same_shell": "0",  # ask our ssh, which answers sh; the login shell may be csh
+        "plm_rsh_assume_same_shell": "0",  # query our ssh, which replies sh; the login shell may be csh
         "plm_rsh_no_tree_spawn": "1",  # rank 0's node starts all daemons
         "plm_rsh_num_concurrent": str(max(128, table.nnodes)),  # each start lasts as long as its daemon
     }
@@ -46,7 +46,7 @@ def mca_settings(table: RankTable) -> list[str]:
 
 
 def open_mpi_environment(table: RankTable) -> dict[str, str]:
-    """Set both variables that Open MPI requires to run as root, which is usual in containers."""
+    """Return both variables that Open MPI requires to run as root, which is usual in containers."""
     return {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 
 
@@ -63,7 +63,7 @@ class Mpirun(RankLauncher):
     world = ("OMPI_COMM_WORLD_SIZE",)
 
     def problems(self, job: Job, table: RankTable) -> list[str]:
-        """Addresses must be IPv4."""
+        """Report IPv6 addresses in addition to the common problems."""
         return [*super().problems(job, table), *find_ipv6_problems("launch_launcher: mpirun", table)]
 
     def needed_programs(self, job: Job, node_rank: int) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""torchrun with c10d rendezvous: restarts, and elastic runs that shrink and grow. Private to this collection."""
+"""torchrun with c10d rendezvous: restarts, and elastic runs that shrink and grow."""
 
 from __future__ import annotations
 
@@ -15,16 +15,17 @@ from ansible_collections.muster.training.plugins.plugin_utils._plan.launchers.to
 
 
 class TorchrunC10d(TorchrunStatic):
-    """Like static, but the agents agree on the ranks among themselves, sorting their addresses as text."""
+    """Like TorchrunStatic, but the agents assign the ranks among themselves, sorting their addresses as text."""
 
     def problems(self, job: Job, table: RankTable) -> list[str]:
-        """c10d accepts whatever torchrun accepts."""
+        """Return no problems: c10d accepts everything torchrun accepts."""
         return []
 
     def order(self, table: RankTable) -> RankTable:
-        """c10d ignores --node-rank and sorts the nodes by --local-addr as text, 10.0.0.10 before 10.0.0.9
+        """Return the table sorted by address as text: 10.0.0.10 comes before 10.0.0.9.
 
-        (torch elastic/rendezvous/dynamic_rendezvous.py, sorted(participants)). The table gives the order that results.
+        c10d ignores --node-rank and sorts by --local-addr (torch elastic/rendezvous/dynamic_rendezvous.py,
+        sorted(participants)).
         """
         nodes = sorted(table.nodes, key=lambda node: node.address)
         return build_rank_table([{"name": node.name, "address": node.address, "slots": node.slots} for node in nodes])

@@ -2,15 +2,15 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""torchrun with static rendezvous: ranks follow the order of the rank table. Private to this collection."""
+"""torchrun with static rendezvous: ranks follow the order of the rank table."""
 
 from __future__ import annotations
 
 from ansible_collections.muster.training.plugins.module_utils._rank_table import Node, RankTable
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job import Job
 
-# Does what torchrun's own script does, without garbage collection: a tenth of the import of torch, which is most of
-# the start, goes to passes over objects that live on. The ranks are separate processes with their own collector.
+# Does what torchrun's own script does, without garbage collection: importing torch is most of the start, and a tenth
+# of it are passes over objects that stay alive. The ranks are separate processes with their own collector.
 TORCHRUN = (
     "import gc, sys; gc.disable(); from torch.distributed.run import main; gc.freeze(); gc.enable(); "
     "sys.argv[0] = 'torchrun'; main()"
@@ -36,20 +36,20 @@ class TorchrunStatic:
     modules: tuple[str, ...] = ("torch",)
 
     def problems(self, job: Job, table: RankTable) -> list[str]:
-        """Report what the job requests and this launcher cannot do."""
+        """Return what the job requests and this launcher does not support."""
         if job.elastic:
             return [
-                "an elastic run (nnodes=least:most) needs launch_rdzv_backend: c10d; "
+                "an elastic run (nnodes=MIN:MAX) needs launch_rdzv_backend: c10d; "
                 "static rendezvous has a fixed number of nodes"
             ]
         return []
 
     def order(self, table: RankTable) -> RankTable:
-        """The table in the order in which this launcher numbers the nodes."""
+        """Return the table in the order in which this launcher numbers the nodes."""
         return table
 
     def needed_programs(self, job: Job, node_rank: int) -> tuple[str, ...]:
-        """Return nothing: torch includes torchrun."""
+        """Return no programs: torch includes torchrun."""
         return ()
 
     def rendezvous(self, job: Job, table: RankTable, node: Node) -> list[str]:
@@ -73,7 +73,7 @@ class TorchrunStatic:
             f"--nproc-per-node={node.slots}",
             f"--rdzv-id={job.run_id}",
             f"--max-restarts={job.max_restarts}",
-            "--monitor-interval=0.1",  # seconds until a rank's end is noticed; the default was 5 in older versions
+            "--monitor-interval=0.1",  # seconds between checks for ended ranks; the default was 5 in older versions
             f"--log-dir={run_directory}/ranks",
             "--redirects=3",
             *(["-m"] if job.module else ["--no-python"] if job.no_python else []),
@@ -88,13 +88,13 @@ class TorchrunStatic:
         return {"TORCH_ELASTIC_SHUTDOWN_TIMEOUT": str(job.stop_grace)}
 
     def launcher_environment(self, job: Job, table: RankTable, node: Node) -> dict[str, str]:
-        """Return nothing: torchrun passes its own environment on to its ranks."""
+        """Return no variables: torchrun passes its own environment on to its ranks."""
         return {}
 
     def files(self, job: Job, table: RankTable, node: Node, interpreter: str) -> dict[str, str]:
-        """Return no files: arguments are enough."""
+        """Return no files: the arguments are sufficient."""
         return {}
 
     def programs(self, node: Node) -> list[str]:
-        """Return no programs: torchrun itself keeps its ranks' logs and exit codes."""
+        """Return no programs: torchrun itself records its ranks' logs and exit codes."""
         return []

@@ -178,7 +178,7 @@ def test_archived_objects_are_refused_before_copying(s3: S3Server) -> None:
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        ({"source": "nowhere"}, "there is no bucket nowhere. Correct its name"),
+        ({"source": "nowhere"}, "bucket nowhere does not exist. Correct its name"),
         ({"source": "Not_A_Bucket!"}, "Not_A_Bucket! is not a valid bucket name"),
         ({"access_key_id": "AKIAWRONG"}, "is denied|is not known"),
         ({"secret_access_key": "wrong"}, "is denied|does not belong"),
@@ -204,7 +204,7 @@ def test_playbook_names_missing_variables(tmp_path: Path) -> None:
     give_collection(tmp_path)
     done = typed(tmp_path, ["ansible-playbook", "muster.training.bucket_move", "-e", "source=a"])
     assert done.returncode == 2
-    assert "target and region must be given: -e target=..." in done.stdout
+    assert "target and region must be set: -e target=..." in done.stdout
 
 
 @pytest.mark.parametrize("missing", ["boto3", "botocore"])  # other programs bring botocore alone
@@ -215,6 +215,6 @@ def test_missing_boto3_is_reported_with_install_command(tmp_path: Path, missing:
     words = ["ansible-playbook", "muster.training.bucket_move", "-e", "source=a", "-e", "target=b", "-e", "region=c"]
     done = typed(tmp_path, words, PYTHONPATH=str(tmp_path / "without"))
     assert done.returncode == 2
-    said = f"boto3 is missing in the Python of ansible-playbook. Needed: boto3. Install it: {sys.executable} -m pip"
+    said = f"the Python of ansible-playbook has no boto3. Install it: {sys.executable} -m pip"
     assert said in " ".join(done.stdout.split()), done.stdout
     assert "No module named" not in done.stdout

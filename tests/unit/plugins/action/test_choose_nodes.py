@@ -94,8 +94,8 @@ def test_rank_0_candidates_are_first_node_and_first_address_as_text() -> None:
 
 @pytest.mark.parametrize("nnodes", [0, "0", "two", -1, True, [], {"a": 1}])
 def test_invalid_nnodes_is_refused(nnodes: object) -> None:
-    assert "give a number of nodes, or least:most" in refusal(nnodes)
-    assert refusal("4:2").endswith("the least, 4, is greater than the most, 2; give least:most, such as 2:4")
+    assert "use a number of nodes, or MIN:MAX" in refusal(nnodes)
+    assert refusal("4:2").endswith("the minimum 4 is greater than the maximum 2. Use MIN:MAX, such as 2:4")
 
 
 def test_more_nodes_than_available_is_refused() -> None:
@@ -107,7 +107,7 @@ def test_more_nodes_than_available_is_refused() -> None:
 
 
 def test_nodes_outside_the_group_are_refused() -> None:
-    assert refusal(None, ["a", "d", "x"]) == "nodes names d, x, which are not in the group 'training': a, b, c"
+    assert refusal(None, ["a", "d", "x"]) == "nodes contains d, x, but the group 'training' has only a, b, c"
 
 
 def test_group_without_hosts_is_refused() -> None:
@@ -136,18 +136,18 @@ def test_empty_group_error_suggests_other_groups(groups: dict[str, list[str]], w
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"node_address": "10.0.0.1"}, "10.0.0.1 is also that of a"),
+        ({"node_address": "10.0.0.1"}, "10.0.0.1 is also the address of a"),
         ({"node_address": "127.0.0.1"}, "loopback"),
         ({"node_address": ""}, "the host has no address"),
         ({"node_address": "node-b"}, "is a name"),
-        ({"node_slots": 0}, "its slots are 0"),
-        ({"node_slots": "many"}, "its slots are 'many'"),
+        ({"node_slots": 0}, "its number of slots is 0"),
+        ({"node_slots": "many"}, "its number of slots is 'many'"),
         ({"node_rank": 0}, "1 of 3 hosts have a node_rank"),
     ],
 )
 def test_invalid_host_variables_are_named(change: dict[str, Any], words: str) -> None:
     said = refusal(hosts={**HOSTS, "b": {**host(2), **change}})
-    assert words in said and "Needed:" in said
+    assert words in said and "; expected " in said
 
 
 def test_all_invalid_hosts_are_reported_at_once() -> None:

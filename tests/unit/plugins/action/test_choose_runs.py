@@ -96,9 +96,9 @@ def test_node_cannot_make_a_run_older_or_drop_its_nodes() -> None:
 @pytest.mark.parametrize(
     ("keep", "older_than", "text"),
     [
-        ("all", "", "keep is 'all': give how many of the newest runs to keep, such as -e keep=20"),
+        ("all", "", "keep is 'all': set the number of newest runs to keep, such as -e keep=20"),
         ("-1", "", "keep is '-1'"),
-        ("", "30", "older_than is '30': give a number and a unit (m, h, d or w), such as -e older_than=30d"),
+        ("", "30", "older_than is '30': set a number and a unit (m, h, d or w), such as -e older_than=30d"),
         ("", "a month", "older_than is 'a month'"),
     ],
 )

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.muster.training.plugins.action.compare_code import render_differences, find_skip_reason
+from ansible_collections.muster.training.plugins.action.compare_code import find_skip_reason, render_differences
 
 NODES = [{"name": "a", "address": "10.0.0.1"}, {"name": "b", "address": "10.0.0.2"}]
 HERE = [{"name": "a", "address": "127.0.0.1"}, {"name": "b", "address": "127.0.0.2"}]
@@ -42,7 +42,7 @@ def test_summary_of_synced_code_is_short_and_without_control_characters() -> Non
     many = {f"node{number}": older("train.py") for number in range(64)}
     said = render_differences({"source": "/me/project"}, many).splitlines()
     assert said == [
-        "bringing the code of /me/project",
+        "copying the code of /me/project",
         "  node0, node1, node2 and 61 more: train.py is older on the node",
     ]
     each = {f"node{number}": older(f"{number}\x1b[2J.py") for number in range(64)}

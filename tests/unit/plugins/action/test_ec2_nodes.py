@@ -21,7 +21,11 @@ from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.discov
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.offers import Ec2Request
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.provision import Ec2ProvisionResult, provision
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.request import build_first_boot
-from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.teardown import Ec2TeardownResult, teardown, stop
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.teardown import (
+    Ec2TeardownResult,
+    stop,
+    teardown,
+)
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.journal import read_journal
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.membership import PlanRefusedError
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.options import read_watch_files
@@ -40,7 +44,7 @@ ASK = Ec2Request(
     max_usd_per_hour=10.0,
 )
 #: What has a network of its own, on a machine that is in 10.1.0.0/16.
-OWN: dict[str, Any] = {"own_network": True, "reached": ["10.1.0.0/16"]}
+OWN: dict[str, Any] = {"own_network": True, "local_networks": ["10.1.0.0/16"]}
 READS = ("Describe", "Get")
 SHORT = "InsufficientInstanceCapacity"
 
@@ -54,7 +58,7 @@ class CutAws(AwsClient):
 
     bench: Bench
 
-    def once(self, service: str, action: str, **given: Any) -> dict[str, Any]:
+    def send_once(self, service: str, action: str, **given: Any) -> dict[str, Any]:
         bench, change = self.bench, not action.startswith(("describe", "get"))
         bench.sent += 1
         bench.changed += change
@@ -361,11 +365,11 @@ def test_check_mode_only_reads_and_shows_the_plan(bench: Bench) -> None:
     assert done.cost["per_hour"] == pytest.approx(2 * (0.526 + 0.005))
     assert done.cost["disks_per_month"] == pytest.approx(2 * 150 * 0.08)
     for line in (
-        "to make: security group muster-bert",
-        "to make: placement group muster-bert",
-        "to make: machine bert-1 of type g4dn.xlarge with 150 GB",
-        "to open: muster-bert between the nodes, and to SSH only from 203.0.113.7/32",
-        "the quota for g4dn.xlarge on demand cannot be read, so it may be too small",
+        "create: security group muster-bert",
+        "create: placement group muster-bert",
+        "create: machine bert-1 of type g4dn.xlarge with 150 GB",
+        "update: security group muster-bert, to permit traffic between the nodes, and SSH only from 203.0.113.7/32",
+        "cannot read the quota for g4dn.xlarge on demand, so it may be too small",
     ):
         assert line in bench.said
     assert any(
@@ -399,33 +403,41 @@ def twice(server: EC2Server) -> None:
         (
             None,
             {"max_usd_per_hour": 1.0},
-            "with g4dn.xlarge on demand it costs 1.06 USD an hour, but max_usd_per_hour is 1",
+            "with g4dn.xlarge on demand the cluster costs 1.06 USD an hour, but max_usd_per_hour is 1",
         ),
         (
             None,
             {"machine_types": ["g4dn.xlrage"]},
             "EC2 has no instance type 'g4dn.xlrage' in us-east-1; did you mean g4dn",
         ),
-        (None, {"machine_types": ["g5g.xlarge"]}, "g5g.xlarge is arm64, but the image Deep Learning Base"),
-        (None, {"image": "ami-0dee90000000000ff"}, "there is no image ami-0dee90000000000ff in us-east-1"),
+        (
+            None,
+            {"machine_types": ["g5g.xlarge"]},
+            "g5g.xlarge has the architecture arm64, but the image Deep Learning Base",
+        ),
+        (None, {"image": "ami-0dee90000000000ff"}, "image ami-0dee90000000000ff does not exist in us-east-1"),
         (None, {"image": "/aws/service/none"}, "AWS has no image under /aws/service/none in us-east-1"),
         (None, {"disk_gb": 10}, "disk_gb is 10, but the image Deep Learning Base OSS"),
-        (None, {"key_name": "laptop"}, "there is no key pair laptop in us-east-1"),
-        (None, {"zones": ["us-east-1z"]}, "no machine can be made in us-east-1z: there are subnets in us-east-1a, us-"),
+        (None, {"key_name": "laptop"}, "key pair laptop does not exist in us-east-1"),
+        (
+            None,
+            {"zones": ["us-east-1z"]},
+            "cannot create machines in us-east-1z: only these zones have a subnet: us-east-1a, us-",
+        ),
         (None, {"subnet_id": "subnet-0123"}, "subnet_id is subnet-0123: describe_subnets was refused"),
         (lambda one: stranger(one, "security group"), {}, "the name bert is taken: security group muster-bert (sg-"),
         (lambda one: stranger(one, "placement group"), {}, "the name bert is taken: placement group muster-bert (pg-"),
         (
             None,
-            {**OWN, "reached": ["10.0.0.0/8", "172.16.0.0/12"]},
+            {**OWN, "local_networks": ["10.0.0.0/8", "172.16.0.0/12"]},
             "no private /16 address block is free",
         ),
-        (twice, {}, "2 networks are called muster-bert: sg-"),
-        (lambda one: one.prices.pop("g4dn.xlarge"), {}, "the price of g4dn.xlarge on demand is unknown here"),
+        (twice, {}, "2 networks are named muster-bert: sg-"),
+        (lambda one: one.prices.pop("g4dn.xlarge"), {}, "the price of g4dn.xlarge on demand is unknown"),
         (
             lambda one: one.quotas.update({"L-DB2E81BA": 4.0}),
             {},
-            "2 g4dn.xlarge on demand need 8 vCPUs, and the account's quota is 4 for this family (L-DB2E81BA)",
+            "2 g4dn.xlarge on demand need 8 vCPUs, but the account's quota for this family (L-DB2E81BA) is 4",
         ),
     ],
 )
@@ -495,9 +507,9 @@ def test_own_network_reaches_the_internet_and_overlaps_no_other(bench: Bench) ->
     done = provision(bench.work(), ASK._replace(**OWN, max_usd_per_hour=None), check=True)
     assert (done.changed, bench.changes()) == (True, [])
     for line in (
-        "to make: VPC muster-bert with the addresses 10.2.0.0/16",
-        "to make: internet gateway muster-bert",
-        "to make: subnet muster-bert-us-east-1a",
+        "create: VPC muster-bert with address block 10.2.0.0/16",
+        "create: internet gateway muster-bert",
+        "create: subnet muster-bert-us-east-1a",
     ):
         assert line in bench.said
     bench.server.faults = [Fault(SHORT, zone="us-east-1a", times=None)]
@@ -575,7 +587,9 @@ def test_network_with_foreign_machine_is_kept(bench: Bench) -> None:
     made = run(ImageId=IMAGE, InstanceType="g4dn.xlarge", MinCount=1, MaxCount=1, SubnetId=subnet)
     theirs = made["Instances"][0]["InstanceId"]
     done = bench.remove()
-    assert done.remaining == [f"the VPC muster-bert stays: 'without a name' ({theirs}) in it are not part of this cluster"]
+    assert done.remaining == [
+        f"the VPC muster-bert is kept: it contains 'without a name' ({theirs}), not part of this cluster"
+    ]
     assert bench.groups(bench.server.everything()) == []
     bench.server.client().terminate_instances(InstanceIds=[theirs])
     for _turn in range(2):
@@ -591,7 +605,9 @@ def test_network_with_foreign_interface_keeps_its_gateway(bench: Bench) -> None:
     made = bench.server.client().create_network_interface(SubnetId=subnet)
     theirs = made["NetworkInterface"]["NetworkInterfaceId"]
     done = bench.remove()
-    assert done.remaining == [f"the VPC muster-bert stays: network interface {theirs} in it are not part of this cluster"]
+    assert done.remaining == [
+        f"the VPC muster-bert is kept: it contains network interface {theirs}, not part of this cluster"
+    ]
     assert not {"DetachInternetGateway", "DeleteSubnet"} & {action for action, _given in bench.server.requests}
     bench.server.client().delete_network_interface(NetworkInterfaceId=theirs)
     bench.remove()
@@ -607,7 +623,9 @@ def test_moving_a_cluster_to_another_network_is_refused(bench: Bench) -> None:
     bench.provide(**OWN)
     subnet = bench.server.client().describe_subnets()["Subnets"][0]["SubnetId"]
     bench.server.requests.clear()
-    with pytest.raises(PlanRefusedError, match=r"bert has a network of its own \(vpc-\w+\), and subnet-\w+ is not a subnet"):
+    with pytest.raises(
+        PlanRefusedError, match=r"bert has a network of its own \(vpc-\w+\), and subnet-\w+ is not a subnet"
+    ):
         bench.provide(subnet_id=subnet)
     assert bench.changes() == []
 
@@ -747,7 +765,7 @@ def test_stopped_cluster_is_started_again(bench: Bench) -> None:
     done = stop(bench.work())
     assert done.changed
     assert {one["State"]["Name"] for one in bench.own().values()} == {"stopped"}
-    assert "bert: 2 machines are off; 0 USD an hour; its disks, on or off, 24.00 USD a month" in done.message
+    assert "bert: 2 machines are off; 0 USD an hour; disks, whether on or off: 24.00 USD a month" in done.message
     bench.server.requests.clear()
     bench.provide()
     assert bench.changes() == ["StartInstances"]
@@ -774,7 +792,7 @@ def test_foreign_machine_in_security_group_is_kept_and_named(bench: Bench) -> No
     theirs = made["Instances"][0]["InstanceId"]
     done = bench.remove()
     assert done.remaining == [
-        f"the security group muster-bert stays: 'without a name' ({theirs}) in it are not part of this cluster"
+        f"the security group muster-bert is kept: it contains 'without a name' ({theirs}), not part of this cluster"
     ]
     assert [key for key in bench.server.left_over() if key.startswith("i-")] == [theirs]
     assert bench.server.foreign_bytes() == bench.foreign
@@ -788,7 +806,7 @@ def test_protected_machine_is_named_and_the_others_are_removed(bench: Bench) -> 
     done = bench.remove()
     assert list(bench.own()) == ["bert-1"]
     assert done.remaining[0].startswith(f"machine bert-1 ({kept}): terminate_instances was refused: ")
-    assert done.message.startswith("bert is not gone, 0.53 USD an hour. Left: ")
+    assert done.message.startswith("bert is not completely removed, 0.53 USD an hour. Remaining: ")
     protect(InstanceId=kept, DisableApiTermination={"Value": False})
     assert bench.remove().message == "nothing of bert is left, 0 USD an hour"
     bench.nothing_left()

@@ -7,7 +7,11 @@ from typing import Any
 import pytest
 
 from ansible_collections.muster.training.plugins.action.launch_plan import hourly_cost, make_plan, render_plan
-from ansible_collections.muster.training.plugins.module_utils._rank_table import HostSpec, RankTableError, build_rank_table
+from ansible_collections.muster.training.plugins.module_utils._rank_table import (
+    HostSpec,
+    RankTableError,
+    build_rank_table,
+)
 from ansible_collections.muster.training.plugins.plugin_utils._plan.plan import get_launcher
 from tests.unit.healthy import arguments, cluster
 from tests.unit.supervised import make_job
@@ -120,7 +124,7 @@ def test_a_node_without_gpus_gets_one_process_and_a_warning() -> None:
 
 @pytest.mark.parametrize("processes", [0, -1])
 def test_nproc_per_node_below_one_is_refused(processes: int) -> None:
-    with pytest.raises(ValueError, match=f"nproc_per_node is {processes}; give 1 or more"):
+    with pytest.raises(ValueError, match=f"nproc_per_node is {processes}; must be 1 or more"):
         make_plan(with_slots(cluster(2), 2, 2, nproc_per_node=processes))
 
 
@@ -153,7 +157,9 @@ def test_plan_is_rendered_for_the_terminal() -> None:
 
 
 def test_hourly_cost_is_shown_only_when_all_prices_are_known() -> None:
-    table = build_rank_table([HostSpec("a", "10.0.0.9", 2), HostSpec("b", "10.0.0.10", 1), HostSpec("c", "10.0.0.11", 1)], nnodes=2)
+    table = build_rank_table(
+        [HostSpec("a", "10.0.0.9", 2), HostSpec("b", "10.0.0.10", 1), HostSpec("c", "10.0.0.11", 1)], nnodes=2
+    )
     cost = hourly_cost(table, {"a": 2.5, "b": 5.06, "c": None}, "EUR")
     assert cost == "7.56 EUR an hour"
     assert "  costs        7.56 EUR an hour\n  command " in render_plan(make_job(), table, {}, cost)

@@ -22,26 +22,38 @@ import pytest
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.journal import read_journal
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.membership import PlanRefusedError
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.client import Client
-from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.create import PaperspaceClusterError, PaperspaceContext
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.create import (
+    PaperspaceClusterError,
+    PaperspaceContext,
+)
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.errors import (
     AuthenticationError,
     ConnectionFailedError,
 )
-from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.first_boot import build_first_boot_script
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.first_boot import (
+    build_first_boot_script,
+)
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.image import (
     TemplateResult,
     ensure_template,
     remove_template,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.offers import PaperspaceRequest
-from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.provision import PaperspaceProvisionResult, provision
-from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.teardown import PaperspaceTeardownResult, teardown, stop
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.provision import (
+    PaperspaceProvisionResult,
+    provision,
+)
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.teardown import (
+    PaperspaceTeardownResult,
+    stop,
+    teardown,
+)
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.transport import Response
-from tests.paperspace_server.account import Account, Outcome
-from tests.paperspace_server.faults import Fault, bad_gateway, too_many
+from tests.paperspace_server.account import EventOutcome, PaperspaceAccount
+from tests.paperspace_server.faults import PaperspaceFault, bad_gateway, too_many_requests
 from tests.paperspace_server.objects import custom_template, machine, network
 from tests.paperspace_server.server import PaperspaceServer
-from tests.paperspace_server.strangers import foreign_bytes, left_over, sprinkle
+from tests.paperspace_server.strangers import add_foreign_resources, remaining_keys, serialize_foreign
 
 pytestmark = pytest.mark.one_core
 
@@ -59,7 +71,7 @@ ASK = PaperspaceRequest(
 )
 
 
-class LostChange(Fault):
+class LostChange(PaperspaceFault):
     """The answer to one of the changes is lost, whichever they are."""
 
     def applies(self, method: str, path: str) -> bool:
@@ -67,7 +79,7 @@ class LostChange(Fault):
         return method != "GET" and super().applies(method, path)
 
 
-class EverySecond(Fault):
+class EverySecond(PaperspaceFault):
     """It goes wrong at every second request."""
 
     def applies(self, method: str, path: str) -> bool:
@@ -108,11 +120,11 @@ class Bench:
 
     def fresh(self) -> None:
         """Another account, with other people's things in it, and no record."""
-        self.account = self.server.account = Account(
+        self.account = self.server.account = PaperspaceAccount(
             now=lambda: datetime.datetime.fromtimestamp(self.now, datetime.UTC)
         )
-        sprinkle(self.account, "bert")
-        self.foreign = foreign_bytes(self.account)
+        add_foreign_resources(self.account, "bert")
+        self.foreign = serialize_foreign(self.account)
         self.server.faults.clear()
         self.server.requests.clear()
         for path in self.directory.glob("*.json"):
@@ -156,20 +168,20 @@ class Bench:
         return [f"{one.method} {one.path}" for one in self.server.requests if one.method != "GET"]
 
     def nodes(self) -> list[str]:
-        return sorted(one["name"] for one in self.account.machines if one["id"] not in self.account.foreign)
+        return sorted(one["name"] for one in self.account.machines if one["id"] not in self.account.foreign_keys)
 
     def own(self) -> dict[str, dict[str, Any]]:
         """Machines that are not other people's, by name."""
-        return {one["name"]: one for one in self.account.machines if one["id"] not in self.account.foreign}
+        return {one["name"]: one for one in self.account.machines if one["id"] not in self.account.foreign_keys}
 
     def nothing_left(self) -> None:
         """What every teardown promises."""
-        assert left_over(self.account) == []
+        assert remaining_keys(self.account) == []
         assert self.account.usd_per_hour() == 0
-        assert foreign_bytes(self.account) == self.foreign
+        assert serialize_foreign(self.account) == self.foreign
 
     def networks(self) -> list[str]:
-        return [one["name"] for one in self.account.networks if one["id"] not in self.account.foreign]
+        return [one["name"] for one in self.account.networks if one["id"] not in self.account.foreign_keys]
 
 
 @pytest.fixture(scope="module")
@@ -245,7 +257,9 @@ def test_rate_limited_requests_are_retried(bench: Bench) -> None:
     """429 to every second request, with and without the seconds to wait."""
     for retry_after in (None, 7):
         bench.fresh()
-        bench.server.faults.append(EverySecond(**dataclasses.asdict(too_many(times=None, retry_after=retry_after))))
+        bench.server.faults.append(
+            EverySecond(**dataclasses.asdict(too_many_requests(times=None, retry_after=retry_after)))
+        )
         bench.provide()
         assert bench.nodes() == ["bert-0", "bert-1"]
         bench.remove()
@@ -262,8 +276,11 @@ def test_post_carried_out_behind_proxy_error_is_not_repeated(bench: Bench) -> No
 
 
 def test_unavailable_service_leaves_machines_and_lists_them(bench: Bench) -> None:
-    bench.server.faults.append(Fault("/machines", "POST", skip=1, status=503, carried_out=False))
-    with pytest.raises(PaperspaceClusterError, match=r"Recorded, and billed: bert-0 \(ps\w+\), bert-1 \(requested, no answer"):
+    bench.server.faults.append(PaperspaceFault("/machines", "POST", skip=1, status=503, carried_out=False))
+    with pytest.raises(
+        PaperspaceClusterError,
+        match=r"Recorded in the journal, and billed: bert-0 \(ps\w+\), bert-1 \(requested, no reply",
+    ):
         bench.provide()
     bench.server.faults.clear()
     bench.provide()
@@ -318,7 +335,7 @@ def test_a_second_run_changes_nothing(bench: Bench) -> None:
 def test_missing_node_is_created_and_stopped_node_is_started(bench: Bench) -> None:
     bench.provide(nnodes=3, max_usd_per_hour=12.0)
     own = bench.own()
-    bench.account.guest_powers_off(own["bert-2"]["id"])
+    bench.account.power_off_guest(own["bert-2"]["id"])
     bench.account.machines.remove(own["bert-1"])  # in the console
     bench.server.requests.clear()
     bench.provide(nnodes=3, max_usd_per_hour=12.0)
@@ -332,9 +349,9 @@ def test_check_mode_only_reads_and_shows_the_plan(bench: Bench) -> None:
     assert done.changed
     assert bench.changes() == []
     assert done.cost["per_hour"] == pytest.approx(7.56)
-    assert "to make: machine bert-1 of type A6000x2 with 250 GB" in bench.said
+    assert "create: machine bert-1 of type A6000x2 with 250 GB" in bench.said
     assert any("7.56 USD an hour, 181.44 USD a day" in line for line in bench.said)
-    assert "the team has 5 of the 20 machines it may have" in bench.said
+    assert "the team has 5 of at most 20 machines" in bench.said
 
 
 def occupy(bench: Bench) -> None:
@@ -357,16 +374,16 @@ def foreign_template(bench: Bench) -> None:
 @pytest.mark.parametrize(
     ("prepare", "changes", "words"),
     [
-        (None, {"max_usd_per_hour": 7.55}, "with A6000x2 it costs 7.56 USD an hour, but max_usd_per_hour is 7.55"),
-        (None, {"nnodes": 16}, "16 machines are to be made, but the team has 5 of the 20 it may have"),
-        (None, {"machine_types": ["A6000x3"]}, "no machine type 'A6000x3'; did you mean A6000"),
-        (None, {"machine_types": ["H100x8"], "template": "t0nspur5"}, "with H100x8 it costs 95.20 USD an hour"),
-        (None, {"machine_types": ["C5"]}, "no C5 can be made from the template ML-in-a-Box in ny2"),
-        (None, {"template": "Fedora"}, "no template is called 'Fedora'. There are: ML-in-a-Box"),
-        (None, {"disk_gb": 10}, "disk_gb is 10, but the template ML-in-a-Box needs 50"),
+        (None, {"max_usd_per_hour": 7.55}, "A6000x2 the cluster costs 7.56 USD an hour, but max_usd_per_hour is 7.55"),
+        (None, {"nnodes": 16}, "16 new machines are needed, but the team already has 5 of at most 20"),
+        (None, {"machine_types": ["A6000x3"]}, "unknown Paperspace machine type 'A6000x3'; did you mean A6000"),
+        (None, {"machine_types": ["H100x8"], "template": "t0nspur5"}, "H100x8 the cluster costs 95.20 USD an hour"),
+        (None, {"machine_types": ["C5"]}, "the template ML-in-a-Box does not currently support C5 in ny2"),
+        (None, {"template": "Fedora"}, "no template is called 'Fedora'. Existing ones: ML-in-a-Box"),
+        (None, {"disk_gb": 10}, "disk_gb is 10, but the template ML-in-a-Box needs at least 50"),
         (foreign_template, {"template": "golden"}, "the template golden is in ams1"),
-        (occupy, {}, "2 networks are called muster-bert: nw0000015 in ny2, nw0000016 in ny2"),
-        (settle_in, {}, "the name bert is taken: the network muster-bert (nw0000015) holds photos"),
+        (occupy, {}, "2 networks are named muster-bert: nw0000015 in ny2, nw0000016 in ny2"),
+        (settle_in, {}, "the name bert is taken: the network muster-bert (nw0000015) contains photos"),
         (lambda bench: bench.account.unavailable.add("A6000x2"), {}, "no A6000x2 is available in ny2 now"),
     ],
 )
@@ -424,7 +441,7 @@ def test_lack_of_capacity_without_another_type_leaves_nothing(bench: Bench) -> N
     bench.account.capacity["A6000x2"] = 3
     with pytest.raises(PaperspaceClusterError) as failed:
         bench.provide(nnodes=4, max_usd_per_hour=20.0)
-    assert re.search(r"of 4 A6000x2 are ready, bert-\d found no capacity in ny2 \(off after", str(failed.value))
+    assert re.search(r"of 4 A6000x2 are ready, bert-\d got no capacity in ny2 \(off after", str(failed.value))
     assert "nothing of bert is left, 0 USD an hour" in str(failed.value)
     bench.nothing_left()
 
@@ -433,8 +450,8 @@ def test_existing_nodes_survive_failed_extension(bench: Bench) -> None:
     """A machine that was off and was started for the extension is stopped again."""
     bench.provide()
     own = bench.own()["bert-1"]
-    bench.account.guest_powers_off(own["id"])
-    bench.account.outcomes["create bert-2"] = Outcome("error", "no host found")
+    bench.account.power_off_guest(own["id"])
+    bench.account.outcomes["create bert-2"] = EventOutcome("error", "no host found")
     with pytest.raises(PaperspaceClusterError, match="bert-2 create failed: no host found"):
         bench.provide(nnodes=3, max_usd_per_hour=20.0)
     assert bench.nodes() == ["bert-0", "bert-1"]
@@ -448,7 +465,7 @@ def test_rollback_removes_only_machines_of_the_last_hour(bench: Bench) -> None:
         assert broken_off(bench, "killed after a change", 5, bench.provide)
         assert bench.nodes() == ["bert-0", "bert-1"]
         bench.now += minutes * 60
-        bench.account.outcomes["create bert-2"] = Outcome("error", "no host found")
+        bench.account.outcomes["create bert-2"] = EventOutcome("error", "no host found")
         with pytest.raises(PaperspaceClusterError, match="no host found"):
             bench.provide(nnodes=3, max_usd_per_hour=20.0)
         assert bench.nodes() == left
@@ -458,7 +475,7 @@ def test_rollback_removes_only_machines_of_the_last_hour(bench: Bench) -> None:
 def test_refused_rollback_names_machines_and_tries_no_further_type(bench: Bench) -> None:
     bench.account.capacity["A6000x2"] = 1 + 2
     body = '{"code": "BAD_REQUEST", "message": "no"}'
-    bench.server.faults.append(Fault(r"/machines/\w+", "DELETE", status=400, body=body))
+    bench.server.faults.append(PaperspaceFault(r"/machines/\w+", "DELETE", status=400, body=body))
     with pytest.raises(PaperspaceClusterError) as failed:
         bench.provide(machine_types=["A6000x2", "A5000x2"])
     own = [one["id"] for one in bench.own().values()]
@@ -488,21 +505,21 @@ def test_missing_capacity_is_waited_for(bench: Bench) -> None:
 def test_waiting_for_capacity_ends_after_wait_minutes(bench: Bench, unjudged: None) -> None:
     bench.account.capacity["A6000x2"] = 3
     began = bench.now
-    with pytest.raises(PaperspaceClusterError, match="found no capacity"):
+    with pytest.raises(PaperspaceClusterError, match="got no capacity"):
         bench.provide(nnodes=4, max_usd_per_hour=20.0, on_shortage="wait", wait_minutes=10.0)
     assert 600 <= bench.now - began < 1800
     bench.nothing_left()
 
 
 def test_stuck_machine_is_named_and_kept(bench: Bench, unjudged: None) -> None:
-    bench.account.outcomes["create bert-1"] = Outcome(stuck=True)
+    bench.account.outcomes["create bert-1"] = EventOutcome(stuck=True)
     with pytest.raises(PaperspaceClusterError, match=r"bert-1 \(ps\w+\) has been provisioning for .* support ticket"):
         bench.provide()
     assert bench.nodes() == ["bert-0", "bert-1"]
 
 
 def test_error_event_without_text_is_ignored(bench: Bench) -> None:
-    bench.account.outcomes["create bert-1"] = Outcome("error", None, machine_state="ready")
+    bench.account.outcomes["create bert-1"] = EventOutcome("error", None, machine_state="ready")
     bench.provide()
 
 
@@ -512,7 +529,7 @@ def test_error_event_without_text_is_ignored(bench: Bench) -> None:
 def test_stopped_machines_are_started_again(bench: Bench) -> None:
     bench.provide()
     done = stop(bench.work())
-    assert "2 machines are off; 0 USD an hour; its disks, on or off, 20.00 USD a month" in done.message
+    assert "2 machines are off; 0 USD an hour; disks, whether on or off: 20.00 USD a month" in done.message
     assert {one["state"] for one in bench.own().values()} == {"off"}
     assert not stop(bench.work()).changed
     bench.provide()
@@ -566,7 +583,7 @@ def test_starting_machines_are_removed(bench: Bench) -> None:
     bench.provide()
     stop(bench.work())
     for one in bench.own().values():
-        bench.account.act(one["id"], "start")
+        bench.account.change_power(one["id"], "start")
     bench.remove()
     bench.nothing_left()
 
@@ -585,7 +602,7 @@ def test_machine_that_cannot_be_removed_is_named_and_the_others_are_removed(benc
     bench.provide()
     kept = bench.own()["bert-0"]
     body = '{"code": "BAD_REQUEST", "message": "it is reserved"}'
-    bench.server.faults.append(Fault(f"/machines/{kept['id']}", "DELETE", status=400, body=body))
+    bench.server.faults.append(PaperspaceFault(f"/machines/{kept['id']}", "DELETE", status=400, body=body))
     done = bench.remove()
     assert bench.nodes() == ["bert-0"]
     assert f"machine bert-0 ({kept['id']})" in done.message
@@ -603,7 +620,9 @@ def test_network_with_foreign_machine_is_kept(bench: Bench) -> None:
     done = bench.remove()
     assert bench.nodes() == ["photos"]
     assert bench.networks() == ["muster-bert"]
-    assert done.remaining == ["the network muster-bert stays: photos (ps00004d) in it are not part of this cluster"]
+    assert done.remaining == [
+        "the network muster-bert is kept: it contains photos (ps00004d), not part of this cluster"
+    ]
 
 
 def test_address_reassigned_to_foreign_machine_is_not_released(bench: Bench) -> None:
@@ -622,7 +641,7 @@ def test_address_reassigned_to_foreign_machine_is_not_released(bench: Bench) -> 
 
 
 def templates(bench: Bench) -> list[str]:
-    return [one["name"] for one in bench.account.templates if one["id"] not in bench.account.foreign]
+    return [one["name"] for one in bench.account.templates if one["id"] not in bench.account.foreign_keys]
 
 
 @pytest.mark.parametrize(
@@ -680,7 +699,7 @@ def test_start_false_leaves_imaged_node_off(bench: Bench) -> None:
     ("node", "name", "words"),
     [
         ("bert-7", "golden", "bert has no machine 'bert-7'. Its machines: bert-0, bert-1"),
-        ("bert-0", "muster-bert-2", "was made from another machine"),
+        ("bert-0", "muster-bert-2", "was created from another machine"),
     ],
 )
 def test_impossible_template_is_refused_and_stops_no_machine(bench: Bench, node: str, name: str, words: str) -> None:
@@ -693,8 +712,10 @@ def test_impossible_template_is_refused_and_stops_no_machine(bench: Bench, node:
 
 def test_failed_template_shows_error_of_service_and_can_be_retried(bench: Bench) -> None:
     bench.provide()
-    bench.account.outcomes["template-create"] = Outcome("error", "no space in the store")
-    with pytest.raises(PaperspaceClusterError, match="no template of bert-0 was made: template-create failed: no space in the"):
+    bench.account.outcomes["template-create"] = EventOutcome("error", "no space in the store")
+    with pytest.raises(
+        PaperspaceClusterError, match="no template of bert-0 was created: template-create failed: no space in the"
+    ):
         bench.image()
     assert bench.image().changed
     assert templates(bench) == ["golden"]
@@ -704,7 +725,7 @@ def test_teardown_can_keep_template_and_reports_it(bench: Bench) -> None:
     bench.provide()
     bench.image()
     done = bench.remove(remove_templates=False)
-    assert re.search(r"no machine of bert is left; the template golden \(\w+\) stays; remove it with", done.message)
+    assert re.search(r"no machine of bert is left; the template golden \(\w+\) is kept; remove it with", done.message)
     assert templates(bench) == ["golden"]
     again = bench.remove(remove_templates=False)  # its machine is gone by now; the record knows
     assert "the template golden" in again.message

@@ -145,7 +145,7 @@ def test_fetch_stops_when_logs_exceed_free_space(tmp_path: Path, monkeypatch: py
 
 def test_node_that_sends_endlessly_is_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     node = Node(size=1000, last=False)
-    with pytest.raises(AnsibleActionFail, match="what node1 sent is not a complete archive of logs"):
+    with pytest.raises(AnsibleActionFail, match="node1 did not send a complete archive of logs"):
         fetch(monkeypatch, node, tmp_path)
     assert node.sent == 11
 
@@ -179,7 +179,7 @@ def test_measurements_left_on_node_are_listed() -> None:
     assert describe_left_out("gpu1", "first", LEFT) == ""
     assert describe_left_out("gpu1", "first", {**LEFT, "files": [shortened], "count": 1}) == ""
     assert describe_left_out("gpu1", "first", {**LEFT, "files": [kept], "count": 1}) == (
-        "gpu1 kept measurements of run first, 70 MB: measured/ [2Jbig.csv (a node's 64 MiB are fetched, smallest "
+        "gpu1 did not send 70 MB of run first: measured/ [2Jbig.csv (a node's 64 MiB are fetched, smallest "
         "files first). To fetch all of them: ansible-playbook fetch.yml -e run_id=first"
     )
     many = describe_left_out("gpu1", "first", {**LEFT, "files": [kept, shortened, kept], "count": 5})

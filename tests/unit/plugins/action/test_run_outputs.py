@@ -146,7 +146,7 @@ def test_outputs_larger_than_free_space_are_not_requested(tmp_path: Path, monkey
     node = Node()
     with pytest.raises(
         AnsibleActionFail,
-        match=r"the outputs of gpu1 take 0.0 GB, .* free up space here, or bring "
+        match=r"the outputs of gpu1 take 0.0 GB, .* free up space on this machine, or fetch "
         r"fewer",
     ):
         fetch(monkeypatch, node, tmp_path)

@@ -262,7 +262,7 @@ def test_unknown_run_fails_at_once(watch: Watch) -> None:
 
 
 TROUBLE = [
-    AnsibleActionFail("node0: unexpected answer from the node (exit code 137):\nKilled"),
+    AnsibleActionFail("node0: unexpected reply from the node (exit code 137):\nKilled"),
     AnsibleError("boom\nKilled"),
     BlockingIOError(11, "Killed"),
 ]

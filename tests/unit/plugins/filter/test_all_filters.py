@@ -15,7 +15,7 @@ from ansible_collections.muster.training.plugins import filter as filters
 
 pytestmark = pytest.mark.one_core
 COLLECTION = "ansible_collections.muster.training.plugins"
-LARGE = [f"{COLLECTION}.plugin_utils._checks", f"{COLLECTION}.plugin_utils._software", "ansible.playbook"]
+LARGE = [f"{COLLECTION}.plugin_utils._checks", f"{COLLECTION}.plugin_utils._software.choose", "ansible.playbook"]
 LOAD = """
 import importlib, sys
 sys.path[:0] = {path!r}

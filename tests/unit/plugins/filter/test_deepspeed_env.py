@@ -24,15 +24,15 @@ def test_variables_are_written_one_per_line() -> None:
 @pytest.mark.parametrize(
     ("variables", "said"),
     [
-        ({"A": "a b"}, "A has a character that DeepSpeed quotes"),
-        ({"A": "$HOME"}, "A has a character"),
-        ({"A": "a\nB=c"}, "A has a character"),
-        ({"A": "%h"}, "A has a character"),
-        ({"NCCL_SOCKET_IFNAME": "^docker,lo"}, "NCCL_SOCKET_IFNAME has a character"),
-        ({"A": "é"}, "A has a character"),
-        ({"A B": "c"}, "'A B' is no name of a variable"),
-        ({"A": True}, "A is true or false: write text"),
-        ({"A": None}, "A is NoneType: write text"),
+        ({"A": "a b"}, "A contains a character that DeepSpeed quotes"),
+        ({"A": "$HOME"}, "A contains a character"),
+        ({"A": "a\nB=c"}, "A contains a character"),
+        ({"A": "%h"}, "A contains a character"),
+        ({"NCCL_SOCKET_IFNAME": "^docker,lo"}, "NCCL_SOCKET_IFNAME contains a character"),
+        ({"A": "é"}, "A contains a character"),
+        ({"A B": "c"}, "'A B' is not a valid variable name"),
+        ({"A": True}, "A is true or false: use a string"),
+        ({"A": None}, "A is NoneType: use a string"),
     ],
 )
 def test_values_that_deepspeed_would_change_are_refused(variables: dict[str, Any], said: str) -> None:

@@ -20,7 +20,7 @@ def test_slots_are_ignored() -> None:
 
 
 def test_invalid_name_or_address_is_refused() -> None:
-    with pytest.raises(AnsibleFilterError, match="node0: its own name is 'localhost'"):
+    with pytest.raises(AnsibleFilterError, match="node0: its host name is 'localhost'"):
         etc_hosts("", NODES, own="node0", hostname="localhost")
     with pytest.raises(AnsibleFilterError, match="node0: .*address"):
         etc_hosts("", [{"name": "node0", "address": "10.0.0"}])

@@ -54,4 +54,4 @@ def test_missing_python_is_brought_except_with_venv() -> None:
 
 def test_refusal_is_returned_alone() -> None:
     assert list(software_choice(facts(), "2.8.0", "12.4")) == ["refusal"]
-    assert software_choice(facts(), "2.8.0", "12.4")["refusal"].startswith("there is no torch 2.8.0 for CUDA 12.4")
+    assert software_choice(facts(), "2.8.0", "12.4")["refusal"].startswith("torch 2.8.0 does not exist for CUDA 12.4")

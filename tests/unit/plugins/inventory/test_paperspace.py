@@ -22,8 +22,8 @@ from ansible.parsing.dataloader import DataLoader
 from ansible.plugins.loader import inventory_loader
 
 from ansible_collections.muster.training.plugins.inventory import paperspace
-from tests.paperspace_server.account import Account, cursor
-from tests.paperspace_server.faults import Fault
+from tests.paperspace_server.account import PaperspaceAccount, cursor
+from tests.paperspace_server.faults import PaperspaceFault
 from tests.paperspace_server.objects import drive, machine, network
 from tests.paperspace_server.server import PaperspaceServer
 
@@ -115,7 +115,7 @@ class Project:
 
 @pytest.fixture
 def server() -> Iterator[PaperspaceServer]:
-    with PaperspaceServer(Account([machine(0), machine(1)]), key=KEY) as running:
+    with PaperspaceServer(PaperspaceAccount([machine(0), machine(1)]), key=KEY) as running:
         yield running
 
 
@@ -207,10 +207,10 @@ def test_options_select_machines_and_report_those_left_out(project: Project, ser
     assert project.inventory(options).group("training") == ["a-0"]
     run = project.inventory(options, "-v")
     for text in (
-        "left out by region: a-3 (ps000005)",
-        "left out by private_network: node-0 (ps000000), node-1 (ps000001)",
-        "left out by machine_types: a-2 (ps000004)",
-        "left out by states: a-1 (ps000003)",
+        "excluded by region: a-3 (ps000005)",
+        "excluded by private_network: node-0 (ps000000), node-1 (ps000001)",
+        "excluded by machine_types: a-2 (ps000004)",
+        "excluded by states: a-1 (ps000003)",
     ):
         assert PREFIX + text in run.stdout
 
@@ -220,13 +220,13 @@ def test_query_selects_machines(project: Project, server: PaperspaceServer) -> N
     server.account.machines.append(machine(2, usageRate=1.89))
     options = {"query": "[?usageRate < `3` || name == 'node-0'].id"}
     assert project.inventory(options).group("training") == ["node-0", "node-2"]
-    assert PREFIX + "left out by query: node-1 (ps000001)" in project.inventory(options, "-v").stdout
+    assert PREFIX + "excluded by query: node-1 (ps000001)" in project.inventory(options, "-v").stdout
 
 
 @pytest.mark.one_core
 @pytest.mark.parametrize(
     ("query", "words"),
-    [("[?usageRate <]", "is wrong at character 14, at ']'"), ("length(@)", "yields no list of machines")],
+    [("[?usageRate <]", "is invalid at character 14, at ']'"), ("length(@)", "does not return a list of machines")],
 )
 def test_invalid_query_is_an_error(project: Project, query: str, words: str) -> None:
     assert words in failed(project.inventory({"query": query}))
@@ -260,7 +260,7 @@ def test_compose_groups_and_keyed_groups_are_applied(project: Project, server: P
 def test_empty_inventory_gives_a_warning_with_the_reason(project: Project, server: PaperspaceServer) -> None:
     run = project.inventory({"region": "ca1"})
     assert (run.code, run.hosts) == (0, {})
-    assert "no host: of 2 machines region left out 2 (2 x ny2)." in run.message
+    assert "no hosts: of 2 machines, region excluded 2 (2 x ny2)." in run.message
     server.account.machines.clear()
     assert "the account of this API key has no machines" in project.inventory().message
 
@@ -338,7 +338,7 @@ LIVE_401 = "GET /machines: HTTP 401 UNAUTHORIZED: You must be logged in to acces
 @pytest.mark.one_core
 def test_missing_api_key_is_an_error(project: Project) -> None:
     message = failed(project.inventory(PAPERSPACE_API_KEY=""))
-    assert "no API key: the option api_key, PAPERSPACE_API_KEY, ~/.paperspace/credentials.toml and" in message
+    assert "no API key in the option api_key, PAPERSPACE_API_KEY, ~/.paperspace/credentials.toml or" in message
     assert "Create a key at https://console.paperspace.com/settings/apikeys" in message
 
 
@@ -347,7 +347,7 @@ def test_wrong_api_key_is_an_error(project: Project) -> None:
     message = failed(project.inventory(PAPERSPACE_API_KEY="wrong"))
     assert message == (
         f"{LIVE_401} The API key is wrong or was deleted. Check PAPERSPACE_API_KEY (or the option api_key); "
-        "keys are made at https://console.paperspace.com/settings/apikeys."
+        "create keys at https://console.paperspace.com/settings/apikeys."
     )
 
 
@@ -359,49 +359,65 @@ def body(code: str, message: str) -> str:
     ("fault", "texts"),
     [
         (
-            Fault(status=403, body=body("FORBIDDEN", "Not your team.")),
-            ["GET /machines: HTTP 403 FORBIDDEN: Not your team. The API key may not do this", "Use a key of the team"],
+            PaperspaceFault(status=403, body=body("FORBIDDEN", "Not your team.")),
+            ["GET /machines: HTTP 403 FORBIDDEN: Not your team. The API key lacks permission", "Use a key of the team"],
         ),
         (
-            Fault(status=404, body=body("NOT_FOUND", "Not found")),
+            PaperspaceFault(status=404, body=body("NOT_FOUND", "Not found")),
             ["GET /machines: HTTP 404 NOT_FOUND: Not found. Check", "PAPERSPACE_API_URL or the option api_url"],
         ),
         (
-            Fault(status=429, body=body("TOO_MANY_REQUESTS", "Slow down."), headers={"Retry-After": "0"}),
-            ["GET /machines: HTTP 429 TOO_MANY_REQUESTS: Slow down. Wait some minutes and try again"],
+            PaperspaceFault(status=429, body=body("TOO_MANY_REQUESTS", "Slow down."), headers={"Retry-After": "0"}),
+            ["GET /machines: HTTP 429 TOO_MANY_REQUESTS: Slow down. Wait a few minutes and try again"],
         ),
         (
-            Fault(status=429, headers={"Retry-After": "999"}, body=body("TOO_MANY_REQUESTS", "Slow down.")),
-            ["HTTP 429 TOO_MANY_REQUESTS: Slow down. The API asks to wait 999 s before trying again."],
+            PaperspaceFault(status=429, headers={"Retry-After": "999"}, body=body("TOO_MANY_REQUESTS", "Slow down.")),
+            ["HTTP 429 TOO_MANY_REQUESTS: Slow down. The API asks to wait 999 s before the next attempt."],
         ),
         (
-            Fault(status=500, headers={"Retry-After": "99"}, body=body("INTERNAL_SERVER_ERROR", "Oops.")),
+            PaperspaceFault(status=500, headers={"Retry-After": "99"}, body=body("INTERNAL_SERVER_ERROR", "Oops.")),
             ["HTTP 500 INTERNAL_SERVER_ERROR: Oops. The API asks to wait 99 s"],
         ),
         (
-            Fault(
+            PaperspaceFault(
                 status=400,
                 body='{"code": "BAD_REQUEST", "message": "Input validation failed", "issues": '
                 '[{"path": ["limit"], "message": "Too big"}]}',
             ),
-            ["HTTP 400 BAD_REQUEST: Input validation failed (limit: Too big). The API does not accept this request"],
+            ["HTTP 400 BAD_REQUEST: Input validation failed (limit: Too big). The API rejects this request"],
         ),
-        (Fault(status=302, headers={"Location": "https://example.org/"}), ["HTTP 302: redirected to https://example"]),
-        (Fault(body="<html><title>Log in</title>"), ['HTTP 200, but not the JSON expected: an HTML page, "Log in".']),
-        (Fault(body='{"items": [{"id": "ps'), ["HTTP 200, but not the JSON expected: text that begins", "api_url"]),
-        (Fault(body="[]"), ["GET /machines: HTTP 200, but not a page of a list. Check that the API's address is"]),
-        (Fault(next_page=cursor("ps000000")), ["GET /machines: the pages go round in a loop: page 2 leads back"]),
-        (Fault(path="/private-networks", status=403), ["GET /private-networks: HTTP 403"]),
         (
-            Fault(status=400, body=body("X", "a\n\x1b[31mred\u202e" + 5000 * "x")),
+            PaperspaceFault(status=302, headers={"Location": "https://example.org/"}),
+            ["HTTP 302: redirected to https://example"],
+        ),
+        (
+            PaperspaceFault(body="<html><title>Log in</title>"),
+            ['HTTP 200, but not the expected JSON: an HTML page, "Log in".'],
+        ),
+        (
+            PaperspaceFault(body='{"items": [{"id": "ps'),
+            ["HTTP 200, but not the expected JSON: text that begins", "api_url"],
+        ),
+        (
+            PaperspaceFault(body="[]"),
+            ["GET /machines: HTTP 200, but not a page of a list. Check that the API's URL is"],
+        ),
+        (PaperspaceFault(next_page=cursor("ps000000")), ["GET /machines: the pages form a loop: page 2 points to"]),
+        (PaperspaceFault(path="/private-networks", status=403), ["GET /private-networks: HTTP 403"]),
+        (
+            PaperspaceFault(status=400, body=body("X", "a\n\x1b[31mred\u202e" + 5000 * "x")),
             ["X: a [31mred xxx", "xx... The API"],
         ),
-        (Fault(status=400, body="you sent {authorization}"), ["you sent Bearer (key)"]),
+        (PaperspaceFault(status=400, body="you sent {authorization}"), ["you sent Bearer (key)"]),
     ],
 )
 @pytest.mark.one_core
 def test_error_answers_are_explained(
-    project: Project, server: PaperspaceServer, monkeypatch: pytest.MonkeyPatch, fault: Fault, texts: list[str]
+    project: Project,
+    server: PaperspaceServer,
+    monkeypatch: pytest.MonkeyPatch,
+    fault: PaperspaceFault,
+    texts: list[str],
 ) -> None:
     server.faults = [fault]
     message = project.refusal({"retries": 1}, monkeypatch)
@@ -414,20 +430,26 @@ def test_error_answers_are_explained(
 @pytest.mark.parametrize(
     ("fault", "text"),
     [
-        (Fault(status=500, body=body("X", "Oops.")), "HTTP 500 X: Oops. The fault is on Paperspace's side: see https"),
         (
-            Fault(status=503, body="<!DOCTYPE html><title>Busy</title>"),
-            'HTTP 503: an HTML page, "Busy". The fault is on',
+            PaperspaceFault(status=500, body=body("X", "Oops.")),
+            "HTTP 500 X: Oops. This is an error of Paperspace's service: see https",
         ),
-        (Fault(status=429, body=body("X", "Slow.")), "HTTP 429 X: Slow. Wait some minutes and try again"),
-        (Fault(delay=60), "no whole answer within 0.5 s. Try again, or raise the timeout."),
-        (Fault(drop=True), "the connection failed: Remote end closed connection without response. Check this machine"),
-        (Fault(truncate=30), "bytes. Check this machine's network and proxy settings"),
+        (
+            PaperspaceFault(status=503, body="<!DOCTYPE html><title>Busy</title>"),
+            'HTTP 503: an HTML page, "Busy". This is an error of',
+        ),
+        (PaperspaceFault(status=429, body=body("X", "Slow.")), "HTTP 429 X: Slow. Wait a few minutes and try again"),
+        (PaperspaceFault(delay=60), "no complete response within 0.5 s. Try again, or raise the timeout."),
+        (
+            PaperspaceFault(drop=True),
+            "the connection failed: Remote end closed connection without response. Check this machine",
+        ),
+        (PaperspaceFault(truncate=30), "bytes. Check this machine's network and proxy settings"),
     ],
 )
 @pytest.mark.one_core
 def test_temporary_failures_are_explained_when_retries_are_off(
-    project: Project, server: PaperspaceServer, monkeypatch: pytest.MonkeyPatch, fault: Fault, text: str
+    project: Project, server: PaperspaceServer, monkeypatch: pytest.MonkeyPatch, fault: PaperspaceFault, text: str
 ) -> None:
     server.faults = [fault]
     timeout = 0.5 if fault.delay else 30  # who answers at once may still be slow on a busy machine
@@ -439,26 +461,28 @@ def test_temporary_failures_are_explained_when_retries_are_off(
 @pytest.mark.one_core
 def test_busy_server_is_retried_and_the_wait_is_shown(project: Project, server: PaperspaceServer) -> None:
     server.faults = [
-        Fault(status=429, times=1, headers={"Retry-After": "1"}, body=body("TOO_MANY_REQUESTS", "Slow down.")),
-        Fault(status=502, times=1, headers={"Retry-After": "0"}, body="<html>"),
-        Fault(path="/private-networks", drop=True, times=1),
+        PaperspaceFault(
+            status=429, times=1, headers={"Retry-After": "1"}, body=body("TOO_MANY_REQUESTS", "Slow down.")
+        ),
+        PaperspaceFault(status=502, times=1, headers={"Retry-After": "0"}, body="<html>"),
+        PaperspaceFault(path="/private-networks", drop=True, times=1),
     ]
     began = time.monotonic()
     run = project.inventory()
     assert time.monotonic() - began > 2
     assert len(run.hosts) == 2
     assert [line.partition(PREFIX)[2] for line in run.stderr.splitlines() if PREFIX in line] == [
-        "GET /machines: HTTP 429 TOO_MANY_REQUESTS: Slow down.; trying again in 1 s (1 of 4)",
-        "GET /machines: HTTP 502: an HTML page; trying again in 0 s (2 of 4)",
+        "GET /machines: HTTP 429 TOO_MANY_REQUESTS: Slow down.; retrying in 1 s (1 of 4)",
+        "GET /machines: HTTP 502: an HTML page; retrying in 0 s (2 of 4)",
         f"GET /private-networks at {server.url[7:-3]}: the connection failed: Remote end closed connection without "
-        "response; trying again in 1 s (1 of 4)",
+        "response; retrying in 1 s (1 of 4)",
     ]
 
 
 @pytest.mark.one_core
 def test_failure_of_the_last_page_fails_the_whole_inventory(project: Project, server: PaperspaceServer) -> None:
     server.account.machines = [machine(number) for number in range(250)]
-    server.faults = [Fault(path="/machines", skip=2, status=500, body=body("INTERNAL_SERVER_ERROR", "Oops."))]
+    server.faults = [PaperspaceFault(path="/machines", skip=2, status=500, body=body("INTERNAL_SERVER_ERROR", "Oops."))]
     run = project.inventory({"retries": 0})
     assert "GET /machines: HTTP 500" in failed(run)
     strict = project.inventory({"retries": 0}, ANSIBLE_INVENTORY_ANY_UNPARSED_IS_FAILED="true")
@@ -472,16 +496,16 @@ def test_unusable_api_url_is_explained(project: Project) -> None:
     message = failed(project.inventory({"retries": 0}, PAPERSPACE_API_URL=url))
     assert "the connection failed: Connection refused. Check this machine's network and proxy settings" in message
     message = failed(project.inventory({"api_url": "https://nothing.invalid/v1"}))
-    assert message.startswith("GET /machines at nothing.invalid: the name of the server cannot be resolved:")
+    assert message.startswith("GET /machines at nothing.invalid: cannot resolve the server's name:")
     message = failed(project.inventory({"api_url": "http://api.paperspace.com/v1"}))
-    assert message.startswith("http://api.paperspace.com would carry the API key unencrypted. Leave PAPERSPACE_API_URL")
+    assert message.startswith("http://api.paperspace.com would send the API key unencrypted. Omit PAPERSPACE_API_URL")
 
 
 @pytest.mark.one_core
 def test_failed_tls_connection_is_explained(project: Project, server: PaperspaceServer) -> None:
     message = failed(project.inventory({"retries": 0, "api_url": server.url.replace("http:", "https:")}))
     assert "the TLS connection failed: " in message
-    assert "Check this machine's clock and whether a proxy opens TLS connections" in message
+    assert "Check this machine's clock, and whether a proxy intercepts TLS connections" in message
 
 
 @pytest.mark.parametrize(
@@ -495,8 +519,8 @@ def test_failed_tls_connection_is_explained(project: Project, server: Paperspace
             {"networkId": "nw0000009"},
             "net-1 (nw0000001): node-0 (ps000000), node-1 (ps000001); nw0000009: odd",
         ),
-        ({"publicIp": None}, "without a public address: odd (ps000002). Give them one in the Paperspace console"),
-        ({"privateIp": None}, "without a private address: odd (ps000002)."),
+        ({"publicIp": None}, "no public address: odd (ps000002). Assign one in the Paperspace console"),
+        ({"privateIp": None}, "no private address: odd (ps000002)."),
     ],
 )
 @pytest.mark.one_core
@@ -510,7 +534,7 @@ def test_machines_that_cannot_form_a_cluster_are_refused(
 @pytest.mark.one_core
 def test_unknown_network_is_refused(project: Project) -> None:
     message = failed(project.inventory({"private_network": "mine"}))
-    assert message.startswith("private_network: no network has the name or id 'mine'; there are: net-1 (nw0000001).")
+    assert message.startswith("private_network: no network has the name or id 'mine'; existing: net-1 (nw0000001).")
 
 
 @pytest.mark.parametrize(
@@ -557,7 +581,11 @@ def test_key_can_come_from_a_template(project: Project) -> None:
 
 def test_key_never_appears_in_output_logs_or_files(project: Project, server: PaperspaceServer) -> None:
     options = {"cache": True, "cache_plugin": "ansible.builtin.jsonfile", "cache_connection": "cache", "retries": 0}
-    for fault in (Fault(times=0), Fault(status=500, body="you sent {authorization}"), Fault(drop=True)):
+    for fault in (
+        PaperspaceFault(times=0),
+        PaperspaceFault(status=500, body="you sent {authorization}"),
+        PaperspaceFault(drop=True),
+    ):
         server.faults = [fault]
         run = project.inventory(options, "-vvvvv", "--flush-cache", ANSIBLE_LOG_PATH="log.txt", ANSIBLE_DEBUG="1")
         assert KEY not in run.stdout + run.stderr

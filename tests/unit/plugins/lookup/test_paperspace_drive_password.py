@@ -16,14 +16,14 @@ from ansible.template import Templar, trust_as_template
 
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.drive import password_template
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.resources import parse_drive
-from tests.paperspace_server.account import Account
+from tests.paperspace_server.account import PaperspaceAccount
 from tests.paperspace_server.objects import drive
 from tests.paperspace_server.server import PaperspaceServer
 
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[PaperspaceServer]:
-    with PaperspaceServer(Account()) as started:
+    with PaperspaceServer(PaperspaceAccount()) as started:
         started.account.drives.append(drive(1, password="{{ 1 + 1 }}"))
         monkeypatch.setenv("PAPERSPACE_API_KEY", started.key)
         monkeypatch.setenv("HOME", str(tmp_path))
@@ -52,6 +52,6 @@ def test_missing_drive_and_missing_key_give_one_line_errors(
     with pytest.raises(AnsibleError, match="the account of this API key has no network drive") as gone:
         render(template)
     monkeypatch.delenv("PAPERSPACE_API_KEY")
-    with pytest.raises(AnsibleError, match="the password of the network drive is not known: no API key") as missing:
+    with pytest.raises(AnsibleError, match="cannot read the password of the network drive: no API key") as missing:
         render(template)
     assert not any("Traceback" in str(one.value) for one in (gone, missing))

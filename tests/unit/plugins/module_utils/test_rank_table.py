@@ -133,12 +133,12 @@ def test_host_names_may_be_addresses_without_a_short_name_clash() -> None:
 
 
 def test_empty_host_list_is_refused() -> None:
-    assert "there are no hosts" in the_problem([])
+    assert "the group has no hosts" in the_problem([])
 
 
 @pytest.mark.parametrize("hosts", [None, 3, "node0", b"node0", {"name": "a"}])
 def test_hosts_that_are_not_a_list_are_refused(hosts: object) -> None:
-    assert "Needed: a list of hosts" in the_problem(hosts)
+    assert "expected a list of hosts" in the_problem(hosts)
 
 
 def test_entry_that_is_not_a_host_is_refused() -> None:
@@ -158,11 +158,11 @@ def test_conflicting_ranks_of_one_host_are_refused() -> None:
 @pytest.mark.parametrize("nnodes", [0, -1, 4, True, 2.0, "", "two", "2:4", "²", 10**30])
 def test_invalid_nnodes_is_refused(nnodes: Any) -> None:
     line = the_problem(cluster("a", "b", "c"), nnodes=nnodes)
-    assert "the group has 3: a, b, c. Needed: a whole number from 1 to 3" in line
+    assert "the group has 3 hosts: a, b, c; expected a whole number from 1 to 3" in line
 
 
 def test_unknown_order_is_refused() -> None:
-    assert "the order is 'random'" in the_problem(cluster("a"), order="random")
+    assert "order is 'random'" in the_problem(cluster("a"), order="random")
 
 
 def test_rank0_outside_the_group_is_refused() -> None:
@@ -174,10 +174,10 @@ def test_rank0_outside_the_group_is_refused() -> None:
 @pytest.mark.parametrize(
     ("first", "second", "found"),
     [
-        ("node1", "node1", "node1: the name is there twice"),
-        ("node1", "NODE1", "NODE1: the name is there twice, the first time as node1"),
-        ("gpu.a.com", "gpu.b.com", "gpu.b.com: its short name gpu is also that of gpu.a.com"),
-        ("gpu", "GPU.b.com", "GPU.b.com: its short name gpu is also that of gpu"),
+        ("node1", "node1", "node1: the name is listed twice"),
+        ("node1", "NODE1", "NODE1: the name is listed twice, first as node1"),
+        ("gpu.a.com", "gpu.b.com", "gpu.b.com: its short name gpu is also the short name of gpu.a.com"),
+        ("gpu", "GPU.b.com", "GPU.b.com: its short name gpu is also the short name of gpu"),
     ],
 )
 def test_duplicate_or_clashing_names_are_refused(first: str, second: str, found: str) -> None:
@@ -191,7 +191,7 @@ def test_duplicate_or_clashing_names_are_refused(first: str, second: str, found:
 def test_duplicate_addresses_in_any_spelling_are_refused(first: str, second: str) -> None:
     line = the_problem([HostSpec("a", first, 1), HostSpec("b", second, 1)])
     assert line.startswith("b: its address ")
-    assert "is also that of a" in line
+    assert "is also the address of a" in line
 
 
 @pytest.mark.parametrize(
@@ -247,12 +247,12 @@ def test_mixed_address_families_are_refused_naming_hosts_of_both() -> None:
 
 @pytest.mark.parametrize("name", ["localhost", "Localhost.localdomain", "ip6-localhost", "127.0.0.1", "0.0.0.0"])
 def test_names_that_every_node_resolves_to_itself_are_refused(name: str) -> None:
-    assert "takes the name" in the_problem([*cluster("a"), HostSpec(name, "10.0.0.9", 1)])
+    assert "resolves the name" in the_problem([*cluster("a"), HostSpec(name, "10.0.0.9", 1)])
 
 
 def test_name_that_is_another_hosts_address_is_refused() -> None:
     hosts = [HostSpec("10.0.0.2", "10.0.0.1", 1), HostSpec("b", "10.0.0.2", 1)]
-    assert "10.0.0.2: the name 10.0.0.2 is the address of b, but its own is 10.0.0.1" in the_problem(hosts)
+    assert "10.0.0.2: the name 10.0.0.2 is the address of b, but this host has 10.0.0.1" in the_problem(hosts)
 
 
 SLOTS_REFUSED = [
@@ -310,7 +310,7 @@ def test_names_valid_for_all_launchers_are_accepted(name: str) -> None:
         ((0, None, 2), "2 of 3 hosts have a node_rank, but not b"),
         ((0, 2, 3), "b: its node_rank is 2, but no host has node_rank 1"),
         ((1, 2, 3), "a: its node_rank is 1, but no host has node_rank 0"),
-        ((0, 1, 1), "c: its node_rank 1 is also that of b"),
+        ((0, 1, 1), "c: its node_rank 1 is also the node_rank of b"),
         ((0, 1, -2), "c: its node_rank is -2"),
         ((0, 1, "two"), "c: its node_rank is 'two'"),
         ((0, 1, True), "c: its node_rank is True"),
@@ -333,15 +333,15 @@ def test_all_problems_are_reported_at_once() -> None:
     lines = problems(hosts, nnodes=7, order="up", rank0="z")
     for found in [
         "nnodes is 7",
-        "the order is 'up'",
+        "order is 'up'",
         "rank0 is 'z'",
-        "a: the name is there twice",
-        r"'b\x1b[31m\n': the name",
-        "a: its address 10.0.0.1 is also that of a",
+        "a: the name is listed twice",
+        r"'b\x1b[31m\n': launchers do not accept the name",
+        "a: its address 10.0.0.1 is also the address of a",
         r"'b\x1b[31m\n': its address 127.0.0.1 is a loopback",
-        "a: its slots are 0",
+        "a: its number of slots is 0",
         "2 of 3 hosts have a node_rank",
-        "its node_rank 1 is also that of a",
+        "its node_rank 1 is also the node_rank of a",
     ]:
         assert any(found in line for line in lines), found
     assert len(lines) == 10
@@ -358,10 +358,10 @@ def test_hostile_strings_are_shown_in_ascii_on_short_lines(name: str, address: s
 
 def test_lookup_of_an_unknown_node_or_rank_is_refused() -> None:
     table = build_rank_table(cluster("a", "b", slots=2))
-    with pytest.raises(RankTableError, match="no node is named 'c'. Needed: one of a, b"):
+    with pytest.raises(RankTableError, match="no node is named 'c'; expected one of a, b"):
         table.node("c")
     for rank in (-1, 4):
-        with pytest.raises(RankTableError, match=f"no process has rank {rank}. Needed: a rank from 0 to 3"):
+        with pytest.raises(RankTableError, match=f"no process has rank {rank}; expected a rank from 0 to 3"):
             table.locate(rank)
 
 

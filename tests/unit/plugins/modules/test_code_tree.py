@@ -57,7 +57,7 @@ def test_tree_is_listed_copied_and_hashed(source: Path, tmp_path: Path, capsys: 
 def test_missing_source_and_unknown_user_are_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "peer").mkdir()
     failed = answer(capsys, code_tree, path=str(tmp_path / "peer"), source=str(tmp_path / "none"))
-    assert failed["msg"] == "nothing was brought there yet. Run this once without --limit"
+    assert failed["msg"] == "the first node has no copy of the code yet. Run this once without --limit"
     assert "rsync cannot list" in answer(capsys, code_tree_info, path=str(tmp_path / "none"), read="listing")["msg"]
     unknown = answer(capsys, code_tree_info, path=str(tmp_path), user="nobody-knows")
     assert "there is no user nobody-knows" in unknown["msg"]

@@ -33,7 +33,9 @@ def test_all_mount_kinds_are_choices() -> None:
 
 
 def test_unknown_user_is_refused() -> None:
-    with pytest.raises(MountError, match=r"there is no user 'nobody-here' on this node\. Needed: .*Correct its name"):
+    with pytest.raises(
+        MountError, match=r"there is no user 'nobody-here' on this node\. Create the user .*or correct its name"
+    ):
         data_mount.desired_mount(
             {**ASKED, "user": "nobody-here", "options": {}, "credentials": {}, "read_only": False, "timeout": 30}
         )
@@ -69,7 +71,7 @@ def test_empty_read_only_mount_gives_a_warning(
     answer(capsys)
     assert warnings == []
     answer(capsys, read_only=True)
-    assert warnings == ["/mnt/data (bucket) is empty: see whether the prefix is right"]
+    assert warnings == ["/mnt/data (bucket) is empty: check the bucket or share, and the prefix"]
 
 
 @pytest.mark.parametrize("password", ["Xk7Qw9", "Xk7Qw9 'b\" \\%h", "Xk7Qw9\nä"])

@@ -35,12 +35,12 @@ def test_job_user_is_the_login_user_unless_another_is_named(capsys: pytest.Captu
 
 def test_missing_user_or_program_is_named_with_a_remedy(capsys: pytest.CaptureFixture[str]) -> None:
     assert answer(capsys, user="nobody-knows")["msg"] == (
-        "there is no user nobody-knows. Needed: the user who runs the jobs, the same on all nodes. "
-        "Create it, or set code_user."
+        "there is no user nobody-knows. Create the user who runs the jobs, with the same name on all nodes, "
+        "or set code_user."
     )
     programs = {"programs": ["sh", "none-a", "none-b"]}
     assert answer(capsys, **programs)["msg"] == (
-        "none-a and none-b missing. Needed: sh and none-a and none-b. Install them with the role base_packages."
+        "none-a and none-b are not installed. Install missing programs with the role base_packages."
     )
     # where the role that installs them has not really run
     assert answer(capsys, **programs, _ansible_check_mode=True)["missing"] == ["none-a", "none-b"]

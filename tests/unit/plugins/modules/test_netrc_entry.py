@@ -57,5 +57,5 @@ def test_other_entries_are_kept(home: Path, capsys: pytest.CaptureFixture[str]) 
 
 def test_pipe_and_unknown_user_are_refused(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     os.mkfifo(home / ".netrc")
-    assert "is no file. Needed: a file, or nothing" in ask(capsys)["msg"]
+    assert "is not a regular file. Remove it: sudo rm " in ask(capsys)["msg"]
     assert "there is no user nobody-knows" in ask(capsys, user="nobody-knows")["msg"]

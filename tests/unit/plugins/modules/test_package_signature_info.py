@@ -17,7 +17,7 @@ def test_missing_file_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str
         package_signature_info.main()
     result = json.loads(capsys.readouterr().out)
     assert result["failed"]
-    assert f"{tmp_path}/keys: No such file or directory. Needed: the package, its signature" in result["msg"]
+    assert f"{tmp_path}/keys: No such file or directory. Download the package, its signature" in result["msg"]
 
 
 def test_package_is_unsigned_if_the_keys_file_holds_no_key(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -27,4 +27,4 @@ def test_package_is_unsigned_if_the_keys_file_holds_no_key(tmp_path: Path, capsy
         package_signature_info.main()
     result = json.loads(capsys.readouterr().out)
     assert (result["changed"], result["is_signed"]) == (False, False)
-    assert result["found"] == "what was fetched as its keys holds no key"
+    assert result["found"] == "the downloaded key file contains no keys"

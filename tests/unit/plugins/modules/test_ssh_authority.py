@@ -189,7 +189,7 @@ def test_key_with_a_passphrase_is_used_through_ssh_agent(
     assert not keep(params)["changed"], "nothing to sign, nothing to ask"
     params["nodes"][0]["names"].append("gpu")
     monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
-    with pytest.raises(AuthorityError, match=f"ssh-agent does not have it.*Add it: ssh-add {key}"):
+    with pytest.raises(AuthorityError, match=f"ssh-agent does not have it.*Add it to ssh-agent: ssh-add {key}"):
         keep(params)
     socket = tmp_path / "agent"
     agent = subprocess.Popen(["ssh-agent", "-D", "-a", socket], stdout=subprocess.PIPE, text=True)
@@ -263,12 +263,12 @@ def test_duration_is_read_in_seconds(text: str, seconds: int) -> None:
 
 @pytest.mark.parametrize("text", ["", "52", "w", "1y", "1 w", "-1d", "1w\n"])
 def test_invalid_duration_is_refused(text: str) -> None:
-    with pytest.raises(AuthorityError, match="is no duration"):
+    with pytest.raises(AuthorityError, match="is not a duration"):
         parse_duration(text)
 
 
 def test_renewal_period_longer_than_validity_is_refused(params: dict[str, Any]) -> None:
-    with pytest.raises(AuthorityError, match="valid_for is 4h. Needed: more than renew_before, 12w"):
+    with pytest.raises(AuthorityError, match="valid_for is 4h. Set it higher than renew_before, 12w"):
         keep(params, valid_for="4h")
 
 
@@ -283,4 +283,4 @@ def test_module_returns_its_result_and_reports_missing_ssh_keygen(
     with patch_module_args(params), pytest.raises(SystemExit):
         ssh_authority.main()
     answer = json.loads(capsys.readouterr().out)
-    assert answer["failed"] and "no ssh-keygen" in answer["msg"]
+    assert answer["failed"] and "ssh-keygen is missing" in answer["msg"]

@@ -79,7 +79,7 @@ def test_changed_files_are_named_and_invalid_text_is_not_written(home: Path) -> 
     (home / "same").chmod(0o600)
     bad: dict[str, Any] = {"content": "no\n", "validate": ["grep", "-q", "yes", "%s"]}
     files: list[dict[str, Any]] = [{"path": "~/same", "content": "as it is\n"}, {"path": "~/judged", **bad}]
-    with pytest.raises(UserFileError, match=r"judged is not changed: `grep -q yes .*` refuses its new text"):
+    with pytest.raises(UserFileError, match=r"judged is not changed: `grep -q yes .*` rejects the new content"):
         keep(files=files)
     files[1]["content"] = "yes\n"
     assert keep(check=True, files=files)["changed_files"] == [f"{home}/judged"]
@@ -150,25 +150,25 @@ def test_users_own_link_is_followed(home: Path) -> None:
 
 def test_pipe_is_refused_without_blocking(home: Path) -> None:
     os.mkfifo(home / "keys")
-    with pytest.raises(UserFileError, match="keys is no file. Needed: a file, or nothing"):
+    with pytest.raises(UserFileError, match="keys is not a regular file. Remove it: sudo rm "):
         keep(files=[{"path": "~/keys", "line": "two"}])
 
 
 def test_dangling_link_and_file_are_refused_as_directories(home: Path) -> None:
     (home / "gone").symlink_to("nowhere")
-    with pytest.raises(UserFileError, match="gone is a link to nothing"):
+    with pytest.raises(UserFileError, match="gone is a link to a missing directory"):
         keep(directories=[{"path": "~/gone"}])
     (home / "file").write_text("")
-    with pytest.raises(UserFileError, match="file is no directory"):
+    with pytest.raises(UserFileError, match="file is not a directory"):
         keep(directories=[{"path": "~/file"}])
 
 
 def test_invalid_requests_are_refused(home: Path) -> None:
-    with pytest.raises(UserFileError, match="Needed: an absolute one, or one that begins with ~/"):
+    with pytest.raises(UserFileError, match="Use an absolute path, or one that begins with ~/"):
         keep(directories=[{"path": "work"}])
-    with pytest.raises(UserFileError, match="mode is 'rwx'. Needed: octal digits"):
+    with pytest.raises(UserFileError, match="mode is 'rwx'. Use octal digits"):
         keep(directories=[{"path": "~/work", "mode": "rwx"}])
-    with pytest.raises(UserFileError, match="Needed: a content, or a line that ends with mark"):
+    with pytest.raises(UserFileError, match="Set content, or a line that ends with mark"):
         keep(files=[{"path": "~/keys", "line": "key", "mark": " ours"}])
     with pytest.raises(UserFileError, match="there is no user nobody-knows"):
         files_as_user.get_user("nobody-knows")
@@ -197,8 +197,8 @@ def test_path_is_safe_only_if_root_alone_can_replace_it(ours: Path) -> None:
     (ours / "link").symlink_to("srv")
     assert parent_error("/srv/data/x") == parent_error("/srv/none/x/y") == parent_error("/tmp/mine/x") == ""
     assert parent_error("/open/x") == "/open can be written by others than root"
-    assert parent_error("/link/x") == "/link is a link, or no directory"
-    assert parent_error("srv/x") == "srv/x is no absolute path"
+    assert parent_error("/link/x") == "/link is a link, or not a directory"
+    assert parent_error("srv/x") == "srv/x is not an absolute path"
 
 
 def test_root_makes_only_new_directories_on_safe_paths(ours: Path) -> None:
@@ -287,17 +287,17 @@ assert [os.stat(path).st_uid for path in (base + "/roots/file", home + "/own/fil
     done = subprocess.run([*as_root, "python3", "-c", script], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     link, below, keys, new, in_home, by_link, given_away, shared = done.stdout.splitlines()
-    assert "/.ssh (by a link" in link and "belongs to root, and nobody cannot write there" in link
-    assert "work/new is not made" in below and "does not belong to root" in below
-    assert "keys (by a link" in keys and "cannot be written by nobody" in keys
+    assert "/.ssh (a link to" in link and "belongs to root, and nobody cannot write there" in link
+    assert "work/new was not created" in below and "does not belong to root" in below
+    assert "keys (a link to" in keys and "cannot be written by nobody" in keys
     assert "cannot be written by nobody" in new
     assert in_home.split(". ")[0].endswith("home/images/inner") and "/home does not belong to root, and root" in in_home
-    assert "byname is a link, or no directory" in by_link and "only/images does not belong to root" in given_away
-    assert "scratch can be written by others than root, and root would act" in shared
+    assert "byname is a link, or not a directory" in by_link and "only/images does not belong to root" in given_away
+    assert "scratch can be written by others than root, and root would trust" in shared
 
 
 def test_child_process_answers_or_its_failure_is_reported() -> None:
     entry = pwd.getpwuid(os.geteuid())
     assert files_as_user.run_as_user(entry, lambda: {"uid": os.geteuid()}) == {"uid": os.geteuid()}
-    with pytest.raises(UserFileError, match="ended without an answer"):
+    with pytest.raises(UserFileError, match="ended without a result"):
         files_as_user.run_as_user(entry, lambda: os._exit(3))

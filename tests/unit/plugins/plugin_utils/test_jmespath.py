@@ -33,14 +33,14 @@ def test_query_returns_expected_value(query: str, found: Any) -> None:
 @pytest.mark.parametrize(
     ("query", "words"),
     [
-        ("nodes[?state=='running'", "is wrong at its end, where something is missing"),
-        ("nodes]", "is wrong at character 6, at ']'"),
-        ("nodes[0].#", "is wrong at character 10, at '#'"),
-        ("nodes[?state=running]", "is wrong at character 13, at '=running]'"),
-        ("  ", "is empty. Needed is one such as nodes[].node"),
-        ("summ(nodes)", "cannot be answered: Unknown function: summ()"),
-        ("length(nodes, nodes)", "cannot be answered: Expected 1 argument"),
-        ("sum(nodes[].node)", "cannot be answered: In function sum(), invalid type"),
+        ("nodes[?state=='running'", "is invalid at its end, where something is missing"),
+        ("nodes]", "is invalid at character 6, at ']'"),
+        ("nodes[0].#", "is invalid at character 10, at '#'"),
+        ("nodes[?state=running]", "is invalid at character 13, at '=running]'"),
+        ("  ", "is empty. An example: nodes[].node"),
+        ("summ(nodes)", "cannot be evaluated: Unknown function: summ()"),
+        ("length(nodes, nodes)", "cannot be evaluated: Expected 1 argument"),
+        ("sum(nodes[].node)", "cannot be evaluated: In function sum(), invalid type"),
         ("(" * 5000, "nested too deeply"),
     ],
 )

@@ -98,8 +98,8 @@ def test_extra_key_in_the_file_is_not_trusted(tmp_path: Path, homes: dict[str, P
     ("text", "said"),
     [
         ("", "its fingerprint is none, the file is empty"),
-        ("<html>no such page</html>", "what was fetched is no file of keys"),
-        ("-----BEGIN PGP PUBLIC KEY BLOCK-----\n\n!\n-----END PGP PUBLIC KEY BLOCK-----\n", "is no file of keys"),
+        ("<html>no such page</html>", "the downloaded file is not a key file"),
+        ("-----BEGIN PGP PUBLIC KEY BLOCK-----\n\n!\n-----END PGP PUBLIC KEY BLOCK-----\n", "is not a key file"),
         ("x" * (2**20 + 1), "has more than 1048576 bytes"),
     ],
 )
@@ -108,7 +108,7 @@ def test_file_that_is_not_a_key_or_cannot_be_fetched_is_refused(tmp_path: Path, 
     code, told = take(tmp_path, "A" * 40)
     assert (code, said in told) == (1, True), told
     (tmp_path / "key.asc").unlink()
-    assert "it cannot be fetched" in take(tmp_path, "A" * 40)[1]
+    assert "it cannot be downloaded" in take(tmp_path, "A" * 40)[1]
 
 
 def test_check_mode_fetches_nothing_and_diff_shows_fingerprints(tmp_path: Path, homes: dict[str, Path]) -> None:

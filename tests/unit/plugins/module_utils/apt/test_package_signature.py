@@ -59,10 +59,10 @@ def test_package_signed_by_a_known_key_is_accepted(signed: Path, keys: tuple[Pat
 def test_package_not_signed_by_a_known_key_is_refused(signed: Path, keys: tuple[Path, str, Path, str]) -> None:
     ours, fingerprint, others, other = keys
     sign(signed, others)
-    assert verify(signed, fingerprint) == (False, f"it is signed by {other}, a key that does not count")
+    assert verify(signed, fingerprint) == (False, f"it is signed by {other}, an untrusted key")
     sign(signed, ours)
     (signed / "KEYS").write_text(gpg(others, "--armor", "--export"))
-    assert verify(signed, fingerprint) == (False, "it is signed by a key that is not among those fetched")
+    assert verify(signed, fingerprint) == (False, "it is signed by a key that is missing from the key file")
 
 
 def test_changed_package_or_invalid_signature_or_keys_are_refused(
@@ -70,11 +70,11 @@ def test_changed_package_or_invalid_signature_or_keys_are_refused(
 ) -> None:
     fingerprint = keys[1]
     (signed / "mount-s3.deb").write_bytes(b"another package")
-    assert verify(signed, fingerprint) == (False, "the signature is not of this package")
+    assert verify(signed, fingerprint) == (False, "the signature does not match this package")
     (signed / "mount-s3.deb.asc").write_text("<html>not found</html>")
     is_signed, said = verify(signed, fingerprint)
     assert not is_signed and said.startswith("the signature cannot be verified")
     (signed / "KEYS").write_text("<html>not found</html>")
-    assert verify(signed, fingerprint) == (False, "what was fetched as its keys holds no key")
+    assert verify(signed, fingerprint) == (False, "the downloaded key file contains no keys")
     (signed / "KEYS").write_text("-----BEGIN PGP PUBLIC KEY BLOCK-----\n\nA\n-----END PGP PUBLIC KEY BLOCK-----\n")
-    assert verify(signed, fingerprint) == (False, "what was fetched as its keys holds no key")
+    assert verify(signed, fingerprint) == (False, "the downloaded key file contains no keys")

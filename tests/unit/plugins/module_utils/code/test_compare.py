@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._code import compare
-from ansible_collections.muster.training.plugins.module_utils._code.compare import read_code, installed_requirements
+from ansible_collections.muster.training.plugins.module_utils._code.compare import installed_requirements, read_code
 from ansible_collections.muster.training.plugins.plugin_utils._project import local_code
 from ansible_collections.muster.training.plugins.plugin_utils._project.local_code import read_local_code
 

@@ -148,7 +148,7 @@ def test_forged_list_removes_nothing_outside_the_tree(source: Path, tmp_path: Pa
 def test_copying_from_a_first_node_without_code_is_refused(tmp_path: Path) -> None:
     for name in ("first", "peer"):
         (tmp_path / name).mkdir()
-    with pytest.raises(TreeError, match="nothing was brought there yet. Run this once without --limit"):
+    with pytest.raises(TreeError, match="the first node has no copy of the code yet. Run this once without --limit"):
         brought(tmp_path / "first", tmp_path / "peer")
 
 

@@ -175,7 +175,7 @@ def test_copy_in_use_by_the_engine_is_not_deleted(machine: Machine) -> None:
     copy = other.home / "disk/docker"
     assert (other.home / "up").read_text() == str(copy), "what this test is about"
     assert sorted(path.name for path in (copy / "images").iterdir()) == ["a", "b"]
-    assert f"the engine runs with its data in {copy} (systemctl stop" in answer["error"]
+    assert f"the engine uses its data in {copy} (systemctl stop" in answer["error"]
     assert "the copy was removed" not in answer["error"]
 
 
@@ -221,7 +221,7 @@ def test_copy_that_cannot_be_removed_is_reported(
     assert (tmp_path / "daemon.json").read_text() == "old"
 
 
-@pytest.mark.parametrize(("former", "needed"), [("old", "daemon.json.before-data-root in "), (None, "Needed: no ")])
+@pytest.mark.parametrize(("former", "needed"), [("old", "daemon.json.before-data-root to "), (None, "Remove ")])
 def test_settings_that_cannot_be_restored_are_reported(
     program: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, former: str | None, needed: str
 ) -> None:
@@ -233,7 +233,7 @@ def test_settings_that_cannot_be_restored_are_reported(
     monkeypatch.setattr(program, "start_engine", lambda: pytest.fail("with whatever settings"))
     said = program.undo(former, str(tmp_path / "old"), str(tmp_path / "copy"), False)
     assert "The former settings cannot be restored ([Errno 28] No space left on device" in said
-    assert needed in said and "are back" not in said
+    assert needed in said and "are restored" not in said
     assert (tmp_path / "copy").exists()
 
 
@@ -249,8 +249,8 @@ def test_undo_does_not_rewrite_unchanged_settings(
 @pytest.mark.parametrize(
     ("request_", "words"),
     [
-        ({"path": "relative"}, "Needed: an absolute path"),
-        ({"path": "/a/../b"}, "Needed: an absolute path"),
+        ({"path": "relative"}, "Use an absolute path"),
+        ({"path": "/a/../b"}, "Use an absolute path"),
         ({"spare_gib": 10**6}, "GiB are free where"),
     ],
 )
@@ -294,7 +294,9 @@ def test_images_containers_and_volumes_missing_after_the_move_are_named(program:
     assert program.describe_missing(before, {**before, "images": ["a", "b", "new"]}) == ""
     assert program.describe_missing(before, {**before, "containers": []}) == "1 of 1 containers (such as c1 train)"
     after = {"images": ["b"], "containers": ["c1 train"], "volumes": ["local x"]}
-    assert program.describe_missing(before, after) == "1 of 2 images (such as a) and 1 of 2 volumes (such as local data)"
+    assert (
+        program.describe_missing(before, after) == "1 of 2 images (such as a) and 1 of 2 volumes (such as local data)"
+    )
 
 
 def test_move_is_refused_if_images_are_in_containerds_store(machine: Machine) -> None:

@@ -19,7 +19,7 @@ DOWN = "echo 'Cannot connect to the Docker daemon' >&2; exit 1"
 def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Put programs in the place of docker and systemctl."""
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(state, "shims", lambda: [])
+    monkeypatch.setattr(state, "shim_pids", lambda: [])
 
     def put(**programs: str) -> None:
         for name, text in programs.items():
@@ -54,7 +54,7 @@ def test_engine_that_cannot_be_queried_is_a_fault(
     (tmp_path / "docker").chmod(0o644)
     assert state.list_running() == ([], "docker cannot be run (Permission denied), docker.service is active")
     stand_in(systemctl="exit 1")
-    assert "systemd does not tell whether the engine is up" in state.list_running()[1]
+    assert "systemd does not report whether the engine is running" in state.list_running()[1]
     stand_in(docker="exec /bin/sleep 60", systemctl="echo active")
     run = subprocess.run
     patience = {"docker": 0.2, "systemctl": 120}
@@ -71,7 +71,7 @@ def test_containers_that_outlived_their_engine_are_a_fault(
     stand_in: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stand_in(docker=DOWN, systemctl="echo failed")
-    monkeypatch.setattr(state, "shims", lambda: ["12", "34"])
+    monkeypatch.setattr(state, "shim_pids", lambda: ["12", "34"])
     assert state.list_running()[1].endswith("is failed, and containers are alive (containerd-shim, process 12, 34)")
 
 

@@ -21,7 +21,7 @@ def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     state, logs = tmp_path / "state", tmp_path / "logs"
     state.mkdir()
     monkeypatch.setattr("tempfile.gettempdir", lambda: str(state))
-    monkeypatch.setattr(long_command, "logs_of_this_user", lambda: str(logs))
+    monkeypatch.setattr(long_command, "log_directory", lambda: str(logs))
     return state
 
 
@@ -77,7 +77,7 @@ def test_only_the_newest_logs_are_kept(logs: Path, monkeypatch: pytest.MonkeyPat
     names = sorted(path.name for path in logs.glob("*.log"))
     assert len(names) == long_command.MAX_LOGS
     assert names[-1] == newest.name and names[0].startswith("20200101T000011")
-    monkeypatch.setattr(long_command, "MOST_LOG_BYTES", 11)
+    monkeypatch.setattr(long_command, "MAX_LOG_BYTES", 11)
     last = Path(ask("sh", "-c", "echo 123456789012345; exit 2")["log"])
     assert [*logs.glob("*.log")] == [last], "the newest stays, however large it is"
     assert (logs / "notes.txt").exists()

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from ansible_collections.muster.training.plugins.module_utils._facts.deepspeed_config import (
     check_batch_sizes,
     config_path,
-    suggest_sizes,
-    read_config,
     is_enabled,
+    read_config,
+    suggest_sizes,
 )
 
 T, M, G = "train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps"

@@ -765,4 +765,4 @@ def test_nothing_below_a_dead_mount_is_touched(tmp_path: Path, monkeypatch: pyte
 @pytest.mark.parametrize("parts", [[], ["storage"]])
 def test_missing_user_is_reported_by_name(tmp_path: Path, parts: list[str]) -> None:
     answer = read.main(request(tmp_path, user="nobody-here", parts=parts))
-    assert answer["error"].startswith("there is no user 'nobody-here' on this node: create it, or set launch_user")
+    assert answer["error"].startswith("user 'nobody-here' does not exist on this node: create it, or set launch_user")

@@ -91,7 +91,7 @@ def test_firewall_program_is_believed_only_if_it_is_whole_and_roots_alone(
 
 def test_login_of_an_unknown_user_is_an_error() -> None:
     said = role_state.main({"ssh_logins": {"user": "nobody-knows", "names": ["node2"]}})["error"]
-    assert said.startswith("there is no user nobody-knows. Needed: ")
+    assert said.startswith("there is no user nobody-knows. Create the user ")
 
 
 def test_without_root_nothing_is_read(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -101,11 +101,11 @@ def test_node_that_left_is_removed() -> None:
 @pytest.mark.parametrize(
     ("own", "hostname", "found"),
     [
-        ("node0", "node2", "node0: its own name is 'node2', as that of node2"),
-        ("node0", "localhost", "node0: its own name is 'localhost'"),
-        ("node1", "", "node1: its own name is ''"),
-        ("node1", "localhost.localdomain", "node1: its own name is 'localhost.localdomain'"),
-        ("node2", "10.0.0.12", "node2: its own name is the address 10.0.0.12"),
+        ("node0", "node2", "node0: its host name is 'node2', a name of node2"),
+        ("node0", "localhost", "node0: its host name is 'localhost'"),
+        ("node1", "", "node1: its host name is ''"),
+        ("node1", "localhost.localdomain", "node1: its host name is 'localhost.localdomain'"),
+        ("node2", "10.0.0.12", "node2: its host name is the address 10.0.0.12"),
     ],
 )
 def test_unusable_hostname_is_refused(own: str, hostname: str, found: str) -> None:

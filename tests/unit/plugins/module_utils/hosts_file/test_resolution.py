@@ -30,8 +30,8 @@ def test_resolver_answers_that_differ_from_the_block_are_reported(monkeypatch: p
     }
     monkeypatch.setattr(resolution, "query_resolver", said.__getitem__)
     assert resolution.differences("# a comment\n10.0.0.1 node1\n10.0.0.2 node2\n10.0.0.1 machine\n") == [
-        "gethostbyname(node2) says 127.0.1.1, the block 10.0.0.2",
-        "getfqdn(node2) says localhost, the block node2",
+        "gethostbyname(node2) returns 127.0.1.1, expected 10.0.0.2",
+        "getfqdn(node2) returns localhost, expected node2",
     ]
 
 

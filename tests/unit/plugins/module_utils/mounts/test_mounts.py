@@ -17,13 +17,17 @@ from hypothesis import strategies as st
 from ansible_collections.muster.training.plugins.module_utils._facts.commands import CommandOutput
 from ansible_collections.muster.training.plugins.module_utils._mounts import ensure, probe, systemd
 from ansible_collections.muster.training.plugins.module_utils._mounts.cifs import share_of
-from ansible_collections.muster.training.plugins.module_utils._mounts.driver import MountDriver, MountError, DesiredMount
+from ansible_collections.muster.training.plugins.module_utils._mounts.driver import (
+    DesiredMount,
+    MountDriver,
+    MountError,
+)
 from ansible_collections.muster.training.plugins.module_utils._mounts.registry import KINDS
 from ansible_collections.muster.training.plugins.module_utils._mounts.unit import (
     credentials_path,
     environment_text,
-    mount_unit,
     format_options,
+    mount_unit,
     unit_name,
 )
 from ansible_collections.muster.training.plugins.module_utils._mounts.units_on_node import (
@@ -48,7 +52,9 @@ LOGIN = {"username": "trainer", "password": "a, b'c\"d#e=ü%h ", "domain": "LAB"
 SHARE = "\\\\10.64.92.2\\training data"
 EXAMPLES = {
     "cifs": DesiredMount("/mnt/data", SHARE, {"seal": True, "port": 4450}, LOGIN, uid=1000, gid=1001),
-    "s3fs": DesiredMount("/mnt/data", "bucket:/a/b", {"url": "https://s3.us-east-1.amazonaws.com"}, KEYS, uid=1000, gid=1001),
+    "s3fs": DesiredMount(
+        "/mnt/data", "bucket:/a/b", {"url": "https://s3.us-east-1.amazonaws.com"}, KEYS, uid=1000, gid=1001
+    ),
     "mount-s3": DesiredMount("/mnt/data", "bucket:/a/b", {"region": "us-east-1"}, KEYS, True, uid=1000, gid=1001),
 }
 
@@ -204,8 +210,8 @@ def test_mount_s3_source_and_options() -> None:
     ("name", "change", "said"),
     [
         ("s3fs", {"source": "s3://bucket"}, "without s3://"),
-        ("s3fs", {"source": "bucket:prefix"}, "as bucket:/prefix"),
-        ("s3fs", {"options": {"url": "http://a,b"}}, "without commas"),
+        ("s3fs", {"source": "bucket:prefix"}, "such as bucket:/prefix"),
+        ("s3fs", {"options": {"url": "http://a,b"}}, "cannot hold commas"),
         ("s3fs", {"options": {"use_cache": "/a b"}}, "cannot hold"),
         ("s3fs", {"credentials": {"access_key": "a"}}, "credentials without secret_key"),
         ("s3fs", {"credentials": {**KEYS, "password": "x"}}, "credentials with password"),
@@ -213,9 +219,9 @@ def test_mount_s3_source_and_options() -> None:
         ("s3fs", {"path": "mnt/data"}, "an absolute path"),
         ("s3fs", {"path": "/mnt/../data"}, "an absolute path"),
         ("s3fs", {"path": "/"}, "an absolute path"),
-        ("s3fs", {"timeout": 0}, "5 to 300 seconds"),
-        ("mount-s3", {"options": {"read-only": True}}, "knows no option read-only"),
-        ("mount-s3", {"options": {"url": "x"}}, "knows no option url"),
+        ("s3fs", {"timeout": 0}, "must be 5 to 300 seconds"),
+        ("mount-s3", {"options": {"read-only": True}}, "does not know the option read-only"),
+        ("mount-s3", {"options": {"url": "x"}}, "does not know the option url"),
         ("mount-s3", {"options": {"allow-other": True, "allow-root": True}}, "exclude each other"),
         ("mount-s3", {"options": {"cache": "/a b"}}, "cannot hold"),
         ("cifs", {"source": "10.0.0.2/data"}, "//ADDRESS/SHARE"),
@@ -226,14 +232,14 @@ def test_mount_s3_source_and_options() -> None:
         ("cifs", {"credentials": KEYS}, "credentials with access_key, secret_key"),
         ("cifs", {"credentials": {**LOGIN, "password": "x\n"}}, "password has a line break"),
         ("cifs", {"credentials": {**LOGIN, "password": "ü" * 257}}, "password has 514 bytes"),
-        ("cifs", {"credentials": {**LOGIN, "username": "LAB\\me"}}, "a domain has its own place"),
+        ("cifs", {"credentials": {**LOGIN, "username": "LAB\\me"}}, "a domain as domain"),
         ("cifs", {"credentials": {**LOGIN, "username": "a,b"}}, "comma"),
-        ("cifs", {"options": {"password": "x"}}, "Needed: credentials of the mount"),
-        ("cifs", {"options": {"ro": True}}, "Needed: read_only of the mount"),
-        ("cifs", {"options": {"sec,x": True}}, "there is no option 'sec,x'"),
-        ("cifs", {"options": {"sec": "ntlmssp,guest"}}, "without commas"),
-        ("cifs", {"options": {"file_mode": 420}}, "in quotes, as '0755'"),  # 0644 without quotes, to YAML
-        ("cifs", {"options": {"seal": True, "vers": 2.1}}, "seal encrypts from SMB 3 on"),
+        ("cifs", {"options": {"password": "x"}}, "the option password is set by credentials of the mount"),
+        ("cifs", {"options": {"ro": True}}, "the option ro is set by read_only of the mount"),
+        ("cifs", {"options": {"sec,x": True}}, "'sec,x' is not an option"),
+        ("cifs", {"options": {"sec": "ntlmssp,guest"}}, "cannot hold commas"),
+        ("cifs", {"options": {"file_mode": 420}}, "in quotes, such as '0755'"),  # 0644 without quotes, to YAML
+        ("cifs", {"options": {"seal": True, "vers": 2.1}}, "seal needs SMB 3 or newer"),
     ],
 )
 def test_invalid_mount_is_refused_without_showing_secrets(name: str, change: dict[str, Any], said: str) -> None:
@@ -253,7 +259,7 @@ def test_mount_point_that_others_can_replace_is_refused(name: str, tmp_path: Pat
     (tmp_path / "link").symlink_to("/mnt")
     example = EXAMPLES[name]
     for path in (tmp_path / "open" / "data", tmp_path / "link" / "data"):
-        with pytest.raises(MountError, match=f"root must not use {path}: .*Needed: a place that only root can change"):
+        with pytest.raises(MountError, match=f"root must not use {path}: .*Choose a path that only root can change"):
             ensure.validate(KINDS[name], DesiredMount(str(path), example.source, example.options, example.credentials))
 
 
@@ -297,22 +303,32 @@ mnt-data.mount: Mount process exited, code=exited, status=32/n/a
         ("s3fs", CREDENTIALS_REFUSED.format("SignatureDoesNotMatch", "x"), "secret key does not belong", "AWS_SECRET"),
         ("s3fs", CREDENTIALS_REFUSED.format("InvalidAccessKeyId", "x"), "does not know the access key", "AWS_ACCESS"),
         ("s3fs", CREDENTIALS_REFUSED.format("RequestTimeTooSkewed", "x"), "the clock of this node", "set-ntp true"),
-        ("s3fs", CREDENTIALS_REFUSED.format("AccessDenied", "x"), "denies these credentials", "s3:ListBucket"),
+        (
+            "s3fs",
+            CREDENTIALS_REFUSED.format("AccessDenied", "x"),
+            "denies access to the bucket with these credentials",
+            "s3:ListBucket",
+        ),
         ("s3fs", CREDENTIALS_REFUSED.format("ExpiredToken", "x"), "expired", "temporary"),
         (
             "s3fs",
             CREDENTIALS_REFUSED.format(
                 "AuthorizationHeaderMalformed", "the region 'a' is wrong; expecting 'us-east-1'"
             ),
-            "lies in region us-east-1",
+            "is in region us-east-1",
             "set the region of the mount to us-east-1",
         ),
-        ("s3fs", "s3fs_check_service(3593): bucket or key not found(host=http://h)", "no such bucket", "s3://"),
+        (
+            "s3fs",
+            "s3fs_check_service(3593): bucket or key not found(host=http://h)",
+            "this bucket or prefix does not exist",
+            "s3://",
+        ),
         ("s3fs", NO_ANSWER.format(2411, "COULDNT_RESOLVE_HOST"), "cannot be resolved", "resolvectl"),
         ("s3fs", NO_ANSWER.format(2416, "COULDNT_CONNECT"), "nothing answers", "curl -v"),
         ("s3fs", "curl.cpp:RequestPerform(2426): ### CURLE_ABORTED_BY_CALLBACK", "did not answer in time", "curl -v"),
         ("s3fs", "fuse: unknown option `nonsense=1'", "does not know the option nonsense", "remove nonsense"),
-        ("s3fs", "fuse: device not found, try 'modprobe fuse' first", "no FUSE", "--device /dev/fuse"),
+        ("s3fs", "fuse: device not found, try 'modprobe fuse' first", "FUSE is not available", "--device /dev/fuse"),
         ("s3fs", "There is no enough disk space for used as cache(or temporary) directory by s3fs.", "full", "room"),
         ("mount-s3", "error: unexpected argument '--nonsense' found", "--nonsense", "mount-s3 --help"),
         (
@@ -321,9 +337,14 @@ mnt-data.mount: Mount process exited, code=exited, status=32/n/a
             "cannot mount CIFS",
             "modprobe",
         ),
-        ("cifs", CIFS_FAILED.format("STATUS_LOGON_FAILURE", 13), "does not know this user", "username and password"),
+        (
+            "cifs",
+            CIFS_FAILED.format("STATUS_LOGON_FAILURE", 13),
+            "does not accept this username",
+            "username and password",
+        ),
         ("cifs", CIFS_FAILED.format("STATUS_PASSWORD_EXPIRED", 13), "refuses this user (PASSWORD_EXPIRED)", "server"),
-        ("cifs", CIFS_FAILED.format("STATUS_ACCESS_DENIED", 13), "but not to this share", "right"),
+        ("cifs", CIFS_FAILED.format("STATUS_ACCESS_DENIED", 13), "but not access this share", "grant"),
         ("cifs", CIFS_FAILED.format("", 13), "refuses this user", "username and password"),
         (
             "cifs",
@@ -331,10 +352,20 @@ mnt-data.mount: Mount process exited, code=exited, status=32/n/a
             "no share of this name",
             "source",
         ),
-        ("cifs", CIFS_FAILED.format("", 2), "or the share no such directory", "source"),
-        ("cifs", CIFS_FAILED.format("server share \\\\10.0.2.2\\training-data deleted", 11), "or no longer", "source"),
+        ("cifs", CIFS_FAILED.format("", 2), "or the share has no such directory", "source"),
+        (
+            "cifs",
+            CIFS_FAILED.format("server share \\\\10.0.2.2\\training-data deleted", 11),
+            "or it was removed",
+            "source",
+        ),
         ("cifs", "mount error(111): could not connect to 10.0.2.2", "nothing listens", "the option port"),
-        ("cifs", "mount error(113): could not connect to 10.0.2.99", "no way from this node", "private network"),
+        (
+            "cifs",
+            "mount error(113): could not connect to 10.0.2.99",
+            "this node cannot reach the server",
+            "private network",
+        ),
         ("cifs", "mount error(115): could not connect to 10.0.2.99", "does not answer", "firewall"),
         ("cifs", CIFS_FAILED.format("", 112), "does not answer", "firewall"),
         ("cifs", "it was not mounted within 30 s", "does not answer", "firewall"),
@@ -422,7 +453,9 @@ def test_mount_that_cannot_be_unmounted_keeps_its_unit(monkeypatch: pytest.Monke
     left = [{"source": "bucket", "type": "fuse.s3fs", "options": "rw"}]
     done: list[str] = []
     monkeypatch.setattr(probe, "mounted_at", lambda _path: left[0] if left else None)
-    monkeypatch.setattr(probe, "verify_access", lambda *_words: {"step": "stat", "errno": errno.ETIMEDOUT, "hangs": True})
+    monkeypatch.setattr(
+        probe, "verify_access", lambda *_words: {"step": "stat", "errno": errno.ETIMEDOUT, "hangs": True}
+    )
     monkeypatch.setattr(systemd, "read_text", lambda _path: MARK)
     monkeypatch.setattr(systemd, "unit_state", lambda _unit: {"UnitFileState": "enabled"})
     monkeypatch.setattr(systemd, "force_unmount", lambda *_words: done.append("take_down"))
@@ -430,7 +463,9 @@ def test_mount_that_cannot_be_unmounted_keeps_its_unit(monkeypatch: pytest.Monke
     monkeypatch.setattr(systemd, "call", lambda *words: done.append(words[-1]))
     monkeypatch.setattr(os, "unlink", done.append)
     for absent in (False, True):
-        with pytest.raises(MountError, match=r"^/mnt/data does not answer, and is still mounted after .*\. Needed: "):
+        with pytest.raises(
+            MountError, match=r"^/mnt/data does not answer, and is still mounted after .*\. Try that command"
+        ):
             ensure.ensure_unmounted(KINDS["s3fs"], DesiredMount("/mnt/data", ""), False, absent)
     assert done == ["take_down", "take_down"]
     monkeypatch.setattr(systemd, "force_unmount", lambda *_words: left.clear())

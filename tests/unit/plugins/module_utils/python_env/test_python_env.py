@@ -109,7 +109,7 @@ def test_node_fetches_files_from_the_first_node_and_verifies_hashes(given: dict[
 
         got.unlink()
         lock["files"][0]["sha256"] = "0" * 64
-        with pytest.raises(StepError, match="Needed: sha256:0000"):
+        with pytest.raises(StepError, match="instead of sha256:0000"):
             installing.fetch_files(EnvironmentPaths(peer), peer, lock)
         assert list(got.parent.iterdir()) == [], "what is not right is not kept"
 
@@ -127,7 +127,7 @@ def test_node_fetches_files_from_the_first_node_and_verifies_hashes(given: dict[
         time.sleep(0.05)
     else:
         pytest.fail("the server has not ended")
-    with pytest.raises(StepError, match="node1 does not give alpha-1.0.*--tags firewall"):
+    with pytest.raises(StepError, match="cannot download alpha-1.0.* from node1.*--tags firewall"):
         installing.fetch_files(EnvironmentPaths(peer), peer, lock)
 
 
@@ -164,14 +164,14 @@ def test_python_differing_from_the_first_node_is_refused(given: dict[str, Any]) 
 
 
 def test_too_little_disk_space_is_reported_before_fetching(given: dict[str, Any]) -> None:
-    with pytest.raises(StepError, match=r"GB free\. Needed: 1000000000 GB for packages"):
+    with pytest.raises(StepError, match=r"GB free, but the packages need 1000000000 GB"):
         installing.check({**given, "space": 1000000000, "lock": {}})
 
 
 def test_environment_that_somebody_else_made_is_left_alone(given: dict[str, Any]) -> None:
     place = EnvironmentPaths(given)
     environment.make_with_venv(place, given, [])
-    with pytest.raises(StepError, match="an environment that somebody else made"):
+    with pytest.raises(StepError, match="an environment that this role did not create"):
         environment.make_environment(place, given, [])
     assert os.path.exists(place.python)
 
@@ -239,7 +239,7 @@ def test_wheel_for_this_platform_is_found_on_an_index(tmp_path: Path, monkeypatc
     assert digest == "ab3"
     with pytest.raises(StepError, match="has no wheel of uv 9"):
         installers.find_wheel(f"file://{tmp_path}", "uv", "9")
-    with pytest.raises(StepError, match="Needed: a package index. Set python_env_index_url"):
+    with pytest.raises(StepError, match="cannot read the package index .* Set python_env_index_url"):
         installers.find_wheel("file:///nowhere", "uv", "9")
 
 
@@ -273,14 +273,18 @@ def test_failing_program_is_reported_with_its_own_output(given: dict[str, Any]) 
     put_pip(given, "print('ERROR: No matching distribution found for zzz==9'); raise SystemExit(1)")
     text, answer = ask("solve", {**given, "requirements": ["zzz==9"]})
     assert "ERROR: No matching distribution found for zzz==9" in text
-    failed = r"pip install --dry-run .* failed \(exit code 1\)\. Needed: .* Correct what it names below, in req"
+    failed = (
+        r"pip install --dry-run .* failed \(exit code 1\)\. The packages .* Correct those that pip names below, in req"
+    )
     assert answer["output_tells"] and re.search(failed, answer["fault"])
     assert "above" not in answer["fault"]
 
 
 def test_settings_error_is_reported_without_program_output(given: dict[str, Any]) -> None:
     _text, answer = ask("solve", {**given, "files": ["/srv/none.txt"]})
-    assert answer["output_tells"] is False and answer["fault"].startswith("there is no file /srv/none.txt. Needed: ")
+    assert answer["output_tells"] is False and answer["fault"].startswith(
+        "no requirements file /srv/none.txt on this node. "
+    )
 
 
 # --- Credentials ------------------------------------------------------------------------------------------------------
@@ -303,7 +307,7 @@ def test_credentials_are_stripped_from_index_and_wheel_urls(given: dict[str, Any
     assert shown["requirements"][:2] == ["numpy", "name @ https://index.host/a.whl"]
     assert shown["requirements"][2] == asked["requirements"][2], "git has its own ways"
     assert logins == {"index.host": ("user", "se@cret"), "extra.host": ("token", "")}
-    with pytest.raises(StepError, match=r"different credentials for b\.host\. Needed: one user") as found:
+    with pytest.raises(StepError, match=r"different credentials for b\.host\. Use one user") as found:
         credentials.extract_credentials({**given, "find_links": ["https://u:one1@b.host/", "https://u:two2@b.host/"]})
     assert "one1" not in str(found.value) and "two2" not in str(found.value)
     with pytest.raises(StepError, match="a space, a quotation mark or a backslash"):
@@ -365,7 +369,7 @@ def test_index_token_is_used_without_being_exposed(
     _text, refused = ask(
         "solve", {**given, "directory": given["directory"] + "2", "index_url": address.replace("user:S3CR3T@", "")}
     )
-    assert "401" in refused["fault"] and "Needed: a package index" in refused["fault"]
+    assert "401" in refused["fault"] and "cannot read the package index" in refused["fault"]
 
 
 # --- Whom root trusts -------------------------------------------------------------------------------------------------
@@ -400,11 +404,11 @@ def test_root_runs_nothing_from_a_directory_that_others_can_change(
     nobody, everybody, sticky = {"st_uid": 65534}, {"st_mode": 0o40777}, {"st_mode": 0o41777}
     for path, change, word in (
         (parent, nobody, "belongs to nobody, and root would run programs"),
-        (parent, everybody, "can be written by everybody"),
+        (parent, everybody, "is writable by everybody"),
         (place.root, nobody, "belongs to nobody"),
-        (place.root, sticky, "can be written by everybody"),
+        (place.root, sticky, "is writable by everybody"),
         (place.python, nobody, "belongs to nobody"),
-        (place.environment, everybody, "can be written by everybody"),
+        (place.environment, everybody, "is writable by everybody"),
     ):
         as_root[path] = change
         with pytest.raises(StepError, match=f"^{re.escape(path)} {word}"):
@@ -461,15 +465,15 @@ def test_root_downloads_nothing_without_a_known_hash(tmp_path: Path, monkeypatch
     source, target = tmp_path / "source", tmp_path / "target"
     source.write_text("x")
     monkeypatch.setattr("os.geteuid", lambda: 0)
-    with pytest.raises(StepError, match=r"root would run what is in it\. Needed: its sha256 \(a setting\)"):
+    with pytest.raises(StepError, match=r"root would run its content\. Set its sha256 \(a setting\)"):
         installers.download(source.as_uri(), str(target), "", "a setting")
     assert not target.exists()
     installers.download(source.as_uri(), str(target), hashlib.sha256(b"x").hexdigest(), "")
     monkeypatch.setattr("os.geteuid", lambda: 1000)
     installers.download(source.as_uri(), str(target), "", "")
-    with pytest.raises(StepError, match="Needed: sha256:0000 "):
+    with pytest.raises(StepError, match="instead of sha256:0000 "):
         installers.download(source.as_uri(), str(target), "0000", "")
-    with pytest.raises(StepError, match="cannot be downloaded .* Needed: a server that this node reaches"):
+    with pytest.raises(StepError, match="cannot download .* Correct the address, or this node's internet access"):
         installers.download_external("file:///nowhere", str(target), "00", "")
 
 
@@ -477,7 +481,7 @@ def test_conda_installer_without_a_hash_is_refused(given: dict[str, Any], tmp_pa
     installer = tmp_path / "installer.sh"
     installer.write_text("touch ran")
     given = {**given, "manager": "conda", "conda_installer_url": installer.as_uri(), "conda_installer_sha256": ""}
-    with pytest.raises(StepError, match=r"Needed: its sha256 in python_env_conda_installer_sha256"):
+    with pytest.raises(StepError, match=r"Set python_env_conda_installer_sha256 to its sha256"):
         environment.make_environment(EnvironmentPaths(given), given, [])
     kept = tmp_path / "kept.sh"
     kept.write_text("something else that lay there")

@@ -63,5 +63,5 @@ def test_run_directory_that_cannot_be_removed_is_reported(tmp_path: Path, monkey
 
     monkeypatch.setattr(shutil, "rmtree", refuse)
     assert on_node(run, "first") == {
-        "error": f"cannot remove {run.node(0)}: Permission denied; check who owns it on this node"
+        "error": f"cannot remove {run.node(0)}: Permission denied. Check its owner on this node"
     }

@@ -109,4 +109,4 @@ def test_file_parts_are_sent_unless_the_file_is_gone_or_changed(tmp_path: Path) 
     assert given[3] == {"problem": "No such file or directory"}
     os.utime(run.node(0) / "0123456789", ns=(5, 5))
     given = run_outputs.main(run.request(0, operation="hand_out", parts=parts[:1]))["parts"]
-    assert given == [{"problem": "it has changed since"}]
+    assert given == [{"problem": "the file has changed since it was listed"}]

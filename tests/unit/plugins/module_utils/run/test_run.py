@@ -36,7 +36,11 @@ from ansible_collections.muster.training.plugins.module_utils._run import unit a
 from ansible_collections.muster.training.plugins.module_utils._run import watch as run_watch
 from ansible_collections.muster.training.plugins.module_utils._run.identity import RunError
 from ansible_collections.muster.training.plugins.module_utils._run.timeouts import ABANDONED_TIMEOUT
-from ansible_collections.muster.training.plugins.plugin_utils._node_call.call import FIRST_LINE, REPLY_MARK, standard_input
+from ansible_collections.muster.training.plugins.plugin_utils._node_call.call import (
+    FIRST_LINE,
+    REPLY_MARK,
+    standard_input,
+)
 from tests.unit.supervised import end_by_force, eventually, make_run
 
 # --- Reading logs -----------------------------------------------------------------------------------------------------
@@ -219,11 +223,11 @@ def test_a_run_whose_supervisor_is_gone_has_died(tmp_path: Path) -> None:
 
 def test_missing_run_is_reported(tmp_path: Path) -> None:
     run = make_run(tmp_path, [["/bin/true"]])
-    with pytest.raises(RunError, match=f"there is no run {run.run_id} on this node"):
+    with pytest.raises(RunError, match=f"run {run.run_id} does not exist on this node"):
         watch(run)
     assert run_status.read(run.request(0, wait=0)) == {"changed": False, "run": None}
     assert run_requests.main(run.request(0, operation="watch", cursors={}, wait=0, local_rank=0)) == {
-        "error": f"there is no run {run.run_id} on this node"
+        "error": f"run {run.run_id} does not exist on this node"
     }
 
 
@@ -360,7 +364,7 @@ def test_run_id_that_is_taken_is_refused(tmp_path: Path) -> None:
 def test_run_directory_that_cannot_be_created_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     run = make_run(tmp_path / "file", [["/bin/true"]])
-    with pytest.raises(RunError, match="cannot make the run directory .*file"):
+    with pytest.raises(RunError, match="cannot create the run directory .*file"):
         run.start()
 
 
@@ -379,16 +383,21 @@ ROOT_ONLY = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a d
 @pytest.mark.parametrize(
     ("where", "mode", "owner", "told"),
     [
-        ("race9", 0o777, "nobody", "race9 was not made by root, or other accounts can write to it"),
-        ("race9", 0o755, "nobody", "race9 was not made by root, or other accounts can write to it"),
-        ("race9", 0o777, "root", "race9 was not made by root, or other accounts can write to it"),
-        ("race9", 0o1777, "root", "race9 was not made by root, or other accounts can write to it"),
-        ("race9", 0o775, "root", "race9 was not made by root, or other accounts can write to it"),
-        ("", 0o755, "nobody", "runs belongs to nobody: "),
-        ("", 0o777, "root", "other accounts can write .*/runs: .* Choose another launch_node_directory, or .*: chmod"),
-        ("", 0o775, "root", "other accounts can write .*/runs: "),
-        ("..", 0o755, "nobody", "above belongs to nobody: "),
-        ("..", 0o777, "root", "other accounts can write .*/above: "),
+        ("race9", 0o777, "nobody", "race9 was not created by root, or other accounts can write to it"),
+        ("race9", 0o755, "nobody", "race9 was not created by root, or other accounts can write to it"),
+        ("race9", 0o777, "root", "race9 was not created by root, or other accounts can write to it"),
+        ("race9", 0o1777, "root", "race9 was not created by root, or other accounts can write to it"),
+        ("race9", 0o775, "root", "race9 was not created by root, or other accounts can write to it"),
+        ("", 0o755, "nobody", "runs belongs to nobody\\. "),
+        (
+            "",
+            0o777,
+            "root",
+            "other accounts can write .*/runs\\. .* Choose another launch_node_directory, or .*: chmod",
+        ),
+        ("", 0o775, "root", "other accounts can write .*/runs\\. "),
+        ("..", 0o755, "nobody", "above belongs to nobody\\. "),
+        ("..", 0o777, "root", "other accounts can write .*/above\\. "),
     ],
 )
 def test_run_is_refused_where_another_account_could_replace_its_program(
@@ -417,7 +426,7 @@ def test_link_to_the_run_directory_must_belong_to_root_or_the_user(place: Path, 
         run.wait_for("succeeded")
         run.wait_until_gone()
     else:
-        with pytest.raises(RunError, match="scratch belongs to nobody: "):
+        with pytest.raises(RunError, match="scratch belongs to nobody\\. "):
             run.start()
         assert list((place / "disk").iterdir()) == []
 
@@ -473,7 +482,7 @@ def test_repeated_start_changes_nothing_and_another_plan_is_refused(tmp_path: Pa
             is False
         )
         other = {**run.plans[0], "world_size": 7}
-        with pytest.raises(RunError, match="already running here with another plan"):
+        with pytest.raises(RunError, match="already running on this node with another plan"):
             run_start.start(run.request(0, plan=other, token="", environment={}, supervisor={}))
     finally:
         run_stop.remove(run.request(0))
@@ -523,7 +532,7 @@ def test_start_gives_up_waiting_for_another_start(tmp_path: Path, monkeypatch: p
     run = make_run(tmp_path, [["/bin/true"]])
     with (
         run_start.start_lock(),
-        pytest.raises(RunError, match="another launch of .* for 0 s: wait for it, or .*fuser .*/lock-"),
+        pytest.raises(RunError, match="another launch by .* for 0 s: wait for it, or .*fuser .*/lock-"),
     ):
         run.start()
 
@@ -557,7 +566,7 @@ def test_secrets_are_only_in_files_that_their_owner_can_read(tmp_path: Path) -> 
 
 
 def test_missing_user_is_reported_by_name() -> None:
-    with pytest.raises(RunError, match="there is no user 'nobody-here' on this node"):
+    with pytest.raises(RunError, match="user 'nobody-here' does not exist on this node"):
         run_runs.runs_directory({"runs_directory": "~/.muster/runs", "user": "nobody-here"})
 
 

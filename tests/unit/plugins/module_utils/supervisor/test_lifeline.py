@@ -26,7 +26,7 @@ from ansible_collections.muster.training.plugins.module_utils._run import watch 
 from ansible_collections.muster.training.plugins.module_utils._run.gpu_samples import HEADER, last_sample
 from ansible_collections.muster.training.plugins.module_utils._run.identity import RunError
 from ansible_collections.muster.training.plugins.module_utils._run.timeouts import HEAD_START_INTERVAL
-from ansible_collections.muster.training.plugins.module_utils._supervisor.hub import MAX_STRANGERS
+from ansible_collections.muster.training.plugins.module_utils._supervisor.hub import MAX_UNAUTHENTICATED
 from ansible_collections.muster.training.plugins.module_utils._supervisor.lifeline import handshake_mac
 from ansible_collections.muster.training.plugins.module_utils._supervisor.watchers import MOUNT_CHECK
 from ansible_collections.muster.training.plugins.plugin_utils._failures.verdict import (
@@ -370,10 +370,10 @@ def test_many_silent_connections_do_not_keep_a_peer_out(make: RunMaker) -> None:
         stranger.setblocking(False)
         stranger.connect_ex(run.lifeline)
         strangers.append(stranger)
-    eventually(lambda: open_files(supervisor) >= MAX_STRANGERS)
+    eventually(lambda: open_files(supervisor) >= MAX_UNAUTHENTICATED)
     run.start(1)
     run.wait_for("running")
-    assert open_files(supervisor) < MAX_STRANGERS + 32
+    assert open_files(supervisor) < MAX_UNAUTHENTICATED + 32
     (run.directory / "go").touch()
     run.wait_for("succeeded")
     for stranger in strangers:
@@ -752,7 +752,7 @@ def test_elastic_run_continues_without_a_node_that_is_shut_down(make: RunMaker) 
     run.start()
     run.wait_for("running")
     os.kill(run.supervisor(2), signal.SIGTERM)
-    eventually(lambda: any("node2 was told to leave (SIGTERM); the run continues" in text for text in run.events()))
+    eventually(lambda: any("node2 was stopped (SIGTERM); the run continues" in text for text in run.events()))
     run.wait_for("stopped", 2)
     assert run.state(0) == run.state(1) == "running"
     (run.directory / "go").touch()

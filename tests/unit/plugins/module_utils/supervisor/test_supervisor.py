@@ -32,7 +32,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.processes imp
     limit_hits,
     process_table,
     reap,
-    run_quietly,
+    start_in_background,
 )
 from ansible_collections.muster.training.plugins.module_utils._run.rank_logs import attempt_directory, rank_logs
 from ansible_collections.muster.training.plugins.module_utils._run.safe_files import (
@@ -628,7 +628,9 @@ def test_split_messages_arrive_whole(ends: tuple[LifelineConnection, socket.sock
     [b"hello\n", b"[]\n", b"1\n", b"null\n", b"\n", b"\xff\n", b'{"a"\n', b"[" * 50000 + b"\n", b"x" * (MAX_LINE + 1)],
     ids=["word", "list", "number", "null", "empty", "bytes", "half", "deep", "long"],
 )
-def test_invalid_message_closes_the_wire(ends: tuple[LifelineConnection, socket.socket], data: bytes, known: bool) -> None:
+def test_invalid_message_closes_the_connection(
+    ends: tuple[LifelineConnection, socket.socket], data: bytes, known: bool
+) -> None:
     wire, theirs = ends
     wire.node_rank = 1 if known else None
     theirs.setblocking(False)
@@ -642,7 +644,9 @@ def test_invalid_message_closes_the_wire(ends: tuple[LifelineConnection, socket.
     assert wire.closed
 
 
-def test_wire_closes_after_the_last_messages_when_the_other_side_ends(ends: tuple[LifelineConnection, socket.socket]) -> None:
+def test_connection_closes_after_the_last_messages_of_the_other_side(
+    ends: tuple[LifelineConnection, socket.socket],
+) -> None:
     wire, theirs = ends
     wire.node_rank = 1
     theirs.sendall(b'{"n": 1}\n{"n": 2}\n{"n": ')
@@ -664,7 +668,9 @@ def test_data_read_at_once_from_a_stranger_is_limited(ends: tuple[LifelineConnec
     assert sum(len(json.dumps(message)) for message in wire.receive()) <= MAX_LINE
 
 
-def test_wire_is_closed_at_the_backlog_limit_if_the_other_side_does_not_read(ends: tuple[LifelineConnection, socket.socket]) -> None:
+def test_connection_closes_at_the_backlog_limit_of_unread_output(
+    ends: tuple[LifelineConnection, socket.socket],
+) -> None:
     wire, _theirs = ends
     longest = 0
     for _number in range(100000):
@@ -1049,7 +1055,8 @@ def test_valid_report_passes_the_check_unchanged(make_node: NodeMaker) -> None:
 
 def test_report_with_an_invalid_exit_code_fails_the_run(make_rank_0: NodeMaker) -> None:
     node = make_rank_0(2)
-    node.hub.peer_message(node.hub.connections[0], {"type": "report", "report": {"exit_code": "boom", "ranks": 7}}, node.now)
+    message = {"type": "report", "report": {"exit_code": "boom", "ranks": 7}}
+    node.hub.peer_message(node.hub.connections[0], message, node.now)
     assert node.supervisor.lifeline.stop_reason == "the launcher on node1 ended with no exit code"
 
 
@@ -1299,7 +1306,7 @@ def test_temporary_directory_that_others_can_access_is_refused(tmp_path: Path, t
     else:
         path.mkdir()
         path.chmod(0o777)
-    with pytest.raises(FileExistsError, match="not a directory that only this user can access: remove it"):
+    with pytest.raises(FileExistsError, match="not a directory that only this user can access; remove it"):
         make_private_directory(str(path))
     make_private_directory(str(tmp_path / "mine"))
     make_private_directory(str(tmp_path / "mine"))
@@ -1372,11 +1379,11 @@ def test_stopped_node_does_not_wait_forever_for_rank_0(make_node: NodeMaker) -> 
     assert node.supervisor.is_done and node.supervisor.lifeline.result_state == "stopped"
 
 
-def test_reap_returns_every_process_that_was_run_quietly() -> None:
+def test_reap_returns_every_process_started_in_the_background() -> None:
     """subprocess would collect it at the start of the next process, and its number may be another's by then."""
-    first = run_quietly(["/bin/true"], os.devnull)
+    first = start_in_background(["/bin/true"], os.devnull)
     os.waitid(os.P_PID, first, os.WEXITED | os.WNOWAIT)
-    second = run_quietly(["/bin/true"], os.devnull)
+    second = start_in_background(["/bin/true"], os.devnull)
     os.waitid(os.P_PID, second, os.WEXITED | os.WNOWAIT)
     assert {first, second} <= set(reap())
 

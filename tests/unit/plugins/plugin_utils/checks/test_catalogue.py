@@ -24,7 +24,8 @@ SOURCES = sorted((CHECKOUT / "plugins/plugin_utils/_checks").glob("*.py"))
 
 def test_catalogue_holds_exactly_the_ids_that_checks_report() -> None:
     texts = [path.read_text(encoding="utf-8") for path in SOURCES]
-    given = {found for text in texts for found in re.findall(r"\b(?:error|warning|make_finding)\(\s*\"([a-z-]+)\"", text)}
+    pattern = r"\b(?:error|warning|make_finding)\(\s*\"([a-z-]+)\""
+    given = {match for text in texts for match in re.findall(pattern, text)}
     given |= {identity for identity, *_others in EQUALITY_CHECKS} | {UNREACHABLE}
     assert given == set(IDS)
 
@@ -39,7 +40,8 @@ def test_healthy_cluster_has_no_findings() -> None:
 
 def test_same_finding_on_several_nodes_is_merged() -> None:
     one = error("x", ["a"], problem="found", requirement="needed", remedy="do")
-    assert merge([one, warning("y", ["b"], problem="f", requirement="n", remedy="d"), error("x", ["b", "a"], problem="found", requirement="needed", remedy="do")]) == [
+    other = error("x", ["b", "a"], problem="found", requirement="needed", remedy="do")
+    assert merge([one, warning("y", ["b"], problem="f", requirement="n", remedy="d"), other]) == [
         error("x", ["a", "b"], problem="found", requirement="needed", remedy="do"),
         warning("y", ["b"], problem="f", requirement="n", remedy="d"),
     ]

@@ -82,7 +82,7 @@ def test_missing_working_directory_is_reported_with_code_as_is() -> None:
 
 
 def test_unreadable_code_source_is_an_error_unless_code_is_as_is() -> None:
-    problem = {"problem": "code_source is /me/project, which is not on this machine"}
+    problem = {"problem": "code_source is /me/project, which does not exist on this machine"}
     (finding,) = found({}, code=problem, code_left="later")
     assert (finding.severity, finding.id, finding.problem) == ("error", "code-unread", problem["problem"])
     assert "-e code=as_is" in finding.remedy

@@ -5,8 +5,8 @@ from __future__ import annotations
 from ansible_collections.muster.training.plugins.plugin_utils._checks.findings import (
     error,
     render_findings,
-    warning,
     sort_by_severity,
+    warning,
 )
 
 SLOW = warning("slow", ["b"], problem="it is slow", requirement="a fast one", remedy="buy one")

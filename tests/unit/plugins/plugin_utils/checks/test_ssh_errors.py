@@ -47,9 +47,9 @@ Connection to 10.0.0.9 port 2299 timed out\r
 RESET = """kex_exchange_identification: read: Connection reset by peer\r
 Connection reset by 10.0.0.9 port 2299\r
 """
-NOT_OURS = "unexpected answer from the node (exit code 1): "
+NOT_OURS = "unexpected reply from the node (exit code 1): "
 WORDS = [
-    (CHANGED, "its host key is not the one", "ssh-keygen -f /home/me/.ssh/known_hosts -R '10.0.0.9'"),
+    (CHANGED, "its host key differs from the one", "ssh-keygen -f /home/me/.ssh/known_hosts -R '10.0.0.9'"),
     (UNKNOWN, "its host key is not known", "StrictHostKeyChecking=accept-new"),
     (NO_IDENTITY, "cannot read the key file /home/me/none: No such file or directory", "ansible_ssh_private_key_file"),
     (NO_KEY, "cannot read the key file /home/me/none: No such file or directory", "ansible_ssh_private_key_file"),
@@ -99,6 +99,6 @@ def test_same_problem_on_many_nodes_is_one_finding() -> None:
 
 
 def test_unknown_messages_are_shown_and_merged_without_node_names() -> None:
-    said = "there is no Python to run on this node (not found); install python3 there"
+    said = "no Python interpreter on this node (not found); install python3 there"
     (finding,) = connection_findings({name: f"{name}: {said}" for name in ("a", "b")})
     assert finding.nodes == ("a", "b") and said in finding.problem

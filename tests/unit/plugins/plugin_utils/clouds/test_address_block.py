@@ -12,7 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ansible_collections.muster.training.plugins.plugin_utils._clouds.address_block import DOCKER, PRIVATE, choose_free_block
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.address_block import (
+    DOCKER,
+    PRIVATE,
+    choose_free_block,
+)
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.controller_networks import parse_route_table
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.membership import PlanRefusedError
 
@@ -48,7 +52,7 @@ def test_docker_networks_are_avoided_without_being_listed() -> None:
 
 
 def test_unreadable_block_is_refused() -> None:
-    with pytest.raises(PlanRefusedError, match="has an unreadable address block"):
+    with pytest.raises(PlanRefusedError, match="cannot parse the address block"):
         choose_free_block(["10.0.0.0/40"])
 
 

@@ -9,7 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.muster.training.plugins.plugin_utils._clouds.inventory_provider import AmbiguousCloudError, detect_cloud
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.inventory_provider import (
+    AmbiguousCloudError,
+    detect_cloud,
+)
 
 EC2 = "plugin: amazon.aws.aws_ec2\nregions: [eu-west-1]\n"
 PAPERSPACE = "plugin: muster.training.paperspace\n"
@@ -46,5 +49,5 @@ def test_listed_hosts_default_to_paperspace(tmp_path: Path) -> None:
 
 
 def test_two_clouds_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(AmbiguousCloudError, match=r"machines of two clouds \(.*a.yml, .*b.yml\)"):
+    with pytest.raises(AmbiguousCloudError, match=r"machines of two providers \(.*a.yml, .*b.yml\)"):
         detect_cloud(written(tmp_path, a=EC2, b=PAPERSPACE))

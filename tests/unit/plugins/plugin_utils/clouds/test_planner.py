@@ -15,16 +15,16 @@ from hypothesis import strategies as st
 
 from ansible_collections.muster.training.plugins.plugin_utils._clouds import cost, prices
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.documents import (
+    AccountResources,
+    ClusterPlan,
+    DesiredCluster,
     Drive,
+    JournalNotes,
     Machine,
     Network,
-    JournalNotes,
     Part,
-    ClusterPlan,
-    Step,
-    AccountResources,
-    DesiredCluster,
     ResourceKind,
+    Step,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.membership import (
     PlanRefusedError,
@@ -309,7 +309,7 @@ def test_vpc_that_holds_a_foreign_machine_is_kept() -> None:
     there = account(machine("bert-0"), theirs, networks=[network("muster-bert")], parts=parts)
     found = plan_cluster(wanted(state="absent"), there, NOTHING)
     assert names(found) == ["remove machine bert-0", "remove network muster-bert"]
-    assert found["retained"] == ["the VPC muster-bert stays: theirs (i-theirs) in it are not part of this cluster"]
+    assert found["retained"] == ["the VPC muster-bert is kept: it contains theirs (i-theirs), not part of this cluster"]
 
 
 def test_duplicate_vpc_is_removed_and_the_recorded_one_kept() -> None:
@@ -317,13 +317,18 @@ def test_duplicate_vpc_is_removed_and_the_recorded_one_kept() -> None:
     noted: JournalNotes = {"ids": {"VPC muster-bert": "2"}, "repeated": [], "addresses": {}}
     assert plan_cluster(wanted(nnodes=1, script=""), there, noted)["steps"] == []
     noted["repeated"] = ["VPC muster-bert"]
-    assert [step["id"] for step in plan_cluster(wanted(nnodes=1, script=""), there, noted)["steps"]] == ["own VPC muster-bert"]
+    assert [step["id"] for step in plan_cluster(wanted(nnodes=1, script=""), there, noted)["steps"]] == [
+        "own VPC muster-bert"
+    ]
     assert len(plan_cluster(wanted(state="absent"), there, noted)["steps"]) == 4, "all go in the end"
 
 
 def test_missing_nodes_are_made_and_surplus_nodes_kept() -> None:
     there = account(machine("bert-1"), machine("bert-4"), networks=[network("muster-bert")])
-    assert names(plan_cluster(wanted(nnodes=4, script=""), there, NOTHING)) == ["make machine bert-0", "make machine bert-2"]
+    assert names(plan_cluster(wanted(nnodes=4, script=""), there, NOTHING)) == [
+        "make machine bert-0",
+        "make machine bert-2",
+    ]
     assert plan_cluster(wanted(nnodes=1), there, NOTHING)["steps"] == []
 
 
@@ -331,13 +336,17 @@ def test_drive_and_its_network_are_kept_unless_removal_is_requested() -> None:
     there = account(machine("bert-0"), networks=[network("muster-bert")], drives=[drive("bert-data")])
     kept = plan_cluster(wanted(state="absent"), there, NOTHING)
     assert names(kept) == ["remove machine bert-0"]
-    assert kept["retained"] == ["the drive bert-data (dr-bert-data-nw-bert, 250 GB) stays, with what is on it"]
+    assert kept["retained"] == ["the drive bert-data (dr-bert-data-nw-bert, 250 GB) is kept, with its data"]
     asked = plan_cluster(wanted(state="absent", remove_drive=True), there, NOTHING)
     assert names(asked) == ["remove machine bert-0", "remove drive bert-data", "remove network muster-bert"]
 
 
 def test_address_now_used_by_a_foreign_machine_is_not_released() -> None:
-    noted: JournalNotes = {"ids": {}, "repeated": [], "addresses": {"198.51.100.1": "ps-dead", "198.51.100.2": "ps-dead"}}
+    noted: JournalNotes = {
+        "ids": {},
+        "repeated": [],
+        "addresses": {"198.51.100.1": "ps-dead", "198.51.100.2": "ps-dead"},
+    }
     addresses = [
         {"ip": "198.51.100.1", "region": "ny2", "machine": "ps-stranger"},
         {"ip": "198.51.100.2", "region": "ny2", "machine": ""},
@@ -361,18 +370,18 @@ def test_duplicate_machine_is_removed_and_the_recorded_one_kept() -> None:
         (
             account(networks=[network("muster-bert", "nw1"), network("muster-bert", "nw2", "ca1")]),
             {},
-            "2 networks are called muster-bert: nw1 in ny2, nw2 in ca1. Which",
+            "2 networks are named muster-bert: nw1 in ny2, nw2 in ca1. Choose",
         ),
-        (account(networks=[network("muster-bert", "nw1")]), {"network_id": "nw3"}, "there are: nw1 in ny2"),
+        (account(networks=[network("muster-bert", "nw1")]), {"network_id": "nw3"}, "Networks of this name: nw1 in ny2"),
         (
             account(machine("mine"), networks=[network("muster-bert")]),
             {},
-            "the name bert is taken: the network muster-bert (nw-bert) holds mine (ps-mine) and no machine of",
+            "the name bert is taken: the network muster-bert (nw-bert) contains mine (ps-mine) and no machine of",
         ),
         (
             account(machine("bert-0", machine_type="A4000"), networks=[network("muster-bert")]),
             {},
-            "bert-0 is of type A4000, not A6000x2. What exists is never changed",
+            "bert-0 is of type A4000, not A6000x2. Existing resources are never changed",
         ),
         (
             account(machine("bert-0", disk_gb=100), networks=[network("muster-bert")]),
@@ -391,7 +400,9 @@ def test_duplicate_machine_is_removed_and_the_recorded_one_kept() -> None:
         ),
     ],
 )
-def test_conflict_with_existing_resources_is_refused(there: AccountResources, changes: dict[str, Any], words: str) -> None:
+def test_conflict_with_existing_resources_is_refused(
+    there: AccountResources, changes: dict[str, Any], words: str
+) -> None:
     with pytest.raises(PlanRefusedError) as refused:
         plan_cluster(wanted(**changes), there, NOTHING)
     assert words in str(refused.value)
@@ -427,7 +438,7 @@ def test_unknown_price_is_reported_as_unknown() -> None:
     found = cost.estimate_cost(want, plan_cluster(want, account(), NOTHING))
     assert (found["per_hour"], found["per_day"], found["disks_per_month"]) == (None, None, None)
     assert found["unknown"] == ["a machine of type B300x8", "a disk of 4000 GB", "the drive"]
-    assert "the price of B300x8 is unknown here" in cost.budget_error(found, 10.0, "B300x8")
+    assert "the price of B300x8 is unknown" in cost.budget_error(found, 10.0, "B300x8")
     told = cost.estimate_cost(want, plan_cluster(want, account(), NOTHING), price_per_hour=2.0)
     assert told["per_hour"] == 6.0
     assert cost.budget_error(told, 6.0, "B300x8") == ""
@@ -436,10 +447,10 @@ def test_unknown_price_is_reported_as_unknown() -> None:
 def test_plan_without_budget_or_over_budget_is_reported() -> None:
     want = wanted()
     found = cost.estimate_cost(want, plan_cluster(want, account(), NOTHING))
-    assert "max_usd_per_hour is not given" in cost.budget_error(found, None, "A6000x2")
+    assert "max_usd_per_hour is not set" in cost.budget_error(found, None, "A6000x2")
     assert (
         cost.budget_error(found, 11.33, "A6000x2")
-        == "with A6000x2 it costs 11.34 USD an hour, but max_usd_per_hour is 11.33"
+        == "with A6000x2 the cluster costs 11.34 USD an hour, but max_usd_per_hour is 11.33"
     )
     assert cost.budget_error(found, 11.34, "A6000x2") == ""
 
@@ -447,7 +458,7 @@ def test_plan_without_budget_or_over_budget_is_reported() -> None:
 def test_price_that_differs_from_the_table_is_reported() -> None:
     assert cost.find_price_differences([machine("bert-0", per_hour=3.80)]) == []
     assert cost.find_price_differences([machine("bert-0", per_hour=4.2), machine("bert-1", per_hour=4.2)]) == [
-        "a machine of type A6000x2 costs 4.20 USD an hour, not the 3.78 USD of 2025-12-28"
+        "a machine of type A6000x2 costs 4.20 USD an hour, not 3.78 USD as on 2025-12-28"
     ]
 
 
@@ -456,16 +467,16 @@ def test_plan_is_shown_in_words_and_as_a_diff() -> None:
     want = wanted(nnodes=2, script="")
     found = plan_cluster(want, there, NOTHING)
     assert cost.format_plan(want, found) == [
-        "there: network muster-bert (nw-bert) in ny2",
-        "there: machine bert-0 (ps-bert-0) of type A6000x2, ready, 3.78 USD an hour while it is on",
-        "to make: machine bert-1 of type A6000x2 with 250 GB",
-        "left alone, since they are in other networks: bert-9 (other)",
+        "exists: network muster-bert (nw-bert) in ny2",
+        "exists: machine bert-0 (ps-bert-0) of type A6000x2, ready, 3.78 USD an hour while it is on",
+        "create: machine bert-1 of type A6000x2 with 250 GB",
+        "ignored, in other networks: bert-9 (other)",
     ]
     costs = cost.estimate_cost(want, found)
     before, after = (cost.cluster_snapshot(want, found, costs, after) for after in (False, True))
     assert before == {"network": "muster-bert", "drive": None, "nodes": {"bert-0": "ready"}}
     assert after["nodes"] == {"bert-0": "ready", "bert-1": "ready"}
     assert cost.format_cost(costs, "present") == (
-        "7.56 USD an hour, 181.44 USD a day (Paperspace's console, 2025-12-28); its disks, on or off, 20.00 USD "
+        "7.56 USD an hour, 181.44 USD a day (Paperspace's console, 2025-12-28); disks, whether on or off: 20.00 USD "
         "a month (cloudypad's documentation of costs, 2024-09)"
     )

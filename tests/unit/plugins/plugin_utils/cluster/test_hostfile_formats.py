@@ -26,7 +26,11 @@ from ansible_collections.muster.training.plugins.plugin_utils._cluster.hostfile_
 from tests.unit.generated import clusters, hostfile_like
 
 TABLE = build_rank_table(
-    [HostSpec("node0.example.com", "10.0.0.10", 3), HostSpec("node1", "10.0.0.9", 1), HostSpec("10.0.0.8", "10.0.0.8", 2)]
+    [
+        HostSpec("node0.example.com", "10.0.0.10", 3),
+        HostSpec("node1", "10.0.0.9", 1),
+        HostSpec("10.0.0.8", "10.0.0.8", 2),
+    ]
 )
 SIX = build_rank_table([HostSpec("node0", "fd00::1", 3), HostSpec("node1", "fd00::2", 1)])
 
@@ -59,7 +63,7 @@ def test_ipv6_hosts_are_listed_by_name_only(render: Any) -> None:
 
 @pytest.mark.parametrize("render", [render_deepspeed, render_openmpi, render_mpich])
 def test_use_other_than_name_or_address_is_refused(render: Any) -> None:
-    with pytest.raises(RankTableError, match="use is 'ip'. Needed: 'name' or 'address'"):
+    with pytest.raises(RankTableError, match="use is 'ip'; expected 'name' or 'address'"):
         render(TABLE, "ip")
 
 
@@ -75,41 +79,41 @@ def test_hostfile_may_hold_comments_and_blanks() -> None:
 @pytest.mark.parametrize(
     ("text", "found"),
     [
-        ("", "the hostfile names no host"),
-        ("# node0 slots=1\n", "the hostfile names no host"),
+        ("", "the hostfile lists no hosts"),
+        ("# node0 slots=1\n", "the hostfile lists no hosts"),
         ("\ufeffnode0 slots=1\n", "byte order mark"),
-        ("node0 slots=1\nnode1 slots=1\r\nnode2 slots=1\r\n", "line 2 is the first with a carriage return"),
-        ("# a\rnode9 slots=1\nnode0 slots=1\n", "line 1 is the first with a carriage return"),
-        ("node0 slots=1\x0bnode1 slots=1\n", "line 1: 'node0 slots=1\\x0bnode1 slots=1' holds a control character"),
-        ("node0 slots=1\n# \x1b[2J\n", "line 2: '# \\x1b[2J' holds a control character"),
-        ("node0\u2028slots=1\n", "holds a control character"),
-        ("node0 slots=1\n# the end", "line 2: a comment without line end"),
-        ("node0 slots=1 # the end", "line 1: a comment without line end"),
-        ("node0 slots=1#one\n", "no blank before the comment"),
-        ("node0 slots=٤\n", "not ASCII"),
-        ("nöde0 slots=1\n", "not ASCII"),
-        ("; node0 slots=1\n", "Begin comments with #"),
-        ("// node0 slots=1\n", "Begin comments with #"),
-        ("/* node0 slots=1 */\n", "Begin comments with #"),
-        ("[training]\nnode0 slots=1\n", "line 1: '[training]': a heading"),
+        ("node0 slots=1\nnode1 slots=1\r\nnode2 slots=1\r\n", "line 2 has a carriage return"),
+        ("# a\rnode9 slots=1\nnode0 slots=1\n", "line 1 has a carriage return"),
+        ("node0 slots=1\x0bnode1 slots=1\n", "line 1: 'node0 slots=1\\x0bnode1 slots=1' contains a control character"),
+        ("node0 slots=1\n# \x1b[2J\n", "line 2: '# \\x1b[2J' contains a control character"),
+        ("node0\u2028slots=1\n", "contains a control character"),
+        ("node0 slots=1\n# the end", "line 2: the comment on the last line has no newline"),
+        ("node0 slots=1 # the end", "line 1: the comment on the last line has no newline"),
+        ("node0 slots=1#one\n", "no space before the comment"),
+        ("node0 slots=٤\n", "a non-ASCII character"),
+        ("nöde0 slots=1\n", "a non-ASCII character"),
+        ("; node0 slots=1\n", "Start comments with #"),
+        ("// node0 slots=1\n", "Start comments with #"),
+        ("/* node0 slots=1 */\n", "Start comments with #"),
+        ("[training]\nnode0 slots=1\n", "line 1: '[training]': a section heading"),
         ("me@node0 slots=1\n", "a user name"),
         ("node[0-3] slots=1\n", "a pattern"),
         ("node* slots=1\n", "a pattern"),
-        ("node0,node1 slots=1\n", "several hosts in one line"),
-        ("^node0 slots=1\n", "a host excluded or counted"),
-        ("+n0 slots=1\n", "a host excluded or counted"),
+        ("node0,node1 slots=1\n", "several hosts on one line"),
+        ("^node0 slots=1\n", "an excluded or a relative host"),
+        ("+n0 slots=1\n", "an excluded or a relative host"),
         ("node0:4\n", "a line of an MPICH hostfile"),
         ("fd00::1 slots=1\n", "an IPv6 address"),
         ("node0:22 slots=1\n", "a port"),
-        ("node0\n", "'node0': no slots. Needed"),
-        ("node0 slots=0\n", "no slots: one leaves the host out"),
-        ("node0 slots = 2\n", "a blank beside ="),
-        ("node0 slots= 2\n", "a blank beside ="),
-        ("node0 slots =2\n", "a blank beside ="),
-        ("node0 slots=2 max_slots=4\n", "more after the slots"),
-        ("node0 slots=2abc\n", "more after the slots"),
-        ("node0 slots=2.5\n", "more after the slots"),
-        ("node0 slots=2 slots=2\n", "more after the slots"),
+        ("node0\n", "'node0': no slots; expected"),
+        ("node0 slots=0\n", "no slots: one of them skips the host"),
+        ("node0 slots = 2\n", "a space next to ="),
+        ("node0 slots= 2\n", "a space next to ="),
+        ("node0 slots =2\n", "a space next to ="),
+        ("node0 slots=2 max_slots=4\n", "text after the slots"),
+        ("node0 slots=2abc\n", "text after the slots"),
+        ("node0 slots=2.5\n", "text after the slots"),
+        ("node0 slots=2 slots=2\n", "text after the slots"),
         ("node0 slots=-2\n", "is not understood"),
         ("node0 slots=02\n", "is not understood"),
         ("node0 slots=\n", "is not understood"),
@@ -119,16 +123,16 @@ def test_hostfile_may_hold_comments_and_blanks() -> None:
         ("node0 max_slots=2 slots=2\n", "is not understood"),
         ("node0 is bad slots=2\n", "is not understood"),
         ("node0 2\n", "is not understood"),
-        ("slots slots=2\n", "a word of the hostfile's grammar"),
-        ("rank slots=2\n", "a word of the hostfile's grammar"),
+        ("slots slots=2\n", "a keyword in hostfiles"),
+        ("rank slots=2\n", "a keyword in hostfiles"),
         ("12 slots=2\n", "begins with a number"),
         ("10.example.com slots=2\n", "begins with a number"),
-        ("-node0 slots=2\n", "is not one that launchers take"),
-        ('"node0" slots=2\n', "is not one that launchers take"),
-        ("node0 slots=1\n\nnode0 slots=2\n", "line 3: node0 is the host of line 1 again"),
-        ("node0.a slots=1\nNODE0.b slots=1\n", "line 2: NODE0.b is the host of line 1 again"),
-        ("node0 slots=1\nlocalhost slots=1\n", "line 2: each node takes localhost for itself"),
-        ("node0 slots=1\n127.0.0.1 slots=1\n", "line 2: each node takes 127.0.0.1 for itself"),
+        ("-node0 slots=2\n", "launchers do not accept the name"),
+        ('"node0" slots=2\n', "launchers do not accept the name"),
+        ("node0 slots=1\n\nnode0 slots=2\n", "line 3: node0 is already on line 1"),
+        ("node0.a slots=1\nNODE0.b slots=1\n", "line 2: NODE0.b is already on line 1"),
+        ("node0 slots=1\nlocalhost slots=1\n", "line 2: each node resolves localhost to itself"),
+        ("node0 slots=1\n127.0.0.1 slots=1\n", "line 2: each node resolves 127.0.0.1 to itself"),
         (None, "the hostfile is None"),
         (b"node0 slots=1\n", "the hostfile is b'node0 slots=1"),
     ],
@@ -140,7 +144,7 @@ def test_invalid_hostfile_is_refused(text: Any, found: str) -> None:
     assert found in line
     assert len(caught.value.problems) == 1
     assert line.isascii() and line.isprintable() and len(line) < 500
-    assert "Needed: " in line
+    assert "; expected " in line
 
 
 def test_all_invalid_lines_are_reported_at_once() -> None:

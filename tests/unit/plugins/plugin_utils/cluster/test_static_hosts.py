@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from ansible_collections.muster.training.plugins.plugin_utils._cluster.static_hosts import (
     ListedHost,
-    render_inventory,
     read_hosts,
+    render_inventory,
 )
 
 
@@ -36,19 +36,19 @@ def test_each_hostfile_form_is_read(line: str, host: ListedHost) -> None:
 @pytest.mark.parametrize(
     ("lines", "said"),
     [
-        (["a", "a slots=2"], "line 2: a is listed twice. Write each machine once, with all its slots"),
+        (["a", "a slots=2"], "line 2: a is listed twice. List each machine once, with all its slots"),
         (["a slots=0"], "line 1: a has no slots. Remove the line, or write slots=N"),
-        (["[gpus]"], "line 1 is '[gpus]'. Needed: a machine, as in `gpu1`"),
-        (["a,b"], "line 1 is 'a,b'. Needed: a machine"),
-        (["a; rm -rf /"], "line 1 is 'a; rm -rf /'. Needed: a machine"),
-        (["{{ x }}"], "line 1 is '{{ x }}'. Needed: a machine"),
-        (["-oProxyCommand=x"], "line 1 is '-oProxyCommand=x'. Needed: a machine"),
-        (["gpu\u00e4"], r"line 1 is 'gpu\xe4'. Needed: a machine"),
+        (["[gpus]"], "line 1 is '[gpus]'; write a machine as in `gpu1`"),
+        (["a,b"], "line 1 is 'a,b'; write a machine"),
+        (["a; rm -rf /"], "line 1 is 'a; rm -rf /'; write a machine"),
+        (["{{ x }}"], "line 1 is '{{ x }}'; write a machine"),
+        (["-oProxyCommand=x"], "line 1 is '-oProxyCommand=x'; write a machine"),
+        (["gpu\u00e4"], r"line 1 is 'gpu\xe4'; write a machine"),
         (
             ["localhost slots=2", "gpu2 slots=2"],
-            "localhost is listed beside other machines, but means a different machine on each",
+            "localhost is listed with other machines, but each of them resolves it to itself",
         ),
-        (["# none"], "no machine is named. Needed: one a line, as in `gpu1`"),
+        (["# none"], "no machines are listed; write one per line, as in `gpu1`"),
     ],
 )
 def test_invalid_machine_list_is_refused_in_one_line(lines: list[str], said: str) -> None:

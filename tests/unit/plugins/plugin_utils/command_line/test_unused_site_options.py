@@ -108,7 +108,7 @@ def test_unknown_tag_is_named_with_the_nearest_or_all_tags() -> None:
             ["untagged"],
             [],
             ["code"],
-            ["--tags untagged: no role is left to run; choose roles with --tags, or remove these options"],
+            ["--tags untagged: no role remains to run; choose roles with --tags, or remove these options"],
         ),
     ],
 )

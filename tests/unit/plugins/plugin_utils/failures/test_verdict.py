@@ -398,7 +398,7 @@ def test_peers_report_the_outcome_when_rank_0_cannot_be_reached(state: str) -> N
 
 
 def test_node_that_left_an_elastic_run_does_not_make_it_stopped() -> None:
-    left = seen("stopped", "node1 was told to leave (SIGTERM)", report(TERMINATED, reason="node1 was told to leave"))
+    left = seen("stopped", "node1 was stopped (SIGTERM)", report(TERMINATED, reason="node1 was stopped"))
     lost = "node0 is lost: no sign of life"
     verdict = verdict_without_hub(PLAN, {"node0": None, "node1": left, "node2": seen("failed", lost)}, 5000.0)
     assert (verdict["state"], verdict["first_failure"]["node"]) == ("failed", "node0")

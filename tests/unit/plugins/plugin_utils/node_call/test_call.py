@@ -70,10 +70,10 @@ def test_error_in_the_answer_is_a_refusal() -> None:
 @pytest.mark.parametrize(
     ("rc", "stdout", "stderr", "text"),
     [
-        (137, "", "Killed", "unexpected answer from the node \\(exit code 137\\): Killed"),
-        (137, REPLY_MARK + '{"changed": fal', "Killed", "unexpected answer from the node \\(exit code 137\\): Killed"),
+        (137, "", "Killed", "unexpected reply from the node \\(exit code 137\\): Killed"),
+        (137, REPLY_MARK + '{"changed": fal', "Killed", "unexpected reply from the node \\(exit code 137\\): Killed"),
         (2, "", "sh: 1: Cannot fork", "exit code 2.*Cannot fork"),
-        (127, "", "sh: 1: exec: /usr/bin/python3: not found", "there is no Python to run"),
+        (127, "", "sh: 1: exec: /usr/bin/python3: not found", "no Python interpreter on this node"),
     ],
 )
 def test_missing_answer_is_a_failure_but_not_a_refusal(rc: int, stdout: str, stderr: str, text: str) -> None:
@@ -102,7 +102,7 @@ def test_node_refuses_a_run_it_does_not_have(tmp_path: Any) -> None:
         return {"rc": done.returncode, "stdout": done.stdout.decode(), "stderr": done.stderr.decode()}
 
     request = {"operation": "watch", "run_id": "first", "runs_directory": str(tmp_path), "node": "node0"}
-    with pytest.raises(NodeRequestError, match="node0: there is no run first on this node"):
+    with pytest.raises(NodeRequestError, match="node0: run first does not exist on this node"):
         on_node(execute, request)
 
 

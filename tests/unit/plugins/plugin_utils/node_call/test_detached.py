@@ -108,10 +108,10 @@ def test_run_code_uses_the_given_interpreter(tmp_path: Path, monkeypatch: pytest
         names = {"inventory_hostname": "node0"}
         return run_code(here(), names, "proving", sys.executable, "_torch.torch_proof", {**asked, **other})
 
-    assert prove() == {"changed": False, "shown": "as proved before"}
+    assert prove() == {"changed": False, "shown": "verified before"}
     failed = prove(marker=str(tmp_path / "other"), version="0.1")
     assert failed["failed"] and failed["msg"].startswith("node0: proving: torch is ")
-    assert failed["msg"].endswith("whether pytorch_index_url is right"), "the fault alone, without its output"
+    assert failed["msg"].endswith("which package requires another torch"), "the fault alone, without its output"
 
 
 def test_only_one_node_shows_progress_at_growing_intervals(monkeypatch: pytest.MonkeyPatch) -> None:

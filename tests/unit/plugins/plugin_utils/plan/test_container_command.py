@@ -267,7 +267,9 @@ def test_memory_limit_that_cannot_be_enforced_is_reported(
         [("warning", "image-memory-limit", ("node2",))] if told else []
     )
     if told and engine == "podman":
-        assert "apt-get install dbus-user-session" in found[0].remedy and "the user's own systemd" in found[0].requirement
+        assert (
+            "apt-get install dbus-user-session" in found[0].remedy and "the user's own systemd" in found[0].requirement
+        )
 
 
 def test_podman_as_root_needs_no_user_systemd_for_a_memory_limit() -> None:

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from ansible_collections.muster.training.plugins.plugin_utils._plan.cost import (
-    run_cost,
     format_amount,
+    format_running_cost,
     read_price,
     read_prices,
-    format_running_cost,
+    run_cost,
     total_price,
 )
 
@@ -25,7 +25,9 @@ def test_a_price_is_a_number(told: object, price: float | None) -> None:
 
 @pytest.mark.parametrize("told", [-1, True, "2,49", "2.49 USD", "nan", "inf", [2], {"usd": 2}])
 def test_invalid_price_is_refused(told: object) -> None:
-    with pytest.raises(ValueError, match=r"node_price_per_hour of gpu1 is .*; give a number, such as 2.49"):
+    with pytest.raises(
+        ValueError, match=r"node_price_per_hour of gpu1 is .*; set it to the machine's price per hour, such as 2.49"
+    ):
         read_price("gpu1", told)
 
 
@@ -54,8 +56,15 @@ def test_cost_is_duration_times_price_of_all_nodes() -> None:
 
 
 def test_running_cost_shows_hourly_rate_and_amount_so_far() -> None:
-    assert format_running_cost({**plan(3.6, 7.2), "currency": "EUR"}, 1000, 1100.0) == "costs 10.80 EUR an hour, 0.30 EUR so far"
-    for unknown in (format_running_cost(plan(3.6, None), 1000.0, 1100.0), format_running_cost(plan(3.6), None, 1100.0), format_running_cost({}, 1.0, 2.0)):
+    assert (
+        format_running_cost({**plan(3.6, 7.2), "currency": "EUR"}, 1000, 1100.0)
+        == "costs 10.80 EUR an hour, 0.30 EUR so far"
+    )
+    for unknown in (
+        format_running_cost(plan(3.6, None), 1000.0, 1100.0),
+        format_running_cost(plan(3.6), None, 1100.0),
+        format_running_cost({}, 1.0, 2.0),
+    ):
         assert unknown == ""
 
 

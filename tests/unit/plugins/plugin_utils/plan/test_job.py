@@ -47,7 +47,7 @@ def test_nnodes_is_a_number_or_a_range(given_text: object, meant: tuple[int, int
     "text", [0, "0", "0:2", "", None, "two", "2:", ":2", "2:3:4", "-1", "1.5", " 2", "2\n", True, "٢", "1" * 7]
 )
 def test_invalid_nnodes_is_refused_and_quoted(text: object) -> None:
-    with pytest.raises(ValueError, match="nnodes is .*; give a number of nodes") as caught:
+    with pytest.raises(ValueError, match="nnodes is .*; use a number of nodes") as caught:
         parse_nnodes(text)
     assert ascii(text)[:60] in str(caught.value)
 
@@ -55,9 +55,7 @@ def test_invalid_nnodes_is_refused_and_quoted(text: object) -> None:
 @pytest.mark.parametrize(("text", "right"), [("2:1", "1:2"), ("4:2", "2:4"), ("3:0", "1:3")])
 def test_reversed_range_is_refused_with_a_correction(text: str, right: str) -> None:
     least, most = text.split(":")
-    words = (
-        f"nnodes is '{text}': the least, {least}, is greater than the most, {most}; give least:most, such as {right}"
-    )
+    words = f"nnodes is '{text}'; the minimum {least} is greater than the maximum {most}. Use MIN:MAX, such as {right}"
     with pytest.raises(ValueError, match=words):
         parse_nnodes(text)
 
@@ -91,12 +89,12 @@ def test_safe_run_id_is_safe_as_path_unit_and_shell_word(name: str) -> None:
 @pytest.mark.parametrize(
     ("environment", "words"),
     [
-        ({"1A": "x"}, "'1A' is no name of an environment variable"),
-        ({"": "x"}, "'' is no name"),
-        ({"A B": "x"}, "'A B' is no name"),
-        ({"A=B": "x"}, "'A=B' is no name"),
-        ({"A\n": "x"}, "is no name"),
-        ({"ÄÖ": "x"}, "is no name"),
+        ({"1A": "x"}, "'1A' is not a valid name of an environment variable"),
+        ({"": "x"}, "'' is not a valid name"),
+        ({"A B": "x"}, "'A B' is not a valid name"),
+        ({"A=B": "x"}, "'A=B' is not a valid name"),
+        ({"A\n": "x"}, "is not a valid name"),
+        ({"ÄÖ": "x"}, "is not a valid name"),
         ({"RANK": "0"}, "RANK is set by the launcher from the rank table"),
         ({"LOCAL_RANK": "0"}, "LOCAL_RANK is set by the launcher"),
         ({"MASTER_ADDR": "x"}, "MASTER_ADDR is set by the launcher"),
@@ -107,7 +105,7 @@ def test_safe_run_id_is_safe_as_path_unit_and_shell_word(name: str) -> None:
         ({"A": None}, "A is true, false or null"),
         ({"A": ["x"]}, "A is a list or dictionary"),
         ({"A": {"x": 1}}, "A is a list or dictionary"),
-        ({"A": "x\0y"}, "A has a NUL character"),
+        ({"A": "x\0y"}, "A contains a NUL character"),
     ],
 )
 def test_invalid_environment_variables_are_reported(environment: dict[str, object], words: str) -> None:

@@ -16,7 +16,10 @@ from ansible.utils.context_objects import CLIArgs
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ansible_collections.muster.training.plugins.plugin_utils._plan.job_arguments import parse_arguments, parse_environment
+from ansible_collections.muster.training.plugins.plugin_utils._plan.job_arguments import (
+    parse_arguments,
+    parse_environment,
+)
 
 ODD = [
     "007",
@@ -139,7 +142,7 @@ def test_quoted_words_survive_the_round_trip(words: list[str]) -> None:
 
 @pytest.mark.parametrize("text", ["--name 'a b", 'say "x', "ends with \\"])
 def test_unclosed_quote_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="cannot be split into words: No .*Close the quote") as caught:
+    with pytest.raises(ValueError, match="cannot be split into arguments: No .*Close the quote") as caught:
         parse_arguments(text, DataLoader())
     assert ascii(text) in str(caught.value)
 

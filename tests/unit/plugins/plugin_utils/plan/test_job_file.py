@@ -12,7 +12,11 @@ from typing import Any
 import pytest
 import yaml
 
-from ansible_collections.muster.training.plugins.plugin_utils._plan.job_file import read_job_keys, find_overridden_keys, find_unknown_keys
+from ansible_collections.muster.training.plugins.plugin_utils._plan.job_file import (
+    find_overridden_keys,
+    find_unknown_keys,
+    read_job_keys,
+)
 
 CHECKOUT = Path(__file__).resolve().parents[5]
 KEYS = read_job_keys(CHECKOUT / "roles")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ansible_collections.muster.training.plugins.plugin_utils._plan.machines import (
-    extract_hardware,
     describe_machines,
+    extract_hardware,
     extract_software,
 )
 from tests.unit import healthy

@@ -19,9 +19,9 @@ from ansible_collections.muster.training.plugins.plugin_utils._plan.job import J
 from ansible_collections.muster.training.plugins.plugin_utils._plan.launchers.torchrun_static import TORCHRUN
 from ansible_collections.muster.training.plugins.plugin_utils._plan.machines import UNKNOWN_MACHINE
 from ansible_collections.muster.training.plugins.plugin_utils._plan.plan import (
-    render_hostfiles,
-    get_launcher,
     build_node_plan,
+    get_launcher,
+    render_hostfiles,
     temporary_directory,
 )
 from tests.unit.generated import clusters
@@ -182,7 +182,7 @@ def test_torchrun_gets_network_variables_but_none_that_it_sets_itself(job: Job) 
         ({"launcher": "torchrun", "min_nnodes": 1}, FOUR, ["needs launch_rdzv_backend: c10d"]),
         ({"launcher": "env", "min_nnodes": 1}, FOUR, ["needs launch_launcher: torchrun"]),
         ({"launcher": "env", "max_restarts": 1}, FOUR, ["launch_max_restarts needs launch_launcher: torchrun"]),
-        ({"launcher": "env"}, UNEQUAL, ["found a 2, b 1"]),
+        ({"launcher": "env"}, UNEQUAL, ["but they are a 2, b 1"]),
         ({"launcher": "env", "max_restarts": 1}, UNEQUAL, ["same number of slots", "launch_max_restarts"]),
         ({"launcher": "torchrun", "max_restarts": 3}, UNEQUAL, []),
         ({"launcher": "torchrun", "rdzv_backend": "c10d", "min_nnodes": 1, "max_restarts": 3}, UNEQUAL, []),
@@ -382,15 +382,15 @@ def test_launcher_commands_contain_no_job_arguments(
         ({"launcher": "deepspeed"}, SIX, []),
         ({"launcher": "deepspeed", "deepspeed_launcher": "pdsh"}, SIX, []),
         ({"launcher": "accelerate"}, SIX, []),
-        ({"launcher": "mpirun"}, SIX, ["needs IPv4 addresses, found fd00::9 of a"]),
+        ({"launcher": "mpirun"}, SIX, ["needs IPv4 addresses, but a has fd00::9"]),
         ({"launcher": "deepspeed", "deepspeed_launcher": "openmpi"}, SIX, ["needs IPv4 addresses"]),
-        ({"launcher": "accelerate"}, UNEQUAL, ["found a 2, b 1: it starts 3 // 2 processes on each"]),
+        ({"launcher": "accelerate"}, UNEQUAL, ["but they are a 2, b 1: it starts 3 // 2 processes on each"]),
         ({"launcher": "mpirun", "max_restarts": 1}, FOUR, ["launch_max_restarts needs launch_launcher: torchrun"]),
         ({"launcher": "deepspeed", "min_nnodes": 1}, FOUR, ["an elastic run"]),
         (
             {"launcher": "accelerate", "accelerate_config": {"num_machines": 3, "mixed_precision": "bf16"}},
             FOUR,
-            ["launch_accelerate_config has num_machines, which the rank table says"],
+            ["launch_accelerate_config has num_machines, which come from the rank table"],
         ),
     ],
 )

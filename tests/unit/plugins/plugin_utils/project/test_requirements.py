@@ -85,14 +85,14 @@ def test_extras_of_the_project_add_their_dependencies(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("files", "said"),
     [
-        ({"txt": "six\n-e ./libs/own\n"}, "has ./libs/own in line 2, a path, .* python_env_editable"),
-        ({"txt": "/srv/wheels/a.whl\n"}, "has /srv/wheels/a.whl in line 1"),
-        ({"txt": "file:///srv/a.whl\n"}, "in line 1, a path"),
-        ({"txt": "-r ../other.txt\n"}, "leads to ../other.txt. Needed: .* of the project itself"),
-        ({"txt": "-r /etc/passwd\n"}, "leads to /etc/passwd"),
+        ({"txt": "six\n-e ./libs/own\n"}, "has the path ./libs/own in line 2, .* python_env_editable"),
+        ({"txt": "/srv/wheels/a.whl\n"}, "has the path /srv/wheels/a.whl in line 1"),
+        ({"txt": "file:///srv/a.whl\n"}, "in line 1, which pip would"),
+        ({"txt": "-r ../other.txt\n"}, "refers to ../other.txt, but it may refer only to files of the project"),
+        ({"txt": "-r /etc/passwd\n"}, "refers to /etc/passwd"),
         ({"txt": "-r none.txt\n"}, "none.txt cannot be read: No such file"),
-        ({"toml": "[project\n"}, "pyproject.toml is no TOML: "),
-        ({"toml": "[project]\ndependencies = [1]\n"}, "dependencies are texts"),
+        ({"toml": "[project\n"}, "pyproject.toml is not valid TOML: "),
+        ({"toml": "[project]\ndependencies = [1]\n"}, "dependencies must be strings"),
     ],
 )
 def test_requirements_that_cannot_be_installed_are_refused(files: dict[str, str], said: str, tmp_path: Path) -> None:

@@ -20,13 +20,13 @@ from ansible_collections.muster.training.plugins.plugin_utils._report import plo
 from ansible_collections.muster.training.plugins.plugin_utils._report import svg as pictures
 from ansible_collections.muster.training.plugins.plugin_utils._report.downsample import buckets
 from ansible_collections.muster.training.plugins.plugin_utils._report.page import TEMPLATES
-from ansible_collections.muster.training.plugins.plugin_utils._report.report import compose, all_gpus
+from ansible_collections.muster.training.plugins.plugin_utils._report.report import compose_report, all_gpus
 from tests.unit.plugins.plugin_utils.report.records import HOSTILE, START, Page, Sample, write_events, write_record
 
 
 def gpu_plots_of(directory: Path) -> dict[str, plots.Plot]:
     record = read_record(directory, directory.name)
-    return {plot.name: plot for plot in plots.gpu_plots(compose(record, START), all_gpus(record))}
+    return {plot.name: plot for plot in plots.gpu_plots(compose_report(record, START), all_gpus(record))}
 
 
 def series_of(spec: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
@@ -43,7 +43,7 @@ def series_of(spec: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
 def test_buckets_preserve_minimum_and_maximum(points: list[tuple[float, float]], count: int) -> None:
     found = buckets(points, 0.0, 100.0, count)
     assert len(found) <= count
-    assert sum(part.values for part in found) == len(points)
+    assert sum(part.value_count for part in found) == len(points)
     values = [value for _place, value in points]
     assert min((part.least for part in found), default=None) == min(values, default=None)
     assert max((part.most for part in found), default=None) == max(values, default=None)
@@ -104,7 +104,7 @@ def expressions(value: Any) -> Iterator[Any]:
 def test_job_text_is_data_and_never_a_field_or_expression(tmp_path: Path) -> None:
     directory = write_record(tmp_path)
     write_events(directory / "logs" / "node0" / "events.out.tfevents.1", HOSTILE, [1.0, 2.0])
-    (plot,) = plots.curve_plots(compose(read_record(directory, "first"), START))
+    (plot,) = plots.curve_plots(compose_report(read_record(directory, "first"), START))
     assert list(expressions(plot.spec)) == []
     assert {one.get("field") for layer in plot.spec["layer"] for one in layer["encoding"].values()} == {"step", "mean"}
     assert set(plot.spec["data"]["values"][0]) == {"step", "mean", "least", "most"}
@@ -139,7 +139,7 @@ def test_colours_have_enough_contrast_on_light_and_dark_pages() -> None:
 
 
 def test_picture_has_a_label_and_inline_one_has_no_background() -> None:
-    spec = plots.base("A & B", 'says "what" it <shows>')
+    spec = plots.base_spec("A & B", 'says "what" it <shows>')
     spec |= {"data": {"values": [{"x": 1}]}, "mark": "point", "encoding": {"x": plots.axis("x", None)}}
     picture = pictures.draw(spec)
     for svg in (picture.svg, picture.inline):
@@ -157,7 +157,7 @@ def test_missing_vl_convert_error_names_pip_command(monkeypatch: pytest.MonkeyPa
 
 
 def test_specification_with_a_url_is_not_drawn() -> None:
-    spec = {**plots.base("x", "x"), "data": {"url": "http://127.0.0.1:9/x.json"}, "mark": "point"}
+    spec = {**plots.base_spec("x", "x"), "data": {"url": "http://127.0.0.1:9/x.json"}, "mark": "point"}
     with pytest.raises(pictures.DrawingError, match="could not be drawn"):
         pictures.draw(spec)
 

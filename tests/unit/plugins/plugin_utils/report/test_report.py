@@ -20,7 +20,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._record.reader imp
 from ansible_collections.muster.training.plugins.plugin_utils._report.cost import cost_of
 from ansible_collections.muster.training.plugins.plugin_utils._report.documents import Report
 from ansible_collections.muster.training.plugins.plugin_utils._report.page import cost_facts, throughput
-from ansible_collections.muster.training.plugins.plugin_utils._report.report import compose
+from ansible_collections.muster.training.plugins.plugin_utils._report.report import compose_report
 from ansible_collections.muster.training.plugins.plugin_utils._report.summary import node_rows
 from tests.unit.plugins.plugin_utils.report.records import START, Sample, plan_of, write_record
 from tests.unit.supervised import make_job
@@ -30,7 +30,7 @@ Script = Callable[[int, int, float], Sample | None]
 
 def report_of(tmp_path: Path, **more: Any) -> Report:
     directory = write_record(tmp_path, **more)
-    return compose(read_record(directory, directory.name), now=START)
+    return compose_report(read_record(directory, directory.name), now=START)
 
 
 def found(report: Report) -> list[str]:
@@ -128,7 +128,7 @@ def vanishing(node: int, _gpu: int, second: float) -> Sample | None:
         (late, ["start-up"], "the first 5 min, 50% of the run, no GPU was busy"),
         (early, ["tail"], "no GPU was busy in the last 2 min of the run"),
         (with_a_hole, ["samples-missing"] * 2, "gpu0 GPU 1: 11 of 41 samples are missing"),
-        (vanishing, ["samples-end"] * 2, "gpu1 GPU 0: its samples end 5 min before those of the others"),
+        (vanishing, ["samples-end"] * 2, "gpu1 GPU 0: its samples end 5 min before the others'"),
     ],
 )
 def test_each_rule_reports_only_the_scripted_fault(tmp_path: Path, sample: Script, ids: list[str], words: str) -> None:
@@ -148,7 +148,7 @@ def test_restarts_shrinking_and_checkpoint_time_are_reported(tmp_path: Path) -> 
         stream.write(
             json.dumps({"time": START + 99, "event": "shrink", "text": "gpu1 is lost; the run goes on"}) + "\n"
         )
-    report = compose(read_record(directory, "first"), now=START)
+    report = compose_report(read_record(directory, "first"), now=START)
     assert found(report) == ["restarts", "shrunk", "checkpoints"]
     assert report["restarts"] == 2
     assert report["findings"][2]["found"] == "checkpoints took 90 s, 15% of the run"
@@ -208,7 +208,7 @@ def test_failure_cause_and_remedy_come_from_the_catalogue(tmp_path: Path, fetche
         log = directory / "logs" / "node0" / "ranks" / "0" / "stderr.log"
         log.parent.mkdir(parents=True)
         log.write_text(f"Traceback\n{told}\n" + "and more of it\n" * 30)
-    found = compose(read_record(directory, "first"), now=START)["failure"]
+    found = compose_report(read_record(directory, "first"), now=START)["failure"]
     assert found is not None and found["cause"] is not None
     assert found["cause"]["id"] == "cuda-out-of-memory"
     assert found["cause"]["seen"].startswith("torch.OutOfMemoryError") and "smaller" in found["cause"]["remedy"]
@@ -307,7 +307,7 @@ def test_repeat_command_keeps_launcher_specific_settings(
 def test_broken_record_still_gives_a_report(tmp_path: Path, broken: Callable[[Path], Any]) -> None:
     directory = write_record(tmp_path)
     broken(directory)
-    report = compose(read_record(directory, "first"), now=START)
+    report = compose_report(read_record(directory, "first"), now=START)
     json.dumps(report, allow_nan=False).encode("ascii")
     report["verdict"].encode("utf-8")
 

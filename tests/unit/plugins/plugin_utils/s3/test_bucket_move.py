@@ -12,7 +12,6 @@ from ansible_collections.muster.training.plugins.plugin_utils._s3.bucket_move im
     pair_objects,
     part_ranges,
     same_checksum,
-    format_keys,
 )
 
 KEYS = st.lists(st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=4), unique=True).map(sorted)
@@ -20,7 +19,9 @@ KEYS = st.lists(st.text(st.characters(exclude_categories=["Cs"]), min_size=1, ma
 
 @given(KEYS, KEYS)
 def test_each_key_is_paired_once_with_the_objects_of_both_sides(left: list[str], right: list[str]) -> None:
-    pairs = list(pair_objects((StoredObject(key, 1, "a") for key in left), (StoredObject(key, 2, "b") for key in right)))
+    pairs = list(
+        pair_objects((StoredObject(key, 1, "a") for key in left), (StoredObject(key, 2, "b") for key in right))
+    )
     assert [one.key for one, _other in pairs if one] == left
     assert [other.key for _one, other in pairs if other] == right
     assert all(one is None or other is None or one.key == other.key for one, other in pairs)
@@ -51,7 +52,7 @@ def test_price_covers_transfer_and_requests() -> None:
     assert Survey(missing_size=2 * 10**12, requests=120_360).price(0.02, 0.005) == 40 + 0.6018
 
 
-def test_sizes_have_units_and_long_lists_are_shortened() -> None:
+def test_sizes_have_units() -> None:
     assert [format_size(number) for number in (999, 1500, 2.5e6, 3e9, 4.25e12)] == [
         "999 B",
         "1.5 kB",
@@ -59,5 +60,3 @@ def test_sizes_have_units_and_long_lists_are_shortened() -> None:
         "3.0 GB",
         "4.25 TB",
     ]
-    assert format_keys(["a", "b"]) == "a, b"
-    assert format_keys(["a", "b", "c", "d", "e"]) == "a, b, c and 2 more"

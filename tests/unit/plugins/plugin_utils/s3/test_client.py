@@ -11,7 +11,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._s3.client import 
 @pytest.mark.parametrize(
     ("kind", "said"),
     [
-        ("NoCredentialsError", "there are no credentials for S3"),
+        ("NoCredentialsError", "no credentials for S3 were found"),
         ("EndpointConnectionError", "Check that the endpoint is right"),
         ("ConnectTimeoutError", "Check that the endpoint is right"),
     ],
@@ -32,7 +32,9 @@ def test_each_known_error_code_is_explained_in_one_line(code: str) -> None:
 
 def test_bucket_name_taken_by_another_account_is_reported() -> None:
     answer = {"Error": {"Code": "BucketAlreadyExists", "Message": ""}}
-    assert "taken by somebody else" in explain(botocore.exceptions.ClientError(answer, "CreateBucket"), "target")
+    assert "another account already has a bucket target" in explain(
+        botocore.exceptions.ClientError(answer, "CreateBucket"), "target"
+    )
 
 
 def test_unknown_error_is_reported_in_its_own_words_on_one_line() -> None:

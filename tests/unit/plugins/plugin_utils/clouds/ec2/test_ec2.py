@@ -93,7 +93,9 @@ def test_first_boot_authorizes_key_and_starts_idle_watch(monkeypatch: pytest.Mon
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "a-key-that-nobody-may-read")
     text = request.build_first_boot("ssh-ed25519 AAAA", read_watch_files("2h", "False"))
     assert len(text) < 16 * 1024, "more is refused"
-    assert text == request.build_first_boot("ssh-ed25519 AAAA", read_watch_files("2h", "False")), "the token's request is the same"
+    assert text == request.build_first_boot("ssh-ed25519 AAAA", read_watch_files("2h", "False")), (
+        "the token's request is the same"
+    )
     head, rest = text.split("\n", 1)
     assert head == "#cloud-config"
     content = yaml.safe_load(rest)
@@ -117,7 +119,9 @@ def test_first_boot_authorizes_key_and_starts_idle_watch(monkeypatch: pytest.Mon
 
 def test_first_boot_with_nothing_to_do_is_empty() -> None:
     assert request.build_first_boot("", {}) == ""
-    assert yaml.safe_load(request.build_first_boot("ssh-ed25519 AAAA", {})) == {"ssh_authorized_keys": ["ssh-ed25519 AAAA"]}
+    assert yaml.safe_load(request.build_first_boot("ssh-ed25519 AAAA", {})) == {
+        "ssh_authorized_keys": ["ssh-ed25519 AAAA"]
+    }
 
 
 # --- SSH
@@ -129,7 +133,7 @@ def test_ssh_sources_are_normalized_and_unsafe_ones_refused() -> None:
         "2001:db8::1/128",
         "203.0.113.7/32",
     ]
-    with pytest.raises(PlanRefusedError, match="lets half the world in"):
+    with pytest.raises(PlanRefusedError, match="opens SSH to most of the internet"):
         request.parse_ssh_sources(["0.0.0.0/0"])
     with pytest.raises(PlanRefusedError, match="'home', which is not an address"):
         request.parse_ssh_sources(["home"])
@@ -216,12 +220,15 @@ def test_machine_type_maps_to_its_quota_code(market: str, machine_type: str, cod
 
 def test_exceeded_quota_is_reported_and_unknown_quota_is_not_guessed() -> None:
     why, more = quotas.check_quota("spot", "g5.xlarge", 4, 4, 16.0, 4)
-    assert why.startswith("4 g5.xlarge on the spot market need 16 vCPUs, and the account's quota is 16 for this family")
+    assert why.startswith("4 g5.xlarge on the spot market need 16 vCPUs, but the account's quota for this family")
     assert "of which 4 are in use" in why
     assert more == ""
     assert quotas.check_quota("spot", "g5.xlarge", 3, 4, 16.0, 4) == ("", "")
-    assert "cannot be read, so it may be too small" in quotas.check_quota("spot", "g5.xlarge", 3, 4, None, 4)[1]
-    assert "how much of the quota" in quotas.check_quota("spot", "g5.xlarge", 3, 4, 16.0, None)[1]
+    assert (
+        "cannot read the quota for g5.xlarge on the spot market, so it may be too small"
+        in quotas.check_quota("spot", "g5.xlarge", 3, 4, None, 4)[1]
+    )
+    assert "cannot determine how much of the quota" in quotas.check_quota("spot", "g5.xlarge", 3, 4, 16.0, None)[1]
 
 
 # --- Refusals

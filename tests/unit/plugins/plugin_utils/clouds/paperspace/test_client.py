@@ -27,9 +27,9 @@ from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace
     Response,
     _transport_error,
 )
-from tests.paperspace_server.account import Account, Outcome, cursor
+from tests.paperspace_server.account import EventOutcome, PaperspaceAccount, cursor
 from tests.paperspace_server.document import DOCUMENT
-from tests.paperspace_server.faults import Fault
+from tests.paperspace_server.faults import PaperspaceFault
 from tests.paperspace_server.objects import machine
 from tests.paperspace_server.server import PaperspaceServer
 
@@ -87,18 +87,22 @@ BUSY = refusal(429, "TOO_MANY_REQUESTS", "Slow down.")
         (LIVE_401, paperspace.AuthenticationError, ["HTTP 401 UNAUTHORIZED: You must be logged in", "key is wrong"]),
         (refusal(403, "FORBIDDEN"), paperspace.ForbiddenError, ["HTTP 403 FORBIDDEN", "belongs to one team"]),
         (refusal(404, "NOT_FOUND", "Not found"), paperspace.NotFoundError, ["404 NOT_FOUND: Not found", "api_url"]),
-        (refusal(409, "CONFLICT"), paperspace.RequestError, ["HTTP 409 CONFLICT: No", "check the values"]),
+        (refusal(409, "CONFLICT"), paperspace.RequestError, ["HTTP 409 CONFLICT: No", "Check its values"]),
         (BUSY, paperspace.RateLimitError, ["HTTP 429 TOO_MANY_REQUESTS: Slow down", "a cache saves requests"]),
-        (refusal(500, "INTERNAL_SERVER_ERROR"), paperspace.ServerError, ["HTTP 500", "Paperspace's side"]),
+        (refusal(500, "INTERNAL_SERVER_ERROR"), paperspace.ServerError, ["HTTP 500", "of Paperspace's service"]),
         (answer(b"", 502), paperspace.ServerError, ["HTTP 502: an empty body"]),
         (
             answer(b"<!DOCTYPE html><html><head><title>Just a\n moment...</title>", 503),
             paperspace.ServerError,
             ['HTTP 503: an HTML page, "Just a moment..."'],
         ),
-        (answer(b"<html><body>hi", 200), paperspace.InvalidReplyError, ["HTTP 200", "not the JSON expected: an HTML page"]),
-        (answer(b'{"items": [', 200), paperspace.InvalidReplyError, ["not the JSON expected", 'begins "{"items": ["']),
-        (answer(b"[" * 100000, 200), paperspace.InvalidReplyError, ["not the JSON expected"]),
+        (
+            answer(b"<html><body>hi", 200),
+            paperspace.InvalidReplyError,
+            ["HTTP 200, but not the expected JSON: an HTML page"],
+        ),
+        (answer(b'{"items": [', 200), paperspace.InvalidReplyError, ["not the expected JSON", 'begins "{"items": ["']),
+        (answer(b"[" * 100000, 200), paperspace.InvalidReplyError, ["not the expected JSON"]),
         (answer(b"upstream \x1b[31mbad", 504), paperspace.ServerError, ['text that begins "upstream [31mbad"']),
         (
             answer(b"", 302, location="https://login.example.org/"),
@@ -169,7 +173,7 @@ def test_busy_or_broken_server_is_retried_with_growing_delays() -> None:
     script = Script(BUSY, answer(b"<html>", 502), paperspace.ConnectionFailedError("reset"), BUSY, answer({"id": "a"}))
     assert script.client().request("GET", "/machines/a") == {"id": "a"}
     assert script.slept == [1, 2, 4, 8]
-    assert script.notes[0] == "GET /machines/a: HTTP 429 TOO_MANY_REQUESTS: Slow down.; trying again in 1 s (1 of 4)"
+    assert script.notes[0] == "GET /machines/a: HTTP 429 TOO_MANY_REQUESTS: Slow down.; retrying in 1 s (1 of 4)"
 
 
 def test_retries_are_limited_and_delays_are_capped() -> None:
@@ -199,7 +203,7 @@ def test_retry_after_is_honoured(headers: dict[str, str], seconds: float) -> Non
 
 def test_retry_after_of_an_hour_fails_at_once() -> None:
     script = Script(refusal(503, "X", retry_after="3600"))
-    with pytest.raises(paperspace.ServerError, match="asks to wait 3600 s before trying again"):
+    with pytest.raises(paperspace.ServerError, match="asks to wait 3600 s before the next attempt"):
         script.client().request("GET", "/machines")
     assert script.slept == []
 
@@ -214,9 +218,7 @@ def test_change_that_may_have_been_made_is_not_retried(method: str) -> None:
         paperspace.ConnectionFailedError("reset"),
     ):
         script = Script(failure)
-        with pytest.raises(
-            paperspace.LostReplyError, match=r"may have been carried out all the same: check"
-        ) as caught:
+        with pytest.raises(paperspace.LostReplyError, match=r"may have been executed anyway: check") as caught:
             script.client().request(method, "/machines/a")
         assert len(script.sent) == 1
         assert caught.value.status == caught.value.cause.status
@@ -267,13 +269,13 @@ def test_content_type_is_json_with_a_body_and_absent_without() -> None:
     ],
 )
 def test_invalid_api_urls_are_refused_without_being_quoted(url: str) -> None:
-    with pytest.raises(paperspace.RequestError, match="not of the form https://HOST/PATH") as caught:
+    with pytest.raises(paperspace.RequestError, match="does not have the form https://HOST/PATH") as caught:
         Client(KEY, url)
     assert "pa55word" not in str(caught.value)
 
 
 def test_the_key_is_not_sent_unencrypted() -> None:
-    with pytest.raises(paperspace.RequestError, match="http://api.paperspace.com would carry the API key unencrypted"):
+    with pytest.raises(paperspace.RequestError, match="http://api.paperspace.com would send the API key unencrypted"):
         Client(KEY, "http://api.paperspace.com/v1")
 
 
@@ -306,9 +308,9 @@ def test_list_order_and_key_can_be_chosen() -> None:
 @pytest.mark.parametrize(
     ("pages", "text"),
     [
-        ([page("a", cursor="1"), page("b", cursor="2"), page("a", cursor="1")], "in a loop: page 3 leads back"),
-        ([page("a", cursor="1")], "in a loop: page 2 leads back"),
-        ([page("a", cursor="")], "page 1 says that more follows, but not where"),
+        ([page("a", cursor="1"), page("b", cursor="2"), page("a", cursor="1")], "form a loop: page 3 points to"),
+        ([page("a", cursor="1")], "form a loop: page 2 points to"),
+        ([page("a", cursor="")], "page 1 has more pages after it, but no cursor"),
         ([answer([{"id": "a"}])], "not a page of a list"),
         ([answer(None)], "not a page of a list"),
         ([answer({"items": [{"name": "a"}], "hasMore": False})], "an item of the list has no id"),
@@ -322,7 +324,7 @@ def test_incomplete_list_is_an_error(pages: list[Response | paperspace.Paperspac
 
 def test_endless_paging_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(paperspace_client, "MAX_PAGES", 5)
-    with pytest.raises(paperspace.InvalidReplyError, match="no end after 5 pages"):
+    with pytest.raises(paperspace.InvalidReplyError, match="more than 5 pages"):
         Script(*[page(str(n), cursor=str(n)) for n in range(9)]).client().list_all("/machines")
 
 
@@ -370,7 +372,7 @@ def test_failed_or_cancelled_event_raises_an_error(last: dict[str, Any], text: s
 
 def test_event_timeout_reports_the_last_state() -> None:
     script = Script(answer(event("in progress")))
-    with pytest.raises(paperspace.EventError, match="not ended after 12 s; its last state is in progress"):
+    with pytest.raises(paperspace.EventError, match="not finished after 12 s; its last state is in progress"):
         script.client().wait_for_event(event("new"), timeout=12)
     assert script.slept == [5, 5, 2]
 
@@ -392,7 +394,7 @@ def no_certificates(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def server() -> Iterator[PaperspaceServer]:
-    with PaperspaceServer(Account([machine(n) for n in range(300)])) as running:
+    with PaperspaceServer(PaperspaceAccount([machine(n) for n in range(300)])) as running:
         yield running
 
 
@@ -404,7 +406,7 @@ def live(server: PaperspaceServer, **options: Any) -> Client:
 def test_the_server_is_as_strict_as_the_official_document() -> None:
     if not DOCUMENT.exists():
         pytest.skip("the official API document is not beside the checkout: the test server is not held to it")
-    with PaperspaceServer(Account([machine(0)])) as server:
+    with PaperspaceServer(PaperspaceAccount([machine(0)])) as server:
         with pytest.raises(paperspace.RequestError, match="colour: no such parameter"):
             live(server).request("GET", "/machines", {"colour": "red"})
         with pytest.raises(paperspace.RequestError, match="limit: 121 is greater than the maximum"):
@@ -435,7 +437,7 @@ def test_wrong_key_and_unknown_path_or_method_raise_typed_errors(server: Papersp
 
 
 def test_machine_is_created_started_stopped_and_deleted() -> None:
-    with PaperspaceServer(Account([])) as server:
+    with PaperspaceServer(PaperspaceAccount([])) as server:
         client = live(server)
         body = {
             "name": "a",
@@ -456,7 +458,7 @@ def test_machine_is_created_started_stopped_and_deleted() -> None:
             assert client.request("GET", path)["state"] == state
         with pytest.raises(paperspace.RequestError, match="currently off"):
             client.change("PATCH", f"{path}/stop")
-        server.account.outcomes["start"] = Outcome(state="error", error="Out of capacity")
+        server.account.outcomes["start"] = EventOutcome(state="error", error="Out of capacity")
         change = client.change("PATCH", f"{path}/start")
         assert change.event is not None
         with pytest.raises(paperspace.EventError, match="Out of capacity"):
@@ -479,18 +481,26 @@ def test_network_is_created_without_an_event_and_unknown_one_is_null(server: Pap
 @pytest.mark.parametrize(
     ("fault", "kind", "text"),
     [
-        (Fault(drop=True), paperspace.ConnectionFailedError, "the connection failed: Remote end closed connection"),
-        (Fault(delay=30), paperspace.ConnectionFailedError, "no whole answer within 0.5 s"),
+        (
+            PaperspaceFault(drop=True),
+            paperspace.ConnectionFailedError,
+            "the connection failed: Remote end closed connection",
+        ),
+        (PaperspaceFault(delay=30), paperspace.ConnectionFailedError, "no complete response within 0.5 s"),
         # Each byte comes in time, the whole never does.
-        (Fault(drip=0.1), paperspace.ConnectionFailedError, "no whole answer within 0.5 s"),
-        (Fault(truncate=20), paperspace.ConnectionFailedError, r"the connection ended after 20 of \d+ bytes"),
-        (Fault(body='{"items": ['), paperspace.InvalidReplyError, "not the JSON expected"),
-        (Fault(next_page=cursor("ps000077")), paperspace.InvalidReplyError, "in a loop: page 2 leads back"),
-        (Fault(status=302, headers={"Location": "/v2"}), paperspace.RequestError, "HTTP 302: redirected to /v2"),
+        (PaperspaceFault(drip=0.1), paperspace.ConnectionFailedError, "no complete response within 0.5 s"),
+        (PaperspaceFault(truncate=20), paperspace.ConnectionFailedError, r"the connection ended after 20 of \d+ bytes"),
+        (PaperspaceFault(body='{"items": ['), paperspace.InvalidReplyError, "not the expected JSON"),
+        (PaperspaceFault(next_page=cursor("ps000077")), paperspace.InvalidReplyError, "form a loop: page 2 points to"),
+        (
+            PaperspaceFault(status=302, headers={"Location": "/v2"}),
+            paperspace.RequestError,
+            "HTTP 302: redirected to /v2",
+        ),
     ],
 )
 def test_connection_faults_become_typed_errors(
-    server: PaperspaceServer, fault: Fault, kind: type[paperspace.PaperspaceError], text: str
+    server: PaperspaceServer, fault: PaperspaceFault, kind: type[paperspace.PaperspaceError], text: str
 ) -> None:
     server.faults = [fault]
     timeout = 0.5 if fault.delay or fault.drip else 30  # who answers at once may still be slow on a busy machine
@@ -500,7 +510,11 @@ def test_connection_faults_become_typed_errors(
 
 
 def test_server_that_recovers_is_retried(server: PaperspaceServer) -> None:
-    server.faults = [Fault(drop=True, times=1), Fault(status=503, times=1), Fault(status=429, times=1)]
+    server.faults = [
+        PaperspaceFault(drop=True, times=1),
+        PaperspaceFault(status=503, times=1),
+        PaperspaceFault(status=429, times=1),
+    ]
     slept: list[float] = []
     assert len(live(server, retries=3, sleep=slept.append).list_all("/private-networks")) == 1
     assert slept == [1, 2, 4]
@@ -525,7 +539,7 @@ def test_refused_connection_and_unresolvable_name_are_reported() -> None:
         ):
             Client(KEY, url, retries=0).request(method, "/machines")
     slept: list[float] = []
-    with pytest.raises(paperspace.ConnectionFailedError, match="name of the server cannot be resolved"):
+    with pytest.raises(paperspace.ConnectionFailedError, match="cannot resolve the server's name"):
         Client(KEY, "https://nothing.invalid/v1", sleep=slept.append).request("POST", "/machines")
     assert slept == []
 
@@ -559,7 +573,9 @@ def test_tls_certificate_and_host_name_are_verified(
     certificate: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slept: list[float] = []
-    with PaperspaceServer(Account([machine(0)]), certificate=certificate[0], private_key=certificate[1]) as server:
+    with PaperspaceServer(
+        PaperspaceAccount([machine(0)]), certificate=certificate[0], private_key=certificate[1]
+    ) as server:
         named = server.url.replace("127.0.0.1", "localhost")
         client: Callable[[str], Client] = lambda url: Client(server.key, url, sleep=slept.append)  # noqa: E731
         with pytest.raises(paperspace.TlsError, match=r"TLS connection failed: .*self.signed.*SSL_CERT_FILE"):

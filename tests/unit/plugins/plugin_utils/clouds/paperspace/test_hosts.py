@@ -20,7 +20,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace
     SelectionError,
     select,
 )
-from tests.paperspace_server.objects import machine, moment, network
+from tests.paperspace_server.objects import machine, network, time_at_minute
 
 NETWORKS = [network(1, name="mine"), network(2, name="twin"), network(3, name="twin", region="ams1")]
 
@@ -94,8 +94,8 @@ def test_price_is_usage_plus_storage_rate_or_absent(usage: Any, storage: Any, pr
     ("wanted", "text"),
     [
         ({"private_network": "twin"}, "2 networks are called 'twin': nw0000002 in ny2, nw0000003 in ams1. Give the id"),
-        ({"private_network": "Mine"}, r"no network has the name or id 'Mine'; there are: mine \(nw0000001\), twin"),
-        ({"private_network": "mine", "region": "ams1"}, r"'mine' in region ams1; there are: twin \(nw0000003\)"),
+        ({"private_network": "Mine"}, r"no network has the name or id 'Mine'; existing: mine \(nw0000001\), twin"),
+        ({"private_network": "mine", "region": "ams1"}, r"'mine' in region ams1; existing: twin \(nw0000003\)"),
     ],
 )
 def test_unknown_or_ambiguous_network_is_refused(wanted: dict[str, Any], text: str) -> None:
@@ -107,8 +107,8 @@ def test_empty_selection_says_what_each_option_left_out() -> None:
     chosen, left_out = select(MIXED, NETWORKS, Selection(region="ny2", names=["a-1"]))
     assert chosen == []
     assert paperspace_hosts.explain_empty_selection(len(MIXED), left_out) == (
-        "no host: of 5 machines region left out 1 (1 x ams1), then names left out 3 (1 x a-0, 1 x b-0, 1 x c-0), "
-        "then states left out 1 (1 x off)"
+        "no hosts: of 5 machines, region excluded 1 (1 x ams1), then names excluded 3 (1 x a-0, 1 x b-0, 1 x c-0), "
+        "then states excluded 1 (1 x off)"
     )
     assert "has no machine" in paperspace_hosts.explain_empty_selection(0, [])
 
@@ -121,8 +121,8 @@ def test_ranks_do_not_depend_on_the_order_of_the_api_answer(shuffle: random.Rand
     machines = [
         machine(5, id="old", dtCreated="2025-11-02T15:09:51Z"),
         machine(4, id="older-by-zone", dtCreated="2025-11-02T16:09:50+01:00"),
-        machine(1, id="same-b", dtCreated=moment(1)),
-        machine(0, id="same-a", dtCreated=moment(1)),
+        machine(1, id="same-b", dtCreated=time_at_minute(1)),
+        machine(0, id="same-a", dtCreated=time_at_minute(1)),
         machine(2, id="zz", dtCreated="2026-06-01T00:00:00"),
         machine(3, id="unknown", dtCreated="last week"),
     ]
@@ -147,18 +147,18 @@ def test_ranks_do_not_depend_on_the_order_of_the_api_answer(shuffle: random.Rand
     [
         (
             {"region": "Europe (AMS1)"},
-            r"lie in 2 regions and cannot reach each other: ny2: node-0 \(ps000000\), node-1 \(ps000001\); "
-            r"ams1: node-2 \(ps000002\). Choose one with region",
+            r"are in 2 regions and cannot reach each other: ny2: node-0 \(ps000000\), node-1 \(ps000001\); "
+            r"ams1: node-2 \(ps000002\). Select one with region",
         ),
         (
             {"networkId": "nw0000002"},
             r"2 private networks .*: mine \(nw0000001\): node-0 .*; twin \(nw0000002\): node-2 .*private_network",
         ),
         ({"networkId": None}, r"2 private networks .*; none: node-2 \(ps000002\)"),
-        ({"privateIp": None}, r"without a private address: node-2 \(ps000002\)"),
-        ({"privateIp": "-oProxyCommand=id"}, r"without a private address: node-2"),
-        ({"publicIp": None}, r"without a public address: node-2 \(ps000002\).*connect_with: private"),
-        ({"publicIp": "{{ evil }}"}, r"without a public address: node-2"),
+        ({"privateIp": None}, r"no private address: node-2 \(ps000002\)"),
+        ({"privateIp": "-oProxyCommand=id"}, r"no private address: node-2"),
+        ({"publicIp": None}, r"no public address: node-2 \(ps000002\).*connect_with: private"),
+        ({"publicIp": "{{ evil }}"}, r"no public address: node-2"),
     ],
 )
 def test_machines_that_cannot_form_one_cluster_are_named(changes: dict[str, Any], text: str) -> None:

@@ -15,8 +15,8 @@ import pytest
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace import operations as api
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.client import Client
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.errors import (
-    InvalidReplyError,
     AuthenticationError,
+    InvalidReplyError,
     LostReplyError,
     NotFoundError,
     RequestError,
@@ -26,8 +26,8 @@ from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace
     MachineChange,
     TemplateChange,
 )
-from tests.paperspace_server.account import Account
-from tests.paperspace_server.faults import Fault, answer_lost, bad_gateway, too_many
+from tests.paperspace_server.account import PaperspaceAccount
+from tests.paperspace_server.faults import PaperspaceFault, bad_gateway, lose_reply, too_many_requests
 from tests.paperspace_server.server import PaperspaceServer
 
 
@@ -39,7 +39,7 @@ def no_certificates(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def server() -> Iterator[PaperspaceServer]:
-    with PaperspaceServer(Account([], [])) as running:
+    with PaperspaceServer(PaperspaceAccount([], [])) as running:
         yield running
 
 
@@ -65,9 +65,9 @@ def ended(client: Client, change: MachineChange | TemplateChange) -> None:
 def test_team_machine_limit_is_read_and_a_wrong_key_is_refused(server: PaperspaceServer, client: Client) -> None:
     server.account.max_machines = 7
     assert api.get_session(client)["team"]["maxMachines"] == 7
-    with pytest.raises(AuthenticationError, match=r"nobody's session. The API key is wrong or was deleted"):
+    with pytest.raises(AuthenticationError, match=r"no session. The API key is wrong or was deleted"):
         api.get_session(Client("wrong", server.url))
-    server.faults = [Fault(body="[]")]
+    server.faults = [PaperspaceFault(body="[]")]
     with pytest.raises(InvalidReplyError, match="not a session"):
         api.get_session(client)
 
@@ -98,7 +98,7 @@ def test_cluster_is_created_and_removed(server: PaperspaceServer, client: Client
     api.delete_drive(client, drive["id"])
     api.delete_network(client, network["id"])
     api.delete_startup_script(client, script["id"])
-    assert not any(items for items, _other in server.account.lists())
+    assert not any(items for items, _other in server.account.resource_lists())
 
 
 def test_stopped_machine_becomes_a_template_for_a_new_machine(client: Client) -> None:
@@ -148,20 +148,25 @@ def test_availability_of_a_machine_type_is_read(server: PaperspaceServer, client
     server.account.unavailable = {"H100x8"}
     assert api.is_available(client, "A4000", "ny2")
     assert not api.is_available(client, "H100x8", "ny2")
-    server.faults = [Fault(body='{"available": "yes"}')]
-    with pytest.raises(InvalidReplyError, match="does not say whether"):
+    server.faults = [PaperspaceFault(body='{"available": "yes"}')]
+    with pytest.raises(InvalidReplyError, match="without the field available"):
         api.is_available(client, "A4000", "ny2")
 
 
 @pytest.mark.parametrize(
     "fault",
-    [answer_lost(), bad_gateway(), Fault(method="POST", body="{}"), Fault(method="POST", body='{"data": {}}')],
+    [
+        lose_reply(),
+        bad_gateway(),
+        PaperspaceFault(method="POST", body="{}"),
+        PaperspaceFault(method="POST", body='{"data": {}}'),
+    ],
 )
 def test_lost_answer_to_a_creation_is_reported_and_not_retried(
-    server: PaperspaceServer, client: Client, fault: Fault
+    server: PaperspaceServer, client: Client, fault: PaperspaceFault
 ) -> None:
     server.faults = [fault]
-    with pytest.raises(LostReplyError, match=r"^POST /machines.* It may have been carried out all the same: check"):
+    with pytest.raises(LostReplyError, match=r"^POST /machines.* It may have been executed anyway: check"):
         made(client)
     assert [machine["name"] for machine in server.account.machines] == ["bert-0"]
     assert len(server.requests) == 1
@@ -171,7 +176,7 @@ def test_lost_answer_to_a_creation_is_reported_and_not_retried(
 def test_rate_limited_creation_is_retried_and_happens_once(
     server: PaperspaceServer, client: Client, retry_after: int | None
 ) -> None:
-    server.faults = [too_many(method="POST", times=2, retry_after=retry_after)]
+    server.faults = [too_many_requests(method="POST", times=2, retry_after=retry_after)]
     made(client)
     assert len(server.account.machines) == 1
 

@@ -64,7 +64,12 @@ def test_launch_without_arguments_uses_those_of_the_search(tmp_path: Path, own: 
         ({"result": 0}, "train.py", [], "fit is a search that found no batch: make the model smaller"),
         ({}, "other.py", [], "fit is a search with train.py, and this run starts other.py: search with that, or"),
         ({}, "", [], "this run starts nothing"),
-        ({}, "train.py", ["--batch", "8"], r"launch_args has no \{batch_size\}: .* which are --batch .* --steps 20"),
+        (
+            {},
+            "train.py",
+            ["--batch", "8"],
+            r"launch_args does not contain \{batch_size\}: .* which are --batch .* --steps 20",
+        ),
     ],
 )
 def test_search_without_a_usable_batch_is_refused(
@@ -76,12 +81,14 @@ def test_search_without_a_usable_batch_is_refused(
 
 
 def test_unknown_search_name_is_refused_with_the_existing_names(tmp_path: Path) -> None:
-    with pytest.raises(FitError, match=r"has no search for a batch of this name \(there is none at all\): "):
+    with pytest.raises(FitError, match=r"has no search of this name \(it has none at all\): "):
         apply_fit(tmp_path / "runs", "fit", "train.py", [])
     search(tmp_path, "fit-bert")
     (tmp_path / "training").mkdir()
     for name in ("fit", "training"):
-        with pytest.raises(FitError, match=f"fitted is {name}, and .* of this name .there are fit-bert.: ansible-play"):
+        with pytest.raises(
+            FitError, match=f"fitted is {name}, but .* of this name .it has fit-bert.: run ansible-play"
+        ):
             apply_fit(tmp_path, name, "train.py", [])
-    with pytest.raises(FitError, match=r"fitted is '\.\./fit', and no search has such a name"):
+    with pytest.raises(FitError, match=r"fitted is '\.\./fit', which is not a valid name of a search"):
         apply_fit(tmp_path, "../fit", "train.py", [])

@@ -161,5 +161,5 @@ def test_changed_job_is_refused_and_earlier_result_is_labelled(cluster: Cluster)
 def test_state_file_of_another_version_is_refused(cluster: Cluster) -> None:
     (cluster.runs / "fit").mkdir(parents=True)
     (cluster.runs / "fit" / "fit.json").write_text('{"version": 1}')
-    with pytest.raises(FitError, match="fit.json is not of this version: choose another name"):
+    with pytest.raises(FitError, match="fit.json was written by another version: choose another name"):
         fit(cluster).search(JOB, SEARCH)

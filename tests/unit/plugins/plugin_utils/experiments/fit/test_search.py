@@ -83,7 +83,7 @@ def test_number_of_probes_is_estimated_early() -> None:
     about = []
     while not (following := choose_next(history, SearchSettings(start=8, multiple=8, most=4096, margin=0.05)))["done"]:
         batch, confirms = following["batch"], following["confirms"]
-        about.append(len(history) + following["left"] + (not confirms))
+        about.append(len(history) + following["remaining"] + (not confirms))
         history.append({**probe(batch, memory[batch] is not None, confirms, memory[batch]), "total_mib": 143156.0})
     assert [one["batch"] for one in history] == [*memory, 104]
     assert about == [6, 6, 5, 6, 6, 6]

@@ -70,7 +70,7 @@ def test_continued_curve_is_go_with_total_time_and_cost() -> None:
     assert known["total_cost"] == pytest.approx(21.1)
     text = render(known, "r")
     assert "a checkpoint: 1 GB in 10 s, 100 GB are free" in text and text.endswith("rehearsal r: go")
-    assert "the whole, 1000 steps: about 0:35:10, 21.10 USD" in text
+    assert "the whole job, 1000 steps: about 0:35:10, 21.10 USD" in text
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ def test_loss_that_is_not_a_number_is_the_only_finding(what: str) -> None:
 @pytest.mark.parametrize(
     ("size", "free", "said"),
     [
-        (GB, 2 * GB, "gpu0 has 3 GB for checkpoints, and 3 of them take 3.3 GB"),
+        (GB, 2 * GB, "gpu0 has 3 GB for checkpoints, but 3 of them take 3.3 GB"),
         (None, None, "the checkpoint /data/c does not exist"),
     ],
 )

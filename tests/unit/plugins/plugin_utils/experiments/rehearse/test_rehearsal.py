@@ -122,7 +122,7 @@ def test_interrupted_rehearsal_resumes_and_finished_one_is_refused(cluster: Clus
     assert cluster.stopped == ["r-all"] and cluster.launched == ["r-two", "r-all", "r-all-2", "r-resumed"]
     assert cluster.given[-1]["launch_args"][2] == "/data/r-all-2", "where the checkpoint was saved"
     conclude(cluster.runs / "r", None, None)
-    with pytest.raises(RehearsalError, match="r is a rehearsal that is over: choose another name"):
+    with pytest.raises(RehearsalError, match="r is a rehearsal that has ended: choose another name"):
         play(cluster)
     with pytest.raises(RehearsalError, match="r is a rehearsal that has other settings"):
         play(cluster, steps=3)
@@ -178,5 +178,7 @@ def test_overlong_and_refused_launches_end_the_rehearsal(cluster: Cluster) -> No
 @pytest.mark.parametrize("told", [None, 7, "relative/path", "/data/\x1b[31mc", "/data/c\n"])
 def test_invalid_checkpoint_path_is_refused(cluster: Cluster, told: Any) -> None:
     cluster.said["checkpoint"] = told
-    with pytest.raises(RehearsalError, match=r"rehearse_resume_args has \{checkpoint\}, and the job has told of none"):
+    with pytest.raises(
+        RehearsalError, match=r"rehearse_resume_args contains \{checkpoint\}, but the job reported no checkpoint"
+    ):
         play(cluster)

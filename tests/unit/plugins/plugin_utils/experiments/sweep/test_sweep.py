@@ -182,7 +182,9 @@ def test_overlong_and_refused_launches_are_skipped(cluster: Cluster) -> None:
 def test_sweep_file_of_another_version_is_refused(cluster: Cluster, text: str) -> None:
     (cluster.runs / "s").mkdir(parents=True)
     (cluster.runs / "s" / "sweep.json").write_text(text)
-    with pytest.raises(SweepError, match=r"sweep.json is not of this version: choose another name with -e run_id=NAME"):
+    with pytest.raises(
+        SweepError, match=r"sweep.json was written by another version: choose another name with -e run_id=NAME"
+    ):
         sweep(cluster, ALL)
 
 

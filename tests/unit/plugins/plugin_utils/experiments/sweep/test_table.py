@@ -71,7 +71,7 @@ def test_repeats_give_median_and_range_and_overlap_is_noted() -> None:
     table = build_table(SAME, variants("x", "y", "z"), runs)
     assert [row["samples_per_second"] for row in table["rows"]] == [110.0, 95.0, 50.5]
     assert table["notes"] == [
-        "b: no slower than a, as far as these repeats tell",
+        "b: not measurably slower than a in these repeats",
         "c, repeat 3 failed: gpu1, rank 0: lost",
     ]
     assert "110 (100 to 120)" in render_text(table)

@@ -1,0 +1,16 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Lists of names in messages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+
+def format_list(items: Iterable[str], limit: int = 6) -> str:
+    """Join names for a message: the first `limit` ones, and the number of the others."""
+    texts = list(items)
+    text = ", ".join(texts[:limit])
+    return text if len(texts) <= limit else f"{text} and {len(texts) - limit} more"
