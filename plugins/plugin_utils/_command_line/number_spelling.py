@@ -66,7 +66,7 @@ def source_texts(origin: Origin, loader: DataLoader) -> list[str]:
     if origin.path:
         try:
             return [str(loader.get_text_file_contents(origin.path))]
-        except AnsibleError:  # the file is gone, or a program produced the text
+        except AnsibleError:  # the file no longer exists, or a program produced the text
             return []
     if origin.description and "-e" in origin.description:
         return [text for text in map(str, context.CLIARGS.get("extra_vars", ())) if text[:1] in ("{", "[")]

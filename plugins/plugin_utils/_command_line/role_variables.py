@@ -21,7 +21,9 @@ from ansible_collections.muster.training.plugins.module_utils._rank_table import
 SIMILAR_STEM = 0.5  # similarity of two names without the role's prefix: nproc is like nproc_per_node
 SIMILAR_NAME = 0.9  # of whole names: sh_mesh_port is like ssh_mesh_port, but torch_home is not like python_home
 FOREIGN_VARIABLES = {"launch_time"}  # host variables that others set: amazon.aws.aws_ec2 gives a machine's start time
-SIMILAR_SHORT_NAME = 0.81  # of short names: run_di is like run_id, but node_count, which may not be ours, is not
+SIMILAR_SHORT_NAME = (
+    0.81  # of short names: run_di is like run_id, but node_count, which may belong to another tool, is not
+)
 
 
 @functools.cache

@@ -419,7 +419,7 @@ def describe_missing_build(request: SoftwareRequest) -> str:
     releases = [
         format_minor(minor) for minor, release in TORCH.items() if request.cuda in map(format_build, release.builds)
     ]
-    hint = f" torch {', '.join(releases)} exists for CUDA {request.cuda}." if releases else ""
+    hint = f" CUDA {request.cuda} is available for torch {', '.join(releases)}." if releases else ""
     return (
         f"torch {request.torch} does not exist for CUDA {request.cuda}, only for CUDA {builds}."
         f"{hint} Set pytorch_version or pytorch_cuda to one of these:\n{known_builds()}"

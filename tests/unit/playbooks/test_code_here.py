@@ -57,7 +57,9 @@ def test_launch_runs_the_edited_script(tmp_path: Path) -> None:
     os.utime(tmp_path / "project" / "train.py", (2_000_000_000, 2_000_000_000))
     output = launch(tmp_path, "--check")
     assert "WARNING code-older on a: " in output and "train.py is older on the node" in output
-    assert "not copied because code is as_is: train.py is older on the node" in launch(tmp_path, "--check", "-e", "code=as_is")
+    assert "not copied because code is as_is: train.py is older on the node" in launch(
+        tmp_path, "--check", "-e", "code=as_is"
+    )
     assert (tmp_path / "node" / "train.py").read_text() == "print('as it was')\n"
 
     output = launch(tmp_path)

@@ -195,10 +195,10 @@ class BatchSearch:
             "launch_max_restarts": 0,
             "launch_detach": False,
         }
-        playbook = self.runner.launch(run_id, variables, job["patience"])
+        launch_result = self.runner.launch(run_id, variables, job["patience"])
         if self.runner.interrupted:
             raise FitError(f"interrupted: {run_id} was stopped on all nodes; the same command resumes from here")
-        if playbook.timed_out:
+        if launch_result.timed_out:
             raise FitError(
                 f"{run_id} went on for {job['patience']:.0f} s and was stopped: give the script a step limit, such as "
                 "--max_steps 20, in fit_args, or raise fit_probe_timeout"
@@ -206,22 +206,26 @@ class BatchSearch:
         record = self.runs / run_id
         result = RecordFiles(record).read_json("result.json")
         if not isinstance(result, dict):
-            reason = playbook.failures[-1] if playbook.failures else f"see {self.directory / 'launches' / run_id}.log"
+            reason = (
+                launch_result.failures[-1]
+                if launch_result.failures
+                else f"see {self.directory / 'launches' / run_id}.log"
+            )
             raise FitError(f"{run_id} could not be launched: {reason}")
         smaller_fits = bounds(state["history"])[0] > 0
-        result_of_probe = classify_probe(result, [], smaller_fits)
-        if result_of_probe.kind == "other":  # a rank without an error file may show the reason only in its log
+        outcome = classify_probe(result, [], smaller_fits)
+        if outcome.kind == "other":  # a rank without an error file may show the reason only in its log
             self.runner.play("logs", f"{run_id}-logs", {"run_id": run_id, "fetch": True})
-            result_of_probe = classify_probe(result, read_log_tails(record), smaller_fits)
-        if result_of_probe.kind == "other":
+            outcome = classify_probe(result, read_log_tails(record), smaller_fits)
+        if outcome.kind == "other":
             raise FitError(
-                f"{run_id} failed, and not for lack of memory: {result_of_probe.reason}. Its output is in "
+                f"{run_id} failed, and not for lack of memory: {outcome.reason}. Its output is in "
                 f"{self.directory / 'launches' / run_id}.log. Once the script is fixed, the same command resumes"
             )
-        return self.build_probe(record, result, next_step, result_of_probe, playbook)
+        return self.build_probe(record, result, next_step, outcome, launch_result)
 
     def build_probe(
-        self, record: Path, result: Any, next_step: NextStep, outcome: ProbeOutcome, playbook: PlaybookResult
+        self, record: Path, result: Any, next_step: NextStep, outcome: ProbeOutcome, launch_result: PlaybookResult
     ) -> Probe:
         """Return the measurements of a finished probe."""
         run_record = read_record(record, record.name)
@@ -244,7 +248,7 @@ class BatchSearch:
             "confirms": next_step["confirms"],
             "run_id": record.name,
             "why": outcome.reason,
-            "seconds": playbook.seconds,
+            "seconds": launch_result.seconds,
             "memory_mib": peak_memory,
             "total_mib": reported.get("total_memory_mib") or min((total for total in totals if total), default=None),
             "samples_per_second": samples_per_second(reported, []),

@@ -10,11 +10,8 @@ from collections.abc import Sequence
 from typing import TypedDict
 
 TARGET_MEMORY = 0.99  # target share of the memory: the line is a guess, and only a probe decides
-SMALLEST_STEP, LARGEST_STEP_BACK, LARGEST_FACTOR = (
-    0.02,
-    0.75,
-    32.0,
-)  # shares of a batch: how far to go above it, below it, and at most
+# multiples of a batch: the step above it, the lowest batch below a limit, and the highest batch above it
+STEP_ABOVE, LOWEST_RATIO, HIGHEST_RATIO = 0.02, 0.75, 32.0
 MAX_CONFIRMATIONS = 4  # most batches tried to confirm the result
 TYPICAL_PROBES = 5  # probes of a search where memory is known, without the confirmation
 
@@ -89,9 +86,9 @@ def batch_above(low: int, estimate: float | None, search: SearchSettings) -> int
     if estimate is None:
         target = 2.0 * low
     elif estimate > low + search["multiple"]:
-        target = min(estimate, LARGEST_FACTOR * low)
+        target = min(estimate, HIGHEST_RATIO * low)
     else:
-        target = low + SMALLEST_STEP * low  # the line puts the limit about here, so try one just above
+        target = low + STEP_ABOVE * low  # the line puts the limit about here, so try one just above
     return min(max(round_down(target, search["multiple"]), low + step_size(low, search)), search["most"])
 
 
@@ -99,9 +96,8 @@ def batch_between(low: int, high: int, estimate: float | None, search: SearchSet
     """Return a batch between one that fits and one that does not."""
     target = (low + high) / 2.0
     if estimate is not None:
-        target = (
-            estimate if estimate < high else max(target, LARGEST_STEP_BACK * high)
-        )  # the guess is too large: a point nearer to the limit corrects the line
+        # if the estimate is too large, a point nearer to the limit corrects the line
+        target = estimate if estimate < high else max(target, LOWEST_RATIO * high)
     return min(max(round_down(target, search["multiple"]), low + step_size(low, search)), high - 1)
 
 

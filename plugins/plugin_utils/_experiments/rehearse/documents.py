@@ -12,11 +12,8 @@ from __future__ import annotations
 from typing import TypedDict
 
 VERSION = 1  # increased when a key changes its meaning or is removed
-TWO_NODES, ALL_NODES, RESUMED = (
-    "two",
-    "all",
-    "resumed",
-)  # the launches: on two nodes, on all, and on all again from the checkpoint
+# the launches: on two nodes, on all, and on all again from the checkpoint
+TWO_NODES, ALL_NODES, RESUMED = "two", "all", "resumed"
 
 
 class RehearsalJob(TypedDict):

@@ -152,10 +152,10 @@ class RehearsalRunner:
 
     def launch(self, job: RehearsalJob, kind: str, run_id: str, variables: Mapping[str, Any]) -> RehearsalLaunch:
         """Launch, and return the measurements. Raise RehearsalError if it fails."""
-        playbook = self.runner.launch(run_id, variables, job["patience"])
+        launch_result = self.runner.launch(run_id, variables, job["patience"])
         if self.runner.interrupted:
             raise RehearsalError(f"interrupted: {run_id} was stopped on all nodes; the same command resumes from here")
-        if playbook.timed_out:
+        if launch_result.timed_out:
             raise RehearsalError(
                 f"{run_id} went on for {job['patience']:.0f} s and was stopped: let the script end after {STEPS} "
                 "steps, or raise rehearse_timeout"
@@ -163,7 +163,11 @@ class RehearsalRunner:
         record = self.runs / run_id
         result = RecordFiles(record).read_json("result.json")
         if not isinstance(result, dict):
-            reason = playbook.failures[-1] if playbook.failures else f"see {self.directory / 'launches' / run_id}.log"
+            reason = (
+                launch_result.failures[-1]
+                if launch_result.failures
+                else f"see {self.directory / 'launches' / run_id}.log"
+            )
             raise RehearsalError(f"{run_id} could not be launched: {reason}")
         if result.get("state") != "succeeded":
             failure = compose_report(read_record(record, run_id), 0.0)["failure"]

@@ -12,10 +12,8 @@ from collections.abc import Mapping
 from typing import Any
 
 LAUNCH_VARIABLES = ("job", "nnodes", "nodes", "nproc_per_node", "fitted", "debug")  # besides launch_*
-IGNORED_VARIABLES = (
-    "launch_run_id",
-    "launch_time",
-)  # launch_time: when a machine was started, set by amazon.aws.aws_ec2
+# launch_time: when a machine was started, set by amazon.aws.aws_ec2
+IGNORED_VARIABLES = ("launch_run_id", "launch_time")
 
 
 def common_settings(task_vars: Mapping[str, Any], group: str) -> str:

@@ -116,16 +116,15 @@ class AnsiblePlaybookRunner:
                 if task_result.get("msg") and not to_mapping(event.get("event_data")).get("ignore_errors"):
                     failures.append(clean_text(task_result["msg"], 1000))
 
-        is_over: Callable[[], bool] = lambda: timeout is not None and time.monotonic() - start > timeout  # noqa: E731
+        has_timed_out: Callable[[], bool] = lambda: timeout is not None and time.monotonic() - start > timeout  # noqa: E731
         is_cancellable = name != "stop"  # it runs after an interruption, which must not cancel it
         launch_variables = {**variables, STARTED_BY: str(self.playbooks[0])}
         if "run_id" in launch_variables:  # launch_run_id takes precedence if both are typed
             launch_variables["launch_run_id"] = launch_variables["run_id"]
         private_directory = Path(tempfile.mkdtemp(prefix="muster-"))  # accessible to this user only
         try:
-            variables_file = (
-                private_directory / "variables.yml"
-            )  # not in argv, which all users can read: it may hold secrets
+            # not in argv, which all users can read: it may hold secrets
+            variables_file = private_directory / "variables.yml"
             variables_file.write_text(format_unsafe(launch_variables) + "\n", encoding="utf-8")
             argv = [*replace_playbook(self.argv, self.playbooks, name), "-e", f"@{variables_file}"]
             self.directory.mkdir(parents=True, exist_ok=True)
@@ -137,13 +136,13 @@ class AnsiblePlaybookRunner:
                 host_cwd=os.getcwd(),
                 envvars={"ANSIBLE_NOCOLOR": "1", "ANSIBLE_FORCE_COLOR": "0"},
                 event_handler=on_event,
-                cancel_callback=lambda: is_over() or (is_cancellable and self.interrupted),
+                cancel_callback=lambda: has_timed_out() or (is_cancellable and self.interrupted),
                 quiet=True,
             )
             (self.directory / f"{log}.log").write_text(output, encoding="utf-8", errors="replace")
         finally:
             shutil.rmtree(private_directory, ignore_errors=True)
-        return PlaybookResult(exit_code, failures, time.monotonic() - start, is_over())
+        return PlaybookResult(exit_code, failures, time.monotonic() - start, has_timed_out())
 
     def launch(self, run_id: str, variables: Mapping[str, Any], timeout: float) -> PlaybookResult:
         """Launch a run and wait for its end; stop it on all nodes if it times out or is interrupted."""

@@ -37,7 +37,7 @@ class RunMeasurements(TypedDict):
     cost_missing: str
 
 
-def measure_run(record: Path, playbook: PlaybookResult, log: Path, now: float) -> RunMeasurements:
+def measure_run(record: Path, launch_result: PlaybookResult, log: Path, now: float) -> RunMeasurements:
     """Return the measurements of a launch, or why it failed. log: its output; now: seconds since 1970."""
     run_record = read_record(record, record.name)
     result = to_mapping(RecordFiles(record).read_json("result.json"))
@@ -48,19 +48,19 @@ def measure_run(record: Path, playbook: PlaybookResult, log: Path, now: float) -
     gpu_memory = [value for node in run_record.nodes for gpu in node.gpus for value in gpu.measure("memory_used_mib")]
     batch, ranks = numbers.get("batch_size"), report["world_size"]
     failure = report["failure"]
-    if playbook.timed_out:
-        reason = f"it ran for {playbook.seconds:.0f} s and was stopped: raise sweep_timeout, or let it do less"
+    if launch_result.timed_out:
+        reason = f"it ran for {launch_result.seconds:.0f} s and was stopped: raise sweep_timeout, or let it do less"
     elif not result:
-        reason = f"it was not launched: {playbook.failures[-1] if playbook.failures else f'see {log}'}"
+        reason = f"it was not launched: {launch_result.failures[-1] if launch_result.failures else f'see {log}'}"
     elif failure is not None:
         reason = f"{failure_location(failure)}: {failure['error']}"
     else:
         reason = report["reason"] or f"it left no message: see {log}"
-    succeeded = report["state"] == "succeeded" and not playbook.timed_out
+    succeeded = report["state"] == "succeeded" and not launch_result.timed_out
     return {
         "succeeded": succeeded,
         "why": "" if succeeded else clean_text(reason, MAX_REASON),
-        "launch_seconds": playbook.seconds,
+        "launch_seconds": launch_result.seconds,
         "run_seconds": report["seconds"],
         "nnodes": report["nnodes"],
         "ranks": ranks,

@@ -182,11 +182,11 @@ class Sweep:
         self.display(
             f"{position}{f', about {sum(durations) / len(durations):.0f} s each' if durations else ''}: {description}"
         )
-        playbook = self.launch(run_id, {**variables, "launch_detach": False}, request.timeout or math.inf)
+        launch_result = self.launch(run_id, {**variables, "launch_detach": False}, request.timeout or math.inf)
         if self.runner.interrupted:
             raise SweepError(interruption_message(run_id))
         log = self.directory / "launches" / f"{run_id}.log"
-        measurements = measure_run(self.runs / run_id, playbook, log, time.time())
+        measurements = measure_run(self.runs / run_id, launch_result, log, time.time())
         run = VariantRun(
             variant=name,
             batch=batch,
@@ -232,11 +232,11 @@ class Sweep:
         """Launch a run; it is recorded as under_way until it has ended."""
         self.state["under_way"] = run_id
         self.save()
-        playbook = self.runner.launch(run_id, variables, timeout)
+        launch_result = self.runner.launch(run_id, variables, timeout)
         if not self.runner.interrupted:
             self.state["under_way"] = ""
             self.save()
-        return playbook
+        return launch_result
 
 
 def interruption_message(run_id: str) -> str:

@@ -13,14 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ansible_collections.muster.training.plugins.plugin_utils._command_line.role_variables import (
-    describe_unknown_variables,
     describe_overridden_names,
+    describe_unknown_variables,
+    documented_options,
+    find_wrong_values,
     misspelled_prefixes,
     misspelled_short_names,
     nearest_name,
-    documented_options,
     unknown_variables,
-    find_wrong_values,
 )
 
 CHECKOUT = Path(__file__).resolve().parents[4]

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from ansible_collections.muster.training.plugins.plugin_utils._command_line.role_arguments import (
-    referenced_names,
     describe_wrong_values,
     group_by_values,
+    referenced_names,
 )
 
 

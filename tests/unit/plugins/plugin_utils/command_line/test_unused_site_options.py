@@ -17,12 +17,12 @@ from ansible.playbook.task import Task
 from ansible_collections.muster.training.plugins.plugin_utils._command_line.extra_vars import typed_variables
 from ansible_collections.muster.training.plugins.plugin_utils._command_line.unused_site_options import (
     PlayRole,
+    describe_unknown_tags,
+    describe_unread_variables,
     describe_unused_switches,
     describe_unused_tags,
     is_selected,
     required_collections,
-    describe_unknown_tags,
-    describe_unread_variables,
     words_in_strings,
 )
 

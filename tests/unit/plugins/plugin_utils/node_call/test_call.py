@@ -15,15 +15,15 @@ import pytest
 from ansible.errors import AnsibleActionFail
 
 from ansible_collections.muster.training.plugins.plugin_utils._node_call.call import (
-    REPLY_MARK,
     MODULE_UTILS,
     PACKAGE,
+    REPLY_MARK,
     NodeRequestError,
     call_node,
     imported_modules,
     keep_alive,
-    required_modules,
     module_source,
+    required_modules,
 )
 
 

@@ -17,18 +17,18 @@ import pytest
 from ansible import constants as C
 
 from ansible_collections.muster.training.plugins.module_utils._detached.result_line import (
-    StepError,
     ProgramError,
+    StepError,
     report_result,
 )
 from ansible_collections.muster.training.plugins.module_utils._torch import torch_proof
 from ansible_collections.muster.training.plugins.plugin_utils._node_call import detached
 from ansible_collections.muster.training.plugins.plugin_utils._node_call.detached import (
-    progress_lock,
     acquire_progress_lock,
-    task_result,
+    progress_lock,
     run_code,
     run_command,
+    task_result,
 )
 
 

@@ -183,8 +183,8 @@ def test_expected_software_is_chosen_for_nodes_and_wishes(
             {"torch": "2.8.0", "cuda": "12.4"},
             [
                 "torch 2.8.0 does not exist for CUDA 12.4",
-                "torch 2.8.0 is there for CUDA 12.6, 12.8, 12.9",
-                "CUDA 12.4 is there for torch 2.4, 2.5, 2.6",
+                "only for CUDA 12.6, 12.8, 12.9",
+                "CUDA 12.4 is available for torch 2.4, 2.5, 2.6",
                 "  torch 2.13: 12.6, 13.0, 13.2",
             ],
         ),
@@ -233,8 +233,8 @@ def test_settings_named_in_a_refusal_do_fit() -> None:
 
 def test_each_choice_is_explained_with_a_reason() -> None:
     assert why(focal("a", P4000), focal("b", P4000)) == [
-        "Python 3.12: installed by uv; torch 2.13.0 has no wheel for Python 3.8 (python3 of the nodes; found: 3.8.10 on "
-        "a, b)",
+        "Python 3.12: installed by uv; torch 2.13.0 has no wheel for Python 3.8 (python3 of the nodes; found: 3.8.10 "
+        "on a, b)",
         "torch 2.13.0: the newest that fits",
         "CUDA 12.6: the newest build that the drivers run (580.65.06 on a, b) and that has kernels for the GPUs "
         "(Quadro P4000 (6.1) on a, b); torch 2.13.0 for CUDA 13.2 has no kernels for Quadro P4000 (compute capability "

@@ -11,8 +11,8 @@ from ansible_collections.muster.training.plugins.module_utils._facts import driv
 from ansible_collections.muster.training.plugins.module_utils._facts.commands import CommandOutput
 from ansible_collections.muster.training.plugins.module_utils._facts.gpus import diagnose
 from ansible_collections.muster.training.plugins.plugin_utils._software.driver import (
-    DriverDecision,
     DesiredDriver,
+    DriverDecision,
     decide,
     foreign_removals,
     held_packages,

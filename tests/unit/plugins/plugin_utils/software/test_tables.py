@@ -13,8 +13,8 @@ from ansible_collections.muster.training.plugins.plugin_utils._software.choose i
     format_range,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._software.tables import (
-    MANAGED_PYTHON,
     FLASH_ATTENTION,
+    MANAGED_PYTHON,
     TORCH,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._software.versions import MIN_DRIVER, version_tuple

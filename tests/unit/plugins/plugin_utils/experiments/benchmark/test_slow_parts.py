@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from ansible_collections.muster.training.plugins.plugin_utils._experiments.benchmark.documents import Benchmark
 from ansible_collections.muster.training.plugins.plugin_utils._experiments.benchmark.read import read_measurements
 from ansible_collections.muster.training.plugins.plugin_utils._experiments.benchmark.slow_parts import (
-    judge,
     find_suspects,
+    judge,
 )
 from tests.unit.plugins.plugin_utils.experiments.benchmark.measurements import document, names_of
 

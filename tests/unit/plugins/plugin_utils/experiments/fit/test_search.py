@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from ansible_collections.muster.training.plugins.plugin_utils._experiments.fit.search import (
     Probe,
     SearchSettings,
-    fastest_probe,
     choose_next,
+    fastest_probe,
 )
 
 

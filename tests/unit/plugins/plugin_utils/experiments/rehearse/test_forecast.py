@@ -15,8 +15,8 @@ from ansible_collections.muster.training.plugins.plugin_utils._experiments.rehea
     ALL_NODES,
     RESUMED,
     TWO_NODES,
-    RehearsalJob,
     Rehearsal,
+    RehearsalJob,
     RehearsalLaunch,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._experiments.rehearse.forecast import judge, render

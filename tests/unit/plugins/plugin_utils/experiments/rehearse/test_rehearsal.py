@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from ansible_collections.muster.training.plugins.plugin_utils._experiments.rehearse.documents import (
-    RehearsalJob,
     Rehearsal,
+    RehearsalJob,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._experiments.rehearse.rehearsal import (
     RehearsalError,

@@ -12,13 +12,13 @@ import pytest
 from ansible_collections.muster.training.plugins.plugin_utils._experiments.sweep.documents import (
     LARGEST,
     SAME,
-    VariantRun,
     Variant,
+    VariantRun,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._experiments.sweep.table import (
+    build_table,
     render_markdown,
     render_text,
-    build_table,
 )
 
 
