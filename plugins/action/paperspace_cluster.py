@@ -100,8 +100,8 @@ def build_request(args: dict[str, Any], check: bool) -> PaperspaceRequest:
             raise PlanRefusedError(f"{name} cannot be {value}")
     if args["max_usd_per_hour"] is None and not check:
         raise PlanRefusedError(
-            "max_usd_per_hour is not set. Set how much the cluster may cost per hour, for example "
-            "-e max_usd_per_hour=10; --check shows its cost"
+            "max_usd_per_hour is not set. Set a limit for the hourly cost of the cluster, for example "
+            "-e max_usd_per_hour=10; --check shows what it would cost"
         )
     return PaperspaceRequest(
         nnodes=args["nnodes"],

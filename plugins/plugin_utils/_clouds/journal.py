@@ -61,25 +61,25 @@ class ClusterJournal:
             entry["asked"].append(now)
         self._write()
 
-    def record_created(self, what: str, name: str, thing_id: str) -> None:
+    def record_created(self, what: str, name: str, resource_id: str) -> None:
         """Record the id of a resource that was created."""
         entry = self.find_entry(what, name)
-        if entry is not None and entry["id"] != thing_id:
-            entry["id"] = thing_id
+        if entry is not None and entry["id"] != resource_id:
+            entry["id"] = resource_id
             self._write()
 
-    def record_existing(self, what: str, name: str, thing_id: str, now: float) -> None:
+    def record_existing(self, what: str, name: str, resource_id: str, now: float) -> None:
         """Record an existing resource of the cluster as settled."""
         if self.find_entry(what, name) is None:
             self.content["entries"].append(
-                {"what": what, "name": name, "id": thing_id, "asked": [now], "settled": True}
+                {"what": what, "name": name, "id": resource_id, "asked": [now], "settled": True}
             )
             self._write()
 
-    def forget(self, what: str, name: str, thing_id: str = "") -> None:
+    def forget(self, what: str, name: str, resource_id: str = "") -> None:
         """Record that the resource with this id was removed or, without an id, was never created."""
         entry = self.find_entry(what, name)
-        if entry is not None and entry["id"] in ("", thing_id):
+        if entry is not None and entry["id"] in ("", resource_id):
             self._drop(what, name)
             self._write()
 

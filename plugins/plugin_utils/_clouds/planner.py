@@ -232,22 +232,22 @@ def _plan_enclosing_removal(
     plan: ClusterPlan, cluster_parts: Sequence[Part], machines: Sequence[Machine], resources: AccountResources
 ) -> tuple[list[Step], list[str]]:
     """Return the steps that remove the network's containers, unless the network or foreign machines remain in them."""
-    around = sorted(
+    enclosing_parts = sorted(
         (part for part in cluster_parts if part["what"] in ENCLOSING_KINDS),
         key=lambda part: ENCLOSING_KINDS.index(part["what"]),
         reverse=True,
     )
     if plan["network"] and not any(step["what"] == "network" for step in plan["steps"]):
         return [], []
-    holders = {holder for part in around for holder in part["holds"]} - {machine["id"] for machine in machines}
+    holders = {holder for part in enclosing_parts for holder in part["holds"]} - {machine["id"] for machine in machines}
     other_machines = [machine for machine in resources["machines"] if machine["id"] in holders]
     other_interfaces = sorted(holders - {machine["id"] for machine in other_machines})
     if holders:
-        name = network_name(around[0]["cluster"])
+        name = network_name(enclosing_parts[0]["cluster"])
         names = [_format_machines(other_machines)] if other_machines else []
         names += [f"network interface {interface}" for interface in other_interfaces]
         return [], [f"the VPC {name} is kept: it contains {', '.join(names)}, not part of this cluster"]
-    return [_removal_step(part) for part in around], []
+    return [_removal_step(part) for part in enclosing_parts], []
 
 
 def find_addresses(machines: Iterable[Machine], resources: AccountResources, notes: JournalNotes) -> list[str]:

@@ -173,15 +173,15 @@ def launch_machines(context: Ec2Context, request: LaunchRequest, names: Sequence
 def _find_launched(context: Ec2Context, names: Sequence[str]) -> dict[str, str]:
     began = context.clock()
     while True:
-        alive = {
+        launched = {
             str(raw["InstanceId"]): name
             for raw in read_instances(context.aws, context.cluster)
             if instance_state(raw) not in ENDED_STATES and (name := instance_node_name(raw)) in names and name
         }
-        if set(alive.values()) >= set(names):
-            for machine_id, name in alive.items():
+        if set(launched.values()) >= set(names):
+            for machine_id, name in launched.items():
                 context.journal.record_created("machine", name, machine_id)
-            return alive
+            return launched
         if context.clock() - began > LISTING_TIMEOUT:
             raise Ec2ClusterError(
                 f"{', '.join(names)} of {context.cluster} were requested earlier, but EC2 does not list them. Wait a "

@@ -115,7 +115,7 @@ def parse_account(
     networks: _Networks,
 ) -> Ec2Account:
     """Return EC2's descriptions in the planner's form."""
-    alive = {str(raw["InstanceId"]): raw for raw in instances if instance_state(raw) not in ENDED_STATES}
+    live_instances = {str(raw["InstanceId"]): raw for raw in instances if instance_state(raw) not in ENDED_STATES}
     groups_by_id = {str(raw["GroupId"]): raw for raw in groups}
     placements = [raw for raw in placements if raw.get("State") in (None, "available", "pending")]
     sizes = {
@@ -129,14 +129,14 @@ def parse_account(
         if cluster and raw.get("State") == "available":
             unattached.setdefault(cluster, []).append(str(raw["VolumeId"]))
     resources: AccountResources = {
-        "machines": [parse_machine(region, raw, groups_by_id, sizes) for raw in alive.values()],
+        "machines": [parse_machine(region, raw, groups_by_id, sizes) for raw in live_instances.values()],
         "networks": [network for raw in groups_by_id.values() if (network := parse_network(region, raw))],
         "drives": [],
         "scripts": [],
         "addresses": [],
         "parts": [
             *(placement for raw in placements if (placement := parse_placement_group(raw))),
-            *parse_network_parts(*networks, instances=list(alive.values())),
+            *parse_network_parts(*networks, instances=list(live_instances.values())),
         ],
     }
     foreign_groups = [
@@ -150,7 +150,9 @@ def parse_account(
         if not parse_placement_group(raw) and str(raw.get("GroupName")).startswith("muster-")
     ]
     vpcs: dict[str, Raw] = {str(raw["VpcId"]): raw for raw in networks.vpcs}
-    return Ec2Account(resources, alive, groups_by_id, unattached, _count_vcpus(alive.values()), vpcs, foreign_groups)
+    return Ec2Account(
+        resources, live_instances, groups_by_id, unattached, _count_vcpus(live_instances.values()), vpcs, foreign_groups
+    )
 
 
 def instance_state(raw: Raw) -> str:
