@@ -128,11 +128,17 @@ def test_invalid_or_hostile_record_of_copied_files_is_ignored(text: str, source:
     assert compare.read_list(str(node)) == {}
 
 
-@pytest.mark.parametrize("make", [lambda path: None, lambda path: path.write_text("x")])
-def test_code_source_that_is_not_a_directory_is_reported(make: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        (lambda path: None, "does not exist on this machine"),
+        (lambda path: path.write_text("x"), "is not a directory"),
+    ],
+)
+def test_code_source_that_is_not_a_directory_is_reported(make: Any, reason: str, tmp_path: Path) -> None:
     make(tmp_path / "project")
     problem = read_local_code(str(tmp_path / "project"), [], "project", "")["problem"]
-    assert problem.startswith(f"code_source is {tmp_path}/project, which is ")
+    assert problem == f"code_source is {tmp_path}/project, which {reason}"
 
 
 def test_installed_requirements_are_read_next_to_the_interpreter(tmp_path: Path) -> None:
