@@ -51,7 +51,11 @@ def test_strict_exits_1_on_warnings_and_checks_can_be_skipped(cluster: Cluster) 
 
 @pytest.mark.parametrize(
     ("skip", "said"),
-    [("shm-smal", "did you mean shm-small"), ("all", "cannot skip 'all': unknown check"), ("unreachable", "cannot be skipped")],
+    [
+        ("shm-smal", "did you mean shm-small"),
+        ("all", "cannot skip 'all': unknown check"),
+        ("unreachable", "cannot be skipped"),
+    ],
 )
 def test_unknown_or_mandatory_check_cannot_be_skipped(cluster: Cluster, skip: str, said: str) -> None:
     play = drive.run("preflight.yml", cluster.lab.inventory, preflight_skip=[skip])
