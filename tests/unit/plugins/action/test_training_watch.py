@@ -150,12 +150,6 @@ def watch(monkeypatch: pytest.MonkeyPatch) -> Iterator[Watch]:
         script = Script(clock, list(answers), seconds)
         limits = {"progress_interval": 30, "patience": 30, "control_sequences": False}
         defaults = {"run_id": "first", "node": "node0", **limits}
-            "run_id": "first",
-            "node": "node0",
-            "progress_interval": 30,
-            "patience": 30,
-            "control_sequences": False,
-        }
         action = ActionModule.__new__(ActionModule)
         return action.watch({**defaults, **arguments}, script), script  # type: ignore[arg-type]
 
