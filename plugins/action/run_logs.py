@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import os
 import shutil
 import tarfile
@@ -35,7 +36,7 @@ MAX_MEASURED = 512 << 20  # bytes; a node packs less than half of this
 MAX_FILES = 100_000  # in one archive; a node with 16 ranks restarted 100 times has a few thousand
 
 
-def unpack(archive: IO[bytes], target: Path, limit: int | None = None) -> None:
+def unpack(archive: IO[bytes], target: Path, folder: str, limit: int | None = None) -> None:
     """Unpack a node's archive: files and directories below the target, private to their owner.
 
     An archive of a few megabytes may hold any number of files of any size, so the free disk space is checked before
@@ -47,10 +48,11 @@ def unpack(archive: IO[bytes], target: Path, limit: int | None = None) -> None:
     Args:
         archive: The archive, a .tar.gz.
         target: Directory for the files.
+        folder: The directory below the target that all files of this node are in, such as node1.
         limit: Most bytes of all files, None if only the disk space limits them.
 
     Raises:
-        AnsibleActionFail: If a name leads out of the target, or there are too many or too large files.
+        AnsibleActionFail: If a name leads out of the folder, or there are too many or too large files.
     """
     with tarfile.open(fileobj=archive, mode="r:gz") as tar:
         size = 0
@@ -67,10 +69,11 @@ def unpack(archive: IO[bytes], target: Path, limit: int | None = None) -> None:
                     "check what the job writes to its run's directory on this node"
                 )
             name = PurePosixPath(member.name)
-            if name.is_absolute() or ".." in name.parts:
+            if name.parts[:1] != (folder,) or ".." in name.parts:
                 raise AnsibleActionFail(
-                    f"the node's archive has a file {ascii(member.name)[:200]}, which would be outside of {target}: "
-                    "nothing more was unpacked; check who else can write to the run's directory on this node"
+                    f"the node's archive has a file {ascii(member.name)[:200]}, which would be outside of "
+                    f"{target / folder}: nothing more was unpacked; check who else can write to the run's directory on "
+                    "this node"
                 )
             path = target / name
             if member.isdir():
@@ -83,6 +86,19 @@ def unpack(archive: IO[bytes], target: Path, limit: int | None = None) -> None:
                 with os.fdopen(descriptor, "wb") as stream:
                     if content is not None:  # always true for a file
                         shutil.copyfileobj(content, stream)
+
+
+def node_folder(record: Path, node: str) -> str:
+    """Return the directory of a node's files in a record, by the rank that the run's plan gives the node.
+
+    Raises:
+        AnsibleActionFail: If the plan has no such node.
+    """
+    plan = json.loads((record / "plan.json").read_text(encoding="utf-8"))
+    names = [entry["name"] for entry in plan["nodes"]]  # by node_rank
+    if node not in names:
+        raise AnsibleActionFail(f"{node} is not a node of the run in {record}")
+    return f"node{names.index(node)}"
 
 
 def describe_left_out(node: str, run_id: str, left_out: Any) -> str:
@@ -136,7 +152,8 @@ class ActionModule(ActionBase):
             Display().warning(message)
             return {"changed": False, "directory": None, "msg": message}
         target = Path(args["directory"])
-        target.mkdir(parents=True, exist_ok=True)
+        folder = node_folder(target.parent, request["node"])
+        target.mkdir(mode=0o700, parents=True, exist_ok=True)
         require_free_space(Path(tempfile.gettempdir()), packed["size"], f"the packed logs of {request['node']}")
         with tempfile.TemporaryFile() as archive:
             chunk = packed
@@ -148,7 +165,7 @@ class ActionModule(ActionBase):
                 archive.write(base64.b64decode(chunk["data"]))
             archive.seek(0)
             try:
-                unpack(archive, target, MAX_MEASURED if args["what"] == "measured" else None)
+                unpack(archive, target, folder, MAX_MEASURED if args["what"] == "measured" else None)
             except (tarfile.TarError, EOFError, zlib.error) as error:
                 raise AnsibleActionFail(
                     f"{request['node']} did not send a complete archive of logs ({error}): try again, or check who "

@@ -59,10 +59,10 @@ ARGUMENT_SPEC = {
 }
 
 
-def write_json(path: Path, value: Any, mode: int = 0o644) -> None:
-    """Write JSON atomically."""
+def write_json(path: Path, value: Any) -> None:
+    """Write JSON atomically, readable by its owner only: it has the job's arguments and the end of its output."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
             json.dump(value, stream, indent=1, sort_keys=True)
@@ -82,7 +82,7 @@ def open_record(directory: Path, run_id: str, plan: dict[str, Any]) -> dict[str,
         )
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        record.mkdir()
+        record.mkdir(mode=0o700)
     except OSError as error:
         if record.is_dir():
             raise AnsibleActionFail(

@@ -35,6 +35,27 @@ def test_line_with_carriage_returns_shows_what_a_terminal_would(line: str, shown
     assert visible_text(line) == shown
 
 
+@pytest.mark.parametrize(
+    ("line", "plain"),
+    [
+        ("\x1b[31mred\x1b[0m loss 0.1", "red loss 0.1"),
+        ("\x1b]0;title\x07text", "text"),
+        ("\x1b]52;c;cm0gLXJmIC8=\x07pasted", "pasted"),
+        ("\x1b[2J\x1b[Hcleared", "cleared"),
+        ("a\tb\x00c\x9b31m", "a\tb c 31m"),
+        ("epoch 1: 12%|█▎ | 3/25", "epoch 1: 12%|█▎ | 3/25"),
+    ],
+)
+def test_control_sequences_are_removed_unless_requested(line: str, plain: str) -> None:
+    assert visible_text(line) == plain
+    assert visible_text(line, control_sequences=True) == line
+
+
+@given(st.text())
+def test_visible_line_has_no_control_characters(line: str) -> None:
+    assert all(character.isprintable() or character == "\t" for character in visible_text(line))
+
+
 @given(st.text())
 def test_visible_line_has_no_carriage_return(line: str) -> None:
     assert "\r" not in visible_text(line)
@@ -127,9 +148,10 @@ def watch(monkeypatch: pytest.MonkeyPatch) -> Iterator[Watch]:
 
     def watcher(*answers: Any, seconds: float = 1.0, **arguments: Any) -> tuple[dict[str, Any], Script]:
         script = Script(clock, list(answers), seconds)
-        given = {"run_id": "first", "node": "node0", "progress_interval": 30, "patience": 30, **arguments}
+        limits = {"progress_interval": 30, "patience": 30, "control_sequences": False}
+        defaults = {"run_id": "first", "node": "node0", **limits}
         action = ActionModule.__new__(ActionModule)
-        return action.watch(given, script), script  # type: ignore[arg-type]
+        return action.watch({**defaults, **arguments}, script), script  # type: ignore[arg-type]
 
     yield watcher
 
