@@ -72,7 +72,8 @@ def build_package(environment: Mapping[str, str], directory: Path) -> Path:
 
 def check_import(package: Path, environment: Mapping[str, str]) -> None:
     """Raise GalaxyError if Galaxy would refuse the package or warn about it."""
-    argv = [shutil.which("python", path=environment["PATH"]) or sys.executable, "-m", "galaxy_importer.main", package]
+    python = shutil.which("python", path=environment["PATH"]) or sys.executable
+    argv = [python, "-m", "galaxy_importer.main", str(package)]
     output = run(argv, {**environment, **IMPORTER_SETTINGS}, package.parent)
     if complaints(output) or "completed successfully" not in output:
         raise GalaxyError(output)

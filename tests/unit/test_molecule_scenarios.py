@@ -53,7 +53,7 @@ def test_aliases_are_the_scenarios_without_tests_of_their_own() -> None:
 
 @pytest.mark.parametrize("rows", ["", "all"])
 def test_make_molecule_runs_no_alias(rows: str) -> None:
-    command = [CHECKOUT / "tests" / "molecule", "--list"]
+    command = [str(CHECKOUT / "tests" / "molecule"), "--list"]
     listed = subprocess.run(command, env={**os.environ, "ROWS": rows}, check=True, capture_output=True, text=True)
     assert set(listed.stdout.split()) & array("aliases") == set()
 

@@ -103,6 +103,17 @@ def test_links_between_pages_of_the_package_lead_to_its_files(names: set[str]) -
     assert {name for name in missing if not name.startswith(("docs/pictures/", "tests/", "molecule/"))} == set()
 
 
+@pytest.mark.parametrize("page", ["README.md", "docs/getting_started.md"])
+def test_documented_installation_without_galaxy_needs_no_network(page: str, tmp_path: Path) -> None:
+    """The command for ansible-galaxy; the test environment has what the one for pip installs."""
+    text = (CHECKOUT / page).read_text(encoding="utf-8")
+    (command,) = re.findall(r"`pip install ansible [^`]*&& (ansible-galaxy collection install [^`]*)`", text)
+    (tmp_path / "training").symlink_to(CHECKOUT)
+    completed = typed(tmp_path, [*command.split(), "--collections-path", str(tmp_path / "collections")])
+    assert completed.returncode == 0 and "installed successfully" in completed.stdout, completed.stdout
+    assert (tmp_path / "collections/ansible_collections/muster/training/README.md").is_file()
+
+
 # --- Requirements of the controller -----------------------------------------------------------------------------------
 
 DECLARED = [Requirement(line) for line in requirement_lines((CHECKOUT / REQUIREMENT_FILES["pip"]).read_text())]
