@@ -22,6 +22,7 @@ description:
   - Private keys of nodes are not needed.
 extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
+  - muster.training._attributes.all
 attributes:
   check_mode: {support: full}
   diff_mode: {support: full}

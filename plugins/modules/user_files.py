@@ -17,6 +17,7 @@ description:
     only root can replace its parent directories. An existing directory keeps its owner.
 extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
+  - muster.training._attributes.all
 attributes:
   check_mode: {support: full}
   diff_mode: {support: full, details: For O(files). Set C(diff) to false if the content is secret.}

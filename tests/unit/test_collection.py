@@ -9,7 +9,6 @@ import os
 import re
 import subprocess
 import sys
-import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -443,24 +442,7 @@ def test_roles_that_can_end_early_import_no_role(role: str) -> None:
     assert not imported or f"{role}_enabled" not in load(CHECKOUT / "roles" / role / "defaults" / "main.yml")
 
 
-# --- The package ------------------------------------------------------------------------------------------------------
-
-
-def test_package_holds_the_collection_and_no_build_products(tmp_path: Path) -> None:
-    galaxy = str(Path(sys.executable).with_name("ansible-galaxy"))
-    command = [galaxy, "collection", "build", "--output-path", str(tmp_path), str(CHECKOUT)]
-    subprocess.run(command, check=True, capture_output=True, stdin=subprocess.DEVNULL)
-    with tarfile.open(next(tmp_path.glob("*.tar.gz"))) as package:
-        names = {member.name for member in package if member.isfile()}
-    assert {"LICENSE", "README.md", "meta/runtime.yml"} <= names
-    listed = subprocess.run(
-        ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
-        cwd=CHECKOUT,
-        check=True,
-        capture_output=True,
-        text=True,
-    ).stdout.splitlines()
-    assert names - set(listed) == {"MANIFEST.json", "FILES.json"}
+# --- Pages ------------------------------------------------------------------------------------------------------------
 
 
 def test_architecture_page_names_existing_files() -> None:
