@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import shutil
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -16,21 +14,14 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ansible_collections.muster.training.plugins.module_utils._idle_watch import idle_watch
+
 ROLE = Path(__file__).resolve().parents[3] / "roles" / "idle_watch"
 MINUTE = 60.0
 HOUR = 3600.0
 BOOTED = 20 * MINUTE
 
 
-def load_program() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("idle_watch", ROLE / "files" / "idle_watch.py")
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-idle_watch: Any = load_program()
 SETTINGS = idle_watch.IdleSettings(30 * MINUTE, 24 * HOUR)
 NO_USE = idle_watch.UsageSigns()
 SSH = idle_watch.UsageSigns(people=["1 SSH session"])

@@ -1,3 +1,7 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
 """The files that the role stage_data copies: split into pieces that the nodes share, and as a list to send."""
 
 from __future__ import annotations
@@ -6,7 +10,8 @@ import json
 import os
 from typing import NamedTuple
 
-from transfer import MIB, TransferError
+from ansible_collections.muster.training.plugins.module_utils._detached.result_line import StepError
+from ansible_collections.muster.training.plugins.module_utils._files.content import MIB
 
 PIECE_SIZE = 64 * MIB
 REQUEST_OVERHEAD = 64 * 1024  # bytes that a request counts as when pieces are assigned to nodes
@@ -82,14 +87,14 @@ def find_unsafe_paths(entries: list[FileEntry]) -> list[str]:
 
 
 def parse_plan(plan: bytes) -> list[FileEntry]:
-    """Return the first node's file list. Raise TransferError if it is invalid or a path leaves the directory."""
+    """Return the first node's file list. Raise StepError if it is invalid or a path leaves the directory."""
     try:
         entries = [FileEntry(*fields) for fields in json.loads(plan)]
         unsafe = find_unsafe_paths(entries)
     except (ValueError, TypeError, AttributeError):
-        raise TransferError("the first node sent an invalid file list. Run this again") from None
+        raise StepError("the first node sent an invalid file list. Run this again") from None
     if unsafe:
-        raise TransferError(
+        raise StepError(
             f"the first node names {unsafe[0]!r}, which is not a path below the directory. Nothing was written. "
             "Check whether somebody else has access to the first node"
         )

@@ -1,3 +1,7 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
 """Power off a rented machine that nobody uses, to save its cost.
 
     idle_watch.py check              check for use, then warn or power off if due; called by the timer, as root
