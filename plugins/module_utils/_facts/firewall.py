@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     Data = Dict[str, Any]
 
-STATE_DIRECTORY = "/etc/muster"  # as in roles/firewall/files/firewall.py
+STATE_DIRECTORY = "/etc/muster"  # as in plugins/module_utils/_firewall/firewall.py
 
 
 def is_root_only(path: str) -> bool:

@@ -418,7 +418,27 @@ def test_path_outside_the_directory_is_refused(path: str) -> None:
         pieces.parse_plan(json.dumps([["a", "key", 1, "", ""], [path, "key", 1, "", ""]]).encode())
 
 
-@pytest.mark.parametrize("plan", [b"", b"\xff", b"{}x", b"[1]", b'[["a"]]', b"[[1, 2, 3, 4, 5]]"])
+@pytest.mark.parametrize(
+    "plan",
+    [
+        b"",
+        b"\xff",
+        b"{}x",
+        b"[1]",
+        b'[["a"]]',
+        b"[[1, 2, 3, 4, 5]]",
+        b"{}",
+        b"[" * 100_000,
+        b'[["a", "key", 1.5, "", ""]]',
+        b'[["a", "key", -1, "", ""]]',
+        b'[["a", "key", true, "", ""]]',
+        b'[["a", "key", 1, "", [""]]]',
+        b'[["a", "key", 1, "", "", "", ""]]',
+        b'[["a", "key", NaN, "", ""]]',
+        b'[["a", "key", 1' + b"0" * 30 + b', "", ""]]',
+        b'[["a", "key", 1' + b"0" * 5000 + b', "", ""]]',
+    ],
+)
 def test_invalid_file_list_is_refused(plan: bytes) -> None:
     with pytest.raises(StepError, match="sent an invalid file list"):
         pieces.parse_plan(plan)
