@@ -57,6 +57,7 @@ class Machine:
 
     def __init__(self, home: Path) -> None:
         self.home = home
+        self.is_path_checked = False
         bin_directory = home / "bin"
         bin_directory.mkdir()
         for name in ("docker", "systemctl", "cp"):
@@ -85,6 +86,8 @@ class Machine:
             patch.setenv("PATH", f"{self.home}/bin:{os.environ['PATH']}")
             patch.setattr(data_root, "SETTINGS", str(self.home / "daemon.json"))
             patch.setattr(data_root, "RECORD", str(self.home / "record/moved.json"))
+            if not self.is_path_checked:  # the tests' own directories belong to whoever runs them
+                patch.setattr(data_root.root_path, "root_only_error", lambda _path: "")
             target = path or str(self.home / "disk/docker")
             try:
                 return {"changed": data_root.ensure(target, spare_gib, delete_old, check)[0], "error": ""}
@@ -265,6 +268,14 @@ def test_target_that_overlaps_or_is_not_empty_is_refused(machine: Machine) -> No
     (machine.home / "full").mkdir()
     (machine.home / "full/file").touch()
     assert "is not empty" in machine.move(path=str(machine.home / "full"))["error"]
+    machine.assert_as_before()
+
+
+def test_directory_that_another_user_can_replace_is_refused(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine.is_path_checked = True
+    monkeypatch.setattr(data_root.root_path, "ROOT", os.stat(machine.home).st_uid + 1)
+    error = machine.move()["error"]
+    assert "does not belong to root, and the engine, which runs as root, would trust" in error
     machine.assert_as_before()
 
 
