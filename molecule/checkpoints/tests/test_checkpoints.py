@@ -122,7 +122,7 @@ def test_root_writes_and_runs_no_program_below_a_directory_of_a_user(
     assert done.rc == 2, done.output[-3000:]
     owned = "/".join(directory.split("/")[:3])
     assert f"{owned} does not belong to root, and root would trust the contents of {directory}" in said, said[-3000:]
-    shell(lab, "node1", "test ! -e /run/planted && test -z \"$(find /opt/planted /opt/adopted -user root)\"")
+    shell(lab, "node1", 'test ! -e /run/planted && test -z "$(find /opt/planted /opt/adopted -user root)"')
     shell(lab, "node1", "rm -rf /opt/planted /opt/adopted")
 
 

@@ -193,7 +193,7 @@ class CheckpointService:
             return False
         try:
             again = self.copy_next(run)
-        except (*s3_errors(), StepError, OSError) as error:
+        except s3_errors() + (StepError, OSError) as error:
             text = str(error) if isinstance(error, StepError) else explain(error, self.settings["bucket"])
             if not failure or text != failure.text:
                 self.log(run, f"checkpoints are not copied to S3: {text}. Retrying")

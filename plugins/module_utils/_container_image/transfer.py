@@ -385,15 +385,15 @@ class ImageTransfer(NodeTransfer):
             completed = self.engine.run("load", "--input", self.target(0))
             if completed.returncode:
                 raise self.load_error(completed)
-        image = self.find_loaded()
-        if not image:
+        loaded = self.find_loaded()
+        if not loaded:
             first_node, digests = self.request["names"][0], self.entries[0].key.split()
             raise StepError(
                 f"{self.engine.name} has loaded {self.name}, but without the digest {' or '.join(digests)} that it has "
                 f"on {first_node}. Use the same engine release and kind of image store on all nodes"
             )
-        self.tag(image.id, self.name)
-        return bool(self.request["ids"][self.rank] != image.id)
+        self.tag(loaded.id, self.name)
+        return bool(self.request["ids"][self.rank] != loaded.id)
 
     def load_error(self, completed: subprocess.CompletedProcess[str]) -> StepError:
         """Return why the engine cannot load the archive; if its disk is full, with the free and required space."""

@@ -109,4 +109,8 @@ def main(arguments: list[str], task: Callable[[dict[str, Any]], None]) -> int:
     command, path = arguments
     with open(path, encoding="utf-8") as stream:
         request = json.load(stream)
-    return run_and_report({"start": functools.partial(start, task=task), "follow": follow}[command], request)
+    commands: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
+        "start": functools.partial(start, task=task),
+        "follow": follow,
+    }
+    return run_and_report(commands[command], request)

@@ -420,7 +420,7 @@ def test_retries_back_off_up_to_two_minutes(
         raise StepError("no")
 
     monkeypatch.setattr(service, "copy_next", refuse)
-    monkeypatch.setattr(service_module.time, "monotonic", lambda: now)
+    monkeypatch.setattr(time, "monotonic", lambda: now)
     while len(tries) < 7:
         service.copy_with_backoff(run)
         now += 1

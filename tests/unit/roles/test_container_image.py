@@ -395,7 +395,8 @@ def test_output_of_docker_and_podman_is_understood(tmp_path: Path, monkeypatch: 
     file = tmp_path / "Dockerfile"
     file.write_text("FROM a")
     tested_engine.run("build", "--label=muster.source=of-this", "--tag=b:1", "--file", str(file))
-    assert tested_engine.find("b:1").label == "of-this"
+    built = tested_engine.find("b:1")
+    assert built and built.label == "of-this"
 
 
 @pytest.mark.parametrize(

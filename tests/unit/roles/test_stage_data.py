@@ -27,6 +27,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ansible_collections.muster.training.plugins.module_utils._detached.result_line import StepError
+from ansible_collections.muster.training.plugins.module_utils._files.content import CHUNK
 from ansible_collections.muster.training.plugins.module_utils._stage_data import peers, pieces, transfer
 from ansible_collections.muster.training.plugins.module_utils._stage_data.stage import create_source
 from tests.programs import install
@@ -380,10 +381,10 @@ def test_request_needs_a_fresh_proof_of_the_token(s3: S3Server, tmp_path: Path) 
 def test_received_piece_counts_only_if_complete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failure: str) -> None:
     """It is written as it arrives; a full disk does not count as a lost peer."""
     cluster = StageCluster(None, tmp_path, nodes=2)
-    body = os.urandom(3 * peers.CHUNK + 7)
+    body = os.urandom(3 * CHUNK + 7)
     sent = {"shorter": body[:-1], "longer": body + b"x"}.get(failure, body)
     path = tmp_path / "there"
-    path.write_bytes(b"before" + (sent[: peers.CHUNK + 1] if failure == "cut off" else sent))
+    path.write_bytes(b"before" + (sent[: CHUNK + 1] if failure == "cut off" else sent))
     reply = peers.PeerReply(200, b"", None, len(b"before"), len(sent), hashlib.sha256(sent).hexdigest())
     sender, receiver = (
         transfer.NodeTransfer({**cluster.base_request, "destination": str(directory), "me": number}, mock.Mock())
