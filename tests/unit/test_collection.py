@@ -146,6 +146,14 @@ def test_supported_ansible_core_matches_installed_and_tested_versions() -> None:
 # --- What runs on a node ----------------------------------------------------------------------------------------------
 
 
+INSTALLED = {
+    "_torch": {"torch", "flash_attn", "flash_attn_2_cuda"},
+    "_benchmark_job": {"torch", "torch.distributed"},
+    "_s3_client": {"boto3", "botocore.config", "botocore.exceptions"},
+    "_hub": {"huggingface_hub"},
+}
+
+
 @pytest.mark.parametrize(
     "path",
     [
@@ -155,7 +163,7 @@ def test_supported_ansible_core_matches_installed_and_tested_versions() -> None:
     ],
 )
 def test_node_code_needs_only_the_python_3_8_standard_library(path: Path) -> None:
-    """Except _torch, which runs with the interpreter of an environment that has these packages."""
+    """Except folders that run with the interpreter of an environment that has these packages."""
     tree = ast.parse(path.read_text(), feature_version=(3, 8))
     imported = set()
     for node in ast.walk(tree):
@@ -168,8 +176,7 @@ def test_node_code_needs_only_the_python_3_8_standard_library(path: Path) -> Non
     foreign = {
         name for name in imported if name.split(".")[0] not in sys.stdlib_module_names and not name.startswith(ours)
     }
-    if path.parent.name == "_torch":
-        foreign -= {"torch", "flash_attn", "flash_attn_2_cuda"}
+    foreign -= INSTALLED.get(path.parent.name, set())
     assert not foreign
 
 

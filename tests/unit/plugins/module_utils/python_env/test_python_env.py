@@ -428,6 +428,14 @@ def test_link_in_the_path_is_checked_at_its_target(
         root_safety.check_root_safety(EnvironmentPaths({**given, "directory": str(tmp_path / "way" / "muster")}))
 
 
+def test_parents_of_a_missing_directory_are_checked(
+    given: dict[str, Any], as_root: dict[str, Any], tmp_path: Path
+) -> None:
+    as_root[str(tmp_path)] = {"st_uid": 65534}
+    with pytest.raises(StepError, match=f"^{re.escape(str(tmp_path))} belongs to nobody, and root would run programs"):
+        root_safety.check_root_safety(EnvironmentPaths({**given, "directory": str(tmp_path / "new" / "muster")}))
+
+
 def test_ownership_is_checked_once_and_a_foreign_mark_is_not_trusted(
     given: dict[str, Any], as_root: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,13 +1,8 @@
-"""The node program of the role container_image: get the same image onto all nodes, fetched or built once.
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
 
-    image.py start REQUEST      start in the background, unless already running
-    image.py follow REQUEST     show the progress until it ends
-
-The first node pulls, loads or builds the image and, if another node lacks it, writes it into an archive. A user's
-archive to which nothing is added is passed on unchanged, while the first node loads it. Each other node reads an equal
-share of the archive from the first and the rest from its peers, as in stage.py and with the proofs of peers.py, and
-loads it into its engine. An interrupted call is resumed.
-"""
+"""One node's part of distributing an image: as of files, with the engine as the destination."""
 
 from __future__ import annotations
 
@@ -19,33 +14,33 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 import time
-import traceback
 from typing import Any
 
-from engine import (
+from ansible_collections.muster.training.plugins.module_utils._containers.image_transfer import (
     FULL,
     LABEL,
     Engine,
-    EngineError,
     EngineImage,
     error_output,
     existing_parent,
-    file_hash,
     logged_in,
     qualified_name,
     read_archive,
     registry_of,
     unpacked_size,
 )
-from peers import PeerReply
-from stage import MARK, NodeTransfer, follow, start
-from transfer import TransferError, format_size
-from wanted import FileEntry, FilePiece, split_into_pieces
+from ansible_collections.muster.training.plugins.module_utils._detached.result_line import StepError
+from ansible_collections.muster.training.plugins.module_utils._files.content import CHUNK, compute_sha256, format_size
+from ansible_collections.muster.training.plugins.module_utils._stage_data.peers import PeerReply
+from ansible_collections.muster.training.plugins.module_utils._stage_data.pieces import (
+    FileEntry,
+    FilePiece,
+    split_into_pieces,
+)
+from ansible_collections.muster.training.plugins.module_utils._stage_data.transfer import NodeTransfer
 
 ARCHIVE = "image.tar"
-CHUNK = 2**20
 FAILURE_GRACE_PERIOD = 15.0  # seconds for which a failed node still replies to peers that start later
 
 
@@ -60,7 +55,7 @@ class FirstNodeSource:
         return rank == 0
 
     def list_entries(self, transfer: ImageTransfer) -> list[FileEntry]:
-        """Return the files to distribute. Raise EngineError."""
+        """Return the files to distribute. Raise StepError."""
         return transfer.prepare_entries()
 
 
@@ -70,17 +65,13 @@ class ImageTransfer(NodeTransfer):
     full_remedy = "Free some space or set container_image_directory, and run this again"
 
     def __init__(self, request: dict[str, Any]) -> None:
-        super().__init__({"port_variable": "container_image_port", **request})
+        super().__init__({"port_variable": "container_image_port", **request}, FirstNodeSource(request["names"][0]))
         self.engine = Engine(request["engine"])
         self.name: str = request["name"]
         self.needs_nothing = False  # this node has the image or needs none
         self.shared_archive = ""  # on the first node: path of the archive that is passed on unchanged
         self.request_modified_at = modified_at(os.path.join(self.state_directory, "request.json"))
         self.step = f"waiting for {request['names'][0]}, which provides the image" if self.rank else ""
-
-    def create_source(self) -> FirstNodeSource:
-        """Return the first node as the source."""
-        return FirstNodeSource(self.request["names"][0])
 
     def report(self, step: str) -> None:
         """Report the current step."""
@@ -94,12 +85,10 @@ class ImageTransfer(NodeTransfer):
     # - the first node
 
     def prepare_entries(self) -> list[FileEntry]:
-        """On the first node, obtain the image, and its archive if another node lacks it. Raise EngineError."""
+        """On the first node, obtain the image, and its archive if another node lacks it. Raise StepError."""
         if self.rank:
             first_node = self.request["names"][0]
-            raise EngineError(
-                f"{first_node}, which provides the image, has failed or does not respond. See its message"
-            )
+            raise StepError(f"{first_node}, which provides the image, has failed or does not respond. See its message")
         archive_only = self.request["archive"] and not self.request["requirements"]
         unpacked = self.unpacked_bytes if archive_only else 0
         if unpacked:
@@ -112,7 +101,7 @@ class ImageTransfer(NodeTransfer):
             return []
         if self.shared_archive:
             self.report(f"reading {self.shared_archive}")
-            size, sha256 = os.stat(self.shared_archive).st_size, file_hash(self.shared_archive)
+            size, sha256 = os.stat(self.shared_archive).st_size, compute_sha256(self.shared_archive)
         else:
             size, sha256 = self.save_archive(image)
         self.report("")
@@ -132,7 +121,7 @@ class ImageTransfer(NodeTransfer):
         return self.shared_archive or super().target(file_index)
 
     def obtain(self) -> EngineImage:
-        """Pull, load or build the image, and tag it; return it. Raise EngineError."""
+        """Pull, load or build the image, and tag it; return it. Raise StepError."""
         request, image = self.request, self.engine.find(self.name)
         if image and not request["refresh"]:
             has_archive = bool(request["archive"])
@@ -162,14 +151,14 @@ class ImageTransfer(NodeTransfer):
         return self.require(self.name)
 
     def require(self, name: str) -> EngineImage:
-        """Return an image that must exist. Raise EngineError."""
+        """Return an image that must exist. Raise StepError."""
         image = self.engine.find(name)
         if not image:
-            raise EngineError(f"{self.engine.name} does not have {name}, although it reported success")
+            raise StepError(f"{self.engine.name} does not have {name}, although it reported success")
         return image
 
     def pull(self, name: str) -> str:
-        """Pull an image from a registry; return its name. Raise EngineError."""
+        """Pull an image from a registry; return its name. Raise StepError."""
         if self.engine.find(name) and not self.request["refresh"]:
             return name
         self.report(f"pulling {name}")
@@ -181,7 +170,7 @@ class ImageTransfer(NodeTransfer):
         return name
 
     def load(self) -> str:
-        """Load the image from the user's archive; return its id. Raise EngineError."""
+        """Load the image from the user's archive; return its id. Raise StepError."""
         path = self.archive_path()
         ids = read_archive(path)
         if not any(self.engine.find(image_id) for image_id in ids):
@@ -192,7 +181,7 @@ class ImageTransfer(NodeTransfer):
                 raise self.engine.command_error(f"{self.engine.name} cannot load {path}", completed)
         loaded_ids = [image_id for image_id in ids if self.engine.find(image_id)]
         if not loaded_ids:
-            raise EngineError(f"{self.engine.name} has loaded {path}, but lacks the image that the archive names")
+            raise StepError(f"{self.engine.name} has loaded {path}, but lacks the image that the archive names")
         return loaded_ids[0]
 
     def intermediate_name(self, part: str) -> str:
@@ -226,14 +215,14 @@ class ImageTransfer(NodeTransfer):
         return name
 
     def tag(self, source: str, name: str) -> None:
-        """Give an image a name. Raise EngineError."""
+        """Give an image a name. Raise StepError."""
         if source != name:
             completed = self.engine.run("tag", source, name)
             if completed.returncode:
                 raise self.engine.command_error(f"{source} cannot be tagged {name}", completed)
 
     def save_archive(self, image: EngineImage) -> tuple[int, str]:
-        """Write the archive for the other nodes, unless it exists; return its size and SHA-256. Raise EngineError."""
+        """Write the archive for the other nodes, unless it exists; return its size and SHA-256. Raise StepError."""
         path, note_path = os.path.join(self.root, ARCHIVE), os.path.join(self.state_directory, "archive.json")
         with contextlib.suppress(OSError, ValueError), open(note_path, encoding="utf-8") as stream:
             image_id, size, modified, sha256 = json.load(stream)
@@ -243,7 +232,7 @@ class ImageTransfer(NodeTransfer):
         self.remove_unfinished()
         free = shutil.disk_usage(self.root).free
         if free < image.size + self.reserve:
-            raise EngineError(
+            raise StepError(
                 f"{self.root} has {format_size(free)} free, but needs {format_size(image.size)} for the archive of "
                 f"{self.name} plus a reserve of {self.request['reserve_gib']:g} GiB. Free some space, or set "
                 "container_image_directory"
@@ -265,7 +254,7 @@ class ImageTransfer(NodeTransfer):
             if engine.returncode:
                 completed = subprocess.CompletedProcess([], engine.returncode, "", output)
                 raise self.engine.command_error(f"{self.name} cannot be written into an archive", completed)
-        except (OSError, EngineError):  # the engine exits once nobody reads its output
+        except (OSError, StepError):  # the engine exits once nobody reads its output
             os.unlink(path + ".new")
             raise
         os.replace(path + ".new", path)
@@ -295,7 +284,7 @@ class ImageTransfer(NodeTransfer):
         )
 
     def scan_local(self) -> None:
-        """Find which parts are present, and check the disk space for the rest. Raise EngineError."""
+        """Find which parts are present, and check the disk space for the rest. Raise StepError."""
         self.step = ""
         if not self.entries or (self.rank and self.find_loaded()):
             self.needs_nothing = True
@@ -330,7 +319,7 @@ class ImageTransfer(NodeTransfer):
         return next(filter(None, map(self.engine.find, self.entries[0].key.split())), None)
 
     def check_disk_space(self, image_bytes: int, archive_bytes: int) -> None:
-        """Raise EngineError if a disk has no space for the archive and the engine's copies of the image.
+        """Raise StepError if a disk has no space for the archive and the engine's copies of the image.
 
         Args:
             image_bytes: Uncompressed size.
@@ -345,13 +334,13 @@ class ImageTransfer(NodeTransfer):
         needed = bytes_needed(image_bytes, archive_bytes, store_device, unpack_device, archive_device)
         engine, reserve = self.engine.name, f"plus a reserve of {self.request['reserve_gib']:g} GiB"
         if free < needed[store_device] + self.reserve:
-            raise EngineError(
+            raise StepError(
                 f"{root}, where {engine} keeps images, has {format_size(free)} free, but loading "
                 f"{self.name} needs {format_size(needed[store_device])} {reserve}. {self.engine.remedy()}"
             )
         free = shutil.disk_usage(existing_parent(unpack_directory)).free
         if free < needed[unpack_device] + self.reserve:
-            raise EngineError(
+            raise StepError(
                 f"{unpack_directory}, where {engine} unpacks images, has {format_size(free)} free, but loading "
                 f"{self.name} needs {format_size(needed[unpack_device])} {reserve}. Free some space, or set "
                 "image_copy_tmp_dir, in [engine] of containers.conf, to a directory on a larger disk"
@@ -360,7 +349,7 @@ class ImageTransfer(NodeTransfer):
     def fetch_from_source(self, number: int) -> None:
         """Read a piece from the first node."""
         if not self.receive_from_peer(0, number) and not self.failure:
-            raise EngineError(
+            raise StepError(
                 f"{self.request['names'][0]}, which provides the image, has failed (see its message), does not "
                 f"respond, or the data was altered in transit (see {self.state_directory}/log). Run this again: "
                 "the transfer resumes"
@@ -374,9 +363,9 @@ class ImageTransfer(NodeTransfer):
         return super().matches_content(file_index, path)
 
     def refetch(self, file_index: int) -> None:
-        """Raise EngineError: the archive that arrived differs from the one that was sent."""
+        """Raise StepError: the archive that arrived differs from the one that was sent."""
         os.unlink(self.part_path(file_index))
-        raise EngineError(f"the archive of {self.name} was altered in transit. Run this again")
+        raise StepError(f"the archive of {self.name} was altered in transit. Run this again")
 
     def handle_request(self, path: str) -> PeerReply:
         """Return the reply to a peer's request; a node without the archive serves no pieces."""
@@ -385,7 +374,7 @@ class ImageTransfer(NodeTransfer):
         return super().handle_request(path)
 
     def load_into_engine(self) -> bool:
-        """Load the archive into the engine and tag the image; return whether the node changed. Raise EngineError."""
+        """Load the archive into the engine and tag the image; return whether the node changed. Raise StepError."""
         if not self.rank:
             image = self.obtain() if self.shared_archive else self.require(self.name)
             return bool(image.id != self.request["ids"][0])
@@ -396,27 +385,27 @@ class ImageTransfer(NodeTransfer):
             completed = self.engine.run("load", "--input", self.target(0))
             if completed.returncode:
                 raise self.load_error(completed)
-        image = self.find_loaded()
-        if not image:
+        loaded = self.find_loaded()
+        if not loaded:
             first_node, digests = self.request["names"][0], self.entries[0].key.split()
-            raise EngineError(
+            raise StepError(
                 f"{self.engine.name} has loaded {self.name}, but without the digest {' or '.join(digests)} that it has "
                 f"on {first_node}. Use the same engine release and kind of image store on all nodes"
             )
-        self.tag(image.id, self.name)
-        return bool(self.request["ids"][self.rank] != image.id)
+        self.tag(loaded.id, self.name)
+        return bool(self.request["ids"][self.rank] != loaded.id)
 
-    def load_error(self, completed: subprocess.CompletedProcess[str]) -> EngineError:
+    def load_error(self, completed: subprocess.CompletedProcess[str]) -> StepError:
         """Return why the engine cannot load the archive; if its disk is full, with the free and required space."""
         engine = self.engine.name
         if not FULL.search(error_output(completed)):
             return self.engine.command_error(f"{engine} cannot load {self.name}", completed)
         try:
             root, free = self.engine.free_space()
-        except EngineError:  # with a full disk, the engine may not even respond
+        except StepError:  # with a full disk, the engine may not even respond
             return self.engine.command_error(f"{engine} cannot load {self.name}", completed)
         image_bytes = int(self.entries[0].etag)
-        return EngineError(
+        return StepError(
             f"{engine} cannot load {self.name}: {error_output(completed)}. {root}, where {engine} keeps images, has "
             f"{format_size(free)} free, but loading the image of {format_size(image_bytes)} needs more than twice its "
             f"size there. {self.engine.remedy()}. Then run this again: the received data is kept"
@@ -473,44 +462,3 @@ def modified_at(path: str) -> int:
         return os.stat(path).st_mtime_ns
     except OSError:
         return 0
-
-
-def run_image_transfer(request: dict[str, Any]) -> None:
-    """Run the whole transfer, and record how it ended."""
-    transfer = ImageTransfer(request)
-    server = None
-    try:
-        server = transfer.peers.serve(transfer.handle_request)
-        transfer.fetch_all()
-        changed = transfer.load_into_engine()
-        transfer.step = ""
-        transfer.write_status(finished=True)
-        transfer.serve_peers()
-        transfer.remove_temporary_files()
-        image = transfer.require(transfer.name)
-        result = {"changed": changed, "id": image.id, "size": image.size, "from_peers": transfer.from_peers}
-        transfer.write_status(finished=True, result=result)
-        return
-    except (EngineError, TransferError) as error:
-        message = str(error)
-    except OSError as error:
-        message = str(transfer.write_error(error))
-    except Exception as error:  # a bug, of which peers must learn, too
-        traceback.print_exc()
-        message = f"{type(error).__name__}: {error} (see {transfer.state_directory}/log)"
-    failed_at = time.monotonic()  # before any peer can learn of it
-    transfer.failure = message
-    transfer.write_status(fault=message)
-    if server:
-        transfer.wait_for_peers(failed_at)
-
-
-if __name__ == "__main__":
-    with open(sys.argv[2], encoding="utf-8") as stream:
-        request = json.load(stream)
-    try:
-        result = start(request, run_image_transfer) if sys.argv[1] == "start" else follow(request)
-        print(MARK + json.dumps(result), flush=True)
-    except TransferError as error:
-        print(MARK + json.dumps({"fault": str(error)}), flush=True)
-        sys.exit(1)

@@ -1,16 +1,23 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
 """The files that the role stage_data copies: split into pieces that the nodes share, and as a list to send."""
 
 from __future__ import annotations
 
 import json
 import os
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from transfer import MIB, TransferError
+from ansible_collections.muster.training.plugins.module_utils._detached.result_line import StepError
+from ansible_collections.muster.training.plugins.module_utils._files.content import MIB
 
 PIECE_SIZE = 64 * MIB
 REQUEST_OVERHEAD = 64 * 1024  # bytes that a request counts as when pieces are assigned to nodes
 STAGE_DIRECTORY = ".muster-stage"
+MAX_BYTES = 2**50  # of all files of a plan; larger numbers would create pieces without end
+MAX_FILES = 10**7
 
 
 class FileEntry(NamedTuple):
@@ -81,15 +88,30 @@ def find_unsafe_paths(entries: list[FileEntry]) -> list[str]:
     return unsafe
 
 
+def parse_entry(fields: Any) -> FileEntry:
+    """Return the file of a list's entry. Raise ValueError if a field has another type, or no valid size."""
+    if not isinstance(fields, list) or len(fields) not in (5, 6):
+        raise ValueError("not a file")
+    path, key, size, *texts = fields
+    if type(size) is not int or size < 0 or not all(isinstance(text, str) for text in (path, key, *texts)):
+        raise ValueError("a field has another type")
+    return FileEntry(path, key, size, *texts)
+
+
 def parse_plan(plan: bytes) -> list[FileEntry]:
-    """Return the first node's file list. Raise TransferError if it is invalid or a path leaves the directory."""
+    """Return the first node's file list. Raise StepError if it is invalid or a path leaves the directory."""
     try:
-        entries = [FileEntry(*fields) for fields in json.loads(plan)]
-        unsafe = find_unsafe_paths(entries)
-    except (ValueError, TypeError, AttributeError):
-        raise TransferError("the first node sent an invalid file list. Run this again") from None
+        content = json.loads(plan)
+        if not isinstance(content, list) or len(content) > MAX_FILES:
+            raise ValueError("not a list of files")
+        entries = [parse_entry(fields) for fields in content]
+        if sum(entry.size for entry in entries) > MAX_BYTES:
+            raise ValueError("too large")
+    except (ValueError, RecursionError):
+        raise StepError("the first node sent an invalid file list. Run this again") from None
+    unsafe = find_unsafe_paths(entries)
     if unsafe:
-        raise TransferError(
+        raise StepError(
             f"the first node names {unsafe[0]!r}, which is not a path below the directory. Nothing was written. "
             "Check whether somebody else has access to the first node"
         )

@@ -1,3 +1,7 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
 """File source of the role stage_data: objects in an S3 bucket, below a prefix or of a checkpoint.
 
 Needs boto3.
@@ -10,9 +14,17 @@ import json
 import time
 from typing import Any
 
-from s3 import S3_ERRORS, create_client, error_code, explain, matches_object
-from transfer import MIB, RateLimiter, TransferError
-from wanted import FileEntry, is_inside
+from ansible_collections.muster.training.plugins.module_utils._detached.result_line import StepError
+from ansible_collections.muster.training.plugins.module_utils._files.content import MIB
+from ansible_collections.muster.training.plugins.module_utils._s3_client.rate_limit import RateLimiter
+from ansible_collections.muster.training.plugins.module_utils._s3_client.s3 import (
+    create_client,
+    error_code,
+    explain,
+    matches_object,
+    s3_errors,
+)
+from ansible_collections.muster.training.plugins.module_utils._stage_data.pieces import FileEntry, is_inside
 
 RETRY_TIMEOUT = 300.0  # seconds for which S3 may fail before the transfer fails
 PERMANENT_ERRORS = ("AccessDenied", "403", "NoSuchKey", "NoSuchBucket", "404", "InvalidAccessKeyId", "InvalidToken",
@@ -21,7 +33,7 @@ PERMANENT_ERRORS = ("AccessDenied", "403", "NoSuchKey", "NoSuchBucket", "404", "
 
 
 def list_objects(s3: Any, request: dict[str, Any]) -> list[FileEntry]:
-    """Return the objects below a prefix that match the patterns. Raise TransferError if there are none."""
+    """Return the objects below a prefix that match the patterns. Raise StepError if there are none."""
     prefix, entries = request["prefix"], []
     for page in s3.get_paginator("list_objects_v2").paginate(Bucket=request["bucket"], Prefix=prefix):
         for item in page.get("Contents", ()):
@@ -29,10 +41,10 @@ def list_objects(s3: Any, request: dict[str, Any]) -> list[FileEntry]:
             if item["Key"].endswith("/") or not any(fnmatch.fnmatch(path, pattern) for pattern in request["include"]):
                 continue
             if not is_inside(path):
-                raise TransferError(f"object {item['Key']!r} is not a valid file path. Rename it, or exclude it")
+                raise StepError(f"object {item['Key']!r} is not a valid file path. Rename it, or exclude it")
             entries.append(FileEntry(path, item["Key"], item["Size"], item["ETag"].strip('"'), ""))
     if not entries:
-        raise TransferError(
+        raise StepError(
             f"s3://{request['bucket']}/{prefix} contains no matching object. Correct the bucket or the prefix"
         )
     return entries
@@ -47,12 +59,12 @@ def list_checkpoint(s3: Any, request: dict[str, Any]) -> list[FileEntry]:
     for prefix in prefixes:
         try:
             manifests.append(json.loads(s3.get_object(Bucket=bucket, Key=f"{prefix}latest.json")["Body"].read()))
-        except S3_ERRORS as error:
+        except s3_errors() as error:
             if error_code(error) != "NoSuchKey":
                 raise
     manifests.sort(key=lambda manifest: int(manifest["node_rank"]))
     if not manifests or not manifests[0]["checkpoints"]:
-        raise TransferError(f"s3://{bucket}/{base} contains no checkpoint. Correct run_id or checkpoints_prefix")
+        raise StepError(f"s3://{bucket}/{base} contains no checkpoint. Correct run_id or checkpoints_prefix")
     names = [checkpoint["name"] for checkpoint in manifests[0]["checkpoints"]]
     selected = request["name"] or names[0]
     entries: dict[str, FileEntry] = {}
@@ -61,17 +73,17 @@ def list_checkpoint(s3: Any, request: dict[str, Any]) -> list[FileEntry]:
             (checkpoint for checkpoint in manifest["checkpoints"] if checkpoint["name"] == selected), None
         )
         if checkpoint is None:
-            raise TransferError(
+            raise StepError(
                 f"node {manifest['node']} has not copied a checkpoint {selected} to s3://{bucket}/{base}. "
                 f"Available: {', '.join(names)}"
             )
         for file in checkpoint["files"]:
             path = f"{selected}/{file['path']}" if file["path"] else selected
             if not is_inside(path):
-                raise TransferError(f"latest.json names {path!r}, which is not a valid path: another program wrote it")
+                raise StepError(f"latest.json names {path!r}, which is not a valid path: another program wrote it")
             entries.setdefault(path, FileEntry(path, file["key"], file["size"], "", file["sha256"]))
     if manifests[0]["nodes"] == "all" and len(manifests) < manifests[0]["nnodes"]:
-        raise TransferError(
+        raise StepError(
             f"{len(manifests)} of {manifests[0]['nnodes']} nodes have copied checkpoint {selected}: shards are missing"
         )
     return list(entries.values())
@@ -93,19 +105,19 @@ class BucketSource:
         return False
 
     def list_entries(self, _transfer: Any) -> list[FileEntry]:
-        """Return the selected files. Raise TransferError if S3 fails."""
+        """Return the selected files. Raise StepError if S3 fails."""
         list_function = list_checkpoint if self.request["manifests"] else list_objects
         try:
             return sorted(list_function(self.s3, self.request))
-        except S3_ERRORS as error:
-            raise TransferError(explain(error, self.bucket)) from None
+        except s3_errors() as error:
+            raise StepError(explain(error, self.bucket)) from None
 
     def matches_content(self, entry: FileEntry, path: str) -> bool | None:
-        """Return whether a file has an object's content, or None if that cannot be determined. Raise TransferError."""
+        """Return whether a file has an object's content, or None if that cannot be determined. Raise StepError."""
         try:
             return matches_object(self.s3, self.bucket, entry.key, path, entry.size, entry.etag)
-        except S3_ERRORS as error:
-            raise TransferError(explain(error, self.bucket)) from None
+        except s3_errors() as error:
+            raise StepError(explain(error, self.bucket)) from None
 
     def corrupt_message(self, entry: FileEntry) -> str:
         """Return the error message for a file whose content is wrong at the source."""
@@ -116,7 +128,7 @@ class BucketSource:
         )
 
     def read(self, transfer: Any, entry: FileEntry, start: int, length: int) -> bytes:
-        """Return a piece, with retries while they may help. Raise TransferError."""
+        """Return a piece, with retries while they may help. Raise StepError."""
         options = {"Bucket": self.bucket, "Key": entry.key, "Range": f"bytes={start}-{start + length - 1}"}
         if entry.etag:
             options["IfMatch"] = f'"{entry.etag}"'
@@ -134,14 +146,14 @@ class BucketSource:
                 if received == length:
                     return b"".join(pieces)
                 reason = f"it has {start + received} bytes, but was listed with {entry.size}"
-            except S3_ERRORS as error:
+            except s3_errors() as error:
                 reason = explain(error, self.bucket)
                 if error_code(error) in ("412", "PreconditionFailed"):
                     reason = "it changed meanwhile. Run this again"
                 if error_code(error) in PERMANENT_ERRORS:
-                    raise TransferError(f"object {entry.key} cannot be read: {reason}") from None
+                    raise StepError(f"object {entry.key} cannot be read: {reason}") from None
             if transfer.failure or time.monotonic() > deadline:
-                raise TransferError(
+                raise StepError(
                     f"object {entry.key} cannot be read from S3: {reason}. Run this again: the transfer resumes"
                 )
             time.sleep(pause)

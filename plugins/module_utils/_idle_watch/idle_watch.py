@@ -1,23 +1,30 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
 """Power off a rented machine that nobody uses, to save its cost.
 
     idle_watch.py check              check for use, then warn or power off if due; called by the timer, as root
     idle_watch.py status             show signs of use and when the machine will power off; changes nothing
     idle_watch.py stay 8h            stay on for this long in any case; 0m cancels it
 
-Settings: /etc/muster/idle_watch.json, {"after": "30m", "ttl": "24h"}; "off" disables one of them. Times are counted
-from boot, so a wrong date powers nothing off, and the state does not outlast the boot.
+Settings: /etc/muster/idle_watch.json, {"after": "30m", "ttl": "24h"}; "off" disables one of them. It may also have a
+"user" whose runs keep the machine on, as those of root and of administrators do. Times are counted from boot, so a
+wrong date powers nothing off, and the state does not outlast the boot.
 """
 
 from __future__ import annotations
 
 import contextlib
+import grp
 import json
 import os
+import pwd
 import re
 import subprocess
 import sys
 import time
-from typing import Any, Callable, Mapping, NamedTuple, Sequence
+from typing import Any, Callable, Collection, NamedTuple, Sequence
 
 SETTINGS = "/etc/muster/idle_watch.json"
 STATE = "/run/muster_idle_watch.json"  # owned by root, in memory
@@ -26,16 +33,19 @@ WARNING_SECONDS = 15 * 60.0  # seconds from the warning to power-off
 BOOT_GRACE_SECONDS = 20 * 60.0  # seconds after boot without power-off
 GPU_IN_USE = 5.0  # percent
 COMMAND_TIMEOUT = 60.0  # seconds; a broken driver makes nvidia-smi wait forever
+ROOT = 0
+ADMINISTRATORS = ("sudo", "admin", "wheel")  # groups whose members could keep the machine on anyway
 PACKAGE_MANAGERS = ("apt", "apt-get", "aptitude", "dpkg", "dpkg-deb")
 UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 SSH_SESSION = re.compile(rb"sshd(?:-session)?: ([^\s@]+)@")  # sshd's title for a session's process
 
 
 class IdleSettings(NamedTuple):
-    """Limits: `after` in seconds without use, `ttl` in seconds since boot; None means off."""
+    """Limits: `after` in seconds without use, `ttl` in seconds since boot; None means off. `user` runs the jobs."""
 
     after: float | None
     ttl: float | None
+    user: str = ""
 
 
 class IdleState(NamedTuple):
@@ -44,6 +54,15 @@ class IdleState(NamedTuple):
     idle_since: float | None = None
     warned_at: float | None = None
     stay_until: float | None = None
+
+
+class Process(NamedTuple):
+    """A process, with comm, cmdline and environ from /proc. `uid` is that of its user, also in a setuid program."""
+
+    uid: int
+    comm: bytes
+    cmdline: bytes
+    environ: bytes
 
 
 class UsageSigns(NamedTuple):
@@ -139,12 +158,20 @@ def unit_signs(unit_list: str) -> list[str]:
     return [f"{name} runs" for name in names if re.fullmatch(r"muster-\S+\.(service|scope)", name)]
 
 
-def process_signs(processes: Sequence[Mapping[str, bytes]]) -> UsageSigns:
-    """Return signs of use from the machine's processes, each with comm, cmdline and environ from /proc."""
-    runs = sum(b"\0MUSTER_RUN_DIRECTORY=" in b"\0" + process["environ"] for process in processes)
-    names = {process["comm"].decode("utf-8", "replace").strip() for process in processes}
+def process_signs(processes: Sequence[Process], run_users: Collection[int]) -> UsageSigns:
+    """Return signs of use from the machine's processes.
+
+    Anyone can choose a process's name and environment, so work counts only if it is of someone who may do it.
+
+    Args:
+        run_users: uids of those whose runs keep the machine on.
+    """
+    runs = sum(
+        process.uid in run_users and b"\0MUSTER_RUN_DIRECTORY=" in b"\0" + process.environ for process in processes
+    )
+    names = {process.comm.decode("utf-8", "replace").strip() for process in processes if process.uid == ROOT}
     managers = sorted(names & set(PACKAGE_MANAGERS))
-    sessions = sum(SSH_SESSION.match(process["cmdline"]) is not None for process in processes)
+    sessions = sum(SSH_SESSION.match(process.cmdline) is not None for process in processes)
     work = [f"{runs} process{'es' * (runs > 1)} of a run"] * (runs > 0) + [f"{name} runs" for name in managers]
     return UsageSigns(work, [f"{sessions} SSH session{'s' * (sessions > 1)}"] * (sessions > 0))
 
@@ -161,24 +188,38 @@ def run(argv: Sequence[str], text: str = "") -> str:
     ).stdout
 
 
-def read_processes(proc: str) -> list[dict[str, bytes]]:
+def read_processes(proc: str) -> list[Process]:
     """Return all processes but this one, as far as they are readable."""
     processes = []
     for name in os.listdir(proc):
         if name.isdigit() and int(name) != os.getpid():
-            process = {}
-            for part in ("comm", "cmdline", "environ"):
-                process[part] = b""
+            parts = {}
+            for part in ("status", "comm", "cmdline", "environ"):
+                parts[part] = b""
                 # the process may have ended
                 with contextlib.suppress(OSError), open(os.path.join(proc, name, part), "rb") as stream:
-                    process[part] = stream.read()
-            processes.append(process)
+                    parts[part] = stream.read()
+            uid = re.search(rb"^Uid:\s*(\d+)", parts.pop("status"), re.MULTILINE)
+            if uid:
+                processes.append(Process(int(uid[1]), **parts))
     return processes
 
 
-def read_usage(run: CommandRunner, proc: str = "/proc") -> UsageSigns:
-    """Return the current signs of use of this machine."""
-    process_usage = process_signs(read_processes(proc))
+def find_run_users(user: str) -> set[int]:
+    """Return the uids of root, of administrators, and of a user, if it exists."""
+    names = {user}
+    groups = set()
+    for group in ADMINISTRATORS:
+        with contextlib.suppress(KeyError):
+            entry = grp.getgrnam(group)
+            groups.add(entry.gr_gid)
+            names.update(entry.gr_mem)
+    return {ROOT} | {entry.pw_uid for entry in pwd.getpwall() if entry.pw_name in names or entry.pw_gid in groups}
+
+
+def read_usage(run: CommandRunner, user: str, proc: str = "/proc") -> UsageSigns:
+    """Return the current signs of use of this machine. user: who runs the jobs, besides administrators, or ""."""
+    process_usage = process_signs(read_processes(proc), find_run_users(user))
     work, people = list(process_usage.work), list(process_usage.people)
     listing = ["systemctl", "list-units", "--plain", "--no-legend", "--state=active,activating,deactivating,reloading"]
     try:
@@ -203,7 +244,7 @@ def read_settings(path: str) -> IdleSettings:
     """Return the settings. Raise OSError and ValueError."""
     with open(path, encoding="utf-8") as stream:
         content = json.load(stream)
-    return IdleSettings(parse_duration(content["after"]), parse_duration(content["ttl"]))
+    return IdleSettings(parse_duration(content["after"]), parse_duration(content["ttl"]), str(content.get("user", "")))
 
 
 def read_state(path: str, now: float) -> IdleState:
@@ -258,9 +299,11 @@ def main(arguments: Sequence[str]) -> str:
     """Run a command; return the text to print. Raise ValueError and OSError."""
     now = time.clock_gettime(time.CLOCK_BOOTTIME)
     if list(arguments) == ["check"]:
-        return check(read_settings(SETTINGS), STATE, read_usage(run), now, run)
+        settings = read_settings(SETTINGS)
+        return check(settings, STATE, read_usage(run, settings.user), now, run)
     if list(arguments) == ["status"]:
-        return format_decision(decide(read_settings(SETTINGS), read_state(STATE, now), read_usage(run), now), now)
+        settings = read_settings(SETTINGS)
+        return format_decision(decide(settings, read_state(STATE, now), read_usage(run, settings.user), now), now)
     if len(arguments) == 2 and arguments[0] == "stay":
         duration = parse_duration(arguments[1]) or 0.0
         write_state(STATE, IdleState(stay_until=now + duration if duration else None))

@@ -1,3 +1,7 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
 """Requests between the nodes of a transfer, over HTTP on node_address.
 
 Each request and each reply proves that its sender holds the token of this transfer, without showing it; a reply without
@@ -18,7 +22,8 @@ import threading
 import time
 from typing import Any, BinaryIO, Callable, Iterator, NamedTuple
 
-from transfer import CHUNK, TransferError
+from ansible_collections.muster.training.plugins.module_utils._detached.result_line import StepError
+from ansible_collections.muster.training.plugins.module_utils._files.content import CHUNK
 
 PEER_START_TIMEOUT = 60.0  # seconds that a peer may take to start, since nodes start at different times
 LONG_POLL = 5.0  # seconds that a peer waits for a piece before it replies
@@ -174,7 +179,7 @@ class Peers:
         return True
 
     def serve(self, handle: Callable[[str], PeerReply]) -> http.server.ThreadingHTTPServer:
-        """Serve peers, only on this node's address. Raise TransferError if the port is in use.
+        """Serve peers, only on this node's address. Raise StepError if the port is in use.
 
         Args:
             handle: Returns the reply for a path.
@@ -214,7 +219,7 @@ class Peers:
         try:
             server = http.server.ThreadingHTTPServer((address, self.port), PeerHandler)
         except OSError as error:
-            raise TransferError(
+            raise StepError(
                 f"cannot listen on {address} port {self.port}: {error.strerror}. Choose another {self.port_variable}"
             ) from None
         server.daemon_threads = True

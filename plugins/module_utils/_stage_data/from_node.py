@@ -1,3 +1,7 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
 """File source of the role stage_data: a directory on the first node.
 
 As with a bucket, the other nodes read their shares from the source, here the first node, and the rest from each other.
@@ -12,8 +16,13 @@ import json
 import os
 from typing import Any, Iterator
 
-from transfer import TransferError, compute_sha256
-from wanted import STAGE_DIRECTORY, FileEntry, find_unsafe_paths
+from ansible_collections.muster.training.plugins.module_utils._detached.result_line import StepError
+from ansible_collections.muster.training.plugins.module_utils._files.content import compute_sha256
+from ansible_collections.muster.training.plugins.module_utils._stage_data.pieces import (
+    STAGE_DIRECTORY,
+    FileEntry,
+    find_unsafe_paths,
+)
 
 FIRST_NODE_FAILED = (
     "the first node, which has the files, has failed or does not respond. See its message, then run this again: "
@@ -58,13 +67,13 @@ class DirectorySource:
                     yield path
 
     def list_entries(self, transfer: Any) -> list[FileEntry]:
-        """Return the selected files with their checksums. Raise TransferError if a file is missing or unsafe."""
+        """Return the selected files with their checksums. Raise StepError if a file is missing or unsafe."""
         if not self.is_local(transfer.rank):
-            raise TransferError(FIRST_NODE_FAILED)
+            raise StepError(FIRST_NODE_FAILED)
         try:
             names = sorted(set(self.iter_names()))
         except FileNotFoundError as error:
-            raise TransferError(f"{error.filename} does not exist. Correct stage_data_path, or create it") from None
+            raise StepError(f"{error.filename} does not exist. Correct stage_data_path, or create it") from None
         selected = set(names)
         is_destination = os.path.realpath(self.root) == os.path.realpath(transfer.root)
         checksums = ChecksumCache(
@@ -73,10 +82,10 @@ class DirectorySource:
         with concurrent.futures.ThreadPoolExecutor(4) as pool:
             entries = list(pool.map(lambda name: self.create_entry(name, selected, checksums), names))
         if not entries:
-            raise TransferError(f"{self.root} contains no matching file. Correct stage_data_path or stage_data_include")
+            raise StepError(f"{self.root} contains no matching file. Correct stage_data_path or stage_data_include")
         unsafe = find_unsafe_paths(entries)
         if unsafe:
-            raise TransferError(f"{self.root}/{unsafe[0]} is not a valid relative file path. Rename it, or exclude it")
+            raise StepError(f"{self.root}/{unsafe[0]} is not a valid relative file path. Rename it, or exclude it")
         return entries
 
     def create_entry(self, name: str, selected: set[str], checksums: ChecksumCache) -> FileEntry:
@@ -101,20 +110,20 @@ class DirectorySource:
         )
 
     def read(self, transfer: Any, entry: FileEntry, start: int, length: int) -> bytes:
-        """Return a piece: on the first node from its disk, elsewhere from the first node. Raise TransferError."""
+        """Return a piece: on the first node from its disk, elsewhere from the first node. Raise StepError."""
         if self.is_local(transfer.rank):
             with open(os.path.join(self.root, entry.path), "rb") as stream:
                 stream.seek(start)
                 body = stream.read(length)
             if len(body) != length:
-                raise TransferError(f"{self.root}/{entry.path} changed while it was read. Run this again")
+                raise StepError(f"{self.root}/{entry.path} changed while it was read. Run this again")
             return body
         number = transfer.piece_number(entry, start)
         while not transfer.failure and not transfer.peers.unavailable[0]:
             content: bytes | None = transfer.peers.query(0, f"/piece/{number}")
             if content is not None and len(content) == length:
                 return content
-        raise TransferError(transfer.failure or FIRST_NODE_FAILED)
+        raise StepError(transfer.failure or FIRST_NODE_FAILED)
 
 
 class ChecksumCache:

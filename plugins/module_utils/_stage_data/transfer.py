@@ -1,13 +1,8 @@
-"""The node program of the role stage_data: copy files to the local disk, reading each from its source only once.
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
 
-    stage.py start REQUEST      start in the background, unless already running
-    stage.py follow REQUEST     show the progress until it ends
-
-The first node lists the files to copy, which are split into pieces. Each node reads an equal share of the bytes from
-the source (from_s3.py: a bucket; from_node.py: a directory on the first node), and the rest from the nodes that have it
-(peers.py). If a node becomes unavailable, its share also comes from the source. A file gets its name once it is
-complete and its checksum is correct. Existing files are kept; an interrupted call is resumed.
-"""
+"""One node's part of a transfer: which files and pieces it has, and how it gets the rest."""
 
 from __future__ import annotations
 
@@ -15,35 +10,29 @@ import bisect
 import concurrent.futures
 import contextlib
 import errno
-import fcntl
 import hashlib
 import io
 import json
 import os
 import shutil
-import sys
 import threading
 import time
 from typing import Any, BinaryIO, Callable
 
-from peers import LONG_POLL, PeerReply, Peers
-from transfer import CHUNK, TransferError, compute_sha256, format_size
-from wanted import PIECE_SIZE, STAGE_DIRECTORY, FileEntry, FilePiece, parse_plan, split_into_pieces
+from ansible_collections.muster.training.plugins.module_utils._detached.result_line import StepError
+from ansible_collections.muster.training.plugins.module_utils._files.content import CHUNK, compute_sha256, format_size
+from ansible_collections.muster.training.plugins.module_utils._stage_data.peers import LONG_POLL, PeerReply, Peers
+from ansible_collections.muster.training.plugins.module_utils._stage_data.pieces import (
+    PIECE_SIZE,
+    STAGE_DIRECTORY,
+    FileEntry,
+    FilePiece,
+    parse_plan,
+    split_into_pieces,
+)
 
-MARK = "MUSTER-RESULT "
 SOURCE_THREADS = 8
 PEER_THREADS = 8
-
-
-def create_source(request: dict[str, Any]) -> Any:
-    """Return the source of the files."""
-    if request["path"]:
-        from from_node import DirectorySource
-
-        return DirectorySource(request)
-    from from_s3 import BucketSource
-
-    return BucketSource(request, 4 * SOURCE_THREADS)
 
 
 def write_all(file: io.FileIO, content: bytes | memoryview) -> None:
@@ -53,20 +42,17 @@ def write_all(file: io.FileIO, content: bytes | memoryview) -> None:
         view = view[file.write(view) :]
 
 
-# --- The transfer -----------------------------------------------------------------------------------------------------
-
-
 class NodeTransfer:
     """One node's part of a transfer."""
 
     full_remedy = "Free some space, and run this again: the transfer resumes"
 
-    def __init__(self, request: dict[str, Any]) -> None:
+    def __init__(self, request: dict[str, Any], source: Any) -> None:
         self.request = request
         self.root = request["destination"]
         self.state_directory = os.path.join(self.root, STAGE_DIRECTORY)
         self.rank = request["me"]
-        self.source = self.create_source()
+        self.source = source
         self.peers = Peers(request, self.source.name)
         self.entries: list[FileEntry] = []
         self.pieces: list[FilePiece] = []
@@ -82,12 +68,6 @@ class NodeTransfer:
         self.failure = ""
         self.started = time.monotonic()
         self.piece_digests: dict[int, str] = {}  # SHA-256 of pieces served to peers
-
-    # - source
-
-    def create_source(self) -> Any:
-        """Return the source of the files."""
-        return create_source(self.request)
 
     def assign_pieces(self) -> list[FilePiece]:
         """Return all pieces, each with the node that reads it from the source."""
@@ -151,7 +131,7 @@ class NodeTransfer:
         return True
 
     def scan_local(self) -> None:
-        """Find which files and pieces are present, and check the disk space for the rest. Raise TransferError."""
+        """Find which files and pieces are present, and check the disk space for the rest. Raise StepError."""
         self.read_index()
         with concurrent.futures.ThreadPoolExecutor(4) as pool:
             present = list(pool.map(self.is_present, range(len(self.entries))))
@@ -182,7 +162,7 @@ class NodeTransfer:
             self.changed.notify_all()
         free = shutil.disk_usage(self.root).free
         if missing and free < missing + self.request["reserve_gib"] * 2**30:
-            raise TransferError(
+            raise StepError(
                 f"{self.root} has {format_size(free)} free, but needs {format_size(missing)} plus a reserve of "
                 f"{self.request['reserve_gib']:g} GiB. Free some space, or choose a larger disk"
             )
@@ -198,7 +178,7 @@ class NodeTransfer:
         self.record_piece(number, counter)
 
     def receive_piece(self, peer: int, number: int) -> bool:
-        """Write a piece from a peer into its file; return whether it arrived completely. Raise TransferError."""
+        """Write a piece from a peer into its file; return whether it arrived completely. Raise StepError."""
         piece = self.pieces[number]
         with self.open_part(piece.file_index) as part:
             part.seek(piece.start)
@@ -238,12 +218,12 @@ class NodeTransfer:
         """Open an incomplete file for writing."""
         return io.FileIO(os.open(self.part_path(file_index), os.O_RDWR | os.O_CREAT, 0o644), "r+")
 
-    def write_error(self, error: OSError) -> TransferError:
+    def write_error(self, error: OSError) -> StepError:
         """Return the error for a disk that cannot be written."""
         directory = self.request["destination"]
         if error.errno == errno.ENOSPC:
-            return TransferError(f"{directory} is full. {self.full_remedy}")
-        return TransferError(f"{error.filename or directory}: {error.strerror or error}")
+            return StepError(f"{directory} is full. {self.full_remedy}")
+        return StepError(f"{error.filename or directory}: {error.strerror or error}")
 
     def record_piece(self, number: int, counter: str) -> None:
         """Record that a piece has arrived; after a file's last one, give the file its name."""
@@ -260,7 +240,7 @@ class NodeTransfer:
             self.finish_file(piece.file_index)
 
     def finish_file(self, file_index: int) -> None:
-        """Give a file its name; first read it from the source again if its content is wrong. Raise TransferError."""
+        """Give a file its name; first read it from the source again if its content is wrong. Raise StepError."""
         entry, part, target = self.entries[file_index], self.part_path(file_index), self.target(file_index)
         os.makedirs(os.path.dirname(target), exist_ok=True)
         if entry.link:
@@ -280,14 +260,14 @@ class NodeTransfer:
             self.fetched += 1
 
     def refetch(self, file_index: int) -> None:
-        """Read a corrupt file completely from the source, and verify it again. Raise TransferError."""
+        """Read a corrupt file completely from the source, and verify it again. Raise StepError."""
         entry, part = self.entries[file_index], self.part_path(file_index)
         with open(part, "wb") as stream:
             for start in range(0, entry.size, PIECE_SIZE):
                 stream.write(self.source.read(self, entry, start, min(PIECE_SIZE, entry.size - start)))
         if not self.matches_content(file_index, part):
             os.unlink(part)
-            raise TransferError(self.source.corrupt_message(entry))
+            raise StepError(self.source.corrupt_message(entry))
 
     def piece_number(self, entry: FileEntry, start: int) -> int:
         """Return the number of the piece that begins at byte `start` of a file."""
@@ -381,7 +361,7 @@ class NodeTransfer:
         os.replace(path + ".new", path)
 
     def fetch_all(self) -> None:
-        """Fetch everything that is missing. Raise TransferError."""
+        """Fetch everything that is missing. Raise StepError."""
         self.write_status()
         self.make_plan()
         self.scan_local()
@@ -448,134 +428,3 @@ def remove_temporary_files(directory: str) -> None:
     for name in os.listdir(directory):
         if name.endswith(".part") or name == "pieces":
             os.unlink(os.path.join(directory, name))
-
-
-def run_transfer(request: dict[str, Any]) -> None:
-    """Run the whole transfer, and record how it ended."""
-    transfer = NodeTransfer(request)
-    server = None
-    try:
-        server = transfer.peers.serve(transfer.handle_request)
-        transfer.fetch_all()
-        remove_temporary_files(transfer.state_directory)
-        transfer.write_status(finished=True)
-        transfer.serve_peers()
-        result = {
-            "changed": transfer.fetched > 0,
-            "files": len(transfer.entries),
-            "bytes": sum(entry.size for entry in transfer.entries),
-            "fetched": transfer.fetched,
-            "from_source": transfer.from_source,
-            "from_peers": transfer.from_peers,
-            "by_size": transfer.by_size,
-            "first": transfer.entries[0].path.split("/")[0],
-        }
-        transfer.write_status(finished=True, result=result)
-        return
-    except TransferError as error:
-        message = str(error)
-    except OSError as error:
-        message = str(transfer.write_error(error))
-    transfer.failure = message
-    transfer.write_status(fault=message)
-    if server:
-        time.sleep(2)  # so that peers learn of the failure
-
-
-# --- The command line -------------------------------------------------------------------------------------------------
-
-
-def read_status(request: dict[str, Any]) -> dict[str, Any]:
-    """Return the progress of the background process, or an empty dict."""
-    try:
-        with open(os.path.join(request["destination"], STAGE_DIRECTORY, "status.json"), encoding="utf-8") as stream:
-            status: dict[str, Any] = json.load(stream)
-            return status
-    except (OSError, ValueError):
-        return {}
-
-
-def lock(request: dict[str, Any]) -> int:
-    """Lock the destination; return the lock's descriptor, or -1 if another process holds it."""
-    descriptor = os.open(os.path.join(request["destination"], STAGE_DIRECTORY, "lock"), os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(descriptor)
-        return -1
-    return descriptor
-
-
-def start(request: dict[str, Any], task: Callable[[dict[str, Any]], None] = run_transfer) -> dict[str, Any]:
-    """Start the task in a new session, unless it is already running."""
-    descriptor = lock(request)
-    while descriptor < 0 and read_status(request).keys() & {"fault", "result"}:  # the holder is about to exit
-        time.sleep(0.1)
-        descriptor = lock(request)
-    if descriptor < 0:
-        return {"changed": False}  # still running since an interrupted call
-    path = os.path.join(request["destination"], STAGE_DIRECTORY, "status.json")
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(path)
-    if os.fork() == 0:
-        os.setsid()
-        log = os.open(
-            os.path.join(request["destination"], STAGE_DIRECTORY, "log"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600
-        )
-        null = os.open(os.devnull, os.O_RDONLY)
-        for source, target in ((null, 0), (log, 1), (log, 2)):
-            os.dup2(source, target)
-        try:
-            task(request)
-        except BaseException:
-            import traceback
-
-            traceback.print_exc()
-        finally:
-            os._exit(0)
-    return {"changed": False}
-
-
-def follow(request: dict[str, Any]) -> dict[str, Any]:
-    """Print the progress until the transfer ends; return its result. Raise TransferError."""
-    started, pause = time.monotonic(), 0.1
-    while True:
-        descriptor = lock(request)
-        status = read_status(request)
-        if "fault" in status:
-            raise TransferError(status["fault"])
-        if "result" in status:
-            result: dict[str, Any] = status["result"]
-            return result
-        if descriptor >= 0 and time.monotonic() - started > 5:
-            log = os.path.join(request["destination"], STAGE_DIRECTORY, "log")
-            raise TransferError(
-                f"the transfer ended without a result (killed, or the node rebooted; see {log}). Run this again"
-            )
-        if descriptor >= 0:
-            os.close(descriptor)
-        if status.get("doing"):
-            print(status["doing"], flush=True)
-        elif status.get("files"):
-            transferred = status["from_source"] + status["from_peers"]
-            rate = transferred / max(1.0, status["seconds"])
-            source_bytes = format_size(status["from_source"])
-            source = f", {source_bytes} of them from {status['source']}" if status["from_source"] else ""
-            suffix = "; waiting for the other nodes" if status.get("finished") else ""
-            print(
-                f"{status['whole']} of {status['files']} files, {format_size(transferred)} copied, "
-                f"{format_size(rate)}/s{source}{suffix}",
-                flush=True,
-            )
-        time.sleep(pause)
-        pause = min(1.0, 2 * pause)
-
-
-if __name__ == "__main__":
-    with open(sys.argv[2], encoding="utf-8") as stream:
-        request = json.load(stream)
-    try:
-        print(MARK + json.dumps({"start": start, "follow": follow}[sys.argv[1]](request)), flush=True)
-    except TransferError as error:
-        print(MARK + json.dumps({"fault": str(error)}), flush=True)
-        sys.exit(1)

@@ -1,3 +1,7 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
 """Common functions of the node programs that use S3: client, error messages, and S3's checksums of files.
 
 Needs boto3, which finds the credentials: AWS_SHARED_CREDENTIALS_FILE names a file, or the instance has a role.
@@ -11,10 +15,8 @@ import os
 import re
 from typing import Any
 
-from botocore.exceptions import BotoCoreError, ClientError
-from transfer import CHUNK, MIB, read_pieces
+from ansible_collections.muster.training.plugins.module_utils._files.content import CHUNK, MIB, read_pieces
 
-S3_ERRORS = (BotoCoreError, ClientError)
 PART_SIZE = 16 * MIB  # bytes per part of an upload; S3 allows at most 10000 parts, of at least 5 MiB
 MAX_PARTS = 9999
 # Part sizes that upload tools use, the most common one first: an ETag does not reveal it.
@@ -41,6 +43,13 @@ ERROR_MESSAGES = {
 
 class FileChangedError(Exception):
     """A file changed while it was read."""
+
+
+def s3_errors() -> tuple[type[Exception], ...]:
+    """Return the classes of boto3's errors, for `except`."""
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    return BotoCoreError, ClientError
 
 
 def create_client(region: str, endpoint_url: str, connections: int = 16) -> Any:

@@ -1,18 +1,16 @@
-"""Common functions of the node programs that move files: error type, size formatting, rate limit, reading files."""
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Files in pieces: read them, compute their checksums, and format their sizes."""
 
 from __future__ import annotations
 
 import hashlib
-import threading
-import time
 from typing import Iterator
 
 MIB = 2**20
 CHUNK = MIB
-
-
-class TransferError(Exception):
-    """A failed transfer; the message is one line that says what is wrong and what to do."""
 
 
 def format_size(size: float) -> str:
@@ -22,25 +20,6 @@ def format_size(size: float) -> str:
             return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
         size /= 1000
     return f"{size:.2f} TB"
-
-
-class RateLimiter:
-    """A thread-safe limit in bytes per second; 0 means unlimited."""
-
-    def __init__(self, bytes_per_second: float) -> None:
-        self.rate = bytes_per_second
-        self.free_at = 0.0
-        self.lock = threading.Lock()
-
-    def acquire(self, size: int) -> None:
-        """Wait until this many bytes may be sent."""
-        if self.rate <= 0:
-            return
-        with self.lock:
-            now = time.monotonic()
-            start = max(now, self.free_at)
-            self.free_at = start + size / self.rate
-        time.sleep(start - now)
 
 
 def read_pieces(path: str, size: int) -> Iterator[bytes]:
