@@ -37,11 +37,13 @@ MOUNT_CHECK_TIMEOUT = 10.0  # for a mount to answer
 FINAL_CHECK_TIMEOUT = 2.0  # for the checks of mounts and GPUs that a failed node's report waits for
 
 # Stop
+SHUTDOWN_QUERY_TIMEOUT = 2.0  # for systemd to say whether the machine is shutting down; nothing else happens meanwhile
 LAUNCHER_EXIT_GRACE_PERIOD = 1.0  # for a launcher to end by itself once its ranks have ended or are being ended
 KILL_TIMEOUT = 5.0  # after SIGKILL until a process counts as stuck
 REPORT_GRACE_PERIOD = 2.0  # beyond the stop grace and KILL_TIMEOUT, for the last reports to reach rank 0
 CONTAINER_REMOVAL_TIMEOUT = 30.0  # for which the guard waits for the container engine to remove a container
 STOP_GRACE_PERIOD = 15.0  # beyond the stop grace, for which stop.yml waits for the supervisor to end the run
+UNKNOWN_STOP_GRACE = 30.0  # stop grace assumed for a run whose plan its job has removed
 STOP_POLL_INTERVAL = 0.05  # between checks whether a stopped run has ended
 UNIT_STOP_GRACE_PERIOD = 20  # beyond the stop grace until systemd kills the unit: more than the supervisor itself needs
 
