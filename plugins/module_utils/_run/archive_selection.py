@@ -86,17 +86,22 @@ def output_paths(plan: Data, extra: list[str]) -> list[str]:
     return list(dict.fromkeys(os.path.normpath(path) for path in paths))
 
 
-def output_files(directory: str, plan: Data, extra: list[str], limit: int) -> Iterator[tuple[str, os.stat_result]]:
+def output_files(
+    directory: str, plan: Data, extra: list[str], limit: int, walks: list[FileWalk] | None = None
+) -> Iterator[tuple[str, os.stat_result]]:
     """Yield the absolute path and lstat result of each output file outside the run directory, once.
 
-    limit: number of files to scan in each output directory.
+    limit: number of files to scan in each output directory. walks: to which the walk of each is added.
     """
     seen_paths = set()
     for root in output_paths(plan, extra):
         if root == directory or root.startswith(directory + "/"):
             continue
         if os.path.isdir(root):
-            files = ((os.path.join(root, path), status) for path, status in FileWalk(root, limit))
+            walk = FileWalk(root, limit)
+            files = ((os.path.join(walk.directory, path), status) for path, status in walk)
+            if walks is not None:
+                walks.append(walk)
         else:
             files = ((path, os.lstat(path)) for path in [root] if os.path.isfile(path) and not os.path.islink(path))
         for path, status in files:

@@ -37,20 +37,21 @@ def node_directories(request: Data) -> list[tuple[str, Data]]:
     Runs are matched by node name, since nodes may share a machine or a home. A run that is alive is also identified by
     its processes: its job may have removed or replaced any file, or the directory itself.
     """
+    live = live_runs(request)
     run_id = request.get("run_id") or "*"
-    runs = []
+    runs = [(modification_time(os.path.join(path, "plan.json")), path, plan) for path, plan in live.items()]
     for path in glob.glob(
         os.path.join(glob.escape(runs_directory(request)), run_id if run_id == "*" else glob.escape(run_id), "node*")
     ):
-        plan = private_plan(path)
-        if plan and plan["node"]["name"] == request["node"]:
+        plan = private_plan(path) if path not in live else None
+        if plan:
             runs.append((modification_time(os.path.join(path, "plan.json")), path, plan))
-    by_time = [(path, plan) for _time, path, plan in sorted(runs, key=lambda run: run[:2], reverse=True)]
-    return damaged_runs(request) + by_time
+    by_time = sorted(runs, key=lambda run: (bool(run[2].get("damaged")), *run[:2]), reverse=True)
+    return [(path, plan) for _time, path, plan in by_time if plan["node"]["name"] == request["node"]]
 
 
 def private_plan(path: str) -> Data | None:
-    """Return the plan in a node's run directory; None if it is missing, invalid, or others can write to the directory."""
+    """Return the plan in a node's run directory; None if it is missing or invalid, or others can write there."""
     return read_plan(path) if is_private_run_directory(path) else None
 
 
@@ -62,10 +63,11 @@ def modification_time(path: str) -> float:
         return 0.0
 
 
-def damaged_runs(request: Data) -> list[tuple[str, Data]]:
-    """Return the directories of this user's runs that are alive on this machine without a valid plan, with a substitute.
+def live_runs(request: Data) -> dict[str, Data]:
+    """Return the plans of this user's requested runs that are alive on this machine, by directory.
 
-    The node is unknown: a run that several nodes of one machine share ends with any of them.
+    A run without a valid plan has a substitute for it. Its node is unknown: if several nodes of one machine share the
+    run, it counts for each, since stopping it on any node ends it on all.
     """
     searched = runs_directory(request)
     runs: dict[str, Data] = {}
@@ -73,9 +75,9 @@ def damaged_runs(request: Data) -> list[tuple[str, Data]]:
         path, run_id = supervisor["directory"], supervisor["run_id"]
         is_requested = request.get("run_id") in (None, "", run_id)
         is_local = os.path.dirname(os.path.dirname(path)) == searched and supervisor["user"] == os.geteuid()
-        if is_requested and is_local and path not in runs and private_plan(path) is None:
-            runs[path] = substitute_plan(supervisor, request["node"])
-    return list(runs.items())
+        if is_requested and is_local and path not in runs:
+            runs[path] = private_plan(path) or substitute_plan(supervisor, request["node"])
+    return runs
 
 
 def substitute_plan(supervisor: Data, node: str) -> Data:

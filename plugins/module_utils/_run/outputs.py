@@ -60,20 +60,27 @@ def path_of(name: str, directory: str, plan: Data) -> str:
     return os.path.join({"run": directory, "work": plan["working_directory"], "root": "/"}[location], relative_path)
 
 
-def job_files(directory: str, plan: Data, extra: list[str]) -> Iterator[tuple[str, os.stat_result]]:
-    """Yield name and lstat result of each file that the job wrote; only links in launch_outputs are followed."""
-    for path, status in FileWalk(directory, MAX_SCANNED_FILES):
+def job_files(
+    directory: str, plan: Data, extra: list[str], walks: list[FileWalk]
+) -> Iterator[tuple[str, os.stat_result]]:
+    """Yield name and lstat result of each file that the job wrote; only links in launch_outputs are followed.
+
+    walks: to which the walk of each directory is added.
+    """
+    walks.append(FileWalk(directory, MAX_SCANNED_FILES))
+    for path, status in walks[0]:
         if not is_internal(path, plan):
             yield f"run/{path}", status
-    for path, status in archive_selection.output_files(directory, plan, extra, MAX_SCANNED_FILES):
+    for path, status in archive_selection.output_files(directory, plan, extra, MAX_SCANNED_FILES, walks):
         yield archive_selection.archive_name(path, plan), status
 
 
 def list_files(directory: str, plan: Data, request: Data) -> Data:
     """Return the job's files as `files`, and as `more` whether some could not be listed."""
     files: list[ListedFile] = []
+    walks: list[FileWalk] = []
     truncated = False
-    for name, status in job_files(directory, plan, request["outputs"]):
+    for name, status in job_files(directory, plan, request["outputs"], walks):
         try:
             name.encode("utf-8")
         except UnicodeEncodeError:  # a name in another encoding cannot be sent unchanged
@@ -83,7 +90,11 @@ def list_files(directory: str, plan: Data, request: Data) -> Data:
             truncated = True
             break
         files.append({"name": name, "size": status.st_size, "mtime": status.st_mtime_ns})
-    return {"node_rank": plan["node"]["node_rank"], "files": files, "more": truncated}
+    return {
+        "node_rank": plan["node"]["node_rank"],
+        "files": files,
+        "more": truncated or any(walk.truncated for walk in walks),
+    }
 
 
 def open_file(path: str) -> int:

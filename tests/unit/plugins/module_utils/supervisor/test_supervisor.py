@@ -26,6 +26,7 @@ from hypothesis import strategies as st
 
 from ansible_collections.muster.training.plugins.action.training_run import supervisor_files
 from ansible_collections.muster.training.plugins.module_utils._facts import deepspeed_config
+from ansible_collections.muster.training.plugins.module_utils._files.bounded import read_json
 from ansible_collections.muster.training.plugins.module_utils._run.processes import (
     describe_exit,
     is_rank,
@@ -38,11 +39,11 @@ from ansible_collections.muster.training.plugins.module_utils._run.rank_logs imp
 from ansible_collections.muster.training.plugins.module_utils._run.safe_files import (
     TAIL_BYTES,
     make_private_directory,
-    read_json,
     read_tail,
     write_json,
 )
 from ansible_collections.muster.training.plugins.module_utils._run.start import write_supervisor
+from ansible_collections.muster.training.plugins.module_utils._run.stored_documents import REPORT_FIELDS, checked_report
 from ansible_collections.muster.training.plugins.module_utils._run.timeouts import (
     AUTHENTICATION_TIMEOUT,
     RECONNECT_TIMEOUT,
@@ -69,11 +70,7 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor.rank_r
     recorded_error,
     torchrun_failures,
 )
-from ansible_collections.muster.training.plugins.module_utils._supervisor.reports import (
-    REPORT_FIELDS,
-    checked_report,
-    shorten_report,
-)
+from ansible_collections.muster.training.plugins.module_utils._supervisor.reports import shorten_report
 from ansible_collections.muster.training.plugins.module_utils._supervisor.supervisor import Supervisor
 from ansible_collections.muster.training.plugins.module_utils._supervisor.watchers import read_sample
 from ansible_collections.muster.training.plugins.plugin_utils._failures.verdict import first_failure
