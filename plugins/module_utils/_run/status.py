@@ -14,10 +14,15 @@ from ansible_collections.muster.training.plugins.module_utils._run.find_runs imp
     modification_time,
     node_directories,
 )
+from ansible_collections.muster.training.plugins.module_utils._run.node_loss import death_message
 from ansible_collections.muster.training.plugins.module_utils._run.rank_logs import rank_logs
 from ansible_collections.muster.training.plugins.module_utils._run.running_supervisors import is_alive
 from ansible_collections.muster.training.plugins.module_utils._run.safe_files import read_tail
-from ansible_collections.muster.training.plugins.module_utils._run.stored_documents import read_result, read_status
+from ansible_collections.muster.training.plugins.module_utils._run.stored_documents import (
+    read_result,
+    read_status,
+    read_supervisor_boot,
+)
 from ansible_collections.muster.training.plugins.module_utils._run.timeouts import STATUS_POLL_INTERVAL
 
 TYPE_CHECKING = False
@@ -52,9 +57,7 @@ def describe(path: str, plan: Data) -> Data:
     state, message = status["state"], status["message"]
     if state in UNFINISHED_STATES and not is_alive(path):
         state = "died"
-        message = (
-            "the supervisor died without reporting a result (killed, stopped because it hung, or the node went down)"
-        )
+        message = death_message(read_supervisor_boot(path))
     local_rank = 0
     out, err = rank_logs(plan, path, local_rank)
     newest = max((out, err), key=modification_time)

@@ -35,7 +35,7 @@ RUN_STATES = ("starting", "running", "stopping", "ended", "succeeded", "failed",
 FINAL_STATES = ("succeeded", "failed", "stopped")
 NODE_STATES = ("waiting", "ready", "running", "ended", "lost")
 
-SUPERVISOR = {"pid": range(2, 2**22 + 1)}
+SUPERVISOR = {"pid": range(2, 2**22 + 1), "boot": Maybe(str)}
 PLAN = {
     "run_id": RUN_ID,
     "unit": str,
@@ -79,6 +79,15 @@ RESULT = {
             "launcher_log": str,
         }
     ],
+}
+READ = {
+    "run_id": RUN_ID,
+    "state": (*RUN_STATES, "died"),
+    "message": str,
+    "directory": PATH,
+    "started": Maybe(TIME),
+    "report": Maybe(dict),
+    "said": Maybe(dict),
 }
 MAX_SUPERVISOR_BYTES = 4096
 MAX_STATUS_BYTES = 4 * 2**20
@@ -215,6 +224,24 @@ def read_supervisor_pid(directory: str) -> int | None:
     """Return the pid that a supervisor wrote into its run directory; None if it is missing or invalid."""
     document = read_json(os.path.join(directory, "supervisor.json"), MAX_SUPERVISOR_BYTES)
     return int(document["pid"]) if conforms(document, SUPERVISOR) else None
+
+
+def read_supervisor_boot(directory: str) -> str:
+    """Return the boot of the machine in which a supervisor was started; "" if it is missing or invalid."""
+    document = read_json(os.path.join(directory, "supervisor.json"), MAX_SUPERVISOR_BYTES)
+    return document.get("boot") or "" if conforms(document, SUPERVISOR) else ""
+
+
+def checked_read(value: Any) -> Data | None:
+    """Return a run as a node's status describes it, with a valid report and result; None if it is invalid."""
+    if not conforms(value, READ):
+        return None
+    report = value.get("report")
+    return {
+        **value,
+        "report": checked_report(report) if report is not None else None,
+        "result": checked_result(value.get("result")),
+    }
 
 
 def unit_name(run_id: str) -> str:

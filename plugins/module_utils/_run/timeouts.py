@@ -47,6 +47,13 @@ UNKNOWN_STOP_GRACE = 30.0  # stop grace assumed for a run whose plan its job has
 STOP_POLL_INTERVAL = 0.05  # between checks whether a stopped run has ended
 UNIT_STOP_GRACE_PERIOD = 20  # beyond the stop grace until systemd kills the unit: more than the supervisor itself needs
 
+# Calls from the controller: after them, a node that is reachable counts as not answering
+CALL_TIMEOUT = 300.0  # for a reply to anything that takes a node seconds
+STOP_CALL_TIMEOUT = 1800.0  # for runs to be stopped, whose stop graces the controller may not know
+PACK_CALL_TIMEOUT = 1800.0  # for a run's logs to be packed, or its directory to be removed
+HASH_CALL_TIMEOUT = 7200.0  # for outputs to be compared: a node reads all of them
+NODE_CALL_GRACE_PERIOD = 10.0  # beyond these until the kernel ends what a call has left behind on the node
+
 # Watch and status
 LONG_POLL_TIMEOUT = 5.0  # for which the node waits for news before it replies
 REPLY_GRACE_PERIOD = 15.0  # beyond LONG_POLL_TIMEOUT until a reply counts as missing: ssh may wait for many minutes

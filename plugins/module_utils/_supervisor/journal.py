@@ -12,6 +12,7 @@ import stat
 import time
 
 from ansible_collections.muster.training.plugins.module_utils._files.bounded import remove_entry, write_atomically
+from ansible_collections.muster.training.plugins.module_utils._run.node_loss import boot_identity
 from ansible_collections.muster.training.plugins.module_utils._run.safe_files import open_private, write_json
 
 TYPE_CHECKING = False
@@ -113,8 +114,7 @@ class Journal:
                     os.mkdir(directory, 0o700)
                 os.chmod(directory, 0o700)
             write_atomically(self.path("plan.json"), json.dumps(self.plan, indent=1, sort_keys=True))
-            write_json(self.path("supervisor.json"), {"pid": os.getpid()})
-            self.note_documents()
+            self.identify()
             self.damage = (
                 f"the job on {self.plan['node']['name']} removed, replaced or locked files in its run directory "
                 f"{self.directory}: the run goes on, but output that was removed is lost"
@@ -131,8 +131,9 @@ class Journal:
                 return False
         return True
 
-    def note_documents(self) -> None:
-        """Remember the documents as they are now."""
+    def identify(self) -> None:
+        """Write which process supervises the run, and remember the documents that identify it as they are now."""
+        self.write("supervisor.json", {"pid": os.getpid(), "boot": boot_identity()})
         self.identities = {name: identity(self.path(name)) for name in IDENTIFYING}
 
     def reserve_space(self) -> None:

@@ -13,6 +13,7 @@ import socket
 import time
 
 from ansible_collections.muster.training.plugins.module_utils._run.machine_shutdown import is_shutting_down
+from ansible_collections.muster.training.plugins.module_utils._run.node_loss import SHUT_DOWN
 from ansible_collections.muster.training.plugins.module_utils._run.timeouts import FLUSH_TIMEOUT
 
 TYPE_CHECKING = False
@@ -32,7 +33,7 @@ RestartRanks = collections.namedtuple("RestartRanks", "last_heard")
 
 def shutdown_reason(node: str) -> str:
     """Return why a node ends its part of the run when its machine shuts down."""
-    return f"{node} was rebooted or shut down"
+    return f"{node} {SHUT_DOWN}"
 
 
 class LifelineEnd:

@@ -94,8 +94,7 @@ class Supervisor:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self.note_signal)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
-        self.journal.write("supervisor.json", {"pid": os.getpid()})
-        self.journal.note_documents()
+        self.journal.identify()
         self.journal.reserve_space()
         self.lifeline.open()
         self.carry_out_orders()

@@ -22,6 +22,7 @@ import hashlib
 import itertools
 import json
 import os
+import re
 import shutil
 import stat
 import sys
@@ -91,18 +92,50 @@ class LocalRun(NamedTuple):
 # --- Local runs and checkpoints ---------------------------------------------------------------------------------------
 
 
+MAX_JSON_BYTES = 8 * 2**20  # of a file in a run directory
+
+
 def read_json(path: str) -> Any:
-    """Return the content of a file, or None if it is missing or incomplete."""
+    """Return the content of a file, or None if it is missing, incomplete, or no regular file of a few megabytes.
+
+    A job may have replaced the files of its run directory with anything.
+    """
     try:
-        with open(path, encoding="utf-8") as stream:
-            return json.load(stream)
-    except (OSError, ValueError):
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        with open(descriptor, "rb") as stream:
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode) or status.st_size > MAX_JSON_BYTES:
+                return None
+            return json.loads(stream.read(MAX_JSON_BYTES).decode("utf-8"))
+    except (OSError, ValueError, RecursionError):
         return None
 
 
+def read_object(path: str) -> dict[str, Any]:
+    """Return the object in a file, {} if it holds anything else."""
+    value = read_json(path)
+    return value if isinstance(value, dict) else {}
+
+
+def is_plan(plan: Any) -> bool:
+    """Return whether a value has the fields of a plan that are used here."""
+    node = plan.get("node") if isinstance(plan, dict) else None
+    return (
+        isinstance(node, dict)
+        and isinstance(node.get("node_rank"), int)
+        and isinstance(node.get("name"), str)
+        and isinstance(plan.get("nodes"), list)
+        and isinstance(plan.get("run_id"), str)
+        and re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}", plan["run_id"]) is not None
+    )
+
+
 def write_json(path: str, value: Any) -> None:
-    """Write a file atomically."""
-    with open(path + ".new", "w", encoding="utf-8") as stream:
+    """Write a file atomically, whatever a job has put in its place."""
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path + ".new")
+    descriptor = os.open(path + ".new", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+    with open(descriptor, "w", encoding="utf-8") as stream:
         json.dump(value, stream, indent=1)
     os.replace(path + ".new", path)
 
@@ -113,18 +146,19 @@ def find_runs(settings: dict[str, Any]) -> list[LocalRun]:
     pattern = os.path.join(glob.escape(os.path.expanduser(settings["runs_directory"])), "*", "node*", "plan.json")
     for path in glob.glob(pattern):
         plan = read_json(path)
-        if plan and (settings["nodes"] == "all" or plan["node"]["node_rank"] == 0):
+        if is_plan(plan) and (settings["nodes"] == "all" or plan["node"]["node_rank"] == 0):
             node = plan["node"]
             run = LocalRun(os.path.dirname(path), plan["run_id"], node["name"], node["node_rank"], len(plan["nodes"]))
-            runs.append((os.stat(path).st_mtime, run))
+            with contextlib.suppress(OSError):
+                runs.append((os.lstat(path).st_mtime, run))
     return [run for _time, run in sorted(runs, reverse=True)]
 
 
 def is_alive(run: LocalRun) -> bool:
     """Return whether the run may still write: its supervisor is alive, or it has only just started."""
-    supervisor = read_json(os.path.join(run.directory, "supervisor.json")) or {}
+    pid = read_object(os.path.join(run.directory, "supervisor.json")).get("pid")
     try:
-        with open(f"/proc/{supervisor.get('pid', 0)}/cmdline", "rb") as stream:
+        with open(f"/proc/{pid if isinstance(pid, int) else 0}/cmdline", "rb") as stream:
             if os.fsencode(run.directory) in stream.read().split(b"\0"):
                 return True
     except OSError:
@@ -132,6 +166,14 @@ def is_alive(run: LocalRun) -> bool:
     status = read_json(os.path.join(run.directory, "status.json"))
     # just started, without any output yet
     return status is None and time.time() - os.stat(run.directory).st_mtime < 60
+
+
+def read_status(run: LocalRun) -> dict[str, Any]:
+    """Return which checkpoints of a run are copied; a field that is missing or has another type has its default."""
+    status = read_object(os.path.join(run.directory, STATUS))
+    default: dict[str, Any] = {"alive": True, "copied": [], "pending": [], "seen": [], "to": "", "problem": ""}
+    fields = {name: status[name] if type(status.get(name)) is type(value) else value for name, value in default.items()}
+    return {**fields, "pending": [text for text in fields["pending"] if isinstance(text, str)]}
 
 
 def checkpoint_directory(run: LocalRun, settings: dict[str, Any]) -> str:
@@ -579,7 +621,7 @@ class CheckpointService:
         selected = select_checkpoints(
             checkpoints, settings["patterns"] + ([] if alive else settings["patterns_at_end"])
         )
-        last_status = read_json(os.path.join(run.directory, STATUS)) or {}
+        last_status = read_status(run)
         if (
             not alive
             and last_status.get("alive") is False
@@ -649,8 +691,7 @@ class CheckpointService:
         """Record a problem, or its end, for the waiting process."""
         with contextlib.suppress(OSError):
             path = os.path.join(run.directory, STATUS)
-            default = {"alive": True, "copied": [], "pending": [], "seen": [], "to": ""}
-            write_json(path, {**(read_json(path) or default), "problem": text})
+            write_json(path, {**read_status(run), "problem": text})
 
 
 def describe_versions(checkpoints: list[Checkpoint]) -> list[str]:
@@ -666,7 +707,7 @@ def wait(settings: dict[str, Any], run_id: str) -> dict[str, Any]:
     for run in runs:
         last_text = ""
         while True:
-            status = read_json(os.path.join(run.directory, STATUS)) or {"alive": True, "pending": [], "problem": ""}
+            status = read_status(run)
             if not status["alive"] and not status["pending"] and not is_alive(run):
                 break
             pending = ", ".join(status["pending"]) or "?"

@@ -10,6 +10,8 @@ from transfer import MIB, TransferError
 
 PIECE_SIZE = 64 * MIB
 REQUEST_OVERHEAD = 64 * 1024  # bytes that a request counts as when pieces are assigned to nodes
+MAX_PIECES = 2**22  # of all files, 256 TiB of large ones: more cannot be listed in memory
+MAX_TEXT = 4096  # characters of a path or key
 STAGE_DIRECTORY = ".muster-stage"
 
 
@@ -81,12 +83,22 @@ def find_unsafe_paths(entries: list[FileEntry]) -> list[str]:
     return unsafe
 
 
+def is_entry(entry: FileEntry) -> bool:
+    """Return whether the fields of an entry from another node have their types and ranges."""
+    texts = (entry.path, entry.key, entry.etag, entry.sha256, entry.link)
+    if not all(isinstance(text, str) and len(text) <= MAX_TEXT for text in texts):
+        return False
+    return isinstance(entry.size, int) and not isinstance(entry.size, bool) and 0 <= entry.size < 2**63
+
+
 def parse_plan(plan: bytes) -> list[FileEntry]:
     """Return the first node's file list. Raise TransferError if it is invalid or a path leaves the directory."""
     try:
         entries = [FileEntry(*fields) for fields in json.loads(plan)]
+        if not all(map(is_entry, entries)) or sum(entry.size // PIECE_SIZE + 1 for entry in entries) > MAX_PIECES:
+            raise ValueError
         unsafe = find_unsafe_paths(entries)
-    except (ValueError, TypeError, AttributeError):
+    except (ValueError, TypeError, AttributeError, RecursionError):
         raise TransferError("the first node sent an invalid file list. Run this again") from None
     if unsafe:
         raise TransferError(
