@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 BRACKETS = "[" * 100_000
@@ -48,8 +51,12 @@ def make_bad_file(path: Path, kind: str) -> None:
         path.write_text(TEXTS[kind], encoding="utf-8")
 
 
-def nested_directories(path: Path, depth: int) -> None:
-    """Make directories in each other, deeper than a path may be long."""
+@contextlib.contextmanager
+def nested_directories(path: Path, depth: int) -> Iterator[None]:
+    """Make directories in each other, deeper than a path may be long; in the end rm removes what is left of them.
+
+    pytest could not: shutil.rmtree recurses.
+    """
     path.mkdir()
     current = os.open(path, os.O_RDONLY)
     for _level in range(depth):
@@ -58,3 +65,7 @@ def nested_directories(path: Path, depth: int) -> None:
         os.close(current)
         current = inner
     os.close(current)
+    try:
+        yield
+    finally:
+        subprocess.run(["/bin/rm", "-rf", "--", str(path)], check=True)

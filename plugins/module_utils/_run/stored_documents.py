@@ -74,8 +74,8 @@ RESULT = {
             "state": NODE_STATES,
             "since": TIME,
             "report": Maybe(dict),
-            "why": str,
-            "survived": bool,
+            "why": Maybe(str),
+            "survived": Maybe(bool),
             "launcher_log": str,
         }
     ],

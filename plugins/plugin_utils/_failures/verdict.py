@@ -174,7 +174,7 @@ def with_replies(result: Mapping[str, Any], runs: Mapping[str, Any]) -> Mapping[
         run = runs.get(node["name"])
         if node["state"] == "lost" and run is not None and run["state"] == "died":
             why = f"{node['name']} is lost: {run['message']}"
-            reason = why if node["why"] and reason == node["why"] else reason
+            reason = why if node.get("why") and reason == node["why"] else reason
             node = {**node, "why": why}
         nodes.append(node)
     return {**result, "nodes": nodes, "reason": reason}

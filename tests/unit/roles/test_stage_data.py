@@ -29,6 +29,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.s3_server import S3Server
+from tests.unit.hostile import BRACKETS, DIGITS
 from tests.unit.supervised import eventually, free_port
 
 ROLES = Path(__file__).resolve().parents[3] / "roles"
@@ -436,7 +437,18 @@ def test_path_outside_the_directory_is_refused(stage: ModuleType, path: str) -> 
         stage.parse_plan(json.dumps([["a", "key", 1, "", ""], [path, "key", 1, "", ""]]).encode())
 
 
-@pytest.mark.parametrize("plan", [b"", b"\xff", b"{}x", b"[1]", b'[["a"]]', b"[[1, 2, 3, 4, 5]]"])
+@pytest.mark.parametrize(
+    "plan",
+    [
+        *(b"", b"\xff", b"{}x", b"[1]", b'[["a"]]', b"[[1, 2, 3, 4, 5]]", BRACKETS.encode()),
+        *(f'[["a", "key", {size}, "", ""]]'.encode() for size in ("1.5", "NaN", "-1", "true", "1e30", "1" + "0" * 30)),
+        f'[["a", "key", {2**60}, "", ""]]'.encode(),
+        f'[["a", "key", {DIGITS}, "", ""]]'.encode(),
+        b'[["a", "key", 1, "", "", 5]]',
+        f'[["{"x" * 5000}", "key", 1, "", ""]]'.encode(),
+    ],
+    ids=lambda plan: str(plan)[:40],
+)
 def test_invalid_file_list_is_refused(stage: ModuleType, plan: bytes) -> None:
     with pytest.raises(stage.TransferError, match="sent an invalid file list"):
         stage.parse_plan(plan)

@@ -61,24 +61,24 @@ def test_no_other_file_is_opened_for_writing(tmp_path: Path, kind: str) -> None:
 
 
 def test_tree_of_any_depth_is_removed(tmp_path: Path) -> None:
-    deep = tmp_path / "deep"
-    nested_directories(deep, 3000)
-    (deep / "locked").mkdir()
-    (deep / "locked" / "file").write_text("")
-    (deep / "locked").chmod(0)
-    (tmp_path / "kept").mkdir()
-    (deep / "link").symlink_to(tmp_path / "kept")
-    bounded.remove_tree(str(deep))
-    assert [path.name for path in tmp_path.iterdir()] == ["kept"]
+    deep, kept = tmp_path / "deep", tmp_path / "kept"
+    kept.mkdir()
+    with nested_directories(deep, 3000):
+        (deep / "locked").mkdir()
+        (deep / "locked" / "file").write_text("")
+        (deep / "locked").chmod(0)
+        (deep / "link").symlink_to(kept)
+        bounded.remove_tree(str(deep))
+        assert list(tmp_path.iterdir()) == [kept]
 
 
 def test_walk_has_an_end(tmp_path: Path) -> None:
-    nested_directories(tmp_path / "deep", 3000)
-    (tmp_path / "a").write_text("x")
-    (tmp_path / "deep" / "b").write_text("x")
-    (tmp_path / "loop").symlink_to(tmp_path)
-    os.mkfifo(tmp_path / "pipe")
-    walk = bounded.FileWalk(str(tmp_path), 1000)
-    assert [path for path, _status in walk] == ["a", "deep/b"] and walk.truncated
-    walk = bounded.FileWalk(str(tmp_path), 1)
-    assert list(walk)[1:] == [] and walk.truncated
+    with nested_directories(tmp_path / "deep", 3000):
+        (tmp_path / "a").write_text("x")
+        (tmp_path / "deep" / "b").write_text("x")
+        (tmp_path / "loop").symlink_to(tmp_path)
+        os.mkfifo(tmp_path / "pipe")
+        walk = bounded.FileWalk(str(tmp_path), 1000)
+        assert [path for path, _status in walk] == ["a", "deep/b"] and walk.truncated
+        walk = bounded.FileWalk(str(tmp_path), 1)
+        assert list(walk)[1:] == [] and walk.truncated

@@ -150,15 +150,15 @@ def test_plan_of_something_else_does_not_count(ended: Run, plan: str) -> None:
 
 
 def test_deep_directories_are_measured_packed_and_removed(ended: Run) -> None:
-    nested_directories(ended.node(0) / "measured" / "deep", 1800)
     (ended.node(0) / "measured" / "good").write_text("1")
-    assert node_request(ended, "pack", what="measured")["last"]
-    reply = outputs.main({**ended.request(0), "operation": "tell", "outputs": []})
-    assert reply["more"] and "run/measured/good" in [file["name"] for file in reply["files"]]
-    (listed,) = list_runs.main({**ended.request(0), "remove": []})["runs"]
-    assert listed["size"] > 0
-    assert list_runs.main({**ended.request(0), "remove": [ended.run_id]})["removed"] == [ended.run_id]
-    assert not ended.node(0).exists()
+    with nested_directories(ended.node(0) / "measured" / "deep", 1800):
+        assert node_request(ended, "pack", what="measured")["last"]
+        reply = outputs.main({**ended.request(0), "operation": "tell", "outputs": []})
+        assert reply["more"] and "run/measured/good" in [file["name"] for file in reply["files"]]
+        (listed,) = list_runs.main({**ended.request(0), "remove": []})["runs"]
+        assert listed["size"] > 0
+        assert list_runs.main({**ended.request(0), "remove": [ended.run_id]})["removed"] == [ended.run_id]
+        assert not ended.node(0).exists()
 
 
 def test_number_of_measured_files_is_limited(ended: Run, monkeypatch: pytest.MonkeyPatch) -> None:
