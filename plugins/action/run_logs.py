@@ -19,6 +19,9 @@ from ansible.errors import AnsibleActionFail, AnsibleError
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
+from ansible_collections.muster.training.plugins.module_utils._files.bounded import MAX_DIRECTORY_DEPTH
+from ansible_collections.muster.training.plugins.module_utils._run.stored_documents import conforms
+from ansible_collections.muster.training.plugins.module_utils._run.timeouts import PACK_CALL_TIMEOUT
 from ansible_collections.muster.training.plugins.plugin_utils._command_line.command_hints import adapt_commands
 from ansible_collections.muster.training.plugins.plugin_utils._node_call.call import call_node
 from ansible_collections.muster.training.plugins.plugin_utils._record.free_space import require_free_space
@@ -33,7 +36,33 @@ ARGUMENT_SPEC = {
     "user": {"type": "str", "default": ""},
 }
 MAX_MEASURED = 512 << 20  # bytes; a node packs less than half of this
+MAX_DEPTH = MAX_DIRECTORY_DEPTH + 8  # directories of a name; a node walks no deeper
 MAX_FILES = 100_000  # in one archive; a node with 16 ranks restarted 100 times has a few thousand
+
+
+# The replies to a request for logs, from a node that is as little trusted as its job.
+NO_RUN = {"size": type(None)}
+PIECE = {"data": str, "last": bool}
+PACKED = {
+    **PIECE,
+    "size": range(2**60),
+    "left_out": {
+        "limit": range(2**60),
+        "limit_count": range(2**40),
+        "files": [{"file": str, "size": range(2**60), "kept": range(2**60)}],
+        "count": range(2**40),
+    },
+}
+
+
+def decode_piece(node: str, piece: Any) -> bytes:
+    """Return the bytes of a piece of an archive. Raise AnsibleActionFail if the node sent anything else."""
+    try:
+        if conforms(piece, PIECE):
+            return base64.b64decode(piece["data"], validate=True)
+    except ValueError:
+        pass
+    raise AnsibleActionFail(f"{node} sent an invalid reply instead of its logs")
 
 
 def unpack(archive: IO[bytes], target: Path, folder: str, limit: int | None = None) -> None:
@@ -69,6 +98,11 @@ def unpack(archive: IO[bytes], target: Path, folder: str, limit: int | None = No
                     "check what the job writes to its run's directory on this node"
                 )
             name = PurePosixPath(member.name)
+            if len(name.parts) > MAX_DEPTH:
+                raise AnsibleActionFail(
+                    f"the node's archive has a file in {len(name.parts)} directories: nothing more was unpacked into "
+                    f"{target}; check what the job writes to its run's directory on this node"
+                )
             if name.parts[:1] != (folder,) or ".." in name.parts:
                 raise AnsibleActionFail(
                     f"the node's archive has a file {ascii(member.name)[:200]}, which would be outside of "
@@ -111,7 +145,8 @@ def describe_left_out(node: str, run_id: str, left_out: Any) -> str:
     suffix = "" if other_count == 0 else " and 1 other" if other_count == 1 else f" and {other_count} others"
     return adapt_commands(
         f"{node} did not send {size / 1e6:.0f} MB of run {run_id}: {printable(files[0]['file'])[:200]}{suffix} "
-        f"(a node's {left_out['limit'] >> 20} MiB are fetched, smallest files first). To fetch all of them: "
+        f"(a node's {left_out['limit'] >> 20} MiB in {left_out['limit_count']} files are fetched, smallest first). "
+        "To fetch all of them: "
         f"ansible-playbook fetch.yml -e run_id={run_id}"
     )
 
@@ -146,7 +181,10 @@ class ActionModule(ActionBase):
     def fetch(self, args: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
         """Let the node pack its part of the run, and unpack it here."""
         request = {**args, "node": task_vars["inventory_hostname"]}
-        packed = call_node(self, "_run.dispatch", {**request, "operation": "pack"}, task_vars)
+        pack = {**request, "operation": "pack"}
+        packed = call_node(self, "_run.dispatch", pack, task_vars, PACK_CALL_TIMEOUT)
+        if not conforms(packed, NO_RUN) and not conforms(packed, PACKED):
+            raise AnsibleActionFail(f"{request['node']} sent an invalid reply instead of its logs")
         if packed["size"] is None:
             message = f"{request['node']} has no run {args['run_id']} in {args['runs_directory']}: no logs were fetched"
             Display().warning(message)
@@ -157,12 +195,12 @@ class ActionModule(ActionBase):
         require_free_space(Path(tempfile.gettempdir()), packed["size"], f"the packed logs of {request['node']}")
         with tempfile.TemporaryFile() as archive:
             chunk = packed
-            archive.write(base64.b64decode(chunk["data"]))
+            archive.write(decode_piece(request["node"], chunk))
             while not chunk["last"] and archive.tell() <= packed["size"]:
                 chunk = call_node(
                     self, "_run.dispatch", {**request, "operation": "piece", "offset": archive.tell()}, task_vars
                 )
-                archive.write(base64.b64decode(chunk["data"]))
+                archive.write(decode_piece(request["node"], chunk))
             archive.seek(0)
             try:
                 unpack(archive, target, folder, MAX_MEASURED if args["what"] == "measured" else None)

@@ -18,7 +18,9 @@ from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
+from ansible_collections.muster.training.plugins.module_utils._files.bounded import without_non_finite
 from ansible_collections.muster.training.plugins.module_utils._run.status import UNFINISHED_STATES
+from ansible_collections.muster.training.plugins.module_utils._run.stored_documents import checked_read, checked_result
 from ansible_collections.muster.training.plugins.plugin_utils._cluster.training_group import group_members
 from ansible_collections.muster.training.plugins.plugin_utils._command_line.command_hints import adapt_commands
 from ansible_collections.muster.training.plugins.plugin_utils._command_line.unused_options import (
@@ -30,6 +32,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._failures.verdict 
     render_verdict,
     verdict_from_hub,
     verdict_without_hub,
+    with_replies,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._inventory_sources import reject_unread_sources
 from ansible_collections.muster.training.plugins.plugin_utils._plan.cost import format_running_cost
@@ -60,12 +63,15 @@ ARGUMENT_SPEC = {
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write JSON atomically, readable by its owner only: it has the job's arguments and the end of its output."""
+    """Write JSON atomically, readable by its owner only: it has the job's arguments and the end of its output.
+
+    NaN and infinity, which a job may report and JSON does not have, become null.
+    """
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
-            json.dump(value, stream, indent=1, sort_keys=True)
+            json.dump(without_non_finite(value), stream, indent=1, sort_keys=True, allow_nan=False)
             stream.write("\n")
         temporary.replace(path)
     except OSError:
@@ -195,7 +201,20 @@ def job_report(run: dict[str, Any] | None) -> dict[str, Any]:
 
 def verdict_on(plan: dict[str, Any], result: dict[str, Any] | None, reads: dict[str, Any]) -> dict[str, Any]:
     """Return how a run ended: from rank 0's result if available, otherwise from the nodes' statuses."""
-    return verdict_from_hub(plan, result) if result is not None else verdict_without_hub(plan, reads, time.time())
+    reads = {name: checked_read(run) for name, run in reads.items()}
+    result = trusted_result(plan, result)
+    if result is None:
+        return verdict_without_hub(plan, reads, time.time())
+    return verdict_from_hub(plan, with_replies(result, reads))
+
+
+def trusted_result(plan: dict[str, Any], result: Any) -> dict[str, Any] | None:
+    """Return rank 0's result, which its job may have written, if it is valid and of this plan's run and nodes."""
+    checked = checked_result(result)
+    names = [node["name"] for node in plan["nodes"]]
+    if checked is None or checked["run_id"] != plan["run_id"] or [node["name"] for node in checked["nodes"]] != names:
+        return None
+    return checked
 
 
 def show_verdict(verdict: dict[str, Any], written_path: str, reported: dict[str, Any], watched: bool) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
 from ansible.plugins.action import ActionBase
 
+from ansible_collections.muster.training.plugins.module_utils._run.timeouts import CALL_TIMEOUT, STOP_CALL_TIMEOUT
 from ansible_collections.muster.training.plugins.plugin_utils._node_call.call import call_node, module_source
 from ansible_collections.muster.training.plugins.plugin_utils._node_call.program_files import program_sources
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job import SAFE_RUN_ID, environment_problems
@@ -104,7 +105,8 @@ class ActionModule(ActionBase):
             request["supervisor"] = supervisor_files()
             request["programs"] = {name: module_source(PROGRAMS[name]) for name in request["plan"].get("programs", [])}
         try:
-            return call_node(self, "_run.dispatch", request, task_vars)
+            timeout = request["wait"] + CALL_TIMEOUT if request["state"] is None else STOP_CALL_TIMEOUT
+            return call_node(self, "_run.dispatch", request, task_vars, timeout)
         except AnsibleConnectionFailure as error:
             if request["state"] or not self._task.ignore_unreachable:
                 raise

@@ -6,10 +6,10 @@
 
 from __future__ import annotations
 
+import functools
 import os
-import queue
-import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 from ansible.errors import AnsibleConnectionFailure, AnsibleError
@@ -17,6 +17,13 @@ from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
 from ansible_collections.muster.training.plugins.module_utils._run.job_results import parse_report
+from ansible_collections.muster.training.plugins.module_utils._run.stored_documents import (
+    TIME,
+    Between,
+    Maybe,
+    checked_result,
+    conforms,
+)
 from ansible_collections.muster.training.plugins.module_utils._run.timeouts import (
     LONG_POLL_TIMEOUT,
     REPLY_GRACE_PERIOD,
@@ -25,6 +32,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.timeouts impo
 from ansible_collections.muster.training.plugins.plugin_utils._failures.verdict import format_report, format_silence
 from ansible_collections.muster.training.plugins.plugin_utils._node_call.call import NodeRequestError, call_node
 from ansible_collections.muster.training.plugins.plugin_utils._text.duration import format_duration
+from ansible_collections.muster.training.plugins.plugin_utils._text.output_reader import end_play_without_reader
 from ansible_collections.muster.training.plugins.plugin_utils._text.printable import (
     printable,
     without_control_sequences,
@@ -42,31 +50,24 @@ ARGUMENT_SPEC = {
 }
 
 
-class NodeCaller:
-    """Calls the node in a thread, so that a hanging connection does not block the watch."""
-
-    def __init__(self, action: ActionBase, task_vars: dict[str, Any]) -> None:
-        self.action = action
-        self.task_vars = task_vars
-
-    def _call(self, request: dict[str, Any], replies: queue.Queue[Any]) -> None:
-        try:
-            replies.put(call_node(self.action, "_run.dispatch", request, self.task_vars))
-        except Exception as error:  # passed to the waiting thread, whatever it is
-            replies.put(error)
-
-    def call(self, request: dict[str, Any], timeout: float) -> dict[str, Any]:
-        """Return the node's reply. Raises AnsibleConnectionFailure if it does not arrive in time."""
-        replies: queue.Queue[Any] = queue.Queue()
-        threading.Thread(target=self._call, args=(request, replies), daemon=True).start()
-        try:
-            reply = replies.get(timeout=timeout)
-        except queue.Empty:
-            raise AnsibleConnectionFailure(f"no answer within {timeout:g} s") from None
-        if isinstance(reply, Exception):
-            raise reply
-        result: dict[str, Any] = reply
-        return result
+# The reply to a request for news, from a node that is as little trusted as its job.
+NEWS = {
+    "active": bool,
+    "status": {
+        "state": str,
+        "message": Maybe(str),
+        "started": Maybe(TIME),
+        "updated": Maybe(TIME),
+        "nodes": Maybe([{"state": str}]),
+    },
+    "outputs": dict,
+    "left_out": dict,
+    "silence": Maybe(Between(0, 1e11)),
+    "events": [{"text": str}],
+    "unfinished": str,
+    "cursors": dict,
+    "result": Maybe(dict),
+}
 
 
 def visible_text(line: str, control_sequences: bool = False) -> str:
@@ -91,9 +92,17 @@ class ActionModule(ActionBase):
         _result, args = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
         if self._task.check_mode:
             return {"changed": False, "skipped": True}
-        return self.watch(args, NodeCaller(self, task_vars))
+        return self.watch(args, functools.partial(self.poll, task_vars))
 
-    def watch(self, args: dict[str, Any], caller: NodeCaller) -> dict[str, Any]:
+    def poll(self, task_vars: dict[str, Any], request: dict[str, Any]) -> dict[str, Any]:
+        """Return the node's news. Raise AnsibleConnectionFailure if they do not arrive in time or are invalid."""
+        timeout = LONG_POLL_TIMEOUT + REPLY_GRACE_PERIOD
+        reply = call_node(self, "_run.dispatch", request, task_vars, timeout)
+        if not conforms(reply, NEWS):
+            raise AnsibleConnectionFailure("the node sent an invalid reply")
+        return {**reply, "result": checked_result(reply["result"])}
+
+    def watch(self, args: dict[str, Any], poll: Callable[[dict[str, Any]], dict[str, Any]]) -> dict[str, Any]:
         """Poll the node and show its output until the run has ended or is lost."""
         display = Display()
         request = {**args, "operation": "watch", "wait": LONG_POLL_TIMEOUT, "cursors": {}}
@@ -103,8 +112,9 @@ class ActionModule(ActionBase):
         alive = ""  # only rank 0's node knows
         parent = os.getppid()
         while os.getppid() == parent:
+            end_play_without_reader(parent)
             try:
-                reply = caller.call(request, LONG_POLL_TIMEOUT + REPLY_GRACE_PERIOD)
+                reply = poll(request)
             except NodeRequestError as error:
                 return {"failed": True, "msg": str(error.message), "lost": False, "result": None, "said": reported}
             except (AnsibleError, OSError) as error:

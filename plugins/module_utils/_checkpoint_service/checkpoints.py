@@ -16,19 +16,18 @@ complete. An interrupted upload resumes with the parts that S3 has. All state is
 from __future__ import annotations
 
 import functools
-import os
 import sys
 import time
 from typing import Any
 
-from ansible_collections.muster.training.plugins.module_utils._checkpoint_service.copier import STATUS
 from ansible_collections.muster.training.plugins.module_utils._checkpoint_service.local import (
     find_runs,
     is_alive,
-    read_json,
+    read_status,
 )
 from ansible_collections.muster.training.plugins.module_utils._checkpoint_service.service import CheckpointService
 from ansible_collections.muster.training.plugins.module_utils._detached.result_line import StepError, run_and_report
+from ansible_collections.muster.training.plugins.module_utils._files.bounded import read_json
 
 
 def wait(settings: dict[str, Any], run_id: str) -> dict[str, Any]:
@@ -39,7 +38,7 @@ def wait(settings: dict[str, Any], run_id: str) -> dict[str, Any]:
     for run in runs:
         last_text = ""
         while True:
-            status = read_json(os.path.join(run.directory, STATUS)) or {"alive": True, "pending": [], "problem": ""}
+            status = read_status(run)
             if not status["alive"] and not status["pending"] and not is_alive(run):
                 break
             pending = ", ".join(status["pending"]) or "?"

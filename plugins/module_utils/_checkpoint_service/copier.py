@@ -17,6 +17,7 @@ import os
 from typing import Any
 
 from ansible_collections.muster.training.plugins.module_utils._checkpoint_service.local import (
+    STATUS,
     Checkpoint,
     CheckpointFile,
     LocalRun,
@@ -35,7 +36,6 @@ from ansible_collections.muster.training.plugins.module_utils._s3_client.s3 impo
 )
 
 THREADS = 4
-STATUS = "checkpoints.json"
 
 
 class CheckpointCopier:

@@ -6,17 +6,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import fnmatch
 import glob
 import hashlib
 import json
 import os
+import re
 import stat
 import time
 from typing import Any, NamedTuple
 
 from ansible_collections.muster.training.plugins.module_utils._detached.result_line import StepError
+from ansible_collections.muster.training.plugins.module_utils._files.bounded import read_json, write_atomically
+
+STATUS = "checkpoints.json"  # in the run directory: which checkpoints are copied
+RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 
 
 class CheckpointFile(NamedTuple):
@@ -61,20 +67,36 @@ class LocalRun(NamedTuple):
     nnodes: int
 
 
-def read_json(path: str) -> Any:
-    """Return the content of a file, or None if it is missing or incomplete."""
-    try:
-        with open(path, encoding="utf-8") as stream:
-            return json.load(stream)
-    except (OSError, ValueError):
-        return None
+def read_object(path: str) -> dict[str, Any]:
+    """Return the object in a JSON file that a job may have replaced, {} if it holds anything else."""
+    value = read_json(path)
+    return value if isinstance(value, dict) else {}
+
+
+def is_plan(plan: Any) -> bool:
+    """Return whether a value has the fields of a plan that are used here."""
+    node = plan.get("node") if isinstance(plan, dict) else None
+    return (
+        isinstance(node, dict)
+        and isinstance(node.get("node_rank"), int)
+        and isinstance(node.get("name"), str)
+        and isinstance(plan.get("nodes"), list)
+        and isinstance(plan.get("run_id"), str)
+        and RUN_ID.fullmatch(plan["run_id"]) is not None
+    )
 
 
 def write_json(path: str, value: Any) -> None:
-    """Write a file atomically."""
-    with open(path + ".new", "w", encoding="utf-8") as stream:
-        json.dump(value, stream, indent=1)
-    os.replace(path + ".new", path)
+    """Write a file atomically, whatever a job has put in its place."""
+    write_atomically(path, json.dumps(value, indent=1), 0o644)
+
+
+def read_status(run: LocalRun) -> dict[str, Any]:
+    """Return which checkpoints of a run are copied; a field that is missing or has another type has its default."""
+    status = read_object(os.path.join(run.directory, STATUS))
+    default: dict[str, Any] = {"alive": True, "copied": [], "pending": [], "seen": [], "to": "", "problem": ""}
+    fields = {name: status[name] if type(status.get(name)) is type(value) else value for name, value in default.items()}
+    return {**fields, "pending": [text for text in fields["pending"] if isinstance(text, str)]}
 
 
 def find_runs(settings: dict[str, Any]) -> list[LocalRun]:
@@ -83,18 +105,19 @@ def find_runs(settings: dict[str, Any]) -> list[LocalRun]:
     pattern = os.path.join(glob.escape(os.path.expanduser(settings["runs_directory"])), "*", "node*", "plan.json")
     for path in glob.glob(pattern):
         plan = read_json(path)
-        if plan and (settings["nodes"] == "all" or plan["node"]["node_rank"] == 0):
+        if is_plan(plan) and (settings["nodes"] == "all" or plan["node"]["node_rank"] == 0):
             node = plan["node"]
             run = LocalRun(os.path.dirname(path), plan["run_id"], node["name"], node["node_rank"], len(plan["nodes"]))
-            runs.append((os.stat(path).st_mtime, run))
+            with contextlib.suppress(OSError):
+                runs.append((os.lstat(path).st_mtime, run))
     return [run for _time, run in sorted(runs, reverse=True)]
 
 
 def is_alive(run: LocalRun) -> bool:
     """Return whether the run may still write: its supervisor is alive, or it has only just started."""
-    supervisor = read_json(os.path.join(run.directory, "supervisor.json")) or {}
+    pid = read_object(os.path.join(run.directory, "supervisor.json")).get("pid")
     try:
-        with open(f"/proc/{supervisor.get('pid', 0)}/cmdline", "rb") as stream:
+        with open(f"/proc/{pid if isinstance(pid, int) else 0}/cmdline", "rb") as stream:
             if os.fsencode(run.directory) in stream.read().split(b"\0"):
                 return True
     except OSError:

@@ -13,8 +13,9 @@ import shutil
 import time
 from typing import Any, NamedTuple
 
-from ansible_collections.muster.training.plugins.module_utils._checkpoint_service.copier import STATUS, CheckpointCopier
+from ansible_collections.muster.training.plugins.module_utils._checkpoint_service.copier import CheckpointCopier
 from ansible_collections.muster.training.plugins.module_utils._checkpoint_service.local import (
+    STATUS,
     Checkpoint,
     LocalRun,
     checkpoint_directory,
@@ -24,7 +25,7 @@ from ansible_collections.muster.training.plugins.module_utils._checkpoint_servic
     is_alive,
     is_complete,
     read_checkpoint,
-    read_json,
+    read_status,
     remove_checkpoint,
     select_checkpoints,
     write_json,
@@ -150,7 +151,7 @@ class CheckpointService:
         selected = select_checkpoints(
             checkpoints, settings["patterns"] + ([] if alive else settings["patterns_at_end"])
         )
-        last_status = read_json(os.path.join(run.directory, STATUS)) or {}
+        last_status = read_status(run)
         if (
             not alive
             and last_status.get("alive") is False
@@ -220,8 +221,7 @@ class CheckpointService:
         """Record a problem, or its end, for the waiting process."""
         with contextlib.suppress(OSError):
             path = os.path.join(run.directory, STATUS)
-            default = {"alive": True, "copied": [], "pending": [], "seen": [], "to": ""}
-            write_json(path, {**(read_json(path) or default), "problem": text})
+            write_json(path, {**read_status(run), "problem": text})
 
 
 def describe_versions(checkpoints: list[Checkpoint]) -> list[str]:

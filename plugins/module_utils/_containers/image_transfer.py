@@ -274,7 +274,7 @@ def read_archive(path: str) -> list[str]:
         indices = [entry["digest"] for entry in json.loads(texts.get("index.json", b"{}")).get("manifests", ())]
     except (OSError, EOFError, tarfile.TarError) as error:
         raise StepError(f"container_image_archive {path} cannot be read: {error}. Save it again") from None
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         configs = indices = []
     if len(configs) != 1:
         kind = f"contains {len(configs)} images" if configs else "is not an image archive"

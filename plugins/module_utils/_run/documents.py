@@ -159,6 +159,7 @@ class NodeReport(TypedDict):
     mounts: dict[str, str]  # error by mount point that has died
     gpus: str  # the error of nvidia-smi, "" if all are well
     ended_by_us: bool
+    shutdown: bool  # it ended because its machine was rebooted or shut down
     container: str  # why the container may still exist
     unwritten: str  # why the run directory could not be written; "" if it could
     shortened: str  # how logs beyond log_limit were shortened
@@ -188,7 +189,7 @@ class NodeView(NodeResult):
     """The state of a node that rank 0's supervisor keeps."""
 
     broken: float | None  # when its connection broke, by the monotonic clock
-    heard: float  # when its last message arrived
+    heard: float  # when its last message arrived, by the monotonic clock
     remote_started: bool  # with a launcher that starts all nodes: whether it started this one
     answered: bool  # and whether bin/ssh has received its exit code
 

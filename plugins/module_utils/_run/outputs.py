@@ -13,8 +13,8 @@ from __future__ import annotations
 import base64
 import hashlib
 import os
-import stat
 
+from ansible_collections.muster.training.plugins.module_utils._files.bounded import FileWalk, open_regular
 from ansible_collections.muster.training.plugins.module_utils._run import archive_selection
 from ansible_collections.muster.training.plugins.module_utils._run.find_runs import node_directories
 from ansible_collections.muster.training.plugins.module_utils._run.identity import RunError, act_as
@@ -49,7 +49,7 @@ def is_internal(path: str, plan: Data) -> bool:
     return (
         first in INTERNAL_NAMES
         or first.startswith((".", "supervisor"))
-        or first in plan.get("files", {})
+        or first in (plan.get("files") or {})
         or (first == path and (archive_selection.is_log(path) or path.endswith(".tmp")))
     )
 
@@ -60,20 +60,27 @@ def path_of(name: str, directory: str, plan: Data) -> str:
     return os.path.join({"run": directory, "work": plan["working_directory"], "root": "/"}[location], relative_path)
 
 
-def job_files(directory: str, plan: Data, extra: list[str]) -> Iterator[tuple[str, os.stat_result]]:
-    """Yield name and lstat result of each file that the job wrote; only links in launch_outputs are followed."""
-    for path, status in archive_selection.walk_files(directory, MAX_SCANNED_FILES):
+def job_files(
+    directory: str, plan: Data, extra: list[str], walks: list[FileWalk]
+) -> Iterator[tuple[str, os.stat_result]]:
+    """Yield name and lstat result of each file that the job wrote; only links in launch_outputs are followed.
+
+    walks: to which the walk of each directory is added.
+    """
+    walks.append(FileWalk(directory, MAX_SCANNED_FILES))
+    for path, status in walks[0]:
         if not is_internal(path, plan):
             yield f"run/{path}", status
-    for path, status in archive_selection.output_files(directory, plan, extra, MAX_SCANNED_FILES):
+    for path, status in archive_selection.output_files(directory, plan, extra, MAX_SCANNED_FILES, walks):
         yield archive_selection.archive_name(path, plan), status
 
 
 def list_files(directory: str, plan: Data, request: Data) -> Data:
     """Return the job's files as `files`, and as `more` whether some could not be listed."""
     files: list[ListedFile] = []
+    walks: list[FileWalk] = []
     truncated = False
-    for name, status in job_files(directory, plan, request["outputs"]):
+    for name, status in job_files(directory, plan, request["outputs"], walks):
         try:
             name.encode("utf-8")
         except UnicodeEncodeError:  # a name in another encoding cannot be sent unchanged
@@ -83,16 +90,16 @@ def list_files(directory: str, plan: Data, request: Data) -> Data:
             truncated = True
             break
         files.append({"name": name, "size": status.st_size, "mtime": status.st_mtime_ns})
-    return {"node_rank": plan["node"]["node_rank"], "files": files, "more": truncated}
+    return {
+        "node_rank": plan["node"]["node_rank"],
+        "files": files,
+        "more": truncated or any(walk.truncated for walk in walks),
+    }
 
 
 def open_file(path: str) -> int:
     """Open a file that the job may have replaced. Raise OSError if it is not a regular file."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise OSError(f"{path} is not a regular file")
-    return descriptor
+    return open_regular(path, os.O_RDONLY)
 
 
 def file_hash(path: str) -> str | None:

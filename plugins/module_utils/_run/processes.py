@@ -76,10 +76,11 @@ def is_rank(pid: int, directory: str) -> bool:
 
 def start_in_background(command: list[str], log: str) -> int:
     """Start a command in the background, with its output in a log; return its pid, 0 if it cannot be started."""
-    with contextlib.suppress(OSError), open(log, "ab", opener=open_private) as stream:
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=stream, stderr=stream)
-        process.returncode = 0  # otherwise subprocess would reap the process itself, and reap() would never see its end
-        return process.pid
+    for output in dict.fromkeys((log, os.devnull)):  # the job may have replaced the log with a pipe, for example
+        with contextlib.suppress(OSError), open(output, "ab", opener=open_private) as stream:
+            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=stream, stderr=stream)
+            process.returncode = 0  # otherwise subprocess would reap it, and reap() would never see its end
+            return process.pid
     return 0
 
 

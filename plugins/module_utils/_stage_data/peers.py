@@ -17,6 +17,7 @@ import http.client
 import http.server
 import json
 import os
+import re
 import socket
 import threading
 import time
@@ -27,6 +28,8 @@ from ansible_collections.muster.training.plugins.module_utils._files.content imp
 
 PEER_START_TIMEOUT = 60.0  # seconds that a peer may take to start, since nodes start at different times
 LONG_POLL = 5.0  # seconds that a peer waits for a piece before it replies
+MAX_REPLY = 512 * 2**20  # bytes of a reply that is kept in memory, such as the list of files
+MAX_CONTENT = 2**40  # bytes of a reply that is written to a file
 UNVERIFIED_TIMEOUT = 30.0  # seconds of silence allowed before the other side is verified as a peer
 
 
@@ -99,9 +102,9 @@ class Peers:
     def query(self, peer: int, path: str) -> bytes | None:
         """Return a peer's short reply, or None if it has none yet."""
         body = bytearray()
-        return bytes(body) if self.receive(peer, path, body.extend) else None
+        return bytes(body) if self.receive(peer, path, body.extend, MAX_REPLY) else None
 
-    def receive(self, peer: int, path: str, take: Callable[[memoryview], object]) -> str:
+    def receive(self, peer: int, path: str, take: Callable[[memoryview], object], limit: int = MAX_CONTENT) -> str:
         """Pass on a peer's reply as it arrives, and return its SHA-256, or "" if there is none yet.
 
         A peer that has failed or cannot be verified is marked as unavailable.
@@ -109,6 +112,7 @@ class Peers:
         Args:
             take: Gets each chunk, in memory that is reused. If "" is returned, discard all its chunks: the connection
                 broke, or the content was altered.
+            limit: Bytes beyond which a reply is refused.
         """
         nonce = os.urandom(16).hex()
         request_fields = (peer, self.rank, path, nonce)
@@ -137,6 +141,9 @@ class Peers:
             if response.status == 410:  # it has failed
                 self.unavailable[peer] = True
             if response.status != 200:
+                return ""
+            if not re.match(r"[0-9]{1,15}\Z", length) or int(length) > limit:
+                self.reject(peer, f"the reply to {path} has {length[:20]} bytes, more than it may have")
                 return ""
             received_hash = hashlib.sha256()
             for chunk in read_chunks(response, int(length)):

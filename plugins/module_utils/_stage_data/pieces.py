@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import json
 import os
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ansible_collections.muster.training.plugins.module_utils._detached.result_line import StepError
 from ansible_collections.muster.training.plugins.module_utils._files.content import MIB
 
 PIECE_SIZE = 64 * MIB
 REQUEST_OVERHEAD = 64 * 1024  # bytes that a request counts as when pieces are assigned to nodes
+MAX_PIECES = 2**22  # of all files, 256 TiB of large ones: more cannot be listed in memory
+MAX_TEXT = 4096  # characters of a path or key
 STAGE_DIRECTORY = ".muster-stage"
-MAX_BYTES = 2**50  # of all files of a plan; larger numbers would create pieces without end
 MAX_FILES = 10**7
 
 
@@ -88,14 +89,12 @@ def find_unsafe_paths(entries: list[FileEntry]) -> list[str]:
     return unsafe
 
 
-def parse_entry(fields: Any) -> FileEntry:
-    """Return the file of a list's entry. Raise ValueError if a field has another type, or no valid size."""
-    if not isinstance(fields, list) or len(fields) not in (5, 6):
-        raise ValueError("not a file")
-    path, key, size, *texts = fields
-    if type(size) is not int or size < 0 or not all(isinstance(text, str) for text in (path, key, *texts)):
-        raise ValueError("a field has another type")
-    return FileEntry(path, key, size, *texts)
+def is_entry(entry: FileEntry) -> bool:
+    """Return whether the fields of an entry from another node have their types and ranges."""
+    texts = (entry.path, entry.key, entry.etag, entry.sha256, entry.link)
+    if not all(isinstance(text, str) and len(text) <= MAX_TEXT for text in texts):
+        return False
+    return isinstance(entry.size, int) and not isinstance(entry.size, bool) and 0 <= entry.size < 2**63
 
 
 def parse_plan(plan: bytes) -> list[FileEntry]:
@@ -104,12 +103,12 @@ def parse_plan(plan: bytes) -> list[FileEntry]:
         content = json.loads(plan)
         if not isinstance(content, list) or len(content) > MAX_FILES:
             raise ValueError("not a list of files")
-        entries = [parse_entry(fields) for fields in content]
-        if sum(entry.size for entry in entries) > MAX_BYTES:
-            raise ValueError("too large")
-    except (ValueError, RecursionError):
+        entries = [FileEntry(*fields) for fields in content]
+        if not all(map(is_entry, entries)) or sum(entry.size // PIECE_SIZE + 1 for entry in entries) > MAX_PIECES:
+            raise ValueError("not files, or too large")
+        unsafe = find_unsafe_paths(entries)
+    except (ValueError, TypeError, AttributeError, RecursionError):
         raise StepError("the first node sent an invalid file list. Run this again") from None
-    unsafe = find_unsafe_paths(entries)
     if unsafe:
         raise StepError(
             f"the first node names {unsafe[0]!r}, which is not a path below the directory. Nothing was written. "

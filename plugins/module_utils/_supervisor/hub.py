@@ -11,6 +11,7 @@ import socket
 import time
 
 from ansible_collections.muster.training.plugins.module_utils._run.processes import describe_exit
+from ansible_collections.muster.training.plugins.module_utils._run.stored_documents import checked_report
 from ansible_collections.muster.training.plugins.module_utils._run.timeouts import (
     AUTHENTICATION_TIMEOUT,
     HEAD_START_INTERVAL,
@@ -28,6 +29,7 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor.lifeli
     RestartRanks,
     Start,
     Stop,
+    shutdown_reason,
 )
 from ansible_collections.muster.training.plugins.module_utils._supervisor.node_views import (
     has_failed,
@@ -37,7 +39,6 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor.node_v
     status_of,
 )
 from ansible_collections.muster.training.plugins.module_utils._supervisor.remote_start import RemoteStart
-from ansible_collections.muster.training.plugins.module_utils._supervisor.reports import checked_report
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
@@ -144,7 +145,7 @@ class Hub(LifelineEnd):
         """Handle a message from a peer."""
         connection.last_heard = now
         node = self.nodes[connection.node_rank or 0]
-        node["heard"] = time.time()
+        node["heard"] = now
         kind = message.get("type")
         if kind == "ready":
             node["launcher_log"] = str(message.get("launcher_log", ""))
@@ -156,7 +157,7 @@ class Hub(LifelineEnd):
             self.take_report(node, checked_report(message["report"]))
         elif kind == "failing":
             self.on_failing(node, str(message.get("text", "")))
-        elif kind in ("mount", "gpus", "logs"):
+        elif kind in ("mount", "gpus", "logs", "files"):
             self.journal.event(kind, str(message.get("text", "")), node=node["name"])
         elif kind == "stop":
             self.stop_everywhere(str(message.get("reason", "")), requested=True)
@@ -251,15 +252,22 @@ class Hub(LifelineEnd):
             self.journal.event("failure", reason, node=node["name"])
             self.stop_everywhere(reason)
 
-    def stop_everywhere(self, reason: str, requested: bool = False) -> None:
+    def stop_everywhere(self, reason: str, requested: bool = False, shutdown: bool = False) -> None:
+        """Stop the run on all nodes. requested: by a person. shutdown: since the machine of rank 0 shuts down."""
         if self.stop_reason is None:
             self.stop_reason, self.stop_requested = reason, requested
             for connection in self.admitted_connections():
                 connection.send({"type": "stop", "reason": reason})
             self.deadline = time.monotonic() + self.timeouts["grace"] + KILL_TIMEOUT + REPORT_GRACE_PERIOD
-            self.orders.append(Stop(reason, False))
+            self.orders.append(Stop(reason, leaving=shutdown, shutdown=shutdown))
 
     def on_stop_signal(self, name: str) -> None:
+        if self.machine_leaves():
+            self.first_node = self.names[0]
+            reason = shutdown_reason(self.names[0])
+            self.journal.event("failure", reason, node=self.names[0])
+            self.stop_everywhere(reason, shutdown=True)
+            return
         self.stop_everywhere(f"stopped on request on {self.names[0]} ({name})", requested=True)
 
     def say(self, kind: str, text: str) -> None:

@@ -79,6 +79,7 @@ class Supervisor:
         self.stop_signal: int | None = None  # the signal that asked this node to stop
         self.report: NodeReport | None = None  # once this node's part has ended
         self.tend_due = 0.0  # when to tend the processes, the lifeline and the run
+        self.damage_reported = False  # whether the watcher knows what the job did to the run directory
         self.is_done = False
 
     def run(self) -> int:
@@ -93,7 +94,7 @@ class Supervisor:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self.note_signal)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
-        self.journal.write("supervisor.json", {"pid": os.getpid()})
+        self.journal.identify()
         self.journal.reserve_space()
         self.lifeline.open()
         self.carry_out_orders()
@@ -139,6 +140,9 @@ class Supervisor:
         self.is_done = self.lifeline.is_over(now)
         if now >= self.journal.status_due:
             self.write_status(now)
+            if self.journal.damage and not self.damage_reported:
+                self.damage_reported = True
+                self.lifeline.say("files", self.journal.damage)
 
     def handle(self, target: Any, mask: int, now: float) -> bool:
         """Handle a ready connection, or call a ready callback; return whether there were only heartbeats."""
@@ -171,6 +175,7 @@ class Supervisor:
             elif isinstance(order, Stop):
                 if order.leaving:
                     self.launcher.rank_failed = order.reason
+                    self.launcher.shutdown = order.shutdown
                 self.stop(order.reason)
 
     def stop(self, reason: str) -> None:

@@ -86,6 +86,10 @@ def failure_candidates(node: Mapping[str, Any]) -> list[dict[str, Any]]:
     base = {"node": node["name"], "node_rank": node["node_rank"]}
     if report is None:
         return []
+    if report.get("shutdown"):
+        log = report["launcher_log"] or None
+        details = {"rank": None, "error": report["reason"], "log": log, "last_lines": []}
+        return [{**base, **details, "weight": 0, "since": node["since"], "first": True}]
     failures = []
     code, launcher_error = report["exit_code"], report["launcher_error"]
     expected_exit_codes = ENDED_BY_US if report.get("ended_by_us") else ()  # we ended the launcher
@@ -158,6 +162,22 @@ def first_failure(result: Mapping[str, Any]) -> dict[str, Any] | None:
         base = {"node": node["name"], "node_rank": node["node_rank"]}
         return {**base, "rank": None, "error": error, "log": log, "last_lines": []}
     return {key: best[key] for key in ("node", "node_rank", "rank", "error", "log", "last_lines")} if best else None
+
+
+def with_replies(result: Mapping[str, Any], runs: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a result that says why a node was lost, if the node itself replies: rank 0 only saw that it fell silent.
+
+    runs: by node name, its run as read by training_run, or None if the node did not reply or was not asked.
+    """
+    nodes, reason = [], result["reason"]
+    for node in result["nodes"]:
+        run = runs.get(node["name"])
+        if node["state"] == "lost" and run is not None and run["state"] == "died":
+            why = f"{node['name']} is lost: {run['message']}"
+            reason = why if node.get("why") and reason == node["why"] else reason
+            node = {**node, "why": why}
+        nodes.append(node)
+    return {**result, "nodes": nodes, "reason": reason}
 
 
 def verdict_from_hub(plan: Mapping[str, Any], result: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,11 +6,11 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from typing import Any
 
+from ansible_collections.muster.training.plugins.module_utils._files import bounded
 from ansible_collections.muster.training.plugins.plugin_utils._text.printable import ESCAPE, printable
 
 MAX_TEXT = 2000  # characters of a text for a person
@@ -82,6 +82,6 @@ def to_mappings(value: Any, limit: int = 10_000) -> list[Mapping[str, Any]]:
 def parse_json(text: str) -> Any:
     """Parse JSON; return None if it is invalid: truncated, nested too deeply, or with integers of too many digits."""
     try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
+        return bounded.parse_json(text)
+    except ValueError:
         return None

@@ -13,11 +13,12 @@ import contextlib
 import os
 import re
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
+from ansible_collections.muster.training.plugins.module_utils._files.bounded import FileWalk
 from ansible_collections.muster.training.plugins.module_utils._run.gpu_samples import ACCOUNTING_FILE
 from ansible_collections.muster.training.plugins.plugin_utils._record.coerce import (
     clean_text,
@@ -99,7 +100,7 @@ def read_record(directory: Path, run_id: str) -> Record:
     names = [clean_text(node.get("name"), 100) for node in to_mappings(to_mapping(plan).get("nodes"))]
     paths = files.list_files("logs")
     if files.truncated:
-        record.notes.append(f"logs has more than {MAX_FILES} files: only these were read")
+        record.notes.append(f"logs has more than {MAX_FILES} files, or too deep directories: the others were not read")
     for rank, name in enumerate(names):
         record.nodes.append(
             read_node(files, f"logs/node{rank}", name, to_mappings(to_mapping(plan)["nodes"])[rank], result)
@@ -293,14 +294,7 @@ class RecordFiles:
 
     def list_files(self, name: str) -> list[str]:
         """Return the sorted paths of the regular files below a directory."""
-        paths: list[str] = []
-        refuse: Callable[[OSError], None] = lambda _problem: None  # noqa: E731
-        for directory, subdirectories, files in os.walk(self.directory / name, onerror=refuse, followlinks=False):
-            subdirectories.sort()
-            relative = Path(directory).relative_to(self.directory)
-            for file in files:
-                if len(paths) >= MAX_FILES:
-                    self.truncated = True
-                    return sorted(paths)
-                paths.append(str(relative / file))
+        walk = FileWalk(str(self.directory / name), MAX_FILES)
+        paths = [os.path.join(name, path) for path, _status in walk]
+        self.truncated = self.truncated or walk.truncated
         return sorted(paths)

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ansible_collections.muster.training.plugins.module_utils._run.job_results import restore_report
 from ansible_collections.muster.training.plugins.plugin_utils._record.coerce import (
     clean_text,
     parse_json,
@@ -148,7 +149,7 @@ def from_job_reports(source: str, lines: Iterable[str]) -> CurveSet:
     curves = CurveSet(source)
     stepped: set[str] = set()
     for count, line in enumerate(lines):
-        report = to_mapping(parse_json(line))
+        report = restore_report(to_mapping(parse_json(line)))
         step = to_number(report.get("step"))
         time = to_number(report.get("time"))
         for name, value in report.items():

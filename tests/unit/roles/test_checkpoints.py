@@ -255,7 +255,7 @@ def test_checkpoint_lost_in_s3_is_kept_locally_and_copied_again(
     service.copy_next(run)
     assert (folder / "step" / "deep" / "shard").read_bytes() == b"shard"
     assert f"step was copied, but {key} is now missing or incomplete in S3" in capsys.readouterr().out
-    assert json.loads((folder.parent / copier.STATUS).read_text())["pending"] == ["step"]
+    assert json.loads((folder.parent / local.STATUS).read_text())["pending"] == ["step"]
     service.copy_next(run)
     assert copied_files(s3) == {"newer": b"newer", "step/model.pt": b"model", "step/deep/shard": b"shard"}
     assert [path.name for path in folder.iterdir()] == ["newer"]
@@ -395,7 +395,7 @@ def test_run_with_a_problem_is_reported_once_and_blocks_no_other(
             service.copy_with_backoff(run)
         return capsys.readouterr().out
 
-    status = tmp_path / "runs" / "second" / "node0" / copier.STATUS
+    status = tmp_path / "runs" / "second" / "node0" / local.STATUS
     message = f"second node0: checkpoints are not copied to S3: {step}/optimizer points to {tmp_path}/gone, which does"
     assert message in attend() and "not copied" not in attend()
     assert copied_files(s3) == {"step/shard": b"1"}

@@ -32,6 +32,7 @@ from ansible_collections.muster.training.plugins.module_utils._stage_data import
 from ansible_collections.muster.training.plugins.module_utils._stage_data.stage import create_source
 from tests.programs import install
 from tests.s3_server import S3Server
+from tests.unit.hostile import BRACKETS, DIGITS
 from tests.unit.supervised import eventually, free_port
 
 MIB = 2**20
@@ -422,23 +423,14 @@ def test_path_outside_the_directory_is_refused(path: str) -> None:
 @pytest.mark.parametrize(
     "plan",
     [
-        b"",
-        b"\xff",
-        b"{}x",
-        b"[1]",
-        b'[["a"]]',
-        b"[[1, 2, 3, 4, 5]]",
-        b"{}",
-        b"[" * 100_000,
-        b'[["a", "key", 1.5, "", ""]]',
-        b'[["a", "key", -1, "", ""]]',
-        b'[["a", "key", true, "", ""]]',
-        b'[["a", "key", 1, "", [""]]]',
-        b'[["a", "key", 1, "", "", "", ""]]',
-        b'[["a", "key", NaN, "", ""]]',
-        b'[["a", "key", 1' + b"0" * 30 + b', "", ""]]',
-        b'[["a", "key", 1' + b"0" * 5000 + b', "", ""]]',
+        *(b"", b"\xff", b"{}x", b"[1]", b'[["a"]]', b"[[1, 2, 3, 4, 5]]", BRACKETS.encode()),
+        *(f'[["a", "key", {size}, "", ""]]'.encode() for size in ("1.5", "NaN", "-1", "true", "1e30", "1" + "0" * 30)),
+        f'[["a", "key", {2**60}, "", ""]]'.encode(),
+        f'[["a", "key", {DIGITS}, "", ""]]'.encode(),
+        b'[["a", "key", 1, "", "", 5]]',
+        f'[["{"x" * 5000}", "key", 1, "", ""]]'.encode(),
     ],
+    ids=lambda plan: str(plan)[:40],
 )
 def test_invalid_file_list_is_refused(plan: bytes) -> None:
     with pytest.raises(StepError, match="sent an invalid file list"):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -14,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ansible_collections.muster.training.plugins.action import training_watch
-from ansible_collections.muster.training.plugins.action.training_watch import ActionModule, NodeCaller, visible_text
+from ansible_collections.muster.training.plugins.action.training_watch import ActionModule, visible_text
 from ansible_collections.muster.training.plugins.module_utils._run.job_results import parse_report
 from ansible_collections.muster.training.plugins.plugin_utils._node_call.call import NodeRequestError
 
@@ -112,7 +111,7 @@ class Script:
         self.seconds = seconds
         self.requests: list[dict[str, Any]] = []
 
-    def call(self, request: dict[str, Any], timeout: float) -> dict[str, Any]:
+    def poll(self, request: dict[str, Any]) -> dict[str, Any]:
         self.requests.append({**request, "cursors": dict(request["cursors"])})
         self.clock.sleep(self.seconds)
         answer = self.left.pop(0) if len(self.left) > 1 else self.left[0]
@@ -151,7 +150,7 @@ def watch(monkeypatch: pytest.MonkeyPatch) -> Iterator[Watch]:
         limits = {"progress_interval": 30, "patience": 30, "control_sequences": False}
         defaults = {"run_id": "first", "node": "node0", **limits}
         action = ActionModule.__new__(ActionModule)
-        return action.watch({**defaults, **arguments}, script), script  # type: ignore[arg-type]
+        return action.watch({**defaults, **arguments}, script.poll), script
 
     yield watcher
 
@@ -326,24 +325,35 @@ def test_node_other_than_rank_0_has_no_result_and_is_not_lost(watch: Watch) -> N
     assert not result["lost"] and result["result"] is None
 
 
-# --- Questions to a node ----------------------------------------------------------------------------------------------
+# --- What the node sends ----------------------------------------------------------------------------------------------
 
 
-def test_missing_answer_counts_as_silence(monkeypatch: pytest.MonkeyPatch) -> None:
-    hanging = threading.Event()
-    monkeypatch.setattr(training_watch, "call_node", lambda *_arguments: hanging.wait(60))
-    with pytest.raises(AnsibleConnectionFailure, match="no answer within 0.1 s"):
-        NodeCaller(None, {}).call({}, 0.1)
-    hanging.set()
+def polled(monkeypatch: pytest.MonkeyPatch, reply: dict[str, Any]) -> dict[str, Any]:
+    monkeypatch.setattr(training_watch, "call_node", lambda *_arguments: reply)
+    return ActionModule.__new__(ActionModule).poll({}, {})
 
 
-def test_answers_and_errors_of_node_are_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(training_watch, "call_node", lambda *_arguments: {"active": True})
-    assert NodeCaller(None, {}).call({}, 10.0) == {"active": True}
+def test_valid_news_are_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert polled(monkeypatch, answer("step 1\n", "go")) == answer("step 1\n", "go")
 
-    def fail(*_arguments: Any) -> None:
-        raise AnsibleActionFail("no")
 
-    monkeypatch.setattr(training_watch, "call_node", fail)
-    with pytest.raises(AnsibleActionFail, match="no"):
-        NodeCaller(None, {}).call({}, 10.0)
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"status": {"state": 1}},
+        {"status": []},
+        {"events": [{"text": 1}]},
+        {"events": ["go"]},
+        {"silence": "long"},
+        {"outputs": []},
+        {"status": {"state": "running", "started": float("nan")}},
+    ],
+    ids=str,
+)
+def test_invalid_news_count_as_silence(monkeypatch: pytest.MonkeyPatch, more: dict[str, Any]) -> None:
+    with pytest.raises(AnsibleConnectionFailure, match="the node sent an invalid reply"):
+        polled(monkeypatch, answer(**more))
+
+
+def test_invalid_result_counts_as_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert polled(monkeypatch, answer(active=False, result={"state": "succeeded"}))["result"] is None

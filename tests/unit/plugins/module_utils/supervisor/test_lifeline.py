@@ -6,7 +6,6 @@ import contextlib
 import errno
 import json
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -21,10 +20,8 @@ import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._run import running_supervisors as run_alive
 from ansible_collections.muster.training.plugins.module_utils._run import status as run_status
-from ansible_collections.muster.training.plugins.module_utils._run import stop as run_stop
 from ansible_collections.muster.training.plugins.module_utils._run import watch as run_watch
 from ansible_collections.muster.training.plugins.module_utils._run.gpu_samples import HEADER, last_sample
-from ansible_collections.muster.training.plugins.module_utils._run.identity import RunError
 from ansible_collections.muster.training.plugins.module_utils._run.timeouts import HEAD_START_INTERVAL
 from ansible_collections.muster.training.plugins.module_utils._supervisor.hub import MAX_UNAUTHENTICATED
 from ansible_collections.muster.training.plugins.module_utils._supervisor.lifeline import handshake_mac
@@ -712,20 +709,6 @@ def test_failed_job_does_not_wait_long_for_a_hung_nvidia_smi(make: RunMaker) -> 
     assert (run.directory / "waiting").exists(), "not queried"
     report = run.result()["nodes"][0]["report"]
     assert (report["gpus"], report["stuck"]) == ("", [])
-
-
-def test_removed_run_directory_is_reported_with_a_kill_command(make: RunMaker) -> None:
-    run = make(UNTIL_TOLD)
-    run.start()
-    run.wait_for("running")
-    shutil.rmtree(run.node(0).parent)
-    for look in (run_status.read, run_stop.stop):
-        with pytest.raises(RunError, match="was removed, so its output is lost. Stop it on this node with: ") as told:
-            look(run.request(0, wait=0))
-    command = str(told.value).rpartition(": ")[2]
-    assert command.startswith("kill ")
-    subprocess.run(command.split(), check=True)
-    eventually(lambda: run.run_id not in [one["run_id"] for one in run_alive.find_supervisors()])
 
 
 def test_mount_probe_exits_with_the_errno() -> None:
