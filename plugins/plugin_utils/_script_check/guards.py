@@ -30,9 +30,11 @@ MAX_DEPTH = 4
 # Names of conditions and decorators that are true on the first rank only
 MAIN = re.compile(
     r"(?i)(^|_)is_?(main|master|primary|chief|leader|root|rank_?(0|zero)|global_zero|world_process_zero|first|"
-    r"local_main|local_process_zero|coordinator)|(main|master|primary|lead)_?(proc|process|rank|worker|node|only)|"
+    r"local_main|local_process_zero|coordinator)|(main|master|primary|lead)_?(proc|process|rank|node|only)|"
     r"rank_?(0|zero)|global_zero|on_(main|master|primary)"
 )
+# Names of functions that do nothing on other ranks
+MAIN_FUNCTION = re.compile(r"(?i)(on|if)_(main|master|primary|rank_?(0|zero))|(rank_?(0|zero)|master|main)_only")
 JUMPS = (ast.Return, ast.Continue, ast.Raise)
 
 
@@ -184,7 +186,7 @@ def runs_on_first_rank_only(program: Program, module: Module, node: ast.AST, dep
     function = module.function_of(node)
     if function is None or depth > MAX_DEPTH:
         return False
-    if MAIN.search(function.name) and not module.is_method(function):
+    if MAIN_FUNCTION.search(function.name):
         return True  # such as save_on_master
     callers = program.callers(module, function)
     parent = module.class_of(function)

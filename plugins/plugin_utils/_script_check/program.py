@@ -152,9 +152,11 @@ class Program:
 
     def uses(self, *names: str) -> bool:
         """Return whether any of these identifiers occurs in the program, or is imported by it."""
-        return any(name in self.identifiers for name in names) or any(
-            last_part(imported) in names for module in self.modules for imported in module.imports
-        )
+        return not self._used_names.isdisjoint(names)
+
+    @cached_property
+    def _used_names(self) -> set[str]:
+        return self.identifiers | {last_part(name) for module in self.modules for name in module.imports}
 
     def is_defined(self, call: CallSite) -> bool:
         """Return whether the called function is defined in the program."""

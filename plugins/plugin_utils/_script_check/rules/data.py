@@ -45,7 +45,7 @@ HELD_OUT = re.compile(
 TRAINING = re.compile(r"(?i)train")
 STREAM = re.compile(r"Iterable|WebDataset|WebLoader|split_dataset_by_node|split_by_node|StreamingDataset|IterDataPipe")
 SEEDS = ("manual_seed", "seed_everything", "set_seed", "seed", "manual_seed_all", "init_seeds", "set_random_seed")
-DRAWS = ("randint", "choice", "sample", "randrange", "integers", "permutation", "randperm")
+DRAWS = ("randint", "choice", "sample", "randrange", "integers")
 PER_RANK = re.compile(r"(?i)per_|micro|local|device|gpu")
 
 
@@ -71,6 +71,16 @@ def assigned_name(call: CallSite) -> str:
     return ""
 
 
+def purpose_of(call: CallSite) -> tuple[bool, bool]:
+    """Return whether a loader or sampler is for training, and whether for data that is held out, by their names."""
+    dataset = argument(call.node, 0, "dataset")
+    for text in (assigned_name(call), ast.unparse(dataset) if dataset is not None else ""):
+        trains = bool(TRAINING.search(text))
+        if trains or HELD_OUT.search(text):
+            return trains, not trains
+    return False, False
+
+
 def is_distributed_sampler(program: Program, call: CallSite, value: ast.expr) -> bool:
     """Return whether a sampler may be one that divides the data among the ranks."""
     names = {name_of(site.node) for site in program.reachable(call.module, value)}
@@ -92,18 +102,16 @@ def check_sampler(program: Program) -> Iterator[Match]:
         elif has_unpacked_keywords(node) and {"sampler", "batch_sampler"} & program.strings:
             continue
         dataset = argument(node, 0, "dataset")
-        label = f"{assigned_name(call)} {ast.unparse(dataset) if dataset is not None else ''}"
+        trains, holds_out = purpose_of(call)
         shuffle = keyword_value(node, "shuffle")
-        if shuffle is None and sampler is None and not TRAINING.search(label):
+        if shuffle is None and sampler is None and not trains:
             continue
         if shuffle is not None and not is_constant(shuffle, True):
-            if is_constant(shuffle, False) and not TRAINING.search(label):
+            if is_constant(shuffle, False) and not trains:
                 continue
             if not isinstance(shuffle, ast.Constant) and _depends_on_sampler(shuffle):
                 continue
-        if HELD_OUT.search(label) and not TRAINING.search(label):
-            continue
-        if not program.trains or program.is_in_distributed_branch(call.module, node):
+        if holds_out or not program.trains or program.is_in_distributed_branch(call.module, node):
             continue
         if dataset is not None and program.mentions(call.module, dataset, lambda site: _is_divided(program, site)):
             continue
@@ -142,8 +150,7 @@ def check_set_epoch(program: Program) -> Iterator[Match]:
     for call in program.calls_of("DistributedSampler"):
         if is_constant(keyword_value(call.node, "shuffle"), False):
             continue
-        dataset = argument(call.node, 0, "dataset")
-        if HELD_OUT.search(f"{assigned_name(call)} {ast.unparse(dataset) if dataset is not None else ''}"):
+        if purpose_of(call)[1]:
             continue
         name = assigned_name(call) or "sampler"
         if isinstance(call.module.parents.get(call.node), (ast.keyword, ast.Call)):
@@ -180,7 +187,7 @@ def check_same_batches(program: Program) -> Iterator[Match]:
     draws = [
         call
         for call in program.calls_of(*DRAWS)
-        if call.name.startswith(("torch.", "numpy.", "random.")) and not _is_model_code(call)
+        if call.name.startswith(("torch.", "numpy.", "random.")) and _is_batch_code(call)
     ]
     if not draws or any(is_per_rank(program, call) for call in draws):
         return
@@ -195,9 +202,13 @@ def check_same_batches(program: Program) -> Iterator[Match]:
     )
 
 
-def _is_model_code(call: CallSite) -> bool:
+def _is_batch_code(call: CallSite) -> bool:
+    """Return whether a draw may choose the samples of a batch: in a function for batches, or in a loop of steps."""
     function = call.module.function_of(call.node)
-    return function is not None and function.name in ("forward", "generate", "sample")
+    if function is not None and "batch" in function.name.lower():
+        return True
+    loops = [parent for _child, parent in call.module.ancestors(call.node) if isinstance(parent, (ast.For, ast.While))]
+    return any(name_of(child) == "backward" for loop in loops for child in ast.walk(loop))
 
 
 def check_split(program: Program) -> Iterator[Match]:
@@ -232,11 +243,9 @@ def check_batch_size(program: Program) -> Iterator[Match]:
         return
     for call in loaders(program):
         value = argument(call.node, 1, "batch_size")
-        dataset = argument(call.node, 0, "dataset")
-        label = f"{assigned_name(call)} {ast.unparse(dataset) if dataset is not None else ''}"
         if value is None or is_constant(value, 1) or is_constant(value, None) or PER_RANK.search(ast.unparse(value)):
             continue
-        if HELD_OUT.search(label) and not TRAINING.search(label):
+        if purpose_of(call)[1]:
             continue
         text = ast.unparse(value)
         yield program.match(

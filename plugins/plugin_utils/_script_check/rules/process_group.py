@@ -51,8 +51,6 @@ def check_group_fixed(program: Program) -> Iterator[Match]:
     """Report addresses and ranks that are constants, although the launcher sets them."""
     change = "torch.distributed.init_process_group(), which reads what the launcher has set"
     for call in program.calls_of("init_process_group"):
-        if program.is_in_distributed_branch(call.module, call.node) and program.uses("spawn"):
-            continue
         for position, name in ((3, "world_size"), (4, "rank")):
             value = argument(call.node, position, name)
             if isinstance(value, ast.Constant) and isinstance(value.value, int) and value.value >= 0:
