@@ -38,6 +38,7 @@ OTHER_FILES = [
     "ansible.cfg",
     "benchmark.yml",
     "bucket_move.yml",
+    "check.yml",
     "checkpoints.yml",
     "cost.yml",
     "docker.yml",

@@ -73,6 +73,8 @@ muster = load()
         ),
         ("site job.yml --check", "site.yml -e @job.yml --check"),
         ("preflight job.yml", "preflight.yml -e @job.yml"),
+        ("check train.py", "check.yml -e check_script=train.py"),
+        ("check job.yml --skip print-every-rank", "check.yml -e @job.yml -e check_skip=print-every-rank"),
         ("fit job.yml -n 2", "fit.yml -e @job.yml -e nnodes=2"),
         ("sweep job.yml variants.yml --run-id a", "sweep.yml -e @job.yml -e @variants.yml -e run_id=a"),
         ("rehearse job.yml rehearsal.yml a", "rehearse.yml -e @job.yml -e @rehearsal.yml -e run_id=a"),

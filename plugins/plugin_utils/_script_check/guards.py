@@ -166,6 +166,16 @@ def local_polarities(program: Program, module: Module, node: ast.AST) -> Iterato
             return
 
 
+def runs_in_single_process(module: Module, node: ast.AST) -> bool:
+    """Return whether a condition around a node is true in a run of one process only."""
+    for child, parent in module.ancestors(node):
+        if isinstance(parent, (ast.If, ast.IfExp)) and child is not parent.test:
+            body = parent.body if isinstance(parent.body, list) else [parent.body]
+            if means_single_process(parent.test, negated=child not in body):
+                return True
+    return False
+
+
 def ends_block(module: Module, statement: ast.stmt) -> bool:
     """Return whether a statement ends the function, the iteration or the process."""
     if isinstance(statement, JUMPS):

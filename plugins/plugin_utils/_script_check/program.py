@@ -154,6 +154,19 @@ class Program:
         """Return whether any of these identifiers occurs in the program, or is imported by it."""
         return not self._used_names.isdisjoint(names)
 
+    def refers_to(self, *names: str) -> bool:
+        """Return whether any code refers to one of these names, under whatever name it was imported."""
+        return not self._referenced_names.isdisjoint(names)
+
+    @cached_property
+    def _referenced_names(self) -> set[str]:
+        return {
+            last_part(module.aliases.get(node.id, node.id)) if isinstance(node, ast.Name) else node.attr
+            for module in self.modules
+            for node in module.nodes
+            if isinstance(node, (ast.Name, ast.Attribute))
+        }
+
     @cached_property
     def _used_names(self) -> set[str]:
         return self.identifiers | {last_part(name) for module in self.modules for name in module.imports}

@@ -70,7 +70,8 @@ def read_project(script: Path, directories: Sequence[Path] = ()) -> list[Module]
     is left out, since the script may never import it.
     """
     roots = list(dict.fromkeys([script.parent, *directories]))
-    modules = [read_module("__main__", script, script.name)]
+    display_root = next((directory for directory in directories if directory in script.parents), script.parent)
+    modules = [read_module("__main__", script, str(script.relative_to(display_root)))]
     paths = {script.resolve()}
     size = 0
     for module in modules:
@@ -83,9 +84,9 @@ def read_project(script: Path, directories: Sequence[Path] = ()) -> list[Module]
             size += path.stat().st_size
             if len(modules) >= MAX_FILES or size > MAX_BYTES:
                 return modules
-            root = next(root for root in roots if path.is_relative_to(root))
+            display_path = path.relative_to(display_root) if path.is_relative_to(display_root) else path
             try:
-                modules.append(read_module(location[1], path, str(path.relative_to(root))))
+                modules.append(read_module(location[1], path, str(display_path)))
             except ScriptError:
                 continue
     return modules

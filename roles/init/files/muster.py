@@ -25,12 +25,14 @@ JOB_OPTIONS = """
 """
 JOB = dict(re.findall(r"(\S+):(\S+)", JOB_OPTIONS))
 SHELL = {"": "nodes", "--image": "launch_image", "--run-id": "run_id", "--as-user": "launch_user"}
-JOB_FILE_COMMANDS = ("site", "preflight", "launch", "shell", "fit", "sweep", "rehearse")  # accept files: launch job.yml
+CHECK = {"": "check_script", "--launcher": "launch_launcher", "--skip": "check_skip"}
+JOB_FILE_COMMANDS = ("site", "check", "preflight", "launch", "shell", "fit", "sweep", "rehearse")  # accept files: launch job.yml
 # Command: (playbook, role with its variables, summary, options and their variables; "=" sets a fixed value).
 COMMANDS: dict[str, tuple[str, str, str, dict[str, str]]] = {
     "site": ("site", "", "set up the machines, or update them", {}),
     "docker": ("docker", "docker_engine", "install Docker, or move its data to another disk", DOCKER),
     "ping": ("ping", "", "show which machines respond, and their GPUs", {}),
+    "check": ("check", "", "check a script for several nodes: ./muster check train.py", CHECK),
     "preflight": ("preflight", "preflight", "check for problems that would make a job fail", {"-n": "nnodes"}),
     "launch": ("launch", "launch", "run a job: ./muster launch job.yml, or launch -n 4 train.py --epochs 3", JOB),
     "status": ("status", "launch", "show the state of a run: ./muster status [RUN]", RUN),
@@ -114,7 +116,7 @@ def translate(command: str, typed: list[str]) -> list[str]:
             variables.update(launch_script=script, launch_args=remaining)
             break
         elif "" in options and options[""] not in variables:
-            variables[options[""]] = argument
+            variables[options[""]] = resolve_path(argument) if command == "check" else argument
         else:
             raise UsageError(f"{argument!r} was not expected. Usage: ./muster help {command}")
     for name, content in variables.items():

@@ -55,10 +55,16 @@ def device_indexes(program: Program) -> Iterator[Site]:
             yield Site(call.module, devices.elts[0])
     for module in program.modules:
         for joined in module.nodes:
-            if isinstance(joined, ast.JoinedStr) and string_of(joined.values[0] if joined.values else None) == "cuda:":
+            if isinstance(joined, ast.JoinedStr) and is_device_string(joined):
                 yield Site(module, joined)
             elif isinstance(joined, ast.BinOp) and string_of(joined.left) == "cuda:":
                 yield Site(module, joined.right)
+
+
+def is_device_string(node: ast.JoinedStr) -> bool:
+    """Return whether a formatted string is a device with a number, such as f"cuda:{rank}" or f"{device}:{rank}"."""
+    parts = [string_of(part) for part in node.values]
+    return parts[:1] == ["cuda:"] or (len(parts) == 3 and parts == ["", ":", ""])
 
 
 def is_expected_string(module: Module, node: ast.AST) -> bool:
@@ -121,7 +127,7 @@ def check_not_set(program: Program) -> Iterator[Match]:
         return
     if any(not isinstance(site.node, ast.Constant) for site in device_indexes(program)):
         return
-    if any("set_device" in name for name in program.identifiers):
+    if any("set_device" in name or name == "init_device_mesh" for name in program.identifiers):
         return
     for site in gpu_uses(program):
         if not program.is_used(site):
@@ -144,7 +150,10 @@ def check_global_rank(program: Program) -> Iterator[Match]:
         sites = list(program.reachable(module, index))
         if not any(is_global_rank(site) for site in sites):
             continue
-        if any(is_local_rank(site) or REDUCED.search(name_of(site.node)) for site in sites):
+        if any(REDUCED.search(name_of(site.node)) for site in sites):
+            continue
+        # a variable may be called local_rank, and be the global one
+        if any(is_local_rank(site) and not program.values(*site) for site in sites):
             continue
         if any(isinstance(site.node, ast.BinOp) and isinstance(site.node.op, ast.Mod) for site in sites):
             continue

@@ -19,6 +19,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._script_check.guar
     OTHERS_ONLY,
     local_polarities,
     local_polarity,
+    runs_in_single_process,
     runs_on_first_rank_only,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._script_check.match import Match
@@ -70,7 +71,7 @@ def check_saving(program: Program) -> Iterator[Match]:
             continue  # each rank writes its own file
         if any(program.mentions(module, value, lambda site: "BytesIO" in name_of(site.node)) for value in values):
             continue
-        if runs_on_first_rank_only(program, module, node) or program.is_in_distributed_branch(module, node):
+        if runs_on_first_rank_only(program, module, node) or runs_in_single_process(module, node):
             continue
         if is_called_back(program, module, node):
             continue
