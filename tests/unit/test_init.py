@@ -46,6 +46,7 @@ OTHER_FILES = [
     "fit.yml",
     "group_vars/training.yml",
     "image.yml",
+    "keys.yml",
     "launch.yml",
     "logs.yml",
     "muster",

@@ -73,6 +73,8 @@ muster = load()
         ),
         ("site job.yml --check", "site.yml -e @job.yml --check"),
         ("preflight job.yml", "preflight.yml -e @job.yml"),
+        ("status --mounts", "status.yml -e mounts=true"),
+        ("keys --ask-pass --key my.pub", "keys.yml --ask-pass -e key=my.pub"),
         ("check train.py", "check.yml -e check_script=train.py"),
         ("check job.yml --skip print-every-rank", "check.yml -e @job.yml -e check_skip=print-every-rank"),
         ("fit job.yml -n 2", "fit.yml -e @job.yml -e nnodes=2"),
