@@ -28,16 +28,8 @@ JOB = dict(re.findall(r"(\S+):(\S+)", JOB_OPTIONS))
 SHELL = {"": "nodes", "--image": "launch_image", "--run-id": "run_id", "--as-user": "launch_user"}
 CHECK = {"": "check_script", "--launcher": "launch_launcher", "--skip": "check_skip"}
 PATH_VARIABLES = ("check_script", "key")  # files on this machine
-JOB_FILE_COMMANDS = (
-    "site",
-    "check",
-    "preflight",
-    "launch",
-    "shell",
-    "fit",
-    "sweep",
-    "rehearse",
-)  # accept files: launch job.yml
+# Commands that accept files, as in launch job.yml
+JOB_FILE_COMMANDS = ("site", "check", "preflight", "launch", "shell", "fit", "sweep", "rehearse")
 # Command: (playbook, role with its variables, summary, options and their variables; "=" sets a fixed value).
 COMMANDS: dict[str, tuple[str, str, str, dict[str, str]]] = {
     "site": ("site", "", "set up the machines, or update them", {}),
