@@ -352,7 +352,8 @@ def is_named(module: Module, function: FunctionNode, names: Collection[str]) -> 
         return True
     parent = module.class_of(function)
     if parent is None:
-        return bool(function.decorator_list) and module.function_of(function) is None
+        # of the script: its decorator may call it, as those of Hydra and click do
+        return bool(function.decorator_list) and module.name == "__main__" and module.function_of(function) is None
     if parent.name not in names:
         return False
     return bool(HOOKS.fullmatch(function.name) or function.decorator_list or parent.bases)

@@ -224,6 +224,8 @@ def check_split(program: Program) -> Iterator[Match]:
     for call in program.calls_of("random_split", "train_test_split"):
         keyword = "generator" if call.last == "random_split" else "random_state"
         value = argument(call.node, 2, keyword) if call.last == "random_split" else keyword_value(call.node, keyword)
+        if value is None:
+            value = keyword_value(call.node, "seed")  # of Hugging Face's datasets
         if (value is not None and not is_constant(value, None)) or has_unpacked_keywords(call.node):
             continue
         if call.last == "train_test_split" and is_constant(keyword_value(call.node, "shuffle"), False):

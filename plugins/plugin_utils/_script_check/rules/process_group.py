@@ -84,11 +84,12 @@ def _fixed_variables(program: Program, module: Module, node: ast.Assign) -> Iter
             continue
         if not program.is_used(Site(module, node)):
             continue
+        text = str(value.value)
         yield program.match(
             module,
             node,
-            f"{name} is the constant {value.value}, which overrides the value of the launcher",
-            f'os.environ.setdefault("{name}", "{value.value}")',
+            f"{name} is the constant {text}, which overrides the value of the launcher",
+            f'os.environ.setdefault("{name}", "{text}")',
         )
 
 

@@ -37,6 +37,12 @@ def test_imported_modules_are_checked_and_unused_functions_are_not(tmp_path: Pat
     assert [(finding.file, finding.line) for finding in findings] == [("tools/files.py", 3)]
 
 
+def test_main_block_of_an_imported_module_does_not_count(tmp_path: Path) -> None:
+    own_main = "@torch.no_grad()\ndef run():\n    save({})\nif __name__ == '__main__':\n    run()\n"
+    script = write(tmp_path, train="import files\nprint(files)\n", files=SAVE + own_main)
+    assert check_script(script)[1] == []
+
+
 def test_guard_in_another_file_counts(tmp_path: Path) -> None:
     script = write(tmp_path, train="from files import save\nif rank == 0:\n    save({})\n", files=SAVE)
     assert check_script(script)[1] == []

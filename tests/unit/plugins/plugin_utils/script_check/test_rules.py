@@ -137,6 +137,12 @@ def test_a_finding_has_the_line_of_the_fault_and_code_to_write() -> None:
     assert finding.change.startswith("if torch.distributed.get_rank() == 0: torch.save(")
 
 
+def test_seed_of_hugging_face_datasets_counts() -> None:
+    split = "import torch\nparts = data.train_test_split(test_size=0.1, shuffle=True{})\n"
+    assert ids(split.format("")) == {"split-unseeded"}
+    assert ids(split.format(", seed=42")) == set()
+
+
 # --- Scripts as people write them -------------------------------------------------------------------------------------
 
 
