@@ -15,6 +15,7 @@ import tempfile
 HERE = os.path.dirname(os.path.abspath(__file__))
 RUN = {"": "run_id"}  # a word without an option is the name of a run
 REPORT = {**RUN, "--runs": "runs", "--fetch": "fetch=true"}
+STATUS = {**RUN, "--mounts": "mounts=true"}
 IMAGE = {"": "cluster", "--name": "template"}
 DOCKER = {"--data-root": "docker_data_root_path", "--delete-old": "docker_data_root_delete_old=true"}
 BENCHMARK = {"-n": "nnodes", "--baseline": "baseline"}
@@ -25,15 +26,20 @@ JOB_OPTIONS = """
 """
 JOB = dict(re.findall(r"(\S+):(\S+)", JOB_OPTIONS))
 SHELL = {"": "nodes", "--image": "launch_image", "--run-id": "run_id", "--as-user": "launch_user"}
-JOB_FILE_COMMANDS = ("site", "preflight", "launch", "shell", "fit", "sweep", "rehearse")  # accept files: launch job.yml
+CHECK = {"": "check_script", "--launcher": "launch_launcher", "--skip": "check_skip"}
+PATH_VARIABLES = ("check_script", "key")  # files on this machine
+# Commands that accept files, as in launch job.yml
+JOB_FILE_COMMANDS = ("site", "check", "preflight", "launch", "shell", "fit", "sweep", "rehearse")
 # Command: (playbook, role with its variables, summary, options and their variables; "=" sets a fixed value).
 COMMANDS: dict[str, tuple[str, str, str, dict[str, str]]] = {
     "site": ("site", "", "set up the machines, or update them", {}),
     "docker": ("docker", "docker_engine", "install Docker, or move its data to another disk", DOCKER),
+    "keys": ("keys", "", "install your public SSH key on machines: ./muster keys --ask-pass", {"--key": "key"}),
     "ping": ("ping", "", "show which machines respond, and their GPUs", {}),
+    "check": ("check", "", "check a script for several nodes: ./muster check train.py", CHECK),
     "preflight": ("preflight", "preflight", "check for problems that would make a job fail", {"-n": "nnodes"}),
     "launch": ("launch", "launch", "run a job: ./muster launch job.yml, or launch -n 4 train.py --epochs 3", JOB),
-    "status": ("status", "launch", "show the state of a run: ./muster status [RUN]", RUN),
+    "status": ("status", "launch", "show the state of a run: ./muster status [RUN]", STATUS),
     "logs": ("logs", "launch", "show the output of a rank", {**RUN, "--rank": "rank", "--fetch": "fetch=true"}),
     "fetch": ("fetch", "launch", "copy a job's output files: ./muster fetch [RUN]", {**RUN, "--yes": "confirm=true"}),
     "report": ("report", "launch", "write a report on a run, or compare runs: ./muster report --runs A,B", REPORT),
@@ -118,6 +124,7 @@ def translate(command: str, typed: list[str]) -> list[str]:
         else:
             raise UsageError(f"{argument!r} was not expected. Usage: ./muster help {command}")
     for name, content in variables.items():
+        content = resolve_path(content) if name in PATH_VARIABLES and isinstance(content, str) else content
         is_plain = isinstance(content, str) and re.fullmatch(r"[\w./:-]+", content, re.ASCII)
         # Ansible would split other values, or YAML would read them as something else
         argv += ["-e", f"{name}={content}" if is_plain else f'{{"{name}": {format_yaml(content)}}}']
