@@ -252,6 +252,13 @@ class CallbackModule(Default):
         """Show a title and, below it, a text of several lines."""
         self.say("\n".join([title, *(f"    {line}".rstrip() for line in text.splitlines())]), color)
 
+    def say_in_role(self, text: str) -> None:
+        """Show a message; in a play with roles below the name of its role, whose own line comes at its end."""
+        if self.with_roles and self.stage.role:
+            first, *others = text.splitlines() or [""]
+            text = "\n".join([f"  {self.stage.role:<18}{first}", *(f"{'':<20}{line}" for line in others)])
+        self.say(text)
+
     def location(self, nodes: Iterable[str]) -> str:
         """Return the nodes of an event in inventory order, or an empty string if these are all of several nodes."""
         node_set = set(nodes)
@@ -278,7 +285,7 @@ class CallbackModule(Default):
         different = len({tuple(nodes) for nodes in self.messages.values()}) > 1
         for text, nodes in self.sort_by_node(self.messages):
             location = self.names(nodes) if different else self.location(nodes) if text in self.self_naming else ""
-            self.say(f"{location}: {text}" if location else text)
+            self.say_in_role(f"{location}: {text}" if location else text)
         for text, nodes in self.sort_by_node(self.failures):
             self.block(self.failure_title(nodes), for_user(text), C.COLOR_ERROR)
         self.diffs, self.messages, self.failures, self.items, self.self_naming = {}, {}, {}, {}, set()

@@ -320,6 +320,33 @@ def test_interruption_is_explained_without_a_traceback(
     assert (process.returncode, errors) == (status, shown)
 
 
+def test_unreadable_inventory_is_explained_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As that of a cloud without a key, with the plugins that a project allows."""
+    give_collection(tmp_path)
+    (tmp_path / "paperspace.yml").write_text((CHECKOUT / "inventories/paperspace.yml").read_text())
+    (tmp_path / "ansible.cfg").write_text(
+        "[defaults]\ninventory = paperspace.yml\n[inventory]\nany_unparsed_is_failed = true\n"
+        "enable_plugins = auto, yaml, host_list\n"
+    )
+    (tmp_path / "ping.yml").write_text("- ansible.builtin.import_playbook: muster.training.ping\n")
+    monkeypatch.setattr(muster, "HERE", str(tmp_path))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("PAPERSPACE_API_KEY", "ANSIBLE_CONFIG"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("ANSIBLE_COLLECTIONS_PATH", str(tmp_path / "collections"))
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    previous = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    try:
+        assert muster.follow(["ansible-playbook", "ping.yml"]) != 0
+    finally:
+        for number, handler in zip((signal.SIGINT, signal.SIGTERM), previous, strict=True):
+            signal.signal(number, handler)
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if "DEPRECATION" not in line and line]
+    assert line.startswith("muster: the inventory paperspace.yml cannot be read: ") and "set the environment" in line
+
+
 def test_shell_starts_in_the_environment_of_a_rank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As the playbook determines it, including templates and the image of a job."""
     (tmp_path / "my project").mkdir()

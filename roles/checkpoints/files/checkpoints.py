@@ -689,7 +689,7 @@ def main() -> None:
     """Serve or wait."""
     settings = read_json(sys.argv[2])
     if settings is None:
-        sys.exit(f"{sys.argv[2]} is missing or broken. Run the role checkpoints again")
+        sys.exit(f"{sys.argv[2]} is missing or broken. Write it again: ansible-playbook checkpoints.yml")
     if sys.argv[1] == "serve":
         CheckpointService(settings).serve()
     try:

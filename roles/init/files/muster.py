@@ -247,7 +247,8 @@ def login(command: list[str]) -> list[str]:
 def follow(argv: list[str]) -> int:
     """Run a command in this file's directory and return its exit status.
 
-    After Ctrl-C its standard error, such as the traceback of an interrupted import, is replaced by one sentence.
+    After Ctrl-C its standard error, such as the traceback of an interrupted import, is replaced by one sentence, and so
+    are the attempts of all inventory plugins to read an inventory.
     """
     interrupted: list[int] = []
     signal.signal(signal.SIGINT, lambda number, _frame: interrupted.append(number))
@@ -261,7 +262,7 @@ def follow(argv: list[str]) -> int:
                 chunk = os.read(process.stderr.fileno(), 65536)
                 if not chunk:
                     break
-                if interrupted:
+                if interrupted or held or b"Failed to parse inventory" in chunk:
                     held += chunk
                 else:
                     sys.stderr.buffer.write(chunk)
@@ -269,10 +270,15 @@ def follow(argv: list[str]) -> int:
             elif process.poll() is not None:
                 break
         status = process.wait()
-    if interrupted and status == 0:
-        sys.stderr.buffer.write(held)
-    elif interrupted and b"muster: interrupted\n" not in held:
-        print("interrupted: nothing was started", file=sys.stderr)
+    text = held.decode(errors="replace")
+    failure = re.search(
+        r"Failed to parse inventory with '\w+' plugin: (.*?)\n\n.*? source '?([^\n']+)", text, re.DOTALL
+    )
+    if interrupted and status:
+        text = "" if "muster: interrupted\n" in text else "interrupted: nothing was started\n"
+    elif failure and status:
+        text = f"muster: the inventory {os.path.basename(failure[2])} cannot be read: {failure[1]}\n"
+    sys.stderr.write(text)
     return status if status >= 0 else 128 - status
 
 

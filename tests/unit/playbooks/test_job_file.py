@@ -63,6 +63,9 @@ def test_job_file_runs_with_literal_arguments(directory: Path) -> None:
     assert code == 0, output
     assert 'told ["--lr", "1e-3", "007", "a b", "{{ x }}", "7"]' in output
     assert "2 nodes, world size 2, env" in output
+    query = ["ansible-playbook", "muster.training.status", "-i", "machines.yml", "-e", "jmespath=nodes[].state"]
+    done = typed(directory, query, ANSIBLE_STDOUT_CALLBACK="muster.training.roll")
+    assert json.loads(done.stdout) == ["succeeded", "succeeded"], "and nothing about the end of the run"
 
 
 def test_command_line_overrides_job_file(directory: Path) -> None:
