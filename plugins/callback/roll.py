@@ -86,7 +86,8 @@ PREPARATORY = (  # a role that is switched off has nothing else
 COMMAND_CHECKS = ("known_variables", "job_settings", "check_site")  # of what the user typed and wrote, not of a node
 # Ansible's prefix for the message of a plugin that refuses something.
 ERROR_PREFIX = re.compile(
-    r"\ATask failed: (?:Finalization of task args for '[\w.]+' failed: )?(?:Error while resolving value for '[^'\n]*': )?"
+    r"\ATask failed: (?:Finalization of task args for '[\w.]+' failed: )?"
+    r"(?:Error while resolving value for '[^'\n]*': )?"
     r"(?:[^\n]*?The (?:filter|lookup|test) plugin 'muster\.training\.\w+' failed: )?"
 )
 MESSAGES = ("debug", "ansible.builtin.debug", "ansible.legacy.debug")

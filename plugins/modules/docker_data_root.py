@@ -33,7 +33,7 @@ options:
     type: bool
     default: false
   engine_expected:
-    description: In check mode without an engine, report a change instead of a failure, since it will be installed first.
+    description: In check mode without an engine, report a change, not a failure, since it will be installed first.
     type: bool
     default: false
 """

@@ -11,7 +11,7 @@ author: muster contributors (@muster)
 version_added: 0.1.0
 short_description: Determine which settings of a project a job file replaces
 description:
-  - Reads the variable C(job), which a job file sets. Each of its keys is the default of a variable, such as C(script) of
+  - Reads the variable C(job), which a job file sets. Each of its keys is the default of a variable, as C(script) of
     C(launch_script). If the inventory sets that variable too, the job file takes precedence, and a line on the screen
     names the replaced settings. Variables set with C(-e) override both.
   - With C(script) or C(module), the project's C(launch_args), C(launch_no_python) and other program are not used, and

@@ -74,7 +74,8 @@ muster = load()
             """launch.yml -e @job.yml -e launch_script=train.py -e '{"launch_args": ["--config", "a.yml"]}'""",
         ),
         ("launch job.yml --epochs 4", """launch.yml -e @job.yml -e '{"more_args": ["--epochs", "4"]}'"""),
-        ("launch job.yml -n 2 --lr=1e-3 -n 3", """launch.yml -e @job.yml -e nnodes=2 -e '{"more_args": ["--lr=1e-3", "-n", "3"]}'"""),
+        ("launch job.yml -n 2 --lr=1e-3 -n 3", "launch.yml -e @job.yml -e nnodes=2"
+            """ -e '{"more_args": ["--lr=1e-3", "-n", "3"]}'"""),
         ("launch job.yml -- --check", """launch.yml -e @job.yml -e '{"more_args": ["--check"]}'"""),
         ("preflight -n 2 train.py", f"preflight.yml -e nnodes=2 -e launch_script=train.py {NONE}"),
         (
@@ -134,8 +135,8 @@ def test_short_words_translate_to_ansible_playbook_commands(typed: str, meant: s
         ),
         (
             "launch job.yml --detahc",
-            "--detahc is not an option of launch: ./muster help launch; options for the script go after --; did you mean "
-            "--detach?\n",
+            "--detahc is not an option of launch: ./muster help launch; options for the script go after --; did "
+            "you mean --detach?\n",
         ),
         ("site job.yml --epochs 4", "--epochs is not an option of site: ./muster help site\n"),
         ("launch -i machnies.yml a.py", "{here}/machnies.yml does not exist. Correct its name"),

@@ -80,7 +80,8 @@ def check_report(request: Data) -> str:
     completed = subprocess.run(argv, env=build_environment(), capture_output=True, text=True, check=False)
     if completed.returncode:
         raise StepError(
-            f"cannot import deepspeed: {completed.stderr.strip()[-800:]}. Install torch first: ansible-playbook site.yml --tags pytorch"
+            f"cannot import deepspeed: {completed.stderr.strip()[-800:]}. Install torch first: "
+            "ansible-playbook site.yml --tags pytorch"
         )
     version, built = json.loads(completed.stdout.strip().splitlines()[-1])
     if version.partition("+")[0] != request["version"]:
