@@ -61,7 +61,7 @@ def main(arguments: list[str]) -> int:
     """Serve or wait; return the exit status."""
     settings = read_json(arguments[1])
     if settings is None:
-        sys.exit(f"{arguments[1]} is missing or broken. Run the role checkpoints again")
+        sys.exit(f"{arguments[1]} is missing or broken. Write it again: ansible-playbook checkpoints.yml")
     if arguments[0] == "serve":
         CheckpointService(settings).serve()
     run_id, timeout = arguments[2], int(arguments[3])

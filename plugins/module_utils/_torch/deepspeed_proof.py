@@ -79,7 +79,10 @@ def check_report(request: Data) -> str:
     argv = [sys.executable, "-c", REPORT]
     completed = subprocess.run(argv, env=build_environment(), capture_output=True, text=True, check=False)
     if completed.returncode:
-        raise StepError(f"cannot import deepspeed: {completed.stderr.strip()[-800:]}. Run the role pytorch first")
+        raise StepError(
+            f"cannot import deepspeed: {completed.stderr.strip()[-800:]}. Install torch first: "
+            "ansible-playbook site.yml --tags pytorch"
+        )
     version, built = json.loads(completed.stdout.strip().splitlines()[-1])
     if version.partition("+")[0] != request["version"]:
         raise StepError(
