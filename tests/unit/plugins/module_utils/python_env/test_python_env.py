@@ -49,7 +49,8 @@ def given(tmp_path: Path) -> dict[str, Any]:
     return {
         **dict.fromkeys(("requirements", "files", "editable", "find_links", "extra_index_urls", "options"), []),
         **dict.fromkeys(("conda_packages", "conda_channels"), []),
-        **dict.fromkeys(("index_url", "url", "from", "conda_installer_url"), ""),
+        **dict.fromkeys(("index_url", "torch_index_url", "url", "from", "conda_installer_url"), ""),
+        "project_name": "project",
         "directory": str(tmp_path / "muster"),
         "manager": "venv",
         "python": sys.executable,
@@ -580,10 +581,10 @@ def test_digest_of_installed_project_requirements_is_recorded(
     environment.make_environment(place, given, [])
     monkeypatch.setattr(installing, "run", lambda words, **_options: None)
     given = {**given, "layer": "requirements"}
-    installing.install({**given, "lock": {**lock_of(given), "project": "d1"}})
-    assert installed_requirements(place.python) == "d1"
+    installing.install({**given, "lock": {**lock_of(given), "project": "d1", "project_name": "project"}})
+    assert installed_requirements(place.python) == ("d1", "project")
     installing.install({**given, "lock": {**lock_of(given), "key": "of one that kept none"}})
-    assert installed_requirements(place.python) == ""
+    assert installed_requirements(place.python) == ("", "")
 
 
 @pytest.mark.parametrize(
