@@ -55,10 +55,6 @@ environments:
       description: Its directory.
       type: str
       sample: /opt/muster/envs/project/env
-    manager:
-      description: Tool that has created it.
-      type: str
-      sample: uv
     python:
       description: Minor release of Python.
       type: str

@@ -14,7 +14,7 @@ import shutil
 import stat
 import sys
 
-from ansible_collections.muster.training.plugins.module_utils._python_env.paths import EnvironmentPaths, read
+from ansible_collections.muster.training.plugins.module_utils._python_env.paths import EnvironmentPaths
 
 TYPE_CHECKING = False  # importing typing would cost more than all other imports
 if TYPE_CHECKING:
@@ -89,8 +89,7 @@ def python_version(environment: str) -> str:
 
 def processes_in(home: str, name: str) -> list[int]:
     """Return the processes that run a program of an environment, or have mapped a file of it."""
-    marks = [os.fsencode(os.path.join(home, part) + "/") for part in (["env"] if name == DEFAULT_NAME else [""])]
-    marks = [re.sub(rb"/+\Z", b"/", mark) for mark in marks]
+    mark = b"\0" + os.fsencode(f"{home}/env/" if name == DEFAULT_NAME else f"{home}/")
     pids = []
     for pid in filter(str.isdigit, os.listdir("/proc")):
         texts = b""
@@ -100,7 +99,7 @@ def processes_in(home: str, name: str) -> list[int]:
                     texts += b"\0" + stream.read().replace(b" ", b"\0")
             except OSError:
                 continue
-        if int(pid) != os.getpid() and any(b"\0" + mark in texts for mark in marks):
+        if int(pid) != os.getpid() and mark in texts:
             pids.append(int(pid))
     return sorted(pids)
 
@@ -124,7 +123,6 @@ def describe(directory: str, name: str) -> Data:
     return {
         "name": name,
         "path": environment,
-        "manager": read(os.path.join(environment, ".muster")),
         "python": python_version(environment),
         "torch": installed_version(environment, "torch"),
         "size": size,

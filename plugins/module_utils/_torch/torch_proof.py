@@ -85,8 +85,9 @@ def check_companions() -> list[str]:
         completed = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
         if completed.returncode:
             lines = completed.stderr.strip().splitlines() or [f"exit code {completed.returncode}"]
+            error = lines[-1][-400:]
             raise StepError(
-                f"{name} {builds[name][0]} does not work with torch {builds['torch'][0]}: {lines[-1][-400:]}. Both must "
+                f"{name} {builds[name][0]} does not work with torch {builds['torch'][0]}: {error}. Both must "
                 f"be of the same build. Set pytorch_index_url to an index that has {name} for this torch, or remove it "
                 "from the requirements, then run ./muster site --tags pytorch,python_env"
             )
@@ -175,7 +176,8 @@ def verify(request: Data) -> Data:
         file.write(state)
     return {
         "changed": False,
-        "shown": f"{', '.join([summary, *companions])}; matrix product correct on {devices}, sum of two ranks by {backend}",
+        "shown": f"{', '.join([summary, *companions])}; matrix product correct on {devices}, "
+        f"sum of two ranks by {backend}",
     }
 
 
