@@ -263,7 +263,8 @@ facts:
         - The node's copy of O(code), its C(path), whether it is the C(same), and otherwise the number and names of
           differing files by kind (C(counts), C(names)). Names are omitted for a tree with thousands of files.
         - Whether the tree has O(script), and the hash of the project's requirements that the role python_env installed
-          next to O(interpreter) (C(required), V(null) if the interpreter is not in an environment of the role).
+          next to O(interpreter) (C(required), V(null) if the interpreter is not in an environment of the role), and the
+          name of the project if it is another one (C(required_by)).
       returned: with O(code)
       type: dict
       sample:
@@ -273,6 +274,7 @@ facts:
         names: {older: [train.py]}
         script: true
         required: null
+        required_by: ""
     runs_directory:
       description: Absolute path of the directory of the user's runs.
       type: str

@@ -42,6 +42,7 @@ OTHER_FILES = [
     "checkpoints.yml",
     "cost.yml",
     "docker.yml",
+    "env.yml",
     "fetch.yml",
     "fit.yml",
     "group_vars/training.yml",

@@ -51,6 +51,7 @@ COMMANDS: dict[str, tuple[str, str, str, dict[str, str]]] = {
     "shell": ("shell", "launch", "log in to a node, as a rank: ./muster shell NODE [--run-id RUN]", SHELL),
     "stop": ("stop", "launch", "stop a run: ./muster stop [RUN]", RUN),
     "runs": ("runs", "launch", "list runs, and remove old ones", {"--keep": "keep", "--older-than": "older_than"}),
+    "env": ("env", "python_env", "list the Python environments, and remove old ones", {"--remove": "remove"}),
     "provision": ("provision", "", "create machines: ./muster provision bert -n 4", {"": "cluster", "-n": "nnodes"}),
     "cost": ("cost", "", "show what all clusters of the account cost", {"": "cluster"}),
     "teardown": ("teardown", "", "remove the machines of a cluster: ./muster teardown bert", {"": "cluster"}),
@@ -76,6 +77,11 @@ MEANINGS = {
     "older_than": "How old (90m, 12h, 30d, 2w) a run must be to be removed. Default: any age.",
     "source": "Bucket to copy.",
     "target": "Bucket to copy to, which is created if it is missing.",
+    "check_script": "The script to check.",
+    "check_skip": "Ids of rules to skip, separated by commas.",
+    "key": "File with your public key. Default: the first of ~/.ssh/id_ed25519.pub, id_ecdsa.pub and id_rsa.pub.",
+    "mounts": "Show the data mounts of each node instead.",
+    "remove": "Name of the environment to remove.",
 }
 LOCAL_PATHS = ("code_source", "stage_data_here", "json", "preflight_json", "report_directory")  # as typed after -e
 # ansible-playbook's options that take a value.

@@ -143,11 +143,18 @@ def test_code_source_that_is_not_a_directory_is_reported(make: Any, reason: str,
 
 def test_installed_requirements_are_read_next_to_the_interpreter(tmp_path: Path) -> None:
     python = tmp_path / "env" / "bin" / "python"
-    assert installed_requirements(str(python)) is None and installed_requirements("") is None
+    assert installed_requirements(str(python)) == installed_requirements("") == (None, "")
     (tmp_path / "env").mkdir()
     (tmp_path / "env" / ".muster").write_text("uv")
-    assert installed_requirements(str(python)) == ""
+    assert installed_requirements(str(python)) == ("", "")
     (tmp_path / "installed").mkdir()
-    for text, found in (("[]", ""), ("an old record", ""), ('{"key": "k"}', ""), ('{"project": "abc"}', "abc")):
+    record = '{"project": "abc", "project_name": "toy"}'
+    for text, found in (
+        ("[]", ("", "")),
+        ("an old record", ("", "")),
+        ('{"key": "k"}', ("", "")),
+        ('{"project": "abc"}', ("abc", "")),
+        (record, ("abc", "toy")),
+    ):
         (tmp_path / "installed" / "requirements").write_text(text)
         assert installed_requirements(str(python)) == found

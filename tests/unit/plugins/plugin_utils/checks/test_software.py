@@ -84,7 +84,11 @@ def test_torch_of_the_machines_image_is_offered_if_the_job_has_none() -> None:
 
 
 def test_torch_of_the_machines_image_is_no_news_if_the_job_has_one() -> None:
-    assert spoilt(lambda f: [f[node].update(environments=[IMAGE]) for node in f]) == []
+    def add_environment(facts: Facts) -> None:
+        for node in facts.values():
+            node.update(environments=[IMAGE])
+
+    assert spoilt(add_environment) == []
 
 
 def test_only_torchrun_needs_torch() -> None:
