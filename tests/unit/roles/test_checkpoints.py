@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from ansible_collections.muster.training.plugins.module_utils._run.internal_files import INTERNAL_NAMES
 from tests.s3_server import S3Server
 
 ROLES = Path(__file__).resolve().parents[3] / "roles"
@@ -33,6 +34,10 @@ def program() -> Iterator[ModuleType]:
     spec.loader.exec_module(module)
     yield module
     sys.path.pop(0)
+
+
+def test_status_file_is_no_output_of_the_job(program: ModuleType) -> None:
+    assert program.STATUS in INTERNAL_NAMES
 
 
 @pytest.fixture
