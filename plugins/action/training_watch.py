@@ -25,6 +25,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.timeouts impo
 from ansible_collections.muster.training.plugins.plugin_utils._failures.verdict import format_report, format_silence
 from ansible_collections.muster.training.plugins.plugin_utils._node_call.call import NodeRequestError, call_node
 from ansible_collections.muster.training.plugins.plugin_utils._text.duration import format_duration
+from ansible_collections.muster.training.plugins.plugin_utils._text.printable import printable
 
 ARGUMENT_SPEC = {
     "run_id": {"type": "str", "required": True},
@@ -144,7 +145,8 @@ class ActionModule(ActionBase):
                 details = [f"reported: {newest_report[:160]}"] * bool(newest_report) + [
                     f"last line: {last_line[:160]}"
                 ] * bool(last_line)
-                summary = f"{alive}{format_silence(reply['silence'])} {'; '.join(details) or 'no output yet'}"
+                exited = f" {printable(str(status['exited']))[:400]};" if status.get("exited") else ""
+                summary = f"{alive}{exited}{format_silence(reply['silence'])} {'; '.join(details) or 'no output yet'}"
                 display.display(f"[muster] {elapsed}{summary}")
         # ansible-playbook and its terminal have exited: nothing reads the output, and writing it would finally block
         return {"changed": False, "lost": True, "result": None, "said": reported}

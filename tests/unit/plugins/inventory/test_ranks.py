@@ -285,8 +285,8 @@ def test_error_of_a_failing_expression_names_each_host(sources: Sources, options
 def test_unknown_options_and_values_are_refused(sources: Sources) -> None:
     found = error_of([sources.write("hosts.yml", STATIC)], sources.ranks(rank_0="node9", sluts=4))
     assert (
-        "unknown options: rank_0, sluts. Valid options: address, group, order, order_by, plugin, rank, rank0, slots, strict"
-        in found
+        "unknown options: rank_0, sluts. Valid options: address, group, order, order_by, plugin, rank, rank0, slots, "
+        "strict" in found
     )
     with pytest.raises(AnsibleError):
         hosts_of(sources.write("hosts.yml", STATIC), sources.ranks(order="random"))
