@@ -20,6 +20,7 @@ from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
 from ansible_collections.muster.training.plugins.module_utils._files.bounded import MAX_DIRECTORY_DEPTH
+from ansible_collections.muster.training.plugins.module_utils._run.internal_files import is_internal
 from ansible_collections.muster.training.plugins.module_utils._run.stored_documents import conforms
 from ansible_collections.muster.training.plugins.module_utils._run.timeouts import PACK_CALL_TIMEOUT
 from ansible_collections.muster.training.plugins.plugin_utils._command_line.command_hints import adapt_commands
@@ -143,11 +144,14 @@ def describe_left_out(node: str, run_id: str, left_out: Any) -> str:
     size = sum(file["size"] for file in files)
     other_count = left_out["count"] - len(left_out["files"]) + len(files) - 1
     suffix = "" if other_count == 0 else " and 1 other" if other_count == 1 else f" and {other_count} others"
+    # fetch.yml copies what the job wrote, and no logs
+    logs = [is_internal(file["file"], {}) for file in files]
+    commands = [f"ansible-playbook fetch.yml -e run_id={run_id}"] if not all(logs) else []
+    commands += [f"ansible-playbook logs.yml -e run_id={run_id} -e fetch=true"] if any(logs) else []
     return adapt_commands(
         f"{node} did not send {size / 1e6:.0f} MB of run {run_id}: {printable(files[0]['file'])[:200]}{suffix} "
         f"(a node's {left_out['limit'] >> 20} MiB in {left_out['limit_count']} files are fetched, smallest first). "
-        "To fetch all of them: "
-        f"ansible-playbook fetch.yml -e run_id={run_id}"
+        "To fetch all of them: " + ", and for the logs: ".join(commands)
     )
 
 

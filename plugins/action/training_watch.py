@@ -165,7 +165,8 @@ class ActionModule(ActionBase):
                 details = [f"reported: {newest_report[:160]}"] * bool(newest_report) + [
                     f"last line: {last_line[:160]}"
                 ] * bool(last_line)
-                summary = f"{alive}{format_silence(reply['silence'])} {'; '.join(details) or 'no output yet'}"
+                exited = f" {printable(str(status['exited']))[:400]};" if status.get("exited") else ""
+                summary = f"{alive}{exited}{format_silence(reply['silence'])} {'; '.join(details) or 'no output yet'}"
                 display.display(f"[muster] {elapsed}{summary}")
         # ansible-playbook and its terminal have exited: nothing reads the output, and writing it would finally block
         return {"changed": False, "lost": True, "result": None, "said": reported}

@@ -209,3 +209,16 @@ def test_measurements_left_on_node_are_listed() -> None:
     )
     many = describe_left_out("gpu1", "first", {**LEFT, "files": [kept, shortened, kept], "count": 5})
     assert "140 MB" in many and "big.csv and 3 others (" in many
+
+
+def test_logs_left_on_node_are_fetched_by_another_command_than_job_files() -> None:
+    """Because fetch.yml copies no logs, and logs.yml nothing that the job wrote."""
+    log = {"file": "launcher.log", "size": 100_000_000, "kept": 0}
+    data = {"file": "measured/big.csv", "size": 70_000_000, "kept": 0}
+    only_log = describe_left_out("gpu1", "first", {**LEFT, "files": [log], "count": 1})
+    assert only_log.endswith("To fetch all of them: ansible-playbook logs.yml -e run_id=first -e fetch=true")
+    both = describe_left_out("gpu1", "first", {**LEFT, "files": [log, data], "count": 2})
+    assert both.endswith(
+        "ansible-playbook fetch.yml -e run_id=first, and for the logs: "
+        "ansible-playbook logs.yml -e run_id=first -e fetch=true"
+    )

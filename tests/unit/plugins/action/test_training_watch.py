@@ -222,6 +222,12 @@ def test_progress_line_shows_newest_report_of_job_without_output(
     ]
 
 
+def test_progress_line_names_ranks_that_have_exited(watch: Watch, capsys: pytest.CaptureFixture[str]) -> None:
+    begun = {"state": "running", "started": 0.0, "updated": 400.0, "exited": "rank 0 on node1 exited\x1b[2J"}
+    watch(answer("step 7\n"), answer(status=begun), END, seconds=30.0)
+    assert shown(capsys)[2:] == ["[muster] 0:06:40 rank 0 on node1 exited [2J; last line: step 7"]
+
+
 def test_progress_line_tells_how_long_a_job_has_been_silent(watch: Watch, capsys: pytest.CaptureFixture[str]) -> None:
     begun = {"state": "running", "nodes": [{"state": "running"}], "started": 0.0, "updated": 400.0}
     hanging = [answer(status=begun, silence=silence) for silence in (59.0, 89.0, 3661.0)]
