@@ -69,6 +69,12 @@ def visible_text(line: str) -> str:
     return line.rstrip("\r").rpartition("\r")[2]
 
 
+def split_at_start(events: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Split events into those up to the start of the ranks, which come before any output, and those after it."""
+    starts = [index for index, event in enumerate(events, 1) if event.get("event") == "go"]
+    return events[: starts[-1]] if starts else [], events[starts[-1] :] if starts else events
+
+
 class ActionModule(ActionBase):
     """Action plugin that watches until the run has ended, or its node has been silent for ``patience`` seconds."""
 
@@ -110,6 +116,9 @@ class ActionModule(ActionBase):
                 continue
             now = last_reply = time.monotonic()
             request["cursors"] = reply["cursors"]
+            earlier_events, later_events = split_at_start(reply["events"])
+            for event in earlier_events:
+                display.display(f"[muster] {event['text']}")
             for log, size in reply["left_out"].items():
                 display.display(f"[muster] {size / 1e6:.0f} MB of output skipped; full log: {args['node']}:{log}")
             for text in reply["outputs"].values():
@@ -123,7 +132,7 @@ class ActionModule(ActionBase):
                         last_line = visible_line.strip() or last_line
                         display.display(visible_line)
             last_line = reply["unfinished"] or last_line
-            for event in reply["events"]:
+            for event in later_events:
                 display.display(f"[muster] {event['text']}")
             status = reply["status"]
             if status.get("nodes"):
