@@ -5,12 +5,17 @@
 
 from __future__ import annotations
 
+import runpy
 from pathlib import Path
 
 import pytest
 from ansible import constants
 
-from ansible_collections.muster.training.plugins.plugin_utils._command_line.command_hints import adapt_commands
+from ansible_collections.muster.training.plugins.plugin_utils._command_line.command_hints import (
+    MUSTER_COMMANDS,
+    adapt_commands,
+)
+from tests.unit.typed import CHECKOUT
 
 STOP = "stop it (ansible-playbook stop.yml -e run_id=first), or wait"
 
@@ -69,3 +74,33 @@ def test_suggested_command_repeats_the_options_that_bring_code(
     assert adapt_commands(STOP, called) == STOP.replace("stop.yml", "muster.training.stop")
     own = "ansible-playbook site.yml -e code_source=DIRECTORY"
     assert adapt_commands(own, called) == own.replace("site.yml", "muster.training.site")
+
+
+@pytest.mark.parametrize(
+    ("playbook", "inventory", "message", "typed"),
+    [
+        ("launch.yml", constants.DEFAULT_HOST_LIST, "logs.yml -e run_id=a-1 -e rank=3", "./muster logs a-1 --rank 3"),
+        ("launch.yml", ["lab.yml"], "stop.yml -e run_id=a-1", "./muster stop -i lab.yml a-1"),
+        ("launch.yml", constants.DEFAULT_HOST_LIST, "report.yml -e run_id=a.b", "./muster report a.b"),
+        ("launch.yml", constants.DEFAULT_HOST_LIST, "logs.yml -e fetch=true", "./muster logs --fetch"),
+        ("launch.yml", constants.DEFAULT_HOST_LIST, "launch.yml -e run_id=a", "./muster launch -e run_id=a"),
+        ("launch.yml", constants.DEFAULT_HOST_LIST, "stage_data.yml -e x=1", "./muster stage-data -e x=1"),
+        ("launch.yml", constants.DEFAULT_HOST_LIST, "mine.yml", "ansible-playbook muster.training.mine"),
+        ("work/launch.yml", constants.DEFAULT_HOST_LIST, "ping.yml", "work/muster ping"),
+    ],
+)
+def test_project_with_the_short_command_gets_it_in_messages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, playbook: str, inventory: list[str], message: str, typed: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / playbook).parent.mkdir(exist_ok=True)
+    (tmp_path / playbook).with_name("muster").touch()
+    arguments = {"args": (playbook,), "inventory": inventory}
+    assert adapt_commands(f"try ansible-playbook {message}; then", arguments) == f"try {typed}; then"
+
+
+def test_short_commands_are_those_of_the_project_file() -> None:
+    commands = runpy.run_path(str(CHECKOUT / "roles" / "init" / "files" / "muster.py"))["COMMANDS"]
+    assert {command.replace("-", "_"): playbook for command, (playbook, *_rest) in commands.items()} == {
+        name: name for name in MUSTER_COMMANDS
+    }
