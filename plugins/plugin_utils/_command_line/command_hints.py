@@ -20,11 +20,12 @@ COLLECTION = "muster.training"
 COMMAND = re.compile(r"ansible-playbook (\w+)\.yml((?: -e (?:run_id|rank|fetch|nodes)=[\w.-]+)*)")
 MUSTER = "muster"  # the command of a project, beside its playbooks
 # Playbooks with a command of ./muster; roles/init/files/muster.py has the same, with - for _
-MUSTER_COMMANDS = frozenset(
+MUSTER_COMMANDS = re.findall(
+    r"\w+",
     """
     benchmark bucket_move checkpoints cost docker fetch fit image launch logs ping preflight provision rehearse report
     runs shell site stage_data status stop sweep teardown
-    """.split()
+    """,
 )
 # Variables that have an option, or are a plain argument ("")
 MUSTER_OPTIONS = {"run_id": "", "nodes": "", "rank": "--rank ", "fetch": "--fetch"}

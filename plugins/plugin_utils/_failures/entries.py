@@ -447,9 +447,9 @@ GPUS = (
         texts=(r"fatal error: Python\.h: No such file or directory",),
         cause="A package compiles C++ code on first use, DeepSpeed's optimizers for example, and the node lacks the "
         "header files of its Python.",
-        remedy="""ansible-playbook site.yml --tags base_packages -e '{"base_packages_extra": ["python3-dev"]}' (for a """
-        "Python other than the system's: python3.11-dev and so on); or do without the op (torch.optim.AdamW instead of "
-        "FusedAdam)",
+        remedy="""ansible-playbook site.yml --tags base_packages -e '{"base_packages_extra": ["python3-dev"]}' (for """
+        "another Python than the system's: python3.11-dev and so on); or do without the op (torch.optim.AdamW instead "
+        "of FusedAdam)",
     ),
     CatalogueEntry(
         id="extension-build-failed",
