@@ -54,8 +54,8 @@ SNAPSHOT_FILE = "nvidia-smi.txt"  # nvidia-smi's full output, taken once in the 
 SNAPSHOT_LIMIT = 65536  # bytes; 16 GPUs take about 8 KB
 SUMMARY_FILES = ("events.jsonl", gpu_samples.FILE, job_results.FILE)
 LOGS = (*SUMMARY_FILES, "plan.json", "status.json", "result.json", "ranks")
-# Files with curves, in any directory: from TensorBoard, Lightning's CSVLogger, Transformers' Trainer.
-CURVES = re.compile(r"events\.out\.tfevents\..*|metrics\.csv|trainer_state\.json", re.DOTALL)
+# Files with curves, in any directory: from TensorBoard, Lightning's CSVLogger, timm, Ultralytics, Transformers' Trainer.
+CURVES = re.compile(r"events\.out\.tfevents\..*|(?:metrics|summary|results)\.csv|trainer_state\.json", re.DOTALL)
 
 
 def is_log(name: str) -> bool:

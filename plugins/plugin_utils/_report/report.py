@@ -372,8 +372,9 @@ def record_notes(record: Record, gpus: list[GpuSamples]) -> list[str]:
         messages.append("there are no GPU samples: the nodes have no GPUs, or nvidia-smi did not respond")
     if not record.curves:
         messages.append(
-            "there are no curves: they are read from TensorBoard's event files, trainer_state.json and metrics.csv in "
-            "the run directory (MUSTER_RUN_DIRECTORY), and from repeated lines MUSTER_RESULT {...}"
+            "there are no curves: they are read from what rank 0 prints, such as 'step 20: loss 0.31' (launch_metrics "
+            "adds formats), from repeated lines MUSTER_RESULT {...}, and from TensorBoard's event files, "
+            "trainer_state.json and metrics.csv in the run directory (MUSTER_RUN_DIRECTORY)"
         )
     for link in record.links:
         if not is_wandb(link):
