@@ -54,7 +54,7 @@ SNAPSHOT_FILE = "nvidia-smi.txt"  # nvidia-smi's full output, taken once in the 
 SNAPSHOT_LIMIT = 65536  # bytes; 16 GPUs take about 8 KB
 SUMMARY_FILES = ("events.jsonl", gpu_samples.FILE, job_results.FILE)
 LOGS = (*SUMMARY_FILES, "plan.json", "status.json", "result.json", "ranks")
-# Files with curves, in any directory: from TensorBoard, Lightning's CSVLogger, timm, Ultralytics, Transformers' Trainer.
+# Files with curves, in any directory: from TensorBoard, Lightning's CSVLogger, timm, Ultralytics, and Transformers.
 CURVES = re.compile(r"events\.out\.tfevents\..*|(?:metrics|summary|results)\.csv|trainer_state\.json", re.DOTALL)
 
 

@@ -21,7 +21,6 @@ from ansible_collections.muster.training.plugins.plugin_utils._plan.job import (
     parse_nnodes,
 )
 
-
 MAX_METRIC_PATTERNS, MAX_METRIC_PATTERN = 20, 500  # in launch_metrics, and characters of each
 POSITION_GROUPS = {"step", "epoch"}  # named groups with the position of the others, not metrics themselves
 
