@@ -198,11 +198,11 @@ def read_page(path: Path) -> str:
 
 def read_report(record: Path) -> Report | None:
     """Return the report.json of a run, without its curves' points; None if it is missing or of another version."""
-    document = RecordFiles(record).read_json(NUMBERS)
+    document: Any = RecordFiles(record).read_json(NUMBERS)
     if not isinstance(document, dict) or document.get("version") != VERSION:
         return None
-    document = {**ADDED_KEYS, **document}
-    report: Report | None = document if Report.__annotations__.keys() <= document.keys() else None
+    complete: Any = {**ADDED_KEYS, **document}
+    report: Report | None = complete if Report.__annotations__.keys() <= complete.keys() else None
     return report
 
 
