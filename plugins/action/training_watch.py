@@ -79,6 +79,12 @@ def visible_text(line: str, control_sequences: bool = False) -> str:
     return text if control_sequences else without_control_sequences(text)
 
 
+def split_at_start(events: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Split events into those up to the start of the ranks, which come before any output, and those after it."""
+    starts = [index for index, event in enumerate(events, 1) if event.get("event") == "go"]
+    return events[: starts[-1]] if starts else [], events[starts[-1] :] if starts else events
+
+
 class ActionModule(ActionBase):
     """Action plugin that watches until the run has ended, or its node has been silent for ``patience`` seconds."""
 
@@ -129,6 +135,9 @@ class ActionModule(ActionBase):
                 continue
             now = last_reply = time.monotonic()
             request["cursors"] = reply["cursors"]
+            earlier_events, later_events = split_at_start(reply["events"])
+            for event in earlier_events:
+                display.display(f"[muster] {printable(event['text'])}")
             for log, size in reply["left_out"].items():
                 display.display(
                     f"[muster] {size / 1e6:.0f} MB of output skipped; full log: {args['node']}:{printable(log)}"
@@ -144,8 +153,8 @@ class ActionModule(ActionBase):
                         last_line = visible_line.strip() or last_line
                         display.display(visible_line)
             last_line = printable(reply["unfinished"]) or last_line
-            for event in reply["events"]:
-                display.display(f"[muster] {printable(str(event['text']))}")
+            for event in later_events:
+                display.display(f"[muster] {printable(event['text'])}")
             status = reply["status"]
             if status.get("nodes"):
                 alive_count = sum(node["state"] in ("ready", "running", "ended") for node in status["nodes"])

@@ -105,7 +105,7 @@ def describe_hardware(ranks: Ranks) -> JsonDict:
     else:
         record.update(device="cpu", memory_mib=None, capability=None)
     record["interface"] = os.environ.get("GLOO_SOCKET_IFNAME", "")
-    record["interface_mbps"] = read_number(f"/sys/class/net/{record['interface']}/speed")
+    record["interface_mbps"] = read_line_rate(record["interface"])
     rates = []
     try:
         for name in sorted(os.listdir("/sys/class/infiniband")):
@@ -114,6 +114,25 @@ def describe_hardware(ranks: Ranks) -> JsonDict:
         pass
     record["infiniband_gbps"] = [rate for rate in rates if rate]
     return record
+
+
+def read_line_rate(interface: str, directory: str = "/sys/class/net") -> float | None:
+    """Return an interface's speed in Mb/s, or None if unknown or made up: veth, for example, always says 10,000."""
+    return read_number(f"{directory}/{interface}/speed") if has_hardware(interface, directory) else None
+
+
+def has_hardware(interface: str, directory: str, depth: int = 4) -> bool:
+    """Return whether an interface is a device, or is built on one, as bonds, bridges and VLANs are."""
+    if not interface:
+        return False
+    if os.path.exists(f"{directory}/{interface}/device"):
+        return True
+    try:
+        entries = os.listdir(f"{directory}/{interface}")
+    except OSError:
+        return False
+    lower_interfaces = [name[len("lower_") :] for name in entries if name.startswith("lower_")]
+    return depth > 0 and any(has_hardware(lower, directory, depth - 1) for lower in lower_interfaces)
 
 
 def read_number(path: str) -> float | None:

@@ -63,8 +63,8 @@ SNAPSHOT_LIMIT = 65536  # bytes; 16 GPUs take about 8 KB
 SKIPPED = (errno.ELOOP, errno.EINVAL, errno.ENXIO, errno.EACCES, errno.EISDIR)  # anything but a readable file
 SUMMARY_FILES = ("events.jsonl", gpu_samples.FILE, job_results.FILE)
 LOGS = (*SUMMARY_FILES, "plan.json", "status.json", "result.json", "ranks")
-# Files with curves, in any directory: from TensorBoard, Lightning's CSVLogger, Transformers' Trainer.
-CURVES = re.compile(r"events\.out\.tfevents\..*|metrics\.csv|trainer_state\.json", re.DOTALL)
+# Files with curves, in any directory: from TensorBoard, Lightning's CSVLogger, timm, Ultralytics, and Transformers.
+CURVES = re.compile(r"events\.out\.tfevents\..*|(?:metrics|summary|results)\.csv|trainer_state\.json", re.DOTALL)
 
 
 def is_log(name: str) -> bool:

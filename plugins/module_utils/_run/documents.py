@@ -120,6 +120,7 @@ class Plan(Container):
     mounts: list[str]  # mount points that are watched
     gpu_samples: list[str]  # the command that takes one sample; [] if no GPU can be queried
     log_limit: int  # bytes of disk; 0: no limit
+    metrics: list[str]  # regular expressions whose named groups are metrics in the job's output
     outputs: list[str]  # paths and patterns of the job's output to fetch to the controller
     lifeline: Lifeline
     timeouts: Timeouts

@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from ansible_collections.muster.training.plugins.module_utils._benchmark_job.ranks import read_line_rate
 from ansible_collections.muster.training.plugins.plugin_utils._experiments.benchmark.read import read_measurements
 from ansible_collections.muster.training.plugins.plugin_utils._experiments.benchmark.schedule import OPERATIONS
 from ansible_collections.muster.training.plugins.plugin_utils._experiments.benchmark.slow_parts import judge
@@ -100,3 +101,13 @@ def test_a_single_process_has_nothing_to_exchange(tmp_path: Path) -> None:
     output = run_benchmark(tmp_path, {"matmul": 5.0, "all": 60.0, "pairs": 60.0}, processes=1)
     assert output["complete"] and output["collectives"] == [] and output["pairs"] == []
     assert output["left_out"] == ["collectives: there is only one process"]
+
+
+def test_line_rate_is_read_only_from_interfaces_with_hardware(tmp_path: Path) -> None:
+    for name, neighbors in {"eth0": ["device"], "veth1": [], "bond0": ["lower_eth0"], "vlan5": ["lower_bond0"]}.items():
+        for neighbor in neighbors:
+            (tmp_path / name / neighbor).mkdir(parents=True)
+        (tmp_path / name).mkdir(exist_ok=True)
+        (tmp_path / name / "speed").write_text("10000\n")
+    rates = {name: read_line_rate(name, str(tmp_path)) for name in ("eth0", "veth1", "bond0", "vlan5", "", "x")}
+    assert rates == {"eth0": 10000, "veth1": None, "bond0": 10000, "vlan5": 10000, "": None, "x": None}

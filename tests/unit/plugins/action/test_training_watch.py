@@ -167,6 +167,13 @@ def test_output_and_events_are_shown_in_order(watch: Watch, capsys: pytest.Captu
     assert (result["lost"], result["result"], result["changed"]) == (False, {"state": "succeeded"}, False)
 
 
+def test_check_in_is_shown_before_the_output_that_follows_it(watch: Watch, capsys: pytest.CaptureFixture[str]) -> None:
+    check_in = {"event": "go", "text": "all 2 nodes have checked in"}
+    failure = {"event": "failure", "text": "node1, rank 1 failed"}
+    watch(answer("Traceback\n", events=[check_in, failure]), END)
+    assert shown(capsys) == ["[muster] all 2 nodes have checked in", "Traceback", "[muster] node1, rank 1 failed"]
+
+
 def test_unfinished_progress_bar_counts_as_last_line(watch: Watch, capsys: pytest.CaptureFixture[str]) -> None:
     shown_last = "epoch 1:  40%|####      | 4/10"
     watch(answer("step 1\n"), answer(unfinished=shown_last), answer(), END, seconds=12.0, progress_interval=20)

@@ -549,3 +549,12 @@ def test_lost_node_comes_before_the_launcher_crash_it_caused() -> None:
     ]
     failure = first_failure({"first_node": "a", "reason": "the launcher on a ended", "ended": 4.0, "nodes": nodes})
     assert failure is not None and (failure["node"], failure["error"]) == ("b", "b is lost: killed")
+
+
+def test_overlong_error_is_shortened_to_a_readable_line() -> None:
+    command = "RuntimeError: Error building extension 'fused_adam': [1/3] c++ " + "-isystem /include " * 200
+    failed = report(1, rank(0, 1, command), last_lines="x")
+    text = render_verdict(verdict_from_hub({}, result(failed, first="node0", reason=command)), "", {})
+    for line in text.splitlines():
+        assert len(line) < 400, line
+    assert "rank 0: RuntimeError: Error building extension 'fused_adam': [1/3] c++ -isystem" in text

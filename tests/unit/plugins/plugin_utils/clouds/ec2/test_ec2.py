@@ -181,7 +181,14 @@ def test_newest_spot_price_is_used() -> None:
     ]
     entries.append({"AvailabilityZone": "us-east-1b", "Timestamp": days[0], "SpotPrice": "?"})
     source = "AWS's history of spot prices and 0.005 for its address"
-    assert prices.newest_by_zone(entries) == {"us-east-1a": Price(0.305, source, "2026-11-03")}
+    earliest = datetime.datetime(2026, 8, 5, tzinfo=datetime.UTC)
+    assert prices.newest_by_zone(entries, earliest) == {"us-east-1a": Price(0.305, source, "2026-11-03")}
+
+
+def test_outdated_spot_price_is_unknown() -> None:
+    changed = datetime.datetime(2006, 11, 3, tzinfo=datetime.UTC)
+    entries = [{"AvailabilityZone": "us-east-1a", "Timestamp": changed, "SpotPrice": "0.3"}]
+    assert prices.newest_by_zone(entries, datetime.datetime(2026, 8, 5, tzinfo=datetime.UTC)) == {}
 
 
 # --- EFA
