@@ -26,7 +26,6 @@ from ansible_collections.muster.training.plugins.plugin_utils._command_line.unus
     reject_unused_options,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job_file import (
-    find_overridden_keys,
     find_unknown_keys,
     read_job_keys,
 )
@@ -79,20 +78,12 @@ class ActionModule(ActionBase):
         if problems:
             manual = f"{role / 'defaults' / 'main.yml'} lists the variables. Correct the name, or remove it."
             raise AnsibleActionFail("\n".join([*problems, manual]))
-        keys = read_job_keys(role.parent)
-        job = task_vars.get("job", {})
-        problems = find_unknown_keys(job, keys)
+        problems = find_unknown_keys(task_vars.get("job", {}), read_job_keys(role.parent))
         if problems:
             raise AnsibleActionFail("\n".join(problems))
-
-        def value_of(name: str) -> Any:
-            return self._templar.template(task_vars.get(name))
-
         read_names = [name for name in args["short_names"] if name not in args["settled"]]
-        problems = describe_overridden_names(role, read_names, extra, value_of)
-        job_variables = {key: name for key, name in keys.items() if key in job and name in documented_options(role)}
-        problems += find_overridden_keys(
-            {key: self._templar.template(job[key]) for key in job_variables}, job_variables, extra, value_of
+        problems = describe_overridden_names(
+            role, read_names, extra, lambda name: self._templar.template(task_vars.get(name))
         )
         if problems:
             raise AnsibleActionFail("\n".join(problems))

@@ -14,6 +14,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.timeouts impo
 from ansible_collections.muster.training.plugins.plugin_utils._node_call.call import call_node
 
 ARGUMENT_SPEC = {
+    "active": {"type": "bool", "default": False},
     "remove": {"type": "list", "elements": "str", "default": []},
     "runs_directory": {"type": "str", "default": "~/.muster/runs"},
     "user": {"type": "str", "default": ""},

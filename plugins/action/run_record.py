@@ -37,6 +37,11 @@ from ansible_collections.muster.training.plugins.plugin_utils._failures.verdict 
 from ansible_collections.muster.training.plugins.plugin_utils._inventory_sources import reject_unread_sources
 from ansible_collections.muster.training.plugins.plugin_utils._plan.cost import format_running_cost
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job import SAFE_RUN_ID
+from ansible_collections.muster.training.plugins.plugin_utils._record.active_run import (
+    choose_run,
+    nodes_to_ask,
+    open_runs,
+)
 from ansible_collections.muster.training.plugins.plugin_utils._record.record_paths import (
     LATEST,
     records_directory,
@@ -47,7 +52,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._user_error import
 ARGUMENT_SPEC = {
     "state": {
         "type": "str",
-        "choices": ["opened", "dropped", "read", "closed", "judged", "succeeded"],
+        "choices": ["opened", "dropped", "listed", "read", "closed", "judged", "succeeded"],
         "required": True,
     },
     "directory": {"type": "path", "default": ""},
@@ -59,13 +64,18 @@ ARGUMENT_SPEC = {
     "said": {"type": "dict", "default": {}},
     "fail": {"type": "bool", "default": True},
     "verdict": {"type": "dict"},
+    "purpose": {"type": "str", "choices": ["last", "show", "stop"], "default": "last"},
+    "active": {"type": "dict", "default": {}},
 }
 
 
-def write_json(path: Path, value: Any, mode: int = 0o644) -> None:
-    """Write JSON atomically; NaN and infinity, which a job may report and JSON does not have, become null."""
+def write_json(path: Path, value: Any) -> None:
+    """Write JSON atomically, readable by its owner only: it has the job's arguments and the end of its output.
+
+    NaN and infinity, which a job may report and JSON does not have, become null.
+    """
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
             json.dump(without_non_finite(value), stream, indent=1, sort_keys=True, allow_nan=False)
@@ -85,7 +95,7 @@ def open_record(directory: Path, run_id: str, plan: dict[str, Any]) -> dict[str,
         )
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        record.mkdir()
+        record.mkdir(mode=0o700)
     except OSError as error:
         if record.is_dir():
             raise AnsibleActionFail(
@@ -155,6 +165,17 @@ def read_record(directory: Path, run_id: str, members: list[str]) -> dict[str, A
             "it was launched with"
         )
     return {"changed": False, "run_id": plan["run_id"], "record": str(record.resolve()), "plan": plan, "names": names}
+
+
+def find_record(directory: Path, args: dict[str, Any], members: list[str]) -> dict[str, Any]:
+    """Return the record that a command is about, as read_record(), and whether it may be active; say why it is that."""
+    if args["run_id"] or args["purpose"] == "last":
+        return {**read_record(directory, args["run_id"], members), "is_active": True}
+    chosen = choose_run(directory, members, args["active"], args["purpose"] == "stop")
+    result = {**read_record(directory, chosen.run_id, members), "is_active": chosen.is_active or not chosen.run_id}
+    if chosen.note:
+        Display().display(chosen.note)
+    return result
 
 
 def close_record(directory: Path, args: dict[str, Any]) -> dict[str, Any]:
@@ -311,9 +332,13 @@ class ActionModule(ActionBase):
         if args["state"] == "succeeded":
             return require_success(args["verdict"])
         directory = records_directory(args["directory"], args["group"], task_vars)
+        if args["state"] == "listed":
+            reject_unused_options(task_vars)
+            runs = [] if args["run_id"] else open_runs(directory, group_members(args["group"], task_vars["groups"]))
+            return {"changed": False, "ask": nodes_to_ask(runs)}
         if args["state"] == "read":
             reject_unused_options(task_vars)
-            result = read_record(directory, args["run_id"], group_members(args["group"], task_vars["groups"]))
+            result = find_record(directory, args, group_members(args["group"], task_vars["groups"]))
             if result["plan"] is None or len(result["names"]) < len(result["plan"]["nodes"]):
                 reject_unread_sources(task_vars["hostvars"])  # an unread source may hold the missing nodes
             return result

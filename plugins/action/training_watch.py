@@ -33,6 +33,10 @@ from ansible_collections.muster.training.plugins.plugin_utils._failures.verdict 
 from ansible_collections.muster.training.plugins.plugin_utils._node_call.call import NodeRequestError, call_node
 from ansible_collections.muster.training.plugins.plugin_utils._text.duration import format_duration
 from ansible_collections.muster.training.plugins.plugin_utils._text.output_reader import end_play_without_reader
+from ansible_collections.muster.training.plugins.plugin_utils._text.printable import (
+    printable,
+    without_control_sequences,
+)
 
 ARGUMENT_SPEC = {
     "run_id": {"type": "str", "required": True},
@@ -42,6 +46,7 @@ ARGUMENT_SPEC = {
     "user": {"type": "str", "default": ""},
     "progress_interval": {"type": "int", "default": 30},
     "patience": {"type": "int", "default": 30},
+    "control_sequences": {"type": "bool", "default": False},
 }
 
 
@@ -65,9 +70,13 @@ NEWS = {
 }
 
 
-def visible_text(line: str) -> str:
-    """Return a line as a terminal shows it: the text after the last carriage return."""
-    return line.rstrip("\r").rpartition("\r")[2]
+def visible_text(line: str, control_sequences: bool = False) -> str:
+    """Return a line as a terminal shows it: the text after the last carriage return.
+
+    Without `control_sequences`, the job cannot color its output, set a window's title or write to the clipboard.
+    """
+    text = line.rstrip("\r").rpartition("\r")[2]
+    return text if control_sequences else without_control_sequences(text)
 
 
 class ActionModule(ActionBase):
@@ -121,10 +130,12 @@ class ActionModule(ActionBase):
             now = last_reply = time.monotonic()
             request["cursors"] = reply["cursors"]
             for log, size in reply["left_out"].items():
-                display.display(f"[muster] {size / 1e6:.0f} MB of output skipped; full log: {args['node']}:{log}")
+                display.display(
+                    f"[muster] {size / 1e6:.0f} MB of output skipped; full log: {args['node']}:{printable(log)}"
+                )
             for text in reply["outputs"].values():
                 for line in text.split("\n"):
-                    visible_line = visible_text(line)
+                    visible_line = visible_text(line, args["control_sequences"])
                     report = parse_report(visible_line)
                     if report is not None:
                         reported.update(report)
@@ -132,9 +143,9 @@ class ActionModule(ActionBase):
                     elif visible_line:
                         last_line = visible_line.strip() or last_line
                         display.display(visible_line)
-            last_line = reply["unfinished"] or last_line
+            last_line = printable(reply["unfinished"]) or last_line
             for event in reply["events"]:
-                display.display(f"[muster] {event['text']}")
+                display.display(f"[muster] {printable(str(event['text']))}")
             status = reply["status"]
             if status.get("nodes"):
                 alive_count = sum(node["state"] in ("ready", "running", "ended") for node in status["nodes"])
@@ -154,7 +165,8 @@ class ActionModule(ActionBase):
                 details = [f"reported: {newest_report[:160]}"] * bool(newest_report) + [
                     f"last line: {last_line[:160]}"
                 ] * bool(last_line)
-                summary = f"{alive}{format_silence(reply['silence'])} {'; '.join(details) or 'no output yet'}"
+                exited = f" {printable(str(status['exited']))[:400]};" if status.get("exited") else ""
+                summary = f"{alive}{exited}{format_silence(reply['silence'])} {'; '.join(details) or 'no output yet'}"
                 display.display(f"[muster] {elapsed}{summary}")
         # ansible-playbook and its terminal have exited: nothing reads the output, and writing it would finally block
         return {"changed": False, "lost": True, "result": None, "said": reported}

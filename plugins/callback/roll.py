@@ -60,6 +60,12 @@ from ansible import constants as C
 from ansible.plugins.callback.default import CallbackModule as Default
 
 from ansible_collections.muster.training.plugins.plugin_utils._checks.ssh_errors import classify_failure
+from ansible_collections.muster.training.plugins.plugin_utils._command_line.command_hints import adapt_commands
+from ansible_collections.muster.training.plugins.plugin_utils._command_line.interruption import (
+    MARK,
+    describe_interruption,
+)
+from ansible_collections.muster.training.plugins.plugin_utils._command_line.muster_command import typed_command
 
 MAX_NODES = 8
 MAX_OUTPUT_LINES = 10  # lines of output shown from a failed program
@@ -77,9 +83,12 @@ PREPARATORY = (  # a role that is switched off has nothing else
     *("include_tasks", "include_role", "import_tasks", "import_role", "validate_argument_spec", "set_fact"),
     "known_variables",
 )
+COMMAND_CHECKS = ("known_variables", "job_settings", "check_site")  # of what the user typed and wrote, not of a node
 # Ansible's prefix for the message of a plugin that refuses something.
 ERROR_PREFIX = re.compile(
-    r"\ATask failed: (?:[^\n]*?The (?:filter|lookup|test) plugin 'muster\.training\.\w+' failed: )?"
+    r"\ATask failed: (?:Finalization of task args for '[\w.]+' failed: )?"
+    r"(?:Error while resolving value for '[^'\n]*': )?"
+    r"(?:[^\n]*?The (?:filter|lookup|test) plugin 'muster\.training\.\w+' failed: )?"
 )
 MESSAGES = ("debug", "ansible.builtin.debug", "ansible.legacy.debug")
 META = ("meta", "ansible.builtin.meta", "ansible.legacy.meta")
@@ -138,6 +147,11 @@ def reason(result: Mapping[str, Any]) -> str:
         if output and not any(output in part for part in parts):
             parts.append(last_lines(output))
     return strip_controls("\n".join(part for part in parts if part)) or "failed without a message"
+
+
+def for_user(text: str) -> str:
+    """Return a message with the commands that the user types. Those of ansible-playbook were adapted where it arose."""
+    return adapt_commands(text) if typed_command() else text
 
 
 def describe_unreachable(node: str, result: Mapping[str, Any]) -> str:
@@ -220,6 +234,10 @@ class CallbackModule(Default):
         self.shown_roles: set[str] = set()  # roles that have had a line
         self.unfinished_run: tuple[str, str] | None = None  # a run that has not ended, and its commands
         self.watched = False  # that run
+        self.launched = False  # whether there has been a run
+        self.unmatched = False  # whether a play had no nodes
+        self.interrupted = False  # by Ctrl-C
+        self.catch_interruption()
         if isinstance(sys.stdout, io.TextIOWrapper):  # else a pipe to a file or tee shows a run only after its end
             sys.stdout.reconfigure(line_buffering=True)
         # A worker does not inherit the timer's handler: Ansible refuses tasks with a time limit if it finds one.
@@ -234,6 +252,13 @@ class CallbackModule(Default):
     def block(self, title: str, text: str, color: str) -> None:
         """Show a title and, below it, a text of several lines."""
         self.say("\n".join([title, *(f"    {line}".rstrip() for line in text.splitlines())]), color)
+
+    def say_in_role(self, text: str) -> None:
+        """Show a message; in a play with roles below the name of its role, whose own line comes at its end."""
+        if self.with_roles and self.stage.role:
+            first, *others = text.splitlines() or [""]
+            text = "\n".join([f"  {self.stage.role:<18}{first}", *(f"{'':<20}{line}" for line in others)])
+        self.say(text)
 
     def location(self, nodes: Iterable[str]) -> str:
         """Return the nodes of an event in inventory order, or an empty string if these are all of several nodes."""
@@ -261,11 +286,32 @@ class CallbackModule(Default):
         different = len({tuple(nodes) for nodes in self.messages.values()}) > 1
         for text, nodes in self.sort_by_node(self.messages):
             location = self.names(nodes) if different else self.location(nodes) if text in self.self_naming else ""
-            self.say(f"{location}: {text}" if location else text)
+            self.say_in_role(f"{location}: {text}" if location else text)
         for text, nodes in self.sort_by_node(self.failures):
-            title = " ".join(part for part in ("FAILED", role_of(self.task), "on", self.names(nodes)) if part)
-            self.block(f"{title}: {self.task.get_name().rpartition(' : ')[2]}", text, C.COLOR_ERROR)
+            self.block(self.failure_title(nodes), for_user(text), C.COLOR_ERROR)
         self.diffs, self.messages, self.failures, self.items, self.self_naming = {}, {}, {}, {}, set()
+
+    def failure_title(self, nodes: Iterable[str]) -> str:
+        """Return the line above the reason for a failure: where the task failed, if that matters."""
+        if self.task.action.rpartition(".")[2] in COMMAND_CHECKS:
+            return f"{self.playbook}: not possible"
+        title = " ".join(part for part in ("FAILED", role_of(self.task), "on", self.names(nodes)) if part)
+        return f"{title}: {self.task.get_name().rpartition(' : ')[2]}"
+
+    def catch_interruption(self) -> None:
+        """Note Ctrl-C before Ansible handles it."""
+        handler = signal.getsignal(signal.SIGINT)
+
+        def interrupt(number: int, frame: Any) -> None:
+            self.interrupted = True
+            try:
+                if callable(handler):
+                    handler(number, frame)
+            except ValueError as error:  # Ansible asks a worker that has just ended whether it is alive
+                raise KeyboardInterrupt from error
+
+        with contextlib.suppress(ValueError):  # not the main thread
+            signal.signal(signal.SIGINT, interrupt)
 
     def end_stage(self) -> None:
         """Show the line of the role that ends here."""
@@ -291,6 +337,10 @@ class CallbackModule(Default):
             run_id, commands = self.unfinished_run
             state = "keeps running on its nodes" if self.watched else "was starting and may be running"
             self.say(f"run {run_id} {state}.\n{commands}")
+        elif self.interrupted:
+            self.say(for_user(describe_interruption(self.playbook, self.launched)))
+        if self.interrupted and typed_command():
+            print(MARK, file=sys.stderr, flush=True)
 
     def begin_task(self, task: Any) -> None:
         self.end_task()
@@ -314,14 +364,15 @@ class CallbackModule(Default):
             self.stage.changed[result.host.get_name()] = None
         if result.task.action in MESSAGES and not (result.task.loop and "results" in result.result):
             node, message = result.host.get_name(), self.message_of(result)
-            text = without_name(node, message)
+            text = for_user(without_name(node, message))
             self.messages.setdefault(text, []).append(node)
-            if text != message:
+            if without_name(node, message) != message:
                 self.self_naming.add(text)
 
     def remember_run(self, result: Any) -> None:
         """Remember a run that continues without anybody watching its end."""
         if result.result.get("goes_on"):
+            self.launched = True
             self.unfinished_run = (str(result.result["run_id"]), str(result.result["goes_on"]))
         elif result.task.action == WATCH and not result.result.get(
             "lost"
@@ -467,7 +518,7 @@ class CallbackModule(Default):
 
     @unless_verbose
     def v2_playbook_on_no_hosts_matched(self) -> None:
-        self.say(f"{self.playbook}: no host in the inventory matches; check --limit and the group", C.COLOR_SKIP)
+        self.unmatched = True
 
     @unless_verbose
     def v2_playbook_on_no_hosts_remaining(self) -> None:
@@ -496,6 +547,8 @@ class CallbackModule(Default):
         """Show the last line."""
         self.end_task()
         self.end_stage()
+        if self.unmatched and not stats.processed:  # else the other plays have explained what there is to do
+            self.say(f"{self.playbook}: no host in the inventory matches; check --limit and the group", C.COLOR_SKIP)
         if not self.header_shown:
             return
         sums = {host: stats.summarize(host) for host in stats.processed}

@@ -26,6 +26,10 @@ options:
     description: Origin of the machines, which is written to the inventory as a comment.
     type: str
     default: -e machines
+  check:
+    description: Whether to return the errors, or an empty string, instead of the inventory.
+    type: bool
+    default: false
 seealso:
   - plugin: muster.training.from_hostfile
     plugin_type: filter
@@ -41,7 +45,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 _value:
-  description: The text of the inventory, in YAML.
+  description: The text of the inventory, in YAML, or the errors.
   type: str
 """
 
@@ -63,12 +67,15 @@ def resolve_address(name: str) -> str:
     return "" if ipaddress.ip_address(address).is_loopback else str(address)
 
 
-def static_inventory(machines: str | list[str], source: str = "-e machines") -> str:
-    """Render an inventory of a hostfile or a list of hosts."""
+def static_inventory(machines: str | list[str], source: str = "-e machines", check: bool = False) -> str:
+    """Render an inventory of a hostfile or a list of hosts. check: whether to return only errors."""
     lines, item_name = (machines.splitlines(), "line") if isinstance(machines, str) else (map(str, machines), "host")
     try:
-        return render_inventory(read_hosts(lines, item_name), source, resolve_address)
+        hosts = read_hosts(lines, item_name)
+        return "" if check else render_inventory(hosts, source, resolve_address)
     except ValueError as error:
+        if check:
+            return f"{source}: {error}"
         raise AnsibleFilterError(f"{source}: {error}") from error
 
 

@@ -118,6 +118,5 @@ findings:
       description: The remedy.
       type: str
       sample: >-
-        remove the line of 127.0.1.1 for it from /etc/hosts: run the role hosts_file (ansible-playbook site.yml --tags
-        hosts_file)
+        remove the line of 127.0.1.1 for it from /etc/hosts: ansible-playbook site.yml --tags hosts_file
 """

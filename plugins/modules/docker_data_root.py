@@ -15,6 +15,7 @@ description:
   - Fails while containers are running or if the disk is too small. Needs root.
 extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
+  - muster.training._attributes.all
 attributes:
   check_mode: {support: full}
   diff_mode: {support: full, details: The directory.}
@@ -30,6 +31,10 @@ options:
     default: 5
   delete_old:
     description: Delete the old data once the engine runs with the copy.
+    type: bool
+    default: false
+  engine_expected:
+    description: In check mode without an engine, report a change, not a failure, since it will be installed first.
     type: bool
     default: false
 """
@@ -49,6 +54,7 @@ former:
   sample: /var/lib/docker
 """
 
+import shutil
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
@@ -59,6 +65,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "path": {"type": "str", "required": True},
     "spare_gib": {"type": "int", "default": 5},
     "delete_old": {"type": "bool", "default": False},
+    "engine_expected": {"type": "bool", "default": False},
 }
 
 
@@ -66,6 +73,8 @@ def main() -> None:
     """Run the module."""
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     path, spare, delete = (module.params[name] for name in ("path", "spare_gib", "delete_old"))
+    if module.check_mode and module.params["engine_expected"] and not shutil.which("docker"):
+        module.exit_json(changed=True, former="", diff={"before": "", "after": f"data-root {path}\n"})
     try:
         changed, former = data_root.ensure(path, spare, delete, module.check_mode)
     except (data_root.DataRootError, OSError) as error:

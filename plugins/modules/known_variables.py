@@ -16,9 +16,8 @@ description:
   - For variables given with C(-e), also fails if the prefix is misspelt, as in C(sh_mesh_port).
   - Also fails if C(-e) has stray words, such as C(--epochs 1) in C(-e launch_args="--resume --epochs 1"). Ansible ends
     a value at its first space and silently drops the rest. Shows the correct form.
-  - Also fails if the variable C(job), which a job file sets, is not a dictionary, has a key that none of the variables
-    of the roles C(launch), C(code) and C(python_env) uses as its default, or has a value without effect because the
-    inventory sets its variable to something else. Values given with C(-e) override both.
+  - Also fails if the variable C(job), which a job file sets, is not a dictionary, or has a key that none of the
+    variables of the roles C(launch), C(code) and C(python_env) uses as its default.
   - Checks the variables of all hosts of the play at once, so one task with C(run_once) is enough. Connects to nothing.
 extends_documentation_fragment:
   - ansible.builtin.action_common_attributes

@@ -157,7 +157,8 @@ def test_guides_use_the_muster_command_where_one_exists(page: str) -> None:
 
 
 def test_documented_hint_about_a_detached_run_matches_the_output(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(context, "CLIARGS", {})  # of no command: the playbooks are named as in a project
+    monkeypatch.setenv("MUSTER_COMMAND", "./muster")
+    monkeypatch.setattr(context, "CLIARGS", {})
     (shown,) = [fence.body for fence in fences("docs/running.md") if "keeps running on its nodes" in fence.body]
     run_id = shown.split()[1]
     assert shown == f"run {run_id} keeps running on its nodes.\n{run_commands(run_id)}\n"

@@ -8,7 +8,9 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import re
 import shlex
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -71,8 +73,22 @@ muster = load()
             "launch job.yml train.py --config a.yml",
             """launch.yml -e @job.yml -e launch_script=train.py -e '{"launch_args": ["--config", "a.yml"]}'""",
         ),
+        ("launch job.yml --epochs 4", """launch.yml -e @job.yml -e '{"more_args": ["--epochs", "4"]}'"""),
+        ("launch job.yml -n 2 --lr=1e-3 -n 3", "launch.yml -e @job.yml -e nnodes=2"
+            """ -e '{"more_args": ["--lr=1e-3", "-n", "3"]}'"""),
+        ("launch job.yml -- --check", """launch.yml -e @job.yml -e '{"more_args": ["--check"]}'"""),
+        ("preflight -n 2 train.py", f"preflight.yml -e nnodes=2 -e launch_script=train.py {NONE}"),
+        (
+            "fit -n 2 work.py --batch {batch_size}",
+            """fit.yml -e nnodes=2 -e launch_script=work.py -e '{"fit_args": ["--batch", !unsafe "{batch_size}"]}'""",
+        ),
+        ("logs --run-id first", "logs.yml -e run_id=first"),
         ("site job.yml --check", "site.yml -e @job.yml --check"),
         ("preflight job.yml", "preflight.yml -e @job.yml"),
+        ("status --mounts", "status.yml -e mounts=true"),
+        ("keys --ask-pass --key my.pub", "keys.yml --ask-pass -e key=my.pub"),
+        ("check train.py", "check.yml -e check_script=train.py"),
+        ("check job.yml --skip print-every-rank", "check.yml -e @job.yml -e check_skip=print-every-rank"),
         ("fit job.yml -n 2", "fit.yml -e @job.yml -e nnodes=2"),
         ("sweep job.yml variants.yml --run-id a", "sweep.yml -e @job.yml -e @variants.yml -e run_id=a"),
         ("rehearse job.yml rehearsal.yml a", "rehearse.yml -e @job.yml -e @rehearsal.yml -e run_id=a"),
@@ -121,6 +137,12 @@ def test_short_words_translate_to_ansible_playbook_commands(typed: str, meant: s
             "--nproc_per_node is not an option of launch: ./muster help launch; options for the script go after its "
             "name; did you mean --nproc-per-node?\n",
         ),
+        (
+            "launch job.yml --detahc",
+            "--detahc is not an option of launch: ./muster help launch; options for the script go after --; did "
+            "you mean --detach?\n",
+        ),
+        ("site job.yml --epochs 4", "--epochs is not an option of site: ./muster help site\n"),
         ("launch -i machnies.yml a.py", "{here}/machnies.yml does not exist. Correct its name"),
         ("shell", "./muster shell NODE"),
         ("shell a,b", "./muster shell NODE"),
@@ -188,7 +210,7 @@ def test_every_playbook_has_a_word_and_every_option_a_variable() -> None:
             assert variable.partition("=")[0] in text, (word, variable)
         help_text = muster.format_help(word)
         assert all(option in help_text for option in options)
-    assert len(PROGRAM.read_text().splitlines()) <= 200
+    assert len(PROGRAM.read_text().splitlines()) <= 340
 
 
 @pytest.mark.parametrize("typed", [["help", "launch"], ["launch", "--help"], ["launch", "-h"]])
@@ -225,6 +247,109 @@ def test_command_is_printed_and_run_in_the_project(tmp_path: Path) -> None:
     assert (cwd, arguments[:5]) == (str(tmp_path), there)
     assert json.loads(arguments[6]) == {"launch_args": words}
     assert shlex.split(printed.removeprefix("+ ")) == ["ansible-playbook", *arguments]
+
+
+def test_paths_after_e_are_those_of_the_directory_typed_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(muster, "HERE", str(tmp_path / "project"))
+    typed = ["-e", "code_source=.", "-e", "json=a.json", "-e", "launch_script=a.py", "-e", "code_source=/there"]
+    assert muster.translate("launch", typed)[3::2] == [
+        f"code_source={tmp_path}",
+        f"json={tmp_path}/a.json",
+        "launch_script=a.py",
+        "code_source=/there",
+    ]
+    monkeypatch.setattr(muster, "HERE", str(tmp_path))
+    assert muster.translate("launch", typed)[3::2][0] == "code_source=."
+
+
+def test_help_explains_each_option_from_the_documentation_of_its_variable() -> None:
+    specification = yaml.safe_load((CHECKOUT / "roles/launch/meta/argument_specs.yml").read_text())["argument_specs"]
+    text = muster.format_help("launch", {**specification["main"]["options"], **specification["logs"]["options"]})
+    words = " ".join(text.split())
+    assert "-n, --nnodes Number of nodes, in the order of node_rank" in words and "Defaults to nnodes" not in words
+    assert "--replace Whether to first stop any run" in words and "Default: torchrun." in words
+    for command, (_playbook, _role, _summary, options) in muster.COMMANDS.items():
+        for variable in options.values():
+            plain = muster.describe(variable, "", {})
+            documented = {
+                name
+                for path in CHECKOUT.glob("roles/*/meta/argument_specs.yml")
+                for name in re.findall(r"^ {6}(\w+):", path.read_text(), re.M)
+            }
+            name = variable.partition("=")[0]
+            assert plain != name or {name, f"launch_{name}", f"{command}_{name}"} & documented, (command, variable)
+
+
+INTERRUPTED = """
+import os, signal, sys, time
+try:
+    print("started", flush=True)
+    time.sleep(600)
+except KeyboardInterrupt:
+    for line in {lines}:
+        print(line, file=sys.stderr)
+    sys.exit({status})
+"""
+
+
+@pytest.mark.parametrize(
+    ("lines", "status", "shown"),
+    [
+        (["Traceback (most recent call last):", "KeyboardInterrupt"], 130, "interrupted: nothing was started\n"),
+        (["[ERROR]: User interrupted execution", "muster: interrupted"], 99, ""),
+        (["a warning"], 0, "a warning\n"),
+    ],
+)
+def test_interruption_is_explained_without_a_traceback(
+    lines: list[str], status: int, shown: str, tmp_path: Path
+) -> None:
+    (tmp_path / "muster").write_text(PROGRAM.read_text())
+    stand_in = tmp_path / "bin/ansible-playbook"
+    stand_in.parent.mkdir()
+    stand_in.write_text(f"#!{sys.executable}\n" + INTERRUPTED.format(lines=lines, status=status))
+    stand_in.chmod(0o755)
+    with subprocess.Popen(
+        [sys.executable, tmp_path / "muster", "site"],
+        env={**os.environ, "PATH": f"{stand_in.parent}:{os.environ['PATH']}"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        assert process.stdout is not None
+        while process.stdout.readline() not in ("started\n", ""):
+            continue
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+        _output, errors = process.communicate()
+    assert (process.returncode, errors) == (status, shown)
+
+
+def test_unreadable_inventory_is_explained_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As that of a cloud without a key, with the plugins that a project allows."""
+    give_collection(tmp_path)
+    (tmp_path / "paperspace.yml").write_text((CHECKOUT / "inventories/paperspace.yml").read_text())
+    (tmp_path / "ansible.cfg").write_text(
+        "[defaults]\ninventory = paperspace.yml\n[inventory]\nany_unparsed_is_failed = true\n"
+        "enable_plugins = auto, yaml, host_list\n"
+    )
+    (tmp_path / "ping.yml").write_text("- ansible.builtin.import_playbook: muster.training.ping\n")
+    monkeypatch.setattr(muster, "HERE", str(tmp_path))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("PAPERSPACE_API_KEY", "ANSIBLE_CONFIG"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("ANSIBLE_COLLECTIONS_PATH", str(tmp_path / "collections"))
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    previous = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    try:
+        assert muster.follow(["ansible-playbook", "ping.yml"]) != 0
+    finally:
+        for number, handler in zip((signal.SIGINT, signal.SIGTERM), previous, strict=True):
+            signal.signal(number, handler)
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if "DEPRECATION" not in line and line]
+    assert line.startswith("muster: the inventory paperspace.yml cannot be read: ") and "set the environment" in line
 
 
 def test_shell_starts_in_the_environment_of_a_rank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

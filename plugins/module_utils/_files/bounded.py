@@ -187,7 +187,8 @@ class FileWalk:
 
     def entries(self, relative: str, limit: int) -> tuple[list[str], list[str]]:
         """Return the names of the subdirectories and of the other entries of a directory, sorted, at most `limit`."""
-        subdirectories, others = [], []
+        subdirectories: list[str] = []
+        others: list[str] = []
         try:
             with os.scandir(os.path.join(self.directory, relative)) as entries:
                 for number, entry in enumerate(entries):
@@ -202,7 +203,7 @@ class FileWalk:
 
 def list_directory(path: str, limit: int = MAX_ENTRIES) -> list[str]:
     """Return the names in a directory, sorted, at most `limit`; [] if it cannot be read."""
-    names = []
+    names: list[str] = []
     with contextlib.suppress(OSError), os.scandir(path) as entries:
         for entry in entries:
             if len(names) >= limit:

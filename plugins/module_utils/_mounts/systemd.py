@@ -45,7 +45,7 @@ def missing_requirement(kind: MountDriver) -> str:
     if not os.path.isdir("/run/systemd/system"):
         return "systemd is not running on this node. Mounts are systemd units: use a machine or container with systemd"
     if not shutil.which(kind.program):
-        return f"{kind.program} is not installed. Run the role {kind.role}"
+        return f"{kind.program} is not installed. Install it: ansible-playbook site.yml --tags {kind.role}"
     if not supports_filesystem(kind.filesystem):
         call("modprobe", kind.filesystem)
         if not supports_filesystem(kind.filesystem):

@@ -135,7 +135,7 @@ def measured_files(directory: str, plan: Data, logs: bool) -> list[tuple[str, in
 
 
 def read_end(path: str, limit: int) -> tuple[bytes, int]:
-    """Return the end of a file, at most `limit` bytes and whole lines only if it is longer, and its size.
+    """Return the end of a file, at most `limit` bytes and if possible whole lines if it is longer, and its size.
 
     Raise OSError if it is not a regular file.
     """
@@ -143,7 +143,9 @@ def read_end(path: str, limit: int) -> tuple[bytes, int]:
         size = os.fstat(stream.fileno()).st_size
         stream.seek(max(0, size - limit))
         data = stream.read(limit)
-    return (data[data.find(b"\n") + 1 :] if size > limit else data), size
+    first_line = data.find(b"\n") + 1 if size > limit else 0
+    # the end of a single long line, such as a progress bar's, is better than nothing
+    return (data if first_line == len(data) else data[first_line:]), size
 
 
 class SteadySize:

@@ -198,6 +198,7 @@ class RankZeroStatus(TypedDict, total=False):
     """Additional fields of rank 0's status."""
 
     nodes: list[NodeStatus]
+    exited: str  # which ranks exited a while ago, and for which the run still waits; "" if none
 
 
 class Status(RankZeroStatus):
@@ -213,6 +214,7 @@ class Status(RankZeroStatus):
     updated: float
     launcher_pid: int | None
     report: NodeReport | None
+    ended_ranks: dict[str, float]  # when ranks exited while the launcher runs: this node's, on rank 0 all nodes'
 
 
 class Result(TypedDict):

@@ -14,7 +14,10 @@ from ansible_collections.muster.training.plugins.module_utils._run.find_runs imp
     remove_directory,
 )
 from ansible_collections.muster.training.plugins.module_utils._run.identity import RunError, act_as
-from ansible_collections.muster.training.plugins.module_utils._run.running_supervisors import is_alive
+from ansible_collections.muster.training.plugins.module_utils._run.running_supervisors import (
+    find_supervisors,
+    is_alive,
+)
 from ansible_collections.muster.training.plugins.module_utils._run.status import UNFINISHED_STATES
 from ansible_collections.muster.training.plugins.module_utils._run.stored_documents import read_result, read_status
 
@@ -50,8 +53,13 @@ def describe(path: str, plan: Data) -> Data:
 
 
 def main(request: Data) -> Data:
-    """List this node's runs, after removing those named in ``remove`` that are not alive here."""
+    """List this node's runs, after removing those named in ``remove`` that are not alive here.
+
+    With ``active``, only return which runs have a supervisor on this machine.
+    """
     try:
+        if request.get("active"):
+            return {"changed": False, "active": sorted({supervisor["run_id"] for supervisor in find_supervisors()})}
         if request.get("user"):
             act_as(request["user"])
         removed = []

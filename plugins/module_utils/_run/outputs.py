@@ -18,6 +18,7 @@ from ansible_collections.muster.training.plugins.module_utils._files.bounded imp
 from ansible_collections.muster.training.plugins.module_utils._run import archive_selection
 from ansible_collections.muster.training.plugins.module_utils._run.find_runs import node_directories
 from ansible_collections.muster.training.plugins.module_utils._run.identity import RunError, act_as
+from ansible_collections.muster.training.plugins.module_utils._run.internal_files import is_internal
 
 TYPE_CHECKING = False  # importing typing would cost more than all other imports
 if TYPE_CHECKING:
@@ -38,20 +39,6 @@ MAX_LISTED_FILES = 100_000  # listed per node
 MAX_SCANNED_FILES = 2_000_000  # in a directory, including files that are not the job's
 PIECE_BYTES = 16 * 2**20  # bytes of file data in one reply
 BLOCK = 2**20  # bytes read at a time
-# Files in a run directory that are not the job's, besides logs.
-INTERNAL_NAMES = {"bin", "environment.json", "left_out.json", "logs.tar.gz", "reserve", "stop", "token"}
-INTERNAL_NAMES.update((archive_selection.SNAPSHOT_FILE, *archive_selection.LOGS))
-
-
-def is_internal(path: str, plan: Data) -> bool:
-    """Return whether a path in a run directory is not the job's: a log, a file of the run, or a hidden cache."""
-    first = path.split(os.sep)[0]
-    return (
-        first in INTERNAL_NAMES
-        or first.startswith((".", "supervisor"))
-        or first in (plan.get("files") or {})
-        or (first == path and (archive_selection.is_log(path) or path.endswith(".tmp")))
-    )
 
 
 def path_of(name: str, directory: str, plan: Data) -> str:

@@ -61,7 +61,12 @@ def descendants(root: int) -> list[int]:
 
 
 def is_rank(pid: int, directory: str) -> bool:
-    """Return whether a process is a rank of the run in this directory, or was started by one.
+    """Return whether a process is a rank of the run in this directory, or was started by one."""
+    return local_rank_of(pid, directory) is not None
+
+
+def local_rank_of(pid: int, directory: str) -> int | None:
+    """Return the local rank of a process that is, or was started by, a rank of the run in this directory; else None.
 
     Reads its environment: in a container, parent and pid are of no use.
     """
@@ -69,9 +74,11 @@ def is_rank(pid: int, directory: str) -> bool:
         with open(f"/proc/{pid}/environ", "rb") as stream:
             variables = stream.read().split(b"\0")
     except OSError:  # it has ended, or belongs to another user
-        return False
-    in_run = b"MUSTER_RUN_DIRECTORY=" + os.fsencode(directory) in variables
-    return in_run and any(variable.startswith(b"LOCAL_RANK=") for variable in variables)
+        return None
+    if b"MUSTER_RUN_DIRECTORY=" + os.fsencode(directory) not in variables:
+        return None
+    numbers = [variable[len(b"LOCAL_RANK=") :] for variable in variables if variable.startswith(b"LOCAL_RANK=")]
+    return next((int(number) for number in numbers if number.isdigit()), None)
 
 
 def start_in_background(command: list[str], log: str) -> int:

@@ -105,7 +105,8 @@ def find_supervisors() -> list[Data]:
 
     Each has run_id, address, directory, guard (whether it is one), pid, user (uid), and owner (that user's name).
     """
-    trusted, others = [], []
+    trusted: list[Data] = []
+    others: list[Data] = []
     for name in os.listdir("/proc"):
         supervisor = supervisor_of(command_line(int(name))) if name.isdigit() else None
         if supervisor is not None:

@@ -75,6 +75,7 @@ def describe(path: str, plan: Data) -> Data:
         "last_line": last_line(newest),
         "silence": silence_of([out, err]) if state == "running" else None,
         "gpus": latest_gpu_sample(path) if state == "running" else None,
+        "ended_ranks": ages_of_ended_ranks(status, plan["node"]) if state == "running" else {},
         "directory": path,
         "report": status.get("report"),
         "result": read_result(path),
@@ -87,6 +88,14 @@ def job_reports(path: str, plan: Data) -> Data:
     from ansible_collections.muster.training.plugins.module_utils._run import job_results
 
     return job_results.merge_reports(job_results.load_reports(path, plan)) if plan["node"]["node_rank"] == 0 else {}
+
+
+def ages_of_ended_ranks(status: Data, node: Data) -> dict[str, float]:
+    """Return the seconds since each rank of this node exited while its launcher runs."""
+    from ansible_collections.muster.training.plugins.module_utils._run.ended_ranks import ended_ranks
+
+    ended = ended_ranks(status, node["first_rank"], node["slots"])
+    return {str(rank): max(0.0, time.time() - since) for rank, since in ended.items()}
 
 
 def last_line(path: str) -> str:

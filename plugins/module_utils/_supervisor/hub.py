@@ -10,12 +10,14 @@ import selectors
 import socket
 import time
 
+from ansible_collections.muster.training.plugins.module_utils._run.ended_ranks import describe_ended_ranks
 from ansible_collections.muster.training.plugins.module_utils._run.processes import describe_exit
 from ansible_collections.muster.training.plugins.module_utils._run.stored_documents import checked_report
 from ansible_collections.muster.training.plugins.module_utils._run.timeouts import (
     AUTHENTICATION_TIMEOUT,
     HEAD_START_INTERVAL,
     KILL_TIMEOUT,
+    RANK_END_NOTICE_TIMEOUT,
     RECONNECT_TIMEOUT,
     REPORT_GRACE_PERIOD,
 )
@@ -38,6 +40,7 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor.node_v
     results_of,
     status_of,
 )
+from ansible_collections.muster.training.plugins.module_utils._supervisor.rank_watch import ENDED_RANKS
 from ansible_collections.muster.training.plugins.module_utils._supervisor.remote_start import RemoteStart
 
 TYPE_CHECKING = False
@@ -66,6 +69,8 @@ class Hub(LifelineEnd):
         self.deadline: float | None = None  # until when rank 0 waits for the last reports
         self.nodes = initial_views(self.names, journal.path("launcher.log"))
         self.remote_start = RemoteStart(journal, self.nodes)
+        self.ended_ranks: dict[int, float] = {}  # when ranks exited while others run, in seconds since 1970
+        self.named_ranks: set[int] = set()  # those of which an event was written
 
     def admitted_connections(self) -> list[LifelineConnection]:
         """Return the connections to nodes that have proved that they hold the token."""
@@ -159,6 +164,8 @@ class Hub(LifelineEnd):
             self.on_failing(node, str(message.get("text", "")))
         elif kind in ("mount", "gpus", "logs", "files"):
             self.journal.event(kind, str(message.get("text", "")), node=node["name"])
+        elif kind == ENDED_RANKS:
+            self.note_ended_ranks(node["node_rank"], str(message.get("text", "")))
         elif kind == "stop":
             self.stop_everywhere(str(message.get("reason", "")), requested=True)
 
@@ -214,6 +221,8 @@ class Hub(LifelineEnd):
             return
         node["report"] = report
         self.set_node(node, "ended")
+        if not has_failed(node):
+            self.note_ended_ranks(node["node_rank"], " ".join(map(str, self.ranks_of(node["node_rank"]))))
         if has_failed(node) and not self.stop_reason:
             code = describe_exit(report.get("exit_code"))
             self.node_failed(node, report.get("reason") or f"the launcher on {node['name']} ended with {code}")
@@ -273,13 +282,50 @@ class Hub(LifelineEnd):
     def say(self, kind: str, text: str) -> None:
         if kind == "failing":
             self.on_failing(self.nodes[0], text)
+        elif kind == ENDED_RANKS:
+            self.note_ended_ranks(0, text)
         else:
             self.journal.event(kind, text, node=self.names[0])
+
+    # - ranks that wait for others
+
+    def ranks_of(self, node_rank: int) -> range:
+        """Return the global ranks of a node."""
+        node = self.plan["nodes"][node_rank]
+        return range(node["first_rank"], node["first_rank"] + node["slots"])
+
+    def note_ended_ranks(self, node_rank: int, text: str) -> None:
+        """Remember which ranks of a node have exited; text: their numbers, separated by blanks."""
+        numbers = {int(number) for number in text[:65536].split() if number.isdigit() and len(number) < 8}
+        for rank in self.ranks_of(node_rank):
+            if rank not in numbers:
+                self.ended_ranks.pop(rank, None)
+                self.named_ranks.discard(rank)
+            else:
+                self.ended_ranks.setdefault(rank, time.time())
+        self.journal.status_due = 0.0
+
+    def describe_ended_ranks(self) -> str:
+        """Return which ranks exited a while ago, and for which the run still waits; "" if none did."""
+        ages = {rank: time.time() - since for rank, since in self.ended_ranks.items()}
+        if self.stop_reason is not None or max(ages.values(), default=0.0) <= RANK_END_NOTICE_TIMEOUT:
+            return ""
+        nodes = [node for node, view in zip(self.plan["nodes"], self.nodes) if view["state"] != "lost"]
+        return describe_ended_ranks(ages, nodes)
+
+    def name_ended_ranks(self) -> None:
+        """Write an event about ranks that exited a while ago, once."""
+        old = {rank for rank, since in self.ended_ranks.items() if time.time() - since > RANK_END_NOTICE_TIMEOUT}
+        text = self.describe_ended_ranks() if old - self.named_ranks else ""
+        if text:
+            self.named_ranks |= old
+            self.journal.event("ranks", text)
 
     # - start and end
 
     def step(self, now: float) -> None:
         self.check_connections(now)
+        self.name_ended_ranks()
         self.judge(now)
 
     def judge(self, now: float) -> None:
@@ -365,4 +411,5 @@ class Hub(LifelineEnd):
         return self.result_state is not None
 
     def status(self) -> Data:
-        return {"nodes": status_of(self.nodes)}
+        exited = self.describe_ended_ranks()
+        return {"nodes": status_of(self.nodes), "ended_ranks": self.ended_ranks, "exited": exited}

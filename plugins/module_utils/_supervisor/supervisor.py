@@ -51,6 +51,7 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor.lifeli
 )
 from ansible_collections.muster.training.plugins.module_utils._supervisor.peer import Peer
 from ansible_collections.muster.training.plugins.module_utils._supervisor.rank_reports import last_lines, log_of_failure
+from ansible_collections.muster.training.plugins.module_utils._supervisor.rank_watch import RankWatch
 from ansible_collections.muster.training.plugins.module_utils._supervisor.reports import shorten_report
 from ansible_collections.muster.training.plugins.module_utils._supervisor.watchers import Watchers
 
@@ -74,6 +75,7 @@ class Supervisor:
         self.journal = Journal(directory, self.plan)
         self.launcher = LauncherProcess(self.journal, self.plan)
         self.watchers = Watchers(self.journal, self.plan)
+        self.rank_watch = RankWatch(directory, self.plan)
         kind = Peer if self.plan["node"]["node_rank"] else Hub
         self.lifeline: LifelineEnd = kind(self.plan, token, self.journal, self.selector)
         self.stop_signal: int | None = None  # the signal that asked this node to stop
@@ -191,6 +193,8 @@ class Supervisor:
         notices = self.watchers.step(now, ended, self.launcher.process is not None, running)
         if self.report is None and not isinstance(self.launcher.phase, LauncherEnded):
             notices += self.launcher.step(now, ended, self.watchers.pids())
+        if running:
+            notices += self.rank_watch.step(now, self.launcher)
         phase = self.launcher.phase
         ended_phase = phase if self.report is None and isinstance(phase, LauncherEnded) else None
         failed = self.launcher.has_failed()
@@ -217,7 +221,11 @@ class Supervisor:
 
     def write_status(self, now: float) -> None:
         process = self.launcher.process
-        fields = {"launcher_pid": process.pid if process else None, "report": self.report}
+        fields = {
+            "launcher_pid": process.pid if process else None,
+            "report": self.report,
+            "ended_ranks": self.rank_watch.global_ranks(),
+        }
         self.journal.write_status(now, {**fields, **self.lifeline.status()})
 
     def clean_up(self) -> None:

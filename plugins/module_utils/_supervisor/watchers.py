@@ -97,9 +97,7 @@ class Watchers:
         self.journal = journal
         self.plan = plan
         self.name = plan["node"]["name"]
-        self.mount_checks: dict[
-            str, tuple[int, float]
-        ] = {}  # pid and start time of the checking process, by mount point
+        self.mount_checks: dict[str, tuple[int, float]] = {}  # pid and start of the check, by mount point
         self.mounts_due = 0.0
         self.mounts: dict[str, str] = {}  # errors by mount point that has died during the run
         self.sampler: int | None = None  # pid of the running nvidia-smi

@@ -79,7 +79,10 @@ def check_report(request: Data) -> str:
     argv = [sys.executable, "-c", REPORT]
     completed = subprocess.run(argv, env=build_environment(), capture_output=True, text=True, check=False)
     if completed.returncode:
-        raise StepError(f"cannot import deepspeed: {completed.stderr.strip()[-800:]}. Run the role pytorch first")
+        raise StepError(
+            f"cannot import deepspeed: {completed.stderr.strip()[-800:]}. Install torch first: "
+            "ansible-playbook site.yml --tags pytorch"
+        )
     version, built = json.loads(completed.stdout.strip().splitlines()[-1])
     if version.partition("+")[0] != request["version"]:
         raise StepError(
@@ -121,7 +124,8 @@ def check_step() -> None:
             if "weight 0.25" not in out.splitlines():
                 compiler = "deepspeed_shm_comm" in out
                 hint = (
-                    "On the CPU it needs a compiler (build-essential, python3-dev), or a build with DS_BUILD_SHM_COMM"
+                    "On the CPU it needs a compiler and Python's headers: ./muster site --tags base_packages -e "
+                    "'{base_packages_extra: [build-essential, python3-dev]}'"
                     if compiler
                     else "Check torch (ansible-playbook site.yml --tags pytorch)"
                 )

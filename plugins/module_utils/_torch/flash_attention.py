@@ -131,7 +131,9 @@ def torch_build() -> Data:
     try:
         import torch
     except ImportError:
-        raise StepError("torch is not installed in the environment. Run the role pytorch first") from None
+        raise StepError(
+            "torch is not installed in the environment. Install it: ansible-playbook site.yml --tags pytorch"
+        ) from None
     if not torch.version.cuda:
         raise StepError(
             f"torch {torch.__version__} is built without CUDA, but flash-attention runs only on GPUs. Set "
@@ -182,7 +184,7 @@ def nvidia_smi_error(reason: str) -> StepError:
     """Return the error for an nvidia-smi that does not report the GPUs."""
     return StepError(
         f"nvidia-smi {reason}, so it is unknown whether this node's GPUs support flash-attention. Check the driver "
-        "(dmesg; the role nvidia_driver), or set flash_attention_enabled to false for this node"
+        "(dmesg; ansible-playbook site.yml --tags nvidia_driver), or set flash_attention_enabled to false for this node"
     )
 
 
@@ -293,8 +295,8 @@ def choose_uncached(request: Data) -> Data:
         f"no wheel of flash-attention {' or '.join(releases)} for torch {build['torch']}, CUDA {build['cuda']}, "
         f"Python {build['python']}, {build['machine']}, C++ ABI {'new' if build['abi'] else 'old'}"
         f"{f', glibc {glibc}' if glibc else ''} in {request['wheels']}. The nearest: {'; '.join(near) or 'none'}. "
-        "Leave pytorch_version, pytorch_cuda and flash_attention_version at auto and run the roles "
-        "pytorch and flash_attention, or set them to one of these; or set flash_attention_build to true: a "
+        "Leave pytorch_version, pytorch_cuda and flash_attention_version at auto and run ansible-playbook "
+        "site.yml --tags pytorch,flash_attention, or set them to one of these; or set flash_attention_build to true: a "
         "build takes minutes to hours"
     )
 

@@ -152,7 +152,7 @@ def check_tcp(context: CheckContext) -> list[Finding]:
                 problem=f"{describe_failures(nodes, failures, 'no TCP connection opens')} (port "
                 f"{format_list(map(str, ports))}: {reasons})",
                 requirement="all TCP ports open between the nodes' addresses; NCCL and gloo choose ephemeral ones",
-                remedy="run the role firewall (ansible-playbook site.yml --tags firewall); in a cloud, allow all TCP "
+                remedy="ansible-playbook site.yml --tags firewall; in a cloud, allow all TCP "
                 "from the security group to itself",
             )
         )
@@ -265,7 +265,7 @@ def check_ssh(context: CheckContext) -> list[Finding]:
             problem=f"{describe_failures(nodes, failures, 'ssh login fails')}: "
             + format_list(dict.fromkeys(refusals[pair] for pair in failures), 2),
             requirement="ssh login from each node to each other without a prompt, with known host keys",
-            remedy="run the role ssh_mesh (ansible-playbook site.yml --tags ssh_mesh)",
+            remedy="ansible-playbook site.yml --tags ssh_mesh",
         )
         for nodes, failures in group_by_node(refusals)
     ]

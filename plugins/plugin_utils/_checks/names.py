@@ -11,7 +11,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._checks.context im
 from ansible_collections.muster.training.plugins.plugin_utils._checks.findings import Finding, error, warning
 from ansible_collections.muster.training.plugins.plugin_utils._text.name_list import format_list
 
-HOSTS_FILE_REMEDY = "run the role hosts_file (ansible-playbook site.yml --tags hosts_file)"
+HOSTS_FILE_REMEDY = "ansible-playbook site.yml --tags hosts_file"
 
 
 def is_loopback(address: str) -> bool:

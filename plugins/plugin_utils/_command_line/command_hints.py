@@ -15,6 +15,11 @@ from typing import Any
 from ansible import constants, context
 
 from ansible_collections.muster.training.plugins.plugin_utils._command_line.extra_vars import typed_variables
+from ansible_collections.muster.training.plugins.plugin_utils._command_line.muster_command import (
+    path_as_typed,
+    to_muster_commands,
+    typed_command,
+)
 
 COLLECTION = "muster.training"
 COMMAND = re.compile(r"ansible-playbook (\w+)\.yml")
@@ -23,11 +28,16 @@ COMMAND = re.compile(r"ansible-playbook (\w+)\.yml")
 def adapt_commands(text: str, arguments: Mapping[str, Any] | None = None) -> str:
     """Adapt each `ansible-playbook NAME.yml` in a text to the path of the current playbook and the inventory.
 
-    site.yml also gets the options that select the code: without them, it would remove that code's requirements.
+    For a user of ./muster, each becomes a command of ./muster. site.yml also gets the options that select the code:
+    without them, it would remove that code's requirements.
 
     arguments: Ansible's CLIARGS, by default of this process.
     """
     cli_args = context.CLIARGS if arguments is None else arguments
+    if typed_command():
+        return to_muster_commands(
+            text, typed_command(), "" if "code_source=" in text else code_arguments_typed(cli_args)
+        )
     playbooks = cli_args.get("args") or ()
     if not playbooks:
         return text
@@ -47,6 +57,15 @@ def code_options(cli_args: Mapping[str, Any]) -> str:
     file_options = [f" -e {shlex.quote('@' + shorten_path(text[1:]))}" for text in extra_vars if text.startswith("@")]
     source = typed_variables(extra_vars).get("code_source")
     return "".join([*file_options, f" -e code_source={shlex.quote(str(source))}" if source else ""])
+
+
+def code_arguments_typed(cli_args: Mapping[str, Any]) -> str:
+    """Return what code_options() does, as arguments of ./muster."""
+    extra_vars = [str(text) for text in cli_args.get("extra_vars") or ()]
+    files = [path_as_typed(text[1:]) for text in extra_vars if text.startswith("@")]
+    source = typed_variables(extra_vars).get("code_source")
+    option = f" -e code_source={shlex.quote(path_as_typed(str(source)))}" if source else ""
+    return "".join(f" {shlex.quote(file)}" for file in files) + option
 
 
 def sibling_playbook(playbook: str, name: str) -> str:

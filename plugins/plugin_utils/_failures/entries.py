@@ -803,6 +803,22 @@ FILES = (
         "torch.multiprocessing.set_sharing_strategy('file_system')",
     ),
     CatalogueEntry(
+        id="checkpoint-on-one-node",
+        title="A checkpoint is on one node only",
+        example="FileNotFoundError: Checkpoint file not found: .../epoch_000.ckpt",
+        texts=(
+            r"Checkpoint file not found:",
+            r"Checkpoint at .{1,300} not found",
+            r"FileNotFoundError: \[Errno 2\].{1,300}\.ckpt\b",
+        ),
+        cause="Rank 0 writes the checkpoints, on the first node of the run. The nodes share no disk, so the others "
+        "lack the file that trainer.test or ckpt_path loads.",
+        remedy="leave the test out (test=False in a Hydra template), and test in a launch of its own on the first "
+        "node: ./muster launch -n 1 train.py ARGUMENTS; or save to a directory that all nodes mount: ./muster site "
+        "--tags data. To resume on all nodes, copy the checkpoint to them: ./muster stage-data -e "
+        "stage_data_path=DIRECTORY -e stage_data_destination=DIRECTORY",
+    ),
+    CatalogueEntry(
         id="file-missing",
         title="A file is missing",
         example="FileNotFoundError: [Errno 2] No such file or directory: '...'",

@@ -11,13 +11,36 @@ import functools
 import re
 from collections.abc import Callable, Container, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ansible.module_utils.common.yaml import yaml_load
 
 ROLES = ("launch", "code", "python_env")
 """The roles whose defaults take values from a job file."""
 JOB_KEY = re.compile(r"\bjob\.(\w+)")
+CODE = "code_source"
+PROGRAM_SETTINGS: dict[str, dict[str, Any]] = {
+    "launch_script": {"launch_module": "", "launch_args": [], "launch_no_python": False},
+    "launch_module": {"launch_script": "", "launch_args": [], "launch_no_python": False},
+}
+"""Settings that belong to a program: those of the project's are not used for a job's program."""
+CODE_SETTINGS: dict[str, Any] = {
+    "code_repository": "",
+    "code_directory": "",
+    "launch_working_directory": "",
+    "python_env_requirements": "auto",
+    "python_env_requirements_files": [],
+    "python_env_editable": [],
+}
+"""Settings that belong to a directory of code, likewise."""
+RELATED_SETTINGS = {*CODE_SETTINGS, *(name for settings in PROGRAM_SETTINGS.values() for name in settings)}
+
+
+class JobSettings(NamedTuple):
+    """Variables to set on all nodes, and the values that the project had set for some of them."""
+
+    variables: dict[str, Any]
+    replaced: dict[str, Any]
 
 
 @functools.cache
@@ -49,26 +72,56 @@ def find_unknown_keys(job: object, keys: Mapping[str, str]) -> list[str]:
     return messages
 
 
-def find_overridden_keys(
-    job: Mapping[str, Any], keys: Mapping[str, str], extra_vars: Container[str], get_value: Callable[[str], Any]
-) -> list[str]:
-    """Return one sentence for each value of a job that the inventory overrides with another value.
+def settings_of_job(
+    job: Mapping[str, Any],
+    keys: Mapping[str, str],
+    extra_vars: Container[str],
+    project: Mapping[str, Any],
+    code_directory: Callable[[str], str] = str,
+) -> JobSettings:
+    """Return the variables with which a job replaces the settings of a project.
 
     Args:
         job: the values below the key `job`.
         keys: from read_job_keys().
-        extra_vars: names of the variables passed with -e, which override the job on purpose.
-        get_value: returns the value of a variable, or None if it is undefined.
+        extra_vars: names of the variables passed with -e, which take precedence over the job.
+        project: the variables that the inventory sets, by name.
+        code_directory: returns the absolute path of a directory of code.
     """
-    messages = []
-    for key, name in keys.items():
-        if key not in job or key in extra_vars or name in extra_vars:
-            continue
-        effective = get_value(name)
-        if effective is not None and effective != job[key] and str(effective) != str(job[key]):
-            value_text = "" if key == "environment" else f" to {ascii(effective)[:80]}"
-            messages.append(
-                f"job has {key}, but {name} is set{value_text} for the nodes, which takes precedence: remove it there, "
-                f"or use -e {name}=VALUE, which overrides both"
-            )
-    return messages
+    values = {
+        name: job[key] for key, name in keys.items() if key in job and key not in extra_vars and name not in extra_vars
+    }
+    variables = {name: value for name, value in values.items() if name in project}
+    if values.get(CODE):
+        variables[CODE] = code_directory(str(values[CODE]))
+        if CODE in project and code_directory(str(project[CODE])) == variables[CODE]:
+            project = {**project, CODE: variables[CODE]}
+    resets: dict[str, Any] = {}
+    for name in (*PROGRAM_SETTINGS, CODE):
+        if name in extra_vars or values.get(name):
+            is_other_code = name == CODE and name in variables and project.get(CODE) != variables[CODE]
+            resets.update(PROGRAM_SETTINGS.get(name, CODE_SETTINGS if is_other_code else {}))
+    if "launch_working_directory" in resets:
+        resets["launch_working_directory"] = Path(variables[CODE]).name
+    variables.update(
+        {
+            name: value
+            for name, value in resets.items()
+            if name in project and name not in values and name not in extra_vars
+        }
+    )
+    replaced = {
+        name: project[name]
+        for name, value in variables.items()
+        if name in project and project[name] != value and str(project[name]) != str(value)
+    }
+    return JobSettings({name: variables[name] for name in variables if name in replaced or name == CODE}, replaced)
+
+
+def describe_replaced_settings(source: str, replaced: Mapping[str, Any]) -> str:
+    """Return one sentence about the settings of a project that a job replaces, or an empty string."""
+    texts = [
+        f"{name}: {ascii(value)[1:-1][:60]}" if isinstance(value, str) and value else name
+        for name, value in sorted(replaced.items())
+    ]
+    return f"{source} replaces these settings of the project: {', '.join(texts)}" if texts else ""

@@ -143,7 +143,7 @@ def ssh_target() -> str:
 
 def write_logbook(report: Report, record: Path, book: Path, pictures: Sequence[tuple[str, str, str]]) -> None:
     """Write the page of a run, and the table of all runs; the user's notes below the mark are kept."""
-    book.mkdir(parents=True, exist_ok=True)
+    book.mkdir(mode=0o700, parents=True, exist_ok=True)
     name = logbook.page_file_name(report)
     record_path = os.path.relpath(record, book)
     write_file(book / name, logbook.render_page(report, record_path, pictures, read_page(book / name)))
@@ -227,7 +227,7 @@ def write_comparison(records: Sequence[Path], book: Path, target: Path | None, n
         complete = with_points(current, record) if current is not None else None
         reports.append(complete if complete is not None else write_report(record, book, now).report)
     directory = target if target is not None else book / comparison_name([record.name for record in records])
-    directory.mkdir(parents=True, exist_ok=True)
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     plots, drawing_error = write_plots(comparison_plots(reports), directory / PLOTS)
     write_file(directory / PAGE, render_comparison(reports, plots, now, drawing_error))
     return directory / PAGE, drawing_error

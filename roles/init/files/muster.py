@@ -6,15 +6,20 @@ import difflib
 import json
 import os
 import re
+import select
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import textwrap
+from typing import Any
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-RUN = {"": "run_id"}  # a word without an option is the name of a run
+RUN = {"": "run_id", "--run-id": "run_id"}  # a word without an option is the name of a run
 REPORT = {**RUN, "--runs": "runs", "--fetch": "fetch=true"}
+STATUS = {**RUN, "--mounts": "mounts=true"}
 IMAGE = {"": "cluster", "--name": "template"}
 DOCKER = {"--data-root": "docker_data_root_path", "--delete-old": "docker_data_root_delete_old=true"}
 BENCHMARK = {"-n": "nnodes", "--baseline": "baseline"}
@@ -25,33 +30,60 @@ JOB_OPTIONS = """
 """
 JOB = dict(re.findall(r"(\S+):(\S+)", JOB_OPTIONS))
 SHELL = {"": "nodes", "--image": "launch_image", "--run-id": "run_id", "--as-user": "launch_user"}
-JOB_FILE_COMMANDS = ("site", "preflight", "launch", "shell", "fit", "sweep", "rehearse")  # accept files: launch job.yml
+CHECK = {"": "check_script", "--launcher": "launch_launcher", "--skip": "check_skip"}
+PATH_VARIABLES = ("check_script", "key")  # files on this machine
+# Commands that accept files, as in launch job.yml
+JOB_FILE_COMMANDS = ("site", "check", "preflight", "launch", "shell", "fit", "sweep", "rehearse")
+SCRIPT_COMMANDS = {"launch": "launch_args", "preflight": "launch_args", "fit": "fit_args"}  # SCRIPT ARGUMENT ...
 # Command: (playbook, role with its variables, summary, options and their variables; "=" sets a fixed value).
 COMMANDS: dict[str, tuple[str, str, str, dict[str, str]]] = {
     "site": ("site", "", "set up the machines, or update them", {}),
-    "docker": ("docker", "docker_engine", "install Docker, or move its data to another disk", DOCKER),
+    "docker": ("docker", "docker_data_root", "install Docker, or move its data to another disk", DOCKER),
+    "keys": ("keys", "", "install your public SSH key on machines: ./muster keys --ask-pass", {"--key": "key"}),
     "ping": ("ping", "", "show which machines respond, and their GPUs", {}),
+    "check": ("check", "", "check a script for several nodes: ./muster check train.py", CHECK),
     "preflight": ("preflight", "preflight", "check for problems that would make a job fail", {"-n": "nnodes"}),
     "launch": ("launch", "launch", "run a job: ./muster launch job.yml, or launch -n 4 train.py --epochs 3", JOB),
-    "status": ("status", "launch", "show the state of a run: ./muster status [RUN]", RUN),
+    "status": ("status", "launch", "show the state of a run: ./muster status [RUN]", STATUS),
     "logs": ("logs", "launch", "show the output of a rank", {**RUN, "--rank": "rank", "--fetch": "fetch=true"}),
     "fetch": ("fetch", "launch", "copy a job's output files: ./muster fetch [RUN]", {**RUN, "--yes": "confirm=true"}),
     "report": ("report", "launch", "write a report on a run, or compare runs: ./muster report --runs A,B", REPORT),
     "shell": ("shell", "launch", "log in to a node, as a rank: ./muster shell NODE [--run-id RUN]", SHELL),
     "stop": ("stop", "launch", "stop a run: ./muster stop [RUN]", RUN),
     "runs": ("runs", "launch", "list runs, and remove old ones", {"--keep": "keep", "--older-than": "older_than"}),
+    "env": ("env", "python_env", "list the Python environments, and remove old ones", {"--remove": "remove"}),
     "provision": ("provision", "", "create machines: ./muster provision bert -n 4", {"": "cluster", "-n": "nnodes"}),
     "cost": ("cost", "", "show what all clusters of the account cost", {"": "cluster"}),
     "teardown": ("teardown", "", "remove the machines of a cluster: ./muster teardown bert", {"": "cluster"}),
     "image": ("image", "", "create a template from a machine: ./muster image bert --name golden", IMAGE),
     "benchmark": ("benchmark", "benchmark", "measure GPUs and network, and report slow parts", BENCHMARK),
-    "fit": ("fit", "fit", "find the largest batch that fits into memory", {"-n": "nnodes"}),
+    "fit": ("fit", "fit", "find the largest batch that fits into memory", {"-n": "nnodes", "--run-id": "run_id"}),
     "sweep": ("sweep", "sweep", "compare variants: ./muster sweep job.yml variants.yml", {"--run-id": "run_id"}),
     "rehearse": ("rehearse", "rehearse", "try a job first: ./muster rehearse job.yml rehearsal.yml", RUN),
     "stage-data": ("stage_data", "stage_data", "copy a bucket to the machines' disks", {"": "stage_data_bucket"}),
     "checkpoints": ("checkpoints", "checkpoints", "copy checkpoints to S3, or back", {"": "checkpoints_bucket"}),
     "bucket-move": ("bucket_move", "", "copy a bucket to another region", {"--from": "source", "--to": "target"}),
 }
+# Variables that no role documents, for the help.
+MEANINGS = {
+    "cluster": "Name of the cluster.",
+    "nodes": "Name of a node of the inventory.",
+    "nnodes": "Number of nodes. Default: all.",
+    "run_id": "Name of the run. Default: the latest.",
+    "runs": "Names of runs to compare, separated by commas.",
+    "fetch": "Fetch measurements from the nodes again.",
+    "template": "Name of the template to create.",
+    "keep": "How many of the newest runs to keep on the nodes; older ones are removed. Default: all.",
+    "older_than": "How old (90m, 12h, 30d, 2w) a run must be to be removed. Default: any age.",
+    "source": "Bucket to copy.",
+    "target": "Bucket to copy to, which is created if it is missing.",
+    "check_script": "The script to check.",
+    "check_skip": "Ids of rules to skip, separated by commas.",
+    "key": "File with your public key. Default: the first of ~/.ssh/id_ed25519.pub, id_ecdsa.pub and id_rsa.pub.",
+    "mounts": "Show the data mounts of each node instead.",
+    "remove": "Name of the environment to remove.",
+}
+LOCAL_PATHS = ("code_source", "stage_data_here", "json", "preflight_json", "report_directory")  # as typed after -e
 # ansible-playbook's options that take a value.
 VALUE_OPTIONS = """
     -e --extra-vars -i --inventory -l --limit -t --tags --skip-tags -f --forks -M --module-path -u --user -T --timeout
@@ -75,15 +107,59 @@ def suggest_similar(name: str, candidates: list[str]) -> str:
     return f"; did you mean {close[0]}?" if close else ""
 
 
-def format_help(command: str) -> str:
-    """Return the help of a command, or the list of commands if its name is empty. Raise UsageError."""
+def format_help(command: str, options: dict[str, dict[str, Any]] | None = None) -> str:
+    """Return the help of a command, or the list of commands if its name is empty. Raise UsageError.
+
+    options: documented variables of the command's role, from read_options().
+    """
     if command not in (*COMMANDS, ""):
         raise UsageError(f"unknown command {command!r}: see ./muster help{suggest_similar(command, [*COMMANDS])}")
-    if command in COMMANDS:
-        lines = [f"  {option or 'NAME':<18}{name}" for option, name in COMMANDS[command][3].items()]
-        return "\n".join([f"./muster {command}: {COMMANDS[command][2]}", *lines, "  -e NAME=VALUE     any variable"])
-    lines = [f"  {name:<13}{summary}" for name, (_playbook, _role, summary, _options) in COMMANDS.items()]
-    return "\n".join(["./muster COMMAND ...", *lines, "  help COMMAND options of COMMAND"])
+    if command not in COMMANDS:
+        lines = [f"  {name:<13}{summary}" for name, (_playbook, _role, summary, _options) in COMMANDS.items()]
+        return "\n".join(["./muster COMMAND ...", *lines, "  help COMMAND options of COMMAND"])
+    _playbook, role, summary, variables = COMMANDS[command]
+    rows = [("JOB.yml", "A job file.")] if command in JOB_FILE_COMMANDS else []
+    rows += [("SCRIPT ...", "The script, and its arguments.")] if command in SCRIPT_COMMANDS else []
+    for variable in dict.fromkeys(variables.values()):
+        names = [option or "NAME" for option, name in variables.items() if name == variable]
+        rows.append((", ".join(names), describe(variable, role, options or {})))
+    rows += [("-e NAME=VALUE", "Any variable."), ("--check", "Show what would change, and change nothing.")]
+    lines = []
+    for option, text in rows:
+        first, *rest = textwrap.wrap(text, 92) or [""]
+        lines += [f"  {option:<18}{first}", *(" " * 20 + line for line in rest)]
+    return "\n".join([f"./muster {command}: {summary}", *lines])
+
+
+def describe(setting: str, role: str, options: dict[str, dict[str, Any]]) -> str:
+    """Return what the variable of an option means, and its default. setting: NAME, or NAME=VALUE."""
+    name, _equals, constant = setting.partition("=")
+    option = options.get(name) or options.get(f"{role}_{name}") or options.get(f"launch_{name}") or {}
+    parts = option.get("description", [])
+    text = " ".join([parts] if isinstance(parts, str) else parts) or MEANINGS.get(name, name)
+    text = re.sub(r"\b[A-Z]\(([^()]*)\)", r"\1", text)
+    text = re.sub(rf" Defaults to {name.removeprefix('launch_')}(, otherwise [^ ]+)?\.", "", text)  # its short name
+    text += f" One of {', '.join(map(str, option['choices']))}." if option.get("choices") else ""
+    default = option.get("default")
+    has_default = default not in (None, "", [], {}) and "efault" not in text and not constant
+    return f"{text} Default: {default}." if has_default else text
+
+
+def read_options(role: str) -> dict[str, dict[str, Any]]:
+    """Return the documented variables of a role of the collection and of the role launch; empty if that fails."""
+    roles = [f"muster.training.{name}" for name in dict.fromkeys([role, "launch"])]
+    argv = ["ansible-doc", "--type", "role", "--json", *roles]
+    try:
+        documents = json.loads(subprocess.run(argv, cwd=HERE, capture_output=True, text=True, check=True).stdout)
+    except (OSError, ValueError, subprocess.CalledProcessError):
+        return {}
+    points = [points for name in roles[::-1] for points in documents.get(name, {}).get("entry_points", {}).values()]
+    return {name: option for point in points for name, option in point.get("options", {}).items()}
+
+
+def is_ansible_option(name: str) -> bool:
+    """Return whether ansible-playbook has an option of this name, or of one that is abbreviated so."""
+    return any(opt.startswith(name) if name[:2] == "--" else opt == name[:2] for opt in KNOWN_OPTIONS.split())
 
 
 def translate(command: str, typed: list[str]) -> list[str]:
@@ -91,6 +167,7 @@ def translate(command: str, typed: list[str]) -> list[str]:
     playbook, _role, _summary, options = COMMANDS[command]
     argv, remaining = ["ansible-playbook", f"{playbook}.yml"], list(typed)
     variables: dict[str, str | list[str]] = {}
+    has_job = False
     while remaining:
         argument = remaining.pop(0)
         name, equals, value = argument.partition("=") if argument.startswith("--") else (argument, "", "")
@@ -99,25 +176,31 @@ def translate(command: str, typed: list[str]) -> list[str]:
             if not (value if equals else set_by or remaining):
                 raise UsageError(f"{name} needs a value: {name} {variable.upper()}")
             variables[variable] = value if equals else constant if set_by else remaining.pop(0)
-        elif argument.startswith("-") and argument != "--":
-            if not any(opt.startswith(name) if name[:2] == "--" else opt == name[:2] for opt in KNOWN_OPTIONS.split()):
-                suggestion = suggest_similar(name, [*options, *KNOWN_OPTIONS.split()])
-                hint = "; options for the script go after its name" if command == "launch" else ""
-                raise UsageError(f"{name} is not an option of {command}: ./muster help {command}{hint}{suggestion}")
+        elif argument.startswith("-") and argument != "--" and is_ansible_option(name):
             argv.append(argument)
             if argument in VALUE_OPTIONS.split() and remaining:
                 argv.append(resolve_path(remaining.pop(0)))
+        elif argument.startswith("-") and (argument != "--" or has_job):
+            suggestion = suggest_similar(name, [*options, *KNOWN_OPTIONS.split()])
+            if not has_job or command != "launch" or (suggestion and argument != "--"):
+                hint = "; options for the script go after its name" if command in SCRIPT_COMMANDS else ""
+                hint = "; options for the script go after --" if has_job and hint else hint
+                raise UsageError(f"{name} is not an option of {command}: ./muster help {command}{hint}{suggestion}")
+            variables["more_args"] = remaining if argument == "--" else [argument, *remaining]
+            break
         elif command in JOB_FILE_COMMANDS and argument.endswith((".yml", ".yaml")):
             argv += ["-e", resolve_path(f"@{argument}")]
-        elif command == "launch":
+            has_job = True
+        elif command in SCRIPT_COMMANDS:
             script = remaining.pop(0) if argument == "--" and remaining else argument
-            variables.update(launch_script=script, launch_args=remaining)
+            variables.update({"launch_script": script, SCRIPT_COMMANDS[command]: remaining})
             break
         elif "" in options and options[""] not in variables:
             variables[options[""]] = argument
         else:
             raise UsageError(f"{argument!r} was not expected. Usage: ./muster help {command}")
     for name, content in variables.items():
+        content = resolve_path(content) if name in PATH_VARIABLES and isinstance(content, str) else content
         is_plain = isinstance(content, str) and re.fullmatch(r"[\w./:-]+", content, re.ASCII)
         # Ansible would split other values, or YAML would read them as something else
         argv += ["-e", f"{name}={content}" if is_plain else f'{{"{name}": {format_yaml(content)}}}']
@@ -132,9 +215,14 @@ def format_yaml(value: str | list[str]) -> str:
 
 
 def resolve_path(value: str) -> str:
-    """Return an option's value with an absolute path for an existing file: commands run in this file's directory."""
+    """Return an option's value with an absolute path for a local file: commands run in this file's directory."""
+    name, equals, path = value.partition("=")
+    if os.getcwd() == HERE:
+        return value
+    if equals and name in LOCAL_PATHS and path and not path.startswith(("/", "~", "'", '"')):
+        return f"{name}={os.path.abspath(path)}"
     mark, path = ("@", value[1:]) if value.startswith("@") else ("", value)
-    return mark + os.path.abspath(path) if os.getcwd() != HERE and os.path.exists(path) else value
+    return mark + os.path.abspath(path) if os.path.exists(path) else value
 
 
 def check_files_and_values(command: list[str]) -> None:
@@ -169,14 +257,53 @@ def login(command: list[str]) -> list[str]:
             return [str(word) for word in json.load(stream)]
 
 
+def follow(argv: list[str]) -> int:
+    """Run a command in this file's directory and return its exit status.
+
+    After Ctrl-C its standard error, such as the traceback of an interrupted import, is replaced by one sentence, and so
+    are the attempts of all inventory plugins to read an inventory.
+    """
+    interrupted: list[int] = []
+    signal.signal(signal.SIGINT, lambda number, _frame: interrupted.append(number))
+    with subprocess.Popen(argv, cwd=HERE, stderr=subprocess.PIPE) as process:  # the terminal interrupts it, too
+        signal.signal(signal.SIGTERM, lambda number, _frame: process.send_signal(number))
+        assert process.stderr is not None
+        held = b""
+        while True:
+            # a timeout: a program in the background may keep the pipe open
+            if select.select([process.stderr], [], [], 0.2)[0]:
+                chunk = os.read(process.stderr.fileno(), 65536)
+                if not chunk:
+                    break
+                if interrupted or held or b"Failed to parse inventory" in chunk:
+                    held += chunk
+                else:
+                    sys.stderr.buffer.write(chunk)
+                    sys.stderr.flush()
+            elif process.poll() is not None:
+                break
+        status = process.wait()
+    text = held.decode(errors="replace")
+    failure = re.search(
+        r"Failed to parse inventory with '\w+' plugin: (.*?)\n\n.*? source '?([^\n']+)", text, re.DOTALL
+    )
+    if interrupted and status:
+        text = "" if "muster: interrupted\n" in text else "interrupted: nothing was started\n"
+    elif failure and status:
+        text = f"muster: the inventory {os.path.basename(failure[2])} cannot be read: {failure[1]}\n"
+    sys.stderr.write(text)
+    return status if status >= 0 else 128 - status
+
+
 def main(arguments: list[str]) -> int:
     """Print and run the typed command; return the exit status."""
     command, options = (arguments[0], arguments[1:]) if arguments and arguments[0] else ("help", [])
     command, options = ("help", [command]) if options[:1] in (["-h"], ["--help"]) else (command, options)
     try:
         if command in ("help", "-h", "--help"):
-            print(format_help(options[0] if options else ""))
-            role = COMMANDS[options[0]][1] if options and options[0] in COMMANDS else ""
+            name = options[0] if options else ""
+            role = COMMANDS[name][1] if name in COMMANDS else ""
+            print(format_help(name, read_options(role) if role else {}))
             if role:
                 print(f"All variables for -e: ansible-doc -t role muster.training.{role}")
             return 0
@@ -187,13 +314,21 @@ def main(arguments: list[str]) -> int:
             raise UsageError("./muster shell NODE: the name of one node of the inventory")
         if not shutil.which("ansible-playbook"):
             raise UsageError("ansible-playbook was not found. Activate the environment in which Ansible is installed")
-        argv = login(argv) if command == "shell" else argv
+        # for commands in messages
+        os.environ.update(MUSTER_COMMAND=shlex.quote(sys.argv[0]), MUSTER_DIRECTORY=os.getcwd())
+        if command == "shell":
+            argv = login(argv)
+            print("+ " + shlex.join(argv), flush=True)
+            os.chdir(HERE)
+            os.execvp(argv[0], argv)
     except UsageError as error:
         print(f"muster: {error}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print("interrupted: nothing was started", file=sys.stderr)
+        return 130
     print("+ " + shlex.join(argv), flush=True)
-    os.chdir(HERE)
-    os.execvp(argv[0], argv)
+    return follow(argv)
 
 
 if __name__ == "__main__":

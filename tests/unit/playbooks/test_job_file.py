@@ -13,9 +13,10 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.unit.supervised import free_port, own_network
-from tests.unit.typed import give_collection, typed
+from tests.unit.typed import CHECKOUT, give_collection, typed
 
 pytestmark = pytest.mark.one_core
 JOB = """
@@ -62,6 +63,9 @@ def test_job_file_runs_with_literal_arguments(directory: Path) -> None:
     assert code == 0, output
     assert 'told ["--lr", "1e-3", "007", "a b", "{{ x }}", "7"]' in output
     assert "2 nodes, world size 2, env" in output
+    query = ["ansible-playbook", "muster.training.status", "-i", "machines.yml", "-e", "jmespath=nodes[].state"]
+    done = typed(directory, query, ANSIBLE_STDOUT_CALLBACK="muster.training.roll")
+    assert json.loads(done.stdout) == ["succeeded", "succeeded"], "and nothing about the end of the run"
 
 
 def test_command_line_overrides_job_file(directory: Path) -> None:
@@ -112,3 +116,86 @@ def test_preflight_checks_the_script_of_the_job_file(directory: Path) -> None:
     (directory / "show.py").unlink()
     code, output = run(directory, "preflight")
     assert code == 2 and f"{directory}/show.py is missing or not readable" in " ".join(output.split()), output
+
+
+def set_in_project(directory: Path, **settings: object) -> None:
+    """Set variables for all nodes, as in group_vars/training.yml."""
+    path = directory / "machines.yml"
+    inventory = json.loads(path.read_text())
+    inventory["training"]["vars"].update(settings)
+    path.write_text(json.dumps(inventory))
+
+
+def write_job(directory: Path, **keys: object) -> None:
+    """Write a job in a directory of its own, with its script."""
+    (directory / "toy").mkdir()
+    (directory / "toy/show.py").write_text(SHOW)
+    (directory / "job.yml").rename(directory / "toy/job.yml")
+    job = {"nnodes": 2, "nproc_per_node": 1, "launcher": "env", "script": "show.py", "python": sys.executable, **keys}
+    (directory / "toy/job.yml").write_text(json.dumps({"job": job}))
+
+
+def run_toy(directory: Path, playbook: str, *more: str) -> str:
+    command = ["ansible-playbook", f"muster.training.{playbook}", "-i", "machines.yml", "-e", "@toy/job.yml", *more]
+    return " ".join(typed(directory, command).stdout.split())
+
+
+def test_job_file_replaces_the_job_of_the_project(directory: Path) -> None:
+    """And the same in each command, with the program that belongs to its code."""
+    write_job(directory, code=".")
+    set_in_project(
+        directory,
+        launch_script="train.py",
+        launch_args=["--resume"],
+        launch_working_directory=str(directory),
+        code_source=str(directory / "project"),
+        launch_user="",
+    )
+    home = pwd.getpwuid(os.getuid()).pw_dir
+    line = f"toy/job.yml replaces these settings of the project: code_source: {directory}/project"[:100]
+    launched = run_toy(directory, "launch", "--check")
+    assert line in launched and f"directory {home}/toy " in launched and "show.py " in launched, launched
+    assert "launch_script: train.py" in launched and "--resume" not in launched, launched
+    checked = run_toy(directory, "preflight")
+    assert line in checked and f"{home}/toy" in checked and f"{directory}/project" not in checked.partition("FAILED")[2]
+    prepared = run_toy(directory, "site", "--check")
+    assert line in prepared and "code_source is" not in prepared, prepared
+
+
+def test_paths_of_a_job_file_start_beside_it(directory: Path) -> None:
+    write_job(directory, code="../toy/../missing")
+    output = run_toy(directory, "site", "--check")
+    assert f"code_source is {directory}/missing, but {directory}/missing does not exist on this machine" in output
+
+
+def test_value_that_cannot_be_evaluated_is_named_with_its_file(directory: Path) -> None:
+    write_job(directory, environment={"A": "b", "X": "{{ undefined_name }}"})
+    for playbook in ("launch", "preflight", "site"):
+        output = run_toy(directory, playbook)
+        assert "toy/job.yml: environment: X cannot be evaluated: 'undefined_name' is undefined. If the braces" in output
+        assert "put !unsafe before it: X: !unsafe '...'" in output, output
+
+
+def test_further_arguments_are_appended_to_those_of_the_job(directory: Path) -> None:
+    code, output = run(directory, "launch", "-e", '{"more_args": ["--epochs", "4"]}')
+    assert code == 0, output
+    assert 'told ["--lr", "1e-3", "007", "a b", "{{ x }}", "--epochs", "4", "7"]' in output
+
+
+def test_program_of_a_role_runs_in_spite_of_a_job_file(directory: Path) -> None:
+    """As the role open_mpi verifies itself while a job is prepared."""
+    write_job(directory, args=["--epochs", "3"])
+    vars_ = yaml.safe_load((CHECKOUT / "roles/open_mpi/tasks/verify.yml").read_text())[1]["block"][-2]["vars"]
+    own = {
+        **{name: value for name, value in vars_.items() if "{{" not in str(value)},
+        "launch_script": str(directory / "own.py"),
+        "launch_launcher": "env",
+        "launch_no_python": False,
+        "launch_python": sys.executable,
+    }
+    (directory / "own.py").write_text("import sys; print('own', sys.argv[1:], flush=True)")
+    play = {"hosts": "training", "gather_facts": False}
+    play["tasks"] = [{"ansible.builtin.include_role": {"name": "muster.training.launch"}, "vars": own}]
+    (directory / "own.yml").write_text(json.dumps([play]))
+    done = typed(directory, ["ansible-playbook", "own.yml", "-i", "machines.yml", "-e", "@toy/job.yml"])
+    assert done.returncode == 0 and "own []" in done.stdout, done.stdout

@@ -148,7 +148,7 @@ REFUSED = [
             "open_mpi_compiler is set (with -e), but the role open_mpi is off on all nodes",
         ],
     ),
-    ("-e code_source=nowhere", ["code_source is nowhere, and there is no {}/nowhere on this machine"]),
+    ("-e code_source=nowhere", ["code_source is nowhere, but {}/nowhere does not exist on this machine"]),
 ]
 
 

@@ -15,9 +15,9 @@ from typing import Any
 from ansible_collections.muster.training.plugins.plugin_utils._experiments.benchmark.read import read_measurements
 from ansible_collections.muster.training.plugins.plugin_utils._experiments.benchmark.schedule import OPERATIONS
 from ansible_collections.muster.training.plugins.plugin_utils._experiments.benchmark.slow_parts import judge
+from tests.programs import install
 from tests.unit.supervised import free_port
 
-PROGRAM = Path(__file__).resolve().parents[3] / "roles" / "benchmark" / "files" / "benchmark_job.py"
 # Starts the program with a wrong all_reduce on the second node. Tensors for coordination have another dtype.
 WRONG_SUM_LAUNCHER = """
 import runpy, sys
@@ -49,10 +49,11 @@ def run_benchmark(directory: Path, seconds: dict[str, float], *launcher: str, pr
     """
     rounds = [[[0, 1]]] if processes > 1 else []
     (directory / "work.json").write_text(json.dumps({**BASE_WORK, "rounds": rounds, "seconds": seconds}))
+    program = install("_benchmark_job.benchmark_job", directory)
     port = str(free_port())
     processes_started = [
         subprocess.Popen(
-            [sys.executable, *launcher, str(PROGRAM), str(directory / "work.json")],
+            [sys.executable, *launcher, str(program), str(directory / "work.json")],
             env={
                 **os.environ,
                 **{"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": str(processes), "RANK": str(rank)},

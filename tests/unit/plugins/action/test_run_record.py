@@ -61,7 +61,8 @@ def test_record_holds_plan_and_owner_only_token(tmp_path: Path) -> None:
     record = opened(tmp_path / "runs")
     assert record == tmp_path / "runs" / "first"
     assert json.loads((record / "plan.json").read_text()) == PLAN
-    assert (record / "token").stat().st_mode & 0o777 == 0o600
+    assert record.stat().st_mode & 0o777 == 0o700
+    assert {path.name: path.stat().st_mode & 0o777 for path in record.iterdir()} == {"token": 0o600, "plan.json": 0o600}
     token = (record / "token").read_text()
     assert len(token) == 64 and set(token) <= set("0123456789abcdef")
     assert (opened(tmp_path, "second") / "token").read_text() != token

@@ -34,6 +34,27 @@ def test_line_with_carriage_returns_shows_what_a_terminal_would(line: str, shown
     assert visible_text(line) == shown
 
 
+@pytest.mark.parametrize(
+    ("line", "plain"),
+    [
+        ("\x1b[31mred\x1b[0m loss 0.1", "red loss 0.1"),
+        ("\x1b]0;title\x07text", "text"),
+        ("\x1b]52;c;cm0gLXJmIC8=\x07pasted", "pasted"),
+        ("\x1b[2J\x1b[Hcleared", "cleared"),
+        ("a\tb\x00c\x9b31m", "a\tb c 31m"),
+        ("epoch 1: 12%|█▎ | 3/25", "epoch 1: 12%|█▎ | 3/25"),
+    ],
+)
+def test_control_sequences_are_removed_unless_requested(line: str, plain: str) -> None:
+    assert visible_text(line) == plain
+    assert visible_text(line, control_sequences=True) == line
+
+
+@given(st.text())
+def test_visible_line_has_no_control_characters(line: str) -> None:
+    assert all(character.isprintable() or character == "\t" for character in visible_text(line))
+
+
 @given(st.text())
 def test_visible_line_has_no_carriage_return(line: str) -> None:
     assert "\r" not in visible_text(line)
@@ -126,9 +147,10 @@ def watch(monkeypatch: pytest.MonkeyPatch) -> Iterator[Watch]:
 
     def watcher(*answers: Any, seconds: float = 1.0, **arguments: Any) -> tuple[dict[str, Any], Script]:
         script = Script(clock, list(answers), seconds)
-        given = {"run_id": "first", "node": "node0", "progress_interval": 30, "patience": 30, **arguments}
+        limits = {"progress_interval": 30, "patience": 30, "control_sequences": False}
+        defaults = {"run_id": "first", "node": "node0", **limits}
         action = ActionModule.__new__(ActionModule)
-        return action.watch(given, script.poll), script
+        return action.watch({**defaults, **arguments}, script.poll), script
 
     yield watcher
 
@@ -198,6 +220,12 @@ def test_progress_line_shows_newest_report_of_job_without_output(
         "[muster] 0:01:00 reported: step 10, val loss 0.1235",
         "[muster] 0:01:00 reported: step 10, val loss 0.1235",
     ]
+
+
+def test_progress_line_names_ranks_that_have_exited(watch: Watch, capsys: pytest.CaptureFixture[str]) -> None:
+    begun = {"state": "running", "started": 0.0, "updated": 400.0, "exited": "rank 0 on node1 exited\x1b[2J"}
+    watch(answer("step 7\n"), answer(status=begun), END, seconds=30.0)
+    assert shown(capsys)[2:] == ["[muster] 0:06:40 rank 0 on node1 exited [2J; last line: step 7"]
 
 
 def test_progress_line_tells_how_long_a_job_has_been_silent(watch: Watch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -150,7 +152,7 @@ def test_output_has_one_line_per_role_and_each_failure_once(project: Path) -> No
     lines = [line.rstrip() for line in done.stdout.splitlines()]
     wanted = [
         "site: 3 nodes: node1 node2 node3",
-        "the other way was taken",
+        "  works             the other way was taken",
         rf"  works             changed node3{took}",
         r"  node1:",
         *[r"    .*"] * 20,
@@ -218,8 +220,7 @@ def test_play_without_roles_shows_the_messages_of_its_tasks(tmp_path: Path) -> N
         *("1", "2"),
         "there is no GPU",  # a node that names itself is named once, or not at all
         "node2: only here",
-        "[WARNING]: mind this",
-        "tell: no host in the inventory matches; check --limit and the group",
+        "[WARNING]: mind this",  # and nothing about the group nobody, since another play had nodes
     ]
 
 
@@ -324,6 +325,13 @@ def test_duration_is_shown_in_suitable_units(seconds: float, said: str) -> None:
             "...\n" + "\n".join(str(n) for n in range(20, 30)),
         ),
         ({}, "failed without a message"),
+        (
+            {
+                "msg": "Task failed: Finalization of task args for 'muster.training.project_files' failed: Error while "
+                "resolving value for 'files': The filter plugin 'muster.training.static_inventory' failed: hosts: 1"
+            },
+            "hosts: 1",
+        ),
         ({"msg": "Task failed: there is no user"}, "there is no user"),
         ({"msg": f"{REFUSED} not set: HF_TOKEN; export it"}, "not set: HF_TOKEN; export it"),
         ({"msg": "\x1b]0;mine\x07a\x1b[2J\x9b1mb\tc\r\n"}, "]0;minea[2J1mb\tc"),
@@ -331,6 +339,52 @@ def test_duration_is_shown_in_suitable_units(seconds: float, said: str) -> None:
 )
 def test_failure_reason_is_taken_from_the_result(result: dict[str, Any], said: str) -> None:
     assert roll.reason(result) == said
+
+
+def test_playbook_without_any_nodes_says_so(tmp_path: Path) -> None:
+    (tmp_path / "tell.yml").write_text("- hosts: nobody\n  tasks: []\n")
+    assert "tell: no host in the inventory matches; check --limit and the group\n" in play(tmp_path, "tell.yml").stdout
+
+
+@pytest.mark.parametrize("launched", [False, True])
+def test_interruption_is_explained_after_ansible_has_handled_it(
+    launched: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Ansible's handler fails if a worker has just ended: then, too, the interruption is one."""
+
+    def fail(_number: int, _frame: Any) -> None:
+        raise ValueError("process object is closed")
+
+    previous = signal.signal(signal.SIGINT, fail)
+    try:
+        callback = roll.CallbackModule()
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+            signal.pause()
+    finally:
+        signal.signal(signal.SIGINT, previous)
+    said: list[str] = []
+    monkeypatch.setattr(callback, "say", said.append)
+    monkeypatch.setenv("MUSTER_COMMAND", "./muster")
+    callback.playbook, callback.launched = "launch", launched
+    callback.show_remaining()
+    state = "its run had ended: ./muster status shows how" if launched else "nothing was started"
+    assert said == [f"launch was interrupted: {state}"]
+    assert capsys.readouterr().err == "muster: interrupted\n"
+
+
+@pytest.mark.parametrize(
+    ("action", "title"),
+    [
+        ("muster.training.known_variables", "launch: not possible"),
+        ("muster.training.node_facts", "FAILED on node1: Read the facts"),
+    ],
+)
+def test_refused_command_is_no_failure_of_a_node(action: str, title: str) -> None:
+    callback = roll.CallbackModule()
+    callback.playbook, callback.nodes = "launch", ["node1"]
+    callback.task = SimpleNamespace(action=action, get_name=lambda: "launch : Read the facts")
+    assert callback.failure_title(["node1"]) == title
 
 
 def test_run_is_mentioned_until_it_was_watched_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -40,3 +40,12 @@ def test_missing_docker_is_reported(capsys: pytest.CaptureFixture[str], monkeypa
     found = ask(capsys)
     assert found["failed"]
     assert found["msg"] == "Docker's data were not moved: docker cannot be run: No such file or directory."
+
+
+def test_check_mode_expects_an_engine_that_is_installed_first(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    found = ask(capsys, _ansible_check_mode=True, engine_expected=True)
+    assert found["changed"] and found["diff"]["after"] == "data-root /data/docker\n"
+    assert ask(capsys, _ansible_check_mode=True)["failed"] and ask(capsys, engine_expected=True)["failed"]

@@ -98,6 +98,14 @@ def test_only_the_end_of_a_long_rank_0_log_is_packed(tmp_path: Path, monkeypatch
     assert left_out["files"] == [{"file": "launcher.log", "size": 900, "kept": 99}]
 
 
+def test_end_of_a_single_long_line_is_packed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A progress bar has no line ends, until its last."""
+    monkeypatch.setattr(archive_selection, "LOG_LIMIT", 100)
+    files, left_out = packed(finished(tmp_path, ("launcher.log", "\rstep" * 200 + "\n")), "measured")
+    assert files["launcher.log"] == (b"\rstep" * 200 + b"\n")[-100:]
+    assert left_out["files"] == [{"file": "launcher.log", "size": 1001, "kept": 100}]
+
+
 def test_links_are_not_followed_and_pipes_do_not_block(tmp_path: Path) -> None:
     run = finished(tmp_path, ("measured/good", "1"))
     (tmp_path / "else.csv").write_text("not the run's")

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from ansible import constants
 
 from ansible_collections.muster.training.plugins.plugin_utils._command_line.command_hints import adapt_commands
 
+CHECKOUT = Path(__file__).resolve().parents[5]
 STOP = "stop it (ansible-playbook stop.yml -e run_id=first), or wait"
 
 
@@ -69,3 +71,49 @@ def test_suggested_command_repeats_the_options_that_bring_code(
     assert adapt_commands(STOP, called) == STOP.replace("stop.yml", "muster.training.stop")
     own = "ansible-playbook site.yml -e code_source=DIRECTORY"
     assert adapt_commands(own, called) == own.replace("site.yml", "muster.training.site")
+
+
+@pytest.mark.parametrize(
+    ("text", "typed"),
+    [
+        (STOP, "stop it (./muster stop first), or wait"),
+        ("ansible-playbook logs.yml -e run_id=first -e rank=0.", "./muster logs first --rank 0."),
+        ("ansible-playbook logs.yml -e fetch=true and more", "./muster logs --fetch and more"),
+        ("ansible-playbook status.yml", "./muster status"),
+        ("(status.yml shows what is running)", "(./muster status shows what is running)"),
+        ("ansible-playbook site.yml --tags code", "./muster site toy/job.yml --tags code"),
+        (
+            "ansible-playbook site.yml --tags x -e y_enabled=true",
+            "./muster site toy/job.yml --tags x -e y_enabled=true",
+        ),
+        ("remove it: teardown.yml -e cluster=bert", "remove it: ./muster teardown bert"),
+        ("ansible-playbook runs.yml -e keep=5 removes", "./muster runs --keep 5 removes"),
+        ("ansible-playbook stage_data.yml, or", "./muster stage-data, or"),
+        (
+            """ansible-playbook launch.yml -e '{"nnodes": 2, "nproc_per_node": 1, "launch_launcher": "env", """
+            """"launch_no_python": true, "launch_script": "train.py", "launch_args": ["--lr", "1e-3", "a b"]}'""",
+            "./muster launch -n 2 --nproc-per-node 1 --launcher env -e launch_no_python=True train.py --lr 1e-3 'a b'",
+        ),
+        ("/home/me/launch.yml: no such file, and @fit.yml", "/home/me/launch.yml: no such file, and @fit.yml"),
+    ],
+)
+def test_users_of_muster_are_told_its_commands(
+    text: str, typed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MUSTER_COMMAND", "./muster")
+    monkeypatch.setenv("MUSTER_DIRECTORY", str(tmp_path))
+    called = {"args": ("launch.yml",), "extra_vars": (f"@{tmp_path}/toy/job.yml", "nnodes=2")}
+    assert adapt_commands(text, called) == typed
+
+
+def test_no_message_tells_users_to_run_a_role() -> None:
+    """They run commands: ansible-playbook site.yml --tags ROLE, which becomes ./muster site --tags ROLE."""
+    instruction = re.compile(r"\brun (?:the |this )?roles? [a-z]", re.IGNORECASE)
+    files = [
+        *CHECKOUT.glob("plugins/**/*.py"),
+        *CHECKOUT.glob("roles/*/tasks/*.yml"),
+        *CHECKOUT.glob("roles/*/files/*.py"),
+    ]
+    assert [
+        (str(file), line) for file in files for line in file.read_text().splitlines() if instruction.search(line)
+    ] == []

@@ -8,14 +8,17 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.muster.training.plugins.module_utils._supervisor.rank_reports import final_message, rank_reports
+from ansible_collections.muster.training.plugins.module_utils._supervisor.rank_reports import (
+    final_message,
+    rank_reports,
+)
 from ansible_collections.muster.training.plugins.plugin_utils._failures.catalogue import explain
 from ansible_collections.muster.training.plugins.plugin_utils._failures.verdict import (
     Explanation,
     first_failure,
-    verdict_from_hub,
     render_last_lines,
     render_verdict,
+    verdict_from_hub,
     verdict_without_hub,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._text.duration import format_duration
@@ -407,7 +410,9 @@ def test_node_that_left_an_elastic_run_does_not_make_it_stopped() -> None:
 def test_rank_0_is_reported_lost_if_no_node_says_why() -> None:
     verdict = verdict_without_hub(PLAN, {"node0": None, "node1": seen("died"), "node2": None}, 5000.0)
     assert verdict["reason"] == "node0 is lost: it does not answer"
-    verdict = verdict_without_hub(PLAN, {"node0": seen("died", "the supervisor died"), "node1": None, "node2": None}, 5000.0)
+    verdict = verdict_without_hub(
+        PLAN, {"node0": seen("died", "the supervisor died"), "node1": None, "node2": None}, 5000.0
+    )
     assert verdict["first_failure"]["error"] == "node0 is lost: the supervisor died"
     assert verdict["first_failure"]["log"] == "/home/u/runs/first/node/launcher.log"
 
@@ -507,7 +512,9 @@ def test_succeeded_run_shows_the_results_of_the_job() -> None:
 
 
 def test_a_stopped_run_gives_the_reason() -> None:
-    verdict = verdict_from_hub({}, result(report(TERMINATED), state="stopped", reason="stopped on request on node0 (SIGTERM)"))
+    verdict = verdict_from_hub(
+        {}, result(report(TERMINATED), state="stopped", reason="stopped on request on node0 (SIGTERM)")
+    )
     assert "  reason: stopped on request on node0 (SIGTERM)\n" in render_verdict(verdict, "/r.json", {})
 
 

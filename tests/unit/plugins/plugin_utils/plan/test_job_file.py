@@ -13,9 +13,10 @@ import pytest
 import yaml
 
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job_file import (
-    find_overridden_keys,
+    describe_replaced_settings,
     find_unknown_keys,
     read_job_keys,
+    settings_of_job,
 )
 
 CHECKOUT = Path(__file__).resolve().parents[5]
@@ -59,23 +60,68 @@ def test_all_known_keys_are_accepted() -> None:
     assert find_unknown_keys({key: None for key in KEYS}, KEYS) == [] == find_unknown_keys({}, KEYS)
 
 
+JOB = {"script": "train.py", "nnodes": 4, "environment": {"A": "b"}}
+
+
 @pytest.mark.parametrize(
-    ("typed", "there", "said"),
+    ("job", "extra", "project", "variables"),
     [
-        ((), {"launch_script": "other.py"}, ["job has script, but launch_script is set to 'other.py' for the nodes"]),
-        ((), {"launch_script": "train.py", "launch_nnodes": "4"}, []),
-        ((), {"launch_environment": {"KEY": "s3cr3t"}}, ["job has environment, but launch_environment is set for the"]),
-        (("launch_script",), {"launch_script": "other.py"}, []),
-        (("nnodes",), {"launch_nnodes": "2"}, []),
+        (JOB, (), {}, {}),
+        (JOB, (), {"launch_script": "other.py"}, {"launch_script": "train.py"}),
+        (JOB, (), {"launch_script": "train.py", "launch_nnodes": "4"}, {}),
+        (JOB, ("launch_script",), {"launch_script": "other.py"}, {}),
+        (JOB, ("nnodes",), {"launch_nnodes": "2"}, {}),
+        (
+            JOB,
+            (),
+            {"launch_module": "a", "launch_args": ["--old"], "launch_no_python": False},
+            {"launch_module": "", "launch_args": []},
+        ),
+        (JOB, ("launch_args",), {"launch_args": ["--old"]}, {}),
+        ({"script": "a", "args": "--new"}, (), {"launch_args": ["--old"]}, {"launch_args": "--new"}),
+        ({"module": "a"}, (), {"launch_script": "train.py"}, {"launch_script": ""}),
+        ({"module": "a"}, ("launch_script",), {}, {}),
+        ({"args": "--new"}, (), {"launch_args": ["--old"]}, {"launch_args": "--new"}),
+        ({"code": "a"}, (), {}, {"code_source": "/jobs/a"}),
+        ({"code": "a"}, (), {"code_source": "/jobs/a", "code_directory": "x"}, {"code_source": "/jobs/a"}),
+        ({"code": ""}, (), {"code_source": "/jobs/a"}, {"code_source": ""}),
+        ({"code": "a"}, ("code_source",), {"code_directory": "x"}, {}),
+        (
+            {"code": "a"},
+            (),
+            {"code_source": "b", "code_directory": "x", "launch_working_directory": "~/b", "code_repository": ""},
+            {"code_source": "/jobs/a", "code_directory": "", "launch_working_directory": "a"},
+        ),
+        (
+            {"code": "a", "working_directory": "a/b"},
+            (),
+            {"launch_working_directory": "~/b"},
+            {"code_source": "/jobs/a", "launch_working_directory": "a/b"},
+        ),
+        (
+            {"code": "a"},
+            (),
+            {"python_env_requirements": ["x"], "python_env_editable": ["~/b[train]"]},
+            {"code_source": "/jobs/a", "python_env_requirements": "auto", "python_env_editable": []},
+        ),
     ],
 )
-def test_job_key_overridden_by_the_inventory_is_refused(
-    typed: tuple[str, ...], there: dict[str, Any], said: list[str]
+def test_job_replaces_settings_of_the_project_but_not_those_typed(
+    job: dict[str, Any], extra: tuple[str, ...], project: dict[str, Any], variables: dict[str, Any]
 ) -> None:
-    job = {"script": "train.py", "nnodes": 4, "environment": {"A": "b"}}
-    found = find_overridden_keys(job, KEYS, typed, there.get)
-    assert len(found) == len(said) and all(map(str.startswith, found, said)), found
-    assert "s3cr3t" not in str(found)
+    settings = settings_of_job(job, KEYS, extra, project, lambda path: f"/jobs/{path}".replace("/jobs//", "/"))
+    assert settings.variables == variables
+    assert settings.replaced == {
+        name: project[name] for name in variables if project.get(name, "") not in (variables[name], "")
+    }
+
+
+def test_line_names_replaced_settings_without_secrets() -> None:
+    replaced = {"launch_script": "other.py", "launch_environment": {"KEY": "s3cr3t"}, "launch_args": ""}
+    assert describe_replaced_settings("job.yml", replaced) == (
+        "job.yml replaces these settings of the project: launch_args, launch_environment, launch_script: other.py"
+    )
+    assert describe_replaced_settings("job.yml", {}) == ""
 
 
 def test_example_job_file_is_valid() -> None:

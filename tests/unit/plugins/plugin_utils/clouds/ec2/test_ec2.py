@@ -87,6 +87,7 @@ def test_client_token_is_equal_only_for_equal_requests() -> None:
 # --- The first boot
 
 ROLE = Path(__file__).resolve().parents[6] / "roles" / "idle_watch"
+PROGRAM = Path(__file__).resolve().parents[6] / "plugins" / "module_utils" / "_idle_watch" / "idle_watch.py"
 
 
 def test_first_boot_authorizes_key_and_starts_idle_watch(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,7 +107,7 @@ def test_first_boot_authorizes_key_and_starts_idle_watch(monkeypatch: pytest.Mon
     }
     assert json.loads(files.pop("/etc/muster/idle_watch.json")) == {"after": "2h", "ttl": "off"}
     assert {Path(path).name: text for path, text in files.items()} == {
-        path.name: path.read_text() for path in (ROLE / "files").iterdir() if path.is_file()
+        path.name: path.read_text() for path in (PROGRAM, *(ROLE / "files").iterdir())
     }
     assert set(files) == {
         "/usr/local/lib/muster/idle_watch.py",

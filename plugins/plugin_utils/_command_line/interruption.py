@@ -1,0 +1,33 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What Ctrl-C leaves behind, and how to continue."""
+
+from __future__ import annotations
+
+READING = "nothing was changed"
+CONTINUING = "what is complete stays; the same command continues from there"
+COSTING = "machines may exist and cost money: ansible-playbook cost.yml shows them; the same command continues"
+STATE_AFTER = {
+    **dict.fromkeys(("ping", "preflight", "status", "logs", "report", "shell", "cost"), READING),
+    **dict.fromkeys(("provision", "teardown", "image"), COSTING),
+    "launch": "nothing was started",
+    "benchmark": "nothing was started",
+    "stop": "the run may still be active: ansible-playbook status.yml shows whether it is",
+}
+"""By playbook; all others continue where they stopped."""
+MARK = "muster: interrupted"
+"""A line on standard error that tells ./muster that the interruption has been explained."""
+
+
+def describe_interruption(playbook: str, launched: bool = False) -> str:
+    """Return one sentence about an interrupted playbook. launched: whether it launched a run, which has ended since."""
+    if not playbook:
+        return "interrupted: nothing was started"
+    state = (
+        "its run had ended: ansible-playbook status.yml shows how"
+        if launched
+        else STATE_AFTER.get(playbook, CONTINUING)
+    )
+    return f"{playbook} was interrupted: {state}"

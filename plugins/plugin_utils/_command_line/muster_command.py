@@ -1,0 +1,99 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Write the commands in messages as users of ./muster type them."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import json
+import os
+import re
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+COMMAND_VARIABLE = "MUSTER_COMMAND"
+"""Environment variable with the command that the user typed, such as ./muster. Unset if they typed ansible-playbook."""
+DIRECTORY_VARIABLE = "MUSTER_DIRECTORY"
+"""Environment variable with the directory in which it was typed: the playbooks run in the project's."""
+PROGRAM = Path(__file__).resolve().parents[3] / "roles" / "init" / "files" / "muster.py"
+VARIABLE = r"(\w+)=([^\s'\"();]*[^\s'\"();.,:])"
+OPTION = re.compile(rf" -e (?:{VARIABLE}|'(\{{[^']*\}})')")
+
+
+def typed_command() -> str:
+    """Return the command that the user typed, such as ./muster, or an empty string."""
+    return os.environ.get(COMMAND_VARIABLE, "")
+
+
+def path_as_typed(path: str) -> str:
+    """Return a path as the user would type it in the directory of their command."""
+    directory = os.environ.get(DIRECTORY_VARIABLE) or os.getcwd()
+    relative = os.path.relpath(path, directory)
+    return path if relative.startswith("../..") else relative
+
+
+def to_muster_commands(text: str, program: str, site_arguments: str = "") -> str:
+    """Replace each playbook in a text, with the options after it, by a command of ./muster.
+
+    program: ./muster, or its path; site_arguments: further arguments for each `site`.
+    """
+
+    def command(match: re.Match[str]) -> str:
+        name, options = commands()[match[1]]
+        variables: dict[str, Any] = {}
+        for option, value, document in OPTION.findall(match[2]):
+            variables.update(json.loads(document) if document else {option: value})
+        arguments = option_arguments(variables, options)
+        return f"{program} {name}{site_arguments if name == 'site' else ''}{arguments}"
+
+    return playbook_pattern().sub(command, text)
+
+
+def option_arguments(variables: Mapping[str, Any], options: Mapping[str, str]) -> str:
+    """Return variables as arguments of a command with these options, each after a space."""
+    by_variable = {variable: option for option, variable in reversed(list(options.items()))}
+    rest = dict(variables)
+    script, script_args = rest.pop("launch_script", ""), rest.pop("launch_args", [])
+    arguments = []
+    for name, value in rest.items():
+        if f"{name}={value}".lower() in by_variable:
+            arguments.append(by_variable[f"{name}={value}".lower()])
+        elif name in by_variable:
+            arguments += [by_variable[name], str(value)] if by_variable[name] else [str(value)]
+        else:
+            is_plain = isinstance(value, (str, int))
+            arguments += ["-e", f"{name}={value}" if is_plain else json.dumps({name: value})]
+    arguments += [str(script), *map(str, script_args)] if script else []
+    return "".join(f" {quote(argument)}" for argument in arguments)
+
+
+def quote(argument: str) -> str:
+    """Quote an argument for a shell; placeholders such as 'A,B' and {batch_size} are quoted only if needed."""
+    return (
+        argument
+        if re.fullmatch(r"[\w@%+=:,./~{}-]+", argument) and not argument.startswith("~")
+        else shlex.quote(argument)
+    )
+
+
+@functools.cache
+def commands() -> dict[str, tuple[str, dict[str, str]]]:
+    """Return the name and the options of each command of ./muster, by playbook."""
+    spec = importlib.util.spec_from_file_location("muster_command", PROGRAM)
+    if spec is None or spec.loader is None:
+        return {}
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return {playbook: (name, options) for name, (playbook, _role, _summary, options) in module.COMMANDS.items()}
+
+
+@functools.cache
+def playbook_pattern() -> re.Pattern[str]:
+    """Return the pattern of a playbook in a message, alone or in a command, with the options that follow."""
+    names = "|".join(commands())
+    return re.compile(rf"(?<![\w./@-])(?:ansible-playbook (?:\S*/)?)?({names})\.yml(?!\w)((?:{OPTION.pattern})*)")
