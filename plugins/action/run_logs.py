@@ -42,7 +42,6 @@ MAX_FILES = 100_000  # in one archive; a node with 16 ranks restarted 100 times 
 
 
 # The replies to a request for logs, from a node that is as little trusted as its job.
-NO_RUN = {"size": type(None)}
 PIECE = {"data": str, "last": bool}
 PACKED = {
     **PIECE,
@@ -187,7 +186,7 @@ class ActionModule(ActionBase):
         request = {**args, "node": task_vars["inventory_hostname"]}
         pack = {**request, "operation": "pack"}
         packed = call_node(self, "_run.dispatch", pack, task_vars, PACK_CALL_TIMEOUT)
-        if not conforms(packed, NO_RUN) and not conforms(packed, PACKED):
+        if packed.get("size", 0) is not None and not conforms(packed, PACKED):
             raise AnsibleActionFail(f"{request['node']} sent an invalid reply instead of its logs")
         if packed["size"] is None:
             message = f"{request['node']} has no run {args['run_id']} in {args['runs_directory']}: no logs were fetched"

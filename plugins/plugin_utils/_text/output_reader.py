@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import select
 import signal
 import stat
 
@@ -18,10 +19,15 @@ def has_reader(pid: int) -> bool:
     try:
         if not stat.S_ISFIFO(os.stat(path).st_mode):
             return True
-        os.close(os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC))
+        descriptor = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
-        return error.errno != errno.ENXIO  # what opening a pipe without a reader for writing gives
-    return True
+        return error.errno != errno.ENXIO  # what opening a named pipe without a reader for writing gives
+    try:
+        poll = select.poll()
+        poll.register(descriptor, 0)
+        return not any(event & select.POLLERR for _descriptor, event in poll.poll(0))
+    finally:
+        os.close(descriptor)
 
 
 def end_play_without_reader(pid: int) -> None:

@@ -122,11 +122,11 @@ class Node:
         self.size, self.last, self.sent = size, last, 0
 
     def __call__(
-        self, _action: object, _files: list[str], request: dict[str, Any], _variables: object
+        self, _action: object, _files: list[str], request: dict[str, Any], _variables: object, _timeout: float = 0
     ) -> dict[str, Any]:
         self.sent += 1
         piece = {"data": base64.b64encode(bytes(100)).decode("ascii"), "last": self.last}
-        return {"size": self.size, **piece} if request["operation"] == "pack" else piece
+        return {"size": self.size, "left_out": LEFT, **piece} if request["operation"] == "pack" else piece
 
 
 def fetch(monkeypatch: pytest.MonkeyPatch, node: Any, directory: Path, **given: Any) -> dict[str, Any]:
@@ -148,6 +148,24 @@ def test_fetch_stops_when_logs_exceed_free_space(tmp_path: Path, monkeypatch: py
     ):
         fetch(monkeypatch, node, tmp_path)
     assert node.sent == 1, "the first piece comes with the size"
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [{}, {"size": -1}, {"size": 1, "data": 1}, {"size": 1, "data": "", "last": True, "left_out": {"files": [1]}}],
+    ids=str,
+)
+def test_reply_that_is_no_archive_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reply: dict[str, Any]
+) -> None:
+    with pytest.raises(AnsibleActionFail, match="node1 sent an invalid reply instead of its logs"):
+        fetch(monkeypatch, lambda *_arguments: reply, tmp_path)
+
+
+def test_piece_that_is_not_base64_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reply = {"size": 1, "data": "?", "last": True, "left_out": LEFT}
+    with pytest.raises(AnsibleActionFail, match="node1 sent an invalid reply instead of its logs"):
+        fetch(monkeypatch, lambda *_arguments: reply, tmp_path)
 
 
 def test_node_that_sends_endlessly_is_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -195,7 +213,7 @@ def test_node_outside_the_run_is_refused(tmp_path: Path) -> None:
 
 # --- What is packed ---------------------------------------------------------------------------------------------------
 
-LEFT = {"limit": 64 << 20, "files": [], "count": 0, "size": 0}
+LEFT: dict[str, Any] = {"limit_count": 10_000, "limit": 64 << 20, "files": [], "count": 0, "size": 0}
 
 
 def test_measurements_left_on_node_are_listed() -> None:
@@ -204,8 +222,8 @@ def test_measurements_left_on_node_are_listed() -> None:
     assert describe_left_out("gpu1", "first", LEFT) == ""
     assert describe_left_out("gpu1", "first", {**LEFT, "files": [shortened], "count": 1}) == ""
     assert describe_left_out("gpu1", "first", {**LEFT, "files": [kept], "count": 1}) == (
-        "gpu1 did not send 70 MB of run first: measured/ [2Jbig.csv (a node's 64 MiB are fetched, smallest "
-        "files first). To fetch all of them: ansible-playbook fetch.yml -e run_id=first"
+        "gpu1 did not send 70 MB of run first: measured/ [2Jbig.csv (a node's 64 MiB in 10000 files are "
+        "fetched, smallest first). To fetch all of them: ansible-playbook fetch.yml -e run_id=first"
     )
     many = describe_left_out("gpu1", "first", {**LEFT, "files": [kept, shortened, kept], "count": 5})
     assert "140 MB" in many and "big.csv and 3 others (" in many

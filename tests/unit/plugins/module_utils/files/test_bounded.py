@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._files import bounded
-from tests.unit.hostile import BAD_FILES, make_bad_file, nested_directories
+from tests.unit.hostile import BAD_FILES, DIGITS, make_bad_file, nested_directories
 
 
 @pytest.mark.parametrize("kind", BAD_FILES)
@@ -18,7 +18,7 @@ def test_bad_json_file_counts_as_missing(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "status.json"
     make_bad_file(path, kind)
     value = bounded.read_json(str(path))
-    assert value is None or kind in ("another type", "a list", "nan", "newlines")
+    assert value is None or kind in ("another type", "a list", "digits", "nan", "newlines")
 
 
 def test_nesting_ignores_brackets_in_strings() -> None:
@@ -35,6 +35,10 @@ def test_nesting_is_limited(depth: int, accepted: bool) -> None:
         return
     with pytest.raises(ValueError, match="nested too deeply"):
         bounded.parse_json(text)
+
+
+def test_number_of_thousands_of_digits_is_no_integer() -> None:
+    assert bounded.parse_json(f"[{DIGITS}, -{DIGITS}, {2**64}]") == [math.inf, -math.inf, 2**64]
 
 
 def test_nan_and_infinity_become_null() -> None:

@@ -32,7 +32,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._node_call.call im
     required_modules,
     shell_command,
 )
-from tests.unit.hostile import BRACKETS, DIGITS
+from tests.unit.hostile import BRACKETS
 
 
 def called(rc: int, stdout: str = "", stderr: str = "") -> dict[str, Any]:
@@ -159,7 +159,7 @@ def test_errors_of_the_connection_are_passed_on() -> None:
         on_node(fail, {})
 
 
-@pytest.mark.parametrize("reply", [BRACKETS, BRACKETS + "]" * len(BRACKETS), f'{{"a": {DIGITS}}}', "[1]", "1", "{"])
+@pytest.mark.parametrize("reply", [BRACKETS, BRACKETS + "]" * len(BRACKETS), "[1]", "1", "{"])
 def test_reply_that_is_no_plain_object_is_refused(reply: str) -> None:
     with pytest.raises(AnsibleActionFail, match="unexpected reply from the node"):
         called(0, REPLY_MARK + reply)
