@@ -88,7 +88,9 @@ def settings_of_job(
         project: the variables that the inventory sets, by name.
         code_directory: returns the absolute path of a directory of code.
     """
-    values = {name: job[key] for key, name in keys.items() if key in job and not {key, name} & {*extra_vars}}
+    values = {
+        name: job[key] for key, name in keys.items() if key in job and key not in extra_vars and name not in extra_vars
+    }
     variables = {name: value for name, value in values.items() if name in project}
     if values.get(CODE):
         variables[CODE] = code_directory(str(values[CODE]))

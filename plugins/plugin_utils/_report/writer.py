@@ -18,6 +18,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ansible_collections.muster.training.plugins.plugin_utils._command_line.command_hints import adapt_commands
+from ansible_collections.muster.training.plugins.plugin_utils._command_line.muster_command import typed_command
 from ansible_collections.muster.training.plugins.plugin_utils._experiments.benchmark.record import load_benchmark
 from ansible_collections.muster.training.plugins.plugin_utils._record.coerce import clean_text
 from ansible_collections.muster.training.plugins.plugin_utils._record.reader import RecordFiles, read_record
@@ -99,10 +101,22 @@ def split_plots(
     return plots[:first], plots[first : first + second], plots[first + second :]
 
 
+def name_typed_commands(report: Report) -> None:
+    """Name in a report the commands of ./muster, if its user typed one of these."""
+    if typed_command():
+        report["repeat"] = adapt_commands(report["repeat"])
+        report["notes"] = [adapt_commands(note) for note in report["notes"]]
+        for finding in report["findings"]:
+            finding["remedy"] = adapt_commands(finding["remedy"])
+        if report["failure"] and report["failure"]["cause"]:
+            report["failure"]["cause"]["remedy"] = adapt_commands(report["failure"]["cause"]["remedy"])
+
+
 def write_report(record: Path, book: Path, now: float) -> WrittenReport:
     """Write the report of one run into its record, and its page into the log book. now: seconds since 1970."""
     run_record = read_record(record, record.name)
     report = compose_report(run_record, now)
+    name_typed_commands(report)
     benchmark = load_benchmark(record)
     if benchmark is not None:
         report["findings"] = [*benchmark["findings"], *report["findings"]]
