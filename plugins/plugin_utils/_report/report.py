@@ -163,11 +163,10 @@ def adapt_report(report: Report, adapt: Callable[[str], str]) -> Report:
     if failure is not None and failure["cause"] is not None:
         cause: FailureCause = {**failure["cause"], "remedy": adapt(failure["cause"]["remedy"])}
         failure = {**failure, "cause": cause}
-    repeat = report["repeat"]
     return {
         **report,
         "failure": failure,
-        "repeat": adapt(LAUNCH) + repeat.removeprefix(LAUNCH) if repeat else "",
+        "repeat": adapt(report["repeat"]),
         "notes": [adapt(note) for note in report["notes"]],
         "findings": [{**finding, "remedy": adapt(finding["remedy"])} for finding in report["findings"]],
     }
