@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from ansible_collections.muster.training.plugins.lookup.program_files import installation
+from ansible_collections.muster.training.plugins.plugin_utils._node_call.program_files import UnknownProgramError
 
 ROLES = Path(__file__).resolve().parents[3] / "roles"
 PATH_NAME = re.compile(r"_(?:directory|path|home|destination)$")
@@ -103,3 +104,8 @@ def test_private_program_is_readable_only_by_its_owner() -> None:
     assert {entry["mode"] for entry in program["directories"]} == {"0700"}
     assert {file["mode"] for file in program["files"]} == {"0600"}
     assert program["directories"][0]["path"] == "~/.muster/benchmark"
+
+
+def test_unknown_program_is_refused() -> None:
+    with pytest.raises(UnknownProgramError, match="there is no module _stage_data.stag in plugins/module_utils"):
+        installation(["_stage_data.stag"], "/opt", False)

@@ -56,7 +56,7 @@ def _timer_path(watch: Mapping[str, str]) -> str:
 
 
 def format_watch_settings(after: str, ttl: str) -> str:
-    """Return the settings of the idle watch, byte for byte as the role writes them."""
+    """Return the settings of the idle watch, byte for byte as the role writes them without a user."""
     return json.dumps({"after": after, "ttl": ttl}, indent=4, sort_keys=True) + "\n"
 
 
