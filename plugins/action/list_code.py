@@ -14,6 +14,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._project.local_cod
     add_requirements,
     read_local_code,
 )
+from ansible_collections.muster.training.plugins.plugin_utils._record.code_tree import make_code_tree
 
 ARGUMENT_SPEC = {
     "source": {"type": "path", "required": True},
@@ -34,7 +35,7 @@ class ActionModule(ActionBase):
         """Return the directory's contents."""
         super().run(tmp, task_vars)
         _result, args = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
-        code = read_local_code(args["source"], args["exclude"], args["directory"], args["user"])
+        code, tree = read_local_code(args["source"], args["exclude"], args["directory"], args["user"])
         if args["requirements"]:
             add_requirements(code)
-        return {"changed": False, "code": code}
+        return {"changed": False, "code": code, "recorded": make_code_tree(args["source"], tree)}

@@ -42,6 +42,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._record.active_run
     nodes_to_ask,
     open_runs,
 )
+from ansible_collections.muster.training.plugins.plugin_utils._record.code_tree import FILE as CODE_FILE
 from ansible_collections.muster.training.plugins.plugin_utils._record.record_paths import (
     LATEST,
     records_directory,
@@ -59,6 +60,7 @@ ARGUMENT_SPEC = {
     "group": {"type": "str", "default": "training"},
     "run_id": {"type": "str", "default": ""},
     "plan": {"type": "dict"},
+    "code": {"type": "dict", "default": {}},
     "result": {"type": "dict"},
     "reads": {"type": "dict", "default": {}},
     "said": {"type": "dict", "default": {}},
@@ -86,8 +88,10 @@ def write_json(path: Path, value: Any) -> None:
         raise
 
 
-def open_record(directory: Path, run_id: str, plan: dict[str, Any]) -> dict[str, Any]:
-    """Create the record with the plan and a new token, and point `latest` to it."""
+def open_record(
+    directory: Path, run_id: str, plan: dict[str, Any], code: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    """Create the record with the plan, the code's fingerprints and a new token, and point `latest` to it."""
     record = directory / run_id
     if run_id == LATEST:
         raise AnsibleActionFail(
@@ -110,6 +114,8 @@ def open_record(directory: Path, run_id: str, plan: dict[str, Any]) -> dict[str,
     with os.fdopen(descriptor, "w", encoding="ascii") as stream:
         stream.write(secrets.token_hex(32))
     write_json(record / "plan.json", plan)
+    if code:
+        write_json(record / CODE_FILE, code)
     link_latest(directory, run_id)
     return {"changed": True, "run_id": run_id, "record": str(record), "goes_on": run_commands(run_id)}
 
@@ -133,7 +139,7 @@ def drop_record(directory: Path, run_id: str) -> dict[str, Any]:
     """Remove the record of a run that was not started, and point `latest` to the previous one."""
     record, link = directory / run_id, directory / LATEST
     exists = record.is_dir()
-    for name in ("token", "plan.json"):  # everything written by open_record()
+    for name in ("token", "plan.json", CODE_FILE):  # everything written by open_record()
         (record / name).unlink(missing_ok=True)
     with contextlib.suppress(OSError):  # missing, or not empty by now
         record.rmdir()
@@ -348,7 +354,7 @@ class ActionModule(ActionBase):
         if args["state"] == "judged":
             return judge_record(directory, args)
         if args["state"] == "opened":
-            return open_record(directory, args["run_id"], args["plan"])
+            return open_record(directory, args["run_id"], args["plan"], args["code"])
         if args["state"] == "dropped":
             return drop_record(directory, args["run_id"])
         return close_record(directory, args)

@@ -103,4 +103,10 @@ code:
       description: Hash of the project's requirements. Empty if there are none.
       type: str
       sample: 2c26b46b68ffc68ff99b453c1d304134
+recorded:
+  description:
+    - O(source) and all files and links in it, with a fingerprint each, for O(muster.training.run_record#module:code).
+  returned: success
+  type: dict
+  sample: {source: /home/me/project, files: {train.py: 9f86d081884c7d65}}
 """

@@ -53,6 +53,12 @@ options:
     description:
       - Plan of the rank 0 node, from M(muster.training.launch_plan). Required for V(opened) and V(closed).
     type: dict
+  code:
+    description:
+      - For O(state=opened), the fingerprints of the code that the nodes have, from
+        RV(muster.training.list_code#module:recorded). Empty if it is unknown.
+    type: dict
+    default: {}
   result:
     description:
       - How the run ended, from RV(muster.training.training_watch#module:result). Omit it if contact with the rank 0

@@ -97,6 +97,8 @@ class Plan(Container):
     supervision: str  # auto: a unit where there is systemd | process
     launcher: str
     program: str  # the script or module of the job, as the user wrote it
+    program_sha256: str  # of the script; "" if it was not read
+    arguments: list[str]  # of the script or module
     rank_logs: str  # which program writes the ranks' logs: torchrun | ranks (bin/muster-rank) | launcher
     node: PlanNode
     nodes: list[PlanPeer]

@@ -172,6 +172,8 @@ def build_node_plan(
         "supervision": "process" if address is not None and address.is_loopback else "auto",
         "launcher": job.launcher,
         "program": program,
+        "program_sha256": (facts.get("script") or {}).get("sha256") or "",
+        "arguments": list(job.args),
         "rank_logs": launcher.rank_logs,
         "node": {
             "name": node.name,

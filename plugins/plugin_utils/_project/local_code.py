@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, NamedTuple, TypedDict
 
 from ansible_collections.muster.training.plugins.module_utils._code.compare import (
     HASH_LIMIT,
@@ -42,6 +42,13 @@ class LocalCode(TypedDict):
     required: str  # the requirements' hash, "" if there are none
 
 
+class ReadCode(NamedTuple):
+    """The code as the nodes compare it, and all of its contents, which the record of a run keeps."""
+
+    code: LocalCode
+    tree: Tree
+
+
 def list_names(source: str, patterns: Sequence[str]) -> list[str]:
     """Return the names that a copy would include. Raise ValueError with the reason if they cannot be determined."""
     if not os.path.isdir(source):
@@ -72,7 +79,7 @@ def read_tree(source: str, patterns: Sequence[str]) -> Tree:
     return tree
 
 
-def read_local_code(source: str, patterns: Sequence[str], directory: str, user: str) -> LocalCode:
+def read_local_code(source: str, patterns: Sequence[str], directory: str, user: str) -> ReadCode:
     """Read the code in a directory. directory, user: its location on the nodes, as in the role code."""
     code: LocalCode = {
         "source": source,
@@ -89,12 +96,12 @@ def read_local_code(source: str, patterns: Sequence[str], directory: str, user: 
         tree = read_tree(source, patterns)
     except ValueError as error:
         code["problem"] = str(error)
-        return code
+        return ReadCode(code, {})
     listing = pack(tree)
     code["listing"] = listing if len(listing) <= MAX_SENT else ""
     code["digest"] = digest_of(tree)
     code["files"] = sum(not name.endswith("/") for name in tree)
-    return code
+    return ReadCode(code, tree)
 
 
 def add_requirements(code: LocalCode) -> None:

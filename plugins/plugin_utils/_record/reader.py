@@ -20,6 +20,8 @@ from typing import IO, Any
 
 from ansible_collections.muster.training.plugins.module_utils._files.bounded import FileWalk
 from ansible_collections.muster.training.plugins.module_utils._run.gpu_samples import ACCOUNTING_FILE
+from ansible_collections.muster.training.plugins.plugin_utils._record import code_tree
+from ansible_collections.muster.training.plugins.plugin_utils._record.code_tree import read_files
 from ansible_collections.muster.training.plugins.plugin_utils._record.coerce import (
     clean_text,
     parse_json,
@@ -103,6 +105,7 @@ class Record:
     attempts: int = 0  # how often torchrun restarted the ranks
     fetched: bool = False  # files of at least one node exist
     event_files: bool = False
+    code: dict[str, str] | None = None  # fingerprint of each file of its code; None if it was not recorded
     notes: list[str] = field(default_factory=list)  # what could not be read completely
 
 
@@ -110,7 +113,7 @@ def read_record(directory: Path, run_id: str) -> Record:
     """Read the record of a run, as far as it exists."""
     files = RecordFiles(directory)
     plan, result = files.read_json("plan.json"), files.read_json("result.json")
-    record = Record(run_id, directory, plan, result)
+    record = Record(run_id, directory, plan, result, code=read_files(files.read_json(code_tree.FILE)))
     names = [clean_text(node.get("name"), 100) for node in to_mappings(to_mapping(plan).get("nodes"))]
     paths = files.list_files("logs")
     if files.truncated:

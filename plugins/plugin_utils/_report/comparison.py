@@ -7,8 +7,9 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
+from ansible_collections.muster.training.plugins.plugin_utils._record.code_tree import differing_files
 from ansible_collections.muster.training.plugins.plugin_utils._report.documents import Report
 from ansible_collections.muster.training.plugins.plugin_utils._report.page import (
     RenderedPlot,
@@ -18,16 +19,32 @@ from ansible_collections.muster.training.plugins.plugin_utils._report.page impor
     format_value,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._report.plots import MAX_LINES
+from ansible_collections.muster.training.plugins.plugin_utils._report.report import CODE, SCRIPT_CONTENT
 from ansible_collections.muster.training.plugins.plugin_utils._text.duration import format_duration
+from ansible_collections.muster.training.plugins.plugin_utils._text.name_list import format_list
 
 MISSING = "-"
+CODE_NAMES = (CODE, SCRIPT_CONTENT)
 
 
 def differing_settings(reports: Sequence[Report]) -> list[list[str]]:
     """Return the settings that differ between runs: name, and the value in each run."""
     names = dict.fromkeys(name for report in reports for name in report["settings"])
     rows = [[name, *(report["settings"].get(name, MISSING) for report in reports)] for name in names]
-    return [row for row in rows if len(set(row[1:])) > 1]
+    # whether code differs that is not recorded is unknown
+    return [row for row in rows if len(set(row[1:])) > 1 and not (row[0] in CODE_NAMES and MISSING in row)]
+
+
+def unknown_code_note(reports: Sequence[Report]) -> str:
+    """Return a note if the code of some runs is not in their records, or an empty string."""
+    unknown = [report["run_id"] for report in reports if CODE not in report["settings"]]
+    if not unknown:
+        return ""
+    part = "" if any(SCRIPT_CONTENT not in report["settings"] for report in reports) else "other than the script "
+    return (
+        f"whether code {part}differs is unknown: it is not in the record of {format_list(unknown)}. It is recorded by "
+        "launches with code_source, or code in a job file"
+    )
 
 
 def metric_rows(reports: Sequence[Report]) -> tuple[list[list[str]], list[list[str]]]:
@@ -124,9 +141,24 @@ def format_price(report: Report, part: str) -> str:
     return "" if amount is None else format_money(amount, report["cost"]["currency"])
 
 
-def render_comparison(reports: Sequence[Report], plots: Sequence[RenderedPlot], now: float, note: str = "") -> str:
-    """Return the page. now: seconds since 1970; note: message about missing pictures."""
-    notes = [note] if note else []
+def render_comparison(
+    reports: Sequence[Report],
+    plots: Sequence[RenderedPlot],
+    now: float,
+    note: str = "",
+    trees: Sequence[Mapping[str, str] | None] = (),
+) -> str:
+    """Return the page.
+
+    Args:
+        reports: The reports of the runs.
+        plots: The plots.
+        now: Seconds since 1970.
+        note: Message about missing pictures.
+        trees: For each run the fingerprints of its code's files, or None.
+    """
+    files, more_files = differing_files(trees)
+    notes = [text for text in (unknown_code_note(reports), note) if text]
     if len(reports) > MAX_LINES:
         notes.append(f"plots show the first {MAX_LINES} runs")
     batches = {report["settings"].get("batch size per rank", "") + str(report["world_size"]) for report in reports}
@@ -145,6 +177,8 @@ def render_comparison(reports: Sequence[Report], plots: Sequence[RenderedPlot], 
             reports=reports,
             header=["", *names],
             differences=differing_settings(reports),
+            files=files,
+            more_files=more_files,
             sections=comparison_sections(reports, numbers),
             texts=texts,
             plots=plots,

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from ansible_collections.muster.training.plugins.plugin_utils._failures.catalogue import explain_failure
 from ansible_collections.muster.training.plugins.plugin_utils._failures.verdict import brief_error
+from ansible_collections.muster.training.plugins.plugin_utils._record.code_tree import digest_of_files
 from ansible_collections.muster.training.plugins.plugin_utils._record.coerce import (
     clean_line,
     clean_text,
@@ -63,6 +64,7 @@ MAX_ARGUMENTS = 500  # of the command
 THROUGHPUT = re.compile(r"(?:.*[/_])?(?:train_)?samples[_/]?(?:per_|/)?s(?:ec|econd)?\Z", re.IGNORECASE)
 RANK_RULES = "rank.json"
 LAUNCH = "ansible-playbook launch.yml"
+CODE, SCRIPT_CONTENT = "code", "content of the script"  # names of the settings with hashes of the code
 OPTION = re.compile(r"--?[A-Za-z][A-Za-z0-9_.-]{0,60}\Z")
 
 
@@ -153,7 +155,7 @@ def compose_report(record: Record, now: float) -> Report:
         "notes": record_notes(record, gpus, rows),
     }
     report["verdict"] = format_verdict(report)
-    report["settings"] = run_settings(report, numbers_reported, program)
+    report["settings"] = {**run_settings(report, numbers_reported, program), **code_settings(record.code, plan)}
     return report
 
 
@@ -309,6 +311,15 @@ def run_settings(report: Report, reported: Mapping[str, float], program: Program
         values["batch size per rank"] = f"{reported['batch_size']:g}"
     values |= program_arguments(program) if program is not None else {}
     return {name: value for name, value in values.items() if value}
+
+
+def code_settings(files: Mapping[str, str] | None, plan: Mapping[str, Any]) -> dict[str, str]:
+    """Return hashes of the code that ran, by name: of all files and of the script, as far as they are known."""
+    script = clean_text(clean_text(plan.get("program_sha256"), 100)[:12])
+    settings = {SCRIPT_CONTENT: script} if script else {}
+    if files is not None:
+        settings[CODE] = f"{digest_of_files(files)}, {len(files)} file{'' if len(files) == 1 else 's'}"
+    return settings
 
 
 def join_distinct(values: Any) -> str:

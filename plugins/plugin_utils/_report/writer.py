@@ -19,6 +19,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ansible_collections.muster.training.plugins.plugin_utils._experiments.benchmark.record import load_benchmark
+from ansible_collections.muster.training.plugins.plugin_utils._record import code_tree
+from ansible_collections.muster.training.plugins.plugin_utils._record.code_tree import read_files
 from ansible_collections.muster.training.plugins.plugin_utils._record.coerce import clean_text
 from ansible_collections.muster.training.plugins.plugin_utils._record.reader import RecordFiles, read_record
 from ansible_collections.muster.training.plugins.plugin_utils._report import logbook
@@ -225,6 +227,7 @@ def is_current(record: Path) -> bool:
     sources = [
         record / "plan.json",
         record / "result.json",
+        record / code_tree.FILE,
         record / "benchmark.json",
         record / "logs",
         *(record / "logs").glob("*"),
@@ -255,7 +258,8 @@ def write_comparison(
     directory = target if target is not None else book / comparison_name([record.name for record in records])
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     plots, drawing_error = write_plots(comparison_plots(reports), directory / PLOTS)
-    write_file(directory / PAGE, render_comparison(reports, plots, now, drawing_error))
+    trees = [read_files(RecordFiles(record).read_json(code_tree.FILE)) for record in records]
+    write_file(directory / PAGE, render_comparison(reports, plots, now, drawing_error, trees))
     return directory / PAGE, drawing_error
 
 

@@ -68,6 +68,15 @@ def test_record_holds_plan_and_owner_only_token(tmp_path: Path) -> None:
     assert (opened(tmp_path, "second") / "token").read_text() != token
 
 
+def test_record_keeps_the_code_that_the_nodes_have(tmp_path: Path) -> None:
+    code = {"source": "/code", "files": {"train.py": "1234"}}
+    record = Path(open_record(tmp_path, "first", PLAN, code)["record"])
+    assert json.loads((record / "code.json").read_text()) == code
+    drop_record(tmp_path, "first")
+    assert not record.exists()
+    assert not (opened(tmp_path, "second") / "code.json").exists()
+
+
 def test_latest_points_to_run_opened_last(tmp_path: Path) -> None:
     for run_id in ("b", "a", "c"):
         opened(tmp_path, run_id)

@@ -53,7 +53,7 @@ def node(source: Path, tmp_path: Path) -> Path:
 
 
 def compared(source: Path, node: Path, script: str = "train.py") -> dict[str, Any]:
-    here = read_local_code(str(source), PATTERNS, str(node), "")
+    here = read_local_code(str(source), PATTERNS, str(node), "").code
     assert not here["problem"]
     return dict(read_code(str(node), here, str(node / script), ""))
 
@@ -137,7 +137,7 @@ def test_invalid_or_hostile_record_of_copied_files_is_ignored(text: str, source:
 )
 def test_code_source_that_is_not_a_directory_is_reported(make: Any, reason: str, tmp_path: Path) -> None:
     make(tmp_path / "project")
-    problem = read_local_code(str(tmp_path / "project"), [], "project", "")["problem"]
+    problem = read_local_code(str(tmp_path / "project"), [], "project", "").code["problem"]
     assert problem == f"code_source is {tmp_path}/project, which {reason}"
 
 

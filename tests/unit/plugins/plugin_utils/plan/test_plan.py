@@ -215,6 +215,8 @@ def test_plan_of_a_node_is_complete() -> None:
         "supervision": "auto",
         "launcher": "env",
         "program": "job.py",
+        "program_sha256": "",
+        "arguments": [],
         "rank_logs": "launcher",
         "node": {"name": "b", "address": "10.0.0.10", "slots": 2, "node_rank": 1, "first_rank": 2},
         "nodes": [

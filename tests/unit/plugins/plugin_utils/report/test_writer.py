@@ -287,6 +287,31 @@ def test_a_comparison_shows_what_differs_first(tmp_path: Path) -> None:
     assert write_comparison([one, two], book, tmp_path / "mine", START)[0] == tmp_path / "mine" / "report.html"
 
 
+def test_comparison_lists_files_of_the_code_that_differ(tmp_path: Path) -> None:
+    runs = [write_record(tmp_path / "runs", name, plan={"program_sha256": name * 20}) for name in ("one", "two")]
+    page = write_comparison(runs, tmp_path / "logbook", None, START)[0]
+    text = check_page(page.read_text()).text
+    settings = text[text.index("Settings that differ") : text.index("Metrics")]
+    assert "content of the script" in settings and "oneoneoneone" in settings
+    assert "Whether code other than the script differs is unknown: it is not in the record of one, two" in settings
+    for run, content in zip(runs, ("1111 executable", "2222"), strict=True):
+        files = {"train.py": content, "data.py": "3333", f"{HOSTILE}.py": content}
+        (run / "code.json").write_text(json.dumps({"source": "/code", "files": files}))
+    page = write_comparison(runs, tmp_path / "logbook", None, START)[0]
+    text = check_page(page.read_text()).text
+    settings = text[text.index("Settings that differ") : text.index("Metrics")]
+    assert "code" in settings and "3 files" in settings and "unknown" not in settings
+    files_text = settings[settings.index("Files of the code that differ") :]
+    assert "train.py" in files_text and "1111" in files_text and "2222" in files_text and "data.py" not in files_text
+
+
+def test_equal_runs_without_recorded_code_are_not_called_equal(tmp_path: Path) -> None:
+    runs = [write_record(tmp_path / "runs", name) for name in ("one", "two")]
+    text = check_page(write_comparison(runs, tmp_path / "logbook", None, START)[0].read_text()).text
+    assert "None of the recorded settings differ" in text
+    assert "Whether code differs is unknown: it is not in the record of one, two" in text
+
+
 def test_comparison_name_is_short_and_unique_for_many_runs() -> None:
     many = [f"{LONGEST_ID[:60]}{number}" for number in range(20)]
     assert len(comparison_name(many)) < 130

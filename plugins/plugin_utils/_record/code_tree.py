@@ -1,0 +1,70 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The code of a run in its record: a fingerprint of each file that the nodes had, so that runs can be compared."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypedDict
+
+from ansible_collections.muster.training.plugins.plugin_utils._record.coerce import clean_text, to_mapping
+
+if TYPE_CHECKING:
+    from ansible_collections.muster.training.plugins.module_utils._code.compare import Tree
+
+FILE = "code.json"  # in the record
+MAX_FILES = 100_000  # that are read from a record
+MAX_ROWS = 50  # files listed in a comparison
+MISSING = "-"
+
+
+class CodeTree(TypedDict):
+    """The content of code.json."""
+
+    source: str  # the directory on this machine
+    files: dict[str, str]  # fingerprint by name
+
+
+def make_code_tree(source: str, tree: Tree) -> CodeTree:
+    """Return a tree's files and links with their fingerprints: the content's hash, or for large files size and time."""
+    files = {}
+    for name, entry in sorted(tree.items()):
+        if entry is None:  # a directory, or removed while it was read
+            continue
+        if entry[0] == "link":
+            files[name] = f"link to {entry[1]}"
+        else:
+            content = str(entry[3]) or f"{entry[0]} bytes of {entry[1]}"
+            files[name] = f"{content} executable" if entry[2] else content
+    return {"source": source, "files": files}
+
+
+def read_files(document: Any) -> dict[str, str] | None:
+    """Return the files of a code.json, which may contain anything; None if it has none."""
+    files = to_mapping(to_mapping(document).get("files"))
+    entries = list(files.items())[:MAX_FILES]
+    return {clean_text(str(name), 300): clean_text(str(value), 300) for name, value in entries} or None
+
+
+def digest_of_files(files: Mapping[str, str]) -> str:
+    """Return a short hash of all names and fingerprints."""
+    return hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def differing_files(trees: Sequence[Mapping[str, str] | None]) -> tuple[list[list[str]], int]:
+    """Return a row for each file that differs between runs, and the number of rows that were left out.
+
+    A row has the file's name, and for each run the beginning of its fingerprint. trees: None for a run without one.
+    """
+    if sum(tree is not None for tree in trees) < 2:
+        return [], 0
+    names = sorted({name for tree in trees if tree is not None for name in tree})
+    rows = []
+    for name in names:
+        values = ["" if tree is None else tree.get(name, MISSING) for tree in trees]
+        if len({value for value, tree in zip(values, trees, strict=True) if tree is not None}) > 1:
+            rows.append([name, *(value.partition(" ")[0][:12] or "?" for value in values)])
+    return rows[:MAX_ROWS], max(0, len(rows) - MAX_ROWS)
