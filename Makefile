@@ -48,6 +48,9 @@ TRANSFORMERS_REQUIREMENTS := transformers==5.24.0 tokenizers==0.23.3 safetensors
 # Sphinx and its theme, for make docs.
 DOCS_VENV := build/docs-venv
 DOCS_READY := $(DOCS_VENV)/.ready
+# galaxy-importer and ansible-builder, which check the package as Galaxy does.
+GALAXY_VENV := build/galaxy-venv
+GALAXY_READY := $(GALAXY_VENV)/.ready
 # A directory tree with the checkout under its import name, for type checkers.
 IMPORT_TREE := build/tree/ansible_collections/muster/training
 # pip compiles no bytecode: Python compiles the modules that it imports, and most are never imported. If Python may not write
@@ -102,6 +105,11 @@ $(TRANSFORMERS)/.ready: $(TEST_READY)
 $(DOCS_READY): tests/requirements-docs.txt $(VENV_READY)
 	@echo "Creating $(DOCS_VENV)"; $(BIN)/python -m venv --clear $(DOCS_VENV)
 	@$(DOCS_VENV)/bin/python $(PIP_INSTALL) --requirement tests/requirements-docs.txt
+	@touch $@
+
+$(GALAXY_READY): tests/requirements-galaxy.txt $(VENV_READY)
+	@echo "Creating $(GALAXY_VENV)"; $(BIN)/python -m venv --clear $(GALAXY_VENV)
+	@$(GALAXY_VENV)/bin/python $(PIP_INSTALL) --requirement tests/requirements-galaxy.txt
 	@touch $@
 
 .PHONY: venv
@@ -166,16 +174,16 @@ test-all: test docs ## make test, plus tests marked `thorough` and the documenta
 
 .PHONY: environments
 environments: # concurrently: each pip keeps one core busy
-	@$(MAKE) --no-print-directory --jobs CONCURRENT=yes $(TEST_READY) $$(tests/newest_python >/dev/null && echo $(NEWEST_READY))
+	@$(MAKE) --no-print-directory --jobs CONCURRENT=yes $(TEST_READY) $(GALAXY_READY) $$(tests/newest_python >/dev/null && echo $(NEWEST_READY))
 
 # first, because it fails most often and takes the least time
 .PHONY: lint-and-pylint
-lint-and-pylint: $(TEST_READY) $(IMPORT_TREE)
-	@$(MAKE) --no-print-directory --jobs --output-sync CONCURRENT=yes lint-python lint-ansible lint-docs sanity-pylint
+lint-and-pylint: $(TEST_READY) $(GALAXY_READY) $(IMPORT_TREE)
+	@$(MAKE) --no-print-directory --jobs --output-sync CONCURRENT=yes lint-python lint-ansible lint-docs lint-galaxy sanity-pylint
 
 .PHONY: lint
-lint: $(TEST_READY) $(IMPORT_TREE) ## All linters; make -k lint continues after a failure
-	@$(MAKE) --no-print-directory --jobs --output-sync CONCURRENT=yes lint-python lint-ansible lint-docs
+lint: $(TEST_READY) $(GALAXY_READY) $(IMPORT_TREE) ## All linters; make -k lint continues after a failure
+	@$(MAKE) --no-print-directory --jobs --output-sync CONCURRENT=yes lint-python lint-ansible lint-docs lint-galaxy
 
 .PHONY: lint-python
 lint-python: $(TEST_READY) $(IMPORT_TREE) ## ruff, mypy
@@ -195,6 +203,10 @@ lint-docs: $(TEST_READY) ## antsibull-docs, antsibull-changelog
 	PATH=$(BIN):$$PATH $(BIN)/antsibull-docs lint-collection-docs --plugin-docs --skip-rstcheck --validate-collection-refs=dependent \
 	  --disallow-unknown-collection-refs --check-extra-docs-refs .
 	PATH=$(BIN):$$PATH $(BIN)/antsibull-changelog lint
+
+.PHONY: lint-galaxy
+lint-galaxy: $(VENV_READY) $(GALAXY_READY) ## Build the package and check it with galaxy-importer and ansible-builder
+	$(BIN)/python -m tests.galaxy $(GALAXY_VENV)
 
 $(IMPORT_TREE):
 	@mkdir -p $(@D)

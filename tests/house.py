@@ -53,6 +53,8 @@ IDIOM_PARTS = frozenset(
     )
 )
 PART = re.compile(r"[A-Z]?[a-z0-9]+|[A-Z]+")
+PROGRAM_LOOKUP = re.compile(r"lookup\('muster\.training\.program_files'((?:,\s*'[\w.]+')+)")
+LOOKUP_TERM = re.compile(r"'([\w.]+)'")
 QUOTED_MODULE = re.compile(r"\"(_[a-z_]+(?:\.[a-z_]+)*)\"")
 
 
@@ -179,7 +181,7 @@ def never_on_nodes(root: Path, graph: Mapping[str, Iterable[str]]) -> list[str]:
     """Return the files of module_utils that no node runs.
 
     Nodes run modules without an action plugin of the same name, the module_utils that controller code names in a string
-    for call_node, run_code or the supervisor, and everything that these import.
+    for call_node, run_code or the supervisor, the programs that roles install, and everything that these import.
     """
     actions = {path.stem for path in sources(root, "plugins/action")}
     roots = {name for name in graph if name.startswith("plugins.modules.") and name.rpartition(".")[2] not in actions}
@@ -187,8 +189,16 @@ def never_on_nodes(root: Path, graph: Mapping[str, Iterable[str]]) -> list[str]:
         for path in sources(root, folder):
             quoted = QUOTED_MODULE.findall(path.read_text(encoding="utf-8"))
             roots |= {f"plugins.module_utils.{name}" for name in quoted} & graph.keys()
+    roots |= {f"plugins.module_utils.{name}" for name in installed_programs(root)} & graph.keys()
     on_nodes = roots | reachable(graph, roots)
     return sorted(name for name in graph if name.startswith("plugins.module_utils.") and name not in on_nodes)
+
+
+def installed_programs(root: Path) -> set[str]:
+    """Return the module_utils whose programs roles install, as "_stage_data.stage"."""
+    texts = (path.read_text(encoding="utf-8") for path in (root / "roles").rglob("*.yml"))
+    lookups = (lookup for text in texts for lookup in PROGRAM_LOOKUP.findall(text))
+    return {name for lookup in lookups for name in LOOKUP_TERM.findall(lookup)}
 
 
 def hidden_programs(root: Path) -> list[str]:

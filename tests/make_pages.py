@@ -23,8 +23,8 @@ HEAD = """\
 <!-- Generated from the code by `make pages`. Do not edit it here. -->
 
 A run that has failed ends with the node and the rank that failed first, its error, and, if the error is known, with
-`cause:` and `what to do:` as below; it shows commands in full, as those of `ansible-playbook`. To see what a rank
-itself wrote: `./muster logs --rank 3`; to get all logs: `./muster logs --fetch`.
+`cause:` and `what to do:` as below, with the commands to type. To see what a rank itself wrote:
+`./muster logs --rank 3`; to get all logs: `./muster logs --fetch`.
 
 - [What a job says](#what-a-job-says), by topic
 - [What a check finds](#what-a-check-finds) before a run starts

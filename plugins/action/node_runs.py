@@ -10,9 +10,11 @@ from typing import Any
 
 from ansible.plugins.action import ActionBase
 
+from ansible_collections.muster.training.plugins.module_utils._run.timeouts import PACK_CALL_TIMEOUT
 from ansible_collections.muster.training.plugins.plugin_utils._node_call.call import call_node
 
 ARGUMENT_SPEC = {
+    "active": {"type": "bool", "default": False},
     "remove": {"type": "list", "elements": "str", "default": []},
     "runs_directory": {"type": "str", "default": "~/.muster/runs"},
     "user": {"type": "str", "default": ""},
@@ -31,4 +33,4 @@ class ActionModule(ActionBase):
         super().run(tmp, task_vars)
         _result, request = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
         request.update(node=task_vars["inventory_hostname"], check=self._task.check_mode)
-        return call_node(self, "_run.list_runs", request, task_vars)
+        return call_node(self, "_run.list_runs", request, task_vars, PACK_CALL_TIMEOUT)

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import os
 import shutil
 import tarfile
@@ -18,6 +19,10 @@ from ansible.errors import AnsibleActionFail, AnsibleError
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
+from ansible_collections.muster.training.plugins.module_utils._files.bounded import MAX_DIRECTORY_DEPTH
+from ansible_collections.muster.training.plugins.module_utils._run.internal_files import is_internal
+from ansible_collections.muster.training.plugins.module_utils._run.stored_documents import conforms
+from ansible_collections.muster.training.plugins.module_utils._run.timeouts import PACK_CALL_TIMEOUT
 from ansible_collections.muster.training.plugins.plugin_utils._command_line.command_hints import adapt_commands
 from ansible_collections.muster.training.plugins.plugin_utils._node_call.call import call_node
 from ansible_collections.muster.training.plugins.plugin_utils._record.free_space import require_free_space
@@ -32,10 +37,35 @@ ARGUMENT_SPEC = {
     "user": {"type": "str", "default": ""},
 }
 MAX_MEASURED = 512 << 20  # bytes; a node packs less than half of this
+MAX_DEPTH = MAX_DIRECTORY_DEPTH + 8  # directories of a name; a node walks no deeper
 MAX_FILES = 100_000  # in one archive; a node with 16 ranks restarted 100 times has a few thousand
 
 
-def unpack(archive: IO[bytes], target: Path, limit: int | None = None) -> None:
+# The replies to a request for logs, from a node that is as little trusted as its job.
+PIECE = {"data": str, "last": bool}
+PACKED = {
+    **PIECE,
+    "size": range(2**60),
+    "left_out": {
+        "limit": range(2**60),
+        "limit_count": range(2**40),
+        "files": [{"file": str, "size": range(2**60), "kept": range(2**60)}],
+        "count": range(2**40),
+    },
+}
+
+
+def decode_piece(node: str, piece: Any) -> bytes:
+    """Return the bytes of a piece of an archive. Raise AnsibleActionFail if the node sent anything else."""
+    try:
+        if conforms(piece, PIECE):
+            return base64.b64decode(piece["data"], validate=True)
+    except ValueError:
+        pass
+    raise AnsibleActionFail(f"{node} sent an invalid reply instead of its logs")
+
+
+def unpack(archive: IO[bytes], target: Path, folder: str, limit: int | None = None) -> None:
     """Unpack a node's archive: files and directories below the target, private to their owner.
 
     An archive of a few megabytes may hold any number of files of any size, so the free disk space is checked before
@@ -47,10 +77,11 @@ def unpack(archive: IO[bytes], target: Path, limit: int | None = None) -> None:
     Args:
         archive: The archive, a .tar.gz.
         target: Directory for the files.
+        folder: The directory below the target that all files of this node are in, such as node1.
         limit: Most bytes of all files, None if only the disk space limits them.
 
     Raises:
-        AnsibleActionFail: If a name leads out of the target, or there are too many or too large files.
+        AnsibleActionFail: If a name leads out of the folder, or there are too many or too large files.
     """
     with tarfile.open(fileobj=archive, mode="r:gz") as tar:
         size = 0
@@ -67,10 +98,16 @@ def unpack(archive: IO[bytes], target: Path, limit: int | None = None) -> None:
                     "check what the job writes to its run's directory on this node"
                 )
             name = PurePosixPath(member.name)
-            if name.is_absolute() or ".." in name.parts:
+            if len(name.parts) > MAX_DEPTH:
                 raise AnsibleActionFail(
-                    f"the node's archive has a file {ascii(member.name)[:200]}, which would be outside of {target}: "
-                    "nothing more was unpacked; check who else can write to the run's directory on this node"
+                    f"the node's archive has a file in {len(name.parts)} directories: nothing more was unpacked into "
+                    f"{target}; check what the job writes to its run's directory on this node"
+                )
+            if name.parts[:1] != (folder,) or ".." in name.parts:
+                raise AnsibleActionFail(
+                    f"the node's archive has a file {ascii(member.name)[:200]}, which would be outside of "
+                    f"{target / folder}: nothing more was unpacked; check who else can write to the run's directory on "
+                    "this node"
                 )
             path = target / name
             if member.isdir():
@@ -85,6 +122,19 @@ def unpack(archive: IO[bytes], target: Path, limit: int | None = None) -> None:
                         shutil.copyfileobj(content, stream)
 
 
+def node_folder(record: Path, node: str) -> str:
+    """Return the directory of a node's files in a record, by the rank that the run's plan gives the node.
+
+    Raises:
+        AnsibleActionFail: If the plan has no such node.
+    """
+    plan = json.loads((record / "plan.json").read_text(encoding="utf-8"))
+    names = [entry["name"] for entry in plan["nodes"]]  # by node_rank
+    if node not in names:
+        raise AnsibleActionFail(f"{node} is not a node of the run in {record}")
+    return f"node{names.index(node)}"
+
+
 def describe_left_out(node: str, run_id: str, left_out: Any) -> str:
     """Return which files of a run a node has left out, or an empty string."""
     files = [file for file in left_out["files"] if file["kept"] == 0]
@@ -93,10 +143,14 @@ def describe_left_out(node: str, run_id: str, left_out: Any) -> str:
     size = sum(file["size"] for file in files)
     other_count = left_out["count"] - len(left_out["files"]) + len(files) - 1
     suffix = "" if other_count == 0 else " and 1 other" if other_count == 1 else f" and {other_count} others"
+    # fetch.yml copies what the job wrote, and no logs
+    logs = [is_internal(file["file"], {}) for file in files]
+    commands = [f"ansible-playbook fetch.yml -e run_id={run_id}"] if not all(logs) else []
+    commands += [f"ansible-playbook logs.yml -e run_id={run_id} -e fetch=true"] if any(logs) else []
     return adapt_commands(
         f"{node} did not send {size / 1e6:.0f} MB of run {run_id}: {printable(files[0]['file'])[:200]}{suffix} "
-        f"(a node's {left_out['limit'] >> 20} MiB are fetched, smallest files first). To fetch all of them: "
-        f"ansible-playbook fetch.yml -e run_id={run_id}"
+        f"(a node's {left_out['limit'] >> 20} MiB in {left_out['limit_count']} files are fetched, smallest first). "
+        "To fetch all of them: " + ", and for the logs: ".join(commands)
     )
 
 
@@ -130,25 +184,29 @@ class ActionModule(ActionBase):
     def fetch(self, args: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
         """Let the node pack its part of the run, and unpack it here."""
         request = {**args, "node": task_vars["inventory_hostname"]}
-        packed = call_node(self, "_run.dispatch", {**request, "operation": "pack"}, task_vars)
+        pack = {**request, "operation": "pack"}
+        packed = call_node(self, "_run.dispatch", pack, task_vars, PACK_CALL_TIMEOUT)
+        if packed.get("size", 0) is not None and not conforms(packed, PACKED):
+            raise AnsibleActionFail(f"{request['node']} sent an invalid reply instead of its logs")
         if packed["size"] is None:
             message = f"{request['node']} has no run {args['run_id']} in {args['runs_directory']}: no logs were fetched"
             Display().warning(message)
             return {"changed": False, "directory": None, "msg": message}
         target = Path(args["directory"])
-        target.mkdir(parents=True, exist_ok=True)
+        folder = node_folder(target.parent, request["node"])
+        target.mkdir(mode=0o700, parents=True, exist_ok=True)
         require_free_space(Path(tempfile.gettempdir()), packed["size"], f"the packed logs of {request['node']}")
         with tempfile.TemporaryFile() as archive:
             chunk = packed
-            archive.write(base64.b64decode(chunk["data"]))
+            archive.write(decode_piece(request["node"], chunk))
             while not chunk["last"] and archive.tell() <= packed["size"]:
                 chunk = call_node(
                     self, "_run.dispatch", {**request, "operation": "piece", "offset": archive.tell()}, task_vars
                 )
-                archive.write(base64.b64decode(chunk["data"]))
+                archive.write(decode_piece(request["node"], chunk))
             archive.seek(0)
             try:
-                unpack(archive, target, MAX_MEASURED if args["what"] == "measured" else None)
+                unpack(archive, target, folder, MAX_MEASURED if args["what"] == "measured" else None)
             except (tarfile.TarError, EOFError, zlib.error) as error:
                 raise AnsibleActionFail(
                     f"{request['node']} did not send a complete archive of logs ({error}): try again, or check who "

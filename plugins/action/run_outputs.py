@@ -19,7 +19,9 @@ from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
+from ansible_collections.muster.training.plugins.module_utils._files.bounded import MAX_ENTRIES, FileWalk
 from ansible_collections.muster.training.plugins.module_utils._run.outputs import PIECE_BYTES
+from ansible_collections.muster.training.plugins.module_utils._run.timeouts import HASH_CALL_TIMEOUT
 from ansible_collections.muster.training.plugins.plugin_utils._node_call.call import call_node
 from ansible_collections.muster.training.plugins.plugin_utils._record.free_space import require_free_space
 from ansible_collections.muster.training.plugins.plugin_utils._record.output_choice import (
@@ -81,8 +83,9 @@ def write_part(target: Path, output: OutputFile, offset: int, length: int, reply
 
 def partial_files(target: Path) -> Iterator[Path]:
     """Yield the partial files in a directory; links are not followed."""
-    for directory, _directories, names in os.walk(target):
-        yield from (Path(directory, name) for name in names if name.startswith(PARTIAL))
+    for path, _status in FileWalk(str(target), MAX_ENTRIES):
+        if os.path.basename(path).startswith(PARTIAL):
+            yield target / path
 
 
 class ActionModule(ActionBase):
@@ -106,7 +109,7 @@ class ActionModule(ActionBase):
         if args["state"] == "fetched":
             return self.fetch(args, request, task_vars)
         try:
-            return call_node(self, "_run.outputs", request, task_vars)
+            return call_node(self, "_run.outputs", request, task_vars, HASH_CALL_TIMEOUT)
         except AnsibleConnectionFailure as error:
             if not self._task.ignore_unreachable:
                 raise

@@ -18,7 +18,9 @@ from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
+from ansible_collections.muster.training.plugins.module_utils._files.bounded import without_non_finite
 from ansible_collections.muster.training.plugins.module_utils._run.status import UNFINISHED_STATES
+from ansible_collections.muster.training.plugins.module_utils._run.stored_documents import checked_read, checked_result
 from ansible_collections.muster.training.plugins.plugin_utils._cluster.training_group import group_members
 from ansible_collections.muster.training.plugins.plugin_utils._command_line.command_hints import adapt_commands
 from ansible_collections.muster.training.plugins.plugin_utils._command_line.unused_options import (
@@ -30,10 +32,16 @@ from ansible_collections.muster.training.plugins.plugin_utils._failures.verdict 
     render_verdict,
     verdict_from_hub,
     verdict_without_hub,
+    with_replies,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._inventory_sources import reject_unread_sources
 from ansible_collections.muster.training.plugins.plugin_utils._plan.cost import format_running_cost
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job import SAFE_RUN_ID
+from ansible_collections.muster.training.plugins.plugin_utils._record.active_run import (
+    choose_run,
+    nodes_to_ask,
+    open_runs,
+)
 from ansible_collections.muster.training.plugins.plugin_utils._record.record_paths import (
     LATEST,
     records_directory,
@@ -44,7 +52,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._user_error import
 ARGUMENT_SPEC = {
     "state": {
         "type": "str",
-        "choices": ["opened", "dropped", "read", "closed", "judged", "succeeded"],
+        "choices": ["opened", "dropped", "listed", "read", "closed", "judged", "succeeded"],
         "required": True,
     },
     "directory": {"type": "path", "default": ""},
@@ -56,16 +64,21 @@ ARGUMENT_SPEC = {
     "said": {"type": "dict", "default": {}},
     "fail": {"type": "bool", "default": True},
     "verdict": {"type": "dict"},
+    "purpose": {"type": "str", "choices": ["last", "show", "stop"], "default": "last"},
+    "active": {"type": "dict", "default": {}},
 }
 
 
-def write_json(path: Path, value: Any, mode: int = 0o644) -> None:
-    """Write JSON atomically."""
+def write_json(path: Path, value: Any) -> None:
+    """Write JSON atomically, readable by its owner only: it has the job's arguments and the end of its output.
+
+    NaN and infinity, which a job may report and JSON does not have, become null.
+    """
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
-            json.dump(value, stream, indent=1, sort_keys=True)
+            json.dump(without_non_finite(value), stream, indent=1, sort_keys=True, allow_nan=False)
             stream.write("\n")
         temporary.replace(path)
     except OSError:
@@ -82,7 +95,7 @@ def open_record(directory: Path, run_id: str, plan: dict[str, Any]) -> dict[str,
         )
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        record.mkdir()
+        record.mkdir(mode=0o700)
     except OSError as error:
         if record.is_dir():
             raise AnsibleActionFail(
@@ -154,6 +167,17 @@ def read_record(directory: Path, run_id: str, members: list[str]) -> dict[str, A
     return {"changed": False, "run_id": plan["run_id"], "record": str(record.resolve()), "plan": plan, "names": names}
 
 
+def find_record(directory: Path, args: dict[str, Any], members: list[str]) -> dict[str, Any]:
+    """Return the record that a command is about, as read_record(), and whether it may be active; say why it is that."""
+    if args["run_id"] or args["purpose"] == "last":
+        return {**read_record(directory, args["run_id"], members), "is_active": True}
+    chosen = choose_run(directory, members, args["active"], args["purpose"] == "stop")
+    result = {**read_record(directory, chosen.run_id, members), "is_active": chosen.is_active or not chosen.run_id}
+    if chosen.note:
+        Display().display(chosen.note)
+    return result
+
+
 def close_record(directory: Path, args: dict[str, Any]) -> dict[str, Any]:
     """Write the verdict, show it, and fail if the run did not succeed, unless another task does that."""
     record = directory / args["run_id"]
@@ -195,7 +219,20 @@ def job_report(run: dict[str, Any] | None) -> dict[str, Any]:
 
 def verdict_on(plan: dict[str, Any], result: dict[str, Any] | None, reads: dict[str, Any]) -> dict[str, Any]:
     """Return how a run ended: from rank 0's result if available, otherwise from the nodes' statuses."""
-    return verdict_from_hub(plan, result) if result is not None else verdict_without_hub(plan, reads, time.time())
+    reads = {name: checked_read(run) for name, run in reads.items()}
+    result = trusted_result(plan, result)
+    if result is None:
+        return verdict_without_hub(plan, reads, time.time())
+    return verdict_from_hub(plan, with_replies(result, reads))
+
+
+def trusted_result(plan: dict[str, Any], result: Any) -> dict[str, Any] | None:
+    """Return rank 0's result, which its job may have written, if it is valid and of this plan's run and nodes."""
+    checked = checked_result(result)
+    names = [node["name"] for node in plan["nodes"]]
+    if checked is None or checked["run_id"] != plan["run_id"] or [node["name"] for node in checked["nodes"]] != names:
+        return None
+    return checked
 
 
 def show_verdict(verdict: dict[str, Any], written_path: str, reported: dict[str, Any], watched: bool) -> None:
@@ -295,9 +332,13 @@ class ActionModule(ActionBase):
         if args["state"] == "succeeded":
             return require_success(args["verdict"])
         directory = records_directory(args["directory"], args["group"], task_vars)
+        if args["state"] == "listed":
+            reject_unused_options(task_vars)
+            runs = [] if args["run_id"] else open_runs(directory, group_members(args["group"], task_vars["groups"]))
+            return {"changed": False, "ask": nodes_to_ask(runs)}
         if args["state"] == "read":
             reject_unused_options(task_vars)
-            result = read_record(directory, args["run_id"], group_members(args["group"], task_vars["groups"]))
+            result = find_record(directory, args, group_members(args["group"], task_vars["groups"]))
             if result["plan"] is None or len(result["names"]) < len(result["plan"]["nodes"]):
                 reject_unread_sources(task_vars["hostvars"])  # an unread source may hold the missing nodes
             return result

@@ -65,10 +65,10 @@ def make_report(args: dict[str, Any], directory: Path) -> dict[str, Any]:
     logbook = Path(args["logbook"] or directory.parent / "logbook").expanduser()
     if len(records) > 1:
         target = Path(args["report_directory"]).expanduser() if args["report_directory"] else None
-        page, drawing_error = write_comparison(records, logbook, target, time.time())
+        page, drawing_error = write_comparison(records, logbook, target, time.time(), adapt_commands)
         findings = []
     else:
-        written = write_report(records[0], logbook, time.time())
+        written = write_report(records[0], logbook, time.time(), adapt_commands)
         page, drawing_error, findings = written.page, written.drawing_error, written.report["findings"]
     Display().display(f"report: {page}" + (f" (without plots: {drawing_error})" if drawing_error else ""))
     return {"changed": True, "report": str(page), "findings": findings, "without_pictures": drawing_error}

@@ -15,6 +15,10 @@ from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
+from ansible_collections.muster.training.plugins.module_utils._run.ended_ranks import (
+    describe_ended_ranks,
+    format_ranks,
+)
 from ansible_collections.muster.training.plugins.module_utils._run.timeouts import (
     GPU_SILENCE_TIMEOUT,
 )
@@ -42,6 +46,7 @@ def node_status(name: str, reply: Any) -> dict[str, Any]:
         "last_line": "",
         "silence": None,
         "gpus": None,
+        "ended_ranks": {},
     }
     if not isinstance(reply, Mapping):
         return {**unknown, "state": "not read", "message": "not queried"}
@@ -92,13 +97,23 @@ def render_status(nodes: list[dict[str, Any]], now: float) -> str:
         rank_range = "" if not ranks else str(ranks[0]) if len(ranks) == 1 else f"{ranks[0]}-{ranks[-1]}"
         # a node's clock may be ahead of ours
         since = "" if node["since"] is None else format_duration(max(0.0, now - node["since"]))
-        output = f"{format_silence(node['silence'])} {node['last_line'][:120]}".strip()
+        exited = sorted(int(rank) for rank in node["ended_ranks"])
+        ended = f"{format_ranks(exited)} exited with 0;" if exited else ""
+        output = f"{ended}{format_silence(node['silence'])} {node['last_line'][:120]}".strip()
         last_line = printable(node["message"] or output)
         rows.append((node["node"], rank_range, node["state"], since, format_gpus(node["gpus"]), last_line))
     if not any(row[4] for row in rows[1:]):
         rows = [(*row[:4], row[5]) for row in rows]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]) - 1)]
     return "\n".join("  ".join([*map(str.ljust, row, widths), row[-1]]).rstrip() for row in rows)
+
+
+def describe_exited_ranks(nodes: list[dict[str, Any]]) -> str:
+    """Return which ranks have exited while others run, or an empty string if none has."""
+    active = [node for node in nodes if node["state"] == "running" and node["ranks"]]
+    ages = {int(rank): age for node in active for rank, age in node["ended_ranks"].items()}
+    spans = [{"name": node["node"], "first_rank": node["ranks"][0], "slots": len(node["ranks"])} for node in active]
+    return describe_ended_ranks(ages, spans)
 
 
 class ActionModule(ActionBase):
@@ -125,6 +140,9 @@ class ActionModule(ActionBase):
         elif args["run_id"]:
             Display().display(f"no node has a run {args['run_id']}")
         Display().display(render_status(nodes, time.time()))
+        exited = describe_exited_ranks(nodes)
+        if exited:
+            Display().display(exited)
         if args["json_file"]:
             write_json(args["json_file"], status)
         return {"changed": False, **status}

@@ -15,7 +15,6 @@ from ansible_collections.muster.training.plugins.plugin_utils._node_call.detache
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "directory": {"type": "path", "required": True},
-    "key": {"type": "str", "required": True, "no_log": False},
     "version": {"type": "str", "required": True},
     "build": {"type": "str", "required": True},
     "cuda": {"type": "str", "default": ""},

@@ -12,12 +12,9 @@ from typing import Any
 from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
 from ansible.plugins.action import ActionBase
 
-from ansible_collections.muster.training.plugins.module_utils._supervisor.entry import FOLDER
-from ansible_collections.muster.training.plugins.plugin_utils._node_call.call import (
-    call_node,
-    module_source,
-    required_modules,
-)
+from ansible_collections.muster.training.plugins.module_utils._run.timeouts import CALL_TIMEOUT, STOP_CALL_TIMEOUT
+from ansible_collections.muster.training.plugins.plugin_utils._node_call.call import call_node, module_source
+from ansible_collections.muster.training.plugins.plugin_utils._node_call.program_files import program_sources
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job import SAFE_RUN_ID, environment_problems
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job_arguments import parse_environment
 from ansible_collections.muster.training.plugins.plugin_utils._plan.launchers.base import RANK_PROGRAM, SHELL_PROGRAM
@@ -41,11 +38,7 @@ SUPERVISOR = "_supervisor.entry"
 
 def supervisor_files() -> dict[str, str]:
     """Return the supervisor's source files, by path in a run directory."""
-    modules = [module for module in required_modules(SUPERVISOR) if module != SUPERVISOR]
-    return {
-        "supervisor.py": module_source(SUPERVISOR),
-        **{f"{FOLDER}/{module.replace('.', '/')}.py": module_source(module) for module in modules},
-    }
+    return program_sources(SUPERVISOR, "supervisor.py")
 
 
 def program_placeholder(*sources: str) -> str:
@@ -112,7 +105,8 @@ class ActionModule(ActionBase):
             request["supervisor"] = supervisor_files()
             request["programs"] = {name: module_source(PROGRAMS[name]) for name in request["plan"].get("programs", [])}
         try:
-            return call_node(self, "_run.dispatch", request, task_vars)
+            timeout = request["wait"] + CALL_TIMEOUT if request["state"] is None else STOP_CALL_TIMEOUT
+            return call_node(self, "_run.dispatch", request, task_vars, timeout)
         except AnsibleConnectionFailure as error:
             if request["state"] or not self._task.ignore_unreachable:
                 raise

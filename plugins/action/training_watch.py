@@ -6,10 +6,10 @@
 
 from __future__ import annotations
 
+import functools
 import os
-import queue
-import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 from ansible.errors import AnsibleConnectionFailure, AnsibleError
@@ -17,6 +17,13 @@ from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
 from ansible_collections.muster.training.plugins.module_utils._run.job_results import parse_report
+from ansible_collections.muster.training.plugins.module_utils._run.stored_documents import (
+    TIME,
+    Between,
+    Maybe,
+    checked_result,
+    conforms,
+)
 from ansible_collections.muster.training.plugins.module_utils._run.timeouts import (
     LONG_POLL_TIMEOUT,
     REPLY_GRACE_PERIOD,
@@ -25,6 +32,11 @@ from ansible_collections.muster.training.plugins.module_utils._run.timeouts impo
 from ansible_collections.muster.training.plugins.plugin_utils._failures.verdict import format_report, format_silence
 from ansible_collections.muster.training.plugins.plugin_utils._node_call.call import NodeRequestError, call_node
 from ansible_collections.muster.training.plugins.plugin_utils._text.duration import format_duration
+from ansible_collections.muster.training.plugins.plugin_utils._text.output_reader import end_play_without_reader
+from ansible_collections.muster.training.plugins.plugin_utils._text.printable import (
+    printable,
+    without_control_sequences,
+)
 
 ARGUMENT_SPEC = {
     "run_id": {"type": "str", "required": True},
@@ -34,39 +46,43 @@ ARGUMENT_SPEC = {
     "user": {"type": "str", "default": ""},
     "progress_interval": {"type": "int", "default": 30},
     "patience": {"type": "int", "default": 30},
+    "control_sequences": {"type": "bool", "default": False},
 }
 
 
-class NodeCaller:
-    """Calls the node in a thread, so that a hanging connection does not block the watch."""
-
-    def __init__(self, action: ActionBase, task_vars: dict[str, Any]) -> None:
-        self.action = action
-        self.task_vars = task_vars
-
-    def _call(self, request: dict[str, Any], replies: queue.Queue[Any]) -> None:
-        try:
-            replies.put(call_node(self.action, "_run.dispatch", request, self.task_vars))
-        except Exception as error:  # passed to the waiting thread, whatever it is
-            replies.put(error)
-
-    def call(self, request: dict[str, Any], timeout: float) -> dict[str, Any]:
-        """Return the node's reply. Raises AnsibleConnectionFailure if it does not arrive in time."""
-        replies: queue.Queue[Any] = queue.Queue()
-        threading.Thread(target=self._call, args=(request, replies), daemon=True).start()
-        try:
-            reply = replies.get(timeout=timeout)
-        except queue.Empty:
-            raise AnsibleConnectionFailure(f"no answer within {timeout:g} s") from None
-        if isinstance(reply, Exception):
-            raise reply
-        result: dict[str, Any] = reply
-        return result
+# The reply to a request for news, from a node that is as little trusted as its job.
+NEWS = {
+    "active": bool,
+    "status": {
+        "state": str,
+        "message": Maybe(str),
+        "started": Maybe(TIME),
+        "updated": Maybe(TIME),
+        "nodes": Maybe([{"state": str}]),
+    },
+    "outputs": dict,
+    "left_out": dict,
+    "silence": Maybe(Between(0, 1e11)),
+    "events": [{"text": str}],
+    "unfinished": str,
+    "cursors": dict,
+    "result": Maybe(dict),
+}
 
 
-def visible_text(line: str) -> str:
-    """Return a line as a terminal shows it: the text after the last carriage return."""
-    return line.rstrip("\r").rpartition("\r")[2]
+def visible_text(line: str, control_sequences: bool = False) -> str:
+    """Return a line as a terminal shows it: the text after the last carriage return.
+
+    Without `control_sequences`, the job cannot color its output, set a window's title or write to the clipboard.
+    """
+    text = line.rstrip("\r").rpartition("\r")[2]
+    return text if control_sequences else without_control_sequences(text)
+
+
+def split_at_start(events: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Split events into those up to the start of the ranks, which come before any output, and those after it."""
+    starts = [index for index, event in enumerate(events, 1) if event.get("event") == "go"]
+    return events[: starts[-1]] if starts else [], events[starts[-1] :] if starts else events
 
 
 class ActionModule(ActionBase):
@@ -82,9 +98,17 @@ class ActionModule(ActionBase):
         _result, args = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
         if self._task.check_mode:
             return {"changed": False, "skipped": True}
-        return self.watch(args, NodeCaller(self, task_vars))
+        return self.watch(args, functools.partial(self.poll, task_vars))
 
-    def watch(self, args: dict[str, Any], caller: NodeCaller) -> dict[str, Any]:
+    def poll(self, task_vars: dict[str, Any], request: dict[str, Any]) -> dict[str, Any]:
+        """Return the node's news. Raise AnsibleConnectionFailure if they do not arrive in time or are invalid."""
+        timeout = LONG_POLL_TIMEOUT + REPLY_GRACE_PERIOD
+        reply = call_node(self, "_run.dispatch", request, task_vars, timeout)
+        if not conforms(reply, NEWS):
+            raise AnsibleConnectionFailure("the node sent an invalid reply")
+        return {**reply, "result": checked_result(reply["result"])}
+
+    def watch(self, args: dict[str, Any], poll: Callable[[dict[str, Any]], dict[str, Any]]) -> dict[str, Any]:
         """Poll the node and show its output until the run has ended or is lost."""
         display = Display()
         request = {**args, "operation": "watch", "wait": LONG_POLL_TIMEOUT, "cursors": {}}
@@ -94,8 +118,9 @@ class ActionModule(ActionBase):
         alive = ""  # only rank 0's node knows
         parent = os.getppid()
         while os.getppid() == parent:
+            end_play_without_reader(parent)
             try:
-                reply = caller.call(request, LONG_POLL_TIMEOUT + REPLY_GRACE_PERIOD)
+                reply = poll(request)
             except NodeRequestError as error:
                 return {"failed": True, "msg": str(error.message), "lost": False, "result": None, "said": reported}
             except (AnsibleError, OSError) as error:
@@ -110,11 +135,16 @@ class ActionModule(ActionBase):
                 continue
             now = last_reply = time.monotonic()
             request["cursors"] = reply["cursors"]
+            earlier_events, later_events = split_at_start(reply["events"])
+            for event in earlier_events:
+                display.display(f"[muster] {printable(event['text'])}")
             for log, size in reply["left_out"].items():
-                display.display(f"[muster] {size / 1e6:.0f} MB of output skipped; full log: {args['node']}:{log}")
+                display.display(
+                    f"[muster] {size / 1e6:.0f} MB of output skipped; full log: {args['node']}:{printable(log)}"
+                )
             for text in reply["outputs"].values():
                 for line in text.split("\n"):
-                    visible_line = visible_text(line)
+                    visible_line = visible_text(line, args["control_sequences"])
                     report = parse_report(visible_line)
                     if report is not None:
                         reported.update(report)
@@ -122,9 +152,9 @@ class ActionModule(ActionBase):
                     elif visible_line:
                         last_line = visible_line.strip() or last_line
                         display.display(visible_line)
-            last_line = reply["unfinished"] or last_line
-            for event in reply["events"]:
-                display.display(f"[muster] {event['text']}")
+            last_line = printable(reply["unfinished"]) or last_line
+            for event in later_events:
+                display.display(f"[muster] {printable(event['text'])}")
             status = reply["status"]
             if status.get("nodes"):
                 alive_count = sum(node["state"] in ("ready", "running", "ended") for node in status["nodes"])
@@ -144,7 +174,8 @@ class ActionModule(ActionBase):
                 details = [f"reported: {newest_report[:160]}"] * bool(newest_report) + [
                     f"last line: {last_line[:160]}"
                 ] * bool(last_line)
-                summary = f"{alive}{format_silence(reply['silence'])} {'; '.join(details) or 'no output yet'}"
+                exited = f" {printable(str(status['exited']))[:400]};" if status.get("exited") else ""
+                summary = f"{alive}{exited}{format_silence(reply['silence'])} {'; '.join(details) or 'no output yet'}"
                 display.display(f"[muster] {elapsed}{summary}")
         # ansible-playbook and its terminal have exited: nothing reads the output, and writing it would finally block
         return {"changed": False, "lost": True, "result": None, "said": reported}

@@ -9,20 +9,57 @@ A module documents where it deviates.
 
 from __future__ import annotations
 
+# Of all modules; fragments of a provider, which come first in a module, name its group as well.
+IN_ALL = r"""
+  action_group:
+    description: Use C(group/muster.training.all) in C(module_defaults) to set defaults for this module.
+    support: full
+    membership: [muster.training.all]
+"""
+
 
 class ModuleDocFragment:
-    """One fragment per execution model."""
+    """One fragment per execution model, and one per provider of machines."""
+
+    # A module that is described by none of the execution models below.
+    ALL = "attributes:" + IN_ALL
+
+    # A module that uses the Paperspace API.
+    PAPERSPACE = r"""
+attributes:
+  action_group:
+    description:
+      - Use C(group/muster.training.paperspace) or C(group/muster.training.all) in C(module_defaults) to set defaults
+        for this module.
+    support: full
+    membership: [muster.training.paperspace, muster.training.all]
+"""
+
+    # A module that uses the EC2 API.
+    EC2 = r"""
+attributes:
+  action_group:
+    description:
+      - Use C(group/muster.training.ec2) or C(group/muster.training.all) in C(module_defaults) to set defaults for this
+        module.
+    support: full
+    membership: [muster.training.ec2, muster.training.all]
+"""
 
     # A module that only reads a node.
-    INFO = r"""
+    INFO = (
+        r"""
 attributes:
   check_mode: {support: full}
   diff_mode: {support: none}
   platform: {platforms: posix}
 """
+        + IN_ALL
+    )
 
     # An action that runs only on the controller.
-    CONTROLLER = r"""
+    CONTROLLER = (
+        r"""
 attributes:
   action: {support: full}
   async: {support: none}
@@ -34,9 +71,12 @@ attributes:
   diff_mode: {support: none}
   platform: {platforms: posix}
 """
+        + IN_ALL
+    )
 
     # An action that runs only on the controller and shows what it changes.
-    CONTROLLER_DIFF = r"""
+    CONTROLLER_DIFF = (
+        r"""
 attributes:
   action: {support: full}
   async: {support: none}
@@ -48,9 +88,12 @@ attributes:
   diff_mode: {support: full}
   platform: {platforms: posix}
 """
+        + IN_ALL
+    )
 
     # An action that runs this collection's code on the node, in one round trip.
-    NODE = r"""
+    NODE = (
+        r"""
 attributes:
   action: {support: full}
   async: {support: none}
@@ -62,9 +105,12 @@ attributes:
   diff_mode: {support: none}
   platform: {platforms: linux}
 """
+        + IN_ALL
+    )
 
     # An action that follows a long-running command on the node.
-    LONG = r"""
+    LONG = (
+        r"""
 attributes:
   action: {support: full}
   async: {support: none}
@@ -76,3 +122,5 @@ attributes:
   diff_mode: {support: none}
   platform: {platforms: linux}
 """
+        + IN_ALL
+    )

@@ -46,6 +46,16 @@ options:
     description: Directory of the environment. An existing environment keeps its Python.
     type: str
     default: /opt/muster
+  name:
+    description: Name of the environment, for messages.
+    type: str
+    default: env
+  project:
+    description:
+      - Lists of requirements in pip's format, by the file or setting that has them. V(auto) chooses a torch that they
+        allow, according to their versions of torch, torchvision and torchaudio.
+    type: dict
+    default: {}
   flash_attention:
     description:
       - Release of flash-attention for which a wheel must exist. V(auto) means any release, empty means that it is not
@@ -137,12 +147,17 @@ def software_choice(
     directory: str = "/opt/muster",
     flash_attention: str = "",
     packages: list[str] | None = None,
+    name: str = "env",
+    project: Mapping[str, list[str]] | None = None,
 ) -> dict[str, Any]:
     """Return the software for these nodes."""
-    from ansible_collections.muster.training.plugins.plugin_utils._software import choose
+    from ansible_collections.muster.training.plugins.plugin_utils._software import choose, torch_pins
 
-    nodes = {name: read_node_software(name, node_facts, directory) for name, node_facts in facts.items()}
-    request = choose.SoftwareRequest(str(version), str(cuda), str(python), str(flash_attention), manager, directory)
+    nodes = {node: read_node_software(node, node_facts, directory) for node, node_facts in facts.items()}
+    pins = tuple(torch_pins.read_pins(project or {}))
+    request = choose.SoftwareRequest(
+        str(version), str(cuda), str(python), str(flash_attention), manager, directory, name, pins
+    )
     try:
         choice = choose.choose(nodes, request)
     except choose.SoftwareChoiceError as error:

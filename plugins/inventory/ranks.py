@@ -61,12 +61,18 @@ options:
     type: str
     choices: [inventory, name]
     default: inventory
+  order_by:
+    description:
+      - Jinja expression for a text by which O(order=inventory) sorts the hosts, C(bert-2) before C(bert-10).
+      - Hosts for which it evaluates to none come last, in the order of the inventory.
+    type: str
+    default: node_order | default(none)
   rank0:
     description:
       - Name of the host that gets rank 0, whatever its position. The others keep their order and are numbered after it.
     type: str
   strict:
-    description: Treat an undefined variable in O(slots) or O(rank) as an error.
+    description: Treat an undefined variable in O(slots), O(rank) or O(order_by) as an error.
     type: bool
     default: false
 """
@@ -112,6 +118,7 @@ from ansible_collections.muster.training.plugins.module_utils._rank_table import
     abbreviate,
     build_rank_table,
     format_value,
+    natural_key,
 )
 
 
@@ -168,12 +175,15 @@ class InventoryModule(BaseInventoryPlugin, Constructable):
         return hosts
 
     def _evaluate_all(self, hosts: list[InventoryHost], host_variables: _HostVariables) -> list[HostSpec]:
-        """Return the results of the expressions for each host, unchecked. Raises one error for all that fail."""
+        """Return the results of the expressions for each host, unchecked, sorted by those of order_by.
+
+        Raises one error for all expressions that fail.
+        """
         problems: list[RankTableProblem] = []
-        configured: list[HostSpec] = []
+        configured: list[tuple[bool, Any, HostSpec]] = []
         for host in hosts:
             variables = host_variables(host)
-            values: dict[str, Any] = {"address": None, "slots": None, "rank": None}
+            values: dict[str, Any] = {"address": None, "slots": None, "rank": None, "order_by": None}
             for option in values:
                 try:
                     values[option] = self._compose(self.get_option(option), variables)
@@ -186,10 +196,11 @@ class InventoryModule(BaseInventoryPlugin, Constructable):
                     problems.append(
                         RankTableProblem(host.name, problem, "an expression with a value for every host", remedy)
                     )
-            configured.append(HostSpec(host.name, **values))
+            order = values.pop("order_by")
+            configured.append((order is None, natural_key(str(order)), HostSpec(host.name, **values)))
         if problems:
             raise RankTableError(problems)
-        return configured
+        return [host for _unordered, _key, host in sorted(configured, key=lambda entry: entry[:2])]
 
 
 def _single_line(text: str) -> str:

@@ -17,6 +17,7 @@ description:
     listed, and are neither copied nor removed.
 extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
+  - muster.training._attributes.all
 attributes:
   check_mode: {support: partial, details: With O(source) it does not report which files would be copied.}
   diff_mode: {support: partial, details: Removed files.}

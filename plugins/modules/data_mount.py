@@ -19,6 +19,7 @@ description:
   - Leaves mounts made by others and non-empty directories alone. Never removes data.
 extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
+  - muster.training._attributes.all
 attributes:
   check_mode: {support: full}
   diff_mode: {support: full, details: Credentials are only shown as changed.}

@@ -15,6 +15,7 @@ description:
   - Fails while containers are running or if the disk is too small. Needs root.
 extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
+  - muster.training._attributes.all
 attributes:
   check_mode: {support: full}
   diff_mode: {support: full, details: The directory.}

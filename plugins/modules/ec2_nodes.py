@@ -38,6 +38,7 @@ notes:
 requirements:
   - boto3 in the Python of C(ansible-playbook); with O(own_network) also netaddr
 extends_documentation_fragment:
+  - muster.training._attributes.ec2
   - ansible.builtin.action_common_attributes
   - ansible.builtin.action_common_attributes.flow
   - ansible.builtin.action_common_attributes.conn

@@ -18,6 +18,7 @@ description:
 requirements:
   - boto3 in the Python of C(ansible-playbook)
 extends_documentation_fragment:
+  - muster.training._attributes.ec2
   - ansible.builtin.action_common_attributes
   - ansible.builtin.action_common_attributes.flow
   - ansible.builtin.action_common_attributes.conn

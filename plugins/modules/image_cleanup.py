@@ -19,6 +19,8 @@ description:
   - Run this last, before the node is powered off. It boots with new host keys. C(site.yml) sets it up again.
   - List in O(more) what your own programs store elsewhere. Disk blocks are not overwritten.
   - Needs root.
+extends_documentation_fragment:
+  - muster.training._attributes.all
 attributes:
   check_mode:
     description: Can run in check mode and return changed status prediction without modifying target.

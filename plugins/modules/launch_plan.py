@@ -108,6 +108,14 @@ options:
     type: list
     elements: str
     default: []
+  metrics:
+    description:
+      - Regular expressions for metrics in lines that the first rank prints, for M(muster.training.run_report). Each
+        named group is a metric; the groups C(step) and C(epoch) are the position of the others.
+      - Common formats are recognised without it.
+    type: list
+    elements: str
+    default: []
   log_limit:
     description:
       - Maximum size of the logs of a run on a node, in GB. Beyond that, the middle of the longest log is removed and

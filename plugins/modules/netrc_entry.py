@@ -14,6 +14,7 @@ description:
   - Afterwards only the user can read the file. It is read and written with that user's rights.
 extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
+  - muster.training._attributes.all
 attributes:
   check_mode: {support: full}
   diff_mode: {support: partial, details: Only the name of the server. The rest of the file is secret.}

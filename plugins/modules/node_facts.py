@@ -263,7 +263,8 @@ facts:
         - The node's copy of O(code), its C(path), whether it is the C(same), and otherwise the number and names of
           differing files by kind (C(counts), C(names)). Names are omitted for a tree with thousands of files.
         - Whether the tree has O(script), and the hash of the project's requirements that the role python_env installed
-          next to O(interpreter) (C(required), V(null) if the interpreter is not in an environment of the role).
+          next to O(interpreter) (C(required), V(null) if the interpreter is not in an environment of the role), and the
+          name of the project if it is another one (C(required_by)).
       returned: with O(code)
       type: dict
       sample:
@@ -273,6 +274,7 @@ facts:
         names: {older: [train.py]}
         script: true
         required: null
+        required_by: ""
     runs_directory:
       description: Absolute path of the directory of the user's runs.
       type: str
@@ -343,6 +345,14 @@ facts:
         hip: null
         archs: [sm_75, sm_80, sm_86, sm_90, sm_100, sm_120, compute_120]
         error: ""
+    environments:
+      description:
+        - Environments with torch in the usual places of clouds' images, each with its C(interpreter), the version of
+          C(torch), and the C(cuda) that it was built for.
+      returned: with the part V(software)
+      type: list
+      elements: dict
+      sample: [{interpreter: /opt/pytorch/bin/python, torch: 2.7.0, cuda: "12.8"}]
     programs:
       description: Paths of the programs that launchers call. Missing ones are omitted.
       returned: with the part V(software)
@@ -373,12 +383,13 @@ facts:
       description:
         - Network mounts and expected mounts, each with its C(state) and why it is C(needed). That is V(wanted) for
           O(mounts) and M(muster.training.data_mount), V(boot) for C(/etc/fstab), V(optional) for a local disk with
-          C(nofail) there, or empty if it is mounted for no known reason.
+          C(nofail) there, or empty if it is mounted for no known reason. One that responds has its C(free_bytes).
         - The space for runs, the job and temporary files (C(disks)) and in C(/dev/shm) (C(shm)).
       returned: with the part V(storage)
       type: dict
       sample:
-        mounts: [{point: /data, type: nfs4, source: "10.0.0.5:/data", state: ok, error: "", needed: boot}]
+        mounts: [{point: /data, type: nfs4, source: "10.0.0.5:/data", state: ok, error: "", free_bytes: 1099511627776,
+          needed: boot}]
         disks:
           runs:
             path: /home/ubuntu

@@ -21,6 +21,10 @@ extends_documentation_fragment:
   - muster.training._attributes.node
   - muster.training._runs
 options:
+  active:
+    description: Only return which runs have a supervisor on this node's machine, of any user.
+    type: bool
+    default: false
   remove:
     description: Names of runs whose directories to remove. A run that is still running on this node is not removed.
     type: list
@@ -40,9 +44,15 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
+active:
+  description: Names of the runs that have a supervisor.
+  returned: when O(active=true)
+  type: list
+  elements: str
+  sample: [train-20261121-040152-d06f]
 runs:
   description: The runs on this node, newest first, without those that were removed.
-  returned: success
+  returned: success, unless O(active=true)
   type: list
   elements: dict
   contains:
@@ -79,7 +89,7 @@ runs:
       sample: 1048576
 removed:
   description: Names of the runs that were removed, or in check mode would be.
-  returned: success
+  returned: success, unless O(active=true)
   type: list
   elements: str
   sample: []

@@ -15,6 +15,7 @@ description:
   - If no key matches, the task fails and the keyring is not changed.
 extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
+  - muster.training._attributes.all
 attributes:
   check_mode: {support: partial, details: Fetches nothing. An existing keyring counts as correct.}
   diff_mode: {support: full, details: Fingerprints of the keys.}

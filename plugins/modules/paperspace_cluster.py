@@ -24,6 +24,7 @@ description:
   - In check mode, only read requests are sent. The plan is exact except for capacity.
   - Tested against a server that follows the API's documentation, never against Paperspace itself.
 extends_documentation_fragment:
+  - muster.training._attributes.paperspace
   - ansible.builtin.action_common_attributes
   - ansible.builtin.action_common_attributes.flow
   - ansible.builtin.action_common_attributes.conn

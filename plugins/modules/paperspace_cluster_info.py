@@ -16,6 +16,7 @@ description:
   - The cost so far is an upper limit, which assumes that the machines were never off. Paperspace does not report how
     long a machine has been on.
 extends_documentation_fragment:
+  - muster.training._attributes.paperspace
   - ansible.builtin.action_common_attributes
   - ansible.builtin.action_common_attributes.flow
   - ansible.builtin.action_common_attributes.conn

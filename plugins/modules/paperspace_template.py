@@ -22,11 +22,13 @@ description:
     the next run continues and does not create a second template.
   - Tested against a server that follows the API's documentation, never against Paperspace itself.
 extends_documentation_fragment:
+  - muster.training._attributes.paperspace
   - ansible.builtin.action_common_attributes
   - ansible.builtin.action_common_attributes.flow
   - ansible.builtin.action_common_attributes.conn
   - muster.training._attributes.controller
   - muster.training._cluster_record
+  - muster.training._paperspace
 options:
   cluster:
     description: Name of the cluster.
@@ -59,20 +61,6 @@ options:
     description: ID of the cluster's network. Required only if several have its name.
     type: str
     default: ""
-  api_key:
-    description:
-      - API key of the team. If omitted, which is preferred, it is read from E(PAPERSPACE_API_KEY) or from the files
-        that P(muster.training.paperspace#inventory) reads.
-    type: str
-  api_url:
-    description:
-      - Base URL of the API. If empty, defaults to E(PAPERSPACE_API_URL), otherwise U(https://api.paperspace.com/v1).
-    type: str
-    default: ""
-  timeout:
-    description: Timeout of a request, in seconds.
-    type: float
-    default: 30.0
   retries:
     description:
       - Number of retries of a request after a temporary failure. Requests that may have taken effect are not repeated.

@@ -81,6 +81,13 @@ options:
         configuration.
     type: str
     default: ""
+  torch_index_url:
+    description:
+      - Index of torch's own packages, including user and password if it needs them. Packages that are built against
+        torch, such as torchvision, are taken from it after a layer has installed torch, so that their build matches.
+        If empty, they are taken from the same indexes as all others.
+    type: str
+    default: ""
   extra_index_urls:
     description: URLs of further package indexes.
     type: list
@@ -111,6 +118,10 @@ options:
       - Requirements of a project on the controller, as P(muster.training.project_requirements#lookup) returns them.
     type: dict
     default: {}
+  project_name:
+    description: Name of the directory of the project on the nodes, kept to tell its environment from others.
+    type: str
+    default: ""
   environment:
     description: Environment variables for builds.
     type: dict

@@ -25,7 +25,8 @@ options:
     description:
       - V(opened) creates the record, with a new token that only its owner can read. Fails if O(run_id) is taken.
       - V(dropped) removes the record of a run that could not be started, so that its name is free again.
-      - V(read) looks up a run, by default the latest. A unique prefix of its name is enough.
+      - V(listed) returns the nodes to ask which of several runs are active, if the records do not say.
+      - V(read) looks up a run, by default as O(purpose) says. A unique prefix of its name is enough.
       - V(closed) writes the verdict, shows it, and fails if the run did not succeed (unless O(fail) leaves that to a
         later task) or if contact with it was lost.
       - V(succeeded) fails if the run did not succeed, according to O(verdict). It shows and writes nothing.
@@ -33,7 +34,7 @@ options:
         It does nothing if the run is still active (except to show its cost, if the prices are known), if the rank 0
         node and another node could not be read, or if there is no record. The outcome of the run never fails the task.
     type: str
-    choices: [opened, dropped, read, closed, judged, succeeded]
+    choices: [opened, dropped, listed, read, closed, judged, succeeded]
     required: true
   directory:
     description:
@@ -77,6 +78,20 @@ options:
   verdict:
     description: The verdict, from RV(verdict). Required for O(state=succeeded).
     type: dict
+  purpose:
+    description:
+      - Which run V(read) looks up without O(run_id).
+      - V(last) looks up the run opened last.
+      - V(show) and V(stop) look up the newest one that is active, and otherwise the last one. They print which it is,
+        unless it is the only one that is active, and was opened last.
+    type: str
+    choices: [last, show, stop]
+    default: last
+  active:
+    description:
+      - For O(purpose=show) and O(purpose=stop), the results of M(muster.training.node_runs) by node, for RV(ask).
+    type: dict
+    default: {}
 seealso:
   - module: muster.training.training_watch
 """
@@ -123,6 +138,16 @@ goes_on:
   returned: when O(state=opened), outside check mode
   type: str
   sample: "  status:  ansible-playbook status.yml -e run_id=first-try"
+ask:
+  description: Nodes that know which runs are active. Empty if the records suffice.
+  returned: when O(state=listed)
+  type: list
+  elements: str
+  sample: [node0]
+is_active:
+  description: Whether the run may be active. V(false) if its record says how it ended, and O(run_id) is empty.
+  returned: when O(state=read)
+  type: bool
 plan:
   description: Plan of the rank 0 node. V(null) if there is no record.
   returned: when O(state=read)

@@ -105,4 +105,8 @@ nodes:
       description: As in RV(muster.training.training_run#module:run.gpus).
       type: dict
       sample: {age: 4.2, devices: [{index: 0, utilization_percent: 97}]}
+    ended_ranks:
+      description: As in RV(muster.training.training_run#module:run.ended_ranks).
+      type: dict
+      sample: {"0": 184.2}
 """

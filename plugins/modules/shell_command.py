@@ -20,6 +20,7 @@ extends_documentation_fragment:
   - ansible.builtin.action_common_attributes.conn
   - muster.training._job.container
   - muster.training._job.container_options
+  - muster.training._attributes.all
 attributes:
   action: {support: full}
   async: {support: none}

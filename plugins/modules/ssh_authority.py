@@ -22,6 +22,7 @@ description:
   - Private keys of nodes are not needed.
 extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
+  - muster.training._attributes.all
 attributes:
   check_mode: {support: full}
   diff_mode: {support: full}
@@ -48,7 +49,9 @@ options:
         type: str
         required: true
       user:
-        description: Name of the user for whom the certificate of O(nodes[].user_key) is valid.
+        description:
+          - Name of the user for whom the certificate of O(nodes[].user_key) is valid. The certificate allows terminals,
+            but no forwarding.
         type: str
         required: true
       user_key:
@@ -64,6 +67,12 @@ options:
         type: list
         elements: str
         required: true
+  source_addresses:
+    description:
+      - IP addresses from which the user certificates are valid, such as the nodes'. Empty means from everywhere.
+    type: list
+    elements: str
+    default: []
   valid_for:
     description: Validity period of a certificate, such as V(52w) or V(1d12h).
     type: str
@@ -81,6 +90,7 @@ EXAMPLES = r"""
   muster.training.ssh_authority:
     directory: ~/cluster/ssh_mesh
     members: [node0, node1]
+    source_addresses: [10.0.0.10, 10.0.0.11]
     nodes:
       - name: node0
         user: ubuntu
@@ -171,6 +181,7 @@ ARGUMENT_SPEC = {
             "names": {"type": "list", "elements": "str", "required": True},
         },
     },
+    "source_addresses": {"type": "list", "elements": "str", "default": []},
     "valid_for": {"type": "str", "default": "52w"},
     "renew_before": {"type": "str", "default": "12w"},
 }
@@ -207,7 +218,7 @@ def update_files(
     now = int(time.time())
     after, certificates = copy.deepcopy(before), {}
     for node in params["nodes"]:
-        desired = desired_certificates(node, authority)
+        desired = desired_certificates(node, authority, params["source_addresses"])
         record = after.setdefault(node["name"], {"certificates": {}})
         record["current"] = list(desired)
         for certificate_id, entry in desired.items():

@@ -11,8 +11,9 @@ author: muster contributors (@muster)
 version_added: 0.1.0
 short_description: Verify that torch works on a node
 description:
-  - Compares the torch build with the expected one, multiplies matrices on each GPU, and runs an all-reduce of two
-    processes with NCCL, or with Gloo on fewer than two GPUs.
+  - Compares the torch build with the expected one, calls torchvision and torchaudio if they are installed, multiplies
+    matrices on each GPU, and runs an all-reduce of two processes with NCCL, or with Gloo on fewer than two GPUs.
+  - The verification runs again when the version of Python, of the driver or of one of these packages has changed.
   - Runs with the environment's interpreter, as the user of the task, and independently of the connection. If the play
     is interrupted, it continues, and the next run of the same task follows it to its end.
   - Not run in check mode.
@@ -22,7 +23,6 @@ extends_documentation_fragment:
   - ansible.builtin.action_common_attributes.conn
   - muster.training._attributes.long
   - muster.training._environment
-  - muster.training._environment.key
 options:
   version:
     description: Expected release of torch.
@@ -46,7 +46,6 @@ EXAMPLES = r"""
 - name: Verify that torch works
   muster.training.torch_proof:
     directory: /opt/muster
-    key: "{{ lock.key }}"
     version: 2.8.0
     build: cu126
     cuda: "12.6"

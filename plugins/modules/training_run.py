@@ -188,6 +188,10 @@ run:
           nothing has been written yet.
       type: float
       sample: 2.5
+    ended_ranks:
+      description: Seconds since each of its ranks exited with 0, by global rank, while its launcher waits for others.
+      type: dict
+      sample: {"0": 184.2}
     gpus:
       description:
         - Latest sample of the node's GPUs, with one entry each in C(devices), and its C(age) in seconds. Taken every 15

@@ -42,6 +42,12 @@ options:
     description: Seconds without a reply from the node after which watching ends.
     type: int
     default: 30
+  control_sequences:
+    description:
+      - Whether to pass on the job's terminal control sequences, such as colors. They can also move the cursor, change
+        the window's title and write to the clipboard.
+    type: bool
+    default: false
 notes:
   - A line C(MUSTER_RESULT {"accuracy":0.97}) from the job, with a JSON object, is not shown, but returned as RV(said).
     A line of more than 64 KiB, or with more than 20 levels of nested objects and lists, is treated as ordinary output.

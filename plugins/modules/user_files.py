@@ -17,6 +17,7 @@ description:
     only root can replace its parent directories. An existing directory keeps its owner.
 extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
+  - muster.training._attributes.all
 attributes:
   check_mode: {support: full}
   diff_mode: {support: full, details: For O(files). Set C(diff) to false if the content is secret.}
@@ -48,7 +49,7 @@ options:
       only_root:
         description:
           - For root's directories, fail if another user could change it, or replace it or a parent directory. No part
-            of the path may be a link.
+            of the path may be a link, except for root's.
         type: bool
         default: false
       user:
@@ -231,13 +232,11 @@ def ensure_directory(entry: pwd.struct_passwd, options: dict[str, Any], check: b
 
 def require_root_only(path: str) -> None:
     """Raise UserFileError if anyone but root could change or replace a directory."""
-    reason = root_path.parent_error(os.path.join(path, "."))  # also the directory itself
-    if not reason and os.path.isdir(path) and os.stat(path).st_mode & 0o022:  # the sticky bit protects only parents
-        reason = f"{path} can be written by others than root"
+    reason = root_path.root_only_error(path)
     if reason:
         raise UserFileError(
-            f"{reason}, and root would trust the contents of {path}. Choose a path without links on which only root "
-            "can change every directory, such as one below /var/lib"
+            f"{reason}, and root would trust the contents of {path}. Choose a path on which only root can change every "
+            "directory, such as one below /var/lib or /usr/local/lib/muster"
         )
 
 

@@ -111,6 +111,7 @@ def node(name: str, everyone: list[str], gpu_count: int = 0) -> Facts:
             "error": "",
         },
         "programs": {},
+        "environments": [],
         "storage": {
             "mounts": [],
             "disks": {"runs": dict(disk), "work": dict(disk), "temporary": dict(disk)},

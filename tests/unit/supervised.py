@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from ansible_collections.muster.training.plugins.action.training_run import supervisor_files
+from ansible_collections.muster.training.plugins.module_utils._files import bounded
 from ansible_collections.muster.training.plugins.module_utils._rank_table import HostSpec, build_rank_table
 from ansible_collections.muster.training.plugins.module_utils._run import running_supervisors as run_alive
-from ansible_collections.muster.training.plugins.module_utils._run import safe_files as run_directory
 from ansible_collections.muster.training.plugins.module_utils._run import start as run_start
 from ansible_collections.muster.training.plugins.module_utils._run import stop as run_stop
 from ansible_collections.muster.training.plugins.module_utils._run.processes import signal_all
@@ -163,7 +163,7 @@ class Run:
 
     def read(self, rank: int, name: str) -> Any:
         """A JSON file of a node's run directory, None where it is not there."""
-        return run_directory.read_json(str(self.node(rank) / name))
+        return bounded.read_json(str(self.node(rank) / name))
 
     def supervisor(self, rank: int) -> int:
         """The pid of a node's supervisor, once it runs."""

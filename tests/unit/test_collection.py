@@ -9,7 +9,6 @@ import os
 import re
 import subprocess
 import sys
-import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -147,6 +146,14 @@ def test_supported_ansible_core_matches_installed_and_tested_versions() -> None:
 # --- What runs on a node ----------------------------------------------------------------------------------------------
 
 
+INSTALLED = {
+    "_torch": {"torch", "flash_attn", "flash_attn_2_cuda"},
+    "_benchmark_job": {"torch", "torch.distributed"},
+    "_s3_client": {"boto3", "botocore.config", "botocore.exceptions"},
+    "_hub": {"huggingface_hub"},
+}
+
+
 @pytest.mark.parametrize(
     "path",
     [
@@ -156,7 +163,7 @@ def test_supported_ansible_core_matches_installed_and_tested_versions() -> None:
     ],
 )
 def test_node_code_needs_only_the_python_3_8_standard_library(path: Path) -> None:
-    """Except _torch, which runs with the interpreter of an environment that has these packages."""
+    """Except folders that run with the interpreter of an environment that has these packages."""
     tree = ast.parse(path.read_text(), feature_version=(3, 8))
     imported = set()
     for node in ast.walk(tree):
@@ -169,8 +176,7 @@ def test_node_code_needs_only_the_python_3_8_standard_library(path: Path) -> Non
     foreign = {
         name for name in imported if name.split(".")[0] not in sys.stdlib_module_names and not name.startswith(ours)
     }
-    if path.parent.name == "_torch":
-        foreign -= {"torch", "flash_attn", "flash_attn_2_cuda"}
+    foreign -= INSTALLED.get(path.parent.name, set())
     assert not foreign
 
 
@@ -443,24 +449,7 @@ def test_roles_that_can_end_early_import_no_role(role: str) -> None:
     assert not imported or f"{role}_enabled" not in load(CHECKOUT / "roles" / role / "defaults" / "main.yml")
 
 
-# --- The package ------------------------------------------------------------------------------------------------------
-
-
-def test_package_holds_the_collection_and_no_build_products(tmp_path: Path) -> None:
-    galaxy = str(Path(sys.executable).with_name("ansible-galaxy"))
-    command = [galaxy, "collection", "build", "--output-path", str(tmp_path), str(CHECKOUT)]
-    subprocess.run(command, check=True, capture_output=True, stdin=subprocess.DEVNULL)
-    with tarfile.open(next(tmp_path.glob("*.tar.gz"))) as package:
-        names = {member.name for member in package if member.isfile()}
-    assert {"LICENSE", "README.md", "meta/runtime.yml"} <= names
-    listed = subprocess.run(
-        ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
-        cwd=CHECKOUT,
-        check=True,
-        capture_output=True,
-        text=True,
-    ).stdout.splitlines()
-    assert names - set(listed) == {"MANIFEST.json", "FILES.json"}
+# --- Pages ------------------------------------------------------------------------------------------------------------
 
 
 def test_architecture_page_names_existing_files() -> None:

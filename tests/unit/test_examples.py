@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from ansible_collections.muster.training.plugins.plugin_utils._plan.job_file import read_job_keys, find_unknown_keys
+from ansible_collections.muster.training.plugins.plugin_utils._plan.job_file import find_unknown_keys, read_job_keys
 from ansible_collections.muster.training.plugins.plugin_utils._plan.plan import LAUNCHERS
 from ansible_collections.muster.training.plugins.plugin_utils._project.requirements import read_project
 

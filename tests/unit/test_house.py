@@ -49,6 +49,9 @@ def test_standard_terms_are_not_counted_as_idiom(name: str) -> None:
 def test_module_util_that_no_node_runs_is_listed(tmp_path: Path) -> None:
     for folder in ("modules", "module_utils/_facts", "plugin_utils", "action"):
         (tmp_path / "plugins" / folder).mkdir(parents=True)
+    (tmp_path / "roles" / "data" / "vars").mkdir(parents=True)
+    lookup = "lookup('muster.training.program_files', '_program', '_facts.installed', directory=d)"
+    (tmp_path / "roles" / "data" / "vars" / "main.yml").write_text(f'a: "{{{{ {lookup} }}}}"\n')
     utils = f"from {house.PACKAGE}plugins.module_utils"
     for name, text in {
         "modules/on_node": f"{utils} import _used\n",
@@ -59,6 +62,8 @@ def test_module_util_that_no_node_runs_is_listed(tmp_path: Path) -> None:
         "module_utils/_controller": "",
         "module_utils/_facts/read": f"def main():\n    {utils}._facts import gpus\n",
         "module_utils/_facts/gpus": "",
+        "module_utils/_program": "",
+        "module_utils/_facts/installed": "",
     }.items():
         (tmp_path / "plugins" / f"{name}.py").write_text(text)
     assert house.never_on_nodes(tmp_path, house.imports(tmp_path)) == ["plugins.module_utils._controller"]
@@ -79,6 +84,13 @@ def test_program_hidden_in_role_argv_is_found() -> None:
 def test_checkout_has_no_import_cycles_or_hidden_programs() -> None:
     assert house.circles(house.imports(CHECKOUT)) == []
     assert house.hidden_programs(CHECKOUT) == []
+
+
+def test_roles_install_programs_only_with_the_lookup() -> None:
+    """Their imports then say which files a node gets."""
+    assert house.installed_programs(CHECKOUT) >= {"_stage_data.stage", "_firewall.firewall"}
+    installed = [path for path in (CHECKOUT / "roles").glob("*/files/*.py") if path.parts[-3] != "init"]
+    assert installed == []
 
 
 def test_module_utils_hold_only_code_that_nodes_run() -> None:

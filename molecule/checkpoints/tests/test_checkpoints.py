@@ -7,6 +7,7 @@ import json
 import re
 import shlex
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -100,14 +101,29 @@ chown -R daemon:daemon /opt/planted /opt/adopted
 """
 
 
-@pytest.mark.parametrize("directory", ["/opt/planted/s3", "/opt/adopted"])
-def test_root_runs_no_program_planted_by_a_user(lab: Lab, s3: S3Server, directory: str) -> None:
+STAGED = {"stage_data_here": str(Path(__file__).parent), "stage_data_destination": "/srv/planted"}
+
+
+@pytest.mark.parametrize(
+    ("playbook", "directory", "extra"),
+    [
+        ("checkpoints.yml", "/opt/planted/s3", {}),
+        ("checkpoints.yml", "/opt/adopted", {}),
+        # without a bucket, nothing needs boto3
+        ("stage_data.yml", "/opt/planted/new", {**STAGED, "stage_data_bucket": ""}),
+    ],
+)
+def test_root_writes_and_runs_no_program_below_a_directory_of_a_user(
+    lab: Lab, s3: S3Server, playbook: str, directory: str, extra: dict[str, Any]
+) -> None:
     shell(lab, "node1", PLANTED)
-    done = play(lab, s3, "checkpoints.yml", options=("--limit", "node1"), s3_client_directory=directory)
+    done = play(lab, s3, playbook, options=("--limit", "node1"), s3_client_directory=directory, **extra)
     said = " ".join(done.output.split())
     assert done.rc == 2, done.output[-3000:]
-    assert f"belongs to daemon, and root would run programs from {directory}. Set " in said, done.output[-3000:]
-    shell(lab, "node1", "test ! -e /run/planted; rm -rf /opt/planted /opt/adopted")
+    owned = "/".join(directory.split("/")[:3])
+    assert f"{owned} does not belong to root, and root would trust the contents of {directory}" in said, said[-3000:]
+    shell(lab, "node1", 'test ! -e /run/planted && test -z "$(find /opt/planted /opt/adopted -user root)"')
+    shell(lab, "node1", "rm -rf /opt/planted /opt/adopted")
 
 
 @pytest.fixture(scope="module")
@@ -270,7 +286,9 @@ def test_rejected_credentials_are_reported_and_can_be_rotated(ended: Lab, s3: S3
     keys, s3.keys = s3.keys, {"AKIAROTATED": "rotated/secret"}
     folder = f"{RUNS}/first/node0/checkpoints"
     shell(ended, "node1", f"echo new > {folder}/best-2.pt; chown muster {folder}/best-2.pt")
-    drive.eventually("it is told", lambda: "S3 does not know the access key" in status(ended, "first").get("problem", ""), 120)
+    drive.eventually(
+        "it is told", lambda: "S3 does not know the access key" in status(ended, "first").get("problem", ""), 120
+    )
     access, s3.access_key = s3.access_key, "AKIAROTATED"
     s3.secret_key = "rotated/secret"
     try:

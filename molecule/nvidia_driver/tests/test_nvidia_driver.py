@@ -110,8 +110,9 @@ def test_node_with_active_run_is_left_alone(lab: Lab) -> None:
     finally:
         root(lab, "node1", "systemctl stop run")
     assert play.rc == 2
-    assert "node1: purge is required (branch 535 is installed, but 570 is requested), but the run bert-1 is active" in said(
-        play
+    assert (
+        "node1: purge is required (branch 535 is installed, but 570 is requested), but the run bert-1 is active"
+        in said(play)
     )
     assert version(lab, "node1") == "535.183.01"
 

@@ -51,7 +51,11 @@ def test_strict_exits_1_on_warnings_and_checks_can_be_skipped(cluster: Cluster) 
 
 @pytest.mark.parametrize(
     ("skip", "said"),
-    [("shm-smal", "did you mean shm-small"), ("all", "cannot skip 'all': unknown check"), ("unreachable", "cannot be skipped")],
+    [
+        ("shm-smal", "did you mean shm-small"),
+        ("all", "cannot skip 'all': unknown check"),
+        ("unreachable", "cannot be skipped"),
+    ],
 )
 def test_unknown_or_mandatory_check_cannot_be_skipped(cluster: Cluster, skip: str, said: str) -> None:
     play = drive.run("preflight.yml", cluster.lab.inventory, preflight_skip=[skip])
@@ -138,3 +142,30 @@ def test_ping_shows_which_machines_answer_and_their_gpus(cluster: Cluster) -> No
     play = drive.run("ping.yml", cluster.lab.inventory)
     assert play.rc == 2, play.output
     assert "3 of 4 machines answer" in play.output and "1 of 4 do not answer: node3" in play.output, play.output
+
+
+def test_mounts_of_each_node_are_shown(cluster: Cluster) -> None:
+    cluster.fault("node2", "mkdir -p /mnt/data; mount -t tmpfs -o size=64m tmpfs /mnt/data", "umount /mnt/data")
+    play = drive.run("status.yml", cluster.lab.inventory, mounts=True, preflight_mounts=["/mnt/data"])
+    assert play.rc == 0, play.output
+    assert "node1  /mnt/data  NOT MOUNTED  -" in play.output, play.output
+    assert "node2  /mnt/data  mounted      0.1 GiB  tmpfs tmpfs" in play.output, play.output
+    assert "1 of 4 mounts can be used" in play.output
+
+
+def test_public_key_is_installed_once_and_nothing_is_removed(cluster: Cluster, tmp_path: Path) -> None:
+    key = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ1mnsPtKw7fkSnC0Yq5sUgyWIvzq0N1Yw5oFQ3cVvP0 me@laptop"
+    (tmp_path / "id.pub").write_text(f"{key}\n")
+    (tmp_path / "id").write_text("-----BEGIN OPENSSH PRIVATE KEY-----\nc2VjcmV0\n-----END OPENSSH PRIVATE KEY-----\n")
+    path = "/home/muster/.ssh/authorized_keys"
+    for name in cluster.names:
+        cluster.fault(name, f"cp -p {path} {path}.kept", f"mv {path}.kept {path}")
+    before = cluster.lab.exec("node1", ["cat", path]).stdout
+    refused = drive.run("keys.yml", cluster.lab.inventory, key=str(tmp_path / "id"))
+    assert refused.rc == 2 and "is not a public key" in refused.output and "c2VjcmV0" not in refused.output
+    first = drive.run("keys.yml", cluster.lab.inventory, key=str(tmp_path / "id.pub"))
+    assert first.rc == 0, first.output
+    after = cluster.lab.exec("node1", ["cat", path]).stdout.splitlines()
+    assert key in after and set(before.splitlines()) < set(after)
+    second = drive.run("keys.yml", cluster.lab.inventory, key=str(tmp_path / "id.pub"))
+    assert unchanged(second), second.output

@@ -14,7 +14,17 @@ from tests import drive
 from tests.lab import Lab
 
 NODES = ["node1", "node2"]
-SOFTWARE = ["pytorch", "python_env", "pytorch", "python_env", "flash_attention", "deepspeed", "wandb", "hugging_face"]
+SOFTWARE = [
+    "pytorch",
+    "python_env",
+    "pytorch",
+    "python_env",
+    "pytorch",
+    "flash_attention",
+    "deepspeed",
+    "wandb",
+    "hugging_face",
+]
 ROLES = [
     "base_packages",
     "idle_watch",
@@ -187,7 +197,7 @@ def test_one_run_sets_up_the_cluster(lab: Lab, project: Path) -> None:
         )
         for tool in ("rsync", "git", "tmux", "gcc"):
             root(lab, name, f"command -v {tool}")
-        assert root(lab, name, "/opt/muster/env/bin/python -c 'import colorama; print(1)'") == "1"
+        assert root(lab, name, "/opt/muster/envs/project/env/bin/python -c 'import colorama; print(1)'") == "1"
     # any port is open from node to node, behind node2's firewall too
     root(lab, "node2", "touch /run/port")
     root(lab, "node2", f'systemd-run --quiet --unit=listener sh -c "exec python3 -uc \\"{port}\\" > /run/port"')

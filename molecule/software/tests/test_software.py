@@ -322,4 +322,6 @@ def test_second_run_keeps_flash_attention_and_mismatch_is_refused(lab: Lab, gpus
     root(lab, "node2", "printf '#!/bin/sh\\necho Tesla T4, 7.5\\n' > /usr/local/bin/nvidia-smi")
     refused = stand_in(lab, "flash")
     assert refused.rc == 2
-    assert "the GPU Tesla T4 has compute capability 7.5, but FlashAttention 2 needs 8.0 or higher (Ampere)" in said(refused)
+    assert "the GPU Tesla T4 has compute capability 7.5, but FlashAttention 2 needs 8.0 or higher (Ampere)" in said(
+        refused
+    )

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         names: dict[str, list[str]]
         script: bool  # the source contains the job's script, so it exists once the code is copied
         required: str | None  # hash of the installed requirements; null: not in one of our environments
+        required_by: str  # name of another project whose requirements they are
 
 
 LIST = ".muster-code.json"  # the role code's list of copied files, in the tree itself
@@ -149,19 +150,21 @@ def tree_of(directory: str, names: Mapping[str, Any]) -> Tree:
     return tree
 
 
-def installed_requirements(interpreter: str) -> str | None:
-    """Return the hash of the project's requirements that the role python_env installed in an interpreter's environment.
+def installed_requirements(interpreter: str) -> tuple[str | None, str]:
+    """Return what the role python_env installed in an interpreter's environment: a requirements hash, and its project.
 
-    "" if it has installed none, None if the interpreter is not in an environment of that role.
+    The hash is "" if the role has installed no requirements of a project, and None if the interpreter is not in an
+    environment of that role. The project is the name of its code's directory, "" if it is unknown.
     """
     environment = os.path.dirname(os.path.dirname(interpreter))
     if not interpreter or not os.path.isfile(os.path.join(environment, ".muster")):
-        return None
+        return None, ""
     try:
         with open(os.path.join(os.path.dirname(environment), "installed", "requirements"), encoding="utf-8") as file:
-            return str(json.load(file).get("project") or "")
+            record = json.load(file)
+            return str(record.get("project") or ""), str(record.get("project_name") or "")
     except (OSError, ValueError, AttributeError):
-        return ""
+        return "", ""
 
 
 def home_of(user: str) -> str:
@@ -190,6 +193,7 @@ def read_code(directory: str, code: Mapping[str, Any], script: str, interpreter:
     names_by_kind = {} if expected is None else differences(directory, expected)
     same = digest_of(tree_of(directory, names)) == code["digest"] if expected is None else not names_by_kind
     relative_script = os.path.relpath(script, directory) if script else ""
+    required, project = installed_requirements(interpreter)
     return {
         "path": directory,
         "same": same,
@@ -197,5 +201,6 @@ def read_code(directory: str, code: Mapping[str, Any], script: str, interpreter:
         "names": {kind: names_by_kind[kind][:MAX_NAMES] for kind in KINDS if kind in names_by_kind},
         "script": bool(script)
         and (relative_script in names if expected is not None else not relative_script.startswith("..")),
-        "required": installed_requirements(interpreter),
+        "required": required,
+        "required_by": project if project != os.path.basename(code["directory"]) else "",
     }

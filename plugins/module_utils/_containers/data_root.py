@@ -14,6 +14,8 @@ import stat
 import subprocess
 import time
 
+from ansible_collections.muster.training.plugins.module_utils._files import root_path
+
 SETTINGS = "/etc/docker/daemon.json"
 RECORD = "/var/lib/muster/docker_data_root.json"
 UNITS = ["docker.service", "docker.socket"]
@@ -160,6 +162,12 @@ def check_target(source: str, target: str, spare: int) -> None:
         raise DataRootError(f"{target} overlaps the current data in {source}. Choose a separate directory")
     if os.path.lexists(target) and (not os.path.isdir(target) or os.listdir(target)):
         raise DataRootError(f"{target} is not empty. Choose an empty directory, or one that does not exist yet")
+    reason = root_path.root_only_error(target)
+    if reason:
+        raise DataRootError(
+            f"{reason}, and the engine, which runs as root, would trust the contents of {target}. Choose a directory "
+            "on whose path only root can change every directory"
+        )
     parent = target
     while not os.path.isdir(parent):
         parent = os.path.dirname(parent)

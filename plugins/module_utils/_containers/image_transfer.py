@@ -2,11 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A container engine on this machine, and its copy of an image.
-
-The role container_image copies this file as engine.py next to its own program, so it imports nothing from this
-collection.
-"""
+"""A container engine on this machine, and its copy of an image."""
 
 from __future__ import annotations
 
@@ -20,10 +16,12 @@ import subprocess
 import tarfile
 from typing import Any, Iterator, NamedTuple
 
+from ansible_collections.muster.training.plugins.module_utils._detached.result_line import StepError
+from ansible_collections.muster.training.plugins.module_utils._files.content import compute_sha256
+
 LABEL = "muster.source"  # label of an image that was built here: the hash of its build context
 TIMEOUT = 60.0  # seconds within which a working engine responds
 MAX_MANIFEST = 2**20  # bytes of an archive's manifest
-CHUNK = 2**20  # bytes of a file read at a time
 DIGEST = re.compile(r"[0-9a-f]{64}")  # SHA-256, by which engines know an image
 GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"  # first bytes of compressed files
 FULL = re.compile(r"no space left on device|disk quota exceeded", re.I)
@@ -41,10 +39,6 @@ NO_ANSWER = re.compile(
     r"connection reset|temporary failure in name|server misbehaving|\bEOF\b|\b50[0-4]\b|service unavailable",
     re.I,
 )
-
-
-class EngineError(Exception):
-    """The engine or an archive cannot be used; the message, of one line, says why and what to do."""
 
 
 class EngineImage(NamedTuple):
@@ -82,7 +76,7 @@ class Engine:
         self.environment = dict(os.environ)
 
     def run(self, *arguments: str, text: str = "", timeout: float | None = None) -> subprocess.CompletedProcess[str]:
-        """Run the engine, with a text on standard input. Raise EngineError if it cannot be run or hangs."""
+        """Run the engine, with a text on standard input. Raise StepError if it cannot be run or hangs."""
         try:
             return subprocess.run(
                 [self.name, *self.login, *arguments],
@@ -95,17 +89,17 @@ class Engine:
                 env=self.environment,
             )
         except OSError as error:
-            raise EngineError(f"{self.name} cannot be run: {error.strerror}") from None
+            raise StepError(f"{self.name} cannot be run: {error.strerror}") from None
         except subprocess.TimeoutExpired:
-            raise EngineError(f"`{self.name} {' '.join(arguments[:2])}` did not answer within {timeout:g} s") from None
+            raise StepError(f"`{self.name} {' '.join(arguments[:2])}` did not answer within {timeout:g} s") from None
 
     def find(self, name: str) -> EngineImage | None:
-        """Return the image with a name or id, or None if it is missing. Raise EngineError if the query fails."""
+        """Return the image with a name or id, or None if it is missing. Raise StepError if the query fails."""
         completed = self.run("image", "inspect", "--format", "{{json .}}", name, timeout=TIMEOUT)
         if completed.returncode:
             if re.search(r"no such image|image not known|not found", completed.stderr, re.I):
                 return None
-            raise EngineError(f"`{self.name} image inspect {name}`: {error_output(completed)}")
+            raise StepError(f"`{self.name} image inspect {name}`: {error_output(completed)}")
         reply = json.loads(completed.stdout)
         # podman prints a list in this format, even for one image
         image = reply[0] if isinstance(reply, list) else reply
@@ -113,11 +107,11 @@ class Engine:
         return EngineImage(digest_of(image["Id"]), int(image.get("Size") or 0), str(labels.get(LABEL, "")))
 
     def root(self) -> str:
-        """Return the directory in which the engine keeps images. Raise EngineError."""
+        """Return the directory in which the engine keeps images. Raise StepError."""
         info_format = "{{.DockerRootDir}}" if self.name == "docker" else "{{.Store.GraphRoot}}"
         completed = self.run("info", "--format", info_format, timeout=TIMEOUT)
         if completed.returncode:
-            raise EngineError(f"`{self.name} info`: {error_output(completed)}")
+            raise StepError(f"`{self.name} info`: {error_output(completed)}")
         return completed.stdout.strip()
 
     def free_space(self) -> tuple[str, int]:
@@ -126,7 +120,7 @@ class Engine:
         return root, shutil.disk_usage(existing_parent(root)).free
 
     def unpack_directory(self) -> str:
-        """Return the directory where an image being loaded is temporarily unpacked a second time. Raise EngineError."""
+        """Return the directory where an image being loaded is temporarily unpacked a second time. Raise StepError."""
         if self.name == "docker":
             return self.root()
         completed = self.run("info", "--format", "{{.Store.ImageCopyTmpDir}}", timeout=TIMEOUT)
@@ -141,29 +135,27 @@ class Engine:
         user = self.name == "podman" and os.geteuid() != 0
         return ["--cgroup-manager=cgroupfs", "build"] if user else ["build"]
 
-    def command_error(self, failure: str, completed: subprocess.CompletedProcess[str]) -> EngineError:
+    def command_error(self, failure: str, completed: subprocess.CompletedProcess[str]) -> StepError:
         """Return the error of a failed command, with its remedy if known."""
         message = error_output(completed)
-        return EngineError(
-            f"{failure}: {message}. {self.remedy()}" if FULL.search(message) else f"{failure}: {message}"
-        )
+        return StepError(f"{failure}: {message}. {self.remedy()}" if FULL.search(message) else f"{failure}: {message}")
 
     def registry_error(
         self, failure: str, registry: str, completed: subprocess.CompletedProcess[str], user: str
-    ) -> EngineError:
+    ) -> StepError:
         """Return the error of a request that a registry refused, with its remedy. user: the login, or ""."""
         message = error_output(completed)
         if FULL.search(message):
             return self.command_error(failure, completed)
-        return EngineError(f"{failure}: {message}. {suggest_remedy(message, registry, user)}".rstrip())
+        return StepError(f"{failure}: {message}. {suggest_remedy(message, registry, user)}".rstrip())
 
-    def build_error(self, failure: str, completed: subprocess.CompletedProcess[str], user: str) -> EngineError:
+    def build_error(self, failure: str, completed: subprocess.CompletedProcess[str], user: str) -> StepError:
         """Return the error of a failed build, with a remedy if a registry refuses the Dockerfile's base image."""
         message = error_output(completed)
         if not (LIMITED.search(message) or (NO_BASE.search(message) and DENIED.search(message))):
             return self.command_error(failure, completed)
         note = "" if user else "; set container_image_base to the name after FROM, for whose registry the login is"
-        return EngineError(f"{failure}: {message}. {suggest_remedy(message, '', user)}{note}")
+        return StepError(f"{failure}: {message}. {suggest_remedy(message, '', user)}{note}")
 
     def remedy(self) -> str:
         """Return what to do if the engine's disk is full."""
@@ -187,7 +179,7 @@ class Engine:
 
 @contextlib.contextmanager
 def logged_in(engine: Engine, name: str, user: str, password: str, directory: str) -> Iterator[None]:
-    """Let the engine pull with a login, which is kept in a separate directory and then removed. Raise EngineError."""
+    """Let the engine pull with a login, which is kept in a separate directory and then removed. Raise StepError."""
     shutil.rmtree(directory, ignore_errors=True)  # of a call that was killed
     if not user:
         yield
@@ -269,7 +261,7 @@ def qualified_name(name: str) -> str:
 
 
 def read_archive(path: str) -> list[str]:
-    """Return the digests that an engine may use for an archive's image. Raise EngineError unless it has one image."""
+    """Return the digests that an engine may use for an archive's image. Raise StepError unless it has one image."""
     texts: dict[str, bytes] = {}
     try:
         with tarfile.open(path) as archive:
@@ -281,19 +273,17 @@ def read_archive(path: str) -> list[str]:
         configs = [os.path.basename(entry["Config"]) for entry in json.loads(texts.get("manifest.json", b"[]"))]
         indices = [entry["digest"] for entry in json.loads(texts.get("index.json", b"{}")).get("manifests", ())]
     except (OSError, EOFError, tarfile.TarError) as error:
-        raise EngineError(f"container_image_archive {path} cannot be read: {error}. Save it again") from None
-    except (ValueError, KeyError, TypeError, AttributeError):
+        raise StepError(f"container_image_archive {path} cannot be read: {error}. Save it again") from None
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         configs = indices = []
     if len(configs) != 1:
         kind = f"contains {len(configs)} images" if configs else "is not an image archive"
-        raise EngineError(
-            f"container_image_archive {path} {kind}. Save one image with `docker save --output FILE IMAGE`"
-        )
+        raise StepError(f"container_image_archive {path} {kind}. Save one image with `docker save --output FILE IMAGE`")
     digests = []
     for value in [*configs, *indices]:
         name = digest_of(value[:-5] if value.endswith(".json") else value) if isinstance(value, str) else ""
         if not DIGEST.fullmatch(name):  # an engine might read it as an option
-            raise EngineError(
+            raise StepError(
                 f"container_image_archive {path} names its image {repr(value)[:100]}, not by its SHA-256. Save it "
                 "again with `docker save --output FILE IMAGE`"
             )
@@ -321,19 +311,10 @@ def unpacked_size(path: str) -> int:
     return total
 
 
-def file_hash(path: str) -> str:
-    """Return the SHA-256 of a file, in hex."""
-    digest = hashlib.sha256()
-    with open(path, "rb") as stream:
-        for chunk in iter(lambda: stream.read(CHUNK), b""):
-            digest.update(chunk)
-    return digest.hexdigest()
-
-
 def context_hash(directory: str) -> str:
     """Return a hash of a Dockerfile and the files next to it, from names, modes and contents.
 
-    Raise EngineError if there is anything but files, directories and links: reading a pipe may block forever.
+    Raise StepError if there is anything but files, directories and links: reading a pipe may block forever.
     """
     digest = hashlib.sha256()
     for current, names, files in os.walk(directory):
@@ -341,7 +322,7 @@ def context_hash(directory: str) -> str:
         for name in sorted(files):
             path = os.path.join(current, name)
             if os.path.exists(path) and not os.path.isfile(path):  # except for broken links
-                raise EngineError(
+                raise StepError(
                     f"{path} is not a regular file. Everything next to a Dockerfile is copied to a node: remove it, or "
                     "move the Dockerfile to a separate directory"
                 )
@@ -349,7 +330,7 @@ def context_hash(directory: str) -> str:
             if os.path.islink(path):
                 description.append(os.readlink(path))
             else:
-                description.append(file_hash(path))
+                description.append(compute_sha256(path))
             digest.update(json.dumps(description).encode())
     return digest.hexdigest()
 
@@ -360,7 +341,7 @@ def inspect(request: dict[str, str]) -> dict[str, Any]:
     for part in (inspect_engine, inspect_files):  # inspect files even without an engine, which may be installed later
         try:
             part(request, reply)
-        except EngineError as error:
+        except StepError as error:
             reply["fault"] = reply["fault"] or str(error)
         except OSError as os_error:
             reply["fault"] = reply["fault"] or f"{os_error.filename}: {os_error.strerror}"
@@ -368,19 +349,19 @@ def inspect(request: dict[str, str]) -> dict[str, Any]:
 
 
 def inspect_engine(request: dict[str, str], reply: dict[str, Any]) -> None:
-    """Add the engine's directory of images, and its copy of this image. Raise EngineError."""
+    """Add the engine's directory of images, and its copy of this image. Raise StepError."""
     if not request.get("engine"):
         return
     engine = Engine(request["engine"])
     if not shutil.which(engine.name):
-        raise EngineError(f"{engine.name} is not installed")
+        raise StepError(f"{engine.name} is not installed")
     reply["root"], reply["free"] = engine.free_space()
     image = engine.find(request["name"])
     reply.update(image._asdict() if image else {})
 
 
 def inspect_files(request: dict[str, str], reply: dict[str, Any]) -> None:
-    """Add the contents of an archive and a context. Raise EngineError."""
+    """Add the contents of an archive and a context. Raise StepError."""
     path = os.path.expanduser(request.get("archive", ""))
     if path and os.path.isfile(path):
         reply["archive"] = read_archive(path)

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The result of our own code, run as a long command, as a line of its output for the play."""
+"""The result of our own code and programs, as a line of their output for the play."""
 
 from __future__ import annotations
 
@@ -40,3 +40,9 @@ def report_result(function: Callable[[Data], Data], request: Data) -> Data:
         message = {"fault": str(error), "output_tells": isinstance(error, ProgramError)}
         print_line(RESULT_MARK + json.dumps(message))
         raise SystemExit(1) from None
+
+
+def run_and_report(function: Callable[[Data], Data], request: Data) -> int:
+    """Run a program's function and report its result, or its StepError, to the play. Return the exit status."""
+    print_line(RESULT_MARK + json.dumps(report_result(function, request)))
+    return 0

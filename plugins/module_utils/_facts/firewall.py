@@ -11,7 +11,7 @@ import os
 import subprocess
 import sys
 
-from ansible_collections.muster.training.plugins.module_utils._files import file_state
+from ansible_collections.muster.training.plugins.module_utils._files import file_state, root_path
 from ansible_collections.muster.training.plugins.module_utils._ssh import sshd
 
 TYPE_CHECKING = False  # importing typing would cost more than all other imports
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     Data = Dict[str, Any]
 
-STATE_DIRECTORY = "/etc/muster"  # as in roles/firewall/files/firewall.py
+STATE_DIRECTORY = "/etc/muster"  # as in plugins/module_utils/_firewall/firewall.py
 
 
 def is_root_only(path: str) -> bool:
@@ -34,7 +34,8 @@ def is_root_only(path: str) -> bool:
 
 def read_rules(program: str) -> Data:
     """Return the rules as reported by the role's program; {} if it is missing or fails: applying them shows why."""
-    if not all(map(is_root_only, (os.path.dirname(program), program, STATE_DIRECTORY))):
+    unsafe = root_path.root_only_error(os.path.dirname(program))
+    if unsafe or not all(map(is_root_only, (program, os.path.dirname(program), STATE_DIRECTORY))):
         return {}
     completed = subprocess.run([sys.executable, "-I", program, "state"], capture_output=True, text=True, check=False)
     try:

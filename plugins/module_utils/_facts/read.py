@@ -276,6 +276,8 @@ def start_software(context: FactsContext) -> None:
     # programs belong to the node, not to an interpreter, which with an image need not exist here
     search_path = [entry for entry in os.get_exec_path() if not context.dead_mount(entry)]
     facts["programs"] = software.find_programs(search_path)
+    if not context.dead_mount("/opt") and not context.dead_mount("/usr"):
+        facts["environments"] = software.find_environments()
     if interpreter and not context.dead_mount(interpreter):
         context.pending["software"] = software.SoftwareQuery(
             interpreter,

@@ -10,6 +10,7 @@ torch/version.py.
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import mmap
 import os
@@ -43,6 +44,20 @@ METADATA_NAME = re.compile(r"(.+?)-([0-9][^-]*?)(?:-py[0-9.]+.*)?\.(?:dist|egg)-
 ARCHS = re.compile(rb"((?:sm|compute)_[0-9]+[af]?(?: (?:sm|compute)_[0-9]+[af]?)*) ?\0")
 # Programs that launchers other than torchrun call.
 PROGRAMS = ("mpirun", "ompi_info", "orted", "pdsh", "docker", "podman")
+# Where images of clouds have an environment with torch, and the interpreter of each.
+IMAGE_ENVIRONMENTS = (
+    "/opt/pytorch",  # AWS
+    "/opt/conda",  # AWS, Google Cloud, many containers
+    "/opt/conda/envs/*",
+    "/opt/miniconda*",
+    "/opt/miniconda*/envs/*",
+    "/opt/anaconda*",
+    "/opt/anaconda*/envs/*",
+    "/opt/venv",
+)
+# Paperspace, Lambda and NVIDIA install torch for the system's Python.
+SYSTEM_PACKAGES = ("/usr/local/lib/python3*/dist-packages", "/usr/lib/python3/dist-packages")
+MAX_ENVIRONMENTS = 8
 HASH_LIMIT = 16 * 2**20  # bytes of a script to hash; no script is longer
 
 
@@ -86,6 +101,30 @@ def find_programs(search_path: list[str]) -> dict[str, str]:
     """Return {name: path} for those of PROGRAMS that are in a search path."""
     paths = {name: shutil.which(name, path=os.pathsep.join(search_path)) for name in PROGRAMS}
     return {name: path for name, path in paths.items() if path}
+
+
+def find_environments(root: str = "/") -> list[dict[str, str | None]]:
+    """Return the environments with torch that the machine's image has: interpreter, version of torch, and its CUDA.
+
+    Reads names and one small file per environment; nothing is started.
+    """
+    environments: list[dict[str, str | None]] = []
+    for pattern in IMAGE_ENVIRONMENTS:
+        for packages in sorted(glob.glob(f"{root}{pattern[1:]}/lib/python3*/site-packages")):
+            prefix = packages.split("/lib/python3")[0]
+            add_environment(environments, f"{prefix}/bin/python", packages)
+    for pattern in SYSTEM_PACKAGES:
+        for packages in sorted(glob.glob(root + pattern[1:])):
+            name = os.path.basename(os.path.dirname(packages))  # python3 or python3.10
+            add_environment(environments, f"{root}usr/bin/{name}", packages)
+    return environments[:MAX_ENVIRONMENTS]
+
+
+def add_environment(environments: list[dict[str, str | None]], interpreter: str, packages: str) -> None:
+    """Append an environment, if it has torch and an interpreter."""
+    version = find_packages([packages]).get("torch")
+    if version and os.access(interpreter, os.X_OK):
+        environments.append({"interpreter": interpreter, "torch": version, "cuda": torch_build([packages])["cuda"]})
 
 
 def find_packages(search_path: list[str]) -> dict[str, str]:

@@ -107,12 +107,15 @@ def list_mount(point: str) -> Callable[[], dict[str, Any] | None]:
     return list_names
 
 
-def touch_mount(point: str) -> Callable[[], dict[str, str]]:
-    """Return a function that looks into a mount and returns its state: ok, stale or unreadable, and the error."""
+def touch_mount(point: str) -> Callable[[], dict[str, Any]]:
+    """Return a function that looks into a mount and returns its state: ok, stale or unreadable, and the error.
 
-    def touch() -> dict[str, str]:
+    If it is ok, also returns its free_bytes.
+    """
+
+    def touch() -> dict[str, Any]:
         try:
-            os.statvfs(point)
+            space = os.statvfs(point)
         except PermissionError:  # a FUSE mount of another user without allow_other
             return {"state": "unreadable", "error": "permission denied"}
         except OSError as error:
@@ -124,7 +127,7 @@ def touch_mount(point: str) -> Callable[[], dict[str, str]]:
             return {"state": "unreadable", "error": "permission denied"}
         except OSError as error:
             return {"state": "stale", "error": error.strerror or str(error)}
-        return {"state": "ok", "error": ""}
+        return {"state": "ok", "error": "", "free_bytes": space.f_bavail * space.f_frsize}
 
     return touch
 
@@ -148,8 +151,8 @@ def mount_needs(
 def read_mounts(requested: list[str]) -> list[dict[str, Any]]:
     """Return the remote mounts, those of /etc/fstab and of our units, and the requested ones.
 
-    Each: point, type, source, state, error, needed; for our units' mounts that respond, also the listing of their top
-    directory. state: ok, stale, unreadable, hangs or missing (should be mounted, but is not).
+    Each: point, type, source, state, error, needed; free_bytes if it responds; for our units' mounts that respond,
+    also the listing of their top directory. state: ok, stale, unreadable, hangs or missing (should be mounted).
     needed: wanted, boot, optional or "" (see REQUESTED and the constants after it).
     """
     with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as stream:

@@ -7,15 +7,35 @@
 from __future__ import annotations
 
 import contextlib
+import grp
 import os
+import pwd
 import stat
 
 FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 ROOT = 0
+MAX_LINKS = 40  # as the kernel follows at most
 
 
 class PathError(Exception):
     """A directory on a path is not safe for root; the message says which and why."""
+
+
+def has_other_members(gid: int) -> bool:
+    """Return whether a group has a member who is not root."""
+    if gid == 0:
+        return False
+    try:
+        members = set(grp.getgrgid(gid).gr_mem)
+    except KeyError:
+        members = set()
+    members |= {user.pw_name for user in pwd.getpwall() if user.pw_gid == gid and user.pw_uid != ROOT}
+    return bool(members - {"root"})
+
+
+def others_can_write(status: os.stat_result) -> bool:
+    """Return whether anyone but the owner can write to a file or directory."""
+    return bool(status.st_mode & 0o002 or (status.st_mode & 0o020 and has_other_members(status.st_gid)))
 
 
 def directory_error(status: os.stat_result, path: str) -> str:
@@ -25,29 +45,44 @@ def directory_error(status: os.stat_result, path: str) -> str:
     """
     if status.st_uid != ROOT:
         return f"{path} does not belong to root"
-    if status.st_mode & 0o022 and not status.st_mode & stat.S_ISVTX:
+    if not status.st_mode & stat.S_ISVTX and others_can_write(status):
         return f"{path} can be written by others than root"
     return ""
 
 
-def parent_error(path: str) -> str:
+def parent_error(path: str, links: bool = False) -> str:
     """Return why another user could replace an absolute path or a directory above it, or "" if only root can.
 
     Missing parts are safe: root creates them.
+
+    Args:
+        links: accept root's links, whose targets are checked in the same way.
     """
     if not path.startswith("/"):
         return f"{path} is not an absolute path"
     directory = os.open("/", FLAGS)
     current = ""
+    names = [part for part in path.split("/") if part][:-1]
+    followed = 0
     try:
-        for name in [part for part in path.split("/") if part][:-1]:
-            current = f"{current}/{name}"
+        while names:
+            name = names.pop(0)
+            parent, current = current, f"{current}/{name}"
             try:
                 child = os.open(name, FLAGS, dir_fd=directory)
             except FileNotFoundError:
                 return ""
             except OSError:
-                return f"{current} is a link, or not a directory"
+                target = root_link(name, directory) if links and followed < MAX_LINKS else ""
+                if not target:
+                    return f"{current} is a link, or not a directory"
+                followed += 1
+                names = [part for part in target.split("/") if part] + names
+                current = parent
+                if target.startswith("/"):
+                    os.close(directory)
+                    directory, current = os.open("/", FLAGS), ""
+                continue
             os.close(directory)
             directory = child
             reason = directory_error(os.fstat(directory), current)
@@ -56,6 +91,23 @@ def parent_error(path: str) -> str:
         return ""
     finally:
         os.close(directory)
+
+
+def root_link(name: str, directory: int) -> str:
+    """Return the target of a link that belongs to root, or ""."""
+    try:
+        status = os.stat(name, dir_fd=directory, follow_symlinks=False)
+        return os.readlink(name, dir_fd=directory) if status.st_uid == ROOT else ""
+    except OSError:  # not a link
+        return ""
+
+
+def root_only_error(path: str) -> str:
+    """Return why anyone but root could change or replace a directory, or "". Missing directories are safe."""
+    reason = parent_error(os.path.join(path, "."), links=True)  # also the directory itself
+    if not reason and os.path.isdir(path) and others_can_write(os.stat(path)):  # the sticky bit protects only parents
+        reason = f"{path} can be written by others than root"
+    return reason
 
 
 def make_directory(path: str, uid: int, gid: int, mode: int) -> None:

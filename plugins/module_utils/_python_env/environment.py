@@ -79,6 +79,7 @@ def uv_variables(paths: EnvironmentPaths) -> dict[str, str]:
     """Return uv's environment variables; its cache is next to the environment, so that files are linked, not copied."""
     settings = {
         "UV_CACHE_DIR": os.path.join(paths.root, "cache"),
+        "UV_LINK_MODE": "hardlink",
         "UV_PYTHON_INSTALL_DIR": paths.pythons,
         "UV_NO_PROGRESS": "1",
         # flash-attention's wheels are renamed after the build

@@ -21,22 +21,26 @@ if TYPE_CHECKING:
 
     Data = Dict[str, Any]
 
-IDLE_TIMEOUT = 600  # seconds without a request, after which the file server ends
+IDLE_TIMEOUT = 600  # seconds without a request that has the token, after which the file server ends
+REQUEST_TIMEOUT = 60  # seconds for which a connection may be silent
+MAX_CONNECTIONS = 256  # at once; a cluster has at most 64 nodes, each with a few downloads
 
 
 class StoreHandler(http.server.SimpleHTTPRequestHandler):
     """Serves the store's files to clients with the token, and stops the server on request."""
 
     protocol_version = "HTTP/1.1"
+    timeout = REQUEST_TIMEOUT
     token = ""
     last = 0.0
 
     def do_GET(self) -> None:
-        StoreHandler.last = time.monotonic()
         token, _slash, self.path = self.path[1:].partition("/")
         if not secrets.compare_digest(token.encode(), self.token.encode()):
             self.send_error(404)
+            self.close_connection = True
             return
+        StoreHandler.last = time.monotonic()
         if self.path == "end":
             threading.Thread(target=self.server.shutdown, daemon=True).start()
             self.path = "none"
@@ -46,15 +50,28 @@ class StoreHandler(http.server.SimpleHTTPRequestHandler):
         """Log nothing: nobody would read it."""
 
 
+class StoreServer(http.server.ThreadingHTTPServer):
+    """Serves each connection in a thread of its own, up to MAX_CONNECTIONS at once; others are closed."""
+
+    slots = threading.BoundedSemaphore(MAX_CONNECTIONS)
+
+    def verify_request(self, _request: Any, _client_address: Any) -> bool:
+        return self.slots.acquire(blocking=False)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self.slots.release()
+
+
 def serve(request: Data) -> Data:
     """Start serving the store's files to clients with the token, in a separate process."""
     paths = EnvironmentPaths(request)
     os.makedirs(paths.store, exist_ok=True)
     StoreHandler.token = request["token"]
     StoreHandler.last = time.monotonic()
-    server = http.server.ThreadingHTTPServer(
-        (request["address"], 0), lambda *a: StoreHandler(*a, directory=paths.store)
-    )
+    server = StoreServer((request["address"], 0), lambda *a: StoreHandler(*a, directory=paths.store))
     if os.fork() == 0:
         os.setsid()
         for number in (0, 1, 2):

@@ -39,12 +39,15 @@ from ansible_collections.muster.training.plugins.module_utils._python_env.paths 
     normalize_name,
     write,
 )
+from ansible_collections.muster.training.plugins.module_utils._python_env.sharing import share_files
 
 TYPE_CHECKING = False  # importing typing would cost more than all other imports
 if TYPE_CHECKING:
     from typing import Any, Dict
 
     Data = Dict[str, Any]
+
+MAX_NAMED = 5  # removed packages that a message names
 
 
 def check(request: Data) -> Data:
@@ -80,6 +83,13 @@ def check(request: Data) -> Data:
         "python": installed_version,
         "changed": False,
     }
+
+
+def describe_packages(names: list[str]) -> str:
+    """Return a short list of packages for a message."""
+    if len(names) <= MAX_NAMED:
+        return ", ".join(names)
+    return f"{len(names)} packages ({', '.join(names[:MAX_NAMED])}, ...)"
 
 
 def fetch_files(paths: EnvironmentPaths, request: Data, lock: Data) -> None:
@@ -142,7 +152,7 @@ def install(request: Data) -> Data:
         }
     argv += ["--no-index", "--find-links", paths.store, "--no-deps"]
     if unneeded:
-        print_line(f"Removing {', '.join(unneeded)}")
+        print_line(f"Removing {describe_packages(unneeded)}")
         run([*uninstall, *unneeded], env=variables)
     if wheels:
         print_line(f"Installing {len(wheels)} packages")
@@ -162,17 +172,21 @@ def install(request: Data) -> Data:
             f"missing after the installation: {', '.join(still_missing)}. Run this again; if that does not help, "
             f"remove {paths.root}"
         )
+    saved = share_files(paths, needed)
+    if saved:
+        print_line(f"{saved / 1e9:.1f} GB shared with other environments on this node")
     record = {
         "key": lock["key"],
         "needs": sorted(distribution_names(lock)),
         "put": sorted(managed & distribution_names(lock)),
     }
     record["project"] = lock.get("project", "")  # so that a launch can report a later change
+    record["project_name"] = lock.get("project_name", "")
     write(paths.installed(lock["layer"]), json.dumps(record))
     if request["url"]:  # a copy; the first node keeps the original for nodes added later
         for name in {entry["file"] for entry in lock["files"]}:
             os.unlink(os.path.join(paths.store, name))
     reply = {"changed": True, "installed": missing, "removed": unneeded}
     if unneeded and not request["url"]:  # reported once, by the first node
-        reply["notice"] = f"{', '.join(unneeded)} removed from all nodes, since nothing requires it any more"
+        reply["notice"] = f"{describe_packages(unneeded)} removed from all nodes, since nothing requires it any more"
     return reply

@@ -6,25 +6,13 @@
 
 from __future__ import annotations
 
-import grp
 import os
 import pwd
 import stat
 
 from ansible_collections.muster.training.plugins.module_utils._detached.result_line import StepError
+from ansible_collections.muster.training.plugins.module_utils._files.root_path import has_other_members
 from ansible_collections.muster.training.plugins.module_utils._python_env.paths import EnvironmentPaths, read, write
-
-
-def has_other_members(gid: int) -> bool:
-    """Return whether a group has a member who is not root."""
-    if gid == 0:
-        return False
-    try:
-        members = set(grp.getgrgid(gid).gr_mem)
-    except KeyError:
-        members = set()
-    members |= {user.pw_name for user in pwd.getpwall() if user.pw_gid == gid and user.pw_uid != 0}
-    return bool(members - {"root"})
 
 
 def describe_other_writers(path: str, allow_sticky: bool = False) -> str:
@@ -61,9 +49,10 @@ def check_root_safety(paths: EnvironmentPaths) -> None:
     All files in it are examined once. Then a marker is written that nobody else could create or move there: it belongs
     to root and contains the directory's inode number.
     """
-    if os.geteuid() != 0 or not os.path.isdir(paths.root):
+    if os.geteuid() != 0:
         return
-    for path in [*parent_directories(paths.root), paths.root, os.path.realpath(paths.root)]:
+    directories = [paths.root, os.path.realpath(paths.root)] if os.path.isdir(paths.root) else []
+    for path in [*parent_directories(paths.root), *directories]:
         problem = describe_other_writers(path, allow_sticky=path not in (paths.root, os.path.realpath(paths.root)))
         if problem:
             raise StepError(
@@ -71,6 +60,8 @@ def check_root_safety(paths: EnvironmentPaths) -> None:
                 "s3_client_directory) to a directory that only root can change, such as "
                 "/usr/local/lib/muster/NAME; the same holds for all directories above it"
             )
+    if not directories:
+        return
     info = os.stat(paths.root)
     mark = os.path.join(paths.root, ".only-root")
     number = f"{info.st_dev}:{info.st_ino}"

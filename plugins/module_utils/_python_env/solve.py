@@ -35,6 +35,11 @@ from ansible_collections.muster.training.plugins.module_utils._python_env.paths 
     read,
     write,
 )
+from ansible_collections.muster.training.plugins.module_utils._python_env.sharing import adopt_wheels
+from ansible_collections.muster.training.plugins.module_utils._python_env.torch_companions import (
+    companion_pins,
+    unavailable_advice,
+)
 
 TYPE_CHECKING = False  # importing typing would cost more than all other imports
 if TYPE_CHECKING:
@@ -77,6 +82,8 @@ def lock_key(paths: EnvironmentPaths, request: Data) -> str:
     parts += [request[name] for name in ("conda_installer_url", "conda_packages", "conda_channels")]
     if request["project"]:
         parts.append(request["project"]["digest"])
+    if request["torch_index_url"] and any(lock["layer"] == "pytorch" for lock in earlier_locks(paths, request)):
+        parts.append(request["torch_index_url"])
     parts += [[name, read(name)] for name in names] + [lock["packages"] for lock in earlier_locks(paths, request)]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
@@ -127,7 +134,8 @@ def project_files(paths: EnvironmentPaths, request: Data) -> list[str]:
 def check_torch(request: Data, earlier: dict[str, Data]) -> None:
     """Raise StepError, with the setting to change, if the project requires another torch than the installed one."""
     installed = earlier.get("torch", {}).get("version", "")
-    for name, text in request["project"].get("texts", {}).items():
+    texts = {**request["project"].get("texts", {}), **{path: read(path) for path in request["files"]}}
+    for name, text in texts.items():
         match = re.search(r"(?m)^\s*torch\s*==\s*([\w.]+(?:\+\w+)?)", text)
         if installed and match and match[1] not in (installed, installed.partition("+")[0]):
             raise StepError(
@@ -162,6 +170,13 @@ def pin_package(package: Data) -> str:
     return f"{name} @ {info['url']}" if package["is_direct"] else f"{name}=={package['metadata']['version']}"
 
 
+def sha256_in(package: Data) -> str:
+    """Return the hash of the file that pip would download, if it is a wheel whose hash the index gives."""
+    info = package["download_info"]
+    is_wheel = urllib.parse.urlsplit(info["url"]).path.endswith(".whl")
+    return str(info.get("archive_info", {}).get("hashes", {}).get("sha256", "")) if is_wheel else ""
+
+
 def stored_name(paths: EnvironmentPaths, package: Data) -> str:
     """Return the name of the store's wheel if it was requested by path, since its name may have a wrong version."""
     path = urllib.parse.unquote(package["download_info"]["url"][len("file://") :])
@@ -175,6 +190,40 @@ def wheels_in(directory: str) -> dict[tuple[str, str], str]:
         name, version = os.path.basename(path).split("-")[:2]
         wheels[normalize_name(name), version] = os.path.basename(path)
     return wheels
+
+
+def get_companions(paths: EnvironmentPaths, request: Data, pins: list[str]) -> list[str]:
+    """Get packages that are built against torch from torch's own index; return the requirements for their builds."""
+    before = wheels_in(paths.store)
+    torch_request = {**request, "index_url": request["torch_index_url"], "extra_index_urls": [], "options": []}
+    try:
+        after = gather_wheels(paths, torch_request, pins)
+    except ProgramError as error:
+        raise ProgramError(f"{error}. {unavailable_advice(pins, request['torch_index_url'])}") from None
+    names = {pin.partition("==")[0]: pin.partition("==")[2] for pin in pins}
+    matches = [
+        (name, version)
+        for name, version in after
+        if name in names and version.partition("+")[0] == names[name].partition("+")[0]
+    ]
+    new = [identity for identity in matches if identity not in before] or matches
+    return [f"{name}=={version}" for name, version in sorted(new)]
+
+
+def compiler_advice(paths: EnvironmentPaths) -> str:
+    """Return how to install what a build needs, if it is missing on this node, or an empty string."""
+    query = "import sysconfig; print(sysconfig.get_paths()['include'])"
+    header = os.path.join(read_output([paths.python, "-c", query]).strip(), "Python.h")
+    missing = [
+        *(["a compiler"] if not shutil.which("cc") else []),
+        *(["Python's headers"] if not os.path.exists(header) else []),
+    ]
+    if not missing:
+        return ""
+    return (
+        f". This node lacks {' and '.join(missing)}, for packages without a wheel. Install them: ./muster site --tags "
+        "base_packages -e '{base_packages_extra: [build-essential, python3-dev]}'"
+    )
 
 
 def gather_wheels(paths: EnvironmentPaths, request: Data, pins: list[str]) -> dict[tuple[str, str], str]:
@@ -192,7 +241,10 @@ def gather_wheels(paths: EnvironmentPaths, request: Data, pins: list[str]) -> di
             *source_options(request),
             *request["options"],
         ]
-        run([*argv, *pins], env={**os.environ, **request["environment"]})
+        try:
+            run([*argv, *pins], env={**os.environ, **request["environment"]})
+        except ProgramError as error:
+            raise ProgramError(f"{error}{compiler_advice(paths)}") from None
         for name in os.listdir(new):
             os.replace(os.path.join(new, name), os.path.join(paths.store, name))
     return wheels_in(paths.store)
@@ -243,7 +295,13 @@ def solve(request: Data) -> Data:
     check_torch(request, earlier)
     has_request = request["requirements"] or request["files"] or request["editable"] or request["project"]
     resolved = resolve(paths, request, constraints) if has_request else []
+    companions = companion_pins(resolved, earlier) if request["torch_index_url"] else []
+    if companions:
+        builds = get_companions(paths, request, companions)
+        write(constraints, read(constraints) + "".join(f"{build}\n" for build in builds))
+        resolved = resolve(paths, request, constraints)
     chosen = [package for package in resolved if "dir_info" not in package["download_info"]]
+    adopt_wheels(paths, (sha256_in(package) for package in chosen))
     wheels = wheels_in(paths.store)
     identities = {
         (normalize_name(package["metadata"]["name"]), package["metadata"]["version"]): package for package in chosen
@@ -282,6 +340,7 @@ def solve(request: Data) -> Data:
         "key": key,
         "python": environment_version(paths),
         "project": request["project"].get("digest", ""),
+        "project_name": request["project_name"],
         "packages": sorted(packages, key=lambda package: str(package["name"])),
         "editable": request["editable"],
         "trees": sorted(

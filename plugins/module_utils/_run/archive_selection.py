@@ -10,20 +10,26 @@ only regular files are opened, and each file is read once.
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import glob
 import io
 import json
 import os
 import re
-import stat
 
+from ansible_collections.muster.training.plugins.module_utils._files.bounded import (
+    FileWalk,
+    list_directory,
+    open_regular,
+)
 from ansible_collections.muster.training.plugins.module_utils._run import gpu_samples, job_results, node_clock
 
 TYPE_CHECKING = False  # importing typing would cost more than all other imports
 if TYPE_CHECKING:
     import tarfile
     from collections.abc import Iterator
-    from typing import Any, Dict, TypedDict
+    from typing import IO, Any, Dict, TypedDict
 
     Data = Dict[str, Any]
 
@@ -38,6 +44,7 @@ if TYPE_CHECKING:
         """Content of left_out.json."""
 
         limit: int  # limit of the bytes packed of the job's measurements
+        limit_count: int  # limit of the number of these files
         files: list[OmittedFile]  # at most MAX_OMITTED_LISTED
         count: int  # of all omitted files
         size: int  # bytes of them that were not packed
@@ -46,16 +53,18 @@ if TYPE_CHECKING:
 FILE = "left_out.json"
 MEASURED = "measured"  # the directory for files with the job's measurements
 MEASURED_LIMIT = 64 * 2**20  # bytes of measurements packed per node
+MEASURED_COUNT = 10_000  # files of measurements packed per node
 NAMED_LIMIT = 32 * 2**20  # bytes packed from the end of a file in SUMMARY_FILES, unless all logs are requested
 LOG_LIMIT = 8 * 2**20  # bytes packed from the end of a log of rank 0
 MAX_SCANNED_FILES = 100_000  # in a run directory
 MAX_OMITTED_LISTED = 1000  # files
 SNAPSHOT_FILE = "nvidia-smi.txt"  # nvidia-smi's full output, taken once in the middle of the run
 SNAPSHOT_LIMIT = 65536  # bytes; 16 GPUs take about 8 KB
+SKIPPED = (errno.ELOOP, errno.EINVAL, errno.ENXIO, errno.EACCES, errno.EISDIR)  # anything but a readable file
 SUMMARY_FILES = ("events.jsonl", gpu_samples.FILE, job_results.FILE)
 LOGS = (*SUMMARY_FILES, "plan.json", "status.json", "result.json", "ranks")
-# Files with curves, in any directory: from TensorBoard, Lightning's CSVLogger, Transformers' Trainer.
-CURVES = re.compile(r"events\.out\.tfevents\..*|metrics\.csv|trainer_state\.json", re.DOTALL)
+# Files with curves, in any directory: from TensorBoard, Lightning's CSVLogger, timm, Ultralytics, and Transformers.
+CURVES = re.compile(r"events\.out\.tfevents\..*|(?:metrics|summary|results)\.csv|trainer_state\.json", re.DOTALL)
 
 
 def is_log(name: str) -> bool:
@@ -63,50 +72,36 @@ def is_log(name: str) -> bool:
     return name.endswith(".log") or name.startswith("flight_recorder_rank_") or name in LOGS
 
 
-def walk_files(directory: str, limit: int = 0) -> Iterator[tuple[str, os.stat_result]]:
-    """Yield the relative path and lstat result of each regular file below a directory, in name order.
-
-    Args:
-        directory: its path.
-        limit: number of files to scan; 0 means MAX_SCANNED_FILES.
-    """
-    limit, scanned = limit or MAX_SCANNED_FILES, 0
-    for parent, directories, names in os.walk(directory):  # does not follow links
-        directories.sort()
-        for name in sorted(names):
-            scanned += 1
-            if scanned > limit:
-                return
-            path = os.path.join(parent, name)
-            try:
-                status = os.lstat(path)
-            except OSError:
-                continue
-            if stat.S_ISREG(status.st_mode):
-                yield os.path.relpath(path, directory), status
-
-
 def output_paths(plan: Data, extra: list[str]) -> list[str]:
     """Return the absolute paths in the plan's launch_outputs and in `extra`, each once."""
     work = plan["working_directory"]
     patterns = [
-        os.path.join(work, os.path.expanduser(output)) for output in dict.fromkeys([*plan.get("outputs", ()), *extra])
+        os.path.join(work, os.path.expanduser(output))
+        for output in dict.fromkeys([*(plan.get("outputs") or ()), *extra])
     ]
-    paths = [path for pattern in patterns for path in sorted(glob.glob(pattern, recursive=True))]
+    paths: list[str] = []
+    for pattern in patterns:
+        with contextlib.suppress(RecursionError):  # a hostile job's directories, nested thousands deep
+            paths += sorted(glob.glob(pattern, recursive=True))
     return list(dict.fromkeys(os.path.normpath(path) for path in paths))
 
 
-def output_files(directory: str, plan: Data, extra: list[str], limit: int) -> Iterator[tuple[str, os.stat_result]]:
+def output_files(
+    directory: str, plan: Data, extra: list[str], limit: int, walks: list[FileWalk] | None = None
+) -> Iterator[tuple[str, os.stat_result]]:
     """Yield the absolute path and lstat result of each output file outside the run directory, once.
 
-    limit: number of files to scan in each output directory.
+    limit: number of files to scan in each output directory. walks: to which the walk of each is added.
     """
     seen_paths = set()
     for root in output_paths(plan, extra):
         if root == directory or root.startswith(directory + "/"):
             continue
         if os.path.isdir(root):
-            files = ((os.path.join(root, path), status) for path, status in walk_files(root, limit))
+            walk = FileWalk(root, limit)
+            files = ((os.path.join(walk.directory, path), status) for path, status in walk)
+            if walks is not None:
+                walks.append(walk)
         else:
             files = ((path, os.lstat(path)) for path in [root] if os.path.isfile(path) and not os.path.islink(path))
         for path, status in files:
@@ -129,7 +124,7 @@ def measured_files(directory: str, plan: Data, logs: bool) -> list[tuple[str, in
     """
     files = [
         (path, status.st_size, os.path.join(directory, path))
-        for path, status in walk_files(directory)
+        for path, status in FileWalk(directory, MAX_SCANNED_FILES)
         if path.startswith(MEASURED + os.sep)
         or (CURVES.fullmatch(os.path.basename(path)) and not (logs and path.startswith("ranks" + os.sep)))
     ]
@@ -140,18 +135,30 @@ def measured_files(directory: str, plan: Data, logs: bool) -> list[tuple[str, in
 
 
 def read_end(path: str, limit: int) -> tuple[bytes, int]:
-    """Return the end of a file, at most `limit` bytes and whole lines only if it is longer, and its size.
+    """Return the end of a file, at most `limit` bytes and if possible whole lines if it is longer, and its size.
 
     Raise OSError if it is not a regular file.
     """
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    with os.fdopen(descriptor, "rb") as stream:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            raise OSError(f"{path} is not a regular file")
-        stream.seek(max(0, status.st_size - limit))
+    with open(path, "rb", opener=open_regular) as stream:
+        size = os.fstat(stream.fileno()).st_size
+        stream.seek(max(0, size - limit))
         data = stream.read(limit)
-    return (data[data.find(b"\n") + 1 :] if status.st_size > limit else data), status.st_size
+    first_line = data.find(b"\n") + 1 if size > limit else 0
+    # the end of a single long line, such as a progress bar's, is better than nothing
+    return (data if first_line == len(data) else data[first_line:]), size
+
+
+class SteadySize:
+    """Reads a file that may still change as if it had a certain size: cut if it grows, with zeros if it shrinks."""
+
+    def __init__(self, stream: IO[bytes], size: int) -> None:
+        self.stream = stream
+        self.remaining = size
+
+    def read(self, size: int) -> bytes:
+        size = min(size, self.remaining)
+        self.remaining -= size
+        return self.stream.read(size).ljust(size, b"\0")
 
 
 class ArchiveWriter:
@@ -171,6 +178,27 @@ class ArchiveWriter:
         member.size, member.mode = len(data), 0o600
         self.tar.addfile(member, io.BytesIO(data))
 
+    def add_whole(self, name: str) -> None:
+        """Put a regular file into the archive, or all those below a directory."""
+        import tarfile
+
+        path = os.path.join(self.directory, name)
+        names = [name] if not os.path.isdir(path) or os.path.islink(path) else None
+        if names is None:
+            names = [os.path.join(name, below) for below, _status in FileWalk(path, MAX_SCANNED_FILES)]
+        for file in names:
+            member = tarfile.TarInfo(os.path.join(self.base, file))
+            try:
+                with open(os.path.join(self.directory, file), "rb", opener=open_regular) as stream:
+                    status = os.fstat(stream.fileno())
+                    member.size, member.mode, member.mtime = status.st_size, 0o600, int(status.st_mtime)
+                    self.tar.addfile(member, SteadySize(stream, member.size))  # type: ignore[arg-type]
+            except FileNotFoundError:  # removed meanwhile
+                continue
+            except OSError as error:
+                if error.errno not in SKIPPED:
+                    raise
+
     def add_end(self, name: str, limit: int) -> None:
         """Put the end of a file into the archive, if it exists."""
         try:
@@ -183,22 +211,23 @@ class ArchiveWriter:
 
     def add_measured(self, plan: Data, logs: bool) -> None:
         """Put the job's measurements into the archive, whole files only, as far as the limit allows."""
-        room = MEASURED_LIMIT
+        room, count = MEASURED_LIMIT, 0
         for name, size, path in measured_files(self.directory, plan, logs):
-            if size > room:
+            if size > room or count == MEASURED_COUNT:
                 self.omitted.append({"file": name, "size": size, "kept": 0})
                 continue
             try:
                 data = read_end(path, size)[0]
             except OSError:  # removed meanwhile
                 continue
-            room -= len(data)
+            room, count = room - len(data), count + 1
             self.write(name, data)
 
     def omissions(self) -> Omissions:
         """Return the omitted files."""
         return {
             "limit": MEASURED_LIMIT,
+            "limit_count": MEASURED_COUNT,
             "files": self.omitted[:MAX_OMITTED_LISTED],
             "count": len(self.omitted),
             "size": sum(file["size"] - file["kept"] for file in self.omitted),
@@ -218,8 +247,8 @@ def pack_run(tar: tarfile.TarFile, path: str, plan: Data, logs: bool, rank_logs:
     archive = ArchiveWriter(tar, path, f"node{plan['node']['node_rank']}")
     archive.write(node_clock.FILE, json.dumps(node_clock.read_clock()).encode())
     if logs:
-        for name in sorted(filter(is_log, os.listdir(path))):
-            tar.add(os.path.join(path, name), arcname=os.path.join(archive.base, name))
+        for name in filter(is_log, list_directory(path)):
+            archive.add_whole(name)
     else:
         for name in SUMMARY_FILES:
             archive.add_end(name, NAMED_LIMIT)

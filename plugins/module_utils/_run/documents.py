@@ -120,6 +120,7 @@ class Plan(Container):
     mounts: list[str]  # mount points that are watched
     gpu_samples: list[str]  # the command that takes one sample; [] if no GPU can be queried
     log_limit: int  # bytes of disk; 0: no limit
+    metrics: list[str]  # regular expressions whose named groups are metrics in the job's output
     outputs: list[str]  # paths and patterns of the job's output to fetch to the controller
     lifeline: Lifeline
     timeouts: Timeouts
@@ -159,6 +160,7 @@ class NodeReport(TypedDict):
     mounts: dict[str, str]  # error by mount point that has died
     gpus: str  # the error of nvidia-smi, "" if all are well
     ended_by_us: bool
+    shutdown: bool  # it ended because its machine was rebooted or shut down
     container: str  # why the container may still exist
     unwritten: str  # why the run directory could not be written; "" if it could
     shortened: str  # how logs beyond log_limit were shortened
@@ -188,7 +190,7 @@ class NodeView(NodeResult):
     """The state of a node that rank 0's supervisor keeps."""
 
     broken: float | None  # when its connection broke, by the monotonic clock
-    heard: float  # when its last message arrived
+    heard: float  # when its last message arrived, by the monotonic clock
     remote_started: bool  # with a launcher that starts all nodes: whether it started this one
     answered: bool  # and whether bin/ssh has received its exit code
 
@@ -197,6 +199,7 @@ class RankZeroStatus(TypedDict, total=False):
     """Additional fields of rank 0's status."""
 
     nodes: list[NodeStatus]
+    exited: str  # which ranks exited a while ago, and for which the run still waits; "" if none
 
 
 class Status(RankZeroStatus):
@@ -212,6 +215,7 @@ class Status(RankZeroStatus):
     updated: float
     launcher_pid: int | None
     report: NodeReport | None
+    ended_ranks: dict[str, float]  # when ranks exited while the launcher runs: this node's, on rank 0 all nodes'
 
 
 class Result(TypedDict):

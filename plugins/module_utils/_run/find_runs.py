@@ -8,14 +8,14 @@ from __future__ import annotations
 import contextlib
 import glob
 import os
-import pwd
-import shutil
 
+from ansible_collections.muster.training.plugins.module_utils._files.bounded import remove_tree
 from ansible_collections.muster.training.plugins.module_utils._run.directory_safety import is_private_run_directory
 from ansible_collections.muster.training.plugins.module_utils._run.identity import RunError, passwd_entry
-from ansible_collections.muster.training.plugins.module_utils._run.running_supervisors import find_supervisors, unit_of
-from ansible_collections.muster.training.plugins.module_utils._run.safe_files import read_json
+from ansible_collections.muster.training.plugins.module_utils._run.running_supervisors import find_supervisors
 from ansible_collections.muster.training.plugins.module_utils._run.secrets import remove_secrets
+from ansible_collections.muster.training.plugins.module_utils._run.stored_documents import read_plan, unit_name
+from ansible_collections.muster.training.plugins.module_utils._run.timeouts import UNKNOWN_STOP_GRACE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
@@ -34,59 +34,85 @@ def runs_directory(request: Data) -> str:
 def node_directories(request: Data) -> list[tuple[str, Data]]:
     """Return this node's run directories and plans, newest first.
 
-    Runs are matched by node name, since nodes may share a machine or a home.
+    Runs are matched by node name, since nodes may share a machine or a home. A run that is alive is also identified by
+    its processes: its job may have removed or replaced any file, or the directory itself.
     """
+    live = live_runs(request)
     run_id = request.get("run_id") or "*"
-    runs = []
+    runs = [(modification_time(os.path.join(path, "plan.json")), path, plan) for path, plan in live.items()]
     for path in glob.glob(
         os.path.join(glob.escape(runs_directory(request)), run_id if run_id == "*" else glob.escape(run_id), "node*")
     ):
-        plan = read_json(os.path.join(path, "plan.json")) if is_private_run_directory(path) else None
-        if plan and plan["node"]["name"] == request["node"]:
-            runs.append((os.stat(os.path.join(path, "plan.json")).st_mtime, path, plan))
-    return [(path, plan) for _time, path, plan in sorted(runs, reverse=True)]
+        plan = private_plan(path) if path not in live else None
+        if plan:
+            runs.append((modification_time(os.path.join(path, "plan.json")), path, plan))
+    by_time = sorted(runs, key=lambda run: (bool(run[2].get("damaged")), *run[:2]), reverse=True)
+    return [(path, plan) for _time, path, plan in by_time if plan["node"]["name"] == request["node"]]
 
 
-def can_list(directory: str) -> bool:
-    """Return whether this user may list a directory."""
+def private_plan(path: str) -> Data | None:
+    """Return the plan in a node's run directory; None if it is missing or invalid, or others can write there."""
+    return read_plan(path) if is_private_run_directory(path) else None
+
+
+def modification_time(path: str) -> float:
+    """Return when a file or directory was last written, 0 if it was removed."""
     try:
-        os.listdir(directory)
+        return os.lstat(path).st_mtime
     except OSError:
-        return False
-    return True
+        return 0.0
 
 
-def is_removed(directory: str) -> bool:
-    """Return whether a directory was removed; False if that cannot be determined."""
-    try:
-        os.lstat(directory)
-    except FileNotFoundError:
-        return True
-    except OSError:
-        pass
-    return False
+def live_runs(request: Data) -> dict[str, Data]:
+    """Return the plans of this user's requested runs that are alive on this machine, by directory.
+
+    A run without a valid plan has a substitute for it. Its node is unknown: if several nodes of one machine share the
+    run, it counts for each, since stopping it on any node ends it on all.
+    """
+    searched = runs_directory(request)
+    runs: dict[str, Data] = {}
+    for supervisor in find_supervisors():
+        path, run_id = supervisor["directory"], supervisor["run_id"]
+        is_requested = request.get("run_id") in (None, "", run_id)
+        is_local = os.path.dirname(os.path.dirname(path)) == searched and supervisor["user"] == os.geteuid()
+        if is_requested and is_local and path not in runs:
+            runs[path] = private_plan(path) or substitute_plan(supervisor, request["node"])
+    return runs
+
+
+def substitute_plan(supervisor: Data, node: str) -> Data:
+    """Return what is known of a run's plan from its process alone."""
+    directory = supervisor["directory"]
+    rank = int(os.path.basename(directory)[len("node") :])
+    return {
+        "run_id": supervisor["run_id"],
+        "unit": unit_name(supervisor["run_id"]),
+        "rank_logs": "launcher",
+        "node": {
+            "name": node,
+            "address": supervisor["address"],
+            "slots": 0,
+            "node_rank": rank,
+            "first_rank": 0,
+        },
+        "nodes": [{"name": node}],
+        "world_size": 0,
+        "damaged": True,
+        "working_directory": directory,
+        "timeouts": {"grace": UNKNOWN_STOP_GRACE},
+    }
 
 
 def check_alive_elsewhere(request: Data) -> None:
-    """Raise RunError if the run is alive on this machine, but its directory is elsewhere or was removed."""
+    """Raise RunError if the run is alive on this machine, but in a directory or of a user that was not searched."""
     searched = runs_directory(request)
-    alive = find_supervisors()
-    for supervisor in alive:
+    for supervisor in find_supervisors():
         runs = os.path.dirname(os.path.dirname(supervisor["directory"]))
-        if supervisor["run_id"] != request.get("run_id") or (runs == searched and can_list(supervisor["directory"])):
+        if supervisor["run_id"] != request.get("run_id") or (
+            runs == searched and supervisor["user"] == os.geteuid()  # then it is the part of another node
+        ):
             continue
-        if is_removed(supervisor["directory"]) and can_list(runs):
-            unit = unit_of(supervisor["pid"])
-            pids = " ".join(str(process["pid"]) for process in alive if process["directory"] == supervisor["directory"])
-            command = f"sudo systemctl stop {unit}.service" if unit else f"kill {pids}"
-            raise RunError(
-                f"run {supervisor['run_id']} is still running on this node, but its directory "
-                f"{supervisor['directory']} was removed, so its output is lost. Stop it on this node with: {command}"
-            )
-        try:
-            user = pwd.getpwuid(os.stat(f"/proc/{supervisor['pid']}").st_uid).pw_name
-        except (OSError, KeyError):  # it has just ended, or its user is unknown on this machine
-            user = "another user"
+        user = supervisor["owner"]
         raise RunError(
             f"run {supervisor['run_id']} is still running on this node, in {supervisor['directory']} of {user}, which "
             f"was not searched: add -e launch_user={user} or -e launch_node_directory={runs}, as in its launch"
@@ -99,6 +125,6 @@ def remove_directory(directory: str) -> None:
     Raise OSError if a file cannot be removed.
     """
     remove_secrets(directory)
-    shutil.rmtree(directory)
+    remove_tree(directory)
     with contextlib.suppress(OSError):  # another node on this machine uses it, too
         os.rmdir(os.path.dirname(directory))

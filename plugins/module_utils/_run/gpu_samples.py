@@ -33,6 +33,8 @@ ACCOUNTING_QUERIES = (
     "--query-gpu=index,uuid,accounting.mode",
     "--query-accounted-apps=gpu_uuid,pid,gpu_utilization,mem_utilization,max_memory_usage,time",
 )
+INDEX = re.compile(r"[0-9]{1,9}\Z")  # the job may write to the file, too
+NUMBER = re.compile(r"[0-9]{1,15}(\.[0-9]{1,15})?\Z")
 LEGACY_COLUMN_COUNT = 7  # of a file started by a version without the power limit
 HEADER = ", ".join(COLUMNS) + "\n"
 
@@ -67,7 +69,7 @@ def read_line(line: str) -> tuple[str, dict[str, float | None]] | None:
     The power limit is also None in files of earlier versions, which lack that column.
     """
     fields = line.split(", ")
-    if len(fields) not in (LEGACY_COLUMN_COUNT, len(COLUMNS)) or not fields[1].isdigit():
+    if len(fields) not in (LEGACY_COLUMN_COUNT, len(COLUMNS)) or not INDEX.match(fields[1]):
         return None
     values = dict.fromkeys(COLUMNS, "")
     values.update(zip(COLUMNS, fields))
@@ -89,9 +91,12 @@ def seconds(timestamp: str) -> float | None:
     if fields is None:
         return None
     year, month, day, hour, minute, second = fields
-    return time.mktime((year, month, day, hour, minute, 0, 0, 0, -1)) + second
+    try:
+        return time.mktime((year, month, day, hour, minute, 0, 0, 0, -1)) + second
+    except (OverflowError, ValueError):  # such as the year 0
+        return None
 
 
 def number(text: str) -> float | None:
     """Return a value such as "512.34", None for [N/A], [Unknown Error] and the like."""
-    return float(text) if re.match(r"[0-9]+(\.[0-9]+)?\Z", text) else None
+    return float(text) if NUMBER.match(text) else None

@@ -8,18 +8,21 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 
-from ansible_collections.muster.training.plugins.module_utils._run.rank_logs import earlier_logs, rank_logs
-from ansible_collections.muster.training.plugins.module_utils._run.safe_files import (
+from ansible_collections.muster.training.plugins.module_utils._files.bounded import (
+    file_size,
     open_regular,
-    read_tail,
-    write_private,
+    parse_json,
+    without_non_finite,
 )
+from ansible_collections.muster.training.plugins.module_utils._run.rank_logs import earlier_logs, rank_logs
+from ansible_collections.muster.training.plugins.module_utils._run.safe_files import read_tail, write_private
 
 TYPE_CHECKING = False  # importing typing would cost more than all other imports
 if TYPE_CHECKING:
-    from typing import Any, Dict
+    from typing import Any, Dict, Mapping
 
     Data = Dict[str, Any]
 
@@ -29,6 +32,7 @@ MARK = b"MUSTER_RESULT "  # begins a line in which a job reports results
 REPORT = MARK.decode()
 MAX_LINE_BYTES = 65536  # bytes of such a line; a longer line counts as ordinary output
 BLOCK = 262144  # bytes of a log read at a time
+NOT_FINITE = "_not_finite"  # key in said.jsonl: names of values that were nan or infinite
 MAX_DEPTH = 20  # nesting depth of a job's report: its readers are recursive
 
 
@@ -54,17 +58,33 @@ def parse_report(line: str) -> Data | None:
 def read_object(text: str) -> Data | None:
     """Return the JSON object of a report, None if it is not an object, or nested too deeply."""
     try:
-        report = json.loads(text)
-    except (ValueError, RecursionError):
+        report = parse_json(text)
+    except ValueError:
         return None
     return report if isinstance(report, dict) and depth(report) <= MAX_DEPTH else None
+
+
+def encode_report(report: Data) -> str:
+    """Return a report as valid JSON: null for nan and infinity, whose names are listed under NOT_FINITE."""
+    names = [name for name, value in report.items() if isinstance(value, float) and not math.isfinite(value)]
+    fields = without_non_finite(report)
+    return json.dumps({**fields, NOT_FINITE: names} if names else fields)
+
+
+def restore_report(report: Mapping[str, Any]) -> Data:
+    """Return a report that encode_report() wrote, with nan for each value that was not finite."""
+    names = report.get(NOT_FINITE)
+    restored = {name: value for name, value in report.items() if name != NOT_FINITE}
+    if isinstance(names, list):
+        restored.update({name: math.nan for name in names if isinstance(name, str) and name in restored})
+    return restored
 
 
 def merge_reports(lines: str) -> Data:
     """Return the last value of each key in the lines of said.jsonl."""
     values: Data = {}
     for line in lines.splitlines():
-        values.update(read_object(line) or {})
+        values.update(restore_report(read_object(line) or {}))
     return values
 
 
@@ -101,9 +121,9 @@ def load_reports(path: str, plan: Data) -> str:
     output = b""
     for log in dict.fromkeys([*earlier_logs(plan, path, 0), *rank_logs(plan, path, 0)]):
         with contextlib.suppress(OSError):
-            output += results_between(log, 0, os.path.getsize(log), LIMIT)
+            output += results_between(log, 0, file_size(log), LIMIT)
     objects = [parse_report(line.rstrip("\r")) for line in output.decode("utf-8", "replace").split("\n")]
-    lines = "".join(json.dumps(report) + "\n" for report in objects if report is not None)
+    lines = "".join(encode_report(report) + "\n" for report in objects if report is not None)
     if len(lines) > LIMIT:
         lines = lines[-LIMIT:].partition("\n")[2]
     temporary = f"{file}.{os.getpid()}.tmp"

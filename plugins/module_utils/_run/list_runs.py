@@ -5,14 +5,21 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 
-from ansible_collections.muster.training.plugins.module_utils._run.find_runs import node_directories, remove_directory
+from ansible_collections.muster.training.plugins.module_utils._files.bounded import MAX_ENTRIES, FileWalk
+from ansible_collections.muster.training.plugins.module_utils._run.find_runs import (
+    modification_time,
+    node_directories,
+    remove_directory,
+)
 from ansible_collections.muster.training.plugins.module_utils._run.identity import RunError, act_as
-from ansible_collections.muster.training.plugins.module_utils._run.running_supervisors import is_alive
-from ansible_collections.muster.training.plugins.module_utils._run.safe_files import read_json
+from ansible_collections.muster.training.plugins.module_utils._run.running_supervisors import (
+    find_supervisors,
+    is_alive,
+)
 from ansible_collections.muster.training.plugins.module_utils._run.status import UNFINISHED_STATES
+from ansible_collections.muster.training.plugins.module_utils._run.stored_documents import read_result, read_status
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,19 +29,14 @@ if TYPE_CHECKING:
 
 
 def directory_size(path: str) -> int:
-    """Return the total bytes of files in a run directory; links are not followed."""
-    total = 0
-    for directory, _directories, names in os.walk(path):
-        for name in names:
-            with contextlib.suppress(OSError):
-                total += os.lstat(os.path.join(directory, name)).st_size
-    return total
+    """Return the total bytes of the regular files in a run directory."""
+    return sum(status.st_size for _path, status in FileWalk(path, MAX_ENTRIES))
 
 
 def describe(path: str, plan: Data) -> Data:
     """Return a run's entry in the list of this node's runs."""
-    status = read_json(os.path.join(path, "status.json")) or {"state": "starting"}
-    result = read_json(os.path.join(path, "result.json")) or {}
+    status = read_status(path) or {"state": "starting"}
+    result = read_result(path) or {}
     alive = is_alive(path)
     state = status["state"]
     if not alive and state in UNFINISHED_STATES:
@@ -44,15 +46,20 @@ def describe(path: str, plan: Data) -> Data:
         "nodes": [node["name"] for node in plan["nodes"]],
         "state": result.get("state", state),
         "alive": alive,
-        "started": os.stat(os.path.join(path, "plan.json")).st_mtime,
+        "started": modification_time(os.path.join(path, "plan.json")) or modification_time(path),
         "directory": path,
         "size": directory_size(path),
     }
 
 
 def main(request: Data) -> Data:
-    """List this node's runs, after removing those named in ``remove`` that are not alive here."""
+    """List this node's runs, after removing those named in ``remove`` that are not alive here.
+
+    With ``active``, only return which runs have a supervisor on this machine.
+    """
     try:
+        if request.get("active"):
+            return {"changed": False, "active": sorted({supervisor["run_id"] for supervisor in find_supervisors()})}
         if request.get("user"):
             act_as(request["user"])
         removed = []

@@ -8,8 +8,14 @@ from __future__ import annotations
 import base64
 import os
 
+from ansible_collections.muster.training.plugins.module_utils._files.bounded import (
+    file_size,
+    open_regular,
+    remove_entry,
+)
 from ansible_collections.muster.training.plugins.module_utils._run.archive_selection import pack_run
 from ansible_collections.muster.training.plugins.module_utils._run.find_runs import node_directories
+from ansible_collections.muster.training.plugins.module_utils._run.identity import RunError
 from ansible_collections.muster.training.plugins.module_utils._run.job_results import load_reports
 from ansible_collections.muster.training.plugins.module_utils._run.rank_logs import rank_logs
 from ansible_collections.muster.training.plugins.module_utils._run.running_supervisors import is_alive
@@ -38,19 +44,23 @@ def pack(request: Data) -> Data:
     is_first = plan["node"]["node_rank"] == 0
     if is_first and not is_alive(path):
         load_reports(path, plan)  # writes the file that is packed
-    descriptor = os.open(archive_path(path), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    remove_entry(archive_path(path))  # the job may have put anything there
+    descriptor = os.open(archive_path(path), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
     import tarfile  # takes as long as all other imports, and only this call needs it
 
     with os.fdopen(descriptor, "wb") as stream, tarfile.open(fileobj=stream, mode="w:gz") as tar:
         omissions = pack_run(tar, path, plan, request["what"] == "logs", rank_logs(plan, path, 0) if is_first else ())
-    size = os.path.getsize(archive_path(path))
+    size = file_size(archive_path(path))
     return {"size": size, "left_out": omissions, **read_piece({**request, "offset": 0})}
 
 
 def read_piece(request: Data) -> Data:
     """Return a piece of the archive in base64, and remove the archive after the last piece."""
-    path = node_directories(request)[0][0]
-    with open(archive_path(path), "rb") as stream:
+    runs = node_directories(request)
+    if not runs:
+        raise RunError(f"run {request['run_id']} was removed from this node while its logs were fetched")
+    path = runs[0][0]
+    with open(archive_path(path), "rb", opener=open_regular) as stream:
         stream.seek(request["offset"])
         data = stream.read(PIECE_BYTES)
     if len(data) < PIECE_BYTES:

@@ -13,11 +13,12 @@ from __future__ import annotations
 import base64
 import hashlib
 import os
-import stat
 
+from ansible_collections.muster.training.plugins.module_utils._files.bounded import FileWalk, open_regular
 from ansible_collections.muster.training.plugins.module_utils._run import archive_selection
 from ansible_collections.muster.training.plugins.module_utils._run.find_runs import node_directories
 from ansible_collections.muster.training.plugins.module_utils._run.identity import RunError, act_as
+from ansible_collections.muster.training.plugins.module_utils._run.internal_files import is_internal
 
 TYPE_CHECKING = False  # importing typing would cost more than all other imports
 if TYPE_CHECKING:
@@ -38,20 +39,6 @@ MAX_LISTED_FILES = 100_000  # listed per node
 MAX_SCANNED_FILES = 2_000_000  # in a directory, including files that are not the job's
 PIECE_BYTES = 16 * 2**20  # bytes of file data in one reply
 BLOCK = 2**20  # bytes read at a time
-# Files in a run directory that are not the job's, besides logs.
-INTERNAL_NAMES = {"bin", "environment.json", "left_out.json", "logs.tar.gz", "reserve", "stop", "token"}
-INTERNAL_NAMES.update((archive_selection.SNAPSHOT_FILE, *archive_selection.LOGS))
-
-
-def is_internal(path: str, plan: Data) -> bool:
-    """Return whether a path in a run directory is not the job's: a log, a file of the run, or a hidden cache."""
-    first = path.split(os.sep)[0]
-    return (
-        first in INTERNAL_NAMES
-        or first.startswith((".", "supervisor"))
-        or first in plan.get("files", {})
-        or (first == path and (archive_selection.is_log(path) or path.endswith(".tmp")))
-    )
 
 
 def path_of(name: str, directory: str, plan: Data) -> str:
@@ -60,20 +47,27 @@ def path_of(name: str, directory: str, plan: Data) -> str:
     return os.path.join({"run": directory, "work": plan["working_directory"], "root": "/"}[location], relative_path)
 
 
-def job_files(directory: str, plan: Data, extra: list[str]) -> Iterator[tuple[str, os.stat_result]]:
-    """Yield name and lstat result of each file that the job wrote; only links in launch_outputs are followed."""
-    for path, status in archive_selection.walk_files(directory, MAX_SCANNED_FILES):
+def job_files(
+    directory: str, plan: Data, extra: list[str], walks: list[FileWalk]
+) -> Iterator[tuple[str, os.stat_result]]:
+    """Yield name and lstat result of each file that the job wrote; only links in launch_outputs are followed.
+
+    walks: to which the walk of each directory is added.
+    """
+    walks.append(FileWalk(directory, MAX_SCANNED_FILES))
+    for path, status in walks[0]:
         if not is_internal(path, plan):
             yield f"run/{path}", status
-    for path, status in archive_selection.output_files(directory, plan, extra, MAX_SCANNED_FILES):
+    for path, status in archive_selection.output_files(directory, plan, extra, MAX_SCANNED_FILES, walks):
         yield archive_selection.archive_name(path, plan), status
 
 
 def list_files(directory: str, plan: Data, request: Data) -> Data:
     """Return the job's files as `files`, and as `more` whether some could not be listed."""
     files: list[ListedFile] = []
+    walks: list[FileWalk] = []
     truncated = False
-    for name, status in job_files(directory, plan, request["outputs"]):
+    for name, status in job_files(directory, plan, request["outputs"], walks):
         try:
             name.encode("utf-8")
         except UnicodeEncodeError:  # a name in another encoding cannot be sent unchanged
@@ -83,16 +77,16 @@ def list_files(directory: str, plan: Data, request: Data) -> Data:
             truncated = True
             break
         files.append({"name": name, "size": status.st_size, "mtime": status.st_mtime_ns})
-    return {"node_rank": plan["node"]["node_rank"], "files": files, "more": truncated}
+    return {
+        "node_rank": plan["node"]["node_rank"],
+        "files": files,
+        "more": truncated or any(walk.truncated for walk in walks),
+    }
 
 
 def open_file(path: str) -> int:
     """Open a file that the job may have replaced. Raise OSError if it is not a regular file."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise OSError(f"{path} is not a regular file")
-    return descriptor
+    return open_regular(path, os.O_RDONLY)
 
 
 def file_hash(path: str) -> str | None:

@@ -61,7 +61,12 @@ def descendants(root: int) -> list[int]:
 
 
 def is_rank(pid: int, directory: str) -> bool:
-    """Return whether a process is a rank of the run in this directory, or was started by one.
+    """Return whether a process is a rank of the run in this directory, or was started by one."""
+    return local_rank_of(pid, directory) is not None
+
+
+def local_rank_of(pid: int, directory: str) -> int | None:
+    """Return the local rank of a process that is, or was started by, a rank of the run in this directory; else None.
 
     Reads its environment: in a container, parent and pid are of no use.
     """
@@ -69,17 +74,20 @@ def is_rank(pid: int, directory: str) -> bool:
         with open(f"/proc/{pid}/environ", "rb") as stream:
             variables = stream.read().split(b"\0")
     except OSError:  # it has ended, or belongs to another user
-        return False
-    in_run = b"MUSTER_RUN_DIRECTORY=" + os.fsencode(directory) in variables
-    return in_run and any(variable.startswith(b"LOCAL_RANK=") for variable in variables)
+        return None
+    if b"MUSTER_RUN_DIRECTORY=" + os.fsencode(directory) not in variables:
+        return None
+    numbers = [variable[len(b"LOCAL_RANK=") :] for variable in variables if variable.startswith(b"LOCAL_RANK=")]
+    return next((int(number) for number in numbers if number.isdigit()), None)
 
 
 def start_in_background(command: list[str], log: str) -> int:
     """Start a command in the background, with its output in a log; return its pid, 0 if it cannot be started."""
-    with contextlib.suppress(OSError), open(log, "ab", opener=open_private) as stream:
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=stream, stderr=stream)
-        process.returncode = 0  # otherwise subprocess would reap the process itself, and reap() would never see its end
-        return process.pid
+    for output in dict.fromkeys((log, os.devnull)):  # the job may have replaced the log with a pipe, for example
+        with contextlib.suppress(OSError), open(output, "ab", opener=open_private) as stream:
+            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=stream, stderr=stream)
+            process.returncode = 0  # otherwise subprocess would reap it, and reap() would never see its end
+            return process.pid
     return 0
 
 

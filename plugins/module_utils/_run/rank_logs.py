@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 
@@ -12,6 +13,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
     from typing import Any, Mapping
 
+MAX_DIRECTORIES = 10_000  # of ranks that are considered; a job may make any number
 ATTEMPT = re.compile(r"attempt_([0-9]{1,9})")
 
 
@@ -60,9 +62,10 @@ def attempt_directories(ranks_directory: str, local_rank: int) -> list[str]:
 
 
 def directories(path: str) -> list[str]:
-    """Return the directories in a directory, without links; [] if it cannot be read."""
+    """Return the directories in a directory, at most MAX_DIRECTORIES and no links; [] if it cannot be read."""
     try:
         with os.scandir(path) as entries:
-            return [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)]
+            paths = (entry.path for entry in entries if entry.is_dir(follow_symlinks=False))
+            return list(itertools.islice(paths, MAX_DIRECTORIES))
     except OSError:
         return []

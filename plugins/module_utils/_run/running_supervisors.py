@@ -6,64 +6,124 @@
 from __future__ import annotations
 
 import os
+import re
+import stat
 
-from ansible_collections.muster.training.plugins.module_utils._run.safe_files import read_json
+from ansible_collections.muster.training.plugins.module_utils._run.identity import user_name
+from ansible_collections.muster.training.plugins.module_utils._run.stored_documents import RUN_ID, read_supervisor_pid
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
     from ansible_collections.muster.training.plugins.module_utils._run.documents import Data
 
+GUARD = "--guard"
+NODE_DIRECTORY = re.compile(r"node[0-9]{1,6}")
 
-def owner_of(path: str) -> int:
-    """Return the uid of the owner of a path, or of the nearest directory above it that can be seen."""
+
+def command_line(pid: int) -> list[str]:
+    """Return the arguments of a process, [] if it has ended."""
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as stream:
+            return stream.read().decode("utf-8", "surrogateescape").split("\0")[:-1]
+    except OSError:
+        return []
+
+
+def supervisor_of(argv: list[str]) -> Data | None:
+    """Return run_id, address and directory of the run whose supervisor or guard has these arguments, None otherwise.
+
+    guard: whether it is the guard. They are those of start(): the program is in the run directory that follows it.
+    """
+    guard = argv[-4:-3] == [GUARD]
+    if len(argv) < 4 + guard:
+        return None
+    directory, run_id, address = argv[-3:]
+    named_so = RUN_ID.fullmatch(run_id) and NODE_DIRECTORY.fullmatch(os.path.basename(directory))
+    if not named_so or not directory.startswith("/") or os.path.basename(os.path.dirname(directory)) != run_id:
+        return None
+    if argv[-4 - guard] != os.path.join(directory, "supervisor.py"):
+        return None
+    return {"run_id": run_id, "address": address, "directory": directory, "guard": guard}
+
+
+def is_private_to(user: int, directory: str) -> bool:
+    """Return whether a directory, or the nearest one above it that can be seen, is a directory private to its user."""
     while True:
         try:
-            return os.stat(path).st_uid
+            status = os.lstat(directory)
         except PermissionError:
-            path = os.path.dirname(path)
+            directory = os.path.dirname(directory)
+            continue
+        except OSError:  # it does not exist
+            return False
+        return stat.S_ISDIR(status.st_mode) and status.st_uid == user and not status.st_mode & 0o077
 
 
-def may_supervise(pid: int, directory: str) -> bool:
-    """Return whether a process whose command line names a run directory can be that run's supervisor.
-
-    Any user can write anything into a command line. So the process must run in a muster unit, which only root can
-    create, or belong to root, to this user, or to the owner of the directory.
-    """
+def parent_of(pid: int) -> int:
+    """Return the pid of the parent of a process, 0 if it has ended."""
     try:
-        user = os.stat(f"/proc/{pid}").st_uid
-        return user in (0, os.geteuid()) or bool(unit_of(pid)) or user == owner_of(directory)
-    except OSError:  # it has ended, or the directory does not exist
-        return False
+        with open(f"/proc/{pid}/stat", "rb") as stream:
+            return int(stream.read().rpartition(b")")[2].split()[1])
+    except OSError:
+        return 0
+
+
+def owner_of(pid: int) -> int | None:
+    """Return the uid of a process, None if it has ended."""
+    try:
+        return os.stat(f"/proc/{pid}").st_uid
+    except OSError:
+        return None
+
+
+def is_trusted(pid: int) -> bool:
+    """Return whether a process that looks like a supervisor is one for certain.
+
+    Anybody can write anything into a command line. So it must run in a muster unit, which only root can create, or
+    belong to root or this user.
+    """
+    return owner_of(pid) in (0, os.geteuid()) or bool(unit_of(pid))
+
+
+def are_supervised(processes: list[Data]) -> list[Data]:
+    """Return the processes of other accounts that form a run: a supervisor, started by a guard, in a private directory.
+
+    Without a unit, each run has both. Only their account can see more of them.
+    """
+    guards = {process["pid"]: process for process in processes if process["guard"]}
+    result: dict[int, Data] = {}
+    for process in processes:
+        guard = guards.get(0 if process["guard"] else parent_of(process["pid"]))
+        same_run = guard is not None and (guard["directory"], guard["user"]) == (process["directory"], process["user"])
+        if guard is not None and same_run and is_private_to(process["user"], process["directory"]):
+            result.update({process["pid"]: process, guard["pid"]: guard})
+    return list(result.values())
 
 
 def find_supervisors() -> list[Data]:
-    """Return run_id, address, directory and pid of all supervisors on this machine, of any user."""
-    result = []
+    """Return the supervisors and guards on this machine, of any user.
+
+    Each has run_id, address, directory, guard (whether it is one), pid, user (uid), and owner (that user's name).
+    """
+    trusted: list[Data] = []
+    others: list[Data] = []
     for name in os.listdir("/proc"):
-        if name.isdigit():
-            try:
-                with open(f"/proc/{name}/cmdline", "rb") as stream:
-                    argv = stream.read().decode("utf-8", "replace").split("\0")[:-1]
-            except OSError:
-                continue
-            if len(argv) >= 4 and (argv[-4] == "--guard" or argv[-4].endswith("/supervisor.py")):
-                directory, run_id, address = argv[-3:]
-                is_run_directory = directory.startswith("/") and os.path.basename(os.path.dirname(directory)) == run_id
-                if is_run_directory and may_supervise(int(name), directory):
-                    result.append({"run_id": run_id, "address": address, "directory": directory, "pid": int(name)})
-    return result
+        supervisor = supervisor_of(command_line(int(name))) if name.isdigit() else None
+        if supervisor is not None:
+            user = owner_of(int(name))
+            owner = user_name(user) if user is not None else ""
+            supervisor.update(pid=int(name), user=user, owner=owner)
+            (trusted if is_trusted(int(name)) else others).append(supervisor)
+    return trusted + are_supervised([process for process in others if process["user"] is not None])
 
 
 def is_alive(directory: str) -> bool:
-    """Return whether the run in a directory has a supervisor."""
-    recorded = read_json(os.path.join(directory, "supervisor.json"))
-    if recorded:  # usually sufficient, and cheaper than a scan of all processes
-        try:
-            with open(f"/proc/{recorded['pid']}/cmdline", "rb") as stream:
-                if os.fsencode(directory) in stream.read().split(b"\0") and may_supervise(recorded["pid"], directory):
-                    return True
-        except OSError:
-            pass
+    """Return whether the run in a directory has a supervisor, whatever the job has written there."""
+    pid = read_supervisor_pid(directory)  # usually sufficient, and cheaper than a scan of all processes
+    if pid is not None:
+        supervisor = supervisor_of(command_line(pid))
+        if supervisor is not None and supervisor["directory"] == directory and is_trusted(pid):
+            return True
     return any(supervisor["directory"] == directory for supervisor in find_supervisors())
 
 

@@ -11,6 +11,13 @@ import json
 import os
 import stat
 
+from ansible_collections.muster.training.plugins.module_utils._files.bounded import (
+    open_regular,
+    read_json,
+    without_non_finite,
+    write_atomically,
+)
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
     from typing import Any
@@ -21,27 +28,9 @@ TAIL_BYTES = 65536  # read from the end of a log to find an error
 MAX_RANK_FILE_BYTES = 1048576  # of a file in which a rank records how or why it ended
 
 
-def read_json(path: str) -> Any:
-    """Return the content of a JSON file, None if it is missing or invalid."""
-    try:
-        with open(path, encoding="utf-8") as stream:
-            return json.load(stream)
-    except (OSError, ValueError):
-        return None
-
-
 def write_json(path: str, value: Any, mode: int = 0o600) -> None:
-    """Write a JSON file atomically: a reader sees either the old or the new content."""
-    temporary = f"{path}.{os.getpid()}.tmp"
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NONBLOCK, mode)
-    try:
-        with os.fdopen(descriptor, "w") as stream:
-            json.dump(value, stream)
-        os.replace(temporary, path)
-    except OSError:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)  # a partial file would take disk space that the next write needs
-        raise
+    """Write a JSON file atomically: a reader sees either the old or the new content. NaN and infinity become null."""
+    write_atomically(path, json.dumps(without_non_finite(value)), mode)
 
 
 def write_private(path: str, text: str) -> None:
@@ -52,32 +41,16 @@ def write_private(path: str, text: str) -> None:
 
 
 def open_private(path: str, flags: int) -> int:
-    """Open a file, private to its user if it is new: an opener for open().
+    """Open a file for writing, private to its user if it is new: an opener for open().
 
-    Raise OSError if it is a pipe, on which opening could wait forever for a reader.
+    Raise OSError if it is a pipe, on which opening could wait forever for a reader, a link, or no regular file.
     """
-    return os.open(path, flags | os.O_NONBLOCK, 0o600)
-
-
-def open_regular(path: str, flags: int) -> int:
-    """Open a file that the job may have replaced with anything: an opener for open().
-
-    Raise OSError if it is not a regular file: a pipe may block forever, and a device may have no end.
-    """
-    descriptor = os.open(path, flags | os.O_NONBLOCK)
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise OSError(errno.EINVAL, "not a regular file", path)
-    return descriptor
+    return os.open(path, flags) if path == os.devnull else open_regular(path, flags)
 
 
 def read_job_object(path: str) -> Data:
     """Return the JSON object in a job's file; {} if the file is missing or holds anything else."""
-    try:
-        with open(path, "rb", opener=open_regular) as stream:
-            value = json.loads(stream.read(MAX_RANK_FILE_BYTES).decode("utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return {}
+    value = read_json(path, MAX_RANK_FILE_BYTES)
     return value if isinstance(value, dict) else {}
 
 

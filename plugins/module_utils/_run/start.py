@@ -16,11 +16,12 @@ import sys
 import tempfile
 import time
 
-from ansible_collections.muster.training.plugins.module_utils._run.directory_safety import (
-    is_private_run_directory,
-    make_run_directory,
+from ansible_collections.muster.training.plugins.module_utils._run.directory_safety import make_run_directory
+from ansible_collections.muster.training.plugins.module_utils._run.find_runs import (
+    private_plan,
+    remove_directory,
+    runs_directory,
 )
-from ansible_collections.muster.training.plugins.module_utils._run.find_runs import remove_directory, runs_directory
 from ansible_collections.muster.training.plugins.module_utils._run.identity import (
     RunError,
     become_user,
@@ -28,7 +29,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.identity impo
     user_name,
 )
 from ansible_collections.muster.training.plugins.module_utils._run.running_supervisors import find_supervisors, unit_of
-from ansible_collections.muster.training.plugins.module_utils._run.safe_files import read_json, write_private
+from ansible_collections.muster.training.plugins.module_utils._run.safe_files import write_private
 from ansible_collections.muster.training.plugins.module_utils._run.secrets import (
     MEMORY_ROOT,
     SECRETS,
@@ -36,6 +37,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.secrets impor
     remove_secrets,
 )
 from ansible_collections.muster.training.plugins.module_utils._run.stop import stop
+from ansible_collections.muster.training.plugins.module_utils._run.stored_documents import read_plan
 from ansible_collections.muster.training.plugins.module_utils._run.timeouts import (
     ABANDONED_TIMEOUT,
     START_LOCK_POLL_INTERVAL,
@@ -72,7 +74,7 @@ def start_locked(request: Data) -> Data:
     alive = find_supervisors()
     for supervisor in alive:
         if supervisor["directory"] == directory:
-            existing_plan = read_json(os.path.join(directory, "plan.json"))
+            existing_plan = read_plan(directory)
             if existing_plan == plan:
                 label = supervision_label(unit_of(supervisor["pid"]))
                 return {"changed": False, "directory": directory, "supervision": label, "stopped": []}
@@ -88,8 +90,9 @@ def start_locked(request: Data) -> Data:
         same_node = supervisor["address"] == plan["node"]["address"] or plan["supervision"] == "auto"
         if same_node and os.path.dirname(supervisor["directory"]) != os.path.dirname(directory):
             raise RunError(
-                f"run {supervisor['run_id']} is alive on this node, in {supervisor['directory']}: wait for it, or "
-                "stop it with stop.yml and the inventory, launch_user and launch_node_directory of its launch"
+                f"run {supervisor['run_id']} of {supervisor['owner']} is alive on this node, in "
+                f"{supervisor['directory']}: wait for it, or stop it with stop.yml and the inventory, launch_user and "
+                f"launch_node_directory of its launch, or on this node with: sudo kill {supervisor['pid']}"
             )
     in_unit = plan["supervision"] == "auto" and os.path.isdir("/run/systemd/system") and shutil.which("systemd-run")
     if in_unit:
@@ -189,7 +192,7 @@ def remove_old_secrets(request: Data, alive: list[str]) -> None:
     for secret in [path for name in SECRETS for path in glob.glob(os.path.join(runs, "*", "node*", name))]:
         directory = os.path.dirname(secret)
         with contextlib.suppress(OSError):
-            plan = read_json(os.path.join(directory, "plan.json")) if is_private_run_directory(directory) else None
+            plan = private_plan(directory)
             is_leftover = plan is not None and plan["node"]["name"] == request["node"] and directory not in alive
             has_started = os.path.exists(os.path.join(directory, "supervisor.json"))
             if is_leftover and (has_started or time.time() - os.lstat(secret).st_mtime > ABANDONED_TIMEOUT):

@@ -11,11 +11,18 @@ import time
 
 from ansible_collections.muster.training.plugins.module_utils._run.find_runs import (
     check_alive_elsewhere,
+    modification_time,
     node_directories,
 )
+from ansible_collections.muster.training.plugins.module_utils._run.node_loss import death_message
 from ansible_collections.muster.training.plugins.module_utils._run.rank_logs import rank_logs
 from ansible_collections.muster.training.plugins.module_utils._run.running_supervisors import is_alive
-from ansible_collections.muster.training.plugins.module_utils._run.safe_files import read_json, read_tail
+from ansible_collections.muster.training.plugins.module_utils._run.safe_files import read_tail
+from ansible_collections.muster.training.plugins.module_utils._run.stored_documents import (
+    read_result,
+    read_status,
+    read_supervisor_boot,
+)
 from ansible_collections.muster.training.plugins.module_utils._run.timeouts import STATUS_POLL_INTERVAL
 
 TYPE_CHECKING = False
@@ -42,20 +49,18 @@ def read(request: Data) -> Data:
 
 def describe(path: str, plan: Data) -> Data:
     """Return the status of a run on this node."""
-    status = read_json(os.path.join(path, "status.json")) or {
+    status = read_status(path) or {
         "state": "starting",
         "message": "",
-        "since": os.stat(path).st_mtime,
+        "since": modification_time(path),
     }
     state, message = status["state"], status["message"]
     if state in UNFINISHED_STATES and not is_alive(path):
         state = "died"
-        message = (
-            "the supervisor died without reporting a result (killed, stopped because it hung, or the node went down)"
-        )
+        message = death_message(read_supervisor_boot(path))
     local_rank = 0
     out, err = rank_logs(plan, path, local_rank)
-    newest = max((out, err), key=lambda name: os.path.getmtime(name) if os.path.exists(name) else 0.0)
+    newest = max((out, err), key=modification_time)
     return {
         "run_id": plan["run_id"],
         "node": plan["node"]["name"],
@@ -70,9 +75,10 @@ def describe(path: str, plan: Data) -> Data:
         "last_line": last_line(newest),
         "silence": silence_of([out, err]) if state == "running" else None,
         "gpus": latest_gpu_sample(path) if state == "running" else None,
+        "ended_ranks": ages_of_ended_ranks(status, plan["node"]) if state == "running" else {},
         "directory": path,
         "report": status.get("report"),
-        "result": read_json(os.path.join(path, "result.json")),
+        "result": read_result(path),
         "said": job_reports(path, plan) if state not in UNFINISHED_STATES else {},
     }
 
@@ -82,6 +88,14 @@ def job_reports(path: str, plan: Data) -> Data:
     from ansible_collections.muster.training.plugins.module_utils._run import job_results
 
     return job_results.merge_reports(job_results.load_reports(path, plan)) if plan["node"]["node_rank"] == 0 else {}
+
+
+def ages_of_ended_ranks(status: Data, node: Data) -> dict[str, float]:
+    """Return the seconds since each rank of this node exited while its launcher runs."""
+    from ansible_collections.muster.training.plugins.module_utils._run.ended_ranks import ended_ranks
+
+    ended = ended_ranks(status, node["first_rank"], node["slots"])
+    return {str(rank): max(0.0, time.time() - since) for rank, since in ended.items()}
 
 
 def last_line(path: str) -> str:
@@ -95,7 +109,7 @@ def silence_of(paths: list[str]) -> float | None:
     written = []
     for path in paths:
         with contextlib.suppress(OSError):
-            written.append(os.path.getmtime(path))
+            written.append(os.lstat(path).st_mtime)
     return max(0.0, time.time() - max(written)) if written else None
 
 

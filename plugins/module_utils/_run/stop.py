@@ -22,6 +22,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.running_super
     marked_processes,
     unit_of,
 )
+from ansible_collections.muster.training.plugins.module_utils._run.safe_files import open_private
 from ansible_collections.muster.training.plugins.module_utils._run.secrets import remove_secrets
 from ansible_collections.muster.training.plugins.module_utils._run.timeouts import (
     KILL_TIMEOUT,
@@ -61,8 +62,8 @@ def stop_run(path: str, plan: Data, alive: bool) -> list[int]:
     """Stop one run; return the pids of processes that survive."""
     deadline = time.monotonic() + plan["timeouts"]["grace"] + STOP_GRACE_PERIOD
     if alive:
-        with contextlib.suppress(OSError), open(os.path.join(path, "stop"), "w", encoding="ascii"):
-            pass  # tells a requested stop from a shutdown of the machine, which an elastic run survives
+        with contextlib.suppress(OSError), open(os.path.join(path, "stop"), "w", encoding="ascii", opener=open_private):
+            pass  # tells a requested stop from a shutdown of the machine
         pids = [supervisor["pid"] for supervisor in find_supervisors() if supervisor["directory"] == path]
         in_unit = plan["unit"] in map(unit_of, pids)  # ask the kernel: a job in a unit may start a run without one
         if not in_unit or run_as_root(["systemctl", "stop", f"{plan['unit']}.service"]) is None:
@@ -89,13 +90,9 @@ def stop_run(path: str, plan: Data, alive: bool) -> list[int]:
 
 def remove(request: Data) -> Data:
     """Stop a run on this node and remove its directory."""
+    runs = [path for path, _plan in node_directories(request)]  # before, while a damaged run has processes
     reply = stop(request)
-    runs = node_directories(request)
     if not request["check"]:
-        for path, _plan in runs:
+        for path in filter(os.path.lexists, runs):
             remove_directory(path)
-    return {
-        "changed": reply["changed"] or bool(runs),
-        "stopped": reply["stopped"],
-        "removed": [path for path, _plan in runs],
-    }
+    return {"changed": reply["changed"] or bool(runs), "stopped": reply["stopped"], "removed": runs}

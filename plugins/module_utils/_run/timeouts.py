@@ -30,6 +30,8 @@ IDLE_STEP_INTERVAL = 0.25  # between two steps while the job runs
 PULSE_INTERVAL = 1.0  # between signs of life to systemd or the guard
 HANG_GRACE_PERIOD = 5.0  # beyond the silence timeout for which a supervisor may show no sign of life on its own node
 LOG_CHECK_INTERVAL = 10.0  # between checks of the logs' size
+RANK_CHECK_INTERVAL = 5.0  # between checks whether ranks have exited
+RANK_END_NOTICE_TIMEOUT = 60.0  # after which a rank that exited is named if others still run
 GPU_SAMPLE_INTERVAL = 15  # between two samples of the GPUs; written into the plan
 GPU_SILENCE_TIMEOUT = 4 * GPU_SAMPLE_INTERVAL  # age of the last sample from which nvidia-smi counts as silent
 MOUNT_CHECK_INTERVAL = 10.0  # between checks of a mount
@@ -37,13 +39,22 @@ MOUNT_CHECK_TIMEOUT = 10.0  # for a mount to answer
 FINAL_CHECK_TIMEOUT = 2.0  # for the checks of mounts and GPUs that a failed node's report waits for
 
 # Stop
+SHUTDOWN_QUERY_TIMEOUT = 2.0  # for systemd to say whether the machine is shutting down; nothing else happens meanwhile
 LAUNCHER_EXIT_GRACE_PERIOD = 1.0  # for a launcher to end by itself once its ranks have ended or are being ended
 KILL_TIMEOUT = 5.0  # after SIGKILL until a process counts as stuck
 REPORT_GRACE_PERIOD = 2.0  # beyond the stop grace and KILL_TIMEOUT, for the last reports to reach rank 0
 CONTAINER_REMOVAL_TIMEOUT = 30.0  # for which the guard waits for the container engine to remove a container
 STOP_GRACE_PERIOD = 15.0  # beyond the stop grace, for which stop.yml waits for the supervisor to end the run
+UNKNOWN_STOP_GRACE = 30.0  # stop grace assumed for a run whose plan its job has removed
 STOP_POLL_INTERVAL = 0.05  # between checks whether a stopped run has ended
 UNIT_STOP_GRACE_PERIOD = 20  # beyond the stop grace until systemd kills the unit: more than the supervisor itself needs
+
+# Calls from the controller: after them, a node that is reachable counts as not answering
+CALL_TIMEOUT = 300.0  # for a reply to anything that takes a node seconds
+STOP_CALL_TIMEOUT = 1800.0  # for runs to be stopped, whose stop graces the controller may not know
+PACK_CALL_TIMEOUT = 1800.0  # for a run's logs to be packed, or its directory to be removed
+HASH_CALL_TIMEOUT = 7200.0  # for outputs to be compared: a node reads all of them
+NODE_CALL_GRACE_PERIOD = 10.0  # beyond these until the kernel ends what a call has left behind on the node
 
 # Watch and status
 LONG_POLL_TIMEOUT = 5.0  # for which the node waits for news before it replies

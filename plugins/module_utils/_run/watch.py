@@ -6,17 +6,24 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import time
 
-from ansible_collections.muster.training.plugins.module_utils._run.find_runs import node_directories
+from ansible_collections.muster.training.plugins.module_utils._files.bounded import file_size, open_regular, parse_json
+from ansible_collections.muster.training.plugins.module_utils._run.find_runs import (
+    check_alive_elsewhere,
+    node_directories,
+)
 from ansible_collections.muster.training.plugins.module_utils._run.identity import RunError
 from ansible_collections.muster.training.plugins.module_utils._run.job_results import results_between
 from ansible_collections.muster.training.plugins.module_utils._run.rank_logs import earlier_logs, rank_logs
 from ansible_collections.muster.training.plugins.module_utils._run.running_supervisors import is_alive
-from ansible_collections.muster.training.plugins.module_utils._run.safe_files import open_regular, read_json
 from ansible_collections.muster.training.plugins.module_utils._run.status import ACTIVE_STATES, silence_of
+from ansible_collections.muster.training.plugins.module_utils._run.stored_documents import (
+    conforms,
+    read_result,
+    read_status,
+)
 from ansible_collections.muster.training.plugins.module_utils._run.timeouts import (
     COLLECT_INTERVAL,
     LAST_OUTPUT_GRACE_PERIOD,
@@ -27,6 +34,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
     from ansible_collections.muster.training.plugins.module_utils._run.documents import Data
 
+EVENT = {"text": str}
 CHUNK = 262144  # bytes of one log per reply
 BACKLOG = 8 * CHUNK  # bytes of a log not yet shown, beyond which only its end is
 
@@ -35,16 +43,17 @@ def watch(request: Data) -> Data:
     """Wait up to ``wait`` seconds for news of a run on this node: lines of a rank, events, the end."""
     runs = node_directories(request)
     if not runs:
+        check_alive_elsewhere(request)
         raise RunError(f"run {request['run_id']} does not exist on this node")
     path, plan = runs[0]
     cursors = dict(request["cursors"])
     start_time = time.monotonic()
     while True:
-        status = read_json(os.path.join(path, "status.json")) or {"state": "starting", "message": ""}
+        status = read_status(path) or {"state": "starting", "message": ""}
         active = status["state"] in ACTIVE_STATES or (status["state"] == "ended" and is_alive(path))
         if active and not is_alive(path):
             time.sleep(LAST_OUTPUT_GRACE_PERIOD)  # its last output may not be on the disk yet
-            status = read_json(os.path.join(path, "status.json")) or status
+            status = read_status(path) or status
             active = False
             if status["state"] in ACTIVE_STATES:
                 status["state"] = "died"
@@ -54,7 +63,8 @@ def watch(request: Data) -> Data:
         outputs = {}
         skipped_bytes = {}
         earlier = earlier_logs(plan, path, request["local_rank"])
-        logs = list(dict.fromkeys(rank_logs(plan, path, request["local_rank"])))
+        # without its plan, which the supervisor soon restores, it is unknown which logs the ranks have
+        logs = [] if plan.get("damaged") else list(dict.fromkeys(rank_logs(plan, path, request["local_rank"])))
         for log in earlier + logs:
             begin = cursors.get(log, 0)
             skipped = skip_backlog(log, cursors)
@@ -65,13 +75,15 @@ def watch(request: Data) -> Data:
             text += read_new(log, cursors, log in earlier or not active)
             if text:
                 outputs[log] = text
-                if log in earlier and os.path.getsize(log) > cursors[log]:
+                if log in earlier and file_size(log) > cursors[log]:
                     break  # the next reply goes on here
         events = []
         for line in read_new(os.path.join(path, "events.jsonl"), cursors, False).splitlines():
             with contextlib.suppress(ValueError):  # a full disk may cut a line
-                events.append(json.loads(line))
-        has_more = any(os.path.exists(log) and os.path.getsize(log) > cursors[log] for log in outputs)
+                event = parse_json(line)
+                if conforms(event, EVENT):
+                    events.append(event)
+        has_more = any(file_size(log) > cursors[log] for log in outputs)
         if outputs or events or not active or time.monotonic() >= start_time + request["wait"]:
             return {
                 "changed": False,
@@ -83,7 +95,7 @@ def watch(request: Data) -> Data:
                 "events": events,
                 "unfinished": next(filter(None, (partial_line(log, cursors) for log in reversed(logs))), ""),
                 "cursors": cursors,
-                "result": None if active else read_json(os.path.join(path, "result.json")),
+                "result": None if active else read_result(path),
                 "directory": path,
             }
         time.sleep(WATCH_POLL_INTERVAL)
@@ -117,7 +129,7 @@ def skip_backlog(path: str, cursors: dict[str, int]) -> int:
     """
     offset = cursors.get(path, 0)
     try:
-        size = os.path.getsize(path)
+        size = file_size(path)
         if size - offset <= BACKLOG:
             return 0
         with open(path, "rb", opener=open_regular) as stream:
@@ -133,7 +145,7 @@ def partial_line(path: str, cursors: dict[str, int]) -> str:
     """Return an unfinished last line, such as a progress bar, as a terminal shows it, or an empty string."""
     try:
         with open(path, "rb", opener=open_regular) as stream:
-            stream.seek(max(cursors.get(path, 0), os.path.getsize(path) - 4096))
+            stream.seek(max(cursors.get(path, 0), file_size(path) - 4096))
             text = stream.read(4096).decode("utf-8", "replace")
     except OSError:
         return ""

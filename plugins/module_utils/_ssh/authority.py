@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import Any, Dict
 
 SECONDS = {"w": 604800, "d": 86400, "h": 3600, "m": 60}
+USER_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,31}\$?")
 BACKDATED = 86400
 """Seconds by which a certificate's start is backdated, since nodes' clocks may be behind."""
 
@@ -48,8 +49,23 @@ def parse_duration(duration: str) -> int:
     return sum(int(number) * SECONDS[unit] for number, unit in re.findall(r"([0-9]+)([wdhm])", duration))
 
 
-def desired_certificates(node: Mapping[str, Any], authority: str) -> dict[str, dict[str, Any]]:
-    """Return the desired contents of a node's certificates, by id. In check mode, skip keys that do not exist yet."""
+def desired_certificates(
+    node: Mapping[str, Any], authority: str, source_addresses: Sequence[str] = ()
+) -> dict[str, dict[str, Any]]:
+    """Return the desired contents of a node's certificates, by id. In check mode, skip keys that do not exist yet.
+
+    A user certificate is valid for one user, allows no forwarding, and with `source_addresses` only logins from these.
+
+    Raises:
+        AuthorityError: If the node's user is not a plain user name. ssh-keygen would read a comma as a second name.
+    """
+    if not USER_NAME.fullmatch(node["user"]):
+        raise AuthorityError(
+            f"{node['name']}: {node['user'][:80]!r} is not a user name. Set ssh_mesh_user to the user of the jobs."
+        )
+    restrictions = ["clear", "permit-pty"]
+    if source_addresses:
+        restrictions.append(f"source-address={','.join(sorted(set(source_addresses)))}")
     desired = {}
     for kind, names in (("user", [node["user"]]), ("host", node["names"])):
         key_fields = node[f"{kind}_key"].split()[:2]
@@ -61,6 +77,7 @@ def desired_certificates(node: Mapping[str, Any], authority: str) -> dict[str, d
                 "names": principals,
                 "key": " ".join(key_fields),
                 "authority": authority,
+                "options": restrictions if kind == "user" else [],
             }
     return desired
 
@@ -70,7 +87,7 @@ def is_valid(recorded: Mapping[str, Any] | None, desired: Mapping[str, Any], unt
     return (
         recorded is not None
         and recorded["valid_until"] > until
-        and all(recorded[key] == desired[key] for key in desired)
+        and all(recorded.get(key) == desired[key] for key in desired)
     )
 
 
@@ -152,9 +169,12 @@ def sign(
     with tempfile.TemporaryDirectory(dir=directory) as scratch:
         Path(scratch, "key.pub").write_text(f"{desired['key']}\n")
         kind = ["-h"] if desired["kind"] == "host" else []
+        restrictions = [argument for option in desired["options"] for argument in ("-O", option)]
         names = ",".join(desired["names"])
         period = f"-{BACKDATED}s:+{valid_for}s"
-        ssh_keygen("-q", *options, *kind, "-I", certificate_id, "-n", names, "-V", period, f"{scratch}/key.pub")
+        ssh_keygen(
+            "-q", *options, *kind, *restrictions, "-I", certificate_id, "-n", names, "-V", period, f"{scratch}/key.pub"
+        )
         return Path(scratch, "key-cert.pub").read_text()
 
 

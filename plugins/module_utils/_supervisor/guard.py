@@ -5,12 +5,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import signal
 import sys
 import time
 
+from ansible_collections.muster.training.plugins.module_utils._files.bounded import read_json, remove_tree
 from ansible_collections.muster.training.plugins.module_utils._run.processes import (
     become_subreaper,
     descendants,
@@ -19,7 +21,6 @@ from ansible_collections.muster.training.plugins.module_utils._run.processes imp
     signal_all,
     start_in_background,
 )
-from ansible_collections.muster.training.plugins.module_utils._run.safe_files import read_json
 from ansible_collections.muster.training.plugins.module_utils._run.secrets import remove_secrets
 from ansible_collections.muster.training.plugins.module_utils._run.timeouts import (
     CONTAINER_REMOVAL_TIMEOUT,
@@ -60,7 +61,8 @@ def guard(arguments: list[str]) -> int:
     if status is not None:
         remove_container(plan, os.path.join(directory, "supervisor.log"))
     if plan.get("temporary_directory"):
-        remove_tree(plan["temporary_directory"])
+        with contextlib.suppress(OSError):
+            remove_tree(plan["temporary_directory"])
     return 1 if status is None else min(abs(exit_code(status)), 255)
 
 
@@ -108,10 +110,3 @@ def remove_container(plan: Data, log: str) -> None:
             reap()
             time.sleep(0.1)
         signal_all(descendants(os.getpid()), signal.SIGKILL)
-
-
-def remove_tree(path: str) -> None:
-    """Remove a directory with its content."""
-    import shutil  # imported late: it would delay a start, but nobody waits at the end
-
-    shutil.rmtree(path, ignore_errors=True)

@@ -10,11 +10,14 @@ import selectors
 import socket
 import time
 
+from ansible_collections.muster.training.plugins.module_utils._run.ended_ranks import describe_ended_ranks
 from ansible_collections.muster.training.plugins.module_utils._run.processes import describe_exit
+from ansible_collections.muster.training.plugins.module_utils._run.stored_documents import checked_report
 from ansible_collections.muster.training.plugins.module_utils._run.timeouts import (
     AUTHENTICATION_TIMEOUT,
     HEAD_START_INTERVAL,
     KILL_TIMEOUT,
+    RANK_END_NOTICE_TIMEOUT,
     RECONNECT_TIMEOUT,
     REPORT_GRACE_PERIOD,
 )
@@ -28,6 +31,7 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor.lifeli
     RestartRanks,
     Start,
     Stop,
+    shutdown_reason,
 )
 from ansible_collections.muster.training.plugins.module_utils._supervisor.node_views import (
     has_failed,
@@ -36,8 +40,8 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor.node_v
     results_of,
     status_of,
 )
+from ansible_collections.muster.training.plugins.module_utils._supervisor.rank_watch import ENDED_RANKS
 from ansible_collections.muster.training.plugins.module_utils._supervisor.remote_start import RemoteStart
-from ansible_collections.muster.training.plugins.module_utils._supervisor.reports import checked_report
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
@@ -65,6 +69,8 @@ class Hub(LifelineEnd):
         self.deadline: float | None = None  # until when rank 0 waits for the last reports
         self.nodes = initial_views(self.names, journal.path("launcher.log"))
         self.remote_start = RemoteStart(journal, self.nodes)
+        self.ended_ranks: dict[int, float] = {}  # when ranks exited while others run, in seconds since 1970
+        self.named_ranks: set[int] = set()  # those of which an event was written
 
     def admitted_connections(self) -> list[LifelineConnection]:
         """Return the connections to nodes that have proved that they hold the token."""
@@ -144,7 +150,7 @@ class Hub(LifelineEnd):
         """Handle a message from a peer."""
         connection.last_heard = now
         node = self.nodes[connection.node_rank or 0]
-        node["heard"] = time.time()
+        node["heard"] = now
         kind = message.get("type")
         if kind == "ready":
             node["launcher_log"] = str(message.get("launcher_log", ""))
@@ -156,8 +162,10 @@ class Hub(LifelineEnd):
             self.take_report(node, checked_report(message["report"]))
         elif kind == "failing":
             self.on_failing(node, str(message.get("text", "")))
-        elif kind in ("mount", "gpus", "logs"):
+        elif kind in ("mount", "gpus", "logs", "files"):
             self.journal.event(kind, str(message.get("text", "")), node=node["name"])
+        elif kind == ENDED_RANKS:
+            self.note_ended_ranks(node["node_rank"], str(message.get("text", "")))
         elif kind == "stop":
             self.stop_everywhere(str(message.get("reason", "")), requested=True)
 
@@ -213,6 +221,8 @@ class Hub(LifelineEnd):
             return
         node["report"] = report
         self.set_node(node, "ended")
+        if not has_failed(node):
+            self.note_ended_ranks(node["node_rank"], " ".join(map(str, self.ranks_of(node["node_rank"]))))
         if has_failed(node) and not self.stop_reason:
             code = describe_exit(report.get("exit_code"))
             self.node_failed(node, report.get("reason") or f"the launcher on {node['name']} ended with {code}")
@@ -251,27 +261,71 @@ class Hub(LifelineEnd):
             self.journal.event("failure", reason, node=node["name"])
             self.stop_everywhere(reason)
 
-    def stop_everywhere(self, reason: str, requested: bool = False) -> None:
+    def stop_everywhere(self, reason: str, requested: bool = False, shutdown: bool = False) -> None:
+        """Stop the run on all nodes. requested: by a person. shutdown: since the machine of rank 0 shuts down."""
         if self.stop_reason is None:
             self.stop_reason, self.stop_requested = reason, requested
             for connection in self.admitted_connections():
                 connection.send({"type": "stop", "reason": reason})
             self.deadline = time.monotonic() + self.timeouts["grace"] + KILL_TIMEOUT + REPORT_GRACE_PERIOD
-            self.orders.append(Stop(reason, False))
+            self.orders.append(Stop(reason, leaving=shutdown, shutdown=shutdown))
 
     def on_stop_signal(self, name: str) -> None:
+        if self.machine_leaves():
+            self.first_node = self.names[0]
+            reason = shutdown_reason(self.names[0])
+            self.journal.event("failure", reason, node=self.names[0])
+            self.stop_everywhere(reason, shutdown=True)
+            return
         self.stop_everywhere(f"stopped on request on {self.names[0]} ({name})", requested=True)
 
     def say(self, kind: str, text: str) -> None:
         if kind == "failing":
             self.on_failing(self.nodes[0], text)
+        elif kind == ENDED_RANKS:
+            self.note_ended_ranks(0, text)
         else:
             self.journal.event(kind, text, node=self.names[0])
+
+    # - ranks that wait for others
+
+    def ranks_of(self, node_rank: int) -> range:
+        """Return the global ranks of a node."""
+        node = self.plan["nodes"][node_rank]
+        return range(node["first_rank"], node["first_rank"] + node["slots"])
+
+    def note_ended_ranks(self, node_rank: int, text: str) -> None:
+        """Remember which ranks of a node have exited; text: their numbers, separated by blanks."""
+        numbers = {int(number) for number in text[:65536].split() if number.isdigit() and len(number) < 8}
+        for rank in self.ranks_of(node_rank):
+            if rank not in numbers:
+                self.ended_ranks.pop(rank, None)
+                self.named_ranks.discard(rank)
+            else:
+                self.ended_ranks.setdefault(rank, time.time())
+        self.journal.status_due = 0.0
+
+    def describe_ended_ranks(self) -> str:
+        """Return which ranks exited a while ago, and for which the run still waits; "" if none did."""
+        ages = {rank: time.time() - since for rank, since in self.ended_ranks.items()}
+        if self.stop_reason is not None or max(ages.values(), default=0.0) <= RANK_END_NOTICE_TIMEOUT:
+            return ""
+        nodes = [node for node, view in zip(self.plan["nodes"], self.nodes) if view["state"] != "lost"]
+        return describe_ended_ranks(ages, nodes)
+
+    def name_ended_ranks(self) -> None:
+        """Write an event about ranks that exited a while ago, once."""
+        old = {rank for rank, since in self.ended_ranks.items() if time.time() - since > RANK_END_NOTICE_TIMEOUT}
+        text = self.describe_ended_ranks() if old - self.named_ranks else ""
+        if text:
+            self.named_ranks |= old
+            self.journal.event("ranks", text)
 
     # - start and end
 
     def step(self, now: float) -> None:
         self.check_connections(now)
+        self.name_ended_ranks()
         self.judge(now)
 
     def judge(self, now: float) -> None:
@@ -357,4 +411,5 @@ class Hub(LifelineEnd):
         return self.result_state is not None
 
     def status(self) -> Data:
-        return {"nodes": status_of(self.nodes)}
+        exited = self.describe_ended_ranks()
+        return {"nodes": status_of(self.nodes), "ended_ranks": self.ended_ranks, "exited": exited}

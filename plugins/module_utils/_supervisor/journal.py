@@ -8,8 +8,11 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import stat
 import time
 
+from ansible_collections.muster.training.plugins.module_utils._files.bounded import remove_entry, write_atomically
+from ansible_collections.muster.training.plugins.module_utils._run.node_loss import boot_identity
 from ansible_collections.muster.training.plugins.module_utils._run.safe_files import open_private, write_json
 
 TYPE_CHECKING = False
@@ -19,7 +22,17 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
 
     from ansible_collections.muster.training.plugins.module_utils._run.documents import Data, Plan
 
+IDENTIFYING = ("plan.json", "supervisor.json")  # documents by which others find the run
 RESERVE = 262144  # bytes of disk reserved for the final records of a run that fills the disk
+
+
+def identity(path: str) -> tuple[int, ...] | None:
+    """Return what changes if a file is replaced or written; None if it was removed."""
+    try:
+        status = os.lstat(path)
+    except OSError:
+        return None
+    return status.st_ino, status.st_size, status.st_mtime_ns, status.st_mode
 
 
 class Journal:
@@ -33,6 +46,8 @@ class Journal:
         self.started = time.monotonic()
         self.since = time.time()  # when the state began
         self.status_due = 0.0
+        self.identities: dict[str, tuple[int, ...] | None] = {}  # of the documents that identify the run
+        self.damage = ""  # what the job has done to the run directory
         self.unwritten = ""  # the error if the run directory could not be written
 
     def path(self, name: str) -> str:
@@ -80,11 +95,46 @@ class Journal:
         }
         status.update(fields)
         self.status_due = now + self.plan["timeouts"]["heartbeat"]
+        self.restore()
         self.write("status.json", status)
 
     def started_at(self) -> float:
         """Return when this supervisor was started, in seconds since 1970 by the clock's current setting."""
         return time.time() - (time.monotonic() - self.started)
+
+    def restore(self) -> None:
+        """Restore the run directory and the documents by which others find the run, if the job has changed them."""
+        intact = all(self.identities.get(name) == identity(self.path(name)) for name in IDENTIFYING)
+        if intact and self.is_private():
+            return
+        with self.tolerate_full_disk():
+            for directory in (os.path.dirname(self.directory), self.directory):
+                if not os.path.isdir(directory) or os.path.islink(directory):
+                    remove_entry(directory)
+                    os.mkdir(directory, 0o700)
+                os.chmod(directory, 0o700)
+            write_atomically(self.path("plan.json"), json.dumps(self.plan, indent=1, sort_keys=True))
+            self.identify()
+            self.damage = (
+                f"the job on {self.plan['node']['name']} removed, replaced or locked files in its run directory "
+                f"{self.directory}: the run goes on, but output that was removed is lost"
+            )
+
+    def is_private(self) -> bool:
+        """Return whether the run directory and its parent are directories that only this user can access."""
+        for directory in (os.path.dirname(self.directory), self.directory):
+            try:
+                status = os.lstat(directory)
+            except OSError:
+                return False
+            if not stat.S_ISDIR(status.st_mode) or status.st_mode & 0o777 != 0o700:
+                return False
+        return True
+
+    def identify(self) -> None:
+        """Write which process supervises the run, and remember the documents that identify it as they are now."""
+        self.write("supervisor.json", {"pid": os.getpid(), "boot": boot_identity()})
+        self.identities = {name: identity(self.path(name)) for name in IDENTIFYING}
 
     def reserve_space(self) -> None:
         """Reserve disk space for the final records of a run that fills the disk."""

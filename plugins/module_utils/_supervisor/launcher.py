@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
 import os
@@ -14,6 +13,7 @@ import signal
 import subprocess
 import time
 
+from ansible_collections.muster.training.plugins.module_utils._files.bounded import file_size
 from ansible_collections.muster.training.plugins.module_utils._run.processes import (
     descendants,
     describe_exit,
@@ -32,6 +32,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.safe_files im
     read_tail,
 )
 from ansible_collections.muster.training.plugins.module_utils._run.timeouts import (
+    IDLE_STEP_INTERVAL,
     KILL_TIMEOUT,
     LAUNCHER_EXIT_GRACE_PERIOD,
 )
@@ -112,6 +113,8 @@ class LauncherProcess:
         self.stop_reason: str | None = None
         self.ended_by_us = False  # whether this node was stopped before it failed
         self.rank_failed = ""  # the rank that failed first, with its exit code
+        self.shutdown = False  # whether this node ends its part because its machine shuts down
+        self.newest_attempt: tuple[str | None, float] = (None, -math.inf)  # its directory, and when it was first seen
         self.failing = ""  # why this node ends its part, if announced before the report
         self.closing: dict[int, float] = {}  # when torchrun began to end a rank because another failed, by pid
         self.noticed = False  # whether torchrun has noticed that a rank failed
@@ -207,24 +210,31 @@ class LauncherProcess:
             return False
 
     def restart_ranks(self, last_heard: float) -> None:
-        """Make torchrun restart its ranks at once after a node has fallen silent; last_heard: its last message.
+        """Make torchrun restart its ranks at once after a node has fallen silent.
+
+        last_heard: when its last message arrived, by the monotonic clock, which no time server sets.
 
         Otherwise collectives would wait for the dead peer until TCP or NCCL gives up, 2 to 30 minutes. Ending one rank
         on rank 0's node is enough: its agent starts a new rendezvous. Does nothing if the ranks were already restarted.
         """
         directory = self.journal.directory
-        newest = attempt_directory(os.path.join(directory, "ranks"), 0)
-        if newest is None or self.process is None:
+        self.note_attempt(time.monotonic())
+        newest, seen = self.newest_attempt
+        if newest is None or self.process is None or seen - IDLE_STEP_INTERVAL > last_heard:
             return
-        with contextlib.suppress(OSError):  # the job may have just removed it
-            if os.stat(newest).st_mtime > last_heard:
-                return
         if self.plan.get("wrap"):  # in a container, ranks are the engine's children, not the launcher's
             ranks = [int(name) for name in os.listdir("/proc") if name.isdigit() and is_rank(int(name), directory)]
         else:
             table = process_table()
             ranks = [pid for pid, (parent, _state) in table.items() if parent == self.process.pid]
         signal_all(ranks, signal.SIGKILL)
+
+    def note_attempt(self, now: float) -> None:
+        """Note when the ranks were started last, by the monotonic clock: only an elastic run asks."""
+        if self.plan["elastic"] and self.plan["rank_logs"] == "torchrun":
+            newest = attempt_directory(os.path.join(self.journal.directory, "ranks"), 0)
+            if newest is not None and newest != self.newest_attempt[0]:
+                self.newest_attempt = (newest, now)
 
     # - each turn
 
@@ -240,6 +250,8 @@ class LauncherProcess:
             self.process.returncode = self.code
             if isinstance(self.phase, Running):
                 self.end(now)
+        if isinstance(self.phase, Running):
+            self.note_attempt(now)
         if isinstance(self.phase, Running) and self.plan["rank_logs"] == "ranks":
             self.end_after_failed_rank(now)
         if isinstance(self.phase, Running):
@@ -259,7 +271,7 @@ class LauncherProcess:
     def kill_late_ranks(self, now: float) -> list[Notice]:
         """Kill the ranks that outlive a failed rank by the grace period: torchrun waits 30 s for them."""
         path = self.journal.path("launcher.log")
-        size = os.path.getsize(path) if os.path.exists(path) else 0
+        size = file_size(path)
         if size != self.log_size:
             self.log_size = size
             for pid in CLOSING.findall(read_tail(path)):
@@ -362,6 +374,7 @@ class LauncherProcess:
             "mounts": {},
             "gpus": "",
             "ended_by_us": self.ended_by_us,
+            "shutdown": self.shutdown,
             "container": container,
             "unwritten": self.journal.unwritten,
             "shortened": "",

@@ -26,6 +26,8 @@ import os
 import selectors
 import socket
 
+from ansible_collections.muster.training.plugins.module_utils._files.bounded import parse_json
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
     from ansible_collections.muster.training.plugins.module_utils._run.documents import Data
@@ -137,8 +139,8 @@ class LifelineConnection:
         while b"\n" in self.inbox and not self.closed and not (messages and self.node_rank is None):
             line, self.inbox = self.inbox.split(b"\n", 1)
             try:
-                message = json.loads(self.verify_line(line).decode("utf-8"))
-            except (ValueError, RecursionError):
+                message = parse_json(self.verify_line(line).decode("utf-8"))
+            except ValueError:
                 message = None
             if isinstance(message, dict):
                 messages.append(message)

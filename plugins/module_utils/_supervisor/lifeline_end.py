@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import os
 import selectors
 import socket
 import time
 
+from ansible_collections.muster.training.plugins.module_utils._run.machine_shutdown import is_shutting_down
+from ansible_collections.muster.training.plugins.module_utils._run.node_loss import SHUT_DOWN
 from ansible_collections.muster.training.plugins.module_utils._run.timeouts import FLUSH_TIMEOUT
 
 TYPE_CHECKING = False
@@ -22,10 +25,15 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
 
 # Orders from an end of the lifeline to its supervisor, which carries them out in sequence.
 Start = collections.namedtuple("Start", "command")  # the job; command: its argv
-Stop = collections.namedtuple("Stop", "reason leaving")  # the job; leaving: this machine shuts down, the run continues
-RestartRanks = collections.namedtuple(
-    "RestartRanks", "last_heard"
-)  # after a node was lost; last_heard: seconds since 1970
+# The job. leaving: this node ends its part without a request to stop the run; shutdown: since its machine shuts down.
+Stop = collections.namedtuple("Stop", "reason leaving shutdown")
+# After a node was lost; last_heard: when its last message arrived, by the monotonic clock.
+RestartRanks = collections.namedtuple("RestartRanks", "last_heard")
+
+
+def shutdown_reason(node: str) -> str:
+    """Return why a node ends its part of the run when its machine shuts down."""
+    return f"{node} {SHUT_DOWN}"
 
 
 class LifelineEnd:
@@ -74,6 +82,13 @@ class LifelineEnd:
 
     def family(self) -> int:
         return socket.AF_INET6 if ":" in self.plan["lifeline"]["address"] else socket.AF_INET
+
+    def machine_leaves(self) -> bool:
+        """Return whether a signal to stop comes from the shutdown of this machine, not from a request to stop the run.
+
+        A request leaves the file `stop`, which a shutdown does not.
+        """
+        return not os.path.lexists(self.journal.path("stop")) and is_shutting_down()
 
     def open(self) -> None:
         """Open this end of the lifeline, once the supervisor is ready."""

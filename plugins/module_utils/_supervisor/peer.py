@@ -26,7 +26,12 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor.lifeli
     LifelineConnection,
     handshake_mac,
 )
-from ansible_collections.muster.training.plugins.module_utils._supervisor.lifeline_end import LifelineEnd, Start, Stop
+from ansible_collections.muster.training.plugins.module_utils._supervisor.lifeline_end import (
+    LifelineEnd,
+    Start,
+    Stop,
+    shutdown_reason,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
@@ -45,7 +50,7 @@ class Peer(LifelineEnd):
         self.retry = 0.0
         self.connect_error = ""
         self.has_started = False  # whether this node's job has started
-        self.leaving = False  # whether this machine shuts down and an elastic run continues without it
+        self.leaving = False  # whether this node ends its part without a request to stop the run
         self.deadline = math.inf  # until when a stopped node waits for rank 0's result
 
     @property
@@ -139,17 +144,20 @@ class Peer(LifelineEnd):
             self.result_state = str(message.get("state", "failed"))
             self.journal.message = str(message.get("message", ""))
 
-    def stop(self, reason: str, leaving: bool = False) -> None:
+    def stop(self, reason: str, leaving: bool = False, shutdown: bool = False) -> None:
         if self.stop_reason is None:
             self.stop_reason = reason
-        self.orders.append(Stop(reason, leaving))
+        self.orders.append(Stop(reason, leaving, shutdown))
 
     def on_stop_signal(self, name: str) -> None:
         node = self.plan["node"]["name"]
-        if self.plan["elastic"] and not os.path.exists(self.journal.path("stop")):
-            # this machine shuts down, and the other nodes may continue
+        shutdown = self.machine_leaves()
+        if shutdown or (self.plan["elastic"] and not os.path.lexists(self.journal.path("stop"))):
+            # this machine leaves the run, and in an elastic run the other nodes may continue
             self.leaving = True
-            self.stop(f"{node} was stopped ({name})", leaving=True)
+            reason = shutdown_reason(node) if shutdown else f"{node} was stopped ({name})"
+            self.say("failing", reason)
+            self.stop(reason, leaving=True, shutdown=shutdown)
             return
         reason = f"stopped on request on {node} ({name})"
         self.stop_requested = True

@@ -13,7 +13,7 @@ import signal
 from ansible_collections.muster.training.plugins.module_utils._run.processes import KILLED
 from ansible_collections.muster.training.plugins.module_utils._run.rank_logs import rank_logs
 from ansible_collections.muster.training.plugins.module_utils._run.safe_files import read_job_object, read_tail
-from ansible_collections.muster.training.plugins.module_utils._supervisor.reports import is_exit_code
+from ansible_collections.muster.training.plugins.module_utils._run.stored_documents import is_exit_code
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
@@ -24,12 +24,13 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
 TRACEBACK = "Traceback (most recent call last):"
 # torch puts it before each line of a traceback
 RANK_PREFIX = re.compile(r"^\[(?:rank|default)\d+\]:\s?", re.MULTILINE)
+# Numbers of at most 9 digits: a job may write such lines itself.
 TORCHRUN_FAILURE = re.compile(
-    r"rank\s*: (?P<rank>\d+) \(local_rank: (?P<local_rank>\d+)\)\s*\n"
-    r"\s*exitcode\s*: (?P<exit_code>-?\d+) \(pid: (?P<pid>\d+)\)"
+    r"rank\s*: (?P<rank>[0-9]{1,9}) \(local_rank: (?P<local_rank>[0-9]{1,9})\)\s*\n"
+    r"\s*exitcode\s*: (?P<exit_code>-?[0-9]{1,9}) \(pid: (?P<pid>[0-9]{1,9})\)"
 )
 # What torchrun logs (since torch 1.9) when a rank has failed and it ends the others, which get 30 s.
-CLOSING = re.compile(r"Sending process (\d+) closing signal")
+CLOSING = re.compile(r"Sending process ([0-9]{1,9}) closing signal")
 # What a rank's C++ runtime prints when Python, before 3.14, ends one of its threads by force.
 ENDED_BY_FORCE = "terminate called without an active exception"
 ABORTED_AT_ITS_END = (

@@ -51,6 +51,7 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor.lifeli
 )
 from ansible_collections.muster.training.plugins.module_utils._supervisor.peer import Peer
 from ansible_collections.muster.training.plugins.module_utils._supervisor.rank_reports import last_lines, log_of_failure
+from ansible_collections.muster.training.plugins.module_utils._supervisor.rank_watch import RankWatch
 from ansible_collections.muster.training.plugins.module_utils._supervisor.reports import shorten_report
 from ansible_collections.muster.training.plugins.module_utils._supervisor.watchers import Watchers
 
@@ -74,11 +75,13 @@ class Supervisor:
         self.journal = Journal(directory, self.plan)
         self.launcher = LauncherProcess(self.journal, self.plan)
         self.watchers = Watchers(self.journal, self.plan)
+        self.rank_watch = RankWatch(directory, self.plan)
         kind = Peer if self.plan["node"]["node_rank"] else Hub
         self.lifeline: LifelineEnd = kind(self.plan, token, self.journal, self.selector)
         self.stop_signal: int | None = None  # the signal that asked this node to stop
         self.report: NodeReport | None = None  # once this node's part has ended
         self.tend_due = 0.0  # when to tend the processes, the lifeline and the run
+        self.damage_reported = False  # whether the watcher knows what the job did to the run directory
         self.is_done = False
 
     def run(self) -> int:
@@ -93,7 +96,7 @@ class Supervisor:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self.note_signal)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
-        self.journal.write("supervisor.json", {"pid": os.getpid()})
+        self.journal.identify()
         self.journal.reserve_space()
         self.lifeline.open()
         self.carry_out_orders()
@@ -139,6 +142,9 @@ class Supervisor:
         self.is_done = self.lifeline.is_over(now)
         if now >= self.journal.status_due:
             self.write_status(now)
+            if self.journal.damage and not self.damage_reported:
+                self.damage_reported = True
+                self.lifeline.say("files", self.journal.damage)
 
     def handle(self, target: Any, mask: int, now: float) -> bool:
         """Handle a ready connection, or call a ready callback; return whether there were only heartbeats."""
@@ -171,6 +177,7 @@ class Supervisor:
             elif isinstance(order, Stop):
                 if order.leaving:
                     self.launcher.rank_failed = order.reason
+                    self.launcher.shutdown = order.shutdown
                 self.stop(order.reason)
 
     def stop(self, reason: str) -> None:
@@ -186,6 +193,8 @@ class Supervisor:
         notices = self.watchers.step(now, ended, self.launcher.process is not None, running)
         if self.report is None and not isinstance(self.launcher.phase, LauncherEnded):
             notices += self.launcher.step(now, ended, self.watchers.pids())
+        if running:
+            notices += self.rank_watch.step(now, self.launcher)
         phase = self.launcher.phase
         ended_phase = phase if self.report is None and isinstance(phase, LauncherEnded) else None
         failed = self.launcher.has_failed()
@@ -212,7 +221,11 @@ class Supervisor:
 
     def write_status(self, now: float) -> None:
         process = self.launcher.process
-        fields = {"launcher_pid": process.pid if process else None, "report": self.report}
+        fields = {
+            "launcher_pid": process.pid if process else None,
+            "report": self.report,
+            "ended_ranks": self.rank_watch.global_ranks(),
+        }
         self.journal.write_status(now, {**fields, **self.lifeline.status()})
 
     def clean_up(self) -> None:

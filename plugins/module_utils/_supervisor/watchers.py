@@ -10,6 +10,7 @@ import re
 import signal
 import sys
 
+from ansible_collections.muster.training.plugins.module_utils._files.bounded import file_size, open_regular
 from ansible_collections.muster.training.plugins.module_utils._run.gpu_samples import (
     ACCOUNTING_FILE,
     ACCOUNTING_ON,
@@ -21,7 +22,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.processes imp
     signal_all,
     start_in_background,
 )
-from ansible_collections.muster.training.plugins.module_utils._run.safe_files import TAIL_BYTES, open_regular
+from ansible_collections.muster.training.plugins.module_utils._run.safe_files import TAIL_BYTES
 from ansible_collections.muster.training.plugins.module_utils._run.timeouts import (
     FINAL_CHECK_TIMEOUT,
     LOG_CHECK_INTERVAL,
@@ -52,7 +53,7 @@ except OSError as error:
 """
 
 # A line of gpus.csv, and the text in place of values for a lost GPU.
-SAMPLE = re.compile(r"[0-9/]+ [0-9:.]+, (?P<index>[0-9]+), (?P<values>.*)")
+SAMPLE = re.compile(r"[0-9/]+ [0-9:.]+, (?P<index>[0-9]{1,9}), (?P<values>.*)")
 GPU_FAILED = re.compile(r".*\[(GPU is lost|GPU requires reset)\]|[^0-9]*\[(Unknown Error)\][^0-9]*\Z")
 
 
@@ -220,7 +221,7 @@ class Watchers:
             path = self.journal.path("gpus.csv")
             self.samples += 1
             self.samples_due = now + self.plan["timeouts"]["sample"]
-            self.sample_start = os.path.getsize(path) if os.path.exists(path) else 0
+            self.sample_start = file_size(path)
             self.sampler = start_in_background(self.plan["gpu_samples"], path)
 
     def query_accounting(self) -> None:

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Verify torch on this node: its build, a matrix product on each GPU, and a sum over two processes.
+"""Verify torch on this node: its build, packages built against it, a matrix product on each GPU, a sum of two ranks.
 
 The verification is not repeated until its inputs change. It runs in the environment's interpreter and imports only
 torch besides the standard library.
@@ -11,6 +11,7 @@ torch besides the standard library.
 from __future__ import annotations
 
 import glob
+import importlib.metadata
 import json
 import os
 import subprocess
@@ -29,6 +30,11 @@ if TYPE_CHECKING:
 
     Data = Dict[str, Any]
 
+# Packages that are compiled against one build of torch, each with a statement that fails with another build.
+COMPANIONS = {
+    "torchvision": "import torch, torchvision.ops as o; o.nms(torch.zeros(1, 4), torch.zeros(1), 0.5)",
+    "torchaudio": "import torchaudio",
+}
 RANKS = 2
 TIMEOUT = 300  # seconds for two processes; importing torch alone takes 10 with cold caches
 RANK = """
@@ -51,7 +57,42 @@ def fingerprint(request: Data) -> str:
     for path in sorted(glob.glob("/sys/module/nvidia/version") + glob.glob("/proc/driver/nvidia/gpus/*/information")):
         with open(path, encoding="utf-8", errors="replace") as file:
             driver += file.read()
-    return json.dumps([request["key"], request["version"], request["build"], sys.version, driver])
+    return json.dumps([installed_builds(), request["version"], request["build"], sys.version, driver])
+
+
+def installed_builds() -> dict[str, list[str]]:
+    """Return version and time of installation of torch and of the packages built against it, by name."""
+    builds = {}
+    for name in ("torch", *COMPANIONS):
+        try:
+            distribution = importlib.metadata.distribution(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+        metadata = str(distribution.locate_file(f"{name}-{distribution.version}.dist-info"))
+        installed = os.stat(metadata).st_mtime if os.path.isdir(metadata) else 0.0
+        builds[name] = [distribution.version, str(installed)]
+    return builds
+
+
+def check_companions() -> list[str]:
+    """Check that the packages built against torch work with it; return their names and versions."""
+    builds = installed_builds()
+    checked = []
+    for name, statement in COMPANIONS.items():
+        if name not in builds:
+            continue
+        argv = [sys.executable, "-c", statement]
+        completed = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+        if completed.returncode:
+            lines = completed.stderr.strip().splitlines() or [f"exit code {completed.returncode}"]
+            error = lines[-1][-400:]
+            raise StepError(
+                f"{name} {builds[name][0]} does not work with torch {builds['torch'][0]}: {error}. Both must "
+                f"be of the same build. Set pytorch_index_url to an index that has {name} for this torch, or remove it "
+                "from the requirements, then run ./muster site --tags pytorch,python_env"
+            )
+        checked.append(f"{name} {builds[name][0]}")
+    return checked
 
 
 def check_build(request: Data) -> str:
@@ -117,6 +158,8 @@ def check_sum(count: int) -> str:
 
 def verify(request: Data) -> Data:
     """Verify torch, unless the last verification had the same inputs."""
+    if "torch" not in installed_builds():
+        return {"changed": False, "shown": "torch is not installed"}
     state = fingerprint(request)
     if os.path.exists(request["marker"]):
         with open(request["marker"], encoding="utf-8") as file:
@@ -124,6 +167,7 @@ def verify(request: Data) -> Data:
                 return {"changed": False, "shown": "verified before"}
     summary = check_build(request)
     print_line(summary)
+    companions = check_companions()
     count = check_products(request)
     print_line("matrix product: correct")
     backend = check_sum(count)
@@ -132,7 +176,8 @@ def verify(request: Data) -> Data:
         file.write(state)
     return {
         "changed": False,
-        "shown": f"{summary}; matrix product correct on {devices}, sum of two ranks by {backend}",
+        "shown": f"{', '.join([summary, *companions])}; matrix product correct on {devices}, "
+        f"sum of two ranks by {backend}",
     }
 
 

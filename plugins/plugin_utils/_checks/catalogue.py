@@ -48,6 +48,7 @@ IDS = {
     "gpu-count": "fewer GPUs than processes",
     "gpu-idle": "more GPUs than processes",
     "gpu-memory-errors": "a GPU reports memory errors",
+    "image-environment": "the machine's image has torch, which the job does not use",
     "image-gpu-toolkit": "the node has GPUs, but the container engine cannot pass them to a container",
     "image-memory-limit": "the container engine cannot enforce the configured memory limit",
     "image-missing": "the job's image is missing, and a launch does not pull it",

@@ -60,25 +60,28 @@ def facts_after_copy(facts: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def check_requirements(context: CheckContext) -> list[Finding]:
-    """Check that an environment created by the role python_env has the project's current requirements."""
+    """Check that an environment created by python_env has the project's current requirements."""
     code = context.code
     if not code.required or context.job.image:
         return []
     parts = context.nodes_with("code")
-    outdated = {node.name: part["required"] for node, part in parts if part["required"] not in (None, code.required)}
+    outdated = {node.name: part for node, part in parts if part["required"] not in (None, code.required)}
+    reasons: dict[str, list[str]] = {}
+    for name, part in outdated.items():
+        if part["required_by"]:
+            reason = f"was not installed; the environment on the node is that of {part['required_by']}"
+        else:
+            reason = "has changed since it was installed" if part["required"] else "was not installed"
+        reasons.setdefault(reason, []).append(name)
     return [
         warning(
             "requirements-changed",
             names,
             problem=f"{code.source}/{code.requirements} {reason}",
             requirement="the packages the project requires",
-            remedy="ansible-playbook site.yml --tags python_env",
+            remedy="./muster site --tags pytorch,python_env",
         )
-        for reason, names in (
-            ("has changed since it was installed", [name for name, required in outdated.items() if required]),
-            ("was not installed", [name for name, required in outdated.items() if not required]),
-        )
-        if names
+        for reason, names in reasons.items()
     ]
 
 

@@ -165,6 +165,37 @@ def check_interpreter_starts(context: CheckContext) -> list[Finding]:
     ]
 
 
+def describe_environment(environment: Mapping[str, Any]) -> str:
+    """Describe an environment of a machine's image, such as "torch 2.7.0 (CUDA 12.8) in /opt/pytorch/bin/python"."""
+    build = f" (CUDA {environment['cuda']})" if environment["cuda"] else ""
+    return f"torch {environment['torch']}{build} in {environment['interpreter']}"
+
+
+def check_image_environment(context: CheckContext) -> list[Finding]:
+    """Report environments with torch that came with the machines, if the job's interpreter has no torch."""
+    if context.job.image:
+        return []
+    nodes: dict[tuple[str, str], list[str]] = {}
+    for node, software in context.nodes_with("software"):
+        if software["error"] or "torch" in software["packages"]:
+            continue
+        environments = context.facts[node.name].get("environments") or []
+        if environments:
+            described = (environments[0]["interpreter"], describe_environment(environments[0]))
+            nodes.setdefault(described, []).append(node.name)
+    return [
+        warning(
+            "image-environment",
+            names,
+            problem=f"the machine's image has {description}, and the job's interpreter has no torch",
+            requirement="torch in the environment of the job's interpreter",
+            remedy=f"to use the image's: launch_python: {interpreter} in group_vars/training.yml. To install another "
+            "into an environment of its own: ./muster site",
+        )
+        for (interpreter, description), names in nodes.items()
+    ]
+
+
 def check_torch(context: CheckContext) -> list[Finding]:
     """Check that torchrun has torch, and that nodes with GPUs have a torch with CUDA and a driver that supports it."""
     findings = []
@@ -252,5 +283,6 @@ def check_software(context: CheckContext) -> list[Finding]:
         *check_versions(context),
         *check_script_hash(context),
         *([] if context.job.image else check_torch(context)),
+        *check_image_environment(context),
         *([] if context.job.image else check_kernels(context)),
     ]

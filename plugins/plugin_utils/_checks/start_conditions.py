@@ -36,21 +36,28 @@ def live_run_ids(address: str, runs: Iterable[Mapping[str, str]]) -> list[str]:
     return sorted({run["run_id"] for run in runs if run["address"] == address or not is_shared_machine})
 
 
+def describe_owner(run: Mapping[str, Any]) -> str:
+    """Return whose run it is, which another account may have started, and where."""
+    return f" of {run['owner']}, in {run['directory']}," if run.get("owner") else ""
+
+
 def check_busy(job: Job, table: RankTable, facts: Facts) -> list[Finding]:
     """Report nodes on which another run is alive."""
     findings = []
     for node in nodes_with_facts(table, facts):
-        for run_id in live_run_ids(node.address, facts[node.name]["runs"]):
+        runs = facts[node.name]["runs"]
+        for run_id in live_run_ids(node.address, runs):
             if run_id == job.run_id:
                 continue
+            run = next(run for run in runs if run["run_id"] == run_id)
             findings.append(
                 error(
                     "busy",
                     [node.name],
-                    problem=f"run {run_id} is running on the node",
+                    problem=f"run {run_id}{describe_owner(run)} is running on the node",
                     requirement="no other run on the node",
                     remedy=f"wait for it, stop it (ansible-playbook stop.yml -e run_id={run_id}), or add -e "
-                    "replace=true to stop it now",
+                    "replace=true to stop it now; another account's needs -e launch_user=ACCOUNT",
                 )
             )
     return findings

@@ -174,7 +174,7 @@ def output_options(arguments: Sequence[str]) -> dict[str, str]:
 
 def check_space(context: CheckContext) -> list[Finding]:
     """Check disk space for logs and checkpoints, and shared memory for data loaders and NCCL."""
-    full: dict[tuple[str, str], list[tuple[str, str]]] = {}
+    full: dict[tuple[str, str, bool], list[tuple[str, str]]] = {}
     small: list[tuple[str, float]] = []
     for node, storage in context.nodes_with("storage"):
         seen_devices = set()
@@ -190,22 +190,29 @@ def check_space(context: CheckContext) -> list[Finding]:
                 severity = "warning"
             else:
                 continue
-            free_text = format_gib(free) if inodes is None or inodes >= MIN_FREE_INODES else f"{inodes} inodes"
-            full.setdefault((severity, purpose), []).append((node.name, f"{free_text} free at {disk['path']}"))
+            no_inodes = inodes is not None and inodes < MIN_FREE_INODES
+            free_text = f"{inodes} inodes" if no_inodes else format_gib(free)
+            full.setdefault((severity, purpose, no_inodes), []).append(
+                (node.name, f"{free_text} free at {disk['path']}")
+            )
         shm = storage["shm"]
         if shm is None or shm["total_bytes"] < context.thresholds.shm_gib * 2**30:
             small.append((node.name, shm["total_bytes"] if shm else 0.0))
     findings = []
-    for (severity, purpose), entries in full.items():
+    for (severity, purpose, no_inodes), entries in full.items():
         make_finding = error if severity == "error" else warning
+        requirement, action = f"{context.thresholds.disk_gib:g} GiB free", "free up space"
+        if no_inodes:
+            requirement = f"{MIN_FREE_INODES} inodes free: each file takes one, whatever its size"
+            action = "remove a large number of files"
         findings.append(
             make_finding(
                 "disk-full",
                 [name for name, _text in entries],
                 problem=f"{format_list(dict.fromkeys(text for _name, text in entries))}, where {PURPOSES[purpose]} are "
                 "stored",
-                requirement=f"{context.thresholds.disk_gib:g} GiB free",
-                remedy="free up space, or choose another location (launch_node_directory, launch_working_directory)",
+                requirement=requirement,
+                remedy=f"{action}, or choose another location (launch_node_directory, launch_working_directory)",
             )
         )
     if small:

@@ -15,10 +15,13 @@ from ansible_collections.muster.training.plugins.plugin_utils._clouds.age_limit 
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.documents import Machine
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.membership import CLUSTER_NAME, PlanRefusedError
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.first_boot import (
-    WATCH_FILES,
+    UNIT_DIRECTORY,
+    WATCH_PROGRAM_DIRECTORY,
     WATCH_SETTINGS,
+    WATCH_UNITS,
     format_watch_settings,
 )
+from ansible_collections.muster.training.plugins.plugin_utils._node_call.program_files import program_sources
 from ansible_collections.muster.training.plugins.plugin_utils._text.printable import single_line
 
 #: Options of modules whose machines power themselves off
@@ -27,7 +30,7 @@ WATCH_OPTIONS: dict[str, dict[str, Any]] = {
     "idle_after": {"type": "str", "default": "30m"},
     "ttl": {"type": "str", "default": "24h"},
 }
-WATCH_DIRECTORY = Path(__file__).resolve().parents[3] / "roles" / "idle_watch" / "files"
+UNITS = Path(__file__).resolve().parents[3] / "roles" / "idle_watch" / "files"
 MAX_NODES = 512  # more than any account allows; limits the cost of a typo
 
 
@@ -52,9 +55,10 @@ def validate_cluster_name(name: str) -> str:
 
 def read_watch_files(after: str, ttl: str) -> dict[str, str]:
     """Return the role idle_watch's files, by path on the node, so that the watch works before the role runs."""
-    files = {path: (WATCH_DIRECTORY / name).read_text(encoding="utf-8") for name, path in WATCH_FILES.items()}
+    programs = program_sources("_idle_watch.idle_watch")
     return {
-        **files,
+        **{f"{WATCH_PROGRAM_DIRECTORY}/{path}": text for path, text in programs.items()},
+        **{f"{UNIT_DIRECTORY}/{name}": (UNITS / name).read_text(encoding="utf-8") for name in WATCH_UNITS},
         WATCH_SETTINGS: format_watch_settings(normalize_limit("idle_after", after), normalize_limit("ttl", ttl)),
     }
 

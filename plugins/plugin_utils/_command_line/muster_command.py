@@ -56,7 +56,7 @@ def to_muster_commands(text: str, program: str, site_arguments: str = "") -> str
 
 def option_arguments(variables: Mapping[str, Any], options: Mapping[str, str]) -> str:
     """Return variables as arguments of a command with these options, each after a space."""
-    by_variable = {variable: option for option, variable in reversed([*options.items()])}
+    by_variable = {variable: option for option, variable in reversed(list(options.items()))}
     rest = dict(variables)
     script, script_args = rest.pop("launch_script", ""), rest.pop("launch_args", [])
     arguments = []

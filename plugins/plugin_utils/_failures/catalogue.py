@@ -11,6 +11,11 @@ import re
 from collections.abc import Iterable, Set
 from dataclasses import dataclass
 
+from ansible_collections.muster.training.plugins.module_utils._run.node_loss import (
+    RESTARTED,
+    SHUT_DOWN,
+    SUPERVISOR_DIED,
+)
 from ansible_collections.muster.training.plugins.plugin_utils._failures.entries import CATALOGUE, CatalogueEntry
 from ansible_collections.muster.training.plugins.plugin_utils._failures.verdict import Explanation, clean_line
 from ansible_collections.muster.training.plugins.plugin_utils._text.printable import ESCAPE
@@ -18,6 +23,8 @@ from ansible_collections.muster.training.plugins.plugin_utils._text.printable im
 MAX_TEXT = 1_000_000  # characters to search, from the end of a text, since what ends a job comes last
 MAX_LINE = 300  # characters of a line to show
 CONTEXT = 100  # of these, characters before the match in a longer line
+SHUT_DOWN_NODE = re.compile(rf"\S{{1,255}} (?:{SHUT_DOWN}|is lost: {RESTARTED})\Z")
+DEAD_SUPERVISOR = re.compile(rf"\S{{1,255}} is lost: {re.escape(SUPERVISOR_DIED)}\Z")
 LOST_NODE = re.compile(r"\S{1,255} is lost: ")  # the wording of supervisors and the verdict
 NODE_LOST: Explanation = {
     "id": "node-lost",
@@ -26,6 +33,26 @@ NODE_LOST: Explanation = {
     "on it, may say what happened. Launch again from the last checkpoint; to leave it out: -e nodes=A,B",
     "seen": "",
 }
+
+
+NODE_SHUT_DOWN: Explanation = {
+    "id": "node-shut-down",
+    "cause": "The machine was shut down or rebooted while the run was on it: by a person, its automatic updates, or "
+    "its provider.",
+    "remedy": "last -x shutdown reboot on it says when, and sudo journalctl --boot=-1 on it why. If automatic updates "
+    'did it, set Unattended-Upgrade::Automatic-Reboot "false" in /etc/apt/apt.conf.d/50unattended-upgrades. Launch '
+    "again from the last checkpoint",
+    "seen": "",
+}
+SUPERVISOR_ENDED: Explanation = {
+    "id": "supervisor-died",
+    "cause": "The machine stayed up, but muster's supervisor on it was killed by a person or for lack of memory, or "
+    "hung, for example on a file system that does not answer, and was stopped.",
+    "remedy": "sudo dmesg on it names processes that were killed for lack of memory; sudo journalctl --boot "
+    "--unit='muster-*' says what systemd stopped. Launch again from the last checkpoint",
+    "seen": "",
+}
+EXPLAINED = ((SHUT_DOWN_NODE, NODE_SHUT_DOWN), (DEAD_SUPERVISOR, SUPERVISOR_ENDED), (LOST_NODE, NODE_LOST))
 
 
 @dataclass(frozen=True)
@@ -111,8 +138,9 @@ def explain_failure(error: str, last_lines: Iterable[str]) -> Explanation | None
         last_lines: Of its log; used only if the error itself is unknown, a hint or a consequence, and then only for
             possible causes.
     """
-    if LOST_NODE.match(error):
-        return NODE_LOST
+    for pattern, explanation in EXPLAINED:
+        if pattern.match(error):
+            return explanation
     matches = explain(error)
     of_log = [match for match in explain("\n".join(last_lines)) if priority(match) < 2]
     best = min([*matches, *of_log], key=priority, default=None)

@@ -57,6 +57,10 @@ MORE_SHARED_MEMORY = (
 SAME_SOFTWARE = (
     "ansible-playbook preflight.yml names the nodes whose versions differ, ansible-playbook site.yml --tags "
 )
+CPU_ONLY_TORCH = (
+    "on nodes without GPUs, {change}. On nodes with GPUs: ansible-playbook site.yml --tags python_env,pytorch -e "
+    "pytorch_cuda=auto installs the build with CUDA"
+)
 OPEN_NETWORK = (
     "ansible-playbook preflight.yml tests each connection in both directions and names what is blocked; all TCP ports "
     "must be open between the nodes (security group, firewall)"
@@ -293,6 +297,24 @@ GPUS = (
         remedy="ansible-playbook site.yml --tags python_env,pytorch -e pytorch_cuda=auto",
     ),
     CatalogueEntry(
+        id="set-device-without-cuda",
+        title="The script selects a GPU, but torch was built without CUDA",
+        example="AttributeError: module 'torch._C' has no attribute '_cuda_setDevice'",
+        texts=(r"module 'torch\._C' has no attribute '_cuda_",),
+        cause="The installed torch is the CPU-only build, so calls such as torch.cuda.set_device do not exist.",
+        remedy=CPU_ONLY_TORCH.format(change="make them conditional: if torch.cuda.is_available()"),
+    ),
+    CatalogueEntry(
+        id="nccl-not-built",
+        title="torch was built without NCCL",
+        example="RuntimeError: Distributed package doesn't have NCCL built in",
+        texts=(r"Distributed package doesn't have NCCL built in",),
+        cause="The script asks for the backend nccl, which needs GPUs, but the installed torch is the CPU-only build.",
+        remedy=CPU_ONLY_TORCH.format(
+            change='choose the backend in the script: "nccl" if torch.cuda.is_available() else "gloo"'
+        ),
+    ),
+    CatalogueEntry(
         id="invalid-device-ordinal",
         title="A rank requests a GPU that the node does not have",
         example="RuntimeError: CUDA error: invalid device ordinal",
@@ -417,6 +439,27 @@ GPUS = (
         cause="DeepSpeed, or another package, compiles GPU code on first use and finds no nvcc on the node.",
         remedy="install a toolkit of torch's CUDA on each node and set CUDA_HOME in launch_environment; or do without "
         "the op (torch.optim.AdamW instead of FusedAdam)",
+    ),
+    CatalogueEntry(
+        id="python-headers-missing",
+        title="Python's header files are not installed",
+        example="fatal error: Python.h: No such file or directory",
+        texts=(r"fatal error: Python\.h: No such file or directory",),
+        cause="A package compiles C++ code on first use, DeepSpeed's optimizers for example, and the node lacks the "
+        "header files of its Python.",
+        remedy="""ansible-playbook site.yml --tags base_packages -e '{"base_packages_extra": ["python3-dev"]}' (for """
+        "another Python than the system's: python3.11-dev and so on); or do without the op (torch.optim.AdamW instead "
+        "of FusedAdam)",
+    ),
+    CatalogueEntry(
+        id="extension-build-failed",
+        title="C++ or CUDA code could not be compiled",
+        example="RuntimeError: Error building extension '...'",
+        texts=(r"Error building extension '",),
+        cause="A package compiles C++ or CUDA code on first use, and the compiler failed.",
+        remedy="the first line with 'error:' in the rank's log says why; mostly header files are missing, the compiler "
+        "is too old or too new for the CUDA toolkit, or memory ran out (MAX_JOBS=2 in launch_environment)",
+        weak=True,
     ),
     CatalogueEntry(
         id="numpy-mismatch",
@@ -803,6 +846,22 @@ FILES = (
         "torch.multiprocessing.set_sharing_strategy('file_system')",
     ),
     CatalogueEntry(
+        id="checkpoint-on-one-node",
+        title="A checkpoint is on one node only",
+        example="FileNotFoundError: Checkpoint file not found: .../epoch_000.ckpt",
+        texts=(
+            r"Checkpoint file not found:",
+            r"Checkpoint at .{1,300} not found",
+            r"FileNotFoundError: \[Errno 2\].{1,300}\.ckpt\b",
+        ),
+        cause="Rank 0 writes the checkpoints, on the first node of the run. The nodes share no disk, so the others "
+        "lack the file that trainer.test or ckpt_path loads.",
+        remedy="leave the test out (test=False in a Hydra template), and test in a launch of its own on the first "
+        "node: ./muster launch -n 1 train.py ARGUMENTS; or save to a directory that all nodes mount: ./muster site "
+        "--tags data. To resume on all nodes, copy the checkpoint to them: ./muster stage-data -e "
+        "stage_data_path=DIRECTORY -e stage_data_destination=DIRECTORY",
+    ),
+    CatalogueEntry(
         id="file-missing",
         title="A file is missing",
         example="FileNotFoundError: [Errno 2] No such file or directory: '...'",
@@ -969,6 +1028,16 @@ LAUNCHERS = (
         cause="launch_launcher: env starts one process per node, without RANK and LOCAL_RANK. Lightning starts the "
         "others itself; most scripts do not.",
         remedy="leave launch_launcher out: torchrun starts one process per GPU and sets these variables",
+    ),
+    CatalogueEntry(
+        id="debugger-without-terminal",
+        title="A breakpoint was reached",
+        example="bdb.BdbQuit",
+        texts=(r"\bbdb\.BdbQuit\b",),
+        cause="breakpoint() or pdb.set_trace() reads commands from a terminal, and the ranks of a run have none.",
+        remedy="remove it and print what you want to see. To debug by hand: ansible-playbook shell.yml -e nodes=NODE "
+        "shows how to log in to a node with the job's environment; run the script there with one process (WORLD_SIZE=1 "
+        "RANK=0 python -m pdb train.py), or call torch.distributed.breakpoint() there",
     ),
     CatalogueEntry(
         id="rank-failed",

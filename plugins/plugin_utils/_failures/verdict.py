@@ -30,6 +30,7 @@ AFTERMATH = 60.0  # seconds within which an elastic run's end may be due to an e
 STOPPED_BY_US = (-signal.SIGTERM, None)
 MAX_LINES = 20  # lines of a log shown with the verdict ...
 MAX_LINE = 500  # ... and the most characters of each
+MAX_ERROR = 300  # characters of an error in one line: a failed compilation's has the whole command
 # Exit codes of a process that we ended, with SIGTERM or then SIGKILL.
 ENDED_BY_US = (-signal.SIGTERM, 128 + signal.SIGTERM, *KILLED)
 
@@ -46,6 +47,12 @@ class Explanation(TypedDict):
 def clean_line(text: str) -> str:
     """Return a job's text as one line that is safe for a terminal."""
     return printable(ESCAPE.sub("", text))
+
+
+def brief_error(text: str) -> str:
+    """Return an error as one line for a person, cut after MAX_ERROR characters."""
+    line = clean_line(text[: 4 * MAX_ERROR])
+    return line if len(line) <= MAX_ERROR and len(text) <= 4 * MAX_ERROR else f"{line[:MAX_ERROR].rstrip()} …"
 
 
 def exit_clause(code: int | None) -> str:
@@ -86,6 +93,10 @@ def failure_candidates(node: Mapping[str, Any]) -> list[dict[str, Any]]:
     base = {"node": node["name"], "node_rank": node["node_rank"]}
     if report is None:
         return []
+    if report.get("shutdown"):
+        log = report["launcher_log"] or None
+        details = {"rank": None, "error": report["reason"], "log": log, "last_lines": []}
+        return [{**base, **details, "weight": 0, "since": node["since"], "first": True}]
     failures = []
     code, launcher_error = report["exit_code"], report["launcher_error"]
     expected_exit_codes = ENDED_BY_US if report.get("ended_by_us") else ()  # we ended the launcher
@@ -158,6 +169,22 @@ def first_failure(result: Mapping[str, Any]) -> dict[str, Any] | None:
         base = {"node": node["name"], "node_rank": node["node_rank"]}
         return {**base, "rank": None, "error": error, "log": log, "last_lines": []}
     return {key: best[key] for key in ("node", "node_rank", "rank", "error", "log", "last_lines")} if best else None
+
+
+def with_replies(result: Mapping[str, Any], runs: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a result that says why a node was lost, if the node itself replies: rank 0 only saw that it fell silent.
+
+    runs: by node name, its run as read by training_run, or None if the node did not reply or was not asked.
+    """
+    nodes, reason = [], result["reason"]
+    for node in result["nodes"]:
+        run = runs.get(node["name"])
+        if node["state"] == "lost" and run is not None and run["state"] == "died":
+            why = f"{node['name']} is lost: {run['message']}"
+            reason = why if node.get("why") and reason == node["why"] else reason
+            node = {**node, "why": why}
+        nodes.append(node)
+    return {**result, "nodes": nodes, "reason": reason}
 
 
 def verdict_from_hub(plan: Mapping[str, Any], result: Mapping[str, Any]) -> dict[str, Any]:
@@ -293,7 +320,7 @@ def render_verdict(
         rank = f", rank {failure['rank']}" if failure["rank"] is not None else ""
         lines.append(
             f"  failed first: node {failure['node']} (node_rank {failure['node_rank']}){rank}: "
-            f"{clean_line(failure['error'])}"
+            f"{brief_error(failure['error'])}"
         )
         if explanation is not None:
             if explanation["seen"]:
@@ -311,7 +338,7 @@ def render_verdict(
         for first in [node for node in verdict["nodes"] if node["log"]][:1]:
             lines.append(f"  logs: {first['name']}:{posixpath.dirname(first['log'])}")
     if failure and verdict["reason"] and failure["error"] != verdict["reason"]:
-        lines.append(f"  the run ended because {verdict['reason']}")
+        lines.append(f"  the run ended because {brief_error(verdict['reason'])}")
     missing = [node["name"] for node in verdict["nodes"] if node["state"] == "lost"]
     if missing and verdict["state"] == "succeeded":
         lines.append(f"  lost during the run: {', '.join(missing)}")

@@ -12,16 +12,22 @@ argv. The command is one short line, since the user's login shell reads it: csh 
 
 from __future__ import annotations
 
+import contextvars
 import functools
 import json
+import queue
 import re
 import shlex
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
 from ansible.plugins.action import ActionBase
+
+from ansible_collections.muster.training.plugins.module_utils._files.bounded import parse_json
+from ansible_collections.muster.training.plugins.module_utils._run.timeouts import CALL_TIMEOUT, NODE_CALL_GRACE_PERIOD
 
 PACKAGE = "ansible_collections.muster.training.plugins.module_utils"
 MODULE_UTILS = Path(__file__).resolve().parents[2] / "module_utils"
@@ -31,12 +37,15 @@ STDIN_NOT_SENT = "could not be sent"
 KEEP_ALIVE = "-o ServerAliveInterval=5 -o ServerAliveCountMax=3"
 # The first line of standard input is BOOTSTRAP as one statement, which reads the rest.
 FIRST_LINE = "import sys; exec(sys.stdin.buffer.readline())"
-# Reads {"sources": {module: its text}, "main": module, "request": ..., "mark": ...}, makes the modules importable under
-# the collection's name and prints the mark with the result of main's main(). Compiles only imported modules.
+# Reads {"sources": {module: its text}, "main": module, "request": ..., "mark": ..., "limit": ...}, makes the modules
+# importable under the collection's name and prints the mark with the result of main's main(). Compiles only imported
+# modules.
 BOOTSTRAP = f"""
 import json, sys
 from _frozen_importlib import ModuleSpec
 call = json.loads(sys.stdin.buffer.read())
+if call["limit"]:
+    import signal; signal.alarm(call["limit"])
 if sys.version_info < (3, 8):
     print(call["mark"] + json.dumps({{"error": "Python %d.%d is too old" % sys.version_info[:2]}})); sys.exit()
 sources = {{{PACKAGE!r} + "." + name: source for name, source in call["sources"].items()}}
@@ -114,13 +123,13 @@ def shell_command(interpreter: str) -> str:
     return f'{interpreter}; exec "$P" -I -S -c "{FIRST_LINE}"'
 
 
-def standard_input(module: str, request: Mapping[str, Any], mark: str = REPLY_MARK) -> bytes:
+def standard_input(module: str, request: Mapping[str, Any], mark: str = REPLY_MARK, limit: float = 0) -> bytes:
     """Return the input of shell_command(): BOOTSTRAP in one line, then the module with its imports, and the request.
 
-    mark: prefix of the reply's line.
+    mark: prefix of the reply's line. limit: seconds after which the kernel ends the process on the node; 0: never.
     """
     sources = {name: module_source(name) for name in required_modules(module)}
-    payload = json.dumps({"sources": sources, "main": module, "request": request, "mark": mark})
+    payload = json.dumps({"sources": sources, "main": module, "request": request, "mark": mark, "limit": int(limit)})
     return f"exec({BOOTSTRAP!r})\n{payload}".encode()
 
 
@@ -148,13 +157,55 @@ def execute(action: ActionBase, command: str, data: bytes) -> dict[str, Any]:
     return result
 
 
+def execute_within(timeout: float, name: str, action: ActionBase, command: str, data: bytes) -> dict[str, Any]:
+    """Return the result of execute(). Raise AnsibleConnectionFailure if it takes longer than a timeout in seconds.
+
+    It runs in a thread, which is left behind then: nothing else ends a call whose node keeps the connection alive.
+    """
+    outcomes: queue.Queue[dict[str, Any] | Exception] = queue.Queue()
+    context = contextvars.copy_context()
+
+    def run() -> None:
+        try:
+            outcomes.put(context.run(execute, action, command, data))
+        except Exception as error:  # passed to the waiting thread, whatever it is
+            outcomes.put(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    try:
+        outcome = outcomes.get(timeout=timeout)
+    except queue.Empty:
+        raise AnsibleConnectionFailure(
+            f"{name} does not answer: it accepts connections, but sent no reply within {timeout:g} s. Processes on it "
+            f"may wait for a disk or mount: list them with ansible {name} -m shell -a 'ps -eo pid,stat,wchan,args'"
+        ) from None
+    if isinstance(outcome, Exception):
+        raise outcome
+    return outcome
+
+
+def parse_reply(text: str) -> dict[str, Any] | None:
+    """Return the reply in a line of a node's output; None if it is incomplete or nothing that a node sends."""
+    try:
+        reply = parse_json(text)
+    except ValueError:
+        return None
+    return reply if isinstance(reply, dict) else None
+
+
 def call_node(
-    action: ActionBase, module: str, request: Mapping[str, Any], task_vars: Mapping[str, Any]
+    action: ActionBase,
+    module: str,
+    request: Mapping[str, Any],
+    task_vars: Mapping[str, Any],
+    timeout: float = CALL_TIMEOUT,
 ) -> dict[str, Any]:
     """Run main(request) of one of the module_utils, such as "_run.dispatch", on the node, and return its reply.
 
+    timeout: seconds until a node that sent no reply counts as not answering.
+
     Raises:
-        AnsibleConnectionFailure: the node is unreachable.
+        AnsibleConnectionFailure: the node is unreachable or does not answer.
         NodeRequestError: the code on the node rejected the request.
         AnsibleActionFail: no reply: no Python, no memory, no new process.
     """
@@ -164,12 +215,12 @@ def call_node(
         task_vars = task_vars.get("ansible_delegated_vars", {}).get(name, task_vars)
     keep_alive(action._connection)
     command = shell_command(interpreter_assignment(task_vars, action._templar.template))
-    result = execute(action, command, standard_input(module, request))
+    data = standard_input(module, request, limit=timeout + NODE_CALL_GRACE_PERIOD)
+    result = execute_within(timeout, name, action, command, data)
     for line in result["stdout"].splitlines():
         if line.startswith(REPLY_MARK):
-            try:
-                reply: dict[str, Any] = json.loads(line[len(REPLY_MARK) :])
-            except ValueError:  # it was killed while writing
+            reply = parse_reply(line[len(REPLY_MARK) :])
+            if reply is None:  # it was killed while writing
                 break
             if reply.get("error"):
                 raise NodeRequestError(f"{name}: {reply['error']}")

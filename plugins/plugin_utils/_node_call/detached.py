@@ -32,6 +32,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._node_call.call im
     standard_input,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._text.duration import format_duration
+from ansible_collections.muster.training.plugins.plugin_utils._text.output_reader import end_play_without_reader
 
 NOT_IN_CHECK_MODE = {"changed": True, "skipped": True, "msg": "not run in check mode"}
 MAX_TAIL_LINES = 40  # of the output of a command that failed
@@ -128,6 +129,7 @@ def run_command(
         Display().display(f"{name}: {what}: is already running; following it to its end")
     with progress_lock() as lock:
         while not status["ended"]:
+            end_play_without_reader(os.getppid())
             now = time.monotonic()
             if now - reported_at >= interval and acquire_progress_lock(lock):
                 reported_at, interval = now, min(max(show_every, now - started_at), MAX_REPORT_INTERVAL)

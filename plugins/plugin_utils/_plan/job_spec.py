@@ -51,5 +51,6 @@ JOB_OPTIONS: dict[str, dict[str, Any]] = {
     "stop_grace": {"type": "int", "default": 5},
     "log_limit": {"type": "int", "default": 10},
     "outputs": {"type": "list", "elements": "str", "default": []},
+    "metrics": {"type": "list", "elements": "str", "default": []},
 }
 DEFAULTS: dict[str, Any] = {name: option.get("default") for name, option in JOB_OPTIONS.items()}

@@ -207,6 +207,7 @@ def build_node_plan(
         "environment": environment,
         "variables": sorted(job.variables),
         "outputs": list(job.outputs),
+        "metrics": list(job.metrics),
         "temporary_directory": temporary,
         "mounts": [mount["point"] for mount in facts.get("storage", {}).get("mounts", ()) if mount["state"] == "ok"],
         "gpu_samples": gpu_samples,

@@ -21,12 +21,37 @@ from ansible_collections.muster.training.plugins.plugin_utils._plan.job import (
     parse_nnodes,
 )
 
+MAX_METRIC_PATTERNS, MAX_METRIC_PATTERN = 20, 500  # in launch_metrics, and characters of each
+POSITION_GROUPS = {"step", "epoch"}  # named groups with the position of the others, not metrics themselves
+
 
 def generate_run_id(script: str, module: str) -> str:
     """Return a run_id from the program's name and the time; four random hex digits separate launches in one second."""
     stem = os.path.splitext(os.path.basename(script))[0] if script else module.rpartition(".")[2]
     stem = re.sub(r"[^A-Za-z0-9_]+", "_", stem).strip("_")[:30] or "run"
     return f"{stem}-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
+
+
+def metric_problems(patterns: list[str]) -> list[str]:
+    """Return the problems of launch_metrics."""
+    problems = []
+    if len(patterns) > MAX_METRIC_PATTERNS:
+        problems.append(f"launch_metrics has {len(patterns)} patterns; use at most {MAX_METRIC_PATTERNS}")
+    for pattern in patterns[:MAX_METRIC_PATTERNS]:
+        shown = ascii(pattern)[:80]
+        try:
+            groups = set(re.compile(pattern[: MAX_METRIC_PATTERN + 1]).groupindex)
+        except (re.error, RecursionError, OverflowError) as error:
+            problems.append(f"launch_metrics has {shown}, which is not a regular expression: {error}")
+            continue
+        if len(pattern) > MAX_METRIC_PATTERN:
+            problems.append(f"launch_metrics has a pattern of more than {MAX_METRIC_PATTERN} characters: {shown}")
+        elif not groups - POSITION_GROUPS:
+            problems.append(
+                f"launch_metrics has {shown}; give each number a name, such as "
+                r"'step (?P<step>\d+) energy (?P<energy>\S+)'"
+            )
+    return problems
 
 
 def read_job(args: Mapping[str, Any], target_needed: bool = True) -> Job:
@@ -72,6 +97,7 @@ def read_job(args: Mapping[str, Any], target_needed: bool = True) -> Job:
     for name, minimum in (("start_timeout", 5), ("silence_timeout", 5), ("stop_grace", 0)):
         if args[name] < minimum:
             problems.append(f"launch_{name} is {args[name]} s; must be {minimum} or more")
+    problems += metric_problems(args["metrics"])
     if args["log_limit"] < 0:
         problems.append(f"launch_log_limit is {args['log_limit']} GB; must be 1 or more, or 0 for no limit")
     if args["nproc_per_node"] is not None and args["nproc_per_node"] < 1:

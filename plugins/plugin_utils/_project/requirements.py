@@ -56,10 +56,22 @@ def read_dependencies(source: Path, extras: list[str]) -> list[str]:
     except tomllib.TOMLDecodeError as error:
         raise ValueError(f"{path} is not valid TOML: {error}") from error
     optional = project.get("optional-dependencies", {})
-    dependencies = [
-        *project.get("dependencies", []),
-        *(requirement for extra in extras for requirement in optional.get(extra, [])),
-    ]
+    dependencies = list(project.get("dependencies", []))
+    pending, included = list(extras), set()
+    own_extras = re.compile(
+        rf"\s*{re.escape(str(project.get('name', '')))}\s*\[(?P<extras>[^\]]*)\]\s*\Z", re.IGNORECASE
+    )
+    while pending:
+        extra = pending.pop(0)
+        if extra in included:
+            continue
+        included.add(extra)
+        for requirement in optional.get(extra, []):
+            match = own_extras.match(requirement) if isinstance(requirement, str) else None
+            if match:  # the project's own name stands for more of its extras, not for a package of the index
+                pending += [name.strip() for name in match["extras"].split(",")]
+            else:
+                dependencies.append(requirement)
     if not all(isinstance(requirement, str) for requirement in dependencies):
         raise ValueError(f"{path}: dependencies must be strings, as for pip")
     return dependencies
@@ -130,3 +142,26 @@ def make_project(file: str, texts: Mapping[str, str]) -> ProjectRequirements | N
         return None
     digest = hashlib.sha256(json.dumps(requirements_by_file, sort_keys=True).encode()).hexdigest()
     return {"file": file, "main": REQUIREMENTS, "texts": dict(texts), "digest": digest}
+
+
+def read_declared(source: str, use_project: bool, requirements: list[str], editable: list[str]) -> dict[str, list[str]]:
+    """Return all requirements that can be read on this machine, as lines by the file or setting that has them.
+
+    Args:
+        source: directory of the project, "" if there is none here.
+        use_project: whether the project's own requirements are installed.
+        requirements: of the setting python_env_requirements.
+        editable: source trees on the nodes; those that are copies of the project can be read here.
+    """
+    declared = {"python_env_requirements": list(requirements)}
+    project = read_project(source) if use_project else None
+    if project:
+        names = {REQUIREMENTS: project["file"]} if project["file"] == PYPROJECT else {}
+        declared.update({names.get(name, name): text.splitlines() for name, text in project["texts"].items()})
+    path = Path(os.path.abspath(os.path.expanduser(source))) if source else None
+    for tree in editable:
+        directory, _bracket, extras = tree.partition("[")
+        if path and os.path.basename(directory.rstrip("/")) == path.name:
+            extra_names = [extra.strip() for extra in extras.rstrip("]").split(",") if extra.strip()]
+            declared[f"{PYPROJECT} ({tree})"] = read_dependencies(path, extra_names)
+    return {name: lines for name, lines in declared.items() if lines}

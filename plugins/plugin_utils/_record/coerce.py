@@ -6,11 +6,11 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from typing import Any
 
+from ansible_collections.muster.training.plugins.module_utils._files import bounded
 from ansible_collections.muster.training.plugins.plugin_utils._text.printable import ESCAPE, printable
 
 MAX_TEXT = 2000  # characters of a text for a person
@@ -21,11 +21,16 @@ INVISIBLE = re.compile("[\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]")
 
 
 def clean_text(value: Any, limit: int = MAX_TEXT) -> str:
-    """Return a value as one line without control characters, safe for a terminal or page.
+    """Return a value as one line without control characters and outer blanks, safe for a terminal or page.
 
     Return an empty string for anything but a string or number. Text of more than `limit` characters is cut and ends
     with "…".
     """
+    return clean_line(value.strip() if isinstance(value, str) else value, limit).strip()
+
+
+def clean_line(value: Any, limit: int = MAX_TEXT) -> str:
+    """Return a value as clean_text does, but with its indentation, which a traceback needs."""
     if isinstance(value, bool) or not isinstance(value, (str, int, float)):
         return ""
     if not isinstance(value, str):
@@ -34,7 +39,7 @@ def clean_text(value: Any, limit: int = MAX_TEXT) -> str:
         except ValueError:  # an integer of thousands of digits
             return ""
     # four times the length, since escapes are removed; but never a megabyte
-    text = printable(INVISIBLE.sub("", ESCAPE.sub("", value[: 4 * limit]))).strip()
+    text = printable(INVISIBLE.sub("", ESCAPE.sub("", value[: 4 * limit]))).rstrip()
     return text if len(text) <= limit and len(value) <= 4 * limit else text[: limit - 1] + "…"
 
 
@@ -82,6 +87,6 @@ def to_mappings(value: Any, limit: int = 10_000) -> list[Mapping[str, Any]]:
 def parse_json(text: str) -> Any:
     """Parse JSON; return None if it is invalid: truncated, nested too deeply, or with integers of too many digits."""
     try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
+        return bounded.parse_json(text)
+    except ValueError:
         return None

@@ -16,6 +16,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 MAX_NAME = 4096  # bytes, Linux's limit of a path
+MAX_DEPTH = 256  # directories of a name
 LATEST = 2**62  # nanoseconds since 1970
 PARTIAL = ".part-"
 
@@ -43,6 +44,8 @@ def is_safe(name: object) -> bool:
     except UnicodeEncodeError:
         return False
     parts = name.split("/")
+    if len(parts) > MAX_DEPTH:
+        return False
     return len(parts) > 1 and parts[0] in ("run", "work", "root") and not {"", ".", ".."} & set(parts)
 
 

@@ -13,11 +13,12 @@ import contextlib
 import os
 import re
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
+from ansible_collections.muster.training.plugins.module_utils._files.bounded import FileWalk
 from ansible_collections.muster.training.plugins.module_utils._run.gpu_samples import ACCOUNTING_FILE
 from ansible_collections.muster.training.plugins.plugin_utils._record.coerce import (
     clean_text,
@@ -26,6 +27,13 @@ from ansible_collections.muster.training.plugins.plugin_utils._record.coerce imp
     to_mapping,
     to_mappings,
     to_timestamp,
+)
+from ansible_collections.muster.training.plugins.plugin_utils._record.printed import (
+    TooSlowError,
+    compile_patterns,
+    limited_time,
+    rank_zero_logs,
+    split_output,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._report.curves import (
     Curve,
@@ -46,6 +54,11 @@ from ansible_collections.muster.training.plugins.plugin_utils._report.gpu_sample
     make_clock,
     read_gpus,
 )
+from ansible_collections.muster.training.plugins.plugin_utils._report.printed_metrics import (
+    from_patterns,
+    from_printed,
+    merge_printed,
+)
 
 MAX_JSON_SIZE = 32 << 20  # bytes of one JSON file
 MAX_SAMPLES_SIZE = 512 << 20  # bytes of one gpus.csv, which is read line by line
@@ -55,6 +68,8 @@ MAX_LINE = 1 << 16  # bytes; longer lines are skipped
 MAX_FILES = 20_000  # listed below logs
 MAX_EVENT_FILES = 64
 HEAD_SIZE, TAIL_SIZE = 1 << 20, 64 << 10  # bytes of a log's beginning, where W&B prints its address, and of its end
+CSV_NAMES = ("metrics.csv", "summary.csv", "results.csv")  # of Lightning, timm and Ultralytics
+OUTPUT = "the output of rank 0"  # as the source of curves
 MAX_SMI_SIZE = 64 << 10  # bytes of nvidia-smi.txt
 
 
@@ -99,7 +114,7 @@ def read_record(directory: Path, run_id: str) -> Record:
     names = [clean_text(node.get("name"), 100) for node in to_mappings(to_mapping(plan).get("nodes"))]
     paths = files.list_files("logs")
     if files.truncated:
-        record.notes.append(f"logs has more than {MAX_FILES} files: only these were read")
+        record.notes.append(f"logs has more than {MAX_FILES} files, or too deep directories: the others were not read")
     for rank, name in enumerate(names):
         record.nodes.append(
             read_node(files, f"logs/node{rank}", name, to_mappings(to_mapping(plan)["nodes"])[rank], result)
@@ -107,6 +122,14 @@ def read_record(directory: Path, run_id: str) -> Record:
     record.fetched = bool(paths)
     record.events = [parse_json(line) for line in files.read_lines("logs/node0/events.jsonl", MAX_LINES_SIZE)][-10_000:]
     sources, record.event_files = read_curves(files, paths)
+    try:
+        sources.append(read_user_metrics(files, paths, sources, to_mapping(plan).get("metrics")))
+    except TooSlowError:
+        record.notes.append(
+            "the patterns in launch_metrics take too long to match, so they were not used: avoid repetitions inside "
+            "repetitions, such as (a+)+"
+        )
+    sources.append(read_printed_metrics(files, paths, sources))
     record.curves, record.non_finite = merge_curves(sources), find_non_finite(sources)
     left_out = sum(source.left_out for source in sources)
     if left_out:
@@ -149,13 +172,35 @@ def read_curves(files: RecordFiles, log_paths: list[str]) -> tuple[list[CurveSet
         name = path.rpartition("/")[2]
         if name == "trainer_state.json":
             sources.append(from_trainer_state(source_name(path), files.read_json(path)))
-        elif name == "metrics.csv":
-            sources.append(from_metrics(source_name(path), files.read_lines(path, MAX_LINES_SIZE)))
+        elif name in CSV_NAMES:
+            lines = files.read_lines(path, MAX_LINES_SIZE)
+            sources.append(from_metrics(source_name(path), lines, position_required=name != "metrics.csv"))
         elif name == "said.jsonl":
             reported = from_job_reports(source_name(path), files.read_lines(path, MAX_LINES_SIZE))
             reported.curves = {name: curve for name, curve in reported.curves.items() if len(curve.value) > 1}
             sources.append(reported)
     return keep_longest_state(sources), bool(event_files)
+
+
+def curve_names(sources: list[CurveSet]) -> list[str]:
+    """Return the names of the curves of all sources."""
+    return [name for source in sources for name in source.curves]
+
+
+def read_user_metrics(files: RecordFiles, paths: list[str], sources: list[CurveSet], metrics: Any) -> CurveSet:
+    """Return the curves of launch_metrics in rank 0's output. Raise TooSlowError."""
+    patterns = compile_patterns(metrics)
+    printed = []
+    with limited_time(patterns=patterns):
+        for name, logs in rank_zero_logs(paths).items() if patterns else ():
+            printed.append(from_patterns(name, files.read_output(logs), patterns))
+    return merge_printed(OUTPUT, printed, curve_names(sources))
+
+
+def read_printed_metrics(files: RecordFiles, paths: list[str], sources: list[CurveSet]) -> CurveSet:
+    """Return the curves of the metrics that rank 0 printed, except those that another source has."""
+    printed = [from_printed(name, files.read_output(logs)) for name, logs in rank_zero_logs(paths).items()]
+    return merge_printed(OUTPUT, printed, curve_names(sources))
 
 
 def keep_longest_state(sources: list[CurveSet]) -> list[CurveSet]:
@@ -270,6 +315,14 @@ class RecordFiles:
             if stream is not None:
                 yield from iter_lines(stream, limit)
 
+    def read_output(self, names: list[str]) -> Iterator[str]:
+        """Yield the lines of logs, one log after another."""
+        for name in names:
+            with contextlib.ExitStack() as stack:
+                stream = stack.enter_context(self.open_file(name))
+                if stream is not None:
+                    yield from split_output(stream)
+
     def read_head(self, name: str, size: int) -> str:
         """Return the first `size` bytes of a file."""
         with self.open_file(name) as stream:
@@ -293,14 +346,7 @@ class RecordFiles:
 
     def list_files(self, name: str) -> list[str]:
         """Return the sorted paths of the regular files below a directory."""
-        paths: list[str] = []
-        refuse: Callable[[OSError], None] = lambda _problem: None  # noqa: E731
-        for directory, subdirectories, files in os.walk(self.directory / name, onerror=refuse, followlinks=False):
-            subdirectories.sort()
-            relative = Path(directory).relative_to(self.directory)
-            for file in files:
-                if len(paths) >= MAX_FILES:
-                    self.truncated = True
-                    return sorted(paths)
-                paths.append(str(relative / file))
+        walk = FileWalk(str(self.directory / name), MAX_FILES)
+        paths = [os.path.join(name, path) for path, _status in walk]
+        self.truncated = self.truncated or walk.truncated
         return sorted(paths)

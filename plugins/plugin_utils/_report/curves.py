@@ -2,7 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Named training curves: from event files, trainer_state.json, metrics.csv and repeated MUSTER_RESULT lines."""
+"""Named training curves: from event files, trainer_state.json, tables and repeated MUSTER_RESULT lines.
+
+Those that a job only prints: printed_metrics.py.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ansible_collections.muster.training.plugins.module_utils._run.job_results import restore_report
 from ansible_collections.muster.training.plugins.plugin_utils._record.coerce import (
     clean_text,
     parse_json,
@@ -118,15 +122,21 @@ def from_trainer_state(source: str, document: Any) -> CurveSet:
     return curves
 
 
-def from_metrics(source: str, lines: Iterable[str]) -> CurveSet:
-    """Return the curves of Lightning's CSVLogger: a column per measure, with gaps, and the columns step and epoch."""
+def from_metrics(source: str, lines: Iterable[str], position_required: bool = False) -> CurveSet:
+    """Return the curves of Lightning's CSVLogger: a column per measure, with gaps, and the columns step and epoch.
+
+    The tables of timm and Ultralytics have an epoch, but no step. position_required: whether a table with neither,
+    whose rows may be anything, gives no curves.
+    """
     curves = CurveSet(source)
     try:
-        for count, row in enumerate(csv.DictReader(lines)):
-            step = to_number(parse_number(row.get("step")))
+        for count, row in enumerate(csv.DictReader(lines, skipinitialspace=True)):
+            if position_required and "step" not in row and "epoch" not in row:
+                break
+            position = to_number(parse_number(row.get("step", row.get("epoch"))))
             for name, value in row.items():
                 if name and name not in EXCLUDED_COLUMNS:
-                    curves.add(name, float(count) if step is None else step, UNKNOWN, parse_number(value))
+                    curves.add(name, float(count) if position is None else position, UNKNOWN, parse_number(value))
     except csv.Error:  # a field of more than 128 KiB: keep the rows before it
         pass
     return curves
@@ -148,7 +158,7 @@ def from_job_reports(source: str, lines: Iterable[str]) -> CurveSet:
     curves = CurveSet(source)
     stepped: set[str] = set()
     for count, line in enumerate(lines):
-        report = to_mapping(parse_json(line))
+        report = restore_report(to_mapping(parse_json(line)))
         step = to_number(report.get("step"))
         time = to_number(report.get("time"))
         for name, value in report.items():

@@ -155,7 +155,7 @@ class FailureCause(TypedDict):
 
 
 class Failure(TypedDict):
-    """The first failure, the last lines of its log, and its cause, None if the catalogue has no match."""
+    """The first failure, the lines of its log that explain it, and its cause, None if the catalogue has no match."""
 
     node: str
     node_rank: int
@@ -186,7 +186,9 @@ class Report(TypedDict):
     commit: str
     dirty: bool
     repeat: str  # the command that launches the same again
-    environment: list[str]
+    program: list[str]  # the script or module, and its arguments
+    environment: list[str]  # names of all variables
+    variables: list[str]  # names of those that the user set
     settings: dict[str, str]
     metrics: list[Metric]
     samples_per_second: float | None

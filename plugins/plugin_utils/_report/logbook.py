@@ -13,11 +13,14 @@ from typing import NamedTuple
 
 from ansible_collections.muster.training.plugins.plugin_utils._report.documents import Report
 from ansible_collections.muster.training.plugins.plugin_utils._report.page import (
+    CURVE_HEADER,
     GPU_HEADER,
     cost_facts,
+    curve_row,
     format_money,
     format_value,
     gpu_row,
+    missing_price,
     run_facts,
     throughput,
 )
@@ -31,7 +34,7 @@ README = "README.md"
 MARKUP = re.compile(r"([\\`*\[\]|~$]|(?<![^\W_])_|_(?![^\W_])|:(?=//))")
 AT_START = re.compile(r"([#+=-]+(?=\s|\Z)|\d+(?=[.)](?:\s|\Z)))")  # makes a line a heading, a list or a rule
 MAX_CELL = 200
-MAX_GPUS = 64  # in the table of a page
+MAX_GPUS, MAX_CURVES = 64, 30  # in the tables of a page
 TITLE = "# Log book"
 
 
@@ -103,6 +106,14 @@ def render_page(report: Report, record: str, plots: Sequence[tuple[str, str, str
         former: The previous text of the page.
     """
     lines = [f"# {escape(report['run_id'])}", "", escape_long(report["verdict"]), ""]
+    failure = report["failure"]
+    if failure is not None:
+        lines += ["## What failed first", "", escape_long(f"{failure_location(failure)}: {failure['error']}"), ""]
+        if failure["cause"] is not None:
+            lines += [f"Cause: {escape_long(failure['cause']['cause'])}", ""]
+            lines += [f"What to do: {escape_long(failure['cause']['remedy'])}", ""]
+        if failure["lines"]:
+            lines += [*code_block("\n".join(failure["lines"])), ""]
     lines += table(["", ""], run_facts(report))
     lines += ["", f"[Report]({record}/report.html), [numbers]({record}/report.json)", ""]
     if report["findings"]:
@@ -111,6 +122,9 @@ def render_page(report: Report, record: str, plots: Sequence[tuple[str, str, str
             f"- {escape_long(finding['found'])}: {escape_long(finding['remedy'])}" for finding in report["findings"]
         ]
         lines += [""]
+    if report["curves"]:
+        rows = [curve_row(curve) for curve in report["curves"][:MAX_CURVES]]
+        lines += ["## Curves", "", *table(CURVE_HEADER, rows), ""]
     if report["metrics"]:
         lines += ["## Metrics", ""]
         lines += table(
@@ -125,18 +139,10 @@ def render_page(report: Report, record: str, plots: Sequence[tuple[str, str, str
     if report["stages"]:
         rows = [[stage["name"], format_duration(stage["seconds"])] for stage in report["stages"]]
         lines += ["## Time", "", *table(["part", "time"], rows), ""]
-    failure = report["failure"]
-    if failure is not None:
-        lines += ["## What failed first", "", escape_long(f"{failure_location(failure)}: {failure['error']}"), ""]
-        if failure["cause"] is not None:
-            lines += [f"Cause: {escape_long(failure['cause']['cause'])}", ""]
-            lines += [f"What to do: {escape_long(failure['cause']['remedy'])}", ""]
-        if failure["lines"]:
-            lines += [*code_block("\n".join(failure["lines"])), ""]
-    lines += ["## Cost", ""]
-    lines += table(["", ""], cost_facts(report)) if cost_facts(report) else []
-    lines += [f"Not known: {escape_long(report['cost']['missing'])}."] if report["cost"]["missing"] else []
-    lines += [""]
+    costs, missing = cost_facts(report), missing_price(report)
+    if costs or missing:
+        lines += ["## Cost", "", *(table(["", ""], costs) if costs else [])]
+        lines += [f"Not known: {escape_long(missing)}.", ""] if missing else [""]
     if report["repeat"]:
         lines += ["## How to repeat it", "", *code_block(report["repeat"]), ""]
     for title, caption, file in plots:

@@ -23,15 +23,17 @@ from ansible_collections.muster.training.plugins.plugin_utils._experiments.bench
     HEADER as BENCHMARK_HEADER,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._experiments.benchmark.table import build_rows
+from ansible_collections.muster.training.plugins.plugin_utils._report.best_value import find_best
 from ansible_collections.muster.training.plugins.plugin_utils._report.curves import is_wandb
 from ansible_collections.muster.training.plugins.plugin_utils._report.documents import (
+    CurveNumbers,
     Figure,
     GpuNumbers,
     ProcessNumbers,
     Report,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._report.plots import Plot
-from ansible_collections.muster.training.plugins.plugin_utils._report.report import failure_location
+from ansible_collections.muster.training.plugins.plugin_utils._report.report import failure_location, format_end
 from ansible_collections.muster.training.plugins.plugin_utils._text.duration import format_duration
 
 TEMPLATES = Path(__file__).with_name("templates")
@@ -47,6 +49,7 @@ GPU_HEADER = [
 ]
 PROCESS_HEADER = ["GPU", "process", "utilisation", "memory, peak", "memory busy", "time"]
 NODE_HEADER = ["node", "rank", "address", "processes", "GPUs", "driver", "torch", "ended as", "an hour", "notes"]
+CURVE_HEADER = ["curve", "last", "at step", "best", "at step", "values"]
 MAX_SMI_NODES = 8  # nodes whose nvidia-smi output is on the page
 MAX_SMI_LENGTH = 8000  # characters
 
@@ -88,6 +91,7 @@ def render_run(
     ssh_target: str = "USER@MACHINE",
     benchmark: Benchmark | None = None,
     benchmark_plots: Sequence[RenderedPlot] = (),
+    logs_command: str = "",
 ) -> str:
     """Return the page of one run.
 
@@ -101,13 +105,17 @@ def render_run(
         ssh_target: This account and machine as USER@HOST, for readers on another machine.
         benchmark: The figures, if the run was a benchmark.
         benchmark_plots: Their plots.
+        logs_command: The command that shows the output of the rank that failed first.
     """
+    node_header, nodes = without_empty_columns(NODE_HEADER, node_table(report))
     return (
         environment()
         .get_template("run.html.j2")
         .render(
             title=f"Run {report['run_id']}",
             report=report,
+            end=format_end(report),
+            logs_command=logs_command,
             run_facts=run_facts(report),
             links=[(link, is_wandb(link)) for link in report["links"]],
             no_findings=no_findings_message(report),
@@ -124,15 +132,8 @@ def render_run(
             texts=[
                 (metric["name"], metric["value"]) for metric in report["metrics"] if isinstance(metric["value"], str)
             ],
-            curves=[
-                [
-                    curve["name"],
-                    str(curve["values"]),
-                    f"{curve['last_step']:.0f}",
-                    *(f"{value:.5g}" for value in (curve["last"], curve["least"], curve["most"])),
-                ]
-                for curve in report["curves"]
-            ],
+            curve_header=CURVE_HEADER,
+            curves=[curve_row(curve) for curve in report["curves"]],
             curve_plots=curve_plots,
             gpu_plots=gpu_plots,
             tensorboard=f"tensorboard --logdir {shlex.quote(record + '/logs')} --port 6006"
@@ -144,8 +145,8 @@ def render_run(
             gpu_header=GPU_HEADER,
             processes=[process_row(process) for process in report["processes"]],
             process_header=PROCESS_HEADER,
-            nodes=node_table(report),
-            node_header=NODE_HEADER,
+            nodes=nodes,
+            node_header=node_header,
             stages=[
                 [stage["name"], format_duration(stage["seconds"]), f"{stage['seconds'] / report['seconds']:.0%}"]
                 for stage in report["stages"]
@@ -154,6 +155,7 @@ def render_run(
             nvidia_smi=[(name, text[:MAX_SMI_LENGTH]) for name, text in nvidia_smi[:MAX_SMI_NODES]],
             failed_where=failure_location(report["failure"]) if report["failure"] is not None else "",
             cost=cost_facts(report),
+            cost_missing=missing_price(report),
             command=shlex.join(report["command"]),
             made=format_time(report["made"]),
             record=record,
@@ -192,6 +194,7 @@ def run_facts(report: Report) -> list[tuple[str, str]]:
     gpus = sum(row["gpus"] or 0 for row in rows)
     settings = report["settings"]
     pairs = [
+        ("program", shlex.join(report["program"])),
         ("started", format_time(report["started"])),
         ("ended", format_time(report["ended"])),
         ("time", format_duration(report["seconds"]) if report["seconds"] is not None else "not known"),
@@ -204,18 +207,36 @@ def run_facts(report: Report) -> list[tuple[str, str]]:
         ("Python", summarize_values([row["python"] for row in rows])),
         ("commit", settings.get("commit", "")),
         ("working directory", report["working_directory"]),
-        ("script", settings.get("script", "")),
         ("batch size per rank", settings.get("batch size per rank", "")),
-        ("environment (names)", ", ".join(report["environment"])),
+        ("variables set for the job", ", ".join(report["variables"])),
     ]
     return [(name, value) for name, value in pairs if value]
 
 
 def no_findings_message(report: Report) -> str:
-    """Return the message for a report without findings."""
-    if report["gpus"]:
+    """Return the message for a report without findings; empty for a run that failed or has no GPU samples."""
+    if report["gpus"] and report["state"] != "failed":
         return "None: no rule found anything in the GPU samples or run times."
-    return "None; without GPU samples there is little to find."
+    return ""
+
+
+def curve_row(curve: CurveNumbers) -> list[str]:
+    """Return one row of the table of curves."""
+    best = find_best(curve)
+    best_cells = ["", ""] if best is None else [f"{best.value:.5g}", f"{best.step:.0f}"]
+    return [curve["name"], f"{curve['last']:.5g}", f"{curve['last_step']:.0f}", *best_cells, str(curve["values"])]
+
+
+def without_empty_columns(header: list[str], rows: list[list[str]]) -> tuple[list[str], list[list[str]]]:
+    """Return a table without the columns in which no row has a value."""
+    kept = [index for index in range(len(header)) if index == 0 or any(row[index] for row in rows)]
+    return [header[index] for index in kept], [[row[index] for index in kept] for row in rows]
+
+
+def missing_price(report: Report) -> str:
+    """Return what is unknown about the cost, an empty string if nothing is, or if no machine has a price."""
+    has_prices = any(row["price_per_hour"] is not None for row in report["nodes"])
+    return report["cost"]["missing"] if has_prices else ""
 
 
 def throughput(report: Report) -> list[tuple[str, str]]:

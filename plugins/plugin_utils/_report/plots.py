@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ansible_collections.muster.training.plugins.plugin_utils._report.best_value import find_best
 from ansible_collections.muster.training.plugins.plugin_utils._report.documents import CurveNumbers, Report, gpu_name
 from ansible_collections.muster.training.plugins.plugin_utils._report.downsample import buckets
 from ansible_collections.muster.training.plugins.plugin_utils._report.gpu_samples import GpuSamples
@@ -384,13 +385,14 @@ def curve_plots(report: Report) -> list[Plot]:
 
 def curve_caption(curve: CurveNumbers) -> str:
     """Return the caption of a curve: one sentence with its numbers."""
-    ends = f"From {curve['first']:.4g} to {curve['last']:.4g} in {curve['values']} values"
-    best = min(curve["points"], key=lambda point: point["least"])
-    top = max(curve["points"], key=lambda point: point["most"])
-    return (
-        f"{ends}; least {curve['least']:.4g} about step {best['step']:.0f}, "
-        f"most {curve['most']:.4g} about step {top['step']:.0f}."
-    )
+    last = f"Last {curve['last']:.4g} at step {curve['last_step']:.0f}"
+    best = find_best(curve)
+    if best is not None:
+        kind = "lowest" if best.is_least else "highest"
+        extremes = f"best ({kind}) {best.value:.4g} about step {best.step:.0f}"
+    else:
+        extremes = f"from {curve['least']:.4g} to {curve['most']:.4g}"
+    return f"{last}; {extremes}; {curve['first']:.4g} at first, {curve['values']} values."
 
 
 def curve_spec(curve: CurveNumbers, caption: str) -> dict[str, Any]:
@@ -404,7 +406,7 @@ def curve_spec(curve: CurveNumbers, caption: str) -> dict[str, Any]:
         }
         for point in curve["points"]
     ]
-    x = axis("step", "step", scale={"zero": False, "nice": False})
+    x = axis("step", "step", scale={"zero": False, "nice": False}, **step_axis(curve))
     scale = {"zero": False}
     line = {
         "mark": {
@@ -421,6 +423,12 @@ def curve_spec(curve: CurveNumbers, caption: str) -> dict[str, Any]:
     }
     layers = [band, line] if any(value["least"] != value["most"] for value in values) else [line]
     return {**base_spec(curve["name"], f"{curve['name']}. {caption}"), "data": {"values": values}, "layer": layers}
+
+
+def step_axis(curve: CurveNumbers) -> dict[str, Any]:
+    """Return the options of an axis of steps: no ticks between whole steps, unless a job counts in fractions."""
+    whole = all(point["step"] == round(point["step"]) for point in curve["points"])
+    return {"axis": {"tickMinStep": 1}} if whole else {}
 
 
 def round_value(value: float) -> float:

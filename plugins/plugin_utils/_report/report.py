@@ -10,11 +10,13 @@ import json
 import math
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from ansible_collections.muster.training.plugins.plugin_utils._failures.catalogue import explain_failure
+from ansible_collections.muster.training.plugins.plugin_utils._failures.verdict import brief_error
 from ansible_collections.muster.training.plugins.plugin_utils._record.coerce import (
+    clean_line,
     clean_text,
     parse_json,
     to_int,
@@ -36,12 +38,14 @@ from ansible_collections.muster.training.plugins.plugin_utils._report.documents 
     CurveNumbers,
     CurvePoint,
     Failure,
+    FailureCause,
     Metric,
     NodeRow,
     Report,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._report.findings import Facts, find_all
 from ansible_collections.muster.training.plugins.plugin_utils._report.gpu_samples import GpuSamples
+from ansible_collections.muster.training.plugins.plugin_utils._report.log_excerpt import MAX_LINES, choose_lines
 from ansible_collections.muster.training.plugins.plugin_utils._report.summary import (
     gpu_numbers,
     node_rows,
@@ -51,14 +55,14 @@ from ansible_collections.muster.training.plugins.plugin_utils._report.summary im
 from ansible_collections.muster.training.plugins.plugin_utils._text.duration import format_duration
 
 STATES = ("succeeded", "failed", "stopped")
-MAX_LOG_LINES = 20
-MAX_LOG_LINE = 500
+MAX_LOG_LINE = 1000
 MAX_SEARCHED = 10_000  # characters of a line searched for a cause
 MAX_METRICS = 100
 MAX_ARGUMENTS = 500  # of the command
 # Names of curves and metrics with the samples per second of the whole job
 THROUGHPUT = re.compile(r"(?:.*[/_])?(?:train_)?samples[_/]?(?:per_|/)?s(?:ec|econd)?\Z", re.IGNORECASE)
 RANK_RULES = "rank.json"
+LAUNCH = "ansible-playbook launch.yml"
 OPTION = re.compile(r"--?[A-Za-z][A-Za-z0-9_.-]{0,60}\Z")
 
 
@@ -128,7 +132,9 @@ def compose_report(record: Record, now: float) -> Report:
         "commit": clean_text(code.get("commit"), 60),
         "dirty": code.get("dirty") is True,
         "repeat": repeat_command(program, command, plan, rows),
+        "program": [program.name, *program.arguments] if program is not None else [],
         "environment": environment_names(plan),
+        "variables": user_variables(plan),
         "settings": {},
         "metrics": job_metrics(job_report),
         "samples_per_second": rate,
@@ -144,22 +150,45 @@ def compose_report(record: Record, now: float) -> Report:
         "cost": cost_of(rows, numbers, seconds, start_up, samples, rate, clean_text(plan.get("currency"), 10) or "USD"),
         "restarts": record.attempts,
         "event_files": record.event_files,
-        "notes": record_notes(record, gpus),
+        "notes": record_notes(record, gpus, rows),
     }
     report["verdict"] = format_verdict(report)
     report["settings"] = run_settings(report, numbers_reported, program)
     return report
 
 
+def adapt_report(report: Report, adapt: Callable[[str], str]) -> Report:
+    """Return the report with the commands in its own messages as this user types them; a job's texts stay."""
+    failure = report["failure"]
+    if failure is not None and failure["cause"] is not None:
+        cause: FailureCause = {**failure["cause"], "remedy": adapt(failure["cause"]["remedy"])}
+        failure = {**failure, "cause": cause}
+    repeat = report["repeat"]
+    return {
+        **report,
+        "failure": failure,
+        "repeat": adapt(LAUNCH) + repeat.removeprefix(LAUNCH) if repeat else "",
+        "notes": [adapt(note) for note in report["notes"]],
+        "findings": [{**finding, "remedy": adapt(finding["remedy"])} for finding in report["findings"]],
+    }
+
+
 def format_verdict(report: Report) -> str:
     """Return how the run ended, in one line."""
+    failed = report["failure"]
+    failure_text = (
+        f"; failed first: {failure_location(failed)}: {brief_error(failed['error'])}" if failed is not None else ""
+    )
+    return format_end(report) + failure_text
+
+
+def format_end(report: Report) -> str:
+    """Return how the run ended, without what failed."""
     duration = f" after {format_duration(report['seconds'])}" if report["seconds"] is not None else ""
     size = f"{report['nnodes']} node{'' if report['nnodes'] == 1 else 's'}, world size {report['world_size']}"
-    failed = report["failure"]
-    failure_text = f"; failed first: {failure_location(failed)}: {failed['error']}" if failed is not None else ""
     reason = f"; {report['reason']}" if report["state"] == "stopped" and report["reason"] else ""
     state = report["state"] if report["state"] in STATES else "is not over, or its verdict is missing here"
-    return f"{report['run_id']} {state}{duration}: {size}{failure_text}{reason}"
+    return f"{report['run_id']} {state}{duration}: {size}{reason}"
 
 
 def failure_location(failed: Failure) -> str:
@@ -174,10 +203,10 @@ def describe_failure(result: Mapping[str, Any], log: str) -> Failure | None:
         return None
     rank = to_number(first_failure.get("rank"))
     reported_lines = [
-        line[:MAX_SEARCHED] for line in to_list(first_failure.get("last_lines"), MAX_LOG_LINES) if isinstance(line, str)
+        line[:MAX_SEARCHED] for line in to_list(first_failure.get("last_lines"), MAX_LINES) if isinstance(line, str)
     ]
     last_lines = log.splitlines() or reported_lines
-    lines = [clean_text(line, MAX_LOG_LINE) for line in last_lines[-MAX_LOG_LINES:]]
+    lines = [clean_line(line[:MAX_SEARCHED].expandtabs(), MAX_LOG_LINE) for line in choose_lines(last_lines)]
     error = first_failure.get("error")
     cause = explain_failure(error if isinstance(error, str) else "", last_lines)
     return {
@@ -195,6 +224,11 @@ def environment_names(plan: Mapping[str, Any]) -> list[str]:
     """Return the names of the job's environment variables, never a value."""
     environment, variables = to_mapping(plan.get("environment")), to_list(plan.get("variables"), 1000)
     return sorted({clean_text(name, 200) for name in [*environment, *variables]} - {""})
+
+
+def user_variables(plan: Mapping[str, Any]) -> list[str]:
+    """Return the names of the environment variables that the user set for the job."""
+    return sorted({clean_text(name, 200) for name in to_list(plan.get("variables"), 1000)} - {""})
 
 
 def job_metrics(job_report: Mapping[str, Any]) -> list[Metric]:
@@ -357,10 +391,10 @@ def repeat_command(program: Program | None, command: list[str], plan: Mapping[st
     # Ansible would read braces as a template, and a shortened text ("…") differs from the original
     if any(pattern in options for pattern in ("{{", "{%", "…")):
         return ""
-    return f"ansible-playbook launch.yml -e {shlex.quote(options)}"
+    return f"{LAUNCH} -e {shlex.quote(options)}"
 
 
-def record_notes(record: Record, gpus: list[GpuSamples]) -> list[str]:
+def record_notes(record: Record, gpus: list[GpuSamples], rows: list[NodeRow]) -> list[str]:
     """Return notes about data that is missing or could not be read."""
     messages = list(record.notes)
     if not record.fetched:
@@ -368,12 +402,13 @@ def record_notes(record: Record, gpus: list[GpuSamples]) -> list[str]:
             "nothing was fetched from this run's nodes, so there are no GPU samples and no curves: fetch them with "
             f"ansible-playbook logs.yml -e run_id={record.run_id} -e fetch=true and rerun the report"
         )
-    elif not gpus:
-        messages.append("there are no GPU samples: the nodes have no GPUs, or nvidia-smi did not respond")
+    elif not gpus and any(row["gpus"] for row in rows):
+        messages.append("there are no GPU samples: nvidia-smi did not respond")
     if not record.curves:
         messages.append(
-            "there are no curves: they are read from TensorBoard's event files, trainer_state.json and metrics.csv in "
-            "the run directory (MUSTER_RUN_DIRECTORY), and from repeated lines MUSTER_RESULT {...}"
+            "there are no curves: they are read from what rank 0 prints, such as 'step 20: loss 0.31' (launch_metrics "
+            "adds formats), from repeated lines MUSTER_RESULT {...}, and from TensorBoard's event files, "
+            "trainer_state.json and metrics.csv in the run directory (MUSTER_RUN_DIRECTORY)"
         )
     for link in record.links:
         if not is_wandb(link):

@@ -14,12 +14,10 @@ import hashlib
 import json
 import os
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ansible_collections.muster.training.plugins.plugin_utils._command_line.command_hints import adapt_commands
-from ansible_collections.muster.training.plugins.plugin_utils._command_line.muster_command import typed_command
 from ansible_collections.muster.training.plugins.plugin_utils._experiments.benchmark.record import load_benchmark
 from ansible_collections.muster.training.plugins.plugin_utils._record.coerce import clean_text
 from ansible_collections.muster.training.plugins.plugin_utils._record.reader import RecordFiles, read_record
@@ -34,7 +32,11 @@ from ansible_collections.muster.training.plugins.plugin_utils._report.plots impo
     curve_plots,
     gpu_plots,
 )
-from ansible_collections.muster.training.plugins.plugin_utils._report.report import all_gpus, compose_report
+from ansible_collections.muster.training.plugins.plugin_utils._report.report import (
+    adapt_report,
+    all_gpus,
+    compose_report,
+)
 from ansible_collections.muster.training.plugins.plugin_utils._report.svg import DrawingError, draw
 
 PAGE, NUMBERS, PLOTS = "report.html", "report.json", "plots"
@@ -42,6 +44,7 @@ CURVES = "curves.json"  # points of the curves, in report.json's order; kept apa
 PICTURES = (".svg", ".png", ".vl.json")
 MAX_PAGE_SIZE = 4 << 20  # bytes of a page of the log book, which is read again to keep the user's notes
 MAX_RUNS = 10_000  # in the table
+ADDED_KEYS: dict[str, Any] = {"program": [], "variables": []}  # keys that reports of earlier releases lack
 MAX_SMI_LINES, MAX_SMI_LINE = 200, 200
 
 
@@ -101,22 +104,13 @@ def split_plots(
     return plots[:first], plots[first : first + second], plots[first + second :]
 
 
-def name_typed_commands(report: Report) -> None:
-    """Name in a report the commands of ./muster, if its user typed one of these."""
-    if typed_command():
-        report["repeat"] = adapt_commands(report["repeat"])
-        report["notes"] = [adapt_commands(note) for note in report["notes"]]
-        for finding in report["findings"]:
-            finding["remedy"] = adapt_commands(finding["remedy"])
-        if report["failure"] and report["failure"]["cause"]:
-            report["failure"]["cause"]["remedy"] = adapt_commands(report["failure"]["cause"]["remedy"])
+def write_report(record: Path, book: Path, now: float, adapt: Callable[[str], str] = str) -> WrittenReport:
+    """Write the report of one run into its record, and its page into the log book.
 
-
-def write_report(record: Path, book: Path, now: float) -> WrittenReport:
-    """Write the report of one run into its record, and its page into the log book. now: seconds since 1970."""
+    now: seconds since 1970; adapt: returns a message with its commands as this user types them.
+    """
     run_record = read_record(record, record.name)
-    report = compose_report(run_record, now)
-    name_typed_commands(report)
+    report = adapt_report(compose_report(run_record, now), adapt)
     benchmark = load_benchmark(record)
     if benchmark is not None:
         report["findings"] = [*benchmark["findings"], *report["findings"]]
@@ -130,7 +124,16 @@ def write_report(record: Path, book: Path, now: float) -> WrittenReport:
         if node.nvidia_smi
     ]
     content = render_run(
-        report, of_curves, of_gpus, str(record), smi_outputs, drawing_error, ssh_target(), benchmark, of_benchmark
+        report,
+        of_curves,
+        of_gpus,
+        str(record),
+        smi_outputs,
+        drawing_error,
+        ssh_target(),
+        benchmark,
+        of_benchmark,
+        adapt(logs_command(report)),
     )
     curves_without_points: list[Any] = [{**curve, "points": []} for curve in report["curves"]]
     write_file(record / CURVES, json.dumps([curve["points"] for curve in report["curves"]], allow_nan=False) + "\n")
@@ -147,6 +150,14 @@ def write_report(record: Path, book: Path, now: float) -> WrittenReport:
     return WrittenReport(record / PAGE, report, drawing_error)
 
 
+def logs_command(report: Report) -> str:
+    """Return the command that shows the output of the rank that failed first, or an empty string."""
+    failure = report["failure"]
+    if failure is None or failure["rank"] is None:
+        return ""
+    return f"ansible-playbook logs.yml -e run_id={report['run_id']} -e rank={failure['rank']}"
+
+
 def ssh_target() -> str:
     """Return this account and machine as USER@HOST, for ssh from another machine."""
     try:
@@ -157,7 +168,7 @@ def ssh_target() -> str:
 
 def write_logbook(report: Report, record: Path, book: Path, pictures: Sequence[tuple[str, str, str]]) -> None:
     """Write the page of a run, and the table of all runs; the user's notes below the mark are kept."""
-    book.mkdir(parents=True, exist_ok=True)
+    book.mkdir(mode=0o700, parents=True, exist_ok=True)
     name = logbook.page_file_name(report)
     record_path = os.path.relpath(record, book)
     write_file(book / name, logbook.render_page(report, record_path, pictures, read_page(book / name)))
@@ -187,13 +198,11 @@ def read_page(path: Path) -> str:
 
 def read_report(record: Path) -> Report | None:
     """Return the report.json of a run, without its curves' points; None if it is missing or of another version."""
-    document = RecordFiles(record).read_json(NUMBERS)
-    valid = (
-        isinstance(document, dict)
-        and document.get("version") == VERSION
-        and Report.__annotations__.keys() <= document.keys()
-    )
-    report: Report | None = document if valid else None
+    document: Any = RecordFiles(record).read_json(NUMBERS)
+    if not isinstance(document, dict) or document.get("version") != VERSION:
+        return None
+    complete: Any = {**ADDED_KEYS, **document}
+    report: Report | None = complete if Report.__annotations__.keys() <= complete.keys() else None
     return report
 
 
@@ -223,7 +232,9 @@ def is_current(record: Path) -> bool:
     return all(not source.exists() or source.stat().st_mtime <= modified for source in sources)
 
 
-def write_comparison(records: Sequence[Path], book: Path, target: Path | None, now: float) -> tuple[Path, str]:
+def write_comparison(
+    records: Sequence[Path], book: Path, target: Path | None, now: float, adapt: Callable[[str], str] = str
+) -> tuple[Path, str]:
     """Write the page that compares runs, and the reports of those without a current one.
 
     Args:
@@ -231,6 +242,7 @@ def write_comparison(records: Sequence[Path], book: Path, target: Path | None, n
         book: Directory of the log book.
         target: Directory of the page; by default one in the log book.
         now: Seconds since 1970.
+        adapt: Returns a message with its commands as this user types them.
 
     Returns:
         The page, and why it has no pictures, or an empty string.
@@ -239,9 +251,9 @@ def write_comparison(records: Sequence[Path], book: Path, target: Path | None, n
     for record in records:
         current = read_report(record) if is_current(record) else None
         complete = with_points(current, record) if current is not None else None
-        reports.append(complete if complete is not None else write_report(record, book, now).report)
+        reports.append(complete if complete is not None else write_report(record, book, now, adapt).report)
     directory = target if target is not None else book / comparison_name([record.name for record in records])
-    directory.mkdir(parents=True, exist_ok=True)
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     plots, drawing_error = write_plots(comparison_plots(reports), directory / PLOTS)
     write_file(directory / PAGE, render_comparison(reports, plots, now, drawing_error))
     return directory / PAGE, drawing_error

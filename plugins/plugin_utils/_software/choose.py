@@ -13,20 +13,23 @@ import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from ansible_collections.muster.training.plugins.plugin_utils._checks.software import has_kernels
 from ansible_collections.muster.training.plugins.plugin_utils._software.tables import (
     FLASH_ATTENTION,
     FLASH_CAPABILITY,
-    MANAGED_PYTHON,
+    MANAGED_PYTHONS,
     TORCH,
     Minor,
     TorchRelease,
 )
+from ansible_collections.muster.training.plugins.plugin_utils._software.torch_pins import TorchPin, newest_allowed
 from ansible_collections.muster.training.plugins.plugin_utils._software.versions import MIN_DRIVER, version_tuple
 from ansible_collections.muster.training.plugins.plugin_utils._text.name_list import format_list
 
 AUTO = "auto"
+NUMPY_2_TORCH = (2, 3)  # the first release of torch that is built for numpy 2
 CPU = 0  # the build without CUDA
 PYTHON_INSTALLERS = ("uv", "conda")  # managers that can install an interpreter if the system's does not fit
 
@@ -58,6 +61,8 @@ class SoftwareRequest:
     flash: str = ""  # release of flash-attention that needs a wheel, or auto; empty: not requested
     manager: str = "uv"
     directory: str = "/opt/muster"  # of the environment
+    name: str = "env"  # of the environment
+    pins: tuple[TorchPin, ...] = ()  # what the project's requirements say about torch
 
 
 @dataclass(frozen=True)
@@ -125,6 +130,21 @@ def parse_minor(version: str) -> Minor:
     return major, minor
 
 
+def build_name(build: int) -> str:
+    """Return the name of a build's index, such as cu126 or cpu."""
+    return "cpu" if build == CPU else f"cu{build}"
+
+
+def capitalize(text: str) -> str:
+    """Return a sentence with an initial capital."""
+    return text[:1].upper() + text[1:]
+
+
+def rebuild_advice(request: SoftwareRequest) -> str:
+    """Return how to get an environment with another Python."""
+    return f"remove it on all nodes (./muster env -e remove={request.name}), and run ./muster site again to rebuild it"
+
+
 def describe_build(build: int) -> str:
     """Return a build's name for a message."""
     return "the CPU" if build == CPU else f"CUDA {format_build(build)}"
@@ -165,14 +185,14 @@ def list_interpreters(nodes: Mapping[str, NodeSoftware], request: SoftwareReques
             versions = group_by_value((node.name, node.python) for node in environments)
             raise SoftwareChoiceError(
                 f"the environment in {request.directory} has Python {versions}, "
-                f"but python_env_python is {request.python}. Remove {request.directory}/env on all nodes to rebuild "
-                "it, or set python_env_python to auto"
+                f"but python_env_python is {request.python}. {capitalize(rebuild_advice(request))}, or set "
+                "python_env_python to auto"
             )
         return [
             Interpreter(
                 format_minor(minor),
                 minor,
-                f"installed in {request.directory}/env; to change it, remove that on all nodes",
+                f"installed in {request.directory}/env; to change it, {rebuild_advice(request)}",
             )
         ]
     minors = {parse_minor(node.python) for node in nodes.values() if node.python}
@@ -190,17 +210,31 @@ def list_interpreters(nodes: Mapping[str, NodeSoftware], request: SoftwareReques
             f"python3 is {versions}, but all nodes need the same minor release of Python, because venv uses the "
             "system's. Install the same one, or set python_env_manager to uv, which installs its own"
         )
-    managed = Interpreter(format_minor(MANAGED_PYTHON), MANAGED_PYTHON, f"installed by {request.manager}")
-    return [managed] if request.manager == "conda" else [*system_interpreters, managed]
+    managed = [Interpreter(format_minor(minor), minor, f"installed by {request.manager}") for minor in MANAGED_PYTHONS]
+    return managed if request.manager == "conda" else [*system_interpreters, *managed]
 
 
 def list_releases(request: SoftwareRequest) -> list[tuple[str, TorchRelease | None]]:
     """Return the releases of torch to choose from."""
     if request.torch == AUTO:
-        return [(release.newest, release) for release in TORCH.values()]
+        releases = [(newest_allowed(release.newest, request.pins), release) for release in TORCH.values()]
+        allowed: list[tuple[str, TorchRelease | None]] = [entry for entry in releases if entry[0]]
+        if not allowed:
+            raise SoftwareChoiceError(
+                f"{format_list(map(str, request.pins))}, but no release of torch is known that fits. Change that to "
+                "one of these, or set pytorch_version and pytorch_cuda to install another release unchecked:\n"
+                f"{known_builds()}"
+            )
+        return allowed
     if not re.fullmatch(r"[0-9]+\.[0-9]+\.[0-9]+", request.torch):
         raise SoftwareChoiceError(
             f"pytorch_version is {request.torch!r}, but must be auto or a release with all three numbers, such as 2.5.1"
+        )
+    pin = next((pin for pin in request.pins if not pin.allows(request.torch)), None)
+    if pin:
+        raise SoftwareChoiceError(
+            f"{pin}, but pytorch_version is {request.torch}. Set pytorch_version to auto, which follows the project's "
+            f"requirements, or change {pin.source}"
         )
     release = TORCH.get(parse_minor(request.torch))
     if release is None and request.cuda == AUTO:
@@ -256,9 +290,21 @@ def check_python(candidate: Candidate, nodes: Mapping[str, NodeSoftware], reques
         f"torch {candidate.torch} has no wheel for Python {format_minor(candidate.python.minor)} "
         f"({candidate.python.origin}{f'; found: {versions}' if versions else ''})",
         f"It needs Python {format_range(candidate.release.pythons)}",
-        f"remove {request.directory}/env on all nodes, so that it is rebuilt"
-        if any(node.has_environment for node in nodes.values())
-        else "",
+        rebuild_advice(request) if any(node.has_environment for node in nodes.values()) else "",
+    )
+
+
+def check_build(candidate: Candidate, _nodes: Mapping[str, NodeSoftware], request: SoftwareRequest) -> Conflict | None:
+    """Check that the build is the one that the project's requirements name, if they name one."""
+    pin = next((pin for pin in request.pins if pin.build not in ("", build_name(candidate.build))), None)
+    if pin is None:
+        return None
+    cuda = "cpu" if pin.build == "cpu" else format_build(int(pin.build[2:]))
+    return Conflict(
+        (0,),
+        f"{pin}, but torch {candidate.torch} is chosen for {describe_build(candidate.build)}",
+        f"It needs the build {pin.build}",
+        f"set pytorch_cuda to {cuda}, or remove +{pin.build} from {pin.source}",
     )
 
 
@@ -359,7 +405,7 @@ def check_flash_attention(
     )
 
 
-RULES = (check_python, check_driver, check_kernels, check_flash_attention)
+RULES = (check_build, check_python, check_driver, check_kernels, check_flash_attention)
 
 
 def find_conflict(candidate: Candidate, nodes: Mapping[str, NodeSoftware], request: SoftwareRequest) -> Conflict | None:
@@ -398,7 +444,7 @@ def choose(nodes: Mapping[str, NodeSoftware], request: SoftwareRequest) -> Choic
         return Choice(
             python=chosen.python.name,
             torch=chosen.torch,
-            build="cpu" if chosen.build == CPU else f"cu{chosen.build}",
+            build=build_name(chosen.build),
             flash=chosen.flash,
             reasons=explain_choice(chosen, combinations, nodes, request),
         )
@@ -407,7 +453,7 @@ def choose(nodes: Mapping[str, NodeSoftware], request: SoftwareRequest) -> Choic
     conflict = max(ranked, key=lambda entry: entry[:2])[2]
     advice = ", or ".join(text for text in (suggest_settings(nodes, request), conflict.remedy) if text)
     raise SoftwareChoiceError(
-        f"{conflict.description}. {conflict.requirement}{f'. {advice[0].upper()}{advice[1:]}' if advice else ''}"
+        f"{conflict.description}. {conflict.requirement}{f'. {capitalize(advice)}' if advice else ''}"
     )
 
 
@@ -437,7 +483,8 @@ def suggest_settings(nodes: Mapping[str, NodeSoftware], request: SoftwareRequest
     explicit = [name for name in settings if getattr(request, name) not in (AUTO, "")]
     for count in range(1, len(explicit) + 1):
         for names in itertools.combinations(explicit, count):
-            relaxed = replace(request, **dict.fromkeys(names, AUTO))
+            automatic: dict[str, Any] = dict.fromkeys(names, AUTO)
+            relaxed = replace(request, **automatic)
             try:
                 fitting = [
                     candidate
@@ -448,9 +495,7 @@ def suggest_settings(nodes: Mapping[str, NodeSoftware], request: SoftwareRequest
                 continue
             if fitting:
                 newest = choose_newest(fitting)
-                choice = Choice(
-                    newest.python.name, newest.torch, f"cu{newest.build}" if newest.build else "cpu", newest.flash
-                )
+                choice = Choice(newest.python.name, newest.torch, build_name(newest.build), newest.flash)
                 return "set " + " and ".join(f"{settings[name][0]} to {settings[name][1](choice)}" for name in names)
     return ""
 
@@ -487,7 +532,9 @@ def explain_choice(
         rejected = [
             candidate for candidate in newer if version_tuple(candidate.torch) == newest and candidate.python == python
         ]
-        lines.append(f"torch {chosen.torch}: the newest that fits{describe_rejection(rejected)}")
+        pins = f" {format_list(map(str, request.pins))}" if request.pins else ""
+        reason = "the newest that fits" + (f", since{pins}" if pins else "")
+        lines.append(f"torch {chosen.torch}: {reason}{describe_rejection(rejected)}")
 
     lines.append(explain_build(chosen, combinations, nodes, request, describe_rejection))
     if chosen.flash:
@@ -532,8 +579,7 @@ def explain_build(
 def pip_requirements(torch: str, packages: list[str]) -> list[str]:
     """Return pip requirements: torch, companion packages pinned to matching releases, and all others unchanged."""
     major, minor = parse_minor(torch)
-    companions = {"torchvision": f"0.{minor + 15}.*", "torchaudio": f"{major}.{minor}.*"}
-    return [
-        f"torch=={torch}",
-        *(f"{name}=={companions[name]}" if name in companions else name for name in packages),
-    ]
+    companions = {"torchvision": f"torchvision==0.{minor + 15}.*", "torchaudio": f"torchaudio=={major}.{minor}.*"}
+    if (major, minor) < NUMPY_2_TORCH:
+        companions["numpy"] = "numpy<2"
+    return [f"torch=={torch}", *(companions.get(name, name) for name in packages)]

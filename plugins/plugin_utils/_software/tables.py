@@ -15,6 +15,7 @@ from dataclasses import dataclass
 Minor = tuple[int, int]  # of torch, Python, glibc, or a compute capability
 
 # GPU architectures that a build's kernels are compiled for, as in torch.cuda.get_arch_list().
+KEPLER_TO_AMPERE = "sm_37 sm_50 sm_60 sm_70 sm_75 sm_80 sm_86"
 KEPLER_TO_HOPPER = "sm_37 sm_50 sm_60 sm_70 sm_75 sm_80 sm_86 sm_90"
 MAXWELL_TO_HOPPER = "sm_50 sm_60 sm_70 sm_75 sm_80 sm_86 sm_90"
 VOLTA_TO_BLACKWELL = "sm_70 sm_75 sm_80 sm_86 sm_90 sm_100 sm_120"
@@ -41,6 +42,9 @@ class FlashAttentionRelease:
 
 
 TORCH = {
+    (2, 0): TorchRelease("2.0.1", ((3, 8), (3, 11)), {117: KEPLER_TO_AMPERE, 118: KEPLER_TO_HOPPER}),
+    (2, 1): TorchRelease("2.1.2", ((3, 8), (3, 11)), {118: KEPLER_TO_HOPPER, 121: MAXWELL_TO_HOPPER}),
+    (2, 2): TorchRelease("2.2.2", ((3, 8), (3, 12)), {118: KEPLER_TO_HOPPER, 121: MAXWELL_TO_HOPPER}),
     (2, 3): TorchRelease("2.3.1", ((3, 8), (3, 12)), {118: KEPLER_TO_HOPPER, 121: MAXWELL_TO_HOPPER}),
     (2, 4): TorchRelease(
         "2.4.1", ((3, 8), (3, 12)), {118: KEPLER_TO_HOPPER, 121: MAXWELL_TO_HOPPER, 124: MAXWELL_TO_HOPPER}
@@ -86,6 +90,6 @@ FLASH_ATTENTION = {
 }
 FLASH_CAPABILITY = (8, 0)  # the oldest GPUs that FlashAttention 2 has kernels for: Ampere
 
-# The Python that uv or conda installs if the system's does not fit: all newer releases of torch and flash-attention
-# above have a wheel for it.
-MANAGED_PYTHON = (3, 12)
+# The Pythons that uv or conda installs if the system's does not fit, the preferred one first: all newer releases of
+# torch and flash-attention above have a wheel for it, and torch 2.0 and 2.1 for the other.
+MANAGED_PYTHONS = ((3, 12), (3, 11))

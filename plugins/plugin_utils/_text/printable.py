@@ -13,6 +13,12 @@ import re
 ESCAPE = re.compile(r"\x1b(?:\[[0-?]{0,32}[ -/]{0,4}[@-~]|\][^\x07\x1b\n]{0,200}(?:\x07|\x1b\\)|[ -/]{0,4}[0-~])")
 
 
+def without_control_sequences(text: str) -> str:
+    """Return text without a terminal's control sequences; other control characters but tabs become spaces."""
+    plain = ESCAPE.sub("", text)
+    return "".join(character if character.isprintable() or character == "\t" else " " for character in plain)
+
+
 def printable(text: str) -> str:
     """Replace control and format characters and lone surrogates with spaces, so that a terminal can show the text."""
     return "".join(character if character.isprintable() else " " for character in text)

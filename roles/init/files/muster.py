@@ -19,6 +19,7 @@ from typing import Any
 HERE = os.path.dirname(os.path.abspath(__file__))
 RUN = {"": "run_id", "--run-id": "run_id"}  # a word without an option is the name of a run
 REPORT = {**RUN, "--runs": "runs", "--fetch": "fetch=true"}
+STATUS = {**RUN, "--mounts": "mounts=true"}
 IMAGE = {"": "cluster", "--name": "template"}
 DOCKER = {"--data-root": "docker_data_root_path", "--delete-old": "docker_data_root_delete_old=true"}
 BENCHMARK = {"-n": "nnodes", "--baseline": "baseline"}
@@ -29,22 +30,28 @@ JOB_OPTIONS = """
 """
 JOB = dict(re.findall(r"(\S+):(\S+)", JOB_OPTIONS))
 SHELL = {"": "nodes", "--image": "launch_image", "--run-id": "run_id", "--as-user": "launch_user"}
-JOB_FILE_COMMANDS = ("site", "preflight", "launch", "shell", "fit", "sweep", "rehearse")  # accept files: launch job.yml
+CHECK = {"": "check_script", "--launcher": "launch_launcher", "--skip": "check_skip"}
+PATH_VARIABLES = ("check_script", "key")  # files on this machine
+# Commands that accept files, as in launch job.yml
+JOB_FILE_COMMANDS = ("site", "check", "preflight", "launch", "shell", "fit", "sweep", "rehearse")
 SCRIPT_COMMANDS = {"launch": "launch_args", "preflight": "launch_args", "fit": "fit_args"}  # SCRIPT ARGUMENT ...
 # Command: (playbook, role with its variables, summary, options and their variables; "=" sets a fixed value).
 COMMANDS: dict[str, tuple[str, str, str, dict[str, str]]] = {
     "site": ("site", "", "set up the machines, or update them", {}),
     "docker": ("docker", "docker_data_root", "install Docker, or move its data to another disk", DOCKER),
+    "keys": ("keys", "", "install your public SSH key on machines: ./muster keys --ask-pass", {"--key": "key"}),
     "ping": ("ping", "", "show which machines respond, and their GPUs", {}),
+    "check": ("check", "", "check a script for several nodes: ./muster check train.py", CHECK),
     "preflight": ("preflight", "preflight", "check for problems that would make a job fail", {"-n": "nnodes"}),
     "launch": ("launch", "launch", "run a job: ./muster launch job.yml, or launch -n 4 train.py --epochs 3", JOB),
-    "status": ("status", "launch", "show the state of a run: ./muster status [RUN]", RUN),
+    "status": ("status", "launch", "show the state of a run: ./muster status [RUN]", STATUS),
     "logs": ("logs", "launch", "show the output of a rank", {**RUN, "--rank": "rank", "--fetch": "fetch=true"}),
     "fetch": ("fetch", "launch", "copy a job's output files: ./muster fetch [RUN]", {**RUN, "--yes": "confirm=true"}),
     "report": ("report", "launch", "write a report on a run, or compare runs: ./muster report --runs A,B", REPORT),
     "shell": ("shell", "launch", "log in to a node, as a rank: ./muster shell NODE [--run-id RUN]", SHELL),
     "stop": ("stop", "launch", "stop a run: ./muster stop [RUN]", RUN),
     "runs": ("runs", "launch", "list runs, and remove old ones", {"--keep": "keep", "--older-than": "older_than"}),
+    "env": ("env", "python_env", "list the Python environments, and remove old ones", {"--remove": "remove"}),
     "provision": ("provision", "", "create machines: ./muster provision bert -n 4", {"": "cluster", "-n": "nnodes"}),
     "cost": ("cost", "", "show what all clusters of the account cost", {"": "cluster"}),
     "teardown": ("teardown", "", "remove the machines of a cluster: ./muster teardown bert", {"": "cluster"}),
@@ -70,6 +77,11 @@ MEANINGS = {
     "older_than": "How old (90m, 12h, 30d, 2w) a run must be to be removed. Default: any age.",
     "source": "Bucket to copy.",
     "target": "Bucket to copy to, which is created if it is missing.",
+    "check_script": "The script to check.",
+    "check_skip": "Ids of rules to skip, separated by commas.",
+    "key": "File with your public key. Default: the first of ~/.ssh/id_ed25519.pub, id_ecdsa.pub and id_rsa.pub.",
+    "mounts": "Show the data mounts of each node instead.",
+    "remove": "Name of the environment to remove.",
 }
 LOCAL_PATHS = ("code_source", "stage_data_here", "json", "preflight_json", "report_directory")  # as typed after -e
 # ansible-playbook's options that take a value.
@@ -188,6 +200,7 @@ def translate(command: str, typed: list[str]) -> list[str]:
         else:
             raise UsageError(f"{argument!r} was not expected. Usage: ./muster help {command}")
     for name, content in variables.items():
+        content = resolve_path(content) if name in PATH_VARIABLES and isinstance(content, str) else content
         is_plain = isinstance(content, str) and re.fullmatch(r"[\w./:-]+", content, re.ASCII)
         # Ansible would split other values, or YAML would read them as something else
         argv += ["-e", f"{name}={content}" if is_plain else f'{{"{name}": {format_yaml(content)}}}']

@@ -156,6 +156,19 @@ def test_commented_out_filters_work(cloud: Cloud, list_hosts: Any) -> None:
     assert set(with_names) == {f"same-{spot['InstanceId']}", f"same-{other['InstanceId']}"}
 
 
+def test_nodes_of_a_cluster_have_their_names_and_ranks(cloud: Cloud, list_hosts: Any) -> None:
+    """As provision.yml names them, in whatever order AWS lists them."""
+    foreign = cloud.start("g5.xlarge")["InstanceId"]
+    for number in (10, 2, 1, 0):
+        pairs = [{"Key": "muster:node", "Value": f"bert-{number}"}, {"Key": "Name", "Value": "renamed"}]
+        cloud.start("g5.xlarge", TagSpecifications=[{"ResourceType": "instance", "Tags": pairs}])
+    hosts = list_hosts()
+    assert sorted(hosts, key=lambda name: int(hosts[name]["node_rank"])) == [
+        *("bert-0", "bert-1", "bert-2", "bert-10"),
+        foreign,
+    ]
+
+
 def uncomment(line: str) -> Any:
     def change(text: str) -> str:
         assert line in text

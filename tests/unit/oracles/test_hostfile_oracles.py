@@ -127,7 +127,9 @@ def read_by_us(text: str) -> list[tuple[str, int]]:
 @needs_deepspeed
 @settings(max_examples=300, deadline=None)
 @given(hosts=clusters(six=False), use=uses)
-def test_deepspeed_reads_hosts_and_slots_of_the_rank_table(deepspeed: DeepSpeed, hosts: list[HostSpec], use: str) -> None:
+def test_deepspeed_reads_hosts_and_slots_of_the_rank_table(
+    deepspeed: DeepSpeed, hosts: list[HostSpec], use: str
+) -> None:
     table = build_rank_table(hosts, order="name")
     listed = [(getattr(node, use), node.slots) for node in table.nodes]
     assert deepspeed.read(render_deepspeed(table, use)) == listed

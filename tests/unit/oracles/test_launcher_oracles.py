@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from ansible_collections.muster.training.plugins.module_utils._rank_table import HostSpec, RankTable, build_rank_table
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job import Job
 from ansible_collections.muster.training.plugins.plugin_utils._plan.launchers.torchrun_static import TORCHRUN
-from ansible_collections.muster.training.plugins.plugin_utils._plan.plan import get_launcher, build_node_plan
+from ansible_collections.muster.training.plugins.plugin_utils._plan.plan import build_node_plan, get_launcher
 from tests.unit.generated import clusters
 from tests.unit.supervised import make_job
 
@@ -214,7 +214,9 @@ def test_torchrun_reads_static_run_as_planned(torchrun: Reader, job: Job, hosts:
 @needs_torch
 @many
 @given(job=jobs("c10d"), hosts=clusters(), data=st.data())
-def test_torchrun_reads_c10d_run_as_planned(torchrun: Reader, job: Job, hosts: list[HostSpec], data: st.DataObject) -> None:
+def test_torchrun_reads_c10d_run_as_planned(
+    torchrun: Reader, job: Job, hosts: list[HostSpec], data: st.DataObject
+) -> None:
     least = data.draw(st.none() | st.integers(1, len(hosts)))
     table, found = commands(replace(job, min_nnodes=least), hosts)
     for rank, words in enumerate(found):

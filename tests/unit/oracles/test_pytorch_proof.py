@@ -17,7 +17,6 @@ def asked(tmp_path: Path, **more: Any) -> dict[str, Any]:
     version = torch.__version__.partition("+")[0]
     cuda = torch.version.cuda or ""
     return {
-        "key": "k",
         "marker": str(tmp_path / "proved"),
         "version": version,
         "build": "cpu",
@@ -33,6 +32,22 @@ def test_torch_is_proved_only_once(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert shown.startswith(given["version"]) and shown.endswith("sum of two ranks by gloo")
     monkeypatch.setattr(proof, "check_build", lambda given: pytest.fail("proved again"))
     assert proof.verify(asked(tmp_path))["shown"] == "verified before"
+
+
+def test_package_for_another_torch_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As torchvision of PyPI does with a torch for the CPU."""
+    (tmp_path / "torchvision-0.28.0.dist-info").mkdir()
+    (tmp_path / "torchvision-0.28.0.dist-info" / "METADATA").write_text("Name: torchvision\nVersion: 0.28.0\n")
+    (tmp_path / "torchvision").mkdir()
+    module = tmp_path / "torchvision" / "__init__.py"
+    module.write_text("raise RuntimeError('operator torchvision::nms does not exist')\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    with pytest.raises(StepError, match=r"torchvision 0\.28\.0 does not work with torch .*nms does not exist"):
+        proof.check_companions()
+    module.write_text("")
+    (tmp_path / "torchvision" / "ops.py").write_text("def nms(boxes, scores, threshold): pass\n")
+    assert "torchvision 0.28.0" in proof.check_companions()
 
 
 def test_wrong_build_is_refused_and_not_marked_as_proved(tmp_path: Path) -> None:

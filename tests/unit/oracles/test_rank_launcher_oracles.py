@@ -33,7 +33,7 @@ from ansible_collections.muster.training.plugins.module_utils._rank_table import
 from ansible_collections.muster.training.plugins.module_utils._supervisor.programs import muster_rank
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job import Job
 from ansible_collections.muster.training.plugins.plugin_utils._plan.launchers.base import common_network
-from ansible_collections.muster.training.plugins.plugin_utils._plan.plan import get_launcher, build_node_plan
+from ansible_collections.muster.training.plugins.plugin_utils._plan.plan import build_node_plan, get_launcher
 from tests.unit.generated import clusters
 from tests.unit.oracles.open_mpi_map import open_mpi_map
 from tests.unit.supervised import make_job
@@ -224,7 +224,9 @@ def after(words: list[str], word: str) -> list[str]:
 @needs("torch", "deepspeed")
 @settings(max_examples=150, deadline=None)
 @given(hosts=clusters())
-def test_deepspeed_on_each_node_starts_the_ranks_of_the_table(deepspeed: Reader, runs: Path, hosts: list[HostSpec]) -> None:
+def test_deepspeed_on_each_node_starts_the_ranks_of_the_table(
+    deepspeed: Reader, runs: Path, hosts: list[HostSpec]
+) -> None:
     table, plans = planned(runs, job_of("deepspeed"), hosts)
     for rank in sorted({0, table.nnodes // 2, table.nnodes - 1}):
         (command,) = deepspeed.ask(["runner", after(plans[rank]["command"], "deepspeed.launcher.runner")])
@@ -236,7 +238,9 @@ def test_deepspeed_on_each_node_starts_the_ranks_of_the_table(deepspeed: Reader,
 @pytest.mark.skipif(shutil.which("pdsh") is None, reason="pdsh is not installed (Debian and Ubuntu: pdsh)")
 @settings(max_examples=100, deadline=None)
 @given(hosts=clusters(six=False))
-def test_deepspeed_with_pdsh_starts_the_ranks_of_the_table(deepspeed: Reader, runs: Path, hosts: list[HostSpec]) -> None:
+def test_deepspeed_with_pdsh_starts_the_ranks_of_the_table(
+    deepspeed: Reader, runs: Path, hosts: list[HostSpec]
+) -> None:
     table, plans = planned(runs, job_of("deepspeed", deepspeed_launcher="pdsh"), hosts)
     assert all(plan["command"] == [] for plan in plans[1:])
     (command,) = deepspeed.ask(["runner", after(plans[0]["command"], "deepspeed.launcher.runner")])

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.muster.training.plugins.plugin_utils._report.page import gpu_row, format_money, format_value
+from ansible_collections.muster.training.plugins.plugin_utils._report.page import format_money, format_value, gpu_row
 from ansible_collections.muster.training.plugins.plugin_utils._report.writer import write_comparison, write_report
 from tests import browser
 from tests.browser import Browser

@@ -86,7 +86,7 @@ def test_interrupted_search_resumes_and_finds_the_memory_limit(directory: Path) 
     code, output = launched(directory, "other.py")
     assert code == 2 and f"fit is a search with {directory}/job.py, and this run starts" in output, output
     code, output = launched(directory, "job.py", "-e", "fitted=fti")
-    assert code == 2 and "fitted is fti, and " in output and "(there are fit): ansible-playbook" in output, output
+    assert code == 2 and "fitted is fti, but " in output and "(it has fit): run ansible-playbook" in output, output
     assert sorted(path.name for path in (directory / "nodes").iterdir()) == [
         *("fit-b12", "fit-b4", "fit-b8", "fit-b8-2", "fit-b8-3")
     ]

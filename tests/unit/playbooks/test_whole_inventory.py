@@ -60,4 +60,4 @@ def test_playbooks_refuse_an_incomplete_inventory(
     assert text.format(directory) in output
     assert playbook == "ping" or "ok: [a]" not in output  # ping shows the machines that it knows of
     if "paperspace.yml" in sources:
-        assert "muster.training.paperspace: no API key: " in output
+        assert "muster.training.paperspace: no API key" in output

@@ -12,12 +12,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from ansible_collections.muster.training.plugins.module_utils._benchmark_job.ranks import read_line_rate
 from ansible_collections.muster.training.plugins.plugin_utils._experiments.benchmark.read import read_measurements
 from ansible_collections.muster.training.plugins.plugin_utils._experiments.benchmark.schedule import OPERATIONS
 from ansible_collections.muster.training.plugins.plugin_utils._experiments.benchmark.slow_parts import judge
+from tests.programs import install
 from tests.unit.supervised import free_port
 
-PROGRAM = Path(__file__).resolve().parents[3] / "roles" / "benchmark" / "files" / "benchmark_job.py"
 # Starts the program with a wrong all_reduce on the second node. Tensors for coordination have another dtype.
 WRONG_SUM_LAUNCHER = """
 import runpy, sys
@@ -49,10 +50,11 @@ def run_benchmark(directory: Path, seconds: dict[str, float], *launcher: str, pr
     """
     rounds = [[[0, 1]]] if processes > 1 else []
     (directory / "work.json").write_text(json.dumps({**BASE_WORK, "rounds": rounds, "seconds": seconds}))
+    program = install("_benchmark_job.benchmark_job", directory)
     port = str(free_port())
     processes_started = [
         subprocess.Popen(
-            [sys.executable, *launcher, str(PROGRAM), str(directory / "work.json")],
+            [sys.executable, *launcher, str(program), str(directory / "work.json")],
             env={
                 **os.environ,
                 **{"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": str(processes), "RANK": str(rank)},
@@ -99,3 +101,13 @@ def test_a_single_process_has_nothing_to_exchange(tmp_path: Path) -> None:
     output = run_benchmark(tmp_path, {"matmul": 5.0, "all": 60.0, "pairs": 60.0}, processes=1)
     assert output["complete"] and output["collectives"] == [] and output["pairs"] == []
     assert output["left_out"] == ["collectives: there is only one process"]
+
+
+def test_line_rate_is_read_only_from_interfaces_with_hardware(tmp_path: Path) -> None:
+    for name, neighbors in {"eth0": ["device"], "veth1": [], "bond0": ["lower_eth0"], "vlan5": ["lower_bond0"]}.items():
+        for neighbor in neighbors:
+            (tmp_path / name / neighbor).mkdir(parents=True)
+        (tmp_path / name).mkdir(exist_ok=True)
+        (tmp_path / name / "speed").write_text("10000\n")
+    rates = {name: read_line_rate(name, str(tmp_path)) for name in ("eth0", "veth1", "bond0", "vlan5", "", "x")}
+    assert rates == {"eth0": 10000, "veth1": None, "bond0": 10000, "vlan5": 10000, "": None, "x": None}

@@ -4,35 +4,28 @@ from __future__ import annotations
 
 import errno
 import hashlib
-import importlib.util
 import json
 import os
 import re
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 
+from ansible_collections.muster.training.plugins.module_utils._checkpoint_service import checkpoints, copier, local
+from ansible_collections.muster.training.plugins.module_utils._checkpoint_service import service as service_module
+from ansible_collections.muster.training.plugins.module_utils._detached.result_line import StepError
+from ansible_collections.muster.training.plugins.module_utils._run.internal_files import INTERNAL_NAMES
+from ansible_collections.muster.training.plugins.module_utils._s3_client.s3 import s3_errors
 from tests.s3_server import S3Server
 
-ROLES = Path(__file__).resolve().parents[3] / "roles"
 MIB = 2**20
 
 
-@pytest.fixture(scope="module")
-def program() -> Iterator[ModuleType]:
-    """The program, with its imports beside it as on a node."""
-    sys.path.insert(0, str(ROLES / "s3_client" / "files"))
-    spec = importlib.util.spec_from_file_location("checkpoints", ROLES / "checkpoints" / "files" / "checkpoints.py")
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    yield module
-    sys.path.pop(0)
+def test_status_file_is_not_an_output_of_the_job() -> None:
+    assert local.STATUS in INTERNAL_NAMES
 
 
 @pytest.fixture
@@ -87,17 +80,15 @@ def copied_files(s3: S3Server, run_id: str = "first") -> dict[str, bytes]:
     return bodies
 
 
-def copy_all(program: ModuleType, settings: dict[str, Any]) -> Any:
-    service = program.CheckpointService(settings)
-    runs = program.find_runs(settings)
+def copy_all(settings: dict[str, Any]) -> Any:
+    service = service_module.CheckpointService(settings)
+    runs = local.find_runs(settings)
     while any(service.copy_next(run) for run in runs):
         pass
     return service
 
 
-def test_files_and_directories_are_copied(
-    program: ModuleType, settings: dict[str, Any], s3: S3Server, tmp_path: Path
-) -> None:
+def test_files_and_directories_are_copied(settings: dict[str, Any], s3: S3Server, tmp_path: Path) -> None:
     folder = make_run(tmp_path / "runs") / "checkpoints"
     make_run(tmp_path / "runs", 1)
     (folder / "last.pt").write_bytes(b"last")
@@ -105,18 +96,18 @@ def test_files_and_directories_are_copied(
     (folder / "step" / "deep" / "shard").write_bytes(b"shard")
     (folder / "half.tmp").write_bytes(b"half")
     (folder / ".hidden").write_bytes(b"hidden")
-    copy_all(program, settings)
+    copy_all(settings)
     assert copied_files(s3) == {"last.pt": b"last", "step/deep/shard": b"shard"}
     assert not s3.client().list_objects_v2(Bucket="saved", Prefix="mine/first/node1").get("Contents")
     status = json.loads((folder.parent / "checkpoints.json").read_text())
     assert (status["alive"], status["pending"]) == (False, [])
     s3.requests.clear()
-    copy_all(program, settings)
+    copy_all(settings)
     assert not [path for method, path in s3.requests if method != "GET"], "a file was copied twice"
 
 
 def test_interrupted_upload_resumes_with_missing_parts(
-    program: ModuleType, settings: dict[str, Any], s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    settings: dict[str, Any], s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = make_run(tmp_path / "runs") / "checkpoints"
     body = os.urandom(70 * MIB)
@@ -129,14 +120,14 @@ def test_interrupted_upload_resumes_with_missing_parts(
         return ("AccessDenied", {}) if len(uploaded_parts) > 2 else judge(environ)
 
     monkeypatch.setattr(s3, "_judge", fail_after_two_parts)
-    monkeypatch.setattr(program, "THREADS", 1)
+    monkeypatch.setattr(copier, "THREADS", 1)
     with pytest.raises(Exception, match="AccessDenied"):
-        copy_all(program, settings)
+        copy_all(settings)
     monkeypatch.undo()
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", s3.access_key)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", s3.secret_key)
     s3.requests.clear()
-    copy_all(program, settings)
+    copy_all(settings)
     assert copied_files(s3) == {"big.pt": body}
     assert sum(method == "PUT" and "big.pt" in path for method, path in s3.requests) == 3, (
         "two of five parts were uploaded before"
@@ -144,38 +135,38 @@ def test_interrupted_upload_resumes_with_missing_parts(
 
 
 def test_checkpoint_changed_during_copy_is_not_recorded(
-    program: ModuleType, settings: dict[str, Any], s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    settings: dict[str, Any], s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = make_run(tmp_path / "runs") / "checkpoints"
     (folder / "last.pt").write_bytes(b"before")
-    put = program.CheckpointCopier.put
+    put = copier.CheckpointCopier.put
 
     def put_and_change(self: Any, key: str, body: bytes) -> str:
         (folder / "last.pt").write_bytes(b"after that")
         return str(put(self, key, body))
 
-    monkeypatch.setattr(program.CheckpointCopier, "put", put_and_change)
-    service = program.CheckpointService(settings)
-    assert service.copy_next(program.find_runs(settings)[0]) is False
+    monkeypatch.setattr(copier.CheckpointCopier, "put", put_and_change)
+    service = service_module.CheckpointService(settings)
+    assert service.copy_next(local.find_runs(settings)[0]) is False
     assert "Contents" not in s3.client().list_objects_v2(Bucket="saved"), "data or a manifest was kept"
-    monkeypatch.setattr(program.CheckpointCopier, "put", put)
-    copy_all(program, settings)
+    monkeypatch.setattr(copier.CheckpointCopier, "put", put)
+    copy_all(settings)
     assert copied_files(s3) == {"last.pt": b"after that"}
 
 
 def test_old_versions_and_local_files_are_removed_as_configured(
-    program: ModuleType, settings: dict[str, Any], s3: S3Server, tmp_path: Path
+    settings: dict[str, Any], s3: S3Server, tmp_path: Path
 ) -> None:
     folder = make_run(tmp_path / "runs") / "checkpoints"
     for number in range(4):
         (folder / "last.pt").write_bytes(b"%d" % number)
         (folder / f"step-{number}").write_bytes(b"step")
-        copy_all(program, settings)
+        copy_all(settings)
     keys = s3.client().list_objects_v2(Bucket="saved", Prefix="mine/first/node0/data/last.pt@")["Contents"]
     assert len(keys) == 2
     assert len(list(folder.iterdir())) == 5, "a local file was removed"
     (folder / "step-4").write_bytes(b"step")
-    copy_all(program, {**settings, "keep_local": 2})
+    copy_all({**settings, "keep_local": 2})
     assert len(list(folder.iterdir())) == 2
     assert len(copied_files(s3)) == 6, "a checkpoint is missing in S3"
 
@@ -184,7 +175,7 @@ def test_old_versions_and_local_files_are_removed_as_configured(
     "refused", ["PUT .*partNumber=3", "PUT .*latest.json", "GET .*list-type=2"], ids=["data", "manifest", "sweep"]
 )
 def test_leftovers_of_interrupted_upload_are_removed_with_next_version(
-    program: ModuleType, settings: dict[str, Any], s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    settings: dict[str, Any], s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     refused: str,
 ) -> None:  # fmt: skip
     folder = make_run(tmp_path / "runs") / "checkpoints"
@@ -198,9 +189,9 @@ def test_leftovers_of_interrupted_upload_are_removed_with_next_version(
         (folder / "big.pt").write_bytes(b"%d" % number * (40 * MIB if "part" in refused else 1))
         monkeypatch.setattr(s3, "_judge", judge if number in (0, 4) else refuse_matching)
         try:
-            copy_all(program, settings)
+            copy_all(settings)
             assert number in (0, 4)
-        except program.S3_ERRORS as error:
+        except s3_errors() as error:
             assert "AccessDenied" in str(error)
     client = s3.client()
     objects = client.list_objects_v2(Bucket="saved", Prefix="mine/first/node0/data/")["Contents"]
@@ -210,29 +201,29 @@ def test_leftovers_of_interrupted_upload_are_removed_with_next_version(
     assert not client.list_multipart_uploads(Bucket="saved").get("Uploads")
 
 
-def make_two_checkpoints(program: ModuleType, settings: dict[str, Any], tmp_path: Path) -> tuple[Any, Path]:
+def make_two_checkpoints(settings: dict[str, Any], tmp_path: Path) -> tuple[Any, Path]:
     """Return a service that keeps one local checkpoint and has copied `step`, and the directory with a newer one."""
     folder = make_run(tmp_path / "runs") / "checkpoints"
     (folder / "step" / "deep").mkdir(parents=True)
     (folder / "step" / "model.pt").write_bytes(b"model")
     (folder / "step" / "deep" / "shard").write_bytes(b"shard")
     settings["keep_local"] = 1
-    service = copy_all(program, settings)
+    service = copy_all(settings)
     (folder / "newer").write_bytes(b"newer")
     return service, folder
 
 
 def test_change_with_an_older_mtime_is_copied_before_local_removal(
-    program: ModuleType, settings: dict[str, Any], s3: S3Server, tmp_path: Path
+    settings: dict[str, Any], s3: S3Server, tmp_path: Path
 ) -> None:
-    service, folder = make_two_checkpoints(program, settings, tmp_path)
+    service, folder = make_two_checkpoints(settings, tmp_path)
     (folder / "step" / "late").write_bytes(b"late")
     (folder / "step" / "model.pt").write_bytes(b"MODEL")
     for name in ("late", "model.pt"):  # as rsync -t, cp -p and tar do
         os.utime(folder / "step" / name, (1e9, 1e9))
     before = {"step/model.pt": b"model", "step/deep/shard": b"shard"}
     assert copied_files(s3) == before
-    run = program.find_runs(settings)[0]
+    run = local.find_runs(settings)[0]
     assert service.copy_next(run) is True
     assert copied_files(s3) == {**before, "newer": b"newer"}
     assert (folder / "step" / "late").exists(), "removed without a copy in S3"
@@ -243,42 +234,42 @@ def test_change_with_an_older_mtime_is_copied_before_local_removal(
 
 
 def test_version_copied_last_is_kept_even_if_its_files_are_older(
-    program: ModuleType, settings: dict[str, Any], s3: S3Server, tmp_path: Path
+    settings: dict[str, Any], s3: S3Server, tmp_path: Path
 ) -> None:
     last = make_run(tmp_path / "runs") / "checkpoints" / "last.pt"
     settings["versions"] = 1
     for number, changed in enumerate((2e9, 1e9)):
         last.write_bytes(b"%d" % number)
         os.utime(last, (changed, changed))
-        copy_all(program, settings)
+        copy_all(settings)
         assert copied_files(s3) == {"last.pt": b"%d" % number}
 
 
 @pytest.mark.parametrize("lost", [None, b"cut"], ids=["gone", "shorter"])
 def test_checkpoint_lost_in_s3_is_kept_locally_and_copied_again(
-    program: ModuleType, settings: dict[str, Any], s3: S3Server, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    settings: dict[str, Any], s3: S3Server, tmp_path: Path, capsys: pytest.CaptureFixture[str],
     lost: bytes | None,
 ) -> None:  # fmt: skip
-    service, folder = make_two_checkpoints(program, settings, tmp_path)
+    service, folder = make_two_checkpoints(settings, tmp_path)
     key = next(file["key"] for file in read_manifest(s3)["checkpoints"][0]["files"] if file["path"] == "deep/shard")
     if lost is None:
         s3.client().delete_object(Bucket="saved", Key=key)
     else:
         s3.client().put_object(Bucket="saved", Key=key, Body=lost)
-    run = program.find_runs(settings)[0]
+    run = local.find_runs(settings)[0]
     service.copy_next(run)
     assert (folder / "step" / "deep" / "shard").read_bytes() == b"shard"
     assert f"step was copied, but {key} is now missing or incomplete in S3" in capsys.readouterr().out
-    assert json.loads((folder.parent / program.STATUS).read_text())["pending"] == ["step"]
+    assert json.loads((folder.parent / local.STATUS).read_text())["pending"] == ["step"]
     service.copy_next(run)
     assert copied_files(s3) == {"newer": b"newer", "step/model.pt": b"model", "step/deep/shard": b"shard"}
     assert [path.name for path in folder.iterdir()] == ["newer"]
 
 
 def test_file_added_during_local_removal_is_kept(
-    program: ModuleType, settings: dict[str, Any], s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    settings: dict[str, Any], s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    service, folder = make_two_checkpoints(program, settings, tmp_path)
+    service, folder = make_two_checkpoints(settings, tmp_path)
     fwalk = os.fwalk
 
     def add_and_walk(*arguments: Any, **options: Any) -> Any:
@@ -286,26 +277,26 @@ def test_file_added_during_local_removal_is_kept(
         return fwalk(*arguments, **options)
 
     monkeypatch.setattr(os, "fwalk", add_and_walk)
-    service.copy_next(program.find_runs(settings)[0])
+    service.copy_next(local.find_runs(settings)[0])
     assert (folder / "step" / "deep" / "late").read_bytes() == b"late"
 
 
 @pytest.mark.parametrize("name", ["step", "last.pt"])
 def test_failed_local_removal_is_reported_once(
-    program: ModuleType, settings: dict[str, Any], s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    settings: dict[str, Any], s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str], name: str,
 ) -> None:  # fmt: skip
     def busy(*_arguments: Any, **_options: Any) -> None:
         raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
 
     folder = make_run(tmp_path / "runs") / "checkpoints"
-    run = program.find_runs(settings)[0]
+    run = local.find_runs(settings)[0]
     (folder / "step").mkdir()
     (folder / "step" / "shard").write_bytes(b"1")
     (folder / "last.pt").write_bytes(b"1")
-    service = copy_all(program, settings)
+    service = copy_all(settings)
     service.settings["keep_local"] = 1
-    checkpoints = program.find_checkpoints(str(folder), settings)
+    checkpoints = local.find_checkpoints(str(folder), settings)
     capsys.readouterr()
     first, other = sorted(checkpoints, key=lambda checkpoint: checkpoint.name != name)
     with monkeypatch.context() as patch:
@@ -321,7 +312,7 @@ def test_failed_local_removal_is_reported_once(
 
 
 def test_unreadable_checkpoint_is_not_copied_in_part(
-    program: ModuleType, settings: dict[str, Any], s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    settings: dict[str, Any], s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = make_run(tmp_path / "runs") / "checkpoints"
     (folder / "step" / "deep").mkdir(parents=True)
@@ -340,24 +331,22 @@ def test_unreadable_checkpoint_is_not_copied_in_part(
 
     monkeypatch.setattr(os, "scandir", guarded(os.scandir))
     monkeypatch.setattr(os, "listdir", guarded(os.listdir))
-    with pytest.raises(program.TransferError, match=r"checkpoints/step/deep cannot be read \(Permission denied\)"):
-        copy_all(program, settings)
+    with pytest.raises(StepError, match=r"checkpoints/step/deep cannot be read \(Permission denied\)"):
+        copy_all(settings)
     unreadable.add(".")
-    with pytest.raises(program.TransferError, match=r"checkpoints cannot be read \(Permission denied\)"):
-        copy_all(program, settings)
+    with pytest.raises(StepError, match=r"checkpoints cannot be read \(Permission denied\)"):
+        copy_all(settings)
     assert "Contents" not in s3.client().list_objects_v2(Bucket="saved")
-    with pytest.raises(program.TransferError, match="not all checkpoints of first are copied"):
-        program.wait({**settings, "wait_timeout": 0}, "first")
+    with pytest.raises(StepError, match="not all checkpoints of first are copied"):
+        checkpoints.wait({**settings, "wait_timeout": 0}, "first")
     unreadable -= {".", "step/deep"}
-    copy_all(program, settings)
+    copy_all(settings)
     assert copied_files(s3) == {"step/shard": b"1", "step/deep/shard": b"2"}
-    assert program.find_checkpoints(str(folder / "none"), settings) == []
-    assert program.find_checkpoints(str(folder / "step" / "shard"), settings) == []
+    assert local.find_checkpoints(str(folder / "none"), settings) == []
+    assert local.find_checkpoints(str(folder / "step" / "shard"), settings) == []
 
 
-def test_checkpoint_is_complete_once_stable_or_marked(
-    program: ModuleType, settings: dict[str, Any], tmp_path: Path
-) -> None:
+def test_checkpoint_is_complete_once_stable_or_marked(settings: dict[str, Any], tmp_path: Path) -> None:
     (tmp_path / "step").mkdir()
     (tmp_path / "step" / "shard").write_bytes(b"1")
     (tmp_path / "one.pt").write_bytes(b"1")
@@ -365,9 +354,9 @@ def test_checkpoint_is_complete_once_stable_or_marked(
     def completeness(**overrides: Any) -> list[bool]:
         changed_settings = {**settings, **overrides}
         checkpoints = {
-            checkpoint.name: checkpoint for checkpoint in program.find_checkpoints(str(tmp_path), changed_settings)
+            checkpoint.name: checkpoint for checkpoint in local.find_checkpoints(str(tmp_path), changed_settings)
         }
-        return [program.is_complete(checkpoints[name], changed_settings, time.time()) for name in ("step", "one.pt")]
+        return [local.is_complete(checkpoints[name], changed_settings, time.time()) for name in ("step", "one.pt")]
 
     assert completeness(stable_for=30) == [False, False]
     assert completeness(stable_for=0) == [True, True]
@@ -377,41 +366,41 @@ def test_checkpoint_is_complete_once_stable_or_marked(
     assert completeness(marker="done") == [True, True]
 
 
-def test_absolute_directory_without_run_id_does_not_name_its_run(program: ModuleType, settings: dict[str, Any]) -> None:
-    assert program.has_directory_per_run(settings)
-    assert program.has_directory_per_run({**settings, "directory": "/srv/{run_id}"})
-    assert not program.has_directory_per_run({**settings, "directory": "/srv/out"})
-    assert not program.has_directory_per_run({**settings, "directory": "~/out"})
+def test_absolute_directory_without_run_id_does_not_name_its_run(settings: dict[str, Any]) -> None:
+    assert local.has_directory_per_run(settings)
+    assert local.has_directory_per_run({**settings, "directory": "/srv/{run_id}"})
+    assert not local.has_directory_per_run({**settings, "directory": "/srv/out"})
+    assert not local.has_directory_per_run({**settings, "directory": "~/out"})
 
 
 def test_low_disk_space_is_reported_once(
-    program: ModuleType, settings: dict[str, Any], s3: S3Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    settings: dict[str, Any], s3: S3Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = make_run(tmp_path / "runs", state="running") / "checkpoints"
     (folder / "last.pt").write_bytes(b"last")
-    service = program.CheckpointService({**settings, "free_gib": 1e9})
-    run = program.find_runs(settings)[0]
+    service = service_module.CheckpointService({**settings, "free_gib": 1e9})
+    run = local.find_runs(settings)[0]
     service.copy_next(run)
     service.copy_next(run)
     assert capsys.readouterr().out.count("WARNING") == 1
 
 
 def test_run_with_a_problem_is_reported_once_and_blocks_no_other(
-    program: ModuleType, settings: dict[str, Any], s3: S3Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    settings: dict[str, Any], s3: S3Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for run_id in ("first", "second"):
         step = make_run(tmp_path / "runs", run_id=run_id) / "checkpoints" / "step"
         step.mkdir()
         (step / "shard").write_bytes(b"1")
     (step / "optimizer").symlink_to(tmp_path / "gone")
-    service = program.CheckpointService({**settings, "interval": 0})
+    service = service_module.CheckpointService({**settings, "interval": 0})
 
     def attend() -> str:
-        for run in program.find_runs(settings):
+        for run in local.find_runs(settings):
             service.copy_with_backoff(run)
         return capsys.readouterr().out
 
-    status = tmp_path / "runs" / "second" / "node0" / program.STATUS
+    status = tmp_path / "runs" / "second" / "node0" / local.STATUS
     message = f"second node0: checkpoints are not copied to S3: {step}/optimizer points to {tmp_path}/gone, which does"
     assert message in attend() and "not copied" not in attend()
     assert copied_files(s3) == {"step/shard": b"1"}
@@ -424,32 +413,30 @@ def test_run_with_a_problem_is_reported_once_and_blocks_no_other(
 
 
 def test_retries_back_off_up_to_two_minutes(
-    program: ModuleType, settings: dict[str, Any], s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    settings: dict[str, Any], s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_run(tmp_path / "runs")
-    service = program.CheckpointService({**settings, "interval": 10})
-    run = program.find_runs(settings)[0]
+    service = service_module.CheckpointService({**settings, "interval": 10})
+    run = local.find_runs(settings)[0]
     now, tries = 1000.0, list[float]()
 
     def refuse(_run: Any) -> bool:
         tries.append(now)
-        raise program.TransferError("no")
+        raise StepError("no")
 
     monkeypatch.setattr(service, "copy_next", refuse)
-    monkeypatch.setattr(program.time, "monotonic", lambda: now)
+    monkeypatch.setattr(time, "monotonic", lambda: now)
     while len(tries) < 7:
         service.copy_with_backoff(run)
         now += 1
     assert [later - earlier for earlier, later in zip(tries, tries[1:], strict=False)] == [10, 20, 40, 80, 120, 120]
 
 
-def test_wait_ends_when_all_is_copied_or_time_is_up(
-    program: ModuleType, settings: dict[str, Any], s3: S3Server, tmp_path: Path
-) -> None:
+def test_wait_ends_when_all_is_copied_or_time_is_up(settings: dict[str, Any], s3: S3Server, tmp_path: Path) -> None:
     folder = make_run(tmp_path / "runs") / "checkpoints"
     (folder / "last.pt").write_bytes(b"last")
     with pytest.raises(Exception, match="after 0 s not all checkpoints of first are copied"):
-        program.wait({**settings, "wait_timeout": 0}, "first")
-    copy_all(program, settings)
-    result = program.wait({**settings, "wait_timeout": 0}, "first")
+        checkpoints.wait({**settings, "wait_timeout": 0}, "first")
+    copy_all(settings)
+    result = checkpoints.wait({**settings, "wait_timeout": 0}, "first")
     assert result["copied"]["node0"] == {"to": "s3://saved/mine/first/node0", "checkpoints": ["last.pt (4 B)"]}

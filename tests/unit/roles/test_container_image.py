@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-import importlib.util
 import json
 import os
 import shlex
@@ -17,29 +16,24 @@ import subprocess
 import sys
 import tarfile
 import tracemalloc
-from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 from ansible.parsing.dataloader import DataLoader
 from ansible.template import Templar, trust_as_template
 
+from ansible_collections.muster.training.plugins.module_utils._containers import image_transfer as engine
 from tests.fake_engine import archive_of
+from tests.programs import install
 from tests.unit.supervised import free_port
 
 CHECKOUT = Path(__file__).resolve().parents[3]
 ROLES = CHECKOUT / "roles"
-FILES = (
-    "s3_client/files/transfer.py",
-    "stage_data/files/wanted.py",
-    "stage_data/files/peers.py",
-    "stage_data/files/stage.py",
-    "container_image/files/image.py",
-)
-ENGINE = CHECKOUT / "plugins" / "module_utils" / "_containers" / "image_transfer.py"
-INSPECT = "import json, sys; from engine import inspect; print(json.dumps(inspect(json.loads(sys.argv[1]))))"
+PACKAGE = "ansible_collections.muster.training.plugins.module_utils"
+INSPECT = f"""import json, sys
+from {PACKAGE}._containers.image_transfer import inspect
+print(json.dumps(inspect(json.loads(sys.argv[1]))))"""
 MIB = 2**20
 NAME = "registry.example/team/torch:1"
 PULLED = f"pulled {NAME}\n".encode() * 4000
@@ -64,10 +58,7 @@ class ImageCluster:
 
     def __init__(self, root: Path, engine: str = "docker", nodes: int = 3) -> None:
         self.lib = root / "lib"
-        self.lib.mkdir()
-        for path in FILES:
-            (self.lib / Path(path).name).write_text((ROLES / path).read_text())
-        (self.lib / "engine.py").write_text(ENGINE.read_text())
+        install("_container_image.image", self.lib)
         self.engine, self.bin = engine, make_engine(root / "bin", engine)
         self.directories = [root / f"node{number}" for number in range(nodes)]
         for directory in self.directories:
@@ -222,7 +213,7 @@ def test_failed_load_is_reported_and_next_call_completes(cluster: ImageCluster, 
     ids=["plain", "gzip", "gzip of two parts", "zstd", "empty"],
 )
 def test_unpacked_size_is_found_without_unpacking_the_archive(
-    engine: ModuleType, tmp_path: Path, layer: bytes, size: int, compressed: bool
+    tmp_path: Path, layer: bytes, size: int, compressed: bool
 ) -> None:
     """gzip stores the size at the end of the file; 0 means unknown. A layer of no bytes has a manifest beside it."""
     packed = archive_of(layer)
@@ -245,9 +236,7 @@ def test_file_that_is_not_an_image_archive_is_refused(
     assert message in cluster.inspect(0, archive=str(tmp_path / "image.tar"))["fault"]
 
 
-def test_archive_is_read_before_the_engine_is_installed(
-    engine: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_archive_is_read_before_the_engine_is_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As in check mode, where an earlier role has only announced to install it."""
     monkeypatch.setenv("PATH", "/nowhere")
     (tmp_path / "image.tar").write_bytes(archive_of(b"body"))
@@ -311,7 +300,7 @@ def test_full_disk_is_reported_with_remedy_and_next_call_resumes(cluster: ImageC
 
 
 def test_needed_space_is_computed_for_each_disk(cluster: ImageCluster) -> None:
-    program = """import json; from image import bytes_needed
+    program = f"""import json; from {PACKAGE}._container_image.transfer import bytes_needed
 print(json.dumps([bytes_needed(100, 90, *disks) for disks in ((1, 1, 1), (1, 1, 2), (1, 2, 1), (1, 2, 3))]))"""
     assert json.loads(cluster.python(0, "-c", program)) == [
         {"1": 290}, {"1": 200, "2": 90}, {"1": 190, "2": 100}, {"1": 100, "2": 100, "3": 90},
@@ -319,10 +308,9 @@ print(json.dumps([bytes_needed(100, 90, *disks) for disks in ((1, 1, 1), (1, 1, 
 
 
 # Creates the transfer of an image on a node, and can fake the free space of its disks.
-CREATE_TRANSFER = """
+CREATE_TRANSFER = f"""
 import json, os, shutil, sys, types
-import image
-from image import EngineError, FileEntry, ImageTransfer
+from {PACKAGE}._container_image.transfer import FileEntry, ImageTransfer, StepError
 transfer = ImageTransfer(json.loads(sys.argv[1]))
 def set_free_space(free): shutil.disk_usage = lambda path: types.SimpleNamespace(free=free())
 """
@@ -357,7 +345,7 @@ transfer.engine.unpack_directory = lambda: "/proc"
 set_free_space(lambda: 10**12)
 try:
     print(json.dumps(transfer.check_disk_space(len(body), len(body) - transfer.archive_bytes_on_disk()) or ""))
-except EngineError as error:
+except StepError as error:
     print(json.dumps(str(error)))"""
     message = json.loads(cluster.python(1, "-c", program, json.dumps(request), present))
     assert message == "" if present else "where docker keeps images, has" in message, message
@@ -370,8 +358,8 @@ def test_archive_received_in_verified_pieces_is_not_hashed_again(
     """The digest is wrong here, which shows only if the archive is read."""
     request = {**cluster.base_request, "destination": str(cluster.directories[1]), "me": 1, "ids": ["", "", ""]}
     program = f"""{CREATE_TRANSFER}
-import wanted
-size = wanted.PIECE_SIZE + 1
+from {PACKAGE}._stage_data.pieces import PIECE_SIZE
+size = PIECE_SIZE + 1
 transfer.entries = [FileEntry("image.tar", "id", size, str(size), "0" * 64)]
 transfer.pieces, transfer.first_pieces, transfer.missing_counts = transfer.assign_pieces(), [0], {{0: 3}}
 os.truncate(os.open(transfer.part_path(0), os.O_RDWR | os.O_CREAT), size)
@@ -391,19 +379,8 @@ def test_node_that_was_absent_gets_the_image_next_time(cluster: ImageCluster) ->
     assert [result["from_peers"] for result in results] == [0, 0, len(archive_of(PULLED))]
 
 
-@pytest.fixture
-def engine() -> Iterator[ModuleType]:
-    spec = importlib.util.spec_from_file_location("engine", ENGINE)
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    yield module
-
-
 @pytest.mark.parametrize("name", ["docker", "podman"])
-def test_output_of_docker_and_podman_is_understood(
-    engine: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
+def test_output_of_docker_and_podman_is_understood(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """During a pull, the login is stored where that engine expects it."""
     monkeypatch.setenv("ENGINE_STORE", str(tmp_path))
     monkeypatch.setenv("PATH", f"{make_engine(tmp_path / 'bin', name)}:{os.environ['PATH']}")
@@ -418,14 +395,15 @@ def test_output_of_docker_and_podman_is_understood(
     file = tmp_path / "Dockerfile"
     file.write_text("FROM a")
     tested_engine.run("build", "--label=muster.source=of-this", "--tag=b:1", "--file", str(file))
-    assert tested_engine.find("b:1").label == "of-this"
+    built = tested_engine.find("b:1")
+    assert built and built.label == "of-this"
 
 
 @pytest.mark.parametrize(
     ("uid", "file", "runroot"), [(0, "/etc/containers/", True), (1000, "~/.config/containers/", False)]
 )
 def test_podman_remedy_names_the_right_storage_conf(
-    engine: ModuleType, monkeypatch: pytest.MonkeyPatch, uid: int, file: str, runroot: bool
+    monkeypatch: pytest.MonkeyPatch, uid: int, file: str, runroot: bool
 ) -> None:
     """The remedy lists all settings that podman needs in that file: root's podman needs more than graphroot."""
     monkeypatch.setattr(os, "geteuid", lambda: uid)
@@ -442,7 +420,7 @@ def test_podman_remedy_names_the_right_storage_conf(
     ],
 )
 def test_rootless_podman_builds_with_cgroupfs(
-    engine: ModuleType, monkeypatch: pytest.MonkeyPatch, name: str, uid: int, arguments: list[str]
+    monkeypatch: pytest.MonkeyPatch, name: str, uid: int, arguments: list[str]
 ) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: uid)
     assert engine.Engine(name).builder() == arguments
@@ -459,9 +437,7 @@ def test_rootless_podman_builds_with_cgroupfs(
         ("localhost/a", "localhost", "localhost/a"),
     ],
 )
-def test_registry_and_full_name_are_derived_from_image_name(
-    engine: ModuleType, name: str, registry: str, qualified: str
-) -> None:
+def test_registry_and_full_name_are_derived_from_image_name(name: str, registry: str, qualified: str) -> None:
     assert (engine.registry_of(name), engine.qualified_name(name)) == (registry, qualified)
 
 
@@ -492,7 +468,7 @@ def test_registry_and_full_name_are_derived_from_image_name(
         ("x509: certificate has expired or is not yet valid", "", ""),
     ],
 )
-def test_known_registry_errors_get_a_remedy(engine: ModuleType, message: str, user: str, remedy: str) -> None:
+def test_known_registry_errors_get_a_remedy(message: str, user: str, remedy: str) -> None:
     error = engine.Engine("docker").registry_error(
         "a cannot be pulled", "host:5000", subprocess.CompletedProcess([], 1, "", message), user
     )
@@ -500,7 +476,7 @@ def test_known_registry_errors_get_a_remedy(engine: ModuleType, message: str, us
     assert remedy or str(error).endswith(f"{message}.")
 
 
-def test_certificate_remedy_for_docker_hub_is_system_wide(engine: ModuleType) -> None:
+def test_certificate_remedy_for_docker_hub_is_system_wide() -> None:
     remedy = engine.suggest_remedy("x509: certificate signed by unknown authority", "docker.io", "")
     assert "/usr/local/share/ca-certificates/NAME.crt" in remedy and "certs.d" not in remedy
 
@@ -525,14 +501,14 @@ def test_certificate_remedy_for_docker_hub_is_system_wide(engine: ModuleType) ->
         ("write /layer.tar: no space left on device", "", "--tags docker_data_root"),
     ],
 )
-def test_refused_base_image_of_a_build_gets_a_remedy(engine: ModuleType, message: str, user: str, remedy: str) -> None:
+def test_refused_base_image_of_a_build_gets_a_remedy(message: str, user: str, remedy: str) -> None:
     completed = subprocess.CompletedProcess([], 1, "", message)
     error = str(engine.Engine("docker").build_error("a:1 cannot be built", completed, user))
     assert error.startswith(f"a:1 cannot be built: {message}") and remedy in error
     assert ("container_image_registry_user" in error) == bool(remedy and "docker_data_root" not in remedy)
 
 
-def test_context_hash_depends_on_contents_but_not_on_git(engine: ModuleType, tmp_path: Path) -> None:
+def test_context_hash_depends_on_contents_but_not_on_git(tmp_path: Path) -> None:
     (tmp_path / "Dockerfile").write_text("FROM a\n")
     (tmp_path / ".git").mkdir()
     before = engine.context_hash(str(tmp_path))
@@ -542,7 +518,7 @@ def test_context_hash_depends_on_contents_but_not_on_git(engine: ModuleType, tmp
     assert engine.context_hash(str(tmp_path)) != before
 
 
-def test_context_is_hashed_without_loading_whole_files(engine: ModuleType, tmp_path: Path) -> None:
+def test_context_is_hashed_without_loading_whole_files(tmp_path: Path) -> None:
     with (tmp_path / "weights").open("wb") as stream:
         stream.truncate(16 * MIB)
     tracemalloc.start()
@@ -554,9 +530,7 @@ def test_context_is_hashed_without_loading_whole_files(engine: ModuleType, tmp_p
 
 
 @pytest.mark.parametrize("link", [False, True])
-def test_socket_or_pipe_in_a_context_is_refused(
-    engine: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, link: bool
-) -> None:
+def test_socket_or_pipe_in_a_context_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, link: bool) -> None:
     monkeypatch.chdir(tmp_path)  # the path of a socket is limited in length
     context = tmp_path / "context"
     context.mkdir()
@@ -591,7 +565,7 @@ def test_socket_or_pipe_in_a_context_is_refused(
     ],
 )
 def test_archive_must_name_its_image_by_digests(
-    engine: ModuleType, tmp_path: Path, config: str, digests: list[object], expected_ids: list[str], wrong: str
+    tmp_path: Path, config: str, digests: list[object], expected_ids: list[str], wrong: str
 ) -> None:
     """The engine gets them as arguments, so they must never be an option such as --help."""
     (tmp_path / "manifest.json").write_text(json.dumps([{"Config": config}]))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import io
 import json
 import subprocess
@@ -11,7 +10,11 @@ from typing import Any
 
 import pytest
 
-SCRIPT = Path(__file__).resolve().parents[3] / "roles" / "firewall" / "files" / "firewall.py"
+from ansible_collections.muster.training.plugins.module_utils._detached.result_line import StepError
+from ansible_collections.muster.training.plugins.module_utils._firewall import firewall
+from ansible_collections.muster.training.plugins.module_utils._firewall import rules as rules_module
+
+CHECKOUT = Path(__file__).resolve().parents[3]
 RULES = {
     "nodes": ["10.0.0.10", "10.0.0.11"],
     "ssh_ports": [22, 2222],
@@ -30,15 +33,6 @@ COMMIT
 """
 
 
-@pytest.fixture(scope="module")
-def firewall() -> Any:
-    spec = importlib.util.spec_from_file_location("firewall", SCRIPT)
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def chain(**fields: Any) -> dict[str, Any]:
     return {
         "chain": {"family": "inet", "table": "site", "name": "incoming", "hook": "input", "policy": "drop", **fields}
@@ -50,8 +44,8 @@ def rule(handle: int, expr: list[dict[str, Any]], comment: str = "", **fields: A
     return {"rule": {**entry, **({"comment": comment} if comment else {})}}
 
 
-def test_table_accepts_only_nodes_ssh_and_open_ports(firewall: Any) -> None:
-    text = firewall.format_own_table(RULES)
+def test_table_accepts_only_nodes_ssh_and_open_ports() -> None:
+    text = rules_module.format_own_table(RULES)
     assert "policy drop;" in text
     assert "ip saddr { 10.0.0.10, 10.0.0.11 } accept" in text
     for port in (22, 2222):
@@ -59,11 +53,11 @@ def test_table_accepts_only_nodes_ssh_and_open_ports(firewall: Any) -> None:
         assert f"ip6 saddr {{ 2001:db8::/32 }} tcp dport {port} accept" in text
         assert f"    tcp dport {port} accept" not in text
     assert "    tcp dport 6006-6010 accept" in text
-    assert firewall.format_own_table({**RULES, "close": False}) == ""
+    assert rules_module.format_own_table({**RULES, "close": False}) == ""
 
 
-def test_ufw_lines_hold_only_their_address_family(firewall: Any) -> None:
-    four, six = (firewall.format_iptables_lines(RULES, version) for version in (4, 6))
+def test_ufw_lines_hold_only_their_address_family() -> None:
+    four, six = (rules_module.format_iptables_lines(RULES, version) for version in (4, 6))
     assert "-A ufw-before-input -s 10.0.0.10 -j ACCEPT" in four
     assert "-A ufw-before-input -s 203.0.113.0/24 -p tcp --dport 22 -j ACCEPT" in four
     assert "-A ufw-before-input -p tcp --dport 6006:6010 -j ACCEPT" in four
@@ -71,43 +65,41 @@ def test_ufw_lines_hold_only_their_address_family(firewall: Any) -> None:
     assert six[0] == "-A ufw6-before-input -s 2001:db8::/32 -p tcp --dport 22 -j ACCEPT"
 
 
-def test_ufw_block_is_at_the_end_of_the_filter_table(firewall: Any) -> None:
-    once = firewall.replace_block(UFW, ["-A one", "-A two"])
+def test_ufw_block_is_at_the_end_of_the_filter_table() -> None:
+    once = rules_module.replace_block(UFW, ["-A one", "-A two"])
     assert once.index("-i lo") < once.index("-A one") < once.index("-A two") < once.index("COMMIT\n*nat")
-    assert firewall.replace_block(once, ["-A one", "-A two"]) == once
-    assert firewall.replace_block(once, []) == UFW
-    with pytest.raises(firewall.FirewallError, match="no table `filter`"):
-        firewall.replace_block("*nat\nCOMMIT\n", ["-A one"])
+    assert rules_module.replace_block(once, ["-A one", "-A two"]) == once
+    assert rules_module.replace_block(once, []) == UFW
+    with pytest.raises(StepError, match="no table `filter`"):
+        rules_module.replace_block("*nat\nCOMMIT\n", ["-A one"])
 
 
-def test_accept_rule_is_inserted_at_the_start_of_foreign_chains(firewall: Any) -> None:
-    commands = firewall.plan_commands([chain(), rule(5, [{"accept": None}])], {**RULES, "close": False})
+def test_accept_rule_is_inserted_at_the_start_of_foreign_chains() -> None:
+    commands = rules_module.plan_commands([chain(), rule(5, [{"accept": None}])], {**RULES, "close": False})
     assert commands.startswith("insert rule inet site incoming ip saddr { 10.0.0.10, 10.0.0.11 } accept")
     assert "handle 5" not in commands
 
 
-def test_rules_already_in_force_need_no_change(firewall: Any) -> None:
+def test_rules_already_in_force_need_no_change() -> None:
     rules = {**RULES, "close": False}
-    mark = f"muster {firewall.digest(rules)}"
+    mark = f"muster {rules_module.digest(rules)}"
     ruleset = [chain(), rule(7, [], mark)]
-    assert firewall.plan_commands(ruleset, rules) == ""
-    assert "delete rule inet site incoming handle 7" in firewall.plan_commands(
+    assert rules_module.plan_commands(ruleset, rules) == ""
+    assert "delete rule inet site incoming handle 7" in rules_module.plan_commands(
         ruleset, {**rules, "nodes": ["10.0.0.12"]}
     )
     table = [
         {"table": {"family": "inet", "name": "muster"}},
-        rule(3, [], f"muster {firewall.digest(RULES)}", table="muster"),
+        rule(3, [], f"muster {rules_module.digest(RULES)}", table="muster"),
     ]
-    assert firewall.plan_commands(table, RULES) == ""
-    assert "delete table inet muster" in firewall.plan_commands(table, rules)
+    assert rules_module.plan_commands(table, RULES) == ""
+    assert "delete table inet muster" in rules_module.plan_commands(table, rules)
 
 
-def test_all_muster_rules_are_removed_when_none_are_kept(
-    firewall: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_all_muster_rules_are_removed_when_none_are_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(firewall, "KEPT_FILE", tmp_path / "none.json")
     table = [{"table": {"family": "inet", "name": "muster"}}, chain(), rule(7, [], "muster 0123456789ab")]
-    commands = firewall.plan_commands(table, firewall.read_kept_rules())
+    commands = rules_module.plan_commands(table, firewall.read_kept_rules())
     assert "delete rule inet site incoming handle 7" in commands
     assert "delete table inet muster" in commands
     assert "accept" not in commands
@@ -123,16 +115,14 @@ def test_all_muster_rules_are_removed_when_none_are_kept(
         ("accept", [{"jump": {"target": "f2b-sshd"}}], False),
     ],
 )
-def test_plain_iptables_is_refused_only_if_it_blocks_traffic(
-    firewall: Any, policy: str, expr: list[Any], is_refused: bool
-) -> None:
+def test_plain_iptables_is_refused_only_if_it_blocks_traffic(policy: str, expr: list[Any], is_refused: bool) -> None:
     location = {"family": "ip", "table": "filter", "name": "INPUT"}
     ruleset = [chain(**location, policy=policy), rule(1, expr, family="ip", table="filter", chain="INPUT")]
     if is_refused:
-        with pytest.raises(firewall.FirewallError, match="managed by iptables"):
-            firewall.plan_commands(ruleset, {**RULES, "close": False})
+        with pytest.raises(StepError, match="managed by iptables"):
+            rules_module.plan_commands(ruleset, {**RULES, "close": False})
     else:
-        assert firewall.plan_commands(ruleset, {**RULES, "close": False}) == ""
+        assert rules_module.plan_commands(ruleset, {**RULES, "close": False}) == ""
 
 
 class UfwMachine:
@@ -143,7 +133,7 @@ class UfwMachine:
         at_boot: Whether the unit for each boot is enabled and has run.
     """
 
-    def __init__(self, firewall: Any, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.commands: list[tuple[str, ...]] = []
         self.timer = False
         self.at_boot = False
@@ -183,39 +173,38 @@ class UfwMachine:
 
 
 @pytest.fixture
-def machine(firewall: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> UfwMachine:
-    return UfwMachine(firewall, tmp_path, monkeypatch)
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> UfwMachine:
+    return UfwMachine(tmp_path, monkeypatch)
 
 
-def call(firewall: Any, capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+def call(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     assert firewall.main(list(arguments)) == 0
     return capsys.readouterr().out.strip()
 
 
-def try_rules(firewall: Any, monkeypatch: pytest.MonkeyPatch, rules: dict[str, Any]) -> None:
+def try_rules(monkeypatch: pytest.MonkeyPatch, rules: dict[str, Any]) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO(json.dumps(rules)))
     assert firewall.main(["try", "60"]) == 0
 
 
-def test_rollback_state_survives_reboot(firewall: Any) -> None:
+def test_rollback_state_survives_reboot() -> None:
     for path in (firewall.STATE_DIRECTORY, firewall.TRIED_FILE, firewall.SAVED_FILE):
         assert path.parts[:3] == ("/", "var", "lib")
 
 
 @pytest.mark.parametrize("is_first", [True, False])
 def test_reboot_during_a_try_restores_all_ufw_files(
-    firewall: Any,
     machine: UfwMachine,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     is_first: bool,
 ) -> None:
     if not is_first:
-        try_rules(firewall, monkeypatch, {**RULES, "close": False})
-        call(firewall, capsys, "confirm")
+        try_rules(monkeypatch, {**RULES, "close": False})
+        call(capsys, "confirm")
     before = machine.texts()
     machine.commands.clear()
-    try_rules(firewall, monkeypatch, {**RULES, "ssh_from": ["192.0.2.0/24"]})
+    try_rules(monkeypatch, {**RULES, "ssh_from": ["192.0.2.0/24"]})
     assert 'DEFAULT_INPUT_POLICY="DROP"' in machine.texts()[2] and machine.texts() != before
     enabled = machine.commands.index(("systemctl", "--quiet", "enable", "muster_firewall.service"))
     assert enabled < machine.commands.index(("ufw", "reload")), (
@@ -223,29 +212,28 @@ def test_reboot_during_a_try_restores_all_ufw_files(
     )
     machine.timer = False
     machine.commands.clear()
-    assert call(firewall, capsys, "apply").endswith("rolled back")
+    assert call(capsys, "apply").endswith("rolled back")
     assert machine.texts() == before
     assert ("ufw", "reload") in machine.commands
-    assert call(firewall, capsys, "apply") == "applied"
+    assert call(capsys, "apply") == "applied"
     assert machine.texts() == before
 
 
 def test_reload_during_a_try_does_not_roll_it_back(
-    firewall: Any, machine: UfwMachine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    machine: UfwMachine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    try_rules(firewall, monkeypatch, RULES)
+    try_rules(monkeypatch, RULES)
     tried = machine.texts()
-    assert call(firewall, capsys, "apply").endswith("applied")
+    assert call(capsys, "apply").endswith("applied")
     assert machine.texts() == tried
-    assert call(firewall, capsys, "confirm") == "confirmed"
+    assert call(capsys, "confirm") == "confirmed"
     machine.timer = False
-    assert call(firewall, capsys, "apply") == "applied"
+    assert call(capsys, "apply") == "applied"
     assert machine.texts() == tried
 
 
 @pytest.mark.parametrize("at_boot", [False, True])
 def test_try_reports_whether_rules_return_at_boot(
-    firewall: Any,
     machine: UfwMachine,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -254,65 +242,68 @@ def test_try_reports_whether_rules_return_at_boot(
     """A second run then needs no further request."""
     machine.at_boot = at_boot
     boot_line = ["at boot"] if at_boot else []
-    try_rules(firewall, monkeypatch, RULES)
+    try_rules(monkeypatch, RULES)
     assert capsys.readouterr().out.splitlines() == ["applied", *boot_line]
-    call(firewall, capsys, "confirm")
-    try_rules(firewall, monkeypatch, RULES)
+    call(capsys, "confirm")
+    try_rules(monkeypatch, RULES)
     assert capsys.readouterr().out.splitlines() == ["unchanged", *boot_line]
 
 
 def test_state_reports_kept_rules_and_whether_they_are_in_force(
-    firewall: Any, machine: UfwMachine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    machine: UfwMachine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The role skips its steps by this, but not while unconfirmed rules are on trial."""
 
     def state() -> Any:
-        return json.loads(call(firewall, capsys, "state"))
+        return json.loads(call(capsys, "state"))
 
     assert state() == {"kept": "", "in_force": False, "at_boot": False}
     machine.at_boot = True
-    try_rules(firewall, monkeypatch, RULES)
+    try_rules(monkeypatch, RULES)
     capsys.readouterr()
-    call(firewall, capsys, "confirm")
+    call(capsys, "confirm")
     kept_rules = json.dumps(RULES)
     assert state() == {"kept": kept_rules, "in_force": True, "at_boot": True}
-    try_rules(firewall, monkeypatch, {**RULES, "nodes": ["10.0.0.12"]})
+    try_rules(monkeypatch, {**RULES, "nodes": ["10.0.0.12"]})
     capsys.readouterr()
     assert state() == {"kept": kept_rules, "in_force": False, "at_boot": True}
-    call(firewall, capsys, "rollback")
+    call(capsys, "rollback")
     assert state()["in_force"]
     machine.files[4].write_text(UFW)
     assert not state()["in_force"]
 
 
 def test_rollback_of_nested_tries_restores_the_state_before_both(
-    firewall: Any, machine: UfwMachine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    machine: UfwMachine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = machine.texts()
-    try_rules(firewall, monkeypatch, RULES)
-    try_rules(firewall, monkeypatch, {**RULES, "nodes": ["10.0.0.12"]})
+    try_rules(monkeypatch, RULES)
+    try_rules(monkeypatch, {**RULES, "nodes": ["10.0.0.12"]})
     assert machine.texts() != before
-    assert call(firewall, capsys, "rollback").endswith("rolled back")
+    assert call(capsys, "rollback").endswith("rolled back")
     assert machine.texts() == before
 
 
 def test_node_without_confirmed_rules_is_left_alone_at_boot(
-    firewall: Any, machine: UfwMachine, capsys: pytest.CaptureFixture[str]
+    machine: UfwMachine, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert call(firewall, capsys, "apply") == "applied"
+    assert call(capsys, "apply") == "applied"
     assert machine.commands == []
 
 
-def test_documented_undo_removes_all_muster_rules(firewall: Any) -> None:
-    page = (SCRIPT.parents[3] / "docs" / "undo.md").read_text()
+def test_documented_undo_removes_all_muster_rules() -> None:
+    page = (CHECKOUT / "docs" / "undo.md").read_text()
     (rules_text,) = (line.split("'")[1] for line in page.splitlines() if line.startswith("echo '{"))
     no_rules = json.loads(rules_text)
     assert set(no_rules) == set(RULES)
-    with_block = firewall.replace_block(UFW, firewall.format_iptables_lines(RULES, 4))
-    assert with_block != UFW and firewall.replace_block(with_block, firewall.format_iptables_lines(no_rules, 4)) == UFW
-    mark = f"muster {firewall.digest(RULES)}"
+    with_block = rules_module.replace_block(UFW, rules_module.format_iptables_lines(RULES, 4))
+    assert (
+        with_block != UFW
+        and rules_module.replace_block(with_block, rules_module.format_iptables_lines(no_rules, 4)) == UFW
+    )
+    mark = f"muster {rules_module.digest(RULES)}"
     ruleset = [chain(), rule(7, [{"accept": None}], mark), {"table": {"family": "inet", "name": "muster"}}]
-    commands = firewall.plan_commands(ruleset, no_rules).split("\n")
+    commands = rules_module.plan_commands(ruleset, no_rules).split("\n")
     assert [command for command in commands if command] == [
         "delete rule inet site incoming handle 7",
         "add table inet muster",

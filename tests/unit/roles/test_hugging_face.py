@@ -16,7 +16,8 @@ import pytest
 
 from tests.hub_server.faults import HubFault, rate_limit_fault
 from tests.hub_server.server import HubServer
-from tests.unit.roles.test_stage_data import ROLES, StageCluster
+from tests.programs import install
+from tests.unit.roles.test_stage_data import StageCluster
 
 WEIGHTS = bytes(range(256)) * 4000
 FILES = {
@@ -49,7 +50,8 @@ class HubCluster(StageCluster):
 
     def __init__(self, hub: HubServer, root: Path) -> None:
         super().__init__(None, root)
-        (root / "lib" / "hub.py").write_text((ROLES / "hugging_face" / "files" / "hub.py").read_text())
+        install("_hub.hub", root / "lib")
+        install("_stage_data.free_space", root / "lib")
         self.root = root
         self.homes = [root / f"home{number}" for number in range(3)]
         self.directories = [home / "hub" for home in self.homes]
@@ -263,7 +265,7 @@ def test_lack_of_disk_space_is_reported_before_anything_is_fetched(hub: HubServe
     assert nodes.step("ask")["sizes"] == {"models--org--tiny": len(WEIGHTS) + 8, "datasets--org--rows": 4000}
     assert re.search("free, but needs 1.0 MB plus a reserve of 1e.09 GiB", nodes.fetch_error(reserve_gib=1e9))
     assert hub.storage_requests == []
-    argv = [sys.executable, str(nodes.root / "lib" / "room.py"), str(nodes.homes[1]), "1e9"]
+    argv = [sys.executable, str(nodes.root / "lib" / "free_space.py"), str(nodes.homes[1]), "1e9"]
     completed = subprocess.run(argv, input='{"models--org--tiny": 5}', capture_output=True, text=True, check=False)
     assert completed.returncode == 1 and "but needs 5 B plus a reserve of 1e+09 GiB" in completed.stdout
     argv[3] = "0"

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
+import grp
 import json
+import os
+import pwd
 import shutil
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -16,21 +17,15 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ansible_collections.muster.training.plugins.module_utils._idle_watch import idle_watch
+
 ROLE = Path(__file__).resolve().parents[3] / "roles" / "idle_watch"
 MINUTE = 60.0
 HOUR = 3600.0
 BOOTED = 20 * MINUTE
+TRAINER, STRANGER = 1000, 1001
 
 
-def load_program() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("idle_watch", ROLE / "files" / "idle_watch.py")
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-idle_watch: Any = load_program()
 SETTINGS = idle_watch.IdleSettings(30 * MINUTE, 24 * HOUR)
 NO_USE = idle_watch.UsageSigns()
 SSH = idle_watch.UsageSigns(people=["1 SSH session"])
@@ -172,8 +167,8 @@ def test_machine_is_never_powered_off_during_a_run_or_without_warning(
 # --- Signs of use
 
 
-def process(comm: str, cmdline: str = "", environ: str = "") -> dict[str, bytes]:
-    return {"comm": f"{comm}\n".encode(), "cmdline": cmdline.encode(), "environ": environ.encode()}
+def process(comm: str, cmdline: str = "", environ: str = "", uid: int = 0) -> idle_watch.Process:
+    return idle_watch.Process(uid, f"{comm}\n".encode(), cmdline.encode(), environ.encode())
 
 
 @pytest.mark.parametrize(
@@ -183,6 +178,10 @@ def process(comm: str, cmdline: str = "", environ: str = "") -> dict[str, bytes]
         (process("python3", "", "MUSTER_RUN_DIRECTORY=/home/a/x\0"), True, False),
         (process("apt-get", "apt-get\0update\0"), True, False),
         (process("dpkg"), True, False),
+        (process("python3", "", "MUSTER_RUN_DIRECTORY=/home/a/x\0", uid=TRAINER), True, False),
+        (process("python3", "", "MUSTER_RUN_DIRECTORY=/home/a/x\0", uid=STRANGER), False, False),
+        (process("apt", uid=STRANGER), False, False),
+        (process("apt", uid=TRAINER), False, False),
         (process("sshd", "sshd: paperspace@pts/0"), False, True),
         (process("sshd", "sshd: ubuntu@notty\0"), False, True),
         (process("sshd-session", "sshd-session: ubuntu@pts/3"), False, True),
@@ -193,8 +192,8 @@ def process(comm: str, cmdline: str = "", environ: str = "") -> dict[str, bytes]
         (process("bash", "bash", "NOT_MUSTER_RUN_DIRECTORY=x\0"), False, False),
     ],
 )  # fmt: skip
-def test_processes_are_classified_as_work_or_people(entry: dict[str, bytes], work: bool, people: bool) -> None:
-    signs = idle_watch.process_signs([process("systemd"), entry])
+def test_processes_are_classified_as_work_or_people(entry: idle_watch.Process, work: bool, people: bool) -> None:
+    signs = idle_watch.process_signs([process("systemd"), entry], {0, TRAINER})
     assert (bool(signs.work), bool(signs.people)) == (work, people)
 
 
@@ -257,13 +256,27 @@ class FakePrograms:
     ],
 )
 def test_each_sign_of_use_counts_on_its_own(outputs: dict[str, Any], work: bool, people: bool, tmp_path: Path) -> None:
-    signs = idle_watch.read_usage(FakePrograms(**outputs), str(tmp_path))
+    signs = idle_watch.read_usage(FakePrograms(**outputs), "", str(tmp_path))
     assert (bool(signs.work), bool(signs.people)) == (work, people)
 
 
 def test_the_processes_of_this_machine_can_be_read() -> None:
-    names = {entry["comm"].strip() for entry in idle_watch.read_processes("/proc")}
-    assert len(names) > 1
+    processes = idle_watch.read_processes("/proc")
+    assert len({entry.comm for entry in processes}) > 1
+    assert os.getuid() in {entry.uid for entry in processes}
+
+
+def test_runs_of_root_administrators_and_the_jobs_user_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    accounts = [
+        pwd.struct_passwd((name, "x", uid, gid, "", "/", "/bin/sh"))
+        for name, uid, gid in (("root", 0, 0), ("ubuntu", 5, 5), ("op", 6, 27), ("trainer", 7, 7), ("other", 8, 8))
+    ]
+    group = grp.struct_group(("sudo", "x", 27, ["ubuntu"]))
+    monkeypatch.setattr("pwd.getpwall", lambda: accounts)
+    monkeypatch.setattr("grp.getgrnam", lambda name: {"sudo": group}[name])
+    assert idle_watch.find_run_users("") == {0, 5, 6}
+    assert idle_watch.find_run_users("trainer") == {0, 5, 6, 7}
+    assert idle_watch.find_run_users("nobody-knows") == {0, 5, 6}
 
 
 # --- Settings, messages, systemd units

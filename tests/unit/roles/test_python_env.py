@@ -85,7 +85,6 @@ def test_no_role_passes_programs_or_requests_as_arguments() -> None:
         ({"python_env_requirements": "six"}, True),
         ({"job": {"requirements": []}}, False),
         ({"code_source": ""}, False),
-        ({"python_env_editable": ["~/project"]}, True),
     ],
 )
 def test_auto_takes_requirements_from_the_code_source(
@@ -95,3 +94,37 @@ def test_auto_takes_requirements_from_the_code_source(
     all_variables = {"code_source": str(tmp_path), **variables}
     assert render("__python_env_required", **all_variables).strip() == str(required)
     assert render("__python_env_project | length", **all_variables).strip() == ("0" if variables else "4")
+
+
+def test_editable_tree_keeps_requirements_txt(tmp_path: Path) -> None:
+    """Guide 000: pip install -r requirements.txt, and pip install -e ".[train]"."""
+    (tmp_path / "requirements.txt").write_text("six\n")
+    (tmp_path / "pyproject.toml").write_text(
+        "[project]\nname = 'llava'\ndependencies = []\n[project.optional-dependencies]\n"
+        "standalone = ['einops', 'torch==2.1.2']\ntrain = ['llava[standalone]', 'wandb']\n"
+    )
+    tree = f"~/{tmp_path.name}[train]"
+    variables = {"code_source": str(tmp_path), "python_env_editable": [tree]}
+    assert render("__python_env_project.texts", **variables) == str({"requirements.txt": "six\n"})
+    assert render("__python_env_requirements_layer.editable", **variables) == str([tree])
+    assert render("__python_env_declared", **variables) == str(
+        {"requirements.txt": ["six"], f"pyproject.toml ({tree})": ["wandb", "einops", "torch==2.1.2"]}
+    )
+
+
+@pytest.mark.parametrize(
+    ("variables", "home"),
+    [
+        ({}, "/opt/muster"),
+        ({"code_source": "~/My Project"}, "/opt/muster/envs/My-Project"),
+        ({"job": {"code": "/src/toy"}}, "/opt/muster/envs/toy"),
+        ({"code_source": "/src/toy", "code_directory": "~/work/other/"}, "/opt/muster/envs/other"),
+        ({"code_repository": "git@host:me/nano.git"}, "/opt/muster/envs/nano"),
+        ({"code_source": "/src/toy", "python_env_name": "shared"}, "/opt/muster/envs/shared"),
+        ({"code_source": "/src/toy", "python_env_name": "env"}, "/opt/muster"),
+        ({"code_source": "/src/toy", "python_env_directory": "/data/m"}, "/data/m/envs/toy"),
+    ],
+)
+def test_environment_is_that_of_the_project(variables: dict[str, Any], home: str) -> None:
+    assert render("__python_env_home", **variables) == home
+    assert render("__python_env_interpreters", **variables).startswith(f"{home}/env/bin/python:")

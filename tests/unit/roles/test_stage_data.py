@@ -6,7 +6,6 @@ import contextlib
 import errno
 import hashlib
 import http.server
-import importlib.util
 import json
 import os
 import re
@@ -20,7 +19,6 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from email.message import Message
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 from unittest import mock
 
@@ -28,25 +26,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ansible_collections.muster.training.plugins.module_utils._detached.result_line import StepError
+from ansible_collections.muster.training.plugins.module_utils._files.content import CHUNK
+from ansible_collections.muster.training.plugins.module_utils._stage_data import peers, pieces, transfer
+from ansible_collections.muster.training.plugins.module_utils._stage_data.stage import create_source
+from tests.programs import install
 from tests.s3_server import S3Server
+from tests.unit.hostile import BRACKETS, DIGITS
 from tests.unit.supervised import eventually, free_port
 
-ROLES = Path(__file__).resolve().parents[3] / "roles"
 MIB = 2**20
 Reply = tuple[int, dict[str, str], bytes]
 BODY = bytes(range(251)) * (20 * MIB // 251)
-
-
-@pytest.fixture(scope="module")
-def stage() -> Iterator[ModuleType]:
-    """The program, with its imports beside it as on a node."""
-    sys.path[:0] = [str(ROLES / role / "files") for role in ("s3_client", "stage_data")]
-    spec = importlib.util.spec_from_file_location("stage", ROLES / "stage_data" / "files" / "stage.py")
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    yield module
-    del sys.path[:2]
 
 
 @pytest.fixture
@@ -74,11 +65,7 @@ class StageCluster:
     """Nodes that are directories of this machine, each with an address in 127.0.0.0/8."""
 
     def __init__(self, s3: S3Server | None, root: Path, nodes: int = 3) -> None:
-        (root / "lib").mkdir()
-        for role in ("s3_client", "stage_data"):
-            for file in (ROLES / role / "files").glob("*.py"):
-                (root / "lib" / file.name).write_text(file.read_text())
-        self.program_path = str(root / "lib" / "stage.py")
+        self.program_path = str(install("_stage_data.stage", root / "lib"))
         self.directories = [root / f"node{number}" for number in range(nodes)]
         self.environment = dict(os.environ)
         if s3:
@@ -93,7 +80,7 @@ class StageCluster:
 
     def shorten_start_timeout(self) -> None:
         """Make nodes wait only ten seconds instead of a minute for a node that has not started."""
-        program = Path(self.program_path).with_name("peers.py")
+        program = Path(self.program_path).with_name("program") / "_stage_data" / "peers.py"
         original = program.read_text()
         program.write_text(original.replace("PEER_START_TIMEOUT = 60.0", "PEER_START_TIMEOUT = 10.0"))
         assert program.read_text() != original
@@ -308,13 +295,12 @@ def test_peer_without_the_token_is_not_trusted(s3: S3Server, tmp_path: Path, hea
 
 
 def test_endless_reply_of_an_unverified_server_times_out(
-    s3: S3Server, tmp_path: Path, stage: ModuleType, monkeypatch: pytest.MonkeyPatch
+    s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster = StageCluster(s3, tmp_path, nodes=2)
-    peers = sys.modules[stage.Peers.__module__]
     for name, seconds in {"LONG_POLL": 0.2, "UNVERIFIED_TIMEOUT": 0.3, "PEER_START_TIMEOUT": 0}.items():
         monkeypatch.setattr(peers, name, seconds)
-    peer = stage.Peers({**cluster.base_request, "me": 1}, "the source")
+    peer = peers.Peers({**cluster.base_request, "me": 1}, "the source")
     ended = threading.Event()
 
     def drip(listener: socket.socket) -> None:
@@ -359,17 +345,18 @@ def test_data_altered_in_transit_is_discarded(s3: S3Server, tmp_path: Path, chan
     assert "was altered in transit" in (directories[1] / ".muster-stage" / "log").read_text()
 
 
-def test_request_needs_a_fresh_proof_of_the_token(s3: S3Server, tmp_path: Path, stage: ModuleType) -> None:
+def test_request_needs_a_fresh_proof_of_the_token(s3: S3Server, tmp_path: Path) -> None:
     cluster = StageCluster(s3, tmp_path, nodes=2)
-    transfer = stage.NodeTransfer({**cluster.base_request, "destination": str(tmp_path), "me": 0})
-    transfer.plan = b"[]"
-    server = transfer.peers.serve(transfer.handle_request)
+    request = {**cluster.base_request, "destination": str(tmp_path), "me": 0}
+    first_node = transfer.NodeTransfer(request, create_source(request))
+    first_node.plan = b"[]"
+    server = first_node.peers.serve(first_node.handle_request)
 
     def request_status(path: str, token: str, *fields: str | int, node: str = "1", nonce: str = "a") -> int:
         headers = {
             "Muster-Node": node,
             "Muster-Nonce": nonce,
-            "Muster-Proof": sys.modules[stage.Peers.__module__].compute_proof(token, *fields),
+            "Muster-Proof": peers.compute_proof(token, *fields),
         }
         return send_request(f"http://127.0.0.11:{cluster.base_request['port']}{path}", headers)[0]
 
@@ -383,7 +370,7 @@ def test_request_needs_a_fresh_proof_of_the_token(s3: S3Server, tmp_path: Path, 
         assert request_status("/plan", "word", "request", 0, 7, "/plan", "a", node="7") == 401, (
             "not a node of this transfer"
         )
-        assert transfer.peers.last_seen == {}
+        assert first_node.peers.last_seen == {}
         assert request_status("/plan", "word", *proof_fields) == 200
         assert request_status("/plan", "word", *proof_fields) == 401, "a replayed request"
     finally:
@@ -392,31 +379,28 @@ def test_request_needs_a_fresh_proof_of_the_token(s3: S3Server, tmp_path: Path, 
 
 
 @pytest.mark.parametrize("failure", ["", "shorter", "longer", "cut off", "disk full"])
-def test_received_piece_counts_only_if_complete(
-    tmp_path: Path, stage: ModuleType, monkeypatch: pytest.MonkeyPatch, failure: str
-) -> None:
+def test_received_piece_counts_only_if_complete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failure: str) -> None:
     """It is written as it arrives; a full disk does not count as a lost peer."""
     cluster = StageCluster(None, tmp_path, nodes=2)
-    peers = sys.modules[stage.Peers.__module__]
-    body = os.urandom(3 * peers.CHUNK + 7)
+    body = os.urandom(3 * CHUNK + 7)
     sent = {"shorter": body[:-1], "longer": body + b"x"}.get(failure, body)
     path = tmp_path / "there"
-    path.write_bytes(b"before" + (sent[: peers.CHUNK + 1] if failure == "cut off" else sent))
+    path.write_bytes(b"before" + (sent[: CHUNK + 1] if failure == "cut off" else sent))
     reply = peers.PeerReply(200, b"", None, len(b"before"), len(sent), hashlib.sha256(sent).hexdigest())
     sender, receiver = (
-        stage.NodeTransfer({**cluster.base_request, "destination": str(directory), "me": number})
+        transfer.NodeTransfer({**cluster.base_request, "destination": str(directory), "me": number}, mock.Mock())
         for number, directory in enumerate(cluster.directories)
     )
-    entry = stage.FileEntry("large", "large", len(body) + 5, "tag", "")
+    entry = pieces.FileEntry("large", "large", len(body) + 5, "tag", "")
     (cluster.directories[1] / ".muster-stage").mkdir(parents=True)
-    receiver.entries, receiver.pieces, receiver.missing_counts = [entry], [stage.FilePiece(0, 5, len(body), 0)], {0: 2}
+    receiver.entries, receiver.pieces, receiver.missing_counts = [entry], [pieces.FilePiece(0, 5, len(body), 0)], {0: 2}
     if failure == "disk full":
         write_all = mock.Mock(side_effect=OSError(errno.ENOSPC, "No space left on device"))
-        monkeypatch.setattr(stage, "write_all", write_all)
+        monkeypatch.setattr(transfer, "write_all", write_all)
     server = sender.peers.serve(lambda _path: reply._replace(file=path.open("rb")))
     try:
         if failure == "disk full":
-            with pytest.raises(stage.TransferError, match="is full. Free some space"):
+            with pytest.raises(StepError, match="is full. Free some space"):
                 receiver.receive_piece(0, 0)
         else:
             assert receiver.receive_piece(0, 0) is not bool(failure)
@@ -431,28 +415,38 @@ def test_received_piece_counts_only_if_complete(
 
 
 @pytest.mark.parametrize("path", ["../x", "a/../../x", "/etc/x", "a//x", "./x", "", ".muster-stage/x", "a\0b"])
-def test_path_outside_the_directory_is_refused(stage: ModuleType, path: str) -> None:
-    with pytest.raises(stage.TransferError, match="not a path below the directory"):
-        stage.parse_plan(json.dumps([["a", "key", 1, "", ""], [path, "key", 1, "", ""]]).encode())
+def test_path_outside_the_directory_is_refused(path: str) -> None:
+    with pytest.raises(StepError, match="not a path below the directory"):
+        pieces.parse_plan(json.dumps([["a", "key", 1, "", ""], [path, "key", 1, "", ""]]).encode())
 
 
-@pytest.mark.parametrize("plan", [b"", b"\xff", b"{}x", b"[1]", b'[["a"]]', b"[[1, 2, 3, 4, 5]]"])
-def test_invalid_file_list_is_refused(stage: ModuleType, plan: bytes) -> None:
-    with pytest.raises(stage.TransferError, match="sent an invalid file list"):
-        stage.parse_plan(plan)
+@pytest.mark.parametrize(
+    "plan",
+    [
+        *(b"", b"\xff", b"{}x", b"[1]", b'[["a"]]', b"[[1, 2, 3, 4, 5]]", BRACKETS.encode()),
+        *(f'[["a", "key", {size}, "", ""]]'.encode() for size in ("1.5", "NaN", "-1", "true", "1e30", "1" + "0" * 30)),
+        f'[["a", "key", {2**60}, "", ""]]'.encode(),
+        f'[["a", "key", {DIGITS}, "", ""]]'.encode(),
+        b'[["a", "key", 1, "", "", 5]]',
+        f'[["{"x" * 5000}", "key", 1, "", ""]]'.encode(),
+    ],
+    ids=lambda plan: str(plan)[:40],
+)
+def test_invalid_file_list_is_refused(plan: bytes) -> None:
+    with pytest.raises(StepError, match="sent an invalid file list"):
+        pieces.parse_plan(plan)
 
 
 @given(st.lists(st.integers(0, 300 * MIB), max_size=40), st.integers(1, 16))
-def test_pieces_cover_all_files_and_are_shared_equally(stage: ModuleType, sizes: list[int], nodes: int) -> None:
-    module = sys.modules["wanted"]
-    entries = [stage.FileEntry(str(number), str(number), size, "", "") for number, size in enumerate(sizes)]
-    pieces = module.split_into_pieces(entries, nodes)
+def test_pieces_cover_all_files_and_are_shared_equally(sizes: list[int], nodes: int) -> None:
+    entries = [pieces.FileEntry(str(number), str(number), size, "", "") for number, size in enumerate(sizes)]
+    shares = pieces.split_into_pieces(entries, nodes)
     for number, size in enumerate(sizes):
-        file_pieces = [piece for piece in pieces if piece.file_index == number]
+        file_pieces = [piece for piece in shares if piece.file_index == number]
         assert sum(piece.length for piece in file_pieces) == size
-        assert [piece.start for piece in file_pieces] == list(range(0, size, module.PIECE_SIZE))
+        assert [piece.start for piece in file_pieces] == list(range(0, size, pieces.PIECE_SIZE))
     weights = [
-        sum(piece.length + module.REQUEST_OVERHEAD for piece in pieces if piece.owner == node) for node in range(nodes)
+        sum(piece.length + pieces.REQUEST_OVERHEAD for piece in shares if piece.owner == node) for node in range(nodes)
     ]
-    assert all(0 <= piece.owner < nodes for piece in pieces)
-    assert max(weights) - min(weights) <= 2 * (module.PIECE_SIZE + module.REQUEST_OVERHEAD)
+    assert all(0 <= piece.owner < nodes for piece in shares)
+    assert max(weights) - min(weights) <= 2 * (pieces.PIECE_SIZE + pieces.REQUEST_OVERHEAD)

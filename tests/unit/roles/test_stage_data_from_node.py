@@ -5,30 +5,19 @@ from __future__ import annotations
 import json
 import os
 import re
-import sys
-from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.roles.test_stage_data import ROLES, StageCluster
+from ansible_collections.muster.training.plugins.module_utils._detached.result_line import StepError
+from ansible_collections.muster.training.plugins.module_utils._stage_data import pieces
+from tests.unit.roles.test_stage_data import StageCluster
 
 BODY = bytes(range(251)) * 40000
 EXPECTED_FILES = {"blobs/large": BODY, "blobs/ü 1": b"1", "empty": b"", "snapshots/1/config.json": b"1"}
-
-
-@pytest.fixture(scope="module")
-def file_list() -> Iterator[ModuleType]:
-    """The program's module for file lists."""
-    sys.path[:0] = [str(ROLES / role / "files") for role in ("s3_client", "stage_data")]
-    import wanted  # type: ignore[import-not-found,unused-ignore]
-
-    yield wanted
-    del sys.path[:2]
 
 
 @pytest.fixture
@@ -165,28 +154,27 @@ FILE = ["a/file", "key", 1, "", "0" * 64]
         ["../l", "", 0, "", "", "a/file"],
     ],
 )
-def test_link_must_lead_to_a_listed_file(file_list: ModuleType, entry: list[Any]) -> None:
+def test_link_must_lead_to_a_listed_file(entry: list[Any]) -> None:
     assert (
-        file_list.parse_plan(json.dumps([FILE, ["b/l", "", 0, "", "", "../a/file"]]).encode())[1].link_target
-        == "a/file"
+        pieces.parse_plan(json.dumps([FILE, ["b/l", "", 0, "", "", "../a/file"]]).encode())[1].link_target == "a/file"
     )
-    with pytest.raises(file_list.TransferError, match="not a path below the directory"):
-        file_list.parse_plan(json.dumps([FILE, entry]).encode())
+    with pytest.raises(StepError, match="not a path below the directory"):
+        pieces.parse_plan(json.dumps([FILE, entry]).encode())
 
 
-def test_path_through_a_link_is_refused(file_list: ModuleType) -> None:
+def test_path_through_a_link_is_refused() -> None:
     plan = [FILE, ["d", "", 0, "", "", "a/file"], ["d/x", "key", 1, "", ""]]
-    with pytest.raises(file_list.TransferError, match="'d/x', which is not a path below the directory"):
-        file_list.parse_plan(json.dumps(plan).encode())
+    with pytest.raises(StepError, match="'d/x', which is not a path below the directory"):
+        pieces.parse_plan(json.dumps(plan).encode())
 
 
 PARTS = st.lists(st.sampled_from(["a", "b", ".", "..", "", ".muster-stage"]), min_size=1, max_size=5).map("/".join)
 
 
 @given(st.lists(st.tuples(PARTS, PARTS | st.just("")), max_size=5))
-def test_accepted_paths_and_links_stay_below_the_directory(file_list: ModuleType, links: list[tuple[str, str]]) -> None:
-    entries = [file_list.FileEntry(path, "", 0, "", "", link) for path, link in links]
-    if not file_list.find_unsafe_paths(entries):
+def test_accepted_paths_and_links_stay_below_the_directory(links: list[tuple[str, str]]) -> None:
+    entries = [pieces.FileEntry(path, "", 0, "", "", link) for path, link in links]
+    if not pieces.find_unsafe_paths(entries):
         files = {path for path, link in links if not link}
         for path, link in links:
             assert os.path.normpath(path) == path and not path.startswith(("/", ".."))

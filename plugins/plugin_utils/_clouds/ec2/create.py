@@ -30,8 +30,10 @@ from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.resour
     read_instances,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.tags import (
+    NODE_TAG,
     build_tags,
     instance_node_name,
+    parse_cluster,
     parse_tags,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.membership import network_name
@@ -243,11 +245,13 @@ def start_machines(context: Ec2Context, ids: Mapping[str, str]) -> None:
 
 
 def name_machines(context: Ec2Context, machines: Iterable[tuple[str, Mapping[str, Any]]]) -> None:
-    """Set each machine's Name tag, which only the console uses."""
+    """Set the Name tag of the cluster's machines, for the console, and the tag from which the inventory reads it."""
     for machine_id, raw in machines:
-        name = instance_node_name(raw)
-        if name and parse_tags(raw).get("Name") != name:
-            context.aws.ec2("create_tags", Resources=[machine_id], Tags=[{"Key": "Name", "Value": name}])
+        name = instance_node_name(raw) if parse_cluster(raw) == context.cluster else None
+        missing = [tag for tag in ("Name", NODE_TAG) if name and parse_tags(raw).get(tag) != name]
+        if missing:
+            tags = [{"Key": tag, "Value": name} for tag in missing]
+            context.aws.ec2("create_tags", Resources=[machine_id], Tags=tags)
 
 
 def terminate(context: Ec2Context, ids: Mapping[str, str]) -> dict[str, str]:

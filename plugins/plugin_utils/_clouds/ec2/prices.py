@@ -20,6 +20,8 @@ PAGE = "https://aws.amazon.com/ec2/pricing"
 #: US dollars an hour for each public IPv4 address, in all regions, since 2024-02-01:
 #: https://aws.amazon.com/blogs/aws/new-aws-public-ipv4-address-charge-public-ip-insights/
 ADDRESS_PRICE = 0.005
+#: AWS keeps 90 days of spot prices; an older price is not what a machine costs now.
+MAX_SPOT_PRICE_AGE = datetime.timedelta(days=90)
 
 
 def read_on_demand_price(aws: AwsClient, machine_type: str) -> Price | None:
@@ -51,27 +53,30 @@ def read_disk_price(aws: AwsClient) -> Price | None:
 
 def read_spot_prices(aws: AwsClient, machine_type: str) -> dict[str, Price]:
     """Return the current hourly price of a spot machine and its public address, by zone."""
+    now = datetime.datetime.now(datetime.UTC)
     try:
         entries = aws.list_all(
             "describe_spot_price_history",
             "SpotPriceHistory",
             InstanceTypes=[machine_type],
             ProductDescriptions=["Linux/UNIX"],
-            StartTime=datetime.datetime.now(datetime.UTC),
+            StartTime=now,
         )
     except Ec2Error as error:
         aws.show(f"cannot read the spot price of {machine_type}: {error}")
         return {}
-    return newest_by_zone(entries)
+    return newest_by_zone(entries, now - MAX_SPOT_PRICE_AGE)
 
 
-def newest_by_zone(entries: Iterable[dict[str, Any]]) -> dict[str, Price]:
-    """Return the newest price of each zone."""
+def newest_by_zone(entries: Iterable[dict[str, Any]], earliest: datetime.datetime) -> dict[str, Price]:
+    """Return the newest price of each zone, without prices from before `earliest`: those zones have no known price."""
     newest: dict[str, tuple[datetime.datetime, Price]] = {}
     for entry in entries:
         zone, when = str(entry.get("AvailabilityZone")), entry.get("Timestamp")
         usd = _parse_price(entry.get("SpotPrice"))
-        if usd is not None and isinstance(when, datetime.datetime) and (zone not in newest or when > newest[zone][0]):
+        if usd is None or not isinstance(when, datetime.datetime) or when < earliest:
+            continue
+        if zone not in newest or when > newest[zone][0]:
             price = Price(usd, "AWS's history of spot prices", when.date().isoformat())
             newest[zone] = when, add_address_price(price)
     return {zone: price for zone, (_when, price) in newest.items()}

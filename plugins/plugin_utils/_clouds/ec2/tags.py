@@ -27,6 +27,7 @@ CLUSTER_TAG = "muster:cluster"
 CREATOR_TAG = "muster:made-by"
 CREATOR = "muster.training"
 NUMBERS_TAG = "muster:numbers"
+NODE_TAG = "muster:node"  # a machine's name, which is its name in the inventory; set once it runs
 PRICE_TAG = "muster:usd-per-hour"
 PRICE_SOURCE_TAG = "muster:price-source"
 TOKEN_PREFIX = "muster-"

@@ -17,12 +17,10 @@ from pathlib import PurePosixPath
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.membership import script_name
 
 HOME = "/home/paperspace"  # all of Paperspace's templates have this user
-#: Where the role idle_watch installs its files, by file name.
-WATCH_FILES = {
-    "idle_watch.py": "/usr/local/lib/muster/idle_watch.py",
-    "muster_idle_watch.service": "/etc/systemd/system/muster_idle_watch.service",
-    "muster_idle_watch.timer": "/etc/systemd/system/muster_idle_watch.timer",
-}
+#: Where the role idle_watch installs its program and its units.
+WATCH_PROGRAM_DIRECTORY = "/usr/local/lib/muster"
+UNIT_DIRECTORY = "/etc/systemd/system"
+WATCH_UNITS = ("muster_idle_watch.service", "muster_idle_watch.timer")
 WATCH_SETTINGS = "/etc/muster/idle_watch.json"
 _END = "END_OF_MUSTER_FILE"
 

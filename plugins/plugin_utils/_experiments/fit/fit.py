@@ -145,7 +145,7 @@ class BatchSearch:
 
     def save(self, state: SearchState) -> None:
         """Write fit.json."""
-        self.directory.mkdir(parents=True, exist_ok=True)
+        self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_file(self.directory / STATE_FILE, json.dumps(state, indent=1, allow_nan=False) + "\n")
 
     def search(self, job: FitJob, search: SearchSettings) -> SearchState:

@@ -48,6 +48,8 @@ def judge(rehearsal: Rehearsal, checkpoint_bytes: int | None, free_bytes: int | 
         *check_step_time(job, rehearsal["starts"]),
         *check_disk_space(job, full_launch, checkpoint_bytes, free_bytes),
     ]
+    if not was_measured(rehearsal["starts"]) and not any(finding["severity"] == "problem" for finding in findings):
+        findings = [NOTHING_MEASURED]  # the hints would repeat it, one for each missing number
     seconds = estimate_seconds(job, full_launch)
     per_hour = full_launch["per_hour"] if full_launch is not None else None
     return {
@@ -60,6 +62,11 @@ def judge(rehearsal: Rehearsal, checkpoint_bytes: int | None, free_bytes: int | 
         "findings": findings,
         "go": not any(finding["severity"] == "problem" for finding in findings),
     }
+
+
+def was_measured(launches: Sequence[RehearsalLaunch]) -> bool:
+    """Return whether a launch gave any number to judge: a loss, the time of a step, or a checkpoint."""
+    return any(launch["loss"] or launch["step_seconds"] is not None or launch["checkpoint"] for launch in launches)
 
 
 def check_loss(launches: Sequence[RehearsalLaunch]) -> list[ForecastFinding]:
@@ -197,6 +204,13 @@ def make_problem(text: str, remedy: str) -> ForecastFinding:
 
 def make_hint(text: str, remedy: str) -> ForecastFinding:
     return {"severity": "hint", "found": text, "remedy": remedy}
+
+
+NOTHING_MEASURED = make_problem(
+    "the job ran, but nothing in its output could be judged: no loss, no time per step, no checkpoint",
+    f'{PRINT_RESULT}{{"step": 20, "loss": 0.3, "seconds_per_step": 0.5, "checkpoint": "/absolute/path"}} with the '
+    "job's own values at some steps, on rank 0",
+)
 
 
 def render(rehearsal: Rehearsal, name: str) -> str:

@@ -95,7 +95,7 @@ class RehearsalRunner:
 
     def save(self, rehearsal: Rehearsal) -> None:
         """Write rehearsal.json."""
-        self.directory.mkdir(parents=True, exist_ok=True)
+        self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_file(self.directory / STATE_FILE, json.dumps(rehearsal, indent=1, allow_nan=False) + "\n")
 
     def run(self, job: RehearsalJob) -> Rehearsal:

@@ -127,7 +127,7 @@ class AnsiblePlaybookRunner:
             variables_file = private_directory / "variables.yml"
             variables_file.write_text(format_unsafe(launch_variables) + "\n", encoding="utf-8")
             argv = [*replace_playbook(self.argv, self.playbooks, name), "-e", f"@{variables_file}"]
-            self.directory.mkdir(parents=True, exist_ok=True)
+            self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             output, _errors, exit_code = self.runner.run_command(
                 executable_cmd=shutil.which("ansible-playbook", path=os.path.dirname(os.path.abspath(sys.argv[0])))
                 or "ansible-playbook",

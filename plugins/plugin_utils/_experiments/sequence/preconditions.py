@@ -59,7 +59,7 @@ def prompt_message(option: str, replacement: str) -> str:
 def locked(directory: Path) -> Iterator[None]:
     """Lock the directory of a record while its sequence runs. Raise UserError if another process holds the lock."""
     try:
-        directory.mkdir(parents=True, exist_ok=True)
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor = os.open(directory / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
     except OSError as error:
         raise UserError(

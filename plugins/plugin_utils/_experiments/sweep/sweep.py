@@ -118,7 +118,7 @@ class Sweep:
 
     def save(self) -> None:
         """Write sweep.json."""
-        self.directory.mkdir(parents=True, exist_ok=True)
+        self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_file(self.directory / STATE_FILE, json.dumps(self.state, indent=1, allow_nan=False) + "\n")
 
     def hash_settings(self, variant: Variant) -> str:

@@ -328,8 +328,9 @@ def test_nodes_are_created_as_requested(bench: Bench) -> None:
     assert (among["IpProtocol"], [pair["GroupId"] for pair in among["UserIdGroupPairs"]]) == ("-1", [group["GroupId"]])
     assert among["IpRanges"] == []
     assert (ssh["FromPort"], ssh["ToPort"], [one["CidrIp"] for one in ssh["IpRanges"]]) == (22, 22, ["203.0.113.7/32"])
-    for one in bench.own().values():
+    for name, one in bench.own().items():
         tags = {tag["Key"]: tag["Value"] for tag in one["Tags"]}
+        assert tags["Name"] == tags["muster:node"] == name
         assert tags["muster:cluster"] == "bert"
         assert float(tags["muster:usd-per-hour"]) > 0.005
         assert tags["muster:price-source"].startswith("AWS's history of spot prices")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+import json
 import shutil
 import stat
 import tarfile
@@ -42,39 +43,44 @@ def test_unpacked_logs_are_readable_by_owner_only(tmp_path: Path) -> None:
         packed(
             ("node0/ranks", tarfile.DIRTYPE, ""),
             ("node0/ranks/0.log", tarfile.REGTYPE, "new"),
-            ("node1/supervisor.log", tarfile.REGTYPE, "x" * 200_000),
+            ("node0/supervisor.log", tarfile.REGTYPE, "x" * 200_000),
         ),
         tmp_path,
+        "node0",
     )
     log = tmp_path / "node0" / "ranks" / "0.log"
     assert log.read_text() == "new"
     assert stat.S_IMODE(log.stat().st_mode) == 0o600
     assert stat.S_IMODE(log.parent.stat().st_mode) == 0o700
-    assert (tmp_path / "node1" / "supervisor.log").stat().st_size == 200_000
-    unpack(packed(("node0/ranks/0.log", tarfile.REGTYPE, "and")), tmp_path)
+    assert (tmp_path / "node0" / "supervisor.log").stat().st_size == 200_000
+    unpack(packed(("node0/ranks/0.log", tarfile.REGTYPE, "and")), tmp_path, "node0")
     assert log.read_text() == "and", "a second fetch takes the place of the first"
 
 
-@pytest.mark.parametrize("name", ["/etc/passwd", "../out.log", "node0/../../out.log"])
+@pytest.mark.parametrize(
+    "name",
+    ["/etc/passwd", "../out.log", "node0/../../out.log", "out.log", "node1/said.jsonl", "node0/../node1/x"],
+)
 def test_path_outside_target_is_refused(tmp_path: Path, name: str) -> None:
     target = tmp_path / "logs"
     target.mkdir()
     with pytest.raises(AnsibleActionFail, match="would be outside of"):
-        unpack(packed((name, tarfile.REGTYPE, "x")), target)
+        unpack(packed((name, tarfile.REGTYPE, "x")), target, "node0")
     assert list(tmp_path.rglob("*")) == [target]
 
 
 def test_links_and_devices_are_not_unpacked(tmp_path: Path) -> None:
     kinds = (tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE, tarfile.CHRTYPE)
-    unpack(packed(*((f"node0/{kind.decode()}", kind, "/etc/passwd") for kind in kinds)), tmp_path)
+    unpack(packed(*((f"node0/{kind.decode()}", kind, "/etc/passwd") for kind in kinds)), tmp_path, "node0")
     assert list(tmp_path.rglob("*")) == []
 
 
 def test_existing_symlink_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "mine").write_text("mine")
-    (tmp_path / "0.log").symlink_to(tmp_path / "mine")
+    (tmp_path / "node0").mkdir()
+    (tmp_path / "node0" / "0.log").symlink_to(tmp_path / "mine")
     with pytest.raises(OSError, match="0.log"):
-        unpack(packed(("0.log", tarfile.REGTYPE, "theirs")), tmp_path)
+        unpack(packed(("node0/0.log", tarfile.REGTYPE, "theirs")), tmp_path, "node0")
     assert (tmp_path / "mine").read_text() == "mine"
 
 
@@ -90,22 +96,22 @@ def test_decompression_bomb_does_not_fill_the_disk(tmp_path: Path, monkeypatch: 
     with pytest.raises(
         AnsibleActionFail, match=r"the logs up to node0/2.log take 0.0 GB, .* 1.1 GB are kept free: free up space"
     ):
-        unpack(bomb, tmp_path)
+        unpack(bomb, tmp_path, "node0")
     assert [path.name for path in tmp_path.rglob("*.log")] == ["1.log"]
 
 
 def test_measurements_above_size_limit_are_not_unpacked(tmp_path: Path) -> None:
     members = [(f"node0/measured/{number}", tarfile.REGTYPE, "x" * 1000) for number in range(3)]
-    unpack(packed(*members), tmp_path, limit=3000)
+    unpack(packed(*members), tmp_path, "node0", limit=3000)
     with pytest.raises(AnsibleActionFail, match="more than a run ever measures"):
-        unpack(packed(*members, ("node0/gpus.csv", tarfile.REGTYPE, "x")), tmp_path / "new", limit=3000)
+        unpack(packed(*members, ("node0/gpus.csv", tarfile.REGTYPE, "x")), tmp_path / "new", "node0", limit=3000)
     assert not (tmp_path / "new" / "node0" / "gpus.csv").exists()
 
 
 def test_unpacking_stops_at_too_many_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_logs, "MAX_FILES", 3)
     with pytest.raises(AnsibleActionFail, match="more than 3 files"):
-        unpack(packed(*((f"{number}.log", tarfile.REGTYPE, "x") for number in range(9))), tmp_path)
+        unpack(packed(*((f"node0/{number}.log", tarfile.REGTYPE, "x") for number in range(9))), tmp_path, "node0")
     assert len(list(tmp_path.rglob("*.log"))) == 3
 
 
@@ -116,18 +122,19 @@ class Node:
         self.size, self.last, self.sent = size, last, 0
 
     def __call__(
-        self, _action: object, _files: list[str], request: dict[str, Any], _variables: object
+        self, _action: object, _files: list[str], request: dict[str, Any], _variables: object, _timeout: float = 0
     ) -> dict[str, Any]:
         self.sent += 1
         piece = {"data": base64.b64encode(bytes(100)).decode("ascii"), "last": self.last}
-        return {"size": self.size, **piece} if request["operation"] == "pack" else piece
+        return {"size": self.size, "left_out": LEFT, **piece} if request["operation"] == "pack" else piece
 
 
 def fetch(monkeypatch: pytest.MonkeyPatch, node: Any, directory: Path, **given: Any) -> dict[str, Any]:
     """Fetch the logs of a run from a node."""
+    (directory / "plan.json").write_text(json.dumps({"nodes": [{"name": "node0"}, {"name": "node1"}]}))
     monkeypatch.setattr(run_logs, "call_node", node)
     action = ActionModule.__new__(ActionModule)
-    arguments = {"run_id": "first", "directory": str(directory), **given}
+    arguments = {"run_id": "first", "directory": str(directory / "logs"), **given}
     action._task = types.SimpleNamespace(check_mode=False, args=arguments)
     monkeypatch.setattr(ActionBase, "run", lambda *_arguments: {})
     return action.run(None, {"inventory_hostname": "node1"})
@@ -141,6 +148,24 @@ def test_fetch_stops_when_logs_exceed_free_space(tmp_path: Path, monkeypatch: py
     ):
         fetch(monkeypatch, node, tmp_path)
     assert node.sent == 1, "the first piece comes with the size"
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [{}, {"size": -1}, {"size": 1, "data": 1}, {"size": 1, "data": "", "last": True, "left_out": {"files": [1]}}],
+    ids=str,
+)
+def test_reply_that_is_no_archive_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reply: dict[str, Any]
+) -> None:
+    with pytest.raises(AnsibleActionFail, match="node1 sent an invalid reply instead of its logs"):
+        fetch(monkeypatch, lambda *_arguments: reply, tmp_path)
+
+
+def test_piece_that_is_not_base64_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reply = {"size": 1, "data": "?", "last": True, "left_out": LEFT}
+    with pytest.raises(AnsibleActionFail, match="node1 sent an invalid reply instead of its logs"):
+        fetch(monkeypatch, lambda *_arguments: reply, tmp_path)
 
 
 def test_node_that_sends_endlessly_is_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,9 +193,27 @@ def test_optional_measurements_that_cannot_be_fetched_give_a_warning(
         fetch(monkeypatch, refuse, tmp_path)
 
 
+def test_node_cannot_replace_the_files_of_another_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = packed(("node0/said.jsonl", tarfile.REGTYPE, "{}")).getvalue()
+
+    def node(*_arguments: object) -> dict[str, Any]:
+        return {"size": len(data), "data": base64.b64encode(data).decode("ascii"), "last": True, "left_out": LEFT}
+
+    with pytest.raises(AnsibleActionFail, match="would be outside of .*/logs/node1"):
+        fetch(monkeypatch, node, tmp_path)
+    assert list((tmp_path / "logs").rglob("*")) == []
+
+
+def test_node_outside_the_run_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "plan.json").write_text(json.dumps({"nodes": [{"name": "node0"}]}))
+    assert run_logs.node_folder(tmp_path, "node0") == "node0"
+    with pytest.raises(AnsibleActionFail, match="node9 is not a node of the run"):
+        run_logs.node_folder(tmp_path, "node9")
+
+
 # --- What is packed ---------------------------------------------------------------------------------------------------
 
-LEFT = {"limit": 64 << 20, "files": [], "count": 0, "size": 0}
+LEFT: dict[str, Any] = {"limit_count": 10_000, "limit": 64 << 20, "files": [], "count": 0, "size": 0}
 
 
 def test_measurements_left_on_node_are_listed() -> None:
@@ -179,8 +222,21 @@ def test_measurements_left_on_node_are_listed() -> None:
     assert describe_left_out("gpu1", "first", LEFT) == ""
     assert describe_left_out("gpu1", "first", {**LEFT, "files": [shortened], "count": 1}) == ""
     assert describe_left_out("gpu1", "first", {**LEFT, "files": [kept], "count": 1}) == (
-        "gpu1 did not send 70 MB of run first: measured/ [2Jbig.csv (a node's 64 MiB are fetched, smallest "
-        "files first). To fetch all of them: ansible-playbook fetch.yml -e run_id=first"
+        "gpu1 did not send 70 MB of run first: measured/ [2Jbig.csv (a node's 64 MiB in 10000 files are "
+        "fetched, smallest first). To fetch all of them: ansible-playbook fetch.yml -e run_id=first"
     )
     many = describe_left_out("gpu1", "first", {**LEFT, "files": [kept, shortened, kept], "count": 5})
     assert "140 MB" in many and "big.csv and 3 others (" in many
+
+
+def test_logs_left_on_node_are_fetched_by_another_command_than_job_files() -> None:
+    """Because fetch.yml copies no logs, and logs.yml nothing that the job wrote."""
+    log = {"file": "launcher.log", "size": 100_000_000, "kept": 0}
+    data = {"file": "measured/big.csv", "size": 70_000_000, "kept": 0}
+    only_log = describe_left_out("gpu1", "first", {**LEFT, "files": [log], "count": 1})
+    assert only_log.endswith("To fetch all of them: ansible-playbook logs.yml -e run_id=first -e fetch=true")
+    both = describe_left_out("gpu1", "first", {**LEFT, "files": [log, data], "count": 2})
+    assert both.endswith(
+        "ansible-playbook fetch.yml -e run_id=first, and for the logs: "
+        "ansible-playbook logs.yml -e run_id=first -e fetch=true"
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import time
 from pathlib import Path
@@ -20,6 +21,8 @@ from ansible_collections.muster.training.plugins.action.run_record import (
     read_record,
     require_success,
 )
+from ansible_collections.muster.training.plugins.module_utils._run.node_loss import RESTARTED, SUPERVISOR_DIED
+from ansible_collections.muster.training.plugins.plugin_utils._failures.catalogue import explain_failure
 from ansible_collections.muster.training.plugins.plugin_utils._record.record_paths import records_directory
 
 PLAN = {"run_id": "first", "world_size": 2, "nodes": [{"name": "node0"}, {"name": "node1"}]}
@@ -58,7 +61,8 @@ def test_record_holds_plan_and_owner_only_token(tmp_path: Path) -> None:
     record = opened(tmp_path / "runs")
     assert record == tmp_path / "runs" / "first"
     assert json.loads((record / "plan.json").read_text()) == PLAN
-    assert (record / "token").stat().st_mode & 0o777 == 0o600
+    assert record.stat().st_mode & 0o777 == 0o700
+    assert {path.name: path.stat().st_mode & 0o777 for path in record.iterdir()} == {"token": 0o600, "plan.json": 0o600}
     token = (record / "token").read_text()
     assert len(token) == 64 and set(token) <= set("0123456789abcdef")
     assert (opened(tmp_path, "second") / "token").read_text() != token
@@ -296,6 +300,41 @@ def test_values_reported_by_unwatched_job_are_recorded(tmp_path: Path, capsys: p
     judged(tmp_path, {"node0": {**over, "result": ended(), "said": {"accuracy": 0.97}}, "node1": {**over, "said": {}}})
     assert json.loads((record / "result.json").read_text())["said"] == {"accuracy": 0.97}
     assert "  accuracy: 0.97" in capsys.readouterr().out
+
+
+def test_record_is_valid_json_whatever_the_job_reports(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    record = opened(tmp_path)
+    closed(tmp_path, result=ended(), said={"loss": math.nan, "best": [math.inf, {"a": -math.inf}]}, fail=False)
+    said = json.loads((record / "result.json").read_text(), parse_constant=pytest.fail)["said"]
+    assert said == {"loss": None, "best": [None, {"a": None}]}
+    assert "  loss: nan" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "more",
+    [{"state": "well"}, {"run_id": "second"}, {"nodes": []}, {"ended": math.nan}, {"nodes": [{"name": "a\nb"}]}],
+    ids=str,
+)
+def test_result_that_is_not_this_runs_does_not_count(tmp_path: Path, more: dict[str, Any]) -> None:
+    opened(tmp_path)
+    verdict = judged(tmp_path, {"node0": {**FAILED, "result": {**ended(), **more}}, "node1": FAILED})["verdict"]
+    assert verdict["state"] == "failed" and verdict["started"] is None
+
+
+def test_lost_node_that_replies_tells_why(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    opened(tmp_path)
+    result = ended("failed", -15, reason="node1 is lost: silent", first_node="node1")
+    result["nodes"][1].update(state="lost", report=None, why="node1 is lost: silent")
+    closed(tmp_path, result=result, reads={"node1": {**DIED, "message": SUPERVISOR_DIED}})
+    shown = capsys.readouterr().out
+    assert f"failed first: node node1 (node_rank 1): node1 is lost: {SUPERVISOR_DIED}" in shown
+    assert "The machine stayed up" in shown and "provider" not in shown
+
+
+@pytest.mark.parametrize("error", ["node1 was rebooted or shut down", f"node1 is lost: {RESTARTED}"])
+def test_shutdown_is_explained_as_one(error: str) -> None:
+    explanation = explain_failure(error, [])
+    assert explanation is not None and explanation["id"] == "node-shut-down"
 
 
 def test_values_reported_after_watch_lost_the_run_are_added(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ansible_collections.muster.training.plugins.action.run_status import (
+    describe_exited_ranks,
     node_status,
     render_status,
     write_json,
@@ -29,6 +30,7 @@ def seen(name: str, rank: int, **more: Any) -> dict[str, Any]:
         "last_line": "step 7",
         "silence": 2.5,
         "gpus": None,
+        "ended_ranks": {},
         "directory": f"/runs/first/node{rank}",
         "report": None,
         "result": None,
@@ -57,6 +59,21 @@ def test_table_shows_state_of_each_node() -> None:
         "node14         not read              not queried\n"
         "node15         unreachable           did not answer a moment ago"
     )
+
+
+def test_ranks_that_have_exited_are_named() -> None:
+    nodes = [
+        node_status("node1", seen("node1", 0, ended_ranks={"1": 200.0, "0": 190.0}, silence=200.0)),
+        node_status("node2", seen("node2", 1, ended_ranks={"3": 20.0})),
+        node_status("node3", seen("node3", 2, state="failed", ended_ranks={})),
+    ]
+    lines = render_status(nodes, 1075.0).splitlines()
+    assert lines[1].endswith("ranks 0-1 exited with 0; no output for 3 min; step 7")
+    assert lines[2].endswith("rank 3 exited with 0; step 7")
+    assert describe_exited_ranks(nodes) == (
+        "ranks 0-1, 3 on node1, node2 exited with 0 20 s ago; rank 2 on node2 still runs"
+    )
+    assert describe_exited_ranks(nodes[2:]) == ""
 
 
 def gpu(index: int, **more: float | None) -> dict[str, Any]:

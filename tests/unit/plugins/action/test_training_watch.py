@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -14,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ansible_collections.muster.training.plugins.action import training_watch
-from ansible_collections.muster.training.plugins.action.training_watch import ActionModule, NodeCaller, visible_text
+from ansible_collections.muster.training.plugins.action.training_watch import ActionModule, visible_text
 from ansible_collections.muster.training.plugins.module_utils._run.job_results import parse_report
 from ansible_collections.muster.training.plugins.plugin_utils._node_call.call import NodeRequestError
 
@@ -33,6 +32,27 @@ from ansible_collections.muster.training.plugins.plugin_utils._node_call.call im
 )
 def test_line_with_carriage_returns_shows_what_a_terminal_would(line: str, shown: str) -> None:
     assert visible_text(line) == shown
+
+
+@pytest.mark.parametrize(
+    ("line", "plain"),
+    [
+        ("\x1b[31mred\x1b[0m loss 0.1", "red loss 0.1"),
+        ("\x1b]0;title\x07text", "text"),
+        ("\x1b]52;c;cm0gLXJmIC8=\x07pasted", "pasted"),
+        ("\x1b[2J\x1b[Hcleared", "cleared"),
+        ("a\tb\x00c\x9b31m", "a\tb c 31m"),
+        ("epoch 1: 12%|█▎ | 3/25", "epoch 1: 12%|█▎ | 3/25"),
+    ],
+)
+def test_control_sequences_are_removed_unless_requested(line: str, plain: str) -> None:
+    assert visible_text(line) == plain
+    assert visible_text(line, control_sequences=True) == line
+
+
+@given(st.text())
+def test_visible_line_has_no_control_characters(line: str) -> None:
+    assert all(character.isprintable() or character == "\t" for character in visible_text(line))
 
 
 @given(st.text())
@@ -91,7 +111,7 @@ class Script:
         self.seconds = seconds
         self.requests: list[dict[str, Any]] = []
 
-    def call(self, request: dict[str, Any], timeout: float) -> dict[str, Any]:
+    def poll(self, request: dict[str, Any]) -> dict[str, Any]:
         self.requests.append({**request, "cursors": dict(request["cursors"])})
         self.clock.sleep(self.seconds)
         answer = self.left.pop(0) if len(self.left) > 1 else self.left[0]
@@ -127,9 +147,10 @@ def watch(monkeypatch: pytest.MonkeyPatch) -> Iterator[Watch]:
 
     def watcher(*answers: Any, seconds: float = 1.0, **arguments: Any) -> tuple[dict[str, Any], Script]:
         script = Script(clock, list(answers), seconds)
-        given = {"run_id": "first", "node": "node0", "progress_interval": 30, "patience": 30, **arguments}
+        limits = {"progress_interval": 30, "patience": 30, "control_sequences": False}
+        defaults = {"run_id": "first", "node": "node0", **limits}
         action = ActionModule.__new__(ActionModule)
-        return action.watch(given, script), script  # type: ignore[arg-type]
+        return action.watch({**defaults, **arguments}, script.poll), script
 
     yield watcher
 
@@ -144,6 +165,13 @@ def test_output_and_events_are_shown_in_order(watch: Watch, capsys: pytest.Captu
     )
     assert shown(capsys) == ["step 1", "step 2", "[muster] all 2 nodes have checked in", "100%", "  x"]
     assert (result["lost"], result["result"], result["changed"]) == (False, {"state": "succeeded"}, False)
+
+
+def test_check_in_is_shown_before_the_output_that_follows_it(watch: Watch, capsys: pytest.CaptureFixture[str]) -> None:
+    check_in = {"event": "go", "text": "all 2 nodes have checked in"}
+    failure = {"event": "failure", "text": "node1, rank 1 failed"}
+    watch(answer("Traceback\n", events=[check_in, failure]), END)
+    assert shown(capsys) == ["[muster] all 2 nodes have checked in", "Traceback", "[muster] node1, rank 1 failed"]
 
 
 def test_unfinished_progress_bar_counts_as_last_line(watch: Watch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -199,6 +227,12 @@ def test_progress_line_shows_newest_report_of_job_without_output(
         "[muster] 0:01:00 reported: step 10, val loss 0.1235",
         "[muster] 0:01:00 reported: step 10, val loss 0.1235",
     ]
+
+
+def test_progress_line_names_ranks_that_have_exited(watch: Watch, capsys: pytest.CaptureFixture[str]) -> None:
+    begun = {"state": "running", "started": 0.0, "updated": 400.0, "exited": "rank 0 on node1 exited\x1b[2J"}
+    watch(answer("step 7\n"), answer(status=begun), END, seconds=30.0)
+    assert shown(capsys)[2:] == ["[muster] 0:06:40 rank 0 on node1 exited [2J; last line: step 7"]
 
 
 def test_progress_line_tells_how_long_a_job_has_been_silent(watch: Watch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -304,24 +338,35 @@ def test_node_other_than_rank_0_has_no_result_and_is_not_lost(watch: Watch) -> N
     assert not result["lost"] and result["result"] is None
 
 
-# --- Questions to a node ----------------------------------------------------------------------------------------------
+# --- What the node sends ----------------------------------------------------------------------------------------------
 
 
-def test_missing_answer_counts_as_silence(monkeypatch: pytest.MonkeyPatch) -> None:
-    hanging = threading.Event()
-    monkeypatch.setattr(training_watch, "call_node", lambda *_arguments: hanging.wait(60))
-    with pytest.raises(AnsibleConnectionFailure, match="no answer within 0.1 s"):
-        NodeCaller(None, {}).call({}, 0.1)
-    hanging.set()
+def polled(monkeypatch: pytest.MonkeyPatch, reply: dict[str, Any]) -> dict[str, Any]:
+    monkeypatch.setattr(training_watch, "call_node", lambda *_arguments: reply)
+    return ActionModule.__new__(ActionModule).poll({}, {})
 
 
-def test_answers_and_errors_of_node_are_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(training_watch, "call_node", lambda *_arguments: {"active": True})
-    assert NodeCaller(None, {}).call({}, 10.0) == {"active": True}
+def test_valid_news_are_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert polled(monkeypatch, answer("step 1\n", "go")) == answer("step 1\n", "go")
 
-    def fail(*_arguments: Any) -> None:
-        raise AnsibleActionFail("no")
 
-    monkeypatch.setattr(training_watch, "call_node", fail)
-    with pytest.raises(AnsibleActionFail, match="no"):
-        NodeCaller(None, {}).call({}, 10.0)
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"status": {"state": 1}},
+        {"status": []},
+        {"events": [{"text": 1}]},
+        {"events": ["go"]},
+        {"silence": "long"},
+        {"outputs": []},
+        {"status": {"state": "running", "started": float("nan")}},
+    ],
+    ids=str,
+)
+def test_invalid_news_count_as_silence(monkeypatch: pytest.MonkeyPatch, more: dict[str, Any]) -> None:
+    with pytest.raises(AnsibleConnectionFailure, match="the node sent an invalid reply"):
+        polled(monkeypatch, answer(**more))
+
+
+def test_invalid_result_counts_as_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert polled(monkeypatch, answer(active=False, result={"state": "succeeded"}))["result"] is None

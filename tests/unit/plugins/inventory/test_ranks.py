@@ -121,6 +121,9 @@ def test_variables_that_are_templates_are_rendered(sources: Sources) -> None:
         ({"order": "name"}, ["node8", "node9", "node10"]),
         ({"rank0": "node8"}, ["node8", "node10", "node9"]),
         ({"rank": "label"}, ["node9", "node8", "node10"]),
+        ({"order_by": "label"}, ["node9", "node8", "node10"]),
+        ({"order_by": "inventory_hostname if node_slots is defined else none"}, ["node9", "node10", "node8"]),
+        ({"order_by": "label", "order": "name"}, ["node8", "node9", "node10"]),
         ({"rank": "label", "rank0": "node10"}, ["node10", "node9", "node8"]),
         ({"rank": "nothing.of_that_name"}, ["node10", "node9", "node8"]),
     ],
@@ -282,8 +285,8 @@ def test_error_of_a_failing_expression_names_each_host(sources: Sources, options
 def test_unknown_options_and_values_are_refused(sources: Sources) -> None:
     found = error_of([sources.write("hosts.yml", STATIC)], sources.ranks(rank_0="node9", sluts=4))
     assert (
-        "unknown options: rank_0, sluts. Valid options: address, group, order, plugin, rank, rank0, slots, strict"
-        in found
+        "unknown options: rank_0, sluts. Valid options: address, group, order, order_by, plugin, rank, rank0, slots, "
+        "strict" in found
     )
     with pytest.raises(AnsibleError):
         hosts_of(sources.write("hosts.yml", STATIC), sources.ranks(order="random"))
@@ -328,7 +331,7 @@ def test_commented_options_of_the_example_are_valid(sources: Sources) -> None:
     text = (CHECKOUT / "inventories" / "ranks.yml").read_text()
     options = [line.removeprefix("# ") for line in text.splitlines() if line.startswith("# ") and ": " in line]
     options = [line for line in options if line.split(":")[0].isidentifier() or line.startswith("rank0")]
-    assert len(options) == 6
+    assert len(options) == 7
     hosts = sources.write(
         "hosts.yml",
         "training: {hosts: {node0: {private_ip_address: 10.0.0.1, gpu_count: 8, tags: {rank: 1}},"

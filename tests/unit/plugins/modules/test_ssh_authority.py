@@ -57,6 +57,7 @@ def params(tmp_path: Path, keys: dict[str, str]) -> dict[str, Any]:
         "directory": directory,
         "members": ["node0", "node1"],
         "nodes": nodes,
+        "source_addresses": [],
         "valid_for": "52w",
         "renew_before": "12w",
     }
@@ -96,6 +97,25 @@ def test_certificates_contain_what_was_requested(params: dict[str, Any], tmp_pat
     )
     assert authority.stdout.split()[1] in user
     assert result["public_key"] in Path(params["directory"], "ca.pub").read_text()
+
+
+def test_user_certificate_is_limited_to_one_user_the_nodes_addresses_and_no_forwarding(
+    params: dict[str, Any], tmp_path: Path
+) -> None:
+    unlimited = keep(params)["certificates"]["node0"]
+    assert "permit-pty\n" in read(unlimited["user"], tmp_path) and "forwarding" not in read(unlimited["user"], tmp_path)
+    limited = keep(params, source_addresses=["10.0.0.1", "10.0.0.0"])
+    assert limited["changed"]
+    assert "source-address 10.0.0.0,10.0.0.1" in read(limited["certificates"]["node0"]["user"], tmp_path)
+    assert limited["certificates"]["node0"]["host"] == unlimited["host"]
+    assert not keep(params, source_addresses=["10.0.0.1", "10.0.0.0"])["changed"]
+
+
+@pytest.mark.parametrize("user", ["me,root", "me root", "", "-oProxyCommand=x", "me\n"])
+def test_user_name_that_would_add_principals_is_refused(params: dict[str, Any], user: str) -> None:
+    params["nodes"][0]["user"] = user
+    with pytest.raises(AuthorityError, match="node0: .* is not a user name. Set ssh_mesh_user"):
+        keep(params)
 
 
 def test_second_run_changes_nothing(params: dict[str, Any]) -> None:

@@ -201,6 +201,38 @@ def test_path_is_safe_only_if_root_alone_can_replace_it(ours: Path) -> None:
     assert parent_error("srv/x") == "srv/x is not an absolute path"
 
 
+def test_links_of_root_are_followed_to_their_targets_if_requested(ours: Path) -> None:
+    (ours / "srv" / "data").mkdir(parents=True)
+    (ours / "open").mkdir()
+    (ours / "open").chmod(0o777)
+    for name, target in {
+        "link": "srv",
+        "up": "srv/../srv/data",
+        "bad": "/open",
+        "loop": "loop",
+        "lost": "none",
+    }.items():
+        (ours / name).symlink_to(target)
+    for path in ("/link/data/x", "/up/x", "/lost/x"):
+        assert parent_error(path, links=True) == "", path
+    assert parent_error("/bad/x", links=True) == "/open can be written by others than root"
+    assert parent_error("/loop/x", links=True) == "/loop is a link, or not a directory"
+    (ours / "file").touch()
+    assert parent_error("/file/x", links=True) == "/file is a link, or not a directory"
+
+
+def test_group_without_other_members_does_not_make_a_directory_unsafe(
+    ours: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Debian gave /usr/local to the group staff, which is usually empty."""
+    (ours / "local").mkdir()
+    (ours / "local").chmod(0o2775)
+    monkeypatch.setattr(root_path, "has_other_members", lambda _gid: False)
+    assert parent_error("/local/x") == ""
+    monkeypatch.setattr(root_path, "has_other_members", lambda _gid: True)
+    assert parent_error("/local/x") == "/local can be written by others than root"
+
+
 def test_root_makes_only_new_directories_on_safe_paths(ours: Path) -> None:
     (ours / "srv" / "there").mkdir(parents=True)
     (ours / "open").mkdir()
@@ -259,9 +291,13 @@ print(refused(directories=[directory("~/.ssh")]))
 print(refused(directories=[directory("~/work/new")]))
 print(refused(files=[file("~/keys", "0600", None, "mine")]))
 print(refused(files=[file("~/work/new", "0600", "x", "")]))
-for path in (home + "/images/inner", base + "/byname/images"):
+os.symlink(home, base + "/byhome")
+for path in (home + "/images/inner", base + "/byhome/images"):
     print(refused(directories=[directory(path, "root", only_root=True)]))
 assert os.listdir(home + "/../roots/inner") == [] and not os.path.exists(home + "/images")
+only = [directory(base + "/byname/images", "root", only_root=True)]  # a link of root's, to a directory of root's
+user_files.apply_state({{"user": "nobody", "directories": only, "files": []}}, False)
+os.rmdir(base + "/roots/images")
 only = [directory(base + "/only/images", only_root=True)]
 user_files.apply_state({{"user": "root", "directories": only, "files": []}}, False)
 os.chown(base + "/only/images", entry.pw_uid, entry.pw_gid)  # given away afterwards
@@ -292,7 +328,7 @@ assert [os.stat(path).st_uid for path in (base + "/roots/file", home + "/own/fil
     assert "keys (a link to" in keys and "cannot be written by nobody" in keys
     assert "cannot be written by nobody" in new
     assert in_home.split(". ")[0].endswith("home/images/inner") and "/home does not belong to root, and root" in in_home
-    assert "byname is a link, or not a directory" in by_link and "only/images does not belong to root" in given_away
+    assert "/home does not belong to root" in by_link and "only/images does not belong to root" in given_away
     assert "scratch can be written by others than root, and root would trust" in shared
 
 

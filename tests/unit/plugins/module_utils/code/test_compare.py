@@ -128,20 +128,33 @@ def test_invalid_or_hostile_record_of_copied_files_is_ignored(text: str, source:
     assert compare.read_list(str(node)) == {}
 
 
-@pytest.mark.parametrize("make", [lambda path: None, lambda path: path.write_text("x")])
-def test_code_source_that_is_not_a_directory_is_reported(make: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        (lambda path: None, "does not exist on this machine"),
+        (lambda path: path.write_text("x"), "is not a directory"),
+    ],
+)
+def test_code_source_that_is_not_a_directory_is_reported(make: Any, reason: str, tmp_path: Path) -> None:
     make(tmp_path / "project")
     problem = read_local_code(str(tmp_path / "project"), [], "project", "")["problem"]
-    assert problem.startswith(f"code_source is {tmp_path}/project, which is ")
+    assert problem == f"code_source is {tmp_path}/project, which {reason}"
 
 
 def test_installed_requirements_are_read_next_to_the_interpreter(tmp_path: Path) -> None:
     python = tmp_path / "env" / "bin" / "python"
-    assert installed_requirements(str(python)) is None and installed_requirements("") is None
+    assert installed_requirements(str(python)) == installed_requirements("") == (None, "")
     (tmp_path / "env").mkdir()
     (tmp_path / "env" / ".muster").write_text("uv")
-    assert installed_requirements(str(python)) == ""
+    assert installed_requirements(str(python)) == ("", "")
     (tmp_path / "installed").mkdir()
-    for text, found in (("[]", ""), ("an old record", ""), ('{"key": "k"}', ""), ('{"project": "abc"}', "abc")):
+    record = '{"project": "abc", "project_name": "toy"}'
+    for text, found in (
+        ("[]", ("", "")),
+        ("an old record", ("", "")),
+        ('{"key": "k"}', ("", "")),
+        ('{"project": "abc"}', ("abc", "")),
+        (record, ("abc", "toy")),
+    ):
         (tmp_path / "installed" / "requirements").write_text(text)
         assert installed_requirements(str(python)) == found

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._containers import data_root
+from ansible_collections.muster.training.plugins.module_utils._files import root_path
 
 # One program for docker, systemctl and cp. It keeps to the settings, counts its calls, and fails at those in `fail`.
 ENGINE = """#!{python}
@@ -57,6 +58,7 @@ class Machine:
 
     def __init__(self, home: Path) -> None:
         self.home = home
+        self.is_path_checked = False
         bin_directory = home / "bin"
         bin_directory.mkdir()
         for name in ("docker", "systemctl", "cp"):
@@ -85,6 +87,8 @@ class Machine:
             patch.setenv("PATH", f"{self.home}/bin:{os.environ['PATH']}")
             patch.setattr(data_root, "SETTINGS", str(self.home / "daemon.json"))
             patch.setattr(data_root, "RECORD", str(self.home / "record/moved.json"))
+            if not self.is_path_checked:  # the tests' own directories belong to whoever runs them
+                patch.setattr(root_path, "root_only_error", lambda _path: "")
             target = path or str(self.home / "disk/docker")
             try:
                 return {"changed": data_root.ensure(target, spare_gib, delete_old, check)[0], "error": ""}
@@ -265,6 +269,14 @@ def test_target_that_overlaps_or_is_not_empty_is_refused(machine: Machine) -> No
     (machine.home / "full").mkdir()
     (machine.home / "full/file").touch()
     assert "is not empty" in machine.move(path=str(machine.home / "full"))["error"]
+    machine.assert_as_before()
+
+
+def test_directory_that_another_user_can_replace_is_refused(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine.is_path_checked = True
+    monkeypatch.setattr(root_path, "ROOT", os.stat(machine.home).st_uid + 1)
+    error = machine.move()["error"]
+    assert "does not belong to root, and the engine, which runs as root, would trust" in error
     machine.assert_as_before()
 
 

@@ -766,3 +766,24 @@ def test_nothing_below_a_dead_mount_is_touched(tmp_path: Path, monkeypatch: pyte
 def test_missing_user_is_reported_by_name(tmp_path: Path, parts: list[str]) -> None:
     answer = read.main(request(tmp_path, user="nobody-here", parts=parts))
     assert answer["error"].startswith("user 'nobody-here' does not exist on this node: create it, or set launch_user")
+
+
+def test_environments_of_a_machines_image_are_found_without_starting_them(tmp_path: Path) -> None:
+    def make(interpreter: str, packages: str, torch: bool = True) -> None:
+        for path in (tmp_path / interpreter, tmp_path / packages / "torch" / "version.py"):
+            path.parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / interpreter).write_text("#!/bin/false\n")
+        (tmp_path / interpreter).chmod(0o755)
+        (tmp_path / packages / "torch" / "version.py").write_text("cuda: Optional[str] = '12.8'\n")
+        if torch:
+            (tmp_path / packages / "torch-2.7.0+cu128.dist-info").mkdir()
+
+    make("opt/pytorch/bin/python", "opt/pytorch/lib/python3.12/site-packages")
+    make("opt/conda/bin/python", "opt/conda/lib/python3.10/site-packages", torch=False)
+    make("opt/conda/envs/pytorch/bin/python", "opt/conda/envs/pytorch/lib/python3.10/site-packages")
+    make("usr/bin/python3.10", "usr/local/lib/python3.10/dist-packages")
+    environments = software.find_environments(f"{tmp_path}/")
+    paths = [os.path.relpath(str(environment["interpreter"]), tmp_path) for environment in environments]
+    assert paths == ["opt/pytorch/bin/python", "opt/conda/envs/pytorch/bin/python", "usr/bin/python3.10"]
+    assert {(environment["torch"], environment["cuda"]) for environment in environments} == {("2.7.0+cu128", "12.8")}
+    assert software.find_environments(f"{tmp_path}/nowhere/") == []

@@ -49,7 +49,8 @@ def given(tmp_path: Path) -> dict[str, Any]:
     return {
         **dict.fromkeys(("requirements", "files", "editable", "find_links", "extra_index_urls", "options"), []),
         **dict.fromkeys(("conda_packages", "conda_channels"), []),
-        **dict.fromkeys(("index_url", "url", "from", "conda_installer_url"), ""),
+        **dict.fromkeys(("index_url", "torch_index_url", "url", "from", "conda_installer_url"), ""),
+        "project_name": "project",
         "directory": str(tmp_path / "muster"),
         "manager": "venv",
         "python": sys.executable,
@@ -287,6 +288,26 @@ def test_settings_error_is_reported_without_program_output(given: dict[str, Any]
     )
 
 
+def test_missing_compiler_is_named_with_the_command(given: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    place = EnvironmentPaths(given)
+    monkeypatch.setattr(solve, "read_output", lambda argv: "/nowhere\n")
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    advice = solve.compiler_advice(place)
+    assert advice.startswith(". This node lacks a compiler and Python's headers")
+    assert "./muster site --tags base_packages -e '{base_packages_extra: [build-essential, python3-dev]}'" in advice
+    monkeypatch.setattr("shutil.which", lambda name: f"/usr/bin/{name}")
+    monkeypatch.setattr("os.path.exists", lambda path: True)
+    assert solve.compiler_advice(place) == ""
+
+
+def test_long_list_of_removed_packages_is_short() -> None:
+    assert installing.describe_packages(["a", "b"]) == "a, b"
+    names = [f"package-{number:02}" for number in range(60)]
+    assert installing.describe_packages(names) == (
+        "60 packages (package-00, package-01, package-02, package-03, package-04, ...)"
+    )
+
+
 # --- Credentials ------------------------------------------------------------------------------------------------------
 
 
@@ -426,6 +447,14 @@ def test_link_in_the_path_is_checked_at_its_target(
     as_root[str(tmp_path / "foreign")] = {"st_uid": 65534}
     with pytest.raises(StepError, match="foreign belongs to nobody"):
         root_safety.check_root_safety(EnvironmentPaths({**given, "directory": str(tmp_path / "way" / "muster")}))
+
+
+def test_parents_of_a_missing_directory_are_checked(
+    given: dict[str, Any], as_root: dict[str, Any], tmp_path: Path
+) -> None:
+    as_root[str(tmp_path)] = {"st_uid": 65534}
+    with pytest.raises(StepError, match=f"^{re.escape(str(tmp_path))} belongs to nobody, and root would run programs"):
+        root_safety.check_root_safety(EnvironmentPaths({**given, "directory": str(tmp_path / "new" / "muster")}))
 
 
 def test_ownership_is_checked_once_and_a_foreign_mark_is_not_trusted(
@@ -580,10 +609,10 @@ def test_digest_of_installed_project_requirements_is_recorded(
     environment.make_environment(place, given, [])
     monkeypatch.setattr(installing, "run", lambda words, **_options: None)
     given = {**given, "layer": "requirements"}
-    installing.install({**given, "lock": {**lock_of(given), "project": "d1"}})
-    assert installed_requirements(place.python) == "d1"
+    installing.install({**given, "lock": {**lock_of(given), "project": "d1", "project_name": "project"}})
+    assert installed_requirements(place.python) == ("d1", "project")
     installing.install({**given, "lock": {**lock_of(given), "key": "of one that kept none"}})
-    assert installed_requirements(place.python) == ""
+    assert installed_requirements(place.python) == ("", "")
 
 
 @pytest.mark.parametrize(

@@ -67,7 +67,7 @@ def test_measurements_are_packed_but_no_weights_or_secrets(tmp_path: Path, what:
     assert not isinstance(make_clock(json.loads(files.pop("clock.json")), 0.0), GuessedOffsetClock)
     rest = {"plan.json", "status.json"} if what == "logs" else set()
     assert set(files) == rest | {"said.jsonl"}
-    assert left_out == {"limit": 64 * 2**20, "files": [], "count": 0, "size": 0}
+    assert left_out == {"limit": 64 * 2**20, "limit_count": 10_000, "files": [], "count": 0, "size": 0}
 
 
 def test_launcher_log_of_other_nodes_is_packed_only_with_logs(tmp_path: Path) -> None:
@@ -86,7 +86,7 @@ def test_over_the_limit_smallest_files_are_packed_and_the_rest_listed(
     files, left_out = packed(run, "measured")
     assert {name for name in files if name.startswith("measured/")} == {"measured/300", "measured/350"}
     kept = [{"file": f"measured/{size}", "size": size, "kept": 0} for size in (400, 5000)]
-    assert left_out == {"limit": 1000, "files": kept, "count": 2, "size": 5400}
+    assert left_out == {"limit": 1000, "limit_count": 10_000, "files": kept, "count": 2, "size": 5400}
     assert json.loads(files["left_out.json"]) == left_out
 
 
@@ -96,6 +96,14 @@ def test_only_the_end_of_a_long_rank_0_log_is_packed(tmp_path: Path, monkeypatch
     files, left_out = packed(run, "measured")
     assert files["launcher.log"] == "".join(f"step {number:03}\n" for number in range(89, 100)).encode()
     assert left_out["files"] == [{"file": "launcher.log", "size": 900, "kept": 99}]
+
+
+def test_end_of_a_single_long_line_is_packed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A progress bar has no line ends, until its last."""
+    monkeypatch.setattr(archive_selection, "LOG_LIMIT", 100)
+    files, left_out = packed(finished(tmp_path, ("launcher.log", "\rstep" * 200 + "\n")), "measured")
+    assert files["launcher.log"] == (b"\rstep" * 200 + b"\n")[-100:]
+    assert left_out["files"] == [{"file": "launcher.log", "size": 1001, "kept": 100}]
 
 
 def test_links_are_not_followed_and_pipes_do_not_block(tmp_path: Path) -> None:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ansible_collections.muster.training.plugins.module_utils._run import list_runs
+from ansible_collections.muster.training.plugins.module_utils._run import find_runs, list_runs
 from tests.unit.supervised import Run, end_by_force, eventually, make_run
 
 
@@ -61,7 +60,7 @@ def test_run_directory_that_cannot_be_removed_is_reported(tmp_path: Path, monkey
     def refuse(path: str) -> None:
         raise PermissionError(13, "Permission denied", path)
 
-    monkeypatch.setattr(shutil, "rmtree", refuse)
+    monkeypatch.setattr(find_runs, "remove_tree", refuse)
     assert on_node(run, "first") == {
         "error": f"cannot remove {run.node(0)}: Permission denied. Check its owner on this node"
     }

@@ -6,7 +6,7 @@ import contextlib
 import errno
 import json
 import os
-import shutil
+import re
 import signal
 import socket
 import subprocess
@@ -21,13 +21,12 @@ import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._run import running_supervisors as run_alive
 from ansible_collections.muster.training.plugins.module_utils._run import status as run_status
-from ansible_collections.muster.training.plugins.module_utils._run import stop as run_stop
 from ansible_collections.muster.training.plugins.module_utils._run import watch as run_watch
 from ansible_collections.muster.training.plugins.module_utils._run.gpu_samples import HEADER, last_sample
-from ansible_collections.muster.training.plugins.module_utils._run.identity import RunError
 from ansible_collections.muster.training.plugins.module_utils._run.timeouts import HEAD_START_INTERVAL
 from ansible_collections.muster.training.plugins.module_utils._supervisor.hub import MAX_UNAUTHENTICATED
 from ansible_collections.muster.training.plugins.module_utils._supervisor.lifeline import handshake_mac
+from ansible_collections.muster.training.plugins.module_utils._supervisor.programs import muster_rank
 from ansible_collections.muster.training.plugins.module_utils._supervisor.watchers import MOUNT_CHECK
 from ansible_collections.muster.training.plugins.plugin_utils._failures.verdict import (
     first_failure,
@@ -714,20 +713,6 @@ def test_failed_job_does_not_wait_long_for_a_hung_nvidia_smi(make: RunMaker) -> 
     assert (report["gpus"], report["stuck"]) == ("", [])
 
 
-def test_removed_run_directory_is_reported_with_a_kill_command(make: RunMaker) -> None:
-    run = make(UNTIL_TOLD)
-    run.start()
-    run.wait_for("running")
-    shutil.rmtree(run.node(0).parent)
-    for look in (run_status.read, run_stop.stop):
-        with pytest.raises(RunError, match="was removed, so its output is lost. Stop it on this node with: ") as told:
-            look(run.request(0, wait=0))
-    command = str(told.value).rpartition(": ")[2]
-    assert command.startswith("kill ")
-    subprocess.run(command.split(), check=True)
-    eventually(lambda: run.run_id not in [one["run_id"] for one in run_alive.find_supervisors()])
-
-
 def test_mount_probe_exits_with_the_errno() -> None:
     """A mount that answers, and one that cannot be looked into."""
     for path, code in (("/proc", 0), ("/etc/passwd", errno.ENOTDIR)):
@@ -880,6 +865,51 @@ def test_torchrun_restarts_after_the_supervisor_kills_a_stubborn_rank(make: RunM
     run.start()
     run.wait_for("succeeded")
     assert run.events() == ["the node is ready"]
+
+
+# As torchrun does: it waits at its exit barrier for the other nodes after its own ranks have exited with 0.
+WAITS_FOR_OTHERS = """
+import os, subprocess, time
+os.makedirs(os.environ["MUSTER_RUN_DIRECTORY"] + "/ranks/x/attempt_0/0")
+subprocess.run(["sh", "-c", "while [ ! -e ended ]; do sleep 0.05; done"], env={**os.environ, "LOCAL_RANK": "0"})
+while not os.path.exists("go"): time.sleep(0.05)
+"""
+
+
+@pytest.mark.parametrize(("logs", "rank"), [("torchrun", 0), ("torchrun", 1), ("ranks", 0)])
+def test_rank_that_exits_while_others_run_is_named(make: RunMaker, logs: str, rank: int) -> None:
+    commands = [UNTIL_TOLD, UNTIL_TOLD]
+    commands[rank] = [sys.executable, "-c", WAITS_FOR_OTHERS] if logs == "torchrun" else UNTIL_TOLD
+    run = make(*commands)
+    run.set_constant("RANK_CHECK_INTERVAL", 0.05)
+    run.set_constant("RANK_END_NOTICE_TIMEOUT", 0.1)
+    run.plans[rank]["rank_logs"] = logs
+    run.start()
+    run.wait_for("running")
+
+    def status(number: int) -> dict[str, Any]:
+        read: dict[str, Any] = run_status.read(run.request(number, wait=0))["run"]
+        return read
+
+    assert [status(number)["ended_ranks"] for number in (0, 1)] == [{}, {}]
+    if logs == "torchrun":
+        (run.directory / "ended").touch()
+    else:
+        muster_rank.write_exit(str(make_directory(run.node(rank) / "ranks" / "0") / "exit.json"), rank, 0)
+    assert re.fullmatch(
+        rf"rank {rank} on node{rank} exited with 0 \d+ s ago; rank {1 - rank} on node{1 - rank} still runs",
+        eventually(lambda: run.events()[1:])[0],
+    )
+    assert set(eventually(lambda: status(rank)["ended_ranks"])) == {str(rank)}
+    assert status(1 - rank)["ended_ranks"] == {}
+    assert eventually(lambda: run.read(0, "status.json")["exited"]).startswith(f"rank {rank} on node{rank} exited")
+    (run.directory / "go").touch()
+    run.wait_until_gone()
+
+
+def make_directory(path: Path) -> Path:
+    path.mkdir(parents=True)
+    return path
 
 
 def test_processes_left_behind_by_a_job_are_ended(make: RunMaker) -> None:

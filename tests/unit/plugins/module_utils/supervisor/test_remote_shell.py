@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from ansible_collections.muster.training.plugins.module_utils._run import logs
+from ansible_collections.muster.training.plugins.module_utils._run import outputs as run_outputs
 from ansible_collections.muster.training.plugins.module_utils._run import start as run_start
 from ansible_collections.muster.training.plugins.module_utils._supervisor.programs import muster_rank, ssh_shim
 from ansible_collections.muster.training.plugins.module_utils._supervisor.programs.ssh_shim import (
@@ -171,6 +173,21 @@ def ranks_script(exits: list[int], code: int) -> str:
     parts = [f"MY_RANK=0 MY_EXIT={exits[0]} muster-rank & "]
     parts += [f"ssh node{n} 'MY_RANK={n} MY_EXIT={exits[n]} muster-rank' & " for n in (1, 2)]
     return "".join(parts) + f"wait; exit {code}"
+
+
+def test_only_files_that_the_job_wrote_count_as_outputs(make: Maker) -> None:
+    """And none that a start, the supervisor, its watchers, our programs for launchers, or a request for logs writes."""
+    job = "echo 1 > $MUSTER_RUN_DIRECTORY/model.bin; echo 2 > $MUSTER_RUN_DIRECTORY/measured/loss.csv; "
+    run = make(job + ranks_script([0, 0, 0], 0), ranks=True)
+    for plan in run.plans:
+        plan["gpu_samples"] = ["/bin/echo", "0"]
+    start(run)
+    run.wait_for("succeeded")
+    run.wait_until_gone()
+    assert logs.pack(run.request(0, what="measured"))["size"]
+    for rank, expected in enumerate((["run/model.bin", "run/measured/loss.csv"], [], [])):
+        reply = run_outputs.main(run.request(rank, operation="tell", outputs=[]))
+        assert [file["name"] for file in reply["files"]] == expected
 
 
 def test_run_succeeds_when_all_ranks_succeed(make: Maker) -> None:

@@ -26,6 +26,8 @@ from hypothesis import strategies as st
 
 from ansible_collections.muster.training.plugins.action.training_run import supervisor_files
 from ansible_collections.muster.training.plugins.module_utils._facts import deepspeed_config
+from ansible_collections.muster.training.plugins.module_utils._files.bounded import read_json
+from ansible_collections.muster.training.plugins.module_utils._run import machine_shutdown
 from ansible_collections.muster.training.plugins.module_utils._run.processes import (
     describe_exit,
     is_rank,
@@ -38,17 +40,17 @@ from ansible_collections.muster.training.plugins.module_utils._run.rank_logs imp
 from ansible_collections.muster.training.plugins.module_utils._run.safe_files import (
     TAIL_BYTES,
     make_private_directory,
-    read_json,
     read_tail,
     write_json,
 )
 from ansible_collections.muster.training.plugins.module_utils._run.start import write_supervisor
+from ansible_collections.muster.training.plugins.module_utils._run.stored_documents import REPORT_FIELDS, checked_report
 from ansible_collections.muster.training.plugins.module_utils._run.timeouts import (
     AUTHENTICATION_TIMEOUT,
     RECONNECT_TIMEOUT,
 )
 from ansible_collections.muster.training.plugins.module_utils._run.watch import partial_line, read_new
-from ansible_collections.muster.training.plugins.module_utils._supervisor import entry, journal, launcher
+from ansible_collections.muster.training.plugins.module_utils._supervisor import entry, journal, launcher, lifeline_end
 from ansible_collections.muster.training.plugins.module_utils._supervisor.hub import Hub
 from ansible_collections.muster.training.plugins.module_utils._supervisor.lifeline import (
     MAX_BACKLOG,
@@ -59,6 +61,7 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor.lifeli
 from ansible_collections.muster.training.plugins.module_utils._supervisor.peer import Peer
 from ansible_collections.muster.training.plugins.module_utils._supervisor.programs import muster_rank, ssh_shim
 from ansible_collections.muster.training.plugins.module_utils._supervisor.rank_reports import (
+    CLOSING,
     final_message,
     first_error,
     last_lines,
@@ -68,16 +71,14 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor.rank_r
     rank_reports,
     recorded_error,
     torchrun_failures,
+    torchrun_first,
 )
-from ansible_collections.muster.training.plugins.module_utils._supervisor.reports import (
-    REPORT_FIELDS,
-    checked_report,
-    shorten_report,
-)
+from ansible_collections.muster.training.plugins.module_utils._supervisor.reports import shorten_report
 from ansible_collections.muster.training.plugins.module_utils._supervisor.supervisor import Supervisor
 from ansible_collections.muster.training.plugins.module_utils._supervisor.watchers import read_sample
 from ansible_collections.muster.training.plugins.plugin_utils._failures.verdict import first_failure
 from tests.sanity import real_interpreter
+from tests.unit.hostile import DIGITS
 from tests.unit.supervised import Run, eventually, make_run
 
 TORCHRUN = Path(__file__).resolve().parents[3] / "fixtures" / "torchrun"
@@ -126,6 +127,14 @@ def test_signal_that_killed_a_rank_is_reported(case: str, who: int, code: int) -
     reports = codes_and_errors(recorded(case))
     assert reports[who] == (who, code, "")
     assert reports[1 - who][1] == TERMINATED
+
+
+def test_numbers_of_any_length_in_torchruns_output_do_no_harm() -> None:
+    table = f"Root Cause (first observed failure):\nrank : {DIGITS} (local_rank: {DIGITS})\n"
+    text = f"{table}  exitcode : {DIGITS} (pid: {DIGITS})\nSending process {DIGITS} closing signal\n"
+    assert torchrun_failures(text) == {} and torchrun_first(text) is None
+    assert CLOSING.findall(text) == []
+    assert read_sample(f"2026/11/22 10:15:00.123, {DIGITS}, 1\n", 0, {"0"})[0] == set()
 
 
 def test_only_the_last_attempt_counts() -> None:
@@ -1101,8 +1110,13 @@ def test_ranks_of_node_0_are_killed_to_restart_when_a_node_is_lost(make_rank_0: 
     node = make_rank_0(3, min_nnodes=2)
     supervisor = node.supervisor
     supervisor.plan["wrap"] = ["docker", "run"] if in_container else []
-    (node.run.node(0) / "ranks" / "first" / "attempt_0" / "0").mkdir(parents=True)
-    node.hub.nodes[2]["heard"] = time.time() + 1.0
+    attempt = node.run.node(0) / "ranks" / "first" / "attempt_0" / "0"
+    attempt.mkdir(parents=True)
+    future = time.time() + 3600.0  # the clock was set back since
+    os.utime(attempt, (future, future))
+    supervisor.plan["rank_logs"] = "torchrun"
+    supervisor.launcher.note_attempt(time.monotonic())
+    node.hub.nodes[2]["heard"] = time.monotonic() + 1.0
     sleep = "exec sleep 60 <&- >&- 2>&-"
     client = subprocess.Popen(["/bin/sh", "-c", f"({sleep}) & echo $!; {sleep}"], stdout=subprocess.PIPE)
     environment = {"MUSTER_RUN_DIRECTORY": str(node.run.node(0)), "LOCAL_RANK": "0"}
@@ -1278,11 +1292,12 @@ def test_exit_code_for_the_launcher_is_written_once_the_disk_has_room(
 
 
 def test_partial_file_is_removed_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def half(_value: Any, stream: Any) -> None:
-        stream.write("{")
+    def half(descriptor: int, mode: str, **_more: Any) -> Any:
+        os.write(descriptor, b"{")
+        os.close(descriptor)
         full()
 
-    monkeypatch.setattr(json, "dump", half)
+    monkeypatch.setattr(os, "fdopen", half)
     with pytest.raises(OSError, match="No space left"):
         write_json(str(tmp_path / "status.json"), {})
     assert list(tmp_path.iterdir()) == []
@@ -1377,6 +1392,54 @@ def test_stopped_node_does_not_wait_forever_for_rank_0(make_node: NodeMaker) -> 
     node.peer.deadline = 0.0
     node.supervisor.step(0.0)
     assert node.supervisor.is_done and node.supervisor.lifeline.result_state == "stopped"
+
+
+@pytest.mark.parametrize("elastic", [False, True])
+def test_shutdown_of_a_machine_is_no_request_to_stop(
+    make_node: NodeMaker, monkeypatch: pytest.MonkeyPatch, elastic: bool
+) -> None:
+    node = make_node(1, 2, **({"min_nnodes": 1} if elastic else {}))
+    node.peer.connections = [node.wire_to(0)]
+    node.peer.connections[0].stage = "open"
+    monkeypatch.setattr(lifeline_end, "is_shutting_down", lambda: True)
+    node.supervisor.lifeline.on_stop_signal("SIGTERM")
+    node.supervisor.carry_out_orders()
+    assert node.told(0) == ["failing"]
+    node.supervisor.make_report([])
+    assert node.supervisor.report is not None
+    report = node.supervisor.report
+    assert (report["shutdown"], report["reason"]) == (True, "node1 was rebooted or shut down")
+    result = {"first_node": "node1", "ended": 2.0, "reason": report["reason"], "nodes": []}
+    result["nodes"] = [{"name": "node1", "node_rank": 1, "state": "ended", "since": 1.0, "report": report}]
+    failure = first_failure(result)
+    assert failure is not None and (failure["node"], failure["error"]) == ("node1", report["reason"])
+
+
+def test_shutdown_of_the_first_machine_fails_the_run(make_rank_0: NodeMaker, monkeypatch: pytest.MonkeyPatch) -> None:
+    node = make_rank_0(2)
+    monkeypatch.setattr(lifeline_end, "is_shutting_down", lambda: True)
+    node.supervisor.lifeline.on_stop_signal("SIGTERM")
+    node.supervisor.carry_out_orders()
+    assert node.told(1) == ["stop"]
+    assert (node.hub.first_node, node.hub.stop_requested) == ("node0", False)
+    assert node.hub.stop_reason == "node0 was rebooted or shut down"
+    assert node.supervisor.launcher.shutdown
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_requested_stop_wins_over_a_shutdown(make_node: NodeMaker, monkeypatch: pytest.MonkeyPatch, rank: int) -> None:
+    node = make_node(rank, 2)
+    (node.run.node(rank) / "stop").touch()
+    monkeypatch.setattr(lifeline_end, "is_shutting_down", lambda: True)
+    node.supervisor.lifeline.on_stop_signal("SIGTERM")
+    assert node.supervisor.lifeline.stop_requested
+
+
+def test_signs_of_a_shutdown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine_shutdown, "SIGNS", (str(tmp_path / "nologin"),))
+    assert not machine_shutdown.is_shutting_down()
+    (tmp_path / "nologin").touch()
+    assert machine_shutdown.is_shutting_down()
 
 
 def test_reap_returns_every_process_started_in_the_background() -> None:

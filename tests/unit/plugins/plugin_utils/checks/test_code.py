@@ -17,8 +17,8 @@ HERE = {"source": "/me/project", "problem": "", "requirements": "requirements.tx
 
 
 def part(**more: Any) -> Facts:
-    plain = {"path": "/home/ubuntu", "same": True, "counts": {}, "names": {}, "script": True, "required": None}
-    return {**plain, **more}
+    plain = {"path": "/home/ubuntu", "same": True, "counts": {}, "names": {}, "script": True}
+    return {**plain, "required": None, "required_by": "", **more}
 
 
 OLDER = part(same=False, counts={"older": 1, "missing": 5}, names={"older": ["train.py"], "missing": ["a", "b", "c"]})
@@ -98,7 +98,14 @@ def test_requirements_changed_or_never_installed_are_reported() -> None:
     }
     for finding in told.values():
         assert (finding.severity, finding.id) == ("warning", "requirements-changed")
-        assert finding.remedy == "ansible-playbook site.yml --tags python_env"
+        assert finding.remedy == "./muster site --tags pytorch,python_env"
+
+
+def test_requirements_of_another_project_are_not_called_changed() -> None:
+    (finding,) = found({"node1": part(required="old", required_by="toy")})
+    assert finding.problem == (
+        "/me/project/requirements.txt was not installed; the environment on the node is that of toy"
+    )
 
 
 def test_requirements_are_ignored_for_other_environments_and_images() -> None:

@@ -65,6 +65,32 @@ def test_first_node_is_the_reference_if_there_is_no_majority() -> None:
     assert finding.problem == "torch: node2 has 2.6.0; the others have 2.7.1"
 
 
+IMAGE = {"interpreter": "/opt/pytorch/bin/python", "torch": "2.7.0", "cuda": "12.8"}
+
+
+def test_torch_of_the_machines_image_is_offered_if_the_job_has_none() -> None:
+    def spoil(facts: dict[str, Facts]) -> None:
+        package(facts, "torch", None, *facts)
+        for node in ("node2", "node3"):
+            facts[node]["environments"] = [IMAGE]
+
+    expected = [("error", "torch-missing", EVERYONE), ("warning", "image-environment", ("node2", "node3"))]
+    assert spoilt(spoil) == expected
+    facts = cluster(4)
+    spoil(facts)
+    offered = next(finding for finding in findings(facts) if finding.id == "image-environment")
+    assert "torch 2.7.0 (CUDA 12.8) in /opt/pytorch/bin/python" in offered.problem
+    assert "launch_python: /opt/pytorch/bin/python" in offered.remedy
+
+
+def test_torch_of_the_machines_image_is_no_news_if_the_job_has_one() -> None:
+    def add_environment(facts: Facts) -> None:
+        for node in facts.values():
+            node.update(environments=[IMAGE])
+
+    assert spoilt(add_environment) == []
+
+
 def test_only_torchrun_needs_torch() -> None:
     assert spoilt(lambda f: package(f, "torch", None, *f), launcher="env") == []
 

@@ -173,6 +173,15 @@ def test_system_problem_is_reported_for_its_node(spoil: Any, found: Any) -> None
     assert spoilt(spoil) == found
 
 
+def test_disk_without_inodes_needs_inodes_not_space() -> None:
+    facts = cluster(2)
+    disk(facts, "node2", free_inodes=399)
+    (finding,) = findings(facts)
+    assert "399 inodes free" in finding.problem
+    assert finding.requirement == "1000 inodes free: each file takes one, whatever its size"
+    assert "GiB" not in finding.requirement + finding.remedy
+
+
 def test_with_two_nodes_the_clock_off_from_the_controllers_is_wrong() -> None:
     assert spoilt(lambda f: clock(f, 90.0, "node1"), count=2) == [("error", "clock-skew", ("node1",))]
     assert spoilt(lambda f: clock(f, 90.0, "node2"), count=2) == [("error", "clock-skew", ("node2",))]

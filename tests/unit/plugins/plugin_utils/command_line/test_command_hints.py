@@ -5,16 +5,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 from ansible import constants
 
 from ansible_collections.muster.training.plugins.plugin_utils._command_line.command_hints import adapt_commands
-from ansible_collections.muster.training.plugins.plugin_utils._report.writer import name_typed_commands
 
 CHECKOUT = Path(__file__).resolve().parents[5]
 STOP = "stop it (ansible-playbook stop.yml -e run_id=first), or wait"
@@ -120,21 +117,3 @@ def test_no_message_tells_users_to_run_a_role() -> None:
     assert [
         (str(file), line) for file in files for line in file.read_text().splitlines() if instruction.search(line)
     ] == []
-
-
-def test_report_names_the_commands_its_reader_types(monkeypatch: pytest.MonkeyPatch) -> None:
-    report: Any = {
-        "repeat": """ansible-playbook launch.yml -e '{"nnodes": 2, "launch_script": "train.py", "launch_args": []}'""",
-        "notes": ["fetch them with ansible-playbook logs.yml -e run_id=first -e fetch=true and rerun the report"],
-        "findings": [{"remedy": "ansible-playbook site.yml --tags nvidia_driver"}],
-        "failure": {"cause": {"remedy": "ansible-playbook logs.yml -e rank=0"}},
-    }
-    unchanged = json.dumps(report)
-    name_typed_commands(report)
-    assert json.dumps(report) == unchanged
-    monkeypatch.setenv("MUSTER_COMMAND", "./muster")
-    name_typed_commands(report)
-    assert report["repeat"] == "./muster launch -n 2 train.py"
-    assert report["notes"] == ["fetch them with ./muster logs first --fetch and rerun the report"]
-    assert report["failure"]["cause"]["remedy"] == "./muster logs --rank 0"
-    assert report["findings"] == [{"remedy": "./muster site --tags nvidia_driver"}]

@@ -35,9 +35,8 @@ def test_each_entry_has_a_recorded_text_with_its_source() -> None:
     assert len(ENTRIES) == len(CATALOGUE) >= 40
     assert sorted(TEXTS) == sorted(ENTRIES)
     for path in RECORDED.glob("*.txt"):
-        assert re.match(
-            r"# source: ([\w.-]+/[\w.-]+#\d+|the guide to \w[\w ]+|a run on one H200)\n.", path.read_text()
-        ), path.name
+        source = r"[\w.-]+/[\w.-]+#\d+|the guide to \w[\w ]+|a run on one H200|torch 2\.13\.0 on a CPU"
+        assert re.match(rf"# source: ({source})\n.", path.read_text()), path.name
 
 
 @pytest.mark.parametrize("name", ENTRIES)
@@ -246,3 +245,10 @@ def test_four_times_the_text_takes_about_four_times_as_long(piece: str) -> None:
 def test_only_the_last_part_of_a_very_long_text_is_searched() -> None:
     assert ids(OOM + "\n" + "x" * MAX_TEXT) == []
     assert ids("x" * MAX_TEXT + "\n" + OOM) == ["cuda-out-of-memory"]
+
+
+def test_missing_header_in_the_log_explains_a_failed_compilation() -> None:
+    error, _newline, log = TEXTS["python-headers-missing"].partition("\n")
+    explanation = explain_failure(error, log.splitlines())
+    assert explanation is not None and explanation["id"] == "python-headers-missing"
+    assert explanation["seen"].endswith("python_headers.h:13:10: fatal error: Python.h: No such file or directory")

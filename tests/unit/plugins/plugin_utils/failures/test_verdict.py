@@ -8,14 +8,17 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.muster.training.plugins.module_utils._supervisor.rank_reports import final_message, rank_reports
+from ansible_collections.muster.training.plugins.module_utils._supervisor.rank_reports import (
+    final_message,
+    rank_reports,
+)
 from ansible_collections.muster.training.plugins.plugin_utils._failures.catalogue import explain
 from ansible_collections.muster.training.plugins.plugin_utils._failures.verdict import (
     Explanation,
     first_failure,
-    verdict_from_hub,
     render_last_lines,
     render_verdict,
+    verdict_from_hub,
     verdict_without_hub,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._text.duration import format_duration
@@ -407,7 +410,9 @@ def test_node_that_left_an_elastic_run_does_not_make_it_stopped() -> None:
 def test_rank_0_is_reported_lost_if_no_node_says_why() -> None:
     verdict = verdict_without_hub(PLAN, {"node0": None, "node1": seen("died"), "node2": None}, 5000.0)
     assert verdict["reason"] == "node0 is lost: it does not answer"
-    verdict = verdict_without_hub(PLAN, {"node0": seen("died", "the supervisor died"), "node1": None, "node2": None}, 5000.0)
+    verdict = verdict_without_hub(
+        PLAN, {"node0": seen("died", "the supervisor died"), "node1": None, "node2": None}, 5000.0
+    )
     assert verdict["first_failure"]["error"] == "node0 is lost: the supervisor died"
     assert verdict["first_failure"]["log"] == "/home/u/runs/first/node/launcher.log"
 
@@ -507,7 +512,9 @@ def test_succeeded_run_shows_the_results_of_the_job() -> None:
 
 
 def test_a_stopped_run_gives_the_reason() -> None:
-    verdict = verdict_from_hub({}, result(report(TERMINATED), state="stopped", reason="stopped on request on node0 (SIGTERM)"))
+    verdict = verdict_from_hub(
+        {}, result(report(TERMINATED), state="stopped", reason="stopped on request on node0 (SIGTERM)")
+    )
     assert "  reason: stopped on request on node0 (SIGTERM)\n" in render_verdict(verdict, "/r.json", {})
 
 
@@ -542,3 +549,12 @@ def test_lost_node_comes_before_the_launcher_crash_it_caused() -> None:
     ]
     failure = first_failure({"first_node": "a", "reason": "the launcher on a ended", "ended": 4.0, "nodes": nodes})
     assert failure is not None and (failure["node"], failure["error"]) == ("b", "b is lost: killed")
+
+
+def test_overlong_error_is_shortened_to_a_readable_line() -> None:
+    command = "RuntimeError: Error building extension 'fused_adam': [1/3] c++ " + "-isystem /include " * 200
+    failed = report(1, rank(0, 1, command), last_lines="x")
+    text = render_verdict(verdict_from_hub({}, result(failed, first="node0", reason=command)), "", {})
+    for line in text.splitlines():
+        assert len(line) < 400, line
+    assert "rank 0: RuntimeError: Error building extension 'fused_adam': [1/3] c++ -isystem" in text

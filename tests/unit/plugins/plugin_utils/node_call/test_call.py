@@ -7,14 +7,20 @@ from __future__ import annotations
 
 import ast
 import json
+import os
+import signal
 import subprocess
+import sys
+import threading
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from ansible.errors import AnsibleActionFail
+from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
 
 from ansible_collections.muster.training.plugins.plugin_utils._node_call.call import (
+    BOOTSTRAP,
     MODULE_UTILS,
     PACKAGE,
     REPLY_MARK,
@@ -24,7 +30,9 @@ from ansible_collections.muster.training.plugins.plugin_utils._node_call.call im
     keep_alive,
     module_source,
     required_modules,
+    shell_command,
 )
+from tests.unit.hostile import BRACKETS
 
 
 def called(rc: int, stdout: str = "", stderr: str = "") -> dict[str, Any]:
@@ -36,14 +44,16 @@ def called(rc: int, stdout: str = "", stderr: str = "") -> dict[str, Any]:
     return on_node(execute, {})
 
 
-def on_node(execute: Any, request: dict[str, Any], variables: dict[str, Any] | None = None) -> dict[str, Any]:
+def on_node(
+    execute: Any, request: dict[str, Any], variables: dict[str, Any] | None = None, timeout: float = 60.0
+) -> dict[str, Any]:
     action: Any = SimpleNamespace(
         _task=SimpleNamespace(delegate_to=None),
         _connection=SimpleNamespace(transport="local"),
         _templar=SimpleNamespace(template=lambda value: value),
         _low_level_execute_command=execute,
     )
-    return call_node(action, "_run.dispatch", request, {"inventory_hostname": "node0", **(variables or {})})
+    return call_node(action, "_run.dispatch", request, {"inventory_hostname": "node0", **(variables or {})}, timeout)
 
 
 def test_ssh_keep_alive_overrides_ansible_cfg() -> None:
@@ -127,3 +137,40 @@ def test_modules_needed_on_the_node_are_those_imported() -> None:
     needed = required_modules("_run.dispatch")
     assert {"_run.dispatch", "_run.start", "_run.safe_files"} <= set(needed)
     assert not {"_run.documents", "_run.list_runs", "_plan.plan"} & set(needed)
+
+
+def test_node_that_never_replies_counts_as_not_answering() -> None:
+    released = threading.Event()
+
+    def hang(*_arguments: Any, **_more: Any) -> dict[str, Any]:
+        released.wait(60)
+        return {"rc": 0, "stdout": "", "stderr": ""}
+
+    with pytest.raises(AnsibleConnectionFailure, match="node0 does not answer: .* no reply within 0.1 s"):
+        on_node(hang, {}, timeout=0.1)
+    released.set()
+
+
+def test_errors_of_the_connection_are_passed_on() -> None:
+    def fail(*_arguments: Any, **_more: Any) -> dict[str, Any]:
+        raise AnsibleConnectionFailure("no route to host")
+
+    with pytest.raises(AnsibleConnectionFailure, match="no route to host"):
+        on_node(fail, {})
+
+
+@pytest.mark.parametrize("reply", [BRACKETS, BRACKETS + "]" * len(BRACKETS), "[1]", "1", "{"])
+def test_reply_that_is_no_plain_object_is_refused(reply: str) -> None:
+    with pytest.raises(AnsibleActionFail, match="unexpected reply from the node"):
+        called(0, REPLY_MARK + reply)
+
+
+def test_kernel_ends_a_call_that_is_left_behind(tmp_path: Path) -> None:
+    """The node waits for a pipe that nobody writes."""
+    os.mkfifo(tmp_path / "pipe")
+    hang = "def main(request):\n    open(request).read()"
+    call = {"sources": {"hang": hang}, "main": "hang", "request": str(tmp_path / "pipe"), "mark": "", "limit": 1}
+    data = f"exec({BOOTSTRAP!r})\n{json.dumps(call)}"
+    command = ["/bin/sh", "-c", shell_command(f"P={sys.executable}")]
+    completed = subprocess.run(command, input=data, text=True, capture_output=True, check=False)
+    assert completed.returncode == -signal.SIGALRM, completed.stderr

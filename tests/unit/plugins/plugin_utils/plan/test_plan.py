@@ -204,7 +204,7 @@ def test_options_that_a_launcher_does_not_support_are_reported(
 
 def test_plan_of_a_node_is_complete() -> None:
     job = make_job(run_id="first", variables=("WANDB_API_KEY", "A"), start_timeout=60, silence_timeout=20, stop_grace=7)
-    job = replace(job, outputs=("out/*.pt",))
+    job = replace(job, outputs=("out/*.pt",), metrics=("loss (?P<loss>.*)",))
     mounts = [{"point": "/data", "state": "ok"}, {"point": "/stale", "state": "stale"}]
     plan = planned(job, FOUR, 1, storage={"mounts": mounts})
     for key in ("command", "environment"):
@@ -238,6 +238,7 @@ def test_plan_of_a_node_is_complete() -> None:
         "temporary_directory": temporary_directory("first", 1),
         "mounts": ["/data"],
         "outputs": ["out/*.pt"],
+        "metrics": ["loss (?P<loss>.*)"],
         "gpu_samples": [],
         "log_limit": 10_000_000_000,
         "lifeline": {"address": "10.0.0.9", "port": 29499},

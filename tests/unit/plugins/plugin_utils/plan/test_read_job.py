@@ -84,6 +84,11 @@ def test_job_keeps_only_the_names_of_environment_variables() -> None:
         ({"max_restarts": -1}, "launch_max_restarts is -1; must be 0 or more"),
         ({"nproc_per_node": 0}, "nproc_per_node is 0; must be 1 or more"),
         ({"environment": {"RANK": "0"}}, "RANK is set by the launcher"),
+        ({"metrics": ["loss ("]}, "launch_metrics has 'loss (', which is not a regular expression: missing )"),
+        ({"metrics": ["loss (.*)"]}, "launch_metrics has 'loss (.*)'; give each number a name, such as"),
+        ({"metrics": ["(?P<step>.)"]}, "give each number a name"),
+        ({"metrics": ["(?P<a>.)" + "x" * 500]}, "launch_metrics has a pattern of more than 500 characters"),
+        ({"metrics": ["(?P<a>.)"] * 21}, "launch_metrics has 21 patterns; use at most 20"),
     ],
 )
 def test_invalid_argument_is_reported(given: dict[str, Any], words: str) -> None:

@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 
 from ansible_collections.muster.training.plugins.plugin_utils._record import output_choice
 from ansible_collections.muster.training.plugins.plugin_utils._record.output_choice import (
-    PendingFile,
     OutputFile,
+    PendingFile,
+    batch_parts,
     deduplicate,
-    is_safe,
     find_missing,
+    is_safe,
+    names_to_compare,
     parse_outputs,
     partial_path,
-    batch_parts,
-    names_to_compare,
 )
 
 
@@ -98,7 +98,9 @@ def test_complete_file_is_not_fetched_again_and_partial_one_resumes(tmp_path: Pa
     assert find_missing(tmp_path, [A]) == [] and find_missing(tmp_path, [B]) == [PendingFile(B, 0)]
     partial_path(tmp_path, C).write_bytes(b"123")
     assert find_missing(tmp_path, [C]) == [PendingFile(C, 3)]
-    assert find_missing(tmp_path, [C._replace(mtime=3)]) == [PendingFile(C._replace(mtime=3), 0)], "a part of another version"
+    assert find_missing(tmp_path, [C._replace(mtime=3)]) == [PendingFile(C._replace(mtime=3), 0)], (
+        "a part of another version"
+    )
     partial_path(tmp_path, C).write_bytes(b"123456")
     assert find_missing(tmp_path, [C]) == [PendingFile(C, 0)], "more than there is"
 

@@ -9,6 +9,8 @@ import json
 import os
 from pathlib import Path
 
+import pytest
+
 from ansible_collections.muster.training.plugins.plugin_utils._record import reader
 from ansible_collections.muster.training.plugins.plugin_utils._record.reader import RecordFiles, iter_lines, read_record
 from tests.unit.plugins.plugin_utils.report.records import START, event, write_events, write_record
@@ -138,3 +140,66 @@ def test_overlong_lines_and_text_beyond_the_limit_are_skipped(tmp_path: Path) ->
         assert list(iter_lines(stream, 1 << 30)) == ["first", "second"]
     with path.open("rb") as stream:
         assert list(iter_lines(stream, 6)) == ["first"]
+
+
+def write_log(directory: Path, name: str, text: str, attempt: int = 0) -> None:
+    log = directory / "logs" / "node0" / "ranks" / "first_x" / f"attempt_{attempt}" / name
+    log.parent.mkdir(parents=True, exist_ok=True)
+    log.write_text(text, newline="")
+
+
+def printed(directory: Path) -> dict[str, list[tuple[float, float]]]:
+    curves = read_record(directory, directory.name).curves
+    return {curve.name: list(zip(curve.step, curve.value, strict=True)) for curve in curves}
+
+
+def test_metrics_printed_by_rank_0_become_curves(tmp_path: Path) -> None:
+    directory = write_record(tmp_path)
+    write_log(directory, "0/stdout.log", "step 1: loss 4.5\nstep 2: loss 3.5\n", attempt=9)
+    write_log(directory, "0/stdout.log", "step 3: loss 2.5\n", attempt=10)
+    write_log(directory, "0/stderr.log", "x" * 100_000 + "\r 1/9 [00:01, acc=0.5]\r 2/9 [00:02, acc=0.75]")
+    write_log(directory, "1/stdout.log", "step 1: loss 9.5 reward 1.5\nstep 2: loss 9.5 reward 2.5\n")
+    assert printed(directory) == {"loss": [(1, 4.5), (2, 3.5), (3, 2.5)], "acc": [(1, 0.5), (2, 0.75)]}
+
+
+def test_launcher_log_is_read_if_ranks_have_no_logs(tmp_path: Path) -> None:
+    directory = write_record(tmp_path)
+    (directory / "logs" / "node0" / "launcher.log").write_text("step 1: loss 4.5\nstep 2: loss 3.5\n")
+    assert printed(directory) == {"loss": [(1, 4.5), (2, 3.5)]}
+
+
+def test_better_sources_replace_printed_metrics(tmp_path: Path) -> None:
+    directory = write_record(tmp_path)
+    write_events(directory / "logs" / "node0" / "events.out.tfevents.1", "train/loss", [3.0, 2.0])
+    write_log(directory, "0/stdout.log", "step 1: loss 4.5 acc 0.5\nstep 2: loss 3.5 acc 0.75\n")
+    assert set(printed(directory)) == {"train/loss", "acc"}
+
+
+def test_patterns_of_the_plan_are_used_before_the_known_formats(tmp_path: Path) -> None:
+    pattern = r"t=(?P<step>\d+) E (?P<energy>\S+) loss (?P<loss>\S+)"
+    directory = write_record(tmp_path, plan={"metrics": [pattern, "(", 7]})
+    write_log(directory, "0/stdout.log", "t=5 E -1.5 loss 2.5\nt=6 E -2.5 loss 1.5\n")
+    assert printed(directory) == {"energy": [(5, -1.5), (6, -2.5)], "loss": [(5, 2.5), (6, 1.5)]}
+
+
+def test_exponential_pattern_is_given_up_with_a_note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reader.limited_time.__wrapped__, "__defaults__", (0.05, ()))  # type: ignore[attr-defined]
+    directory = write_record(tmp_path, plan={"metrics": [r"(?P<a>(x+x+)+y)"]})
+    write_log(directory, "0/stdout.log", "x" * 60 + "\nstep 1: loss 4.5\nstep 2: loss 3.5\n")
+    record = read_record(directory, "first")
+    assert [curve.name for curve in record.curves] == ["loss"]
+    assert [note for note in record.notes if "launch_metrics take too long" in note]
+
+
+def test_tables_of_timm_and_ultralytics_are_curves_but_other_tables_are_not(tmp_path: Path) -> None:
+    directory = write_record(tmp_path)
+    node = directory / "logs" / "node0"
+    (node / "summary.csv").write_text("epoch,train_loss,eval_top1\n0,6.5,1.5\n1,5.5,9.5\n")
+    (node / "results.csv").write_text("                  epoch,      train/box_loss\n   1,  1.5\n   2,  1.25\n")
+    (node / "other").mkdir()
+    (node / "other" / "results.csv").write_text("name,value\na,1\nb,2\n")
+    assert printed(directory) == {
+        "train_loss": [(0, 6.5), (1, 5.5)],
+        "eval_top1": [(0, 1.5), (1, 9.5)],
+        "train/box_loss": [(1, 1.5), (2, 1.25)],
+    }

@@ -11,7 +11,11 @@ import struct
 import pytest
 from hypothesis import given, strategies
 
-from ansible_collections.muster.training.plugins.plugin_utils._report.event_files import MAX_RECORD, Scalar, read_scalars
+from ansible_collections.muster.training.plugins.plugin_utils._report.event_files import (
+    MAX_RECORD,
+    Scalar,
+    read_scalars,
+)
 from tests.unit.plugins.plugin_utils.report.records import event, message, record
 
 

@@ -13,7 +13,11 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies
 
-from ansible_collections.muster.training.plugins.plugin_utils._report.gpu_samples import GpuSamples, make_clock, read_gpus
+from ansible_collections.muster.training.plugins.plugin_utils._report.gpu_samples import (
+    GpuSamples,
+    make_clock,
+    read_gpus,
+)
 from tests.unit.plugins.plugin_utils.report.records import HEADER, START, line
 
 SAMPLE = (50.0, 1000.0, 60.0, 250.5)

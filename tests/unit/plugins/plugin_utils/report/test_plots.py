@@ -20,7 +20,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._report import plo
 from ansible_collections.muster.training.plugins.plugin_utils._report import svg as pictures
 from ansible_collections.muster.training.plugins.plugin_utils._report.downsample import buckets
 from ansible_collections.muster.training.plugins.plugin_utils._report.page import TEMPLATES
-from ansible_collections.muster.training.plugins.plugin_utils._report.report import compose_report, all_gpus
+from ansible_collections.muster.training.plugins.plugin_utils._report.report import all_gpus, compose_report
 from tests.unit.plugins.plugin_utils.report.records import HOSTILE, START, Page, Sample, write_events, write_record
 
 

@@ -14,6 +14,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._software.choose i
     SoftwareRequest,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._software.tables import FLASH_ATTENTION, TORCH
+from ansible_collections.muster.training.plugins.plugin_utils._software.torch_pins import read_pins
 
 P4000, T4, RTX3070 = ("Quadro P4000", (6, 1)), ("Tesla T4", (7, 5)), ("GeForce RTX 3070", (8, 6))
 V100, H100, B200 = ("Tesla V100-SXM2-16GB", (7, 0)), ("H100 80GB HBM3", (9, 0)), ("B200", (10, 0))
@@ -36,16 +37,16 @@ def focal(name: str = "a", gpu: Any = None, **more: Any) -> NodeSoftware:
     return node(name, gpu, **{"python": "3.8.10", "glibc": "2.31", **more})
 
 
-def chosen(*nodes: NodeSoftware, **wishes: str) -> tuple[str, str, str, str]:
+def chosen(*nodes: NodeSoftware, **wishes: Any) -> tuple[str, str, str, str]:
     choice = choose.choose({one.name: one for one in nodes}, SoftwareRequest(**wishes))
     return choice.python, choice.torch, choice.build, choice.flash
 
 
-def why(*nodes: NodeSoftware, **wishes: str) -> list[str]:
+def why(*nodes: NodeSoftware, **wishes: Any) -> list[str]:
     return choose.choose({one.name: one for one in nodes}, SoftwareRequest(**wishes)).reasons
 
 
-def refused(*nodes: NodeSoftware, **wishes: str) -> str:
+def refused(*nodes: NodeSoftware, **wishes: Any) -> str:
     with pytest.raises(SoftwareChoiceError) as refusal:
         choose.choose({one.name: one for one in nodes}, SoftwareRequest(**wishes))
     return str(refusal.value)
@@ -145,12 +146,18 @@ def test_expected_software_is_chosen_for_nodes_and_wishes(
         (
             [focal(has_environment=True)],
             {"torch": "2.13.0"},
-            ["installed in /opt/muster/env", "Set pytorch_version to 2.4.1, or remove /opt/muster/env on all nodes"],
+            [
+                "installed in /opt/muster/env",
+                "Set pytorch_version to 2.4.1, or remove it on all nodes (./muster env -e remove=env)",
+            ],
         ),
         (
             [focal(has_environment=True)],
             {"python": "3.12"},
-            ["the environment in /opt/muster has Python 3.8.10 on a, but python_env_python is 3.12", "Remove"],
+            [
+                "the environment in /opt/muster has Python 3.8.10 on a, but python_env_python is 3.12",
+                "Remove it on all nodes (./muster env -e remove=env), and run ./muster site again to rebuild it",
+            ],
         ),
         (
             [node("a", python="3.10.12"), node("b", python="3.12.3")],
@@ -175,7 +182,7 @@ def test_expected_software_is_chosen_for_nodes_and_wishes(
         (
             [node(gpu=T4, driver="390.157")],
             {},
-            ["CUDA 11.8: 390.157 on a", "450.80.2 or newer. Install a newer driver"],
+            ["CUDA 11.7: 390.157 on a", "450.80.2 or newer. Install a newer driver"],
         ),
         ([node("b", T4, driver="")], {}, ["b: no NVIDIA driver is loaded for the GPUs"]),
         (
@@ -276,3 +283,77 @@ def test_each_flash_attention_release_fits_a_known_torch() -> None:
             chosen(node(gpu=RTX3070), flash=release, torch=TORCH[one].newest) for one in flash.torches if one in TORCH
         ]
         assert all(one[3] == release for one in fitting)
+
+
+# --- What the project's requirements say ------------------------------------------------------------------------------
+
+
+def pins(*lines: str) -> Any:
+    return tuple(read_pins({"requirements.txt": lines}))
+
+
+@pytest.mark.parametrize(
+    ("lines", "nodes", "expected"),
+    [
+        (["torch==2.0.1", "torchvision==0.15.2"], [node()], ("python3", "2.0.1", "cpu")),  # guide 001
+        (["torch==2.0.1"], [node(python="3.12.3")], ("3.11", "2.0.1", "cpu")),
+        (["torch==2.0.1"], [node(gpu=RTX3070, driver="550.54.15")], ("python3", "2.0.1", "cu118")),
+        (["torch==2.5.0"], [node()], ("python3", "2.5.0", "cpu")),
+        (["torch>=2.1,<2.3"], [node()], ("python3", "2.2.2", "cpu")),
+        (["torch~=2.4.0"], [node()], ("python3", "2.4.1", "cpu")),
+        (["torchvision==0.20.1"], [node()], ("python3", "2.5.1", "cpu")),
+        (["torchaudio<2.8"], [node()], ("python3", "2.7.1", "cpu")),
+        (["torch==2.1.2+cu118"], [node(gpu=RTX3070)], ("python3", "2.1.2", "cu118")),
+        (["torch==2.13.7"], [node()], ("python3", "2.13.7", "cpu")),  # newer than the table, of a minor release in it
+        (["torch", "torchvision", "numpy==1.26.1"], [node()], ("python3", "2.13.0", "cpu")),
+        (
+            ["torch<2.1; sys_platform == 'win32'", "-r more.txt", "# torch==2.0.1"],
+            [node()],
+            ("python3", "2.13.0", "cpu"),
+        ),
+    ],
+)
+def test_torch_is_chosen_to_fit_the_project_requirements(
+    lines: list[str], nodes: list[NodeSoftware], expected: tuple[str, ...]
+) -> None:
+    choice = choose.choose({one.name: one for one in nodes}, SoftwareRequest(pins=pins(*lines)))
+    assert (choice.python, choice.torch, choice.build) == expected
+
+
+def test_requirement_that_decides_is_named_as_the_reason() -> None:
+    request = SoftwareRequest(pins=pins("torch==2.0.1"))
+    assert choose.choose({"a": node()}, request).reasons[1] == (
+        "torch 2.0.1: the newest that fits, since requirements.txt requires torch==2.0.1"
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "wishes", "said"),
+    [
+        (
+            "torch==1.13.1",
+            {},
+            ["requirements.txt requires torch==1.13.1, but no release of torch is known", "torch 2.0:"],
+        ),
+        (
+            "torch==2.0.1",
+            {"torch": "2.13.0"},
+            ["torch==2.0.1, but pytorch_version is 2.13.0. Set pytorch_version to auto"],
+        ),
+        ("torch==2.1.2+cu118", {}, ["chosen for the CPU. It needs the build cu118. Set pytorch_cuda to 11.8"]),
+    ],
+)
+def test_requirement_that_cannot_be_met_is_refused(line: str, wishes: dict[str, str], said: list[str]) -> None:
+    with pytest.raises(SoftwareChoiceError) as refusal:
+        choose.choose({"a": node()}, SoftwareRequest(pins=pins(line), **wishes))
+    for words in said:
+        assert words in str(refusal.value)
+
+
+def test_old_torch_gets_a_numpy_that_it_supports() -> None:
+    assert choose.pip_requirements("2.0.1", ["numpy", "torchvision"]) == [
+        "torch==2.0.1",
+        "numpy<2",
+        "torchvision==0.15.*",
+    ]
+    assert choose.pip_requirements("2.3.0", ["numpy"]) == ["torch==2.3.0", "numpy"]

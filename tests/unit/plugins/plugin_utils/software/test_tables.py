@@ -14,7 +14,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._software.choose i
 )
 from ansible_collections.muster.training.plugins.plugin_utils._software.tables import (
     FLASH_ATTENTION,
-    MANAGED_PYTHON,
+    MANAGED_PYTHONS,
     TORCH,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._software.versions import MIN_DRIVER, version_tuple
@@ -82,9 +82,10 @@ def test_the_tables_are_in_order() -> None:
 
 
 def test_brought_python_suits_every_torch_and_newer_flash_attention() -> None:
-    assert all(one.pythons[0] <= MANAGED_PYTHON <= one.pythons[1] for one in TORCH.values())
+    for release in TORCH.values():
+        assert any(release.pythons[0] <= python <= release.pythons[1] for python in MANAGED_PYTHONS)
     newer = [one for release, one in FLASH_ATTENTION.items() if version_tuple(release) >= (2, 6)]
-    assert all(one.pythons[0] <= MANAGED_PYTHON <= one.pythons[1] for one in newer)
+    assert all(one.pythons[0] <= MANAGED_PYTHONS[0] <= one.pythons[1] for one in newer)
 
 
 def test_newer_torch_supports_pascal_and_volta_only_in_cuda_12_6_builds() -> None:

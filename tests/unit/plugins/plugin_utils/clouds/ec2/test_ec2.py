@@ -87,6 +87,7 @@ def test_client_token_is_equal_only_for_equal_requests() -> None:
 # --- The first boot
 
 ROLE = Path(__file__).resolve().parents[6] / "roles" / "idle_watch"
+PROGRAM = Path(__file__).resolve().parents[6] / "plugins" / "module_utils" / "_idle_watch" / "idle_watch.py"
 
 
 def test_first_boot_authorizes_key_and_starts_idle_watch(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,7 +107,7 @@ def test_first_boot_authorizes_key_and_starts_idle_watch(monkeypatch: pytest.Mon
     }
     assert json.loads(files.pop("/etc/muster/idle_watch.json")) == {"after": "2h", "ttl": "off"}
     assert {Path(path).name: text for path, text in files.items()} == {
-        path.name: path.read_text() for path in (ROLE / "files").iterdir() if path.is_file()
+        path.name: path.read_text() for path in (PROGRAM, *(ROLE / "files").iterdir())
     }
     assert set(files) == {
         "/usr/local/lib/muster/idle_watch.py",
@@ -180,7 +181,14 @@ def test_newest_spot_price_is_used() -> None:
     ]
     entries.append({"AvailabilityZone": "us-east-1b", "Timestamp": days[0], "SpotPrice": "?"})
     source = "AWS's history of spot prices and 0.005 for its address"
-    assert prices.newest_by_zone(entries) == {"us-east-1a": Price(0.305, source, "2026-11-03")}
+    earliest = datetime.datetime(2026, 8, 5, tzinfo=datetime.UTC)
+    assert prices.newest_by_zone(entries, earliest) == {"us-east-1a": Price(0.305, source, "2026-11-03")}
+
+
+def test_outdated_spot_price_is_unknown() -> None:
+    changed = datetime.datetime(2006, 11, 3, tzinfo=datetime.UTC)
+    entries = [{"AvailabilityZone": "us-east-1a", "Timestamp": changed, "SpotPrice": "0.3"}]
+    assert prices.newest_by_zone(entries, datetime.datetime(2026, 8, 5, tzinfo=datetime.UTC)) == {}
 
 
 # --- EFA

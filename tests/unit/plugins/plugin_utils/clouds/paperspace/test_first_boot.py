@@ -22,6 +22,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace
 )
 
 ROLE = Path(__file__).resolve().parents[6] / "roles" / "idle_watch"
+PROGRAM = Path(__file__).resolve().parents[6] / "plugins" / "module_utils" / "_idle_watch" / "idle_watch.py"
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIGkUeJcbx0vDN5hXgL5sWm3YpMMmxYHcGEYfCjRTsk1U"
 
 
@@ -54,7 +55,7 @@ def test_first_boot_authorizes_key_once_and_starts_idle_watch(tmp_path: Path) ->
         ("muster_idle_watch.timer", "etc/systemd/system"),
     ):
         there = tmp_path / place / name
-        assert there.read_text() == (ROLE / "files" / name).read_text()
+        assert there.read_text() == (PROGRAM if name.endswith(".py") else ROLE / "files" / name).read_text()
         assert there.stat().st_mode & 0o777 == 0o644
     assert json.loads((tmp_path / "etc/muster/idle_watch.json").read_text()) == {"after": "2h", "ttl": "off"}
     assert "systemctl enable --now muster_idle_watch.timer" in told

@@ -123,6 +123,16 @@ def test_unknown_or_unexpected_figures_are_only_hints(
     assert known["go"] is True and known["findings"][0]["severity"] == "hint"
 
 
+def test_rehearsal_without_any_measurement_is_not_a_go() -> None:
+    silent = {"step_seconds": None, "checkpoint": ""}
+    launches = (start(ALL_NODES, [], [], **silent), start(RESUMED, [], [], **silent))
+    rehearsal = judged(*launches, size=None, free=None)
+    assert rehearsal["go"] is False
+    text = render(rehearsal, "r")
+    assert text.splitlines()[-3].startswith("problem: the job ran, but nothing in its output could be judged: no loss")
+    assert "what to do: print MUSTER_RESULT {" in text and text.endswith("rehearsal r: not yet")
+
+
 @pytest.mark.parametrize("what", [TWO_NODES, ALL_NODES, RESUMED])
 def test_loss_that_is_not_a_number_is_the_only_finding(what: str) -> None:
     known = judged(

@@ -1,0 +1,318 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Power off a rented machine that nobody uses, to save its cost.
+
+    idle_watch.py check              check for use, then warn or power off if due; called by the timer, as root
+    idle_watch.py status             show signs of use and when the machine will power off; changes nothing
+    idle_watch.py stay 8h            stay on for this long in any case; 0m cancels it
+
+Settings: /etc/muster/idle_watch.json, {"after": "30m", "ttl": "24h"}; "off" disables one of them. It may also have a
+"user" whose runs keep the machine on, as those of root and of administrators do. Times are counted from boot, so a
+wrong date powers nothing off, and the state does not outlast the boot.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import grp
+import json
+import os
+import pwd
+import re
+import subprocess
+import sys
+import time
+from typing import Any, Callable, Collection, NamedTuple, Sequence
+
+SETTINGS = "/etc/muster/idle_watch.json"
+STATE = "/run/muster_idle_watch.json"  # owned by root, in memory
+PROGRAM = "/usr/local/lib/muster/idle_watch.py"
+WARNING_SECONDS = 15 * 60.0  # seconds from the warning to power-off
+BOOT_GRACE_SECONDS = 20 * 60.0  # seconds after boot without power-off
+GPU_IN_USE = 5.0  # percent
+COMMAND_TIMEOUT = 60.0  # seconds; a broken driver makes nvidia-smi wait forever
+ROOT = 0
+ADMINISTRATORS = ("sudo", "admin", "wheel")  # groups whose members could keep the machine on anyway
+PACKAGE_MANAGERS = ("apt", "apt-get", "aptitude", "dpkg", "dpkg-deb")
+UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+SSH_SESSION = re.compile(rb"sshd(?:-session)?: ([^\s@]+)@")  # sshd's title for a session's process
+
+
+class IdleSettings(NamedTuple):
+    """Limits: `after` in seconds without use, `ttl` in seconds since boot; None means off. `user` runs the jobs."""
+
+    after: float | None
+    ttl: float | None
+    user: str = ""
+
+
+class IdleState(NamedTuple):
+    """State between checks, in seconds since boot; None means unset."""
+
+    idle_since: float | None = None
+    warned_at: float | None = None
+    stay_until: float | None = None
+
+
+class Process(NamedTuple):
+    """A process, with comm, cmdline and environ from /proc. `uid` is that of its user, also in a setuid program."""
+
+    uid: int
+    comm: bytes
+    cmdline: bytes
+    environ: bytes
+
+
+class UsageSigns(NamedTuple):
+    """Signs of use. `work` prevents power-off altogether, `people` prevent it only until the ttl."""
+
+    work: Sequence[str] = ()
+    people: Sequence[str] = ()
+
+
+class PowerDecision(NamedTuple):
+    """The action ("nothing", "warn" or "power-off"), the expected time of power-off (None: never), and the reason."""
+
+    action: str
+    state: IdleState
+    due: float | None
+    reason: str
+
+
+# --- Decisions --------------------------------------------------------------------------------------------------------
+
+
+def parse_duration(text: object) -> float | None:
+    """Return a duration such as 30m, 24h or 2d in seconds, None for off. Raise ValueError."""
+    value = str(text).strip().lower()
+    if value in ("off", "false", "no", "none"):
+        return None
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", value)
+    if not match:
+        raise ValueError(f"{value!r} is not a duration. Set a number with its unit, such as 30m, 24h or 2d, or off")
+    return float(match[1]) * UNITS[match[2]]
+
+
+def format_duration(duration: float) -> str:
+    """Return a duration as text, in whole minutes or hours: 90 min, 26 h."""
+    minutes = max(0, round(duration / 60))
+    return f"{minutes} min" if minutes < 120 else f"{minutes / 60:.0f} h"
+
+
+def decide(settings: IdleSettings, state: IdleState, signs: UsageSigns, now: float) -> PowerDecision:
+    """Return what to do with a machine.
+
+    It is powered off only after a warning that is at least 15 minutes old, and never during work.
+
+    Args:
+        now: Seconds since boot.
+    """
+    if state.stay_until is not None and now >= state.stay_until:
+        state = IdleState()
+    work = list(signs.work)
+    if now < BOOT_GRACE_SECONDS:
+        work.append(f"it booted {format_duration(now)} ago")
+    if state.stay_until is not None:
+        work.append(f"it was told to stay on for another {format_duration(state.stay_until - now)}")
+    if work:
+        return PowerDecision("nothing", IdleState(stay_until=state.stay_until), None, "; ".join(work))
+    idle_since = None if signs.people else (now if state.idle_since is None else state.idle_since)
+    limits = []
+    if settings.ttl is not None:
+        limits.append((settings.ttl, f"it has been on for {format_duration(settings.ttl)}"))
+    if settings.after is not None and idle_since is not None:
+        limits.append((idle_since + settings.after, f"nobody has used it for {format_duration(settings.after)}"))
+    if not limits:
+        return PowerDecision("nothing", IdleState(idle_since), None, "; ".join(signs.people) or "both limits are off")
+    due, reason = min(limits)
+    if now < due - WARNING_SECONDS:
+        return PowerDecision("nothing", IdleState(idle_since), due, "; ".join(signs.people) or "nobody uses it")
+    if state.warned_at is None:
+        return PowerDecision("warn", IdleState(idle_since, now), max(due, now + WARNING_SECONDS), reason)
+    due = max(due, state.warned_at + WARNING_SECONDS)
+    return PowerDecision("power-off" if now >= due else "nothing", IdleState(idle_since, state.warned_at), due, reason)
+
+
+def gpu_signs(utilization: str, processes: str) -> list[str]:
+    """Return signs of work from nvidia-smi.
+
+    Args:
+        utilization: One line per GPU with its utilization in percent.
+        processes: One line per process on a GPU, with its pid.
+    """
+    signs = []
+    utilizations = [float(line) for line in utilization.split("\n") if re.fullmatch(r"\s*\d+(\.\d+)?\s*", line)]
+    if utilizations and max(utilizations) > GPU_IN_USE:
+        signs.append(f"a GPU is in use ({max(utilizations):.0f} %)")
+    pids = [line.strip() for line in processes.split("\n") if line.strip().isdigit()]
+    if pids:
+        signs.append(f"processes use a GPU ({', '.join(pids[:5])})")
+    return signs
+
+
+def unit_signs(unit_list: str) -> list[str]:
+    """Return the muster runs listed by systemd, one unit per line."""
+    names = [line.split()[0] for line in unit_list.splitlines() if line.split()]
+    return [f"{name} runs" for name in names if re.fullmatch(r"muster-\S+\.(service|scope)", name)]
+
+
+def process_signs(processes: Sequence[Process], run_users: Collection[int]) -> UsageSigns:
+    """Return signs of use from the machine's processes.
+
+    Anyone can choose a process's name and environment, so work counts only if it is of someone who may do it.
+
+    Args:
+        run_users: uids of those whose runs keep the machine on.
+    """
+    runs = sum(
+        process.uid in run_users and b"\0MUSTER_RUN_DIRECTORY=" in b"\0" + process.environ for process in processes
+    )
+    names = {process.comm.decode("utf-8", "replace").strip() for process in processes if process.uid == ROOT}
+    managers = sorted(names & set(PACKAGE_MANAGERS))
+    sessions = sum(SSH_SESSION.match(process.cmdline) is not None for process in processes)
+    work = [f"{runs} process{'es' * (runs > 1)} of a run"] * (runs > 0) + [f"{name} runs" for name in managers]
+    return UsageSigns(work, [f"{sessions} SSH session{'s' * (sessions > 1)}"] * (sessions > 0))
+
+
+# --- Input and output -------------------------------------------------------------------------------------------------
+
+CommandRunner = Callable[[Sequence[str], str], str]
+
+
+def run(argv: Sequence[str], text: str = "") -> str:
+    """Return the output of a program. Raise OSError and subprocess.SubprocessError."""
+    return subprocess.run(
+        argv, input=text, stdout=subprocess.PIPE, check=True, timeout=COMMAND_TIMEOUT, text=True
+    ).stdout
+
+
+def read_processes(proc: str) -> list[Process]:
+    """Return all processes but this one, as far as they are readable."""
+    processes = []
+    for name in os.listdir(proc):
+        if name.isdigit() and int(name) != os.getpid():
+            parts = {}
+            for part in ("status", "comm", "cmdline", "environ"):
+                parts[part] = b""
+                # the process may have ended
+                with contextlib.suppress(OSError), open(os.path.join(proc, name, part), "rb") as stream:
+                    parts[part] = stream.read()
+            uid = re.search(rb"^Uid:\s*(\d+)", parts.pop("status"), re.MULTILINE)
+            if uid:
+                processes.append(Process(int(uid[1]), **parts))
+    return processes
+
+
+def find_run_users(user: str) -> set[int]:
+    """Return the uids of root, of administrators, and of a user, if it exists."""
+    names = {user}
+    groups = set()
+    for group in ADMINISTRATORS:
+        with contextlib.suppress(KeyError):
+            entry = grp.getgrnam(group)
+            groups.add(entry.gr_gid)
+            names.update(entry.gr_mem)
+    return {ROOT} | {entry.pw_uid for entry in pwd.getpwall() if entry.pw_name in names or entry.pw_gid in groups}
+
+
+def read_usage(run: CommandRunner, user: str, proc: str = "/proc") -> UsageSigns:
+    """Return the current signs of use of this machine. user: who runs the jobs, besides administrators, or ""."""
+    process_usage = process_signs(read_processes(proc), find_run_users(user))
+    work, people = list(process_usage.work), list(process_usage.people)
+    listing = ["systemctl", "list-units", "--plain", "--no-legend", "--state=active,activating,deactivating,reloading"]
+    try:
+        work += unit_signs(run([*listing, "muster-*"], ""))
+    except (OSError, subprocess.SubprocessError) as error:
+        people.append(f"systemctl does not respond ({type(error).__name__})")
+    query = ["nvidia-smi", "--format=csv,noheader,nounits"]
+    try:
+        work += gpu_signs(
+            run([*query, "--query-gpu=utilization.gpu"], ""), run([*query, "--query-compute-apps=pid"], "")
+        )
+    except FileNotFoundError:
+        pass  # no GPU
+    except (OSError, subprocess.SubprocessError) as error:
+        # There may be undetected work. The ttl still applies: else a broken driver would keep the machine on forever.
+        if "No devices were found" not in str(getattr(error, "stdout", "")):
+            people.append(f"nvidia-smi does not respond ({type(error).__name__})")
+    return UsageSigns(work, people)
+
+
+def read_settings(path: str) -> IdleSettings:
+    """Return the settings. Raise OSError and ValueError."""
+    with open(path, encoding="utf-8") as stream:
+        content = json.load(stream)
+    return IdleSettings(parse_duration(content["after"]), parse_duration(content["ttl"]), str(content.get("user", "")))
+
+
+def read_state(path: str, now: float) -> IdleState:
+    """Return the saved state, or an empty one if it is missing, broken or from another boot."""
+    try:
+        with open(path, encoding="utf-8") as stream:
+            content: dict[str, Any] = json.load(stream)
+        values = {name: None if content[name] is None else float(content[name]) for name in IdleState._fields}
+    except (OSError, ValueError, TypeError, KeyError):
+        return IdleState()
+    past = [values[name] for name in ("idle_since", "warned_at")]
+    return IdleState() if any(moment is not None and moment > now for moment in past) else IdleState(**values)
+
+
+def write_state(path: str, state: IdleState) -> None:
+    """Write the state atomically."""
+    with open(path + ".new", "w", encoding="utf-8") as stream:
+        json.dump(state._asdict(), stream)
+    os.replace(path + ".new", path)
+
+
+def format_warning(decision: PowerDecision, now: float) -> str:
+    """Return the message to all logged-in users."""
+    return (
+        f"This machine powers off in {format_duration((decision.due or now) - now)}: {decision.reason}.\n"
+        f"To keep it on for 8 more hours: sudo python3 {PROGRAM} stay 8h\n"
+    )
+
+
+def check(settings: IdleSettings, path: str, signs: UsageSigns, now: float, run: CommandRunner) -> str:
+    """Do what is due now; return a line for the journal."""
+    decision = decide(settings, read_state(path, now), signs, now)
+    write_state(path, decision.state)
+    if decision.action == "warn":
+        with contextlib.suppress(OSError, subprocess.SubprocessError):  # nobody may be logged in
+            run(["wall"], format_warning(decision, now))
+    elif decision.action == "power-off":
+        run(["systemctl", "poweroff"], "")
+    return format_decision(decision, now)
+
+
+def format_decision(decision: PowerDecision, now: float) -> str:
+    """Return the decision and its reason on one line."""
+    if decision.action == "power-off":
+        return f"powers off: {decision.reason}"
+    if decision.due is None:
+        return f"stays on: {decision.reason}"
+    return f"powers off in {format_duration(decision.due - now)}, if nothing changes: {decision.reason}"
+
+
+def main(arguments: Sequence[str]) -> str:
+    """Run a command; return the text to print. Raise ValueError and OSError."""
+    now = time.clock_gettime(time.CLOCK_BOOTTIME)
+    if list(arguments) == ["check"]:
+        settings = read_settings(SETTINGS)
+        return check(settings, STATE, read_usage(run, settings.user), now, run)
+    if list(arguments) == ["status"]:
+        settings = read_settings(SETTINGS)
+        return format_decision(decide(settings, read_state(STATE, now), read_usage(run, settings.user), now), now)
+    if len(arguments) == 2 and arguments[0] == "stay":
+        duration = parse_duration(arguments[1]) or 0.0
+        write_state(STATE, IdleState(stay_until=now + duration if duration else None))
+        return f"stays on for {format_duration(duration)}, used or not" if duration else "powers off when idle again"
+    raise ValueError(f"usage: idle_watch.py check | status | stay 8h, not {' '.join(arguments) or 'nothing'}")
+
+
+if __name__ == "__main__":
+    try:
+        print(main(sys.argv[1:]))
+    except (OSError, ValueError, KeyError, subprocess.SubprocessError) as error:
+        sys.exit(f"idle_watch: {error!r}" if isinstance(error, KeyError) else f"idle_watch: {error}")

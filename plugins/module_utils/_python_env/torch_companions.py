@@ -1,0 +1,43 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Packages that are compiled against one build of torch, and so must come from the same index as torch.
+
+A project names them in any of its requirements, or another package requires them: timm requires torchvision. PyPI has
+them for one CUDA version only, and with another torch they do not even import.
+"""
+
+from __future__ import annotations
+
+from ansible_collections.muster.training.plugins.module_utils._python_env.paths import normalize_name
+
+TYPE_CHECKING = False  # importing typing would cost more than all other imports
+if TYPE_CHECKING:
+    from typing import Any, Dict
+
+    Data = Dict[str, Any]
+
+COMPANIONS = ("torchvision", "torchaudio", "torchcodec")
+
+
+def companion_pins(resolved: list[Data], earlier: dict[str, Data]) -> list[str]:
+    """Return the requirements for torch's index, of a pip report: companions that no earlier layer has installed."""
+    if "torch" not in earlier:
+        return []
+    versions = {
+        normalize_name(package["metadata"]["name"]): package["metadata"]["version"]
+        for package in resolved
+        if not package["is_direct"]
+    }
+    return [
+        f"{name}=={versions[name].partition('+')[0]}" for name in COMPANIONS if name in versions and name not in earlier
+    ]
+
+
+def unavailable_advice(pins: list[str], index: str) -> str:
+    """Return what to do if torch's index lacks a package."""
+    return (
+        f"{', '.join(pins)} must come from {index}, the index of torch, to match its build. Check that it can be "
+        "reached, or remove the versions from the project's requirements, so that a release which it has is chosen"
+    )

@@ -1,0 +1,45 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The files in a run directory that muster itself writes: a job's output files are all others."""
+
+from __future__ import annotations
+
+import os
+
+from ansible_collections.muster.training.plugins.module_utils._run import archive_selection
+from ansible_collections.muster.training.plugins.module_utils._run.gpu_samples import ACCOUNTING_FILE
+from ansible_collections.muster.training.plugins.module_utils._run.secrets import SECRETS
+
+TYPE_CHECKING = False  # importing typing would cost more than all other imports
+if TYPE_CHECKING:
+    from typing import Any, Mapping
+
+# First parts of paths. Those that begin with "supervisor" are internal as well, and the files that the plan lists.
+INTERNAL_NAMES = frozenset(
+    (
+        "asked",  # commands of a launcher that starts the other nodes: remote_start.py
+        "bin",
+        "checkpoints.json",  # of the role checkpoints
+        archive_selection.FILE,
+        "logs.tar.gz",  # the archive of logs.py
+        "program",  # the supervisor's modules
+        "reserve",  # disk space of journal.py
+        "stop",
+        ACCOUNTING_FILE,
+        archive_selection.SNAPSHOT_FILE,
+        *SECRETS,
+        *archive_selection.LOGS,
+    )
+)
+
+
+def is_internal(path: str, plan: Mapping[str, Any]) -> bool:
+    """Return whether a path in a run directory is not the job's: a log, a file of the run, or a hidden cache."""
+    first = path.split(os.sep)[0]
+    return (
+        first in INTERNAL_NAMES
+        or first.startswith((".", "supervisor"))
+        or first in plan.get("files", {})
+        or (first == path and (archive_selection.is_log(path) or path.endswith(".tmp")))
+    )

@@ -1,0 +1,249 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Read the documents of a run directory. The job may have removed or replaced each of them with anything.
+
+A document counts only if its fields have their types and ranges; otherwise it counts as missing. The controller checks
+the documents in a node's replies in the same way.
+"""
+
+from __future__ import annotations
+
+import collections
+import os
+import re
+
+from ansible_collections.muster.training.plugins.module_utils._files.bounded import read_json
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
+    from typing import Any, Mapping
+
+    from ansible_collections.muster.training.plugins.module_utils._run.documents import Data, NodeReport
+
+# In a schema: a number in a range, without nan; a field that may be missing or null.
+Between = collections.namedtuple("Between", "low high")
+Maybe = collections.namedtuple("Maybe", "schema")
+
+RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+NAME = re.compile(r"[^\x00-\x1f\x7f]{1,255}")  # of a node, on one line
+PATH = re.compile(r"/[^\0]{0,4095}")
+RANK = range(10**6)
+TIME = Between(-1e11, 1e11)  # seconds since 1970
+DURATION = Between(0, 1e7)  # seconds
+RUN_STATES = ("starting", "running", "stopping", "ended", "succeeded", "failed", "stopped")
+FINAL_STATES = ("succeeded", "failed", "stopped")
+NODE_STATES = ("waiting", "ready", "running", "ended", "lost")
+
+SUPERVISOR = {"pid": range(2, 2**22 + 1), "boot": Maybe(str)}
+PLAN = {
+    "run_id": RUN_ID,
+    "unit": str,
+    "rank_logs": ("torchrun", "ranks", "launcher"),
+    "node": {"name": NAME, "node_rank": RANK, "first_rank": RANK, "slots": range(10**4 + 1)},
+    "nodes": [{"name": NAME}],
+    "world_size": RANK,
+    "working_directory": PATH,
+    "temporary_directory": Maybe(PATH),
+    "timeouts": {"grace": DURATION},
+    "outputs": Maybe([str]),
+    "files": Maybe(dict),
+}
+STATUS = {
+    "state": RUN_STATES,
+    "message": str,
+    "since": TIME,
+    "started": Maybe(TIME),
+    "updated": Maybe(TIME),
+    "report": Maybe(dict),
+    "nodes": Maybe([{"name": NAME, "node_rank": RANK, "state": NODE_STATES, "since": TIME}]),
+}
+RESULT = {
+    "run_id": RUN_ID,
+    "state": FINAL_STATES,
+    "reason": str,
+    "first_node": Maybe(NAME),
+    "world_size": RANK,
+    "nnodes": RANK,
+    "started": Maybe(TIME),
+    "ended": TIME,
+    "nodes": [
+        {
+            "name": NAME,
+            "node_rank": RANK,
+            "state": NODE_STATES,
+            "since": TIME,
+            "report": Maybe(dict),
+            "why": Maybe(str),
+            "survived": Maybe(bool),
+            "launcher_log": str,
+        }
+    ],
+}
+READ = {
+    "run_id": RUN_ID,
+    "state": (*RUN_STATES, "died"),
+    "message": str,
+    "directory": PATH,
+    "started": Maybe(TIME),
+    "report": Maybe(dict),
+    "said": Maybe(dict),
+}
+MAX_SUPERVISOR_BYTES = 4096
+MAX_STATUS_BYTES = 4 * 2**20
+MAX_RESULT_BYTES = 32 * 2**20  # a node's report has less than 64 KiB
+
+# The fields of a report, their types, and the default for a missing value or one of another type.
+REPORT_FIELDS: tuple[tuple[str, type, Any], ...] = (
+    ("exit_code", int, None),
+    ("reason", str, ""),
+    ("state", str, "ended"),
+    ("ended", float, None),
+    ("ranks", list, []),
+    ("launcher_error", str, ""),
+    ("launcher_log", str, ""),
+    ("oom_kills", int, 0),
+    ("limit_hits", int, 0),
+    ("stuck", list, []),
+    ("mounts", dict, {}),
+    ("gpus", str, ""),
+    ("ended_by_us", bool, False),
+    ("shutdown", bool, False),
+    ("container", str, ""),
+    ("unwritten", str, ""),
+    ("shortened", str, ""),
+    ("last_log", str, ""),
+    ("last_lines", str, ""),
+)
+RANK_FIELDS: tuple[tuple[str, type, Any], ...] = (
+    ("rank", int, -1),
+    ("local_rank", int, -1),
+    ("exit_code", int, None),
+    ("error", str, ""),
+    ("log", str, ""),
+)
+MARKS = ("closed", "first", "ended_by_us")  # of a rank, present only if true
+
+
+def is_a(kind: type, value: object) -> bool:
+    """Return whether a value from JSON is of this type; true and false are not numbers."""
+    return isinstance(value, kind) and (kind is bool or not isinstance(value, bool))
+
+
+def conforms(value: Any, schema: Any) -> bool:
+    """Return whether a value from JSON has the types and ranges of a schema; a dictionary may have more fields.
+
+    schema: a type, a range of integers, a Between, a pattern for a text, a tuple of texts, a list with the schema of
+    its entries, or a dictionary with the schema of each field.
+    """
+    if isinstance(schema, type):
+        return is_a(schema, value)
+    if isinstance(schema, range):
+        return is_a(int, value) and value in schema
+    if isinstance(schema, Between):
+        return (is_a(int, value) or is_a(float, value)) and bool(schema.low <= value <= schema.high)
+    if isinstance(schema, Maybe):
+        return value is None or conforms(value, schema.schema)
+    if isinstance(schema, tuple):
+        return isinstance(value, str) and value in schema
+    if isinstance(schema, list):
+        return isinstance(value, list) and all(conforms(entry, schema[0]) for entry in value)
+    if isinstance(schema, dict):
+        return isinstance(value, dict) and all(conforms(value.get(name), field) for name, field in schema.items())
+    return isinstance(value, str) and schema.fullmatch(value) is not None
+
+
+def is_exit_code(code: object) -> bool:
+    """Return whether a value is an exit code in Popen's form."""
+    return isinstance(code, int) and not isinstance(code, bool) and -128 < code < 256
+
+
+def checked_report(received: Mapping[str, Any]) -> NodeReport:
+    """Return a node's report with each field converted to its type, so that it cannot crash its readers."""
+    report: Any = {
+        name: received[name] if is_a(kind, received.get(name)) else default for name, kind, default in REPORT_FIELDS
+    }
+    if not is_exit_code(report["exit_code"]):
+        report["exit_code"] = None
+    report["ranks"] = [
+        {
+            **{name: rank[name] if is_a(kind, rank.get(name)) else other for name, kind, other in RANK_FIELDS},
+            **{mark: True for mark in MARKS if rank.get(mark) is True},
+        }
+        for rank in report["ranks"]
+        if isinstance(rank, dict)
+    ]
+    for rank in report["ranks"]:
+        if not is_exit_code(rank["exit_code"]):
+            rank["exit_code"] = None
+    report["stuck"] = [pid for pid in report["stuck"] if is_a(int, pid)]
+    report["mounts"] = {point: error for point, error in report["mounts"].items() if isinstance(error, str)}
+    return report
+
+
+def checked_status(value: Any) -> Data | None:
+    """Return a node's status with a valid report; None if it is invalid."""
+    if not conforms(value, STATUS):
+        return None
+    return {**value, "report": checked_report(value["report"]) if value.get("report") is not None else None}
+
+
+def checked_result(value: Any) -> Data | None:
+    """Return a run's result with valid reports; None if it is invalid."""
+    if not conforms(value, RESULT):
+        return None
+    nodes = [
+        {**node, "report": checked_report(node["report"]) if node.get("report") is not None else None}
+        for node in value["nodes"]
+    ]
+    return {**value, "nodes": nodes}
+
+
+def read_plan(directory: str) -> Data | None:
+    """Return the plan in a node's run directory; None if it is missing, invalid, or another run's or node's."""
+    plan = read_json(os.path.join(directory, "plan.json"))
+    if not conforms(plan, PLAN):
+        return None
+    same_run = plan["run_id"] == os.path.basename(os.path.dirname(directory))
+    same_node = f"node{plan['node']['node_rank']}" == os.path.basename(directory)
+    result: Data = plan
+    return result if same_run and same_node and plan["unit"] == unit_name(plan["run_id"]) else None
+
+
+def read_status(directory: str) -> Data | None:
+    """Return the status in a node's run directory; None if it is missing or invalid."""
+    return checked_status(read_json(os.path.join(directory, "status.json"), MAX_STATUS_BYTES))
+
+
+def read_result(directory: str) -> Data | None:
+    """Return the result in a node's run directory; None if it is missing or invalid."""
+    return checked_result(read_json(os.path.join(directory, "result.json"), MAX_RESULT_BYTES))
+
+
+def read_supervisor_pid(directory: str) -> int | None:
+    """Return the pid that a supervisor wrote into its run directory; None if it is missing or invalid."""
+    document = read_json(os.path.join(directory, "supervisor.json"), MAX_SUPERVISOR_BYTES)
+    return int(document["pid"]) if conforms(document, SUPERVISOR) else None
+
+
+def read_supervisor_boot(directory: str) -> str:
+    """Return the boot of the machine in which a supervisor was started; "" if it is missing or invalid."""
+    document = read_json(os.path.join(directory, "supervisor.json"), MAX_SUPERVISOR_BYTES)
+    return document.get("boot") or "" if conforms(document, SUPERVISOR) else ""
+
+
+def checked_read(value: Any) -> Data | None:
+    """Return a run as a node's status describes it, with a valid report and result; None if it is invalid."""
+    if not conforms(value, READ):
+        return None
+    report = value.get("report")
+    return {
+        **value,
+        "report": checked_report(report) if report is not None else None,
+        "result": checked_result(value.get("result")),
+    }
+
+
+def unit_name(run_id: str) -> str:
+    """Return the name of a run's systemd unit, without ".service"."""
+    return f"muster-{run_id}"

@@ -1,0 +1,82 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Notice ranks of this node that have exited with 0 while its launcher waits for the other ranks."""
+
+from __future__ import annotations
+
+import os
+import time
+
+from ansible_collections.muster.training.plugins.module_utils._run.processes import local_rank_of, process_table
+from ansible_collections.muster.training.plugins.module_utils._run.rank_logs import attempt_directory
+from ansible_collections.muster.training.plugins.module_utils._run.timeouts import RANK_CHECK_INTERVAL
+from ansible_collections.muster.training.plugins.module_utils._supervisor.rank_reports import rank_end
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
+    from typing import Tuple
+
+    from ansible_collections.muster.training.plugins.module_utils._run.documents import Plan
+    from ansible_collections.muster.training.plugins.module_utils._supervisor.launcher import LauncherProcess
+
+    Notice = Tuple[str, str]  # kind, as on the lifeline, and text
+
+ENDED_RANKS = "ended_ranks"  # kind of the notice: the global ranks that have exited, separated by blanks
+
+
+class RankWatch:
+    """Watches this node's ranks: by the exit codes that bin/muster-rank records, or as processes of torchrun.
+
+    torchrun ends its other ranks and itself soon after a rank has failed, so a rank that is gone has exited with 0.
+    Not if torchrun may restart ranks, which are gone meanwhile.
+    """
+
+    def __init__(self, directory: str, plan: Plan) -> None:
+        self.directory = directory
+        self.plan = plan
+        self.due = 0.0
+        self.ended: dict[int, float] = {}  # when a local rank was found to have exited, in seconds since 1970
+
+    def global_ranks(self) -> dict[int, float]:
+        """Return when each global rank exited."""
+        return {self.plan["node"]["first_rank"] + number: since for number, since in sorted(self.ended.items())}
+
+    def step(self, now: float, launcher: LauncherProcess) -> list[Notice]:
+        """Return a notice if the ranks that have exited are others than before."""
+        if now < self.due:
+            return []
+        self.due = now + RANK_CHECK_INTERVAL
+        ended = self.ended_local_ranks(launcher)
+        if ended == set(self.ended):
+            return []
+        self.ended = {number: self.ended.get(number, time.time()) for number in ended}
+        return [(ENDED_RANKS, " ".join(map(str, self.global_ranks())))]
+
+    def ended_local_ranks(self, launcher: LauncherProcess) -> set[int]:
+        """Return the local ranks that have exited with 0; none if that is unknown."""
+        if self.plan["rank_logs"] == "ranks":
+            numbers = range(self.plan["node"]["slots"])
+            return {number for number in numbers if rank_end(self.directory, number)[0] == 0}
+        may_restart = self.plan["elastic"] or self.plan["max_restarts"] > 0
+        if self.plan["rank_logs"] != "torchrun" or may_restart or launcher.process is None or launcher.closing:
+            return set()
+        running = self.running_local_ranks(launcher.process.pid)
+        return {number for number in range(self.plan["node"]["slots"]) if number not in running and self.began(number)}
+
+    def began(self, local_rank: int) -> bool:
+        """Return whether torchrun has started a local rank: its directory is made a moment before."""
+        attempt = attempt_directory(os.path.join(self.directory, "ranks"), local_rank)
+        try:
+            return attempt is not None and time.time() - os.stat(attempt).st_mtime > RANK_CHECK_INTERVAL
+        except OSError:  # the job has removed it
+            return False
+
+    def running_local_ranks(self, agent: int) -> set[int]:
+        """Return the local ranks of which a process runs. agent: torchrun's pid."""
+        if self.plan.get("wrap"):  # in a container, ranks are the engine's children
+            pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
+        else:
+            pids = [pid for pid, (parent, state) in process_table().items() if parent == agent and state not in "ZX"]
+        numbers = {local_rank_of(pid, self.directory) for pid in pids}
+        return {number for number in numbers if number is not None}

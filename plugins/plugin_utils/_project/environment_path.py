@@ -1,0 +1,61 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Where the Python environment of a project is on the nodes.
+
+Each project has its own, named after the directory of its code on the nodes. Without code it is DEFAULT_NAME, whose
+directory is that of all environments, as it was before environments had names.
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+DEFAULT_NAME = "env"
+DEFAULT_DIRECTORY = "/opt/muster"
+AUTO = "auto"
+VALID_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
+
+
+class ProjectEnvironment(NamedTuple):
+    """The name of an environment, and its directory, in which env/bin/python is its interpreter."""
+
+    name: str
+    home: str
+
+
+def code_name(variables: Mapping[str, Any]) -> str:
+    """Return the name of the code's directory on the nodes, as the role code derives it; empty without code."""
+    directory = str(variables.get("code_directory") or "")
+    if directory:
+        return posixpath.basename(directory.rstrip("/"))
+    job = variables.get("job")
+    source = str(variables.get("code_source") or (job.get("code") if isinstance(job, Mapping) else "") or "")
+    if source:
+        return os.path.basename(os.path.realpath(os.path.expanduser(source)))
+    repository = str(variables.get("code_repository") or "").rstrip("/").removesuffix(".git")
+    return re.split("[/:]", repository)[-1]
+
+
+def find_environment(variables: Mapping[str, Any]) -> ProjectEnvironment:
+    """Return the environment for these variables of a node. Raise ValueError for an invalid name."""
+    name = str(variables.get("python_env_name") or AUTO)
+    if name == AUTO:
+        name = re.sub(r"[^A-Za-z0-9._-]+", "-", code_name(variables)).lstrip("-.") or DEFAULT_NAME
+    elif not VALID_NAME.fullmatch(name):
+        raise ValueError(
+            f"python_env_name is {name!r}. Use letters, digits, dots, hyphens and underscores, such as my-project"
+        )
+    directory = str(variables.get("python_env_directory") or DEFAULT_DIRECTORY)
+    return ProjectEnvironment(name, directory if name == DEFAULT_NAME else posixpath.join(directory, "envs", name))
+
+
+def list_interpreters(environment: ProjectEnvironment, directory: str) -> list[str]:
+    """Return the interpreters for a job, the preferred one first: a project without environment shares DEFAULT_NAME."""
+    homes = dict.fromkeys([environment.home, directory])
+    return [*(posixpath.join(home, "env", "bin", "python") for home in homes), "python3"]

@@ -1,0 +1,120 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Choose the run that a command without a name is about: the active one, or else the last one."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ansible_collections.muster.training.plugins.plugin_utils._record.record_paths import LATEST
+from ansible_collections.muster.training.plugins.plugin_utils._text.name_list import format_list
+from ansible_collections.muster.training.plugins.plugin_utils._text.printable import printable
+
+MAX_ASKED = 8  # open runs, the newest, whose nodes are asked
+
+
+class OpenRun(NamedTuple):
+    """A run whose end is not in its record: it is active, or it ended while nobody watched it."""
+
+    run_id: str
+    names: list[str]  # its nodes that are in the inventory
+    opened: float
+
+    @property
+    def asked(self) -> str:
+        """The node that knows best whether the run is active: that of rank 0, if it is in the inventory."""
+        return self.names[0]
+
+
+class ChosenRun(NamedTuple):
+    """The run that a command is about."""
+
+    run_id: str  # empty if there is no record
+    is_active: bool  # unless its record says that it has ended
+    note: str  # what to tell the user, empty if nothing
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """Return the JSON object in a file of a record; empty if there is none."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def is_open(record: Path) -> bool:
+    """Return whether a record does not say that the run has ended."""
+    return (record / "token").exists() and not (record / "result.json").exists()
+
+
+def open_runs(directory: Path, members: Collection[str]) -> list[OpenRun]:
+    """Return the open runs with nodes among the members of the group, newest first."""
+    runs = []
+    for token in directory.glob("*/token"):
+        record = token.parent
+        if record.is_symlink() or not is_open(record):  # `latest` is a link
+            continue
+        plan = read_object(record / "plan.json")
+        names = [str(node.get("name")) for node in plan.get("nodes", []) if node.get("name") in members]
+        if names:
+            runs.append(OpenRun(record.name, names, (record / "plan.json").stat().st_mtime))
+    return sorted(runs, key=lambda run: run.opened, reverse=True)
+
+
+def nodes_to_ask(runs: Sequence[OpenRun]) -> list[str]:
+    """Return the nodes that know which of the open runs are active; none if the records suffice."""
+    return list(dict.fromkeys(run.asked for run in runs[:MAX_ASKED])) if len(runs) > 1 else []
+
+
+def still_open(runs: Sequence[OpenRun], replies: Mapping[str, Any]) -> list[OpenRun]:
+    """Return the runs that have not ended according to the replies of node_runs, by node; the others are unknown."""
+    active = {
+        node: set(reply["active"])
+        for node, reply in replies.items()
+        if isinstance(reply, Mapping) and "active" in reply
+    }
+    return [run for run in runs if run.asked not in active or run.run_id in active[run.asked]]
+
+
+def describe_end(record: Path) -> str:
+    """Return how and when a run ended: "ended (failed) at 2026-11-27 10:43"; "has ended" if that is unknown."""
+    result = read_object(record / "result.json")
+    ended = result.get("ended")
+    state = f" ({printable(str(result['state']))[:40]})" if "state" in result else ""
+    if not isinstance(ended, (int, float)):
+        return f"has ended{state}"
+    return f"ended{state} at {time.strftime('%Y-%m-%d %H:%M', time.localtime(ended))}"
+
+
+def choose_run(directory: Path, members: Collection[str], replies: Mapping[str, Any], stop: bool) -> ChosenRun:
+    """Return the newest run that is active, or else the last one that was launched.
+
+    Args:
+        directory: of the records.
+        members: hosts of the inventory group.
+        replies: of node_runs, by node in nodes_to_ask().
+        stop: whether the command stops the run.
+    """
+    known_runs = open_runs(directory, members)
+    runs = still_open(known_runs, replies)
+    link = directory / LATEST
+    last = link.resolve().name if (link / "plan.json").exists() else ""
+    if not runs:
+        if not last or is_open(directory / last):  # another inventory's, or it ended unwatched: its nodes know how
+            return ChosenRun(last, bool(last), "")
+        end = f"{last} {describe_end(directory / last)}"
+        return ChosenRun(last, False, f"nothing to stop: {end}" if stop else f"no run is active; the last one, {end}")
+    chosen, notes = runs[0], []
+    if last and last != chosen.run_id and (not is_open(directory / last) or last in {run.run_id for run in known_runs}):
+        notes.append(f"run {chosen.run_id} is active; {last}, launched later, {describe_end(directory / last)}")
+    if runs[1:]:
+        others = ", ".join(f"{run.run_id} on {format_list(run.names)}" for run in runs[1 : MAX_ASKED + 1])
+        more = f" and {len(runs) - 1 - MAX_ASKED} more" if len(runs) - 1 > MAX_ASKED else ""
+        notes.append(f"this is about {chosen.run_id}; also active: {others}{more}")
+    return ChosenRun(chosen.run_id, True, "\n".join(notes))

@@ -1,0 +1,97 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Find rank 0's logs in a record, split them into lines, and apply a user's patterns for a limited time."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import signal
+import threading
+from collections.abc import Iterator, Sequence
+from typing import IO, Any
+
+from ansible_collections.muster.training.plugins.plugin_utils._record.coerce import to_list
+from ansible_collections.muster.training.plugins.plugin_utils._report.printed_metrics import MAX_LINE
+
+CHUNK = 1 << 16  # bytes read at a time
+MAX_LOG_SIZE = 64 << 20  # bytes of one log
+MAX_LOGS = 32
+MAX_PATTERNS, MAX_PATTERN = 20, 500  # and characters of each
+PATTERN_SECONDS = 10.0  # for all patterns of a user in all lines: a pattern may take exponential time
+RANK_LOG = re.compile(r"logs/node0/ranks/(?:.*/)?0/(std(?:out|err)\.log)\Z")
+
+
+class TooSlowError(Exception):
+    """A pattern took too long."""
+
+
+def rank_zero_logs(paths: list[str]) -> dict[str, list[str]]:
+    """Return rank 0's logs by name, those of each attempt in order; the launcher's log if ranks have no own logs."""
+    logs: dict[str, list[str]] = {}
+    for path in sorted(paths, key=attempt_order):
+        match = RANK_LOG.match(path)
+        if match is not None and sum(map(len, logs.values())) < MAX_LOGS:
+            logs.setdefault(match[1], []).append(path)
+    if not logs and "logs/node0/launcher.log" in paths:
+        logs["launcher.log"] = ["logs/node0/launcher.log"]
+    return logs
+
+
+def attempt_order(path: str) -> tuple[int, str]:
+    """Return the sort key of a log: attempt_10 comes after attempt_9."""
+    match = re.search(r"/attempt_([0-9]{1,6})/", path)
+    return int(match[1]) if match is not None else 0, path
+
+
+def split_output(stream: IO[bytes], limit: int = MAX_LOG_SIZE) -> Iterator[str]:
+    """Yield the lines of a log as a terminal shows them: a carriage return ends a line, too.
+
+    A progress bar is a single line of megabytes otherwise. Lines longer than MAX_LINE are left out.
+    """
+    remainder, skipping = b"", False
+    while limit > 0 and (chunk := stream.read(min(CHUNK, limit))):
+        limit -= len(chunk)
+        *lines, remainder = (remainder + chunk).replace(b"\r", b"\n").split(b"\n")
+        for line in lines:
+            if not skipping and line and len(line) <= 4 * MAX_LINE:  # bytes of UTF-8
+                yield line.decode("utf-8", "replace")
+            skipping = False
+        if len(remainder) > 4 * MAX_LINE:
+            remainder, skipping = b"", True
+    if remainder and not skipping:
+        yield remainder.decode("utf-8", "replace")
+
+
+def compile_patterns(values: Any) -> list[re.Pattern[str]]:
+    """Return the valid patterns among a plan's metrics."""
+    patterns = []
+    for value in to_list(values, MAX_PATTERNS):
+        if isinstance(value, str) and len(value) <= MAX_PATTERN:
+            with contextlib.suppress(re.error, RecursionError, OverflowError):
+                patterns.append(re.compile(value))
+    return patterns
+
+
+@contextlib.contextmanager
+def limited_time(seconds: float = PATTERN_SECONDS, patterns: Sequence[re.Pattern[str]] = ()) -> Iterator[None]:
+    """Raise TooSlowError in the block after these seconds, even while a pattern is being matched.
+
+    Only the main thread can be interrupted; in others, and without patterns, nothing happens.
+    """
+    if not patterns or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def interrupt(_number: int, _frame: Any) -> None:
+        raise TooSlowError
+
+    previous_handler = signal.signal(signal.SIGALRM, interrupt)
+    previous_seconds, _interval = signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, previous_seconds)
+        signal.signal(signal.SIGALRM, previous_handler)

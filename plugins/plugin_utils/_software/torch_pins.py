@@ -1,0 +1,105 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Read which releases of torch a project's requirements allow, before torch is chosen.
+
+A release of torchvision or torchaudio belongs to one release of torch, so their versions count, too.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.specifiers import SpecifierSet
+
+from ansible_collections.muster.training.plugins.plugin_utils._software.versions import version_tuple
+
+PATCHES = range(10)  # patch releases of a companion to try
+LINUX = {"sys_platform": "linux", "platform_system": "Linux", "os_name": "posix", "platform_machine": "x86_64"}
+
+
+def torchvision_of(torch: str) -> list[str]:
+    """Return the releases of torchvision for a release of torch 2: 0.15 for 2.0, 0.28 for 2.13."""
+    return [f"0.{version_tuple(torch)[1] + 15}.{patch}" for patch in PATCHES]
+
+
+def torchaudio_of(torch: str) -> list[str]:
+    """Return the releases of torchaudio for a release of torch 2, which have the same numbers."""
+    major, minor = version_tuple(torch)[:2]
+    return [f"{major}.{minor}.{patch}" for patch in PATCHES]
+
+
+# The releases of a package, any of which a requirement may allow, for a release of torch.
+RELEASES: dict[str, Callable[[str], list[str]]] = {
+    "torch": lambda torch: [torch],
+    "torchvision": torchvision_of,
+    "torchaudio": torchaudio_of,
+}
+
+
+@dataclass(frozen=True)
+class TorchPin:
+    """A requirement that restricts the release of torch."""
+
+    source: str  # the file or setting that has it
+    text: str  # as it is written there
+    package: str
+    versions: str  # its specifiers, without local versions
+    build: str = ""  # such as cu118, if it names one
+
+    def allows(self, torch: str) -> bool:
+        """Return whether the requirement can be fulfilled with a release of torch."""
+        specifiers = SpecifierSet(self.versions)
+        return any(specifiers.contains(release, prereleases=True) for release in RELEASES[self.package](torch))
+
+    def __str__(self) -> str:
+        return f"{self.source} requires {self.text}"
+
+
+def applies(requirement: Requirement) -> bool:
+    """Return whether a requirement applies to nodes; one for some Pythons only counts later, when pip reads it."""
+    return requirement.marker is None or (
+        "python" not in str(requirement.marker) and requirement.marker.evaluate({**LINUX, "extra": ""})
+    )
+
+
+def read_pins(requirements: Mapping[str, Iterable[str]]) -> list[TorchPin]:
+    """Return the pins in requirements, each a list of lines in pip's format by the name of its source."""
+    pins = []
+    for source, lines in requirements.items():
+        for line in lines:
+            text = re.sub(r"(^|\s)#.*", "", line).partition(" --")[0].strip()
+            try:
+                requirement = Requirement(text)
+            except InvalidRequirement:
+                continue  # options and URLs; pip reports errors
+            name = re.sub(r"[-_.]+", "-", requirement.name).lower()
+            if name in RELEASES and requirement.specifier and applies(requirement):
+                specifiers = str(requirement.specifier)
+                build = re.search(r"==[^,]*\+(cpu|cu[0-9]+)", specifiers)
+                versions = re.sub(r"\+[\w.]+", "", specifiers)
+                pins.append(TorchPin(source, text, name, versions, build[1] if build else ""))
+    return pins
+
+
+def exact_releases(pins: Iterable[TorchPin]) -> list[str]:
+    """Return the releases of torch that pins name exactly."""
+    return [
+        version
+        for pin in pins
+        if pin.package == "torch"
+        for version in re.findall(r"===?\s*([0-9]+\.[0-9]+\.[0-9]+)(?:,|$)", pin.versions)
+    ]
+
+
+def newest_allowed(newest: str, pins: Iterable[TorchPin]) -> str:
+    """Return the newest release of torch, of the same minor release as `newest`, that all pins allow, or ""."""
+    pins = list(pins)
+    major, minor, patch = version_tuple(newest)[:3]
+    known = [f"{major}.{minor}.{number}" for number in range(patch, -1, -1)]
+    exact = [version for version in exact_releases(pins) if version_tuple(version)[:2] == (major, minor)]
+    return next((version for version in [*known, *exact] if all(pin.allows(version) for pin in pins)), "")

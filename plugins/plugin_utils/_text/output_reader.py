@@ -1,0 +1,40 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Whether anybody still reads the output of ansible-playbook, as in `./muster launch ... | head -1`."""
+
+from __future__ import annotations
+
+import errno
+import os
+import select
+import signal
+import stat
+
+
+def has_reader(pid: int) -> bool:
+    """Return whether the standard output of a process has a reader; True unless it is a pipe that nobody reads."""
+    path = f"/proc/{pid}/fd/1"
+    try:
+        if not stat.S_ISFIFO(os.stat(path).st_mode):
+            return True
+        descriptor = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        return error.errno != errno.ENXIO  # what opening a named pipe without a reader for writing gives
+    try:
+        poll = select.poll()
+        poll.register(descriptor, 0)
+        return not any(event & select.POLLERR for _descriptor, event in poll.poll(0))
+    finally:
+        os.close(descriptor)
+
+
+def end_play_without_reader(pid: int) -> None:
+    """End ansible-playbook, which is the parent of an action, if nobody reads its output any more.
+
+    Otherwise it would wait for ever: the thread in which it shows what an action sends ends at the first broken pipe,
+    and no task ends without it.
+    """
+    if not has_reader(pid):
+        os.kill(pid, signal.SIGTERM)

@@ -1,0 +1,51 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""stop.yml, logs.yml and status.yml without a name, when the run launched last is not the active one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ansible_collections.muster.training.plugins.module_utils._run import stop as run_stop
+from tests.unit.supervised import eventually, free_port
+from tests.unit.two_nodes import state_of, two_nodes
+from tests.unit.typed import typed
+
+LAUNCH = "ansible-playbook muster.training.launch -i machines.yml -e detach=true -e run_id="
+ENDED = r"ended (succeeded) at "
+
+
+@pytest.mark.one_core
+def test_commands_without_a_name_are_about_the_active_run(tmp_path: Path) -> None:
+    two_nodes(tmp_path, 9, launch_launcher="env", launch_report=False, launch_script=f"{tmp_path}/wait.py")
+    (tmp_path / "wait.py").write_text(
+        "import os, pathlib, time\nwhile '/waits/' in os.environ['MUSTER_RUN_DIRECTORY']: time.sleep(0.1)\n"
+    )
+
+    def run(command: str) -> str:
+        completed = typed(tmp_path, command.split())
+        assert completed.returncode == 0, completed.stdout
+        return completed.stdout
+
+    try:
+        run(f"{LAUNCH}waits")
+        run(f"{LAUNCH}short -e launch_lifeline_port={free_port()} -e launch_master_port={free_port()}")
+        eventually(lambda: state_of(tmp_path, "short") == "succeeded")  # and nobody has watched it
+        shown = run("ansible-playbook muster.training.status -i machines.yml")
+        assert "run waits is active; short, launched later, has ended" in shown
+        assert "run waits\n" in shown
+        assert "run waits is active" in run("ansible-playbook muster.training.stop -i machines.yml")
+        assert state_of(tmp_path, "waits") == "stopped"
+        assert "run short succeeded" in run("ansible-playbook muster.training.stop -i machines.yml"), "as it turns out"
+        stopped = run("ansible-playbook muster.training.stop -i machines.yml")
+        assert f"nothing to stop: short {ENDED}" in stopped and "Stop the run" not in stopped
+        assert f"no run is active; the last one, short {ENDED}" in run(
+            "ansible-playbook muster.training.logs -i machines.yml"
+        )
+    finally:
+        for name in ("local0", "local1"):
+            request = {"run_id": "waits", "runs_directory": f"{tmp_path}/nodes", "node": name, "check": False}
+            run_stop.stop(request)
