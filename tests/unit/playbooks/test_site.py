@@ -22,7 +22,7 @@ IMPORTS = [(task["ansible.builtin.import_role"], task["tags"]) for task in PLAY[
 ENTRIES = [(role["name"].removeprefix("muster.training."), tags) for role, tags in IMPORTS]
 ROLES = list(dict.fromkeys(role for role, _tags in ENTRIES))  # one may come twice, with a part of its work each time
 # Roles that do not make a node ready: playbooks of their own run them, and other roles.
-FIRST_LOOK = PLAY["pre_tasks"][1]["name"]  # the first task that asks a node
+FIRST_LOOK = next(task["name"] for task in PLAY["pre_tasks"] if "muster.training.reach_nodes" in task)
 OTHERS = {
     *("benchmark", "checkpoints", "fit", "init", "launch", "preflight", "rehearse", "stage_data", "sweep"),
     *("data_mounts", "s3_client"),  # which others call
