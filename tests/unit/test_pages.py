@@ -36,7 +36,9 @@ def test_entry_text_is_escaped_and_commands_become_code() -> None:
 
 
 @pytest.mark.one_core
-@pytest.mark.parametrize("step", ["`nvidia-smi > log.txt`", "a log book (.md) of", "`tensorboard dev upload", "`scp -r "])
+@pytest.mark.parametrize(
+    "step", ["`nvidia-smi > log.txt`", "a log book (.md) of", "`tensorboard dev upload", "`scp -r "]
+)
 def test_guide_step_links_to_the_section_that_replaces_it(step: str) -> None:
     (row,) = [
         line for line in (DOCS / "coming_from_guides.md").read_text().splitlines() if line.startswith(f"| {step}")

@@ -111,8 +111,9 @@ def test_node_refuses_a_run_it_does_not_have(tmp_path: Any) -> None:
         done = subprocess.run(["sh", "-c", command], input=in_data, capture_output=True, check=False, timeout=300)
         return {"rc": done.returncode, "stdout": done.stdout.decode(), "stderr": done.stderr.decode()}
 
-    request = {"operation": "watch", "run_id": "first", "runs_directory": str(tmp_path), "node": "node0"}
-    with pytest.raises(NodeRequestError, match="node0: run first does not exist on this node"):
+    run_id = f"unit-{os.getpid()}"  # this machine may run another
+    request = {"operation": "watch", "run_id": run_id, "runs_directory": str(tmp_path), "node": "node0"}
+    with pytest.raises(NodeRequestError, match=f"node0: run {run_id} does not exist on this node"):
         on_node(execute, request)
 
 
