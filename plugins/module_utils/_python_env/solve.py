@@ -210,6 +210,22 @@ def get_companions(paths: EnvironmentPaths, request: Data, pins: list[str]) -> l
     return [f"{name}=={version}" for name, version in sorted(new)]
 
 
+def compiler_advice(paths: EnvironmentPaths) -> str:
+    """Return how to install what a build needs, if it is missing on this node, or an empty string."""
+    query = "import sysconfig; print(sysconfig.get_paths()['include'])"
+    header = os.path.join(read_output([paths.python, "-c", query]).strip(), "Python.h")
+    missing = [
+        *(["a compiler"] if not shutil.which("cc") else []),
+        *(["Python's headers"] if not os.path.exists(header) else []),
+    ]
+    if not missing:
+        return ""
+    return (
+        f". This node lacks {' and '.join(missing)}, for packages without a wheel. Install them: ./muster site --tags "
+        "base_packages -e '{base_packages_extra: [build-essential, python3-dev]}'"
+    )
+
+
 def gather_wheels(paths: EnvironmentPaths, request: Data, pins: list[str]) -> dict[tuple[str, str], str]:
     """Download wheels into the store, or build those that are not available; return all wheels in it."""
     if pins:
@@ -225,7 +241,10 @@ def gather_wheels(paths: EnvironmentPaths, request: Data, pins: list[str]) -> di
             *source_options(request),
             *request["options"],
         ]
-        run([*argv, *pins], env={**os.environ, **request["environment"]})
+        try:
+            run([*argv, *pins], env={**os.environ, **request["environment"]})
+        except ProgramError as error:
+            raise ProgramError(f"{error}{compiler_advice(paths)}") from None
         for name in os.listdir(new):
             os.replace(os.path.join(new, name), os.path.join(paths.store, name))
     return wheels_in(paths.store)

@@ -60,7 +60,7 @@ def facts_after_copy(facts: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def check_requirements(context: CheckContext) -> list[Finding]:
-    """Check that an environment created by the role python_env has the project's current requirements."""
+    """Check that an environment created by ``site.yml`` has the project's current requirements."""
     code = context.code
     if not code.required or context.job.image:
         return []

@@ -12,6 +12,9 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
+from ansible.parsing.dataloader import DataLoader
+from ansible.template import Templar, trust_as_template
 
 ROLE = Path(__file__).resolve().parents[3] / "roles" / "deepspeed"
 
@@ -65,3 +68,21 @@ def test_build_environment_is_made_from_role_variables(
     )
     assert completed.returncode == 0, completed.stdout + completed.stderr
     assert json.loads((tmp_path / "environment.json").read_text()) == environment
+
+
+@pytest.mark.parametrize(
+    ("build", "gpus", "compiles"),
+    [
+        ({}, 0, True),
+        ({}, 2, False),
+        ({"DS_BUILD_SHM_COMM": 1}, 0, False),
+        ({"DS_BUILD_OPS": True}, 0, False),
+        ({"DS_BUILD_CPU_ADAM": 1}, 0, True),
+    ],
+)
+def test_compilers_are_installed_where_jobs_compile_an_op(build: dict[str, object], gpus: int, compiles: bool) -> None:
+    text = yaml.safe_load((ROLE / "vars" / "main.yml").read_text())
+    variables = {name: trust_as_template(value) if isinstance(value, str) else value for name, value in text.items()}
+    variables |= {"deepspeed_build": build, "__python_env_facts": {"facts": {"gpus": {"pci": gpus}}}}
+    expression = trust_as_template("{{ __deepspeed_compiles_in_jobs | bool }}")
+    assert Templar(DataLoader(), variables=variables).template(expression) is compiles

@@ -288,6 +288,26 @@ def test_settings_error_is_reported_without_program_output(given: dict[str, Any]
     )
 
 
+def test_missing_compiler_is_named_with_the_command(given: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    place = EnvironmentPaths(given)
+    monkeypatch.setattr(solve, "read_output", lambda argv: "/nowhere\n")
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    advice = solve.compiler_advice(place)
+    assert advice.startswith(". This node lacks a compiler and Python's headers")
+    assert "./muster site --tags base_packages -e '{base_packages_extra: [build-essential, python3-dev]}'" in advice
+    monkeypatch.setattr("shutil.which", lambda name: f"/usr/bin/{name}")
+    monkeypatch.setattr("os.path.exists", lambda path: True)
+    assert solve.compiler_advice(place) == ""
+
+
+def test_long_list_of_removed_packages_is_short() -> None:
+    assert installing.describe_packages(["a", "b"]) == "a, b"
+    names = [f"package-{number:02}" for number in range(60)]
+    assert installing.describe_packages(names) == (
+        "60 packages (package-00, package-01, package-02, package-03, package-04, ...)"
+    )
+
+
 # --- Credentials ------------------------------------------------------------------------------------------------------
 
 
