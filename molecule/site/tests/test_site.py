@@ -216,6 +216,32 @@ def test_a_second_run_changes_nothing(lab: Lab, project: Path) -> None:
     assert tasks(few) == tasks(play), "the number of tasks does not grow with the number of nodes"
 
 
+def test_second_project_has_its_own_environment_that_shares_torch(lab: Lab, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "requirements.txt").write_text("six\n")
+    play = site(lab, other, "--tags", "code,pytorch,python_env", python_env_requirements_files=[])
+    assert play.rc == 0, play.output
+    environments = "/opt/muster/envs"
+    library = "env/lib/python3*/site-packages/torch/lib/libtorch_cpu.so"
+    for name in NODES:
+        root(lab, name, f"{environments}/project/env/bin/python -c 'import colorama, torch'")
+        root(lab, name, f"{environments}/other/env/bin/python -c 'import six, torch'")
+        assert len(set(root(lab, name, f"stat --format=%i {environments}/*/{library}").split())) == 1
+    again = site(lab, other, "--tags", "code,pytorch,python_env", python_env_requirements_files=[])
+    assert again.rc == 0 and not any(changes(again).values()), again.output
+
+    listed = drive.run("env.yml", lab.inventory)
+    assert listed.rc == 0 and re.search(r"other +3\.\d+ +2\.13\.0\+cpu .* node1, node2", words(listed)), listed.output
+    removed = drive.run("env.yml", lab.inventory, remove="other")
+    assert removed.rc == 0, removed.output
+    assert drive.run("env.yml", lab.inventory, remove="other").rc == 0
+    for name in NODES:
+        assert root(lab, name, f"ls {environments}") == "project"
+        root(lab, name, f"{environments}/project/env/bin/python -c 'import colorama, torch'")
+        root(lab, name, "rm -r /home/muster/other")
+
+
 def test_roles_can_be_switched_off_and_selected_by_tag(lab: Lab, project: Path) -> None:
     """As typed: what comes with -e is a text."""
     play = site(lab, project, *(word for role in ROLES for word in ("-e", f"{role}_enabled=no")))
