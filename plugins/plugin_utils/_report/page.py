@@ -204,7 +204,7 @@ def run_facts(report: Report) -> list[tuple[str, str]]:
         ("Python", summarize_values([row["python"] for row in rows])),
         ("commit", settings.get("commit", "")),
         ("working directory", report["working_directory"]),
-        ("script", settings.get("script", "")),
+        ("job", report["job"]),
         ("batch size per rank", settings.get("batch size per rank", "")),
         ("environment (names)", ", ".join(report["environment"])),
     ]

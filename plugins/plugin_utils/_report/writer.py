@@ -176,6 +176,8 @@ def read_page(path: Path) -> str:
 def read_report(record: Path) -> Report | None:
     """Return the report.json of a run, without its curves' points; None if it is missing or of another version."""
     document = RecordFiles(record).read_json(NUMBERS)
+    if isinstance(document, dict):
+        document.setdefault("job", "")  # missing in those of version 0.1.0
     valid = (
         isinstance(document, dict)
         and document.get("version") == VERSION

@@ -15,12 +15,12 @@ import tempfile
 HERE = os.path.dirname(os.path.abspath(__file__))
 RUN = {"": "run_id"}  # a word without an option is the name of a run
 REPORT = {**RUN, "--runs": "runs", "--fetch": "fetch=true"}
-IMAGE = {"": "cluster", "--name": "template"}
+IMAGE, RUNS = {"": "cluster", "--name": "template"}, {"--grep": "grep", "--keep": "keep", "--older-than": "older_than"}
 DOCKER = {"--data-root": "docker_data_root_path", "--delete-old": "docker_data_root_delete_old=true"}
 BENCHMARK = {"-n": "nnodes", "--baseline": "baseline"}
 JOB_OPTIONS = """
     -n:nnodes --nnodes:nnodes --nproc-per-node:nproc_per_node --launcher:launch_launcher --image:launch_image
-    --run-id:run_id --as-user:launch_user --directory:launch_working_directory --python:launch_python
+    --name:launch_name --run-id:run_id --as-user:launch_user --directory:launch_working_directory --python:launch_python
     --detach:detach=true --replace:replace=true --debug:debug=true
 """
 JOB = dict(re.findall(r"(\S+):(\S+)", JOB_OPTIONS))
@@ -39,7 +39,7 @@ COMMANDS: dict[str, tuple[str, str, str, dict[str, str]]] = {
     "report": ("report", "launch", "write a report on a run, or compare runs: ./muster report --runs A,B", REPORT),
     "shell": ("shell", "launch", "log in to a node, as a rank: ./muster shell NODE [--run-id RUN]", SHELL),
     "stop": ("stop", "launch", "stop a run: ./muster stop [RUN]", RUN),
-    "runs": ("runs", "launch", "list runs, and remove old ones", {"--keep": "keep", "--older-than": "older_than"}),
+    "runs": ("runs", "launch", "list runs, and remove old ones: ./muster runs --grep TEXT", RUNS),
     "provision": ("provision", "", "create machines: ./muster provision bert -n 4", {"": "cluster", "-n": "nnodes"}),
     "cost": ("cost", "", "show what all clusters of the account cost", {"": "cluster"}),
     "teardown": ("teardown", "", "remove the machines of a cluster: ./muster teardown bert", {"": "cluster"}),
