@@ -16,14 +16,18 @@ from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
 from ansible_collections.muster.training.plugins.plugin_utils._jmespath import QueryError, format_result, run_query
+from ansible_collections.muster.training.plugins.plugin_utils._text.name_list import format_list
 from ansible_collections.muster.training.plugins.plugin_utils._text.printable import printable
 
 ARGUMENT_SPEC = {
     "reads": {"type": "dict", "required": True},
     "keep": {"type": "str", "default": ""},
     "older_than": {"type": "str", "default": ""},
+    "grep": {"type": "str", "default": ""},
     "jmespath": {"type": "str", "default": ""},
 }
+MAX_JOB, MAX_OUTCOME = 60, 80  # characters in the table
+SUMMARY = ("job", "project", "outcome")
 SECONDS = {"m": 60, "h": 3600, "d": 86400, "w": 604800}
 
 
@@ -60,6 +64,8 @@ def merge_runs(reads: Mapping[str, Any]) -> list[dict[str, Any]]:
             run["nodes"] += [node for node in node_run["nodes"] if node not in run["nodes"]]
             run["on"].append(name)
             run["states"][name] = node_run["state"]
+            for key in SUMMARY:
+                run[key] = run.get(key) or str(node_run.get(key, ""))
             run["alive"] = run.get("alive", False) or node_run["alive"]
             run["started"] = max(run.get("started", 0.0), node_run["started"])
             run["size"] = run.get("size", 0) + node_run["size"]
@@ -83,15 +89,44 @@ def old_runs(runs: list[dict[str, Any]], keep: str, older_than: str, replied: se
     return [run["run_id"] for run in candidates if not run["alive"] and set(run["nodes"]) <= replied]
 
 
+def matching_runs(runs: list[dict[str, Any]], text: str) -> list[dict[str, Any]]:
+    """Return the runs with a text in their name, job, directory or outcome; capitals do not matter."""
+    return [run for run in runs if any(text.lower() in run[key].lower() for key in ("run_id", *SUMMARY))]
+
+
+def shorten(text: str, limit: int) -> str:
+    """Return a text on one line, at most `limit` characters."""
+    line = " ".join(printable(text).split())
+    return line if len(line) <= limit else f"{line[: limit - 1]}…"
+
+
+def describe_job(run: Mapping[str, Any]) -> str:
+    """Return what ran, and the name of the directory in which it started."""
+    directory = run["project"].rstrip("/").rpartition("/")[2]
+    return shorten(run["job"], MAX_JOB) + (f" in {shorten(directory, 30)}" if run["job"] and directory else "")
+
+
 def render_table(runs: list[dict[str, Any]]) -> str:
     """Return the table of runs."""
-    lines = [("RUN", "STATE", "STARTED", "SIZE", "NODES")]
+    lines = [("RUN", "STATE", "STARTED", "SIZE", "NODES", "JOB", "OUTCOME")]
     for run in runs:
         started = time.strftime("%Y-%m-%d %H:%M", time.localtime(run["started"]))
         size = f"{run['size'] / 1e6:.0f} MB"
-        lines.append((printable(run["run_id"]), printable(run["state"]), started, size, ", ".join(run["on"])))
-    widths = [max(len(line[column]) for line in lines) for column in range(4)]
-    return "\n".join("  ".join([*map(str.ljust, line, widths), line[4]]).rstrip() for line in lines)
+        lines.append(
+            (
+                printable(run["run_id"]),
+                printable(run["state"]),
+                started,
+                size,
+                format_list(run["on"]),
+                describe_job(run),
+                shorten(run["outcome"], MAX_OUTCOME),
+            )
+        )
+    columns = [column for column in range(7) if column < 5 or any(line[column] for line in lines[1:])]
+    rows = [[line[column] for column in columns] for line in lines]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(columns))]
+    return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
 
 
 class ActionModule(ActionBase):
@@ -104,7 +139,11 @@ class ActionModule(ActionBase):
         """Show the runs, and return the old ones."""
         super().run(tmp, task_vars or {})
         _result, args = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
+        if args["grep"] and (args["keep"] or args["older_than"]):
+            raise AnsibleActionFail("grep only selects the runs to show: remove runs by keep and older_than without it")
         runs = merge_runs(args["reads"])
+        if args["grep"]:
+            runs = matching_runs(runs, args["grep"])
         silent = {
             name for name, reply in args["reads"].items() if not isinstance(reply, Mapping) or "runs" not in reply
         }
@@ -114,7 +153,12 @@ class ActionModule(ActionBase):
             output = format_result(run_query(args["jmespath"], {"runs": runs, "old": old})) if args["jmespath"] else ""
         except QueryError as error:
             raise AnsibleActionFail(str(error)) from None
-        display.display(output or (render_table(runs) if runs else "no runs on these nodes"))
+        none = (
+            f"no run on these nodes has the text {printable(args['grep'])}"
+            if args["grep"]
+            else "no runs on these nodes"
+        )
+        display.display(output or (render_table(runs) if runs else none))
         if silent:
             display.warning(f"{', '.join(sorted(silent))} did not answer: runs there are not listed and are kept")
         if old:

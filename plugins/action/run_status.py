@@ -60,7 +60,7 @@ def node_status(name: str, reply: Any) -> dict[str, Any]:
     if run is None:
         return {**unknown, "state": "no run"}
     keys = (*unknown, "node_rank", "state", "run_id", "directory")
-    return {key: run[key] for key in keys}
+    return {**{key: run[key] for key in keys}, "job": run.get("job", "")}
 
 
 def write_json(file: str, status: Any) -> None:
@@ -134,7 +134,8 @@ class ActionModule(ActionBase):
             self._show_query_result(args["jmespath"], status, args["json_file"])
             return {"changed": False, **status}
         if run_ids:
-            Display().display(f"run {', '.join(run_ids)}")
+            jobs = [printable(str(node["job"]))[:300] for node in nodes if node.get("job")]
+            Display().display(": ".join([f"run {', '.join(run_ids)}", *jobs[:1]]))
         elif nodes and all(node["state"] in ("unreachable", "not read") for node in nodes):
             Display().display("no node could be queried")
         elif args["run_id"]:

@@ -34,6 +34,12 @@ options:
       - If O(keep) is also set, both conditions must hold.
     type: str
     default: ""
+  grep:
+    description:
+      - Show only the runs with this text in their name, job, directory or outcome; capitals do not matter. Cannot be
+        combined with O(keep) and O(older_than).
+    type: str
+    default: ""
   jmespath:
     description:
       - JMESPath query on the return values. Its result is shown as JSON instead of the table.
@@ -89,6 +95,18 @@ runs:
       description: Start time, in seconds since 1970.
       type: float
       sample: 1795234086.7
+    job:
+      description: Its program with the arguments.
+      type: str
+      sample: train.py --epochs 3
+    project:
+      description: The directory in which it started.
+      type: str
+      sample: /home/ubuntu/project
+    outcome:
+      description: The first line of the error that ended it, or the last numbers it reported.
+      type: str
+      sample: "ValueError: boom"
     size:
       description: Size of its directories on all nodes, in bytes.
       type: int

@@ -56,7 +56,13 @@ options:
     description:
       - Name of the run, at most 63 letters, digits, C(.), C(_) and C(-), starting with a letter or digit. Each run
         needs a new name.
-      - If empty, a name is generated from the script's name, the time and four random digits.
+      - If empty, a name is generated from O(name), the time and four random digits.
+    type: str
+    default: ""
+  name:
+    description:
+      - Beginning of a generated O(run_id), of at most 40 characters. Others than letters, digits, C(.), C(_) and C(-)
+        are replaced. If empty, the script's name.
     type: str
     default: ""
   debug:

@@ -83,6 +83,18 @@ runs:
       description: Its directory on the node.
       type: str
       sample: /home/ubuntu/.muster/runs/train-20261121-040152-d06f/node0
+    job:
+      description: Its program with the arguments.
+      type: str
+      sample: train.py --epochs 3
+    project:
+      description: The directory in which it started.
+      type: str
+      sample: /home/ubuntu/project
+    outcome:
+      description: The first line of the error that ended it, or the last numbers it reported, if this node knows.
+      type: str
+      sample: "ValueError: boom"
     size:
       description: Size of all files in the directory, in bytes.
       type: int

@@ -105,6 +105,10 @@ nodes:
       description: As in RV(muster.training.training_run#module:run.gpus).
       type: dict
       sample: {age: 4.2, devices: [{index: 0, utilization_percent: 97}]}
+    job:
+      description: As in RV(muster.training.training_run#module:run.job).
+      type: str
+      sample: train.py --epochs 3 in /home/ubuntu/project
     ended_ranks:
       description: As in RV(muster.training.training_run#module:run.ended_ranks).
       type: dict

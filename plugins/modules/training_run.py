@@ -188,6 +188,10 @@ run:
           nothing has been written yet.
       type: float
       sample: 2.5
+    job:
+      description: On rank 0's node, its program with the arguments, and the directory in which it started.
+      type: str
+      sample: train.py --epochs 3 in /home/ubuntu/project
     ended_ranks:
       description: Seconds since each of its ranks exited with 0, by global rank, while its launcher waits for others.
       type: dict

@@ -14,6 +14,11 @@ from ansible_collections.muster.training.plugins.module_utils._run.find_runs imp
     remove_directory,
 )
 from ansible_collections.muster.training.plugins.module_utils._run.identity import RunError, act_as
+from ansible_collections.muster.training.plugins.module_utils._run.run_summary import (
+    first_error,
+    job_line,
+    last_metrics,
+)
 from ansible_collections.muster.training.plugins.module_utils._run.running_supervisors import (
     find_supervisors,
     is_alive,
@@ -49,6 +54,9 @@ def describe(path: str, plan: Data) -> Data:
         "started": modification_time(os.path.join(path, "plan.json")) or modification_time(path),
         "directory": path,
         "size": directory_size(path),
+        "job": job_line(plan),
+        "project": str(plan.get("working_directory", "")),
+        "outcome": first_error(result) or last_metrics(path),
     }
 
 

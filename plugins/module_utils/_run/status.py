@@ -67,6 +67,7 @@ def describe(path: str, plan: Data) -> Data:
         "node_rank": plan["node"]["node_rank"],
         "ranks": list(range(plan["node"]["first_rank"], plan["node"]["first_rank"] + plan["node"]["slots"])),
         "nnodes": len(plan["nodes"]),
+        "job": describe_job(plan) if plan["node"]["node_rank"] == 0 else "",
         "world_size": plan["world_size"],
         "state": state,
         "message": message,
@@ -81,6 +82,13 @@ def describe(path: str, plan: Data) -> Data:
         "result": read_result(path),
         "said": job_reports(path, plan) if state not in UNFINISHED_STATES else {},
     }
+
+
+def describe_job(plan: Data) -> str:
+    """Return what runs, and where: "train.py --epochs 3 in /home/me/project"."""
+    from ansible_collections.muster.training.plugins.module_utils._run.run_summary import job_line
+
+    return f"{job_line(plan)} in {plan['working_directory']}"
 
 
 def job_reports(path: str, plan: Data) -> Data:

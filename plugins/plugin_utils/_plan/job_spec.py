@@ -42,6 +42,7 @@ JOB_OPTIONS: dict[str, dict[str, Any]] = {
     **CONTAINER_OPTIONS,
     "nproc_per_node": {"type": "int"},
     "run_id": {"type": "str", "default": ""},
+    "name": {"type": "str", "default": ""},
     "debug": {"type": "bool", "default": False},
     "module": {"type": "str", "default": ""},
     "environment": {"type": "dict", "default": {}, "no_log": True},

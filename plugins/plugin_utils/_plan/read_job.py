@@ -25,10 +25,16 @@ MAX_METRIC_PATTERNS, MAX_METRIC_PATTERN = 20, 500  # in launch_metrics, and char
 POSITION_GROUPS = {"step", "epoch"}  # named groups with the position of the others, not metrics themselves
 
 
-def generate_run_id(script: str, module: str) -> str:
-    """Return a run_id from the program's name and the time; four random hex digits separate launches in one second."""
-    stem = os.path.splitext(os.path.basename(script))[0] if script else module.rpartition(".")[2]
-    stem = re.sub(r"[^A-Za-z0-9_]+", "_", stem).strip("_")[:30] or "run"
+def generate_run_id(script: str, module: str, name: str = "") -> str:
+    """Return a run_id from a name and the time; four random hex digits separate launches in one second.
+
+    name: as the user wrote it; "" stands for the program's.
+    """
+    if name:
+        stem = re.sub(r"[^A-Za-z0-9_.-]+", "_", name).strip("_.-")[:40] or "run"
+    else:
+        stem = os.path.splitext(os.path.basename(script))[0] if script else module.rpartition(".")[2]
+        stem = re.sub(r"[^A-Za-z0-9_]+", "_", stem).strip("_")[:30] or "run"
     return f"{stem}-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
 
 
@@ -81,7 +87,7 @@ def read_job(args: Mapping[str, Any], target_needed: bool = True) -> Job:
         problems.append(f"launch_deepspeed_launcher requires launch_launcher: deepspeed, but it is {args['launcher']}")
     if args["accelerate_config"] and args["launcher"] != "accelerate":
         problems.append(f"launch_accelerate_config requires launch_launcher: accelerate, but it is {args['launcher']}")
-    run_id = args["run_id"] or generate_run_id(args["script"], args["module"])
+    run_id = args["run_id"] or generate_run_id(args["script"], args["module"], args["name"])
     if not SAFE_RUN_ID.match(run_id):
         problems.append(
             f"run_id {ascii(run_id)[:80]} is not a valid name: use letters, digits, '.', '_' and '-', at most 63, "

@@ -43,7 +43,8 @@ class LogbookRow(NamedTuple):
 
     started: float
     run_id: str
-    state: str
+    state: str  # with the error of a failed run
+    job: str  # with its arguments, and the name of the directory in which it started
     nodes: str
     metrics: str
     seconds: float | None
@@ -168,11 +169,13 @@ def logbook_row(report: Report, page_name: str) -> LogbookRow:
     utilizations = [gpu["utilization_percent"]["mean"] for gpu in gpus if gpu["utilization_percent"] is not None]
     memory = [gpu["memory_used_mib"]["peak"] for gpu in gpus if gpu["memory_used_mib"] is not None]
     numbers = [metric for metric in report["metrics"] if not isinstance(metric["value"], str)][:3]
-    cost = report["cost"]
+    cost, failure = report["cost"], report["failure"]
+    directory = report["working_directory"].rstrip("/").rpartition("/")[2]
     return LogbookRow(
         started=report["started"] or report["ended"] or 0.0,
         run_id=report["run_id"],
-        state=report["state"],
+        state=report["state"] + (f": {failure['error'].partition(chr(10))[0]}" if failure and failure["error"] else ""),
+        job=f"{report['job']} in {directory}" if report["job"] and directory else report["job"],
         nodes=f"{report['nnodes']}, {report['world_size']} processes",
         metrics=", ".join(f"{metric['name']} {format_value(metric['value'])}" for metric in numbers),
         seconds=report["seconds"],
@@ -190,8 +193,8 @@ def render_index(rows: Iterable[LogbookRow], previous: str = "") -> str:
         "",
         "All runs, newest first; generated from their records.",
         "",
-        "| date | run | how it went | nodes | metrics | time | GPU utilisation | GPU memory | cost |",
-        "|---|---|---|---|---|---|---|---|---|",
+        "| date | run | how it went | job | nodes | metrics | time | GPU utilisation | GPU memory | cost |",
+        "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for row in sorted(rows, key=lambda row: (-row.started, row.run_id)):
         name = f"[{escape(row.run_id)}]({row.page})" if row.page else escape(row.run_id)
@@ -199,6 +202,7 @@ def render_index(rows: Iterable[LogbookRow], previous: str = "") -> str:
             format_date(row.started),
             name,
             escape(row.state),
+            escape(row.job),
             escape(row.nodes),
             escape(row.metrics),
             "" if row.seconds is None else format_duration(row.seconds),

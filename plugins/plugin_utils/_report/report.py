@@ -130,6 +130,9 @@ def compose_report(record: Record, now: float) -> Report:
         "nnodes": len(rows),
         "launcher": clean_text(plan.get("launcher"), 40),
         "command": command,
+        "job": ""
+        if program is None
+        else shlex.join([clean_text(plan.get("program"), 500) or program.name, *program.arguments]),
         "working_directory": clean_text(plan.get("working_directory"), 500),
         "commit": clean_text(code.get("commit"), 60),
         "dirty": code.get("dirty") is True,

@@ -20,12 +20,13 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 RUN = {"": "run_id", "--run-id": "run_id"}  # a word without an option is the name of a run
 REPORT = {**RUN, "--runs": "runs", "--fetch": "fetch=true"}
 STATUS = {**RUN, "--mounts": "mounts=true"}
+RUNS = {"--grep": "grep", "--keep": "keep", "--older-than": "older_than"}
 IMAGE = {"": "cluster", "--name": "template"}
 DOCKER = {"--data-root": "docker_data_root_path", "--delete-old": "docker_data_root_delete_old=true"}
 BENCHMARK = {"-n": "nnodes", "--baseline": "baseline"}
 JOB_OPTIONS = """
     -n:nnodes --nnodes:nnodes --nproc-per-node:nproc_per_node --launcher:launch_launcher --image:launch_image
-    --run-id:run_id --as-user:launch_user --directory:launch_working_directory --python:launch_python
+    --name:launch_name --run-id:run_id --as-user:launch_user --directory:launch_working_directory --python:launch_python
     --detach:detach=true --replace:replace=true --debug:debug=true
 """
 JOB = dict(re.findall(r"(\S+):(\S+)", JOB_OPTIONS))
@@ -50,7 +51,7 @@ COMMANDS: dict[str, tuple[str, str, str, dict[str, str]]] = {
     "report": ("report", "launch", "write a report on a run, or compare runs: ./muster report --runs A,B", REPORT),
     "shell": ("shell", "launch", "log in to a node, as a rank: ./muster shell NODE [--run-id RUN]", SHELL),
     "stop": ("stop", "launch", "stop a run: ./muster stop [RUN]", RUN),
-    "runs": ("runs", "launch", "list runs, and remove old ones", {"--keep": "keep", "--older-than": "older_than"}),
+    "runs": ("runs", "launch", "list runs, and remove old ones: ./muster runs --grep TEXT", RUNS),
     "env": ("env", "python_env", "list the Python environments, and remove old ones", {"--remove": "remove"}),
     "provision": ("provision", "", "create machines: ./muster provision bert -n 4", {"": "cluster", "-n": "nnodes"}),
     "cost": ("cost", "", "show what all clusters of the account cost", {"": "cluster"}),
@@ -82,6 +83,7 @@ MEANINGS = {
     "key": "File with your public key. Default: the first of ~/.ssh/id_ed25519.pub, id_ecdsa.pub and id_rsa.pub.",
     "mounts": "Show the data mounts of each node instead.",
     "remove": "Name of the environment to remove.",
+    "grep": "Text to look for in the names, arguments, projects and errors of runs.",
 }
 LOCAL_PATHS = ("code_source", "stage_data_here", "json", "preflight_json", "report_directory")  # as typed after -e
 # ansible-playbook's options that take a value.

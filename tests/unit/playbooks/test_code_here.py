@@ -65,7 +65,7 @@ def test_launch_runs_the_edited_script(tmp_path: Path) -> None:
 
     output = launch(tmp_path)
     assert "copying the code of " in output and "\nedited\n" in output and "code-older" not in output
-    (record,) = tmp_path.glob("runs/*/code.json")
+    record = tmp_path / "runs" / "latest" / "code.json"
     assert json.loads(record.read_text())["files"].keys() == {"train.py"}
     plan = json.loads((record.parent / "plan.json").read_text())
     assert plan["program_sha256"] == hashlib.sha256(b"print('edited')\n").hexdigest()

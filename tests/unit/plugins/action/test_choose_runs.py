@@ -10,7 +10,12 @@ from typing import Any
 import pytest
 from ansible.errors import AnsibleActionFail
 
-from ansible_collections.muster.training.plugins.action.choose_runs import merge_runs, old_runs, render_table
+from ansible_collections.muster.training.plugins.action.choose_runs import (
+    matching_runs,
+    merge_runs,
+    old_runs,
+    render_table,
+)
 
 NOW = 1_800_000_000.0
 DAY = 86400.0
@@ -53,6 +58,19 @@ def test_each_run_is_listed_once_newest_first() -> None:
     ]
     table = render_table(runs).splitlines()
     assert len(table) == 5 and table[1].split()[:2] == ["new", "succeeded"] and table[1].endswith("2 MB  a, b")
+
+
+def test_runs_show_what_they_were_and_how_they_went() -> None:
+    reads = listed(("new", 1, "failed"), ("old", 2, "succeeded"))
+    reads["runs"][0].update(job=f"train.py --lr {'1' * 80}", project="/home/me/toy", outcome="ValueError: \x1b[2Jboom")
+    reads["runs"][1].update(job="eval.py", project="/home/me/other/", outcome="loss 0.31")
+    runs = merge_runs({"b": listed(("new", 1, "failed")), "a": reads})
+    lines = render_table(runs).splitlines()
+    assert lines[0].split()[-2:] == ["JOB", "OUTCOME"]
+    assert f"train.py --lr {'1' * 45}… in toy" in lines[1] and lines[1].endswith("ValueError: [2Jboom")
+    assert "  eval.py in other  " in lines[2] and lines[2].endswith("  loss 0.31")
+    for text, found in (("VALUEERROR", ["new"]), ("other", ["old"]), ("eval.py", ["old"]), ("0.3", ["old"]), ("x", [])):
+        assert [run["run_id"] for run in matching_runs(runs, text)] == found
 
 
 @pytest.mark.parametrize(

@@ -42,6 +42,34 @@ def test_runs_are_listed_and_those_named_are_removed(tmp_path: Path) -> None:
     assert not run.node(0).parent.exists() and [one["run_id"] for one in answer["runs"]] == ["second"]
 
 
+def test_runs_are_described_by_job_project_and_outcome(tmp_path: Path) -> None:
+    run = over(tmp_path, "first", "failed")
+    run.plans[0].update(program="train.py", arguments=["--name", "a b"], working_directory="/home/me/toy")
+    (run.node(0) / "plan.json").write_text(json.dumps(run.plans[0]))
+    (run.node(0) / "said.jsonl").write_text('{"loss": 0.5, "text": "x"}\n{"loss": 0.25, "step": 7}\n')
+    (listed,) = on_node(run)["runs"]
+    assert (listed["job"], listed["project"]) == ("train.py --name 'a b'", "/home/me/toy")
+    assert listed["outcome"] == "loss 0.25, step 7"
+    ranks = [{"rank": 0, "error": ""}, {"rank": 1, "error": "ValueError: boom\nmore", "first": True}]
+    nodes = [{"name": "other", "report": None}, {"name": "node0", "report": {"ranks": ranks}}]
+    result = {"state": "failed", "first_node": "node0", "nodes": nodes, "reason": "the launcher ended"}
+    (run.node(0) / "result.json").write_text(json.dumps(result))
+    assert on_node(run)["runs"][0]["outcome"] == "ValueError: boom"
+    (run.node(0) / "result.json").write_text(json.dumps({**result, "nodes": [7]}))
+    assert on_node(run)["runs"][0]["outcome"] == "the launcher ended"
+    assert on_node(run) | {"runs": []} == {"changed": False, "runs": [], "removed": []}
+
+
+def test_active_runs_are_listed_by_their_supervisors(tmp_path: Path) -> None:
+    run = make_run(tmp_path, [["/bin/sleep", "300"]])
+    assert run.run_id not in list_runs.main({"active": True})["active"]
+    run.start(0)
+    try:
+        eventually(lambda: run.run_id in list_runs.main({"active": True})["active"])
+    finally:
+        end_by_force(run)
+
+
 def test_live_run_is_not_removed(tmp_path: Path) -> None:
     run = make_run(tmp_path, [["/bin/sleep", "300"]])
     run.start(0)

@@ -101,6 +101,22 @@ def test_all_invalid_arguments_are_reported_at_once() -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "stem"),
+    [
+        ("lr-3e-4", "lr-3e-4"),
+        ("BERT base, lr=1e-3", "BERT_base_lr_1e-3"),
+        ("../x", "x"),
+        ("é", "run"),
+        ("y" * 90, "y" * 40),
+    ],
+)
+def test_fresh_run_id_begins_with_the_name(name: str, stem: str) -> None:
+    run_id = generate_run_id("train.py", "", name)
+    assert SAFE_RUN_ID.match(run_id)
+    assert re.fullmatch(re.escape(stem) + r"-\d{8}-\d{6}-[0-9a-f]{4}", run_id)
+
+
+@pytest.mark.parametrize(
     ("script", "module", "stem"),
     [
         ("train.py", "", "train"),
