@@ -24,12 +24,12 @@ VERBS = frozenset(
         Clarify Clean Clear Close Collect Combine Compare Compute Configure Convert Copy Correct Count Cover Create
         Cut Deduplicate Define Delete Deny Derive Describe Detect Disable Document Drop Enable End Enforce Ensure
         Escape Exclude Exit Expand Explain Export Expose Extend Extract Fail Fetch Find Fix Follow Force Format
-        Generate Give Group Guard Handle Hide Hold Ignore Implement Import Improve Include Increase Inline Install
+        Generate Give Group Guard Handle Have Hide Hold Ignore Implement Import Improve Include Increase Inline Install
         Introduce Isolate Join Keep Label Launch Let Limit Link List Load Lock Log Lower Make Mark Match Measure
         Mention Merge Migrate Mount Move Name Narrow Normalize Open Optimize Order Parse Pass Pin Prefer Prepare
         Preserve Prevent Print Propagate Protect Prune Quote Raise Read Rebuild Record Recover Reduce Refactor
         Refuse Regenerate Register Reject Relax Release Remove Rename Reorder Repair Repeat Replace Report Require
-        Reset Resolve Restart Restore Restrict Retry Return Reuse Revert Rewrite Run Save Send Separate Set Share
+        Reset Resolve Restart Restore Restrict Retry Return Reuse Revert Rewrite Run Save Say Send Separate Set Share
         Shorten Show Shrink Simplify Skip Sort Speed Split Start State Stop Store Strip Support Suppress Switch Take
         Teach Test Tighten Time Trim Truncate Tune Turn Type Unify Update Upgrade Use Validate Verify Wait Warn Wrap
         Write

@@ -167,7 +167,12 @@ def adapt_report(report: Report, adapt: Callable[[str], str]) -> Report:
     return {
         **report,
         "failure": failure,
-        "repeat": adapt(LAUNCH) + repeat.removeprefix(LAUNCH) if repeat else "",
+        # with quotes in its arguments, only its name is adapted: the rest must stay as it is
+        "repeat": adapt(repeat)
+        if repeat.count("'") == 2
+        else adapt(LAUNCH) + repeat.removeprefix(LAUNCH)
+        if repeat
+        else "",
         "notes": [adapt(note) for note in report["notes"]],
         "findings": [{**finding, "remedy": adapt(finding["remedy"])} for finding in report["findings"]],
     }
