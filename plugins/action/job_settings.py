@@ -18,6 +18,7 @@ from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 from ansible.utils.vars import load_extra_vars
 
+from ansible_collections.muster.training.plugins.plugin_utils._command_line.muster_command import path_as_typed
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job_arguments import (
     parse_arguments,
     parse_environment,
@@ -52,7 +53,7 @@ class ActionModule(ActionBase):
         if problems:
             raise AnsibleActionFail("\n".join(problems))
         file = job_file(raw_job)
-        source = os.path.relpath(file) if file else "job"
+        source = path_as_typed(str(file)) if file else "job"
         job = self._evaluate_job(raw_job, source)
         extra = load_extra_vars(self._loader)
         project = self._project_variables(keys, extra, task_vars)

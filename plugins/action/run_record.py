@@ -67,6 +67,7 @@ ARGUMENT_SPEC = {
     "fail": {"type": "bool", "default": True},
     "verdict": {"type": "dict"},
     "purpose": {"type": "str", "choices": ["last", "show", "stop"], "default": "last"},
+    "quiet": {"type": "bool", "default": False},
     "active": {"type": "dict", "default": {}},
 }
 
@@ -179,7 +180,7 @@ def find_record(directory: Path, args: dict[str, Any], members: list[str]) -> di
         return {**read_record(directory, args["run_id"], members), "is_active": True}
     chosen = choose_run(directory, members, args["active"], args["purpose"] == "stop")
     result = {**read_record(directory, chosen.run_id, members), "is_active": chosen.is_active or not chosen.run_id}
-    if chosen.note:
+    if chosen.note and not args["quiet"]:
         Display().display(chosen.note)
     return result
 

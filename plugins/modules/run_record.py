@@ -93,6 +93,10 @@ options:
     type: str
     choices: [last, show, stop]
     default: last
+  quiet:
+    description: Whether not to print which run it is, as for output that a program reads.
+    type: bool
+    default: false
   active:
     description:
       - For O(purpose=show) and O(purpose=stop), the results of M(muster.training.node_runs) by node, for RV(ask).

@@ -162,6 +162,13 @@ def compose_report(record: Record, now: float) -> Report:
     return report
 
 
+def adapt_repeat(repeat: str, adapt: Callable[[str], str]) -> str:
+    """Return the command that repeats a run as this user types it. With quotes in its arguments, these stay as is."""
+    if repeat.count("'") == 2:
+        return adapt(repeat)
+    return adapt(LAUNCH) + repeat.removeprefix(LAUNCH) if repeat else ""
+
+
 def adapt_report(report: Report, adapt: Callable[[str], str]) -> Report:
     """Return the report with the commands in its own messages as this user types them; a job's texts stay."""
     failure = report["failure"]
@@ -171,7 +178,7 @@ def adapt_report(report: Report, adapt: Callable[[str], str]) -> Report:
     return {
         **report,
         "failure": failure,
-        "repeat": adapt(report["repeat"]),
+        "repeat": adapt_repeat(report["repeat"], adapt),
         "notes": [adapt(note) for note in report["notes"]],
         "findings": [{**finding, "remedy": adapt(finding["remedy"])} for finding in report["findings"]],
     }
