@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,7 @@ import pytest
 from ansible_collections.muster.training.plugins.module_utils._run import stop as run_stop
 from tests.unit.supervised import eventually, free_port
 from tests.unit.two_nodes import state_of, two_nodes
-from tests.unit.typed import typed
+from tests.unit.typed import give_collection, typed
 
 LAUNCH = "ansible-playbook muster.training.launch -i machines.yml -e detach=true -e run_id="
 ENDED = r"ended (succeeded) at "
@@ -36,7 +38,7 @@ def test_commands_without_a_name_are_about_the_active_run(tmp_path: Path) -> Non
         eventually(lambda: state_of(tmp_path, "short") == "succeeded")  # and nobody has watched it
         shown = run("ansible-playbook muster.training.status -i machines.yml")
         assert "run waits is active; short, launched later, has ended" in shown
-        assert "run waits\n" in shown
+        assert "run waits: " in shown and "wait.py in " in shown
         assert "run waits is active" in run("ansible-playbook muster.training.stop -i machines.yml")
         assert state_of(tmp_path, "waits") == "stopped"
         assert "run short succeeded" in run("ansible-playbook muster.training.stop -i machines.yml"), "as it turns out"
@@ -49,3 +51,25 @@ def test_commands_without_a_name_are_about_the_active_run(tmp_path: Path) -> Non
         for name in ("local0", "local1"):
             request = {"run_id": "waits", "runs_directory": f"{tmp_path}/nodes", "node": name, "check": False}
             run_stop.stop(request)
+
+
+@pytest.mark.one_core
+def test_nodes_of_several_open_runs_are_asked_by_ssh(tmp_path: Path) -> None:
+    """And not on this machine, where the playbook looks for the run; a node that does not answer may have it."""
+    give_collection(tmp_path)
+    closed = "{ansible_host: 127.0.0.1, ansible_port: 1}"  # tcpmux: nobody has it
+    (tmp_path / "machines.yml").write_text(f"training: {{hosts: {{a: {closed}, b: {closed}}}}}\n")
+    for number, run_id in enumerate(("first", "second")):
+        record = tmp_path / "runs" / run_id
+        record.mkdir(parents=True)
+        (record / "token").touch()
+        nodes = [{"name": "ab"[number], "slots": 1, "first_rank": 0}]
+        (record / "plan.json").write_text(json.dumps({"run_id": run_id, "world_size": 1, "nodes": nodes}))
+        os.utime(record / "plan.json", (number, number))
+    (tmp_path / "runs" / "latest").symlink_to("second")
+    completed = typed(tmp_path, ["ansible-playbook", "muster.training.stop", "-i", "machines.yml"])
+    output = " ".join(completed.stdout.split())
+    assert completed.returncode == 2, completed.stdout
+    assert output.count("connect to host 127.0.0.1 port 1") >= 2, completed.stdout
+    assert "this is about second; also active: first on a" in output, completed.stdout
+    assert "b does not answer, so stop.yml stopped nothing there" in output, completed.stdout
