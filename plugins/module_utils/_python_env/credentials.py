@@ -46,8 +46,8 @@ def extract_credentials(request: Data) -> tuple[Data, dict[str, tuple[str, str]]
             )
         return match[1] + match[3]
 
-    names = ("index_url", "torch_index_url", "extra_index_urls", "find_links", "requirements")
-    names += ("conda_installer_url", "conda_channels")
+    names = ["index_url", "torch_index_url", "extra_index_urls", "find_links", "requirements"]
+    names += ["conda_installer_url", "conda_channels"]
     stripped = {}
     for name in names:
         value = request[name]

@@ -31,7 +31,7 @@ def merge_environments(replies: Mapping[str, Any]) -> list[tuple[str, ...]]:
             row["used"] = max(row["used"], entry["used"])
             row["runs"] |= set(map(printable, entry["runs"])) or ({"a process"} if entry["processes"] else set())
             row["nodes"].append(node)
-    lines = []
+    lines: list[tuple[str, ...]] = []
     for key, row in sorted(rows.items()):
         used = time.strftime("%Y-%m-%d", time.localtime(row["used"])) if row["used"] else "?"
         sizes = (format_size(row["size"]), format_size(row["freed"]))

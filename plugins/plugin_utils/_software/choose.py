@@ -13,6 +13,7 @@ import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from ansible_collections.muster.training.plugins.plugin_utils._checks.software import has_kernels
 from ansible_collections.muster.training.plugins.plugin_utils._software.tables import (
@@ -482,7 +483,8 @@ def suggest_settings(nodes: Mapping[str, NodeSoftware], request: SoftwareRequest
     explicit = [name for name in settings if getattr(request, name) not in (AUTO, "")]
     for count in range(1, len(explicit) + 1):
         for names in itertools.combinations(explicit, count):
-            relaxed = replace(request, **dict.fromkeys(names, AUTO))
+            settings_to_relax: dict[str, Any] = dict.fromkeys(names, AUTO)
+            relaxed = replace(request, **settings_to_relax)
             try:
                 fitting = [
                     candidate

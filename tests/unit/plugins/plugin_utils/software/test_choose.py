@@ -37,16 +37,16 @@ def focal(name: str = "a", gpu: Any = None, **more: Any) -> NodeSoftware:
     return node(name, gpu, **{"python": "3.8.10", "glibc": "2.31", **more})
 
 
-def chosen(*nodes: NodeSoftware, **wishes: str) -> tuple[str, str, str, str]:
+def chosen(*nodes: NodeSoftware, **wishes: Any) -> tuple[str, str, str, str]:
     choice = choose.choose({one.name: one for one in nodes}, SoftwareRequest(**wishes))
     return choice.python, choice.torch, choice.build, choice.flash
 
 
-def why(*nodes: NodeSoftware, **wishes: str) -> list[str]:
+def why(*nodes: NodeSoftware, **wishes: Any) -> list[str]:
     return choose.choose({one.name: one for one in nodes}, SoftwareRequest(**wishes)).reasons
 
 
-def refused(*nodes: NodeSoftware, **wishes: str) -> str:
+def refused(*nodes: NodeSoftware, **wishes: Any) -> str:
     with pytest.raises(SoftwareChoiceError) as refusal:
         choose.choose({one.name: one for one in nodes}, SoftwareRequest(**wishes))
     return str(refusal.value)
@@ -343,7 +343,7 @@ def test_requirement_that_decides_is_named_as_the_reason() -> None:
         ("torch==2.1.2+cu118", {}, ["chosen for the CPU. It needs the build cu118. Set pytorch_cuda to 11.8"]),
     ],
 )
-def test_requirement_that_cannot_be_met_is_refused(line: str, wishes: dict[str, str], said: list[str]) -> None:
+def test_requirement_that_cannot_be_met_is_refused(line: str, wishes: dict[str, Any], said: list[str]) -> None:
     with pytest.raises(SoftwareChoiceError) as refusal:
         choose.choose({"a": node()}, SoftwareRequest(pins=pins(line), **wishes))
     for words in said:
