@@ -375,7 +375,7 @@ class EC2Server:
                     for of_instances in (self._group_of, self._needs, self._host_of, self._changing):
                         of_instances.pop(instance.id, None)
 
-    def _change(self, instance: Any, state: str, code: int, lists: int, then: str, then_code: int) -> None:
+    def _change(self, instance: Any, state: str, code: int, lists: int, then: str, then_code: int) -> None:  # noqa: PLR0913
         """Keep an instance in a state for a number of lists, then change it."""
         if lists > 0:
             instance._state.name, instance._state.code = state, code

@@ -74,7 +74,7 @@ class S3Server:
         requests: Method and path of all requests, in order.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913
         self,
         address: str = "127.0.0.1",
         *,

@@ -136,7 +136,7 @@ class ActionModule(ActionBase):
                     part.unlink()
         return {"changed": len(failures) < len(pending), "directory": str(target), "failures": failures}
 
-    def fetch_parts(
+    def fetch_parts(  # noqa: PLR0913
         self,
         target: Path,
         calls: list[list[tuple[OutputFile, int, int]]],

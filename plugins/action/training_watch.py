@@ -108,7 +108,7 @@ class ActionModule(ActionBase):
             raise AnsibleConnectionFailure("the node sent an invalid reply")
         return {**reply, "result": checked_result(reply["result"])}
 
-    def watch(self, args: dict[str, Any], poll: Callable[[dict[str, Any]], dict[str, Any]]) -> dict[str, Any]:
+    def watch(self, args: dict[str, Any], poll: Callable[[dict[str, Any]], dict[str, Any]]) -> dict[str, Any]:  # noqa: C901
         """Poll the node and show its output until the run has ended or is lost."""
         display = Display()
         request = {**args, "operation": "watch", "wait": LONG_POLL_TIMEOUT, "cursors": {}}

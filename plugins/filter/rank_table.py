@@ -102,7 +102,7 @@ from ansible_collections.muster.training.plugins.module_utils._rank_table import
 )
 
 
-def rank_table(
+def rank_table(  # noqa: PLR0913
     hosts: Iterable[Any],
     hostvars: Mapping[str, Mapping[str, Any]] | None = None,
     default_slots: int | None = None,

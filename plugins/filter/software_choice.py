@@ -138,7 +138,7 @@ def read_node_software(name: str, facts: Mapping[str, Any], directory: str) -> c
     )
 
 
-def software_choice(
+def software_choice(  # noqa: PLR0913
     facts: Mapping[str, Mapping[str, Any]],
     version: str = "auto",
     cuda: str = "auto",

@@ -163,7 +163,7 @@ def launch_on_one_host(lab: Lab, rounds: int, directory: Path) -> None:
     print_row("launch.yml", ON_ONE_HOST, "", taken)
 
 
-def print_row(name: str, count: int, distance: str, rounds: list[Done], tasks: str = "", kept: str = "") -> None:
+def print_row(name: str, count: int, distance: str, rounds: list[Done], tasks: str = "", kept: str = "") -> None:  # noqa: PLR0913
     """A row of the table."""
     seconds, cpu = [done.seconds for done in rounds], statistics.median(done.cpu for done in rounds)
     row = f"{name:<14}{count:>5}  {distance:<5}{statistics.median(seconds):>8.1f}  "

@@ -303,7 +303,7 @@ class _HubHandler(http.server.BaseHTTPRequestHandler):
                 self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
                 self.connection.close()
 
-    do_GET = do_HEAD = _serve  # noqa: N815 (the names are http.server's)
+    do_GET = do_HEAD = _serve
 
     def _apply_range(self, response: HubResponse) -> HubResponse:
         """Return the requested range."""

@@ -301,7 +301,7 @@ def _make(name: str, nodes: int, suite: str, slots: Sequence[int], mounts: Seque
     return Lab(name, tuple(made))
 
 
-def _make_node(
+def _make_node(  # noqa: PLR0913
     name: str,
     node: str,
     network: str,

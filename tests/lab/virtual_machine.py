@@ -258,7 +258,7 @@ def _library(folder: Path) -> Path | None:
     return library
 
 
-def _words(place: Path, seed: Path, changes: Path, link: str, network: str, library: Path | None) -> list[str]:
+def _words(place: Path, seed: Path, changes: Path, link: str, network: str, library: Path | None) -> list[str]:  # noqa: PLR0913
     """The words of the command. Writes go to a separate file, so the disk stays clean for the next one."""
     changes.unlink(missing_ok=True)
     return [

@@ -53,7 +53,7 @@ class PaperspaceServer:
         violations: replies of this server that violate the document
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913
         self,
         account: PaperspaceAccount | None = None,
         *,
@@ -192,7 +192,7 @@ class _PaperspaceHandler(http.server.BaseHTTPRequestHandler):
         self._send(fault, fault.status or status, body)
         self.owner.busy_seconds += time.perf_counter() - started
 
-    do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _serve  # noqa: N815 (the names are http.server's)
+    do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _serve
 
     def _send(self, fault: PaperspaceFault, status: int, body: bytes) -> None:
         self.close_connection = True

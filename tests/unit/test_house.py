@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -101,3 +102,16 @@ def test_module_utils_hold_only_code_that_nodes_run() -> None:
 def test_names_follow_the_glossary(folder: str) -> None:
     dialect = house.idiom(CHECKOUT, folder)
     assert dialect.share <= house.IDIOM_LIMIT, dialect.names
+
+
+# Functions with `noqa`, since they are more complex or have more parameters than ruff allows. Split new ones instead, and
+# lower a number when one of these is split.
+SUPPRESSED = {"C901": 10, "PLR0913": 43}
+
+
+@pytest.mark.parametrize("rule", SUPPRESSED)
+def test_number_of_too_complex_functions_only_shrinks(rule: str) -> None:
+    folders = ("plugins", "roles", "examples", "tests", "molecule")
+    files = [path for folder in folders for path in house.sources(CHECKOUT, folder) if path != Path(__file__)]
+    marks = sum(len(re.findall(rf"# noqa:.*\b{rule}\b", path.read_text(encoding="utf-8"))) for path in files)
+    assert marks == SUPPRESSED[rule]

@@ -34,7 +34,7 @@ def hub() -> Iterator[HubServer]:
         yield server
 
 
-def snapshot(
+def snapshot(  # noqa: PLR0913
     hub: HubServer,
     cache: Path,
     name: str = NAME,

@@ -308,7 +308,7 @@ def test_status_reports_lost_nodes_of_unwatched_runs(lab: Lab, nodes: list[str])
     assert stop.rc == 2 and "node3 does not answer" in stop.output, stop.output
 
 
-def told_of(
+def told_of(  # noqa: PLR0913
     lab: Lab, status: drive.Play, run_id: str, node: str, *, node_rank: int, rank: int | None, error: str
 ) -> None:
     """status.yml says of a run that nobody has watched to its end what launch.yml would have said, and keeps it."""

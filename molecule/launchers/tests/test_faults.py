@@ -104,7 +104,7 @@ def test_powered_off_node_ends_the_run(lab: Lab, nodes: list[str], launcher: str
         ),
     ],
 )
-def test_killed_launcher_or_supervisor_ends_the_run(
+def test_killed_launcher_or_supervisor_ends_the_run(  # noqa: PLR0913
     lab: Lab, nodes: list[str], launcher: str, node: str, word: str, said: str
 ) -> None:
     run_id = f"kill-{launcher}-{node}-{len(word)}"  # the word itself would be in the supervisor's command line

@@ -169,7 +169,7 @@ def rsync(shell: str, *arguments: str, **options: Any) -> str:
     return completed.stdout
 
 
-def copy_tree(
+def copy_tree(  # noqa: PLR0913
     directory: str, source: str, patterns: list[str], delete: bool, options: list[str], shell: str
 ) -> tuple[list[str], str]:
     """On another node: copy the first node's copy; return the removed names, and rsync's output.

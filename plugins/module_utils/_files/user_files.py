@@ -173,7 +173,7 @@ def set_line(text: str, line: str, mark: str) -> str:
     return "".join(f"{current}\n" for current in lines)
 
 
-def ensure_file(
+def ensure_file(  # noqa: PLR0913
     path: str, mode: int, check: bool, content: str | None, line: str, mark: str, validate: list[str] | None = None
 ) -> Data:
     """Ensure a file's content, or a line in it; return {"changed", "before", "after"}.

@@ -47,7 +47,7 @@ def escape_specifiers(text: str) -> str:
     return text.replace("%", "%%")
 
 
-def mount_unit(
+def mount_unit(  # noqa: PLR0913
     path: str,
     what: str,
     fs_type: str,

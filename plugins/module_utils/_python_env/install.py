@@ -119,7 +119,7 @@ def fetch_files(paths: EnvironmentPaths, request: Data, lock: Data) -> None:
         list(pool.map(fetch_file, missing))
 
 
-def install(request: Data) -> Data:
+def install(request: Data) -> Data:  # noqa: C901
     """Install a lock on this node."""
     paths = EnvironmentPaths(request)
     lock = request["lock"]

@@ -67,7 +67,7 @@ def start(request: Data) -> Data:
         return start_locked(request)
 
 
-def start_locked(request: Data) -> Data:
+def start_locked(request: Data) -> Data:  # noqa: C901
     """Start a run while no other start by this user is in progress on this machine."""
     plan, user = request["plan"], request.get("user") or pwd.getpwuid(os.geteuid()).pw_name
     directory = os.path.join(runs_directory(request), plan["run_id"], f"node{plan['node']['node_rank']}")

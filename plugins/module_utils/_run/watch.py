@@ -39,7 +39,7 @@ CHUNK = 262144  # bytes of one log per reply
 BACKLOG = 8 * CHUNK  # bytes of a log not yet shown, beyond which only its end is
 
 
-def watch(request: Data) -> Data:
+def watch(request: Data) -> Data:  # noqa: C901
     """Wait up to ``wait`` seconds for news of a run on this node: lines of a rank, events, the end."""
     runs = node_directories(request)
     if not runs:

@@ -40,7 +40,7 @@ ABORTED_AT_ITS_END = (
 )
 
 
-def rank_reports(
+def rank_reports(  # noqa: C901
     plan: Mapping[str, Any],
     directory: str,
     launcher_code: int | None,

@@ -59,7 +59,7 @@ def cuda_tag(release: str, cuda: str) -> str:
     return built.get(major, "")
 
 
-def wheel_name(release: str, torch: str, cuda: str, abi: bool, python: str, machine: str) -> str:
+def wheel_name(release: str, torch: str, cuda: str, abi: bool, python: str, machine: str) -> str:  # noqa: PLR0913
     """Return the name of a wheel, such as flash_attn-2.8.3+cu12torch2.8cxx11abiTRUE-cp311-cp311-linux_x86_64.whl.
 
     An empty string if it cannot exist.

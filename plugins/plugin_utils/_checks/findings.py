@@ -39,12 +39,12 @@ class Finding:
         }
 
 
-def error(check_id: str, nodes: Iterable[str], problem: str, requirement: str, remedy: str) -> Finding:  # noqa: A002  the field's name
+def error(check_id: str, nodes: Iterable[str], problem: str, requirement: str, remedy: str) -> Finding:
     """Return a finding that prevents a run from starting."""
     return Finding("error", check_id, tuple(nodes), problem, requirement, remedy)
 
 
-def warning(check_id: str, nodes: Iterable[str], problem: str, requirement: str, remedy: str) -> Finding:  # noqa: A002  the field's name
+def warning(check_id: str, nodes: Iterable[str], problem: str, requirement: str, remedy: str) -> Finding:
     """Return a finding that does not prevent a start, although the run may not work as intended."""
     return Finding("warning", check_id, tuple(nodes), problem, requirement, remedy)
 

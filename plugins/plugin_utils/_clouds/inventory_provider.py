@@ -76,7 +76,7 @@ def _read_source(path: Path) -> dict[str, Any]:
     if path.suffix not in (".yml", ".yaml"):
         return {}
     try:
-        content = yaml.load(path.read_text(encoding="utf-8"), Loader=_UntaggedLoader)  # noqa: S506 - a subclass of SafeLoader
+        content = yaml.load(path.read_text(encoding="utf-8"), Loader=_UntaggedLoader)
     except (OSError, ValueError, yaml.YAMLError):
         return {}
     return content if isinstance(content, dict) else {}

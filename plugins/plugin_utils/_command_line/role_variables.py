@@ -100,7 +100,7 @@ def misspelled_prefixes(prefix: str, known_names: set[str], extra: Iterable[str]
     return corrections
 
 
-def describe_unknown_variables(
+def describe_unknown_variables(  # noqa: PLR0913
     prefix: str,
     known_names: set[str],
     names_by_host: Mapping[str, Iterable[str]],

@@ -298,7 +298,7 @@ def render_last_lines(verdict: Mapping[str, Any], watched: bool) -> str:
     return "\n".join([f"the last lines of {source} on {failure['node']}:", *lines])
 
 
-def render_verdict(
+def render_verdict(  # noqa: C901
     verdict: Mapping[str, Any], record: str, reported: Mapping[str, Any], explanation: Explanation | None = None
 ) -> str:
     """Return the verdict for a terminal.

@@ -105,7 +105,7 @@ def acquire_progress_lock(descriptor: int | None) -> bool:
     return True
 
 
-def run_command(
+def run_command(  # noqa: PLR0913
     action: ActionBase,
     task_vars: Mapping[str, Any],
     what: str,
@@ -144,7 +144,7 @@ def run_command(
     return result
 
 
-def run_code(
+def run_code(  # noqa: PLR0913
     action: ActionBase,
     task_vars: Mapping[str, Any],
     what: str,

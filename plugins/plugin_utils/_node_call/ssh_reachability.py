@@ -78,7 +78,7 @@ def try_login(node_action: ActionBase) -> str:
     return str(result["stderr"] or result["stdout"]).strip()[-1000:] or f"exit code {result['rc']}"
 
 
-def unreachable_nodes(
+def unreachable_nodes(  # noqa: PLR0913
     action: ActionBase,
     names: list[str],
     hostvars: Mapping[str, Any],

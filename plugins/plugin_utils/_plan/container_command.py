@@ -87,7 +87,7 @@ def shell_argv(job: Job, facts: Mapping[str, Any], environment: Mapping[str, str
     ]
 
 
-def container_argv(
+def container_argv(  # noqa: PLR0913
     job: Job, node: Node, facts: Mapping[str, Any], run_directory: str, temporary: str, variables: Iterable[str]
 ) -> list[str]:
     """Return the arguments that precede a command to run it in the job's image, in the foreground.

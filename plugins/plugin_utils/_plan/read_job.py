@@ -60,7 +60,7 @@ def metric_problems(patterns: list[str]) -> list[str]:
     return problems
 
 
-def read_job(args: Mapping[str, Any], target_needed: bool = True) -> Job:
+def read_job(args: Mapping[str, Any], target_needed: bool = True) -> Job:  # noqa: C901
     """Return the job that the arguments of launch_plan describe.
 
     target_needed: whether a script or module is required. Raises ValueError that lists all problems.

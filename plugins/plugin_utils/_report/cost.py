@@ -17,7 +17,7 @@ HOUR = 3600.0
 MAX_NAMES = 5
 
 
-def cost_of(
+def cost_of(  # noqa: PLR0913
     nodes: Sequence[NodeRow],
     gpus: Sequence[GpuNumbers],
     seconds: float | None,

@@ -97,7 +97,7 @@ def user_notes(previous: str) -> str:
     return f"{MARK}\n{notes}" if mark else f"{MARK}\n{INVITATION}"
 
 
-def render_page(report: Report, record: str, plots: Sequence[tuple[str, str, str]], previous: str = "") -> str:
+def render_page(report: Report, record: str, plots: Sequence[tuple[str, str, str]], previous: str = "") -> str:  # noqa: C901
     """Return the page of a run.
 
     Args:

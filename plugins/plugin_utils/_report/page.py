@@ -81,7 +81,7 @@ def environment() -> Environment:
     )
 
 
-def render_run(
+def render_run(  # noqa: PLR0913
     report: Report,
     curve_plots: Sequence[RenderedPlot],
     gpu_plots: Sequence[RenderedPlot],

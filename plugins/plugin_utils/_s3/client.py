@@ -60,7 +60,7 @@ def explain(error: Exception, bucket: str) -> str:
     return " ".join(str(error).split())
 
 
-def make_client(
+def make_client(  # noqa: PLR0913
     access_key_id: str, secret_access_key: str, session_token: str, region: str, endpoint_url: str, workers: int
 ) -> Any:
     """Return an S3 client.

@@ -64,7 +64,7 @@ def decide(facts: Mapping[str, Any], desired: DesiredDriver) -> DriverDecision:
     return decision
 
 
-def decide_unrestricted(facts: Mapping[str, Any], desired: DesiredDriver) -> DriverDecision:
+def decide_unrestricted(facts: Mapping[str, Any], desired: DesiredDriver) -> DriverDecision:  # noqa: C901
     """Decide for an idle machine on which reboots are allowed."""
     gpus, driver = facts["gpus"], facts["driver"]
     loaded, library = gpus["driver"]["loaded"] or "", gpus["driver"]["library"] or ""

@@ -282,7 +282,7 @@ def test_file_added_during_local_removal_is_kept(
 
 
 @pytest.mark.parametrize("name", ["step", "last.pt"])
-def test_failed_local_removal_is_reported_once(
+def test_failed_local_removal_is_reported_once(  # noqa: PLR0913
     settings: dict[str, Any], s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str], name: str,
 ) -> None:  # fmt: skip

@@ -67,7 +67,7 @@ def assigned_ranks(plan: Data, rules: Data, environment: dict[str, str]) -> tupl
     return rank, rank - node["first_rank"]
 
 
-def rank_environment(
+def rank_environment(  # noqa: PLR0913
     plan: Data, secrets: dict[str, str], inherited: dict[str, str], rank: int, local_rank: int, directory: str
 ) -> dict[str, str]:
     """Return the job's environment: the launcher's, the plan's, the user's and the rank's, later ones overriding."""

@@ -225,7 +225,7 @@ def _candidate_zones(request: Ec2Request, site: Site, fixed: bool) -> list[str]:
     return zones
 
 
-def _list_offers(
+def _list_offers(  # noqa: PLR0913
     context: Ec2Context,
     request: Ec2Request,
     account: Ec2Account,

@@ -139,7 +139,7 @@ def dedicated_site(
     )
 
 
-def refuse_other_network(
+def refuse_other_network(  # noqa: PLR0913
     cluster: str, dedicated: bool, subnet_id: str, parts: Sequence[Part], current_vpc: str, subnets: Sequence[str]
 ) -> None:
     """Raise PlanRefusedError if the cluster exists in another network than requested: nothing is moved.

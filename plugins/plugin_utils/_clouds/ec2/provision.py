@@ -196,7 +196,7 @@ def _create(context: Ec2Context, request: Ec2Request, offers: Ec2Offers, offer: 
     return failures
 
 
-def _launch_missing(
+def _launch_missing(  # noqa: PLR0913
     context: Ec2Context, request: Ec2Request, offers: Ec2Offers, offer: Ec2Offer, group: str, names: list[str]
 ) -> dict[str, str]:
     if offers.image is None:

@@ -52,7 +52,7 @@ def read_quota(aws: AwsClient, code: str) -> float | None:
         return None
 
 
-def check_quota(
+def check_quota(  # noqa: PLR0913
     market: str, machine_type: str, count: int, vcpus: int | None, quota: float | None, used: int | None
 ) -> tuple[str, str]:
     """Return the reason why the machines exceed the quota, and a remark for the user. Either may be empty.

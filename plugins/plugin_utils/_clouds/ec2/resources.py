@@ -106,7 +106,7 @@ def read_instances(aws: AwsClient, cluster: str = "") -> list[dict[str, Any]]:
     return [instance for reservation in reservations for instance in reservation.get("Instances") or []]
 
 
-def parse_account(
+def parse_account(  # noqa: PLR0913
     region: str,
     instances: Iterable[Raw],
     groups: Iterable[Raw],

@@ -62,7 +62,7 @@ class Client:
         sleep, clock, transport: replaceable in tests
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913
         self,
         api_key: str,
         base_url: str = DEFAULT_URL,

@@ -65,7 +65,7 @@ class TemplateResult(NamedTuple):
     message: str
 
 
-def ensure_template(
+def ensure_template(  # noqa: PLR0913
     context: PaperspaceContext,
     node: str,
     name: str,

@@ -96,7 +96,7 @@ def candidate_types(context: PaperspaceContext, request: PaperspaceRequest, reso
     return (matches or request.machine_types)[:1] if existing_types else list(request.machine_types)
 
 
-def find_offer(
+def find_offer(  # noqa: PLR0913
     context: PaperspaceContext,
     request: PaperspaceRequest,
     machine_type: str,

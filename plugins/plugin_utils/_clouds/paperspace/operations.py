@@ -65,7 +65,7 @@ def get_machine(client: Client, machine_id: str) -> ApiMachine:
     return cast(ApiMachine, _get_object(client, "/machines/" + quote_path(machine_id)))
 
 
-def create_machine(
+def create_machine(  # noqa: PLR0913
     client: Client,
     *,
     name: str,

@@ -211,7 +211,7 @@ def _create_script(context: PaperspaceContext, request: PaperspaceRequest, step:
     return create_resource(context, "script", step["name"], send_request)
 
 
-def _create_machine(
+def _create_machine(  # noqa: PLR0913
     context: PaperspaceContext,
     request: PaperspaceRequest,
     offer: PaperspaceOffer,

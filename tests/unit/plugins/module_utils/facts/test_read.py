@@ -70,7 +70,7 @@ def recorded(name: str) -> str:
         ("gb10_580.csv", 1, "GB10", "580.95.05", None, None, ""),
     ],
 )
-def test_nvidia_smi_output_of_each_driver_generation_is_parsed(
+def test_nvidia_smi_output_of_each_driver_generation_is_parsed(  # noqa: PLR0913
     name: str, count: int, model: str, driver: str, memory: int | None, ecc: int | None, fault: str
 ) -> None:
     gpus = node_gpus.parse_gpus(recorded(name))

@@ -92,7 +92,7 @@ HERE = {"torch": "2.13.0", "cuda": "12.6", "abi": True, "python": "3.11", "machi
         ),
     ],
 )
-def test_wheel_names_match_the_published_ones(
+def test_wheel_names_match_the_published_ones(  # noqa: PLR0913
     release: str, torch: str, cuda: str, abi: bool, python: str, machine: str, name: str
 ) -> None:
     assert flash.wheel_name(release, torch, cuda, abi, python, machine) == name

@@ -118,7 +118,7 @@ def test_static_rendezvous_options_of_torchrun(table: RankTable, rank: int, opti
         (SIX, 0, 2, "2:2", "[fd00::10]:29500", "fd00::10"),
     ],
 )
-def test_c10d_rendezvous_options_of_torchrun(
+def test_c10d_rendezvous_options_of_torchrun(  # noqa: PLR0913
     table: RankTable, rank: int, least: int | None, nnodes: str, endpoint: str, local: str
 ) -> None:
     job = make_job(**{**vars(C10D), "min_nnodes": least})

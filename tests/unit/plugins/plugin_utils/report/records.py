@@ -105,7 +105,7 @@ def result_of(run_id: str, nodes: int, seconds: float, **more: Any) -> dict[str,
     }
 
 
-def write_record(
+def write_record(  # noqa: PLR0913
     runs: Path,
     run_id: str = "first",
     nodes: int = 1,

@@ -343,7 +343,7 @@ def test_requirement_that_decides_is_named_as_the_reason() -> None:
         ("torch==2.1.2+cu118", {}, ["chosen for the CPU. It needs the build cu118. Set pytorch_cuda to 11.8"]),
     ],
 )
-def test_requirement_that_cannot_be_met_is_refused(line: str, wishes: dict[str, str], said: list[str]) -> None:
+def test_requirement_that_cannot_be_met_is_refused(line: str, wishes: dict[str, Any], said: list[str]) -> None:
     with pytest.raises(SoftwareChoiceError) as refusal:
         choose.choose({"a": node()}, SoftwareRequest(pins=pins(line), **wishes))
     for words in said:

@@ -50,7 +50,7 @@ def smi(file: str) -> dict[str, str]:
     return {"state": state, "said": said}
 
 
-def facts(
+def facts(  # noqa: PLR0913
     loaded: str | None = V535,
     module: str = V535,
     library: str | None = V535,
