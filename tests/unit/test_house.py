@@ -104,7 +104,7 @@ def test_names_follow_the_glossary(folder: str) -> None:
     assert dialect.share <= house.IDIOM_LIMIT, dialect.names
 
 
-# Functions with `noqa`, since they are more complex or have more parameters than ruff allows. Split new ones, and lower a
+# Functions with `noqa`: they are more complex or have more parameters than ruff allows. Split new ones, and lower a
 # number when one of these is split.
 SUPPRESSED = {"C901": 10, "PLR0913": 43}
 
