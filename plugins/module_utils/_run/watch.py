@@ -106,6 +106,8 @@ def read_new(path: str, cursors: dict[str, int], final: bool) -> str:
     offset = cursors.get(path, 0)
     try:
         with open(path, "rb", opener=open_regular) as stream:
+            if os.fstat(stream.fileno()).st_size < offset:  # the job has removed it, and there is a new file
+                offset = 0
             with contextlib.suppress(OSError):  # no more data, or the file system cannot tell
                 offset = os.lseek(stream.fileno(), offset, os.SEEK_DATA)  # the middle of a log may have been removed
             stream.seek(offset)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
     from ansible_collections.muster.training.plugins.module_utils._run.documents import Data, Plan
 
 IDENTIFYING = ("plan.json", "supervisor.json")  # documents by which others find the run
+MAX_EVENTS = 1000  # kept in memory
 RESERVE = 262144  # bytes of disk reserved for the final records of a run that fills the disk
 
 
@@ -47,6 +48,7 @@ class Journal:
         self.since = time.time()  # when the state began
         self.status_due = 0.0
         self.identities: dict[str, tuple[int, ...] | None] = {}  # of the documents that identify the run
+        self.events: list[str] = []  # the last lines of events.jsonl
         self.damage = ""  # what the job has done to the run directory
         self.unwritten = ""  # the error if the run directory could not be written
 
@@ -72,9 +74,11 @@ class Journal:
         """Append an event to events.jsonl, for the person who watches the run."""
         record = {"time": time.time(), "event": kind, "text": text}
         record.update(fields)
+        line = json.dumps(record) + "\n"
         path = self.path("events.jsonl")
         with self.tolerate_full_disk(), open(path, "a", encoding="utf-8", opener=open_private) as stream:
-            stream.write(json.dumps(record) + "\n")
+            stream.write(line)
+        self.events = [*self.events, line][-MAX_EVENTS:]
 
     def set_state(self, state: str, message: str = "") -> None:
         if (state, message) != (self.state, self.message):
@@ -115,6 +119,8 @@ class Journal:
                 os.chmod(directory, 0o700)
             write_atomically(self.path("plan.json"), json.dumps(self.plan, indent=1, sort_keys=True))
             self.identify()
+            if self.events and not os.path.lexists(self.path("events.jsonl")):  # who has read a part of it goes on
+                write_atomically(self.path("events.jsonl"), "".join(self.events))
             self.damage = (
                 f"the job on {self.plan['node']['name']} removed, replaced or locked files in its run directory "
                 f"{self.directory}: the run goes on, but output that was removed is lost"
