@@ -7,8 +7,9 @@
 It stands in for the EC2 API of one region, and for the few answers of SSM, Pricing and Service Quotas that go with it.
 What the door adds to moto: client tokens (a request under the same token is carried out once, another one is refused),
 placement groups, what cannot be seen at once and states that last (pending, shutting-down), types that do not exist,
-groups, subnets, gateways and networks that are still needed, refusals on demand by zone, type and market, answers lost
-on purpose, a meter of what costs, and other people's things to compare. Nobody has held it against the live service.
+groups, subnets, gateways and networks that are still needed, refusals on demand by zone, type and market, current
+dates of spot prices, answers lost on purpose, a meter of what costs, and other people's things to compare. Nobody has
+held it against the live service.
 moto keeps its state in the process: a server begins with an empty account, and another one at its side would share it.
 By hand: python -m tests.ec2_server --address 127.0.0.1 --port 9000
 """
@@ -469,6 +470,8 @@ class EC2Server:
             return self._pass_on(environ)
         if action == "RunInstances":
             return self._run(given, environ)
+        if action == "DescribeSpotPriceHistory":
+            return self._with_current_prices(environ)
         if action == "DescribeInstances":
             self._time_passes()
         if action in _LISTED:
@@ -495,6 +498,12 @@ class EC2Server:
         if action.startswith("Create"):
             self._lists_left |= dict.fromkeys(self._of_networks() - before_it, self.hidden)
         return answer
+
+    def _with_current_prices(self, environ: Environ) -> Answer:
+        """Return moto's spot prices with the current time; moto dates them 2006."""
+        answer = self._pass_on(environ)
+        now = datetime.datetime.now(datetime.UTC).strftime("<timestamp>%Y-%m-%dT%H:%M:%S.000Z</timestamp>")
+        return answer._replace(body=re.sub(rb"<timestamp>[^<]*</timestamp>", now.encode(), answer.body or b""))
 
     def _of_networks(self) -> set[str]:
         """Ids of all networks, subnets and gateways."""
