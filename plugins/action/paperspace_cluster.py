@@ -165,7 +165,7 @@ def build_result(
 def apply_state(
     context: PaperspaceContext, args: dict[str, Any], confirm: Confirm, check: bool, diff: bool
 ) -> dict[str, Any]:
-    """Bring the cluster to its state and return the module's result.
+    """Bring the cluster to the requested state and return the module's result.
 
     Raises:
         PlanRefusedError, PaperspaceClusterError, JournalError, PaperspaceError
@@ -199,7 +199,7 @@ class ActionModule(ActionBase):
     _requires_connection = False
 
     def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Bring the cluster to its state; return what exists."""
+        """Bring the cluster to the requested state; return what exists."""
         task_vars = task_vars or {}
         super().run(tmp, task_vars)
         _result, args = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)

@@ -119,7 +119,7 @@ def strip_controls(text: str) -> str:
 
 
 def without_name(node: str, text: str) -> str:
-    """Return a text without the name of its node, which is shown before it anyway."""
+    """Return the text without its node's name, which is already shown as a prefix."""
     return text.removeprefix(f"{node}: ")
 
 

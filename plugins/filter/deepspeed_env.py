@@ -75,7 +75,7 @@ def deepspeed_env(variables: Mapping[str, Any]) -> str:
 
 
 class FilterModule:
-    """The filter as Ansible finds it."""
+    """Expose the filter to Ansible."""
 
     def filters(self) -> dict[str, Callable[..., Any]]:
         return {"deepspeed_env": deepspeed_env}

@@ -86,7 +86,7 @@ def etc_hosts(text: str, nodes: Iterable[Mapping[str, Any]], own: str = "", host
 
 
 class FilterModule:
-    """The filter as Ansible finds it."""
+    """Expose the filter to Ansible."""
 
     def filters(self) -> dict[str, Callable[..., Any]]:
         return {"etc_hosts": etc_hosts}

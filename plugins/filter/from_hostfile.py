@@ -68,7 +68,7 @@ def from_hostfile(text: str) -> list[dict[str, Any]]:
 
 
 class FilterModule:
-    """The filter as Ansible finds it."""
+    """Expose the filter to Ansible."""
 
     def filters(self) -> dict[str, Callable[..., Any]]:
         return {"from_hostfile": from_hostfile}

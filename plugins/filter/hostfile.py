@@ -123,7 +123,7 @@ def hostfile(hosts: Iterable[Mapping[str, Any]], format: str = "deepspeed", use:
 
 
 class FilterModule:
-    """The filter as Ansible finds it."""
+    """Expose the filter to Ansible."""
 
     def filters(self) -> dict[str, Callable[..., Any]]:
         return {"hostfile": hostfile}

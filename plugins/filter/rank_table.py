@@ -132,7 +132,7 @@ def _host(name: str, hostvars: Mapping[str, Mapping[str, Any]], default_slots: i
 
 
 class FilterModule:
-    """The filter as Ansible finds it."""
+    """Expose the filter to Ansible."""
 
     def filters(self) -> dict[str, Callable[..., Any]]:
         return {"rank_table": rank_table}

@@ -80,7 +80,7 @@ def static_inventory(machines: str | list[str], source: str = "-e machines", che
 
 
 class FilterModule:
-    """The filter as Ansible finds it."""
+    """Expose the filter to Ansible."""
 
     def filters(self) -> dict[str, Callable[..., str]]:
         return {"static_inventory": static_inventory}

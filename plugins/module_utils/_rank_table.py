@@ -459,7 +459,7 @@ def _address_error(address: _Address, *, loopback_ok: bool, link_local_ok: bool)
 
 
 def _misleading_name_error(name: str, address: _Address, owners: Mapping[_Address, HostSpec]) -> str | None:
-    """Return why a launcher that uses the name would reach another machine than the one at this address, or None."""
+    """Return why a launcher that uses the name would reach a machine other than the one at this address, or None."""
     if means_this_machine(name) and not address.is_loopback:
         return f"each node resolves the name {name} to itself, but the address is {address}"
     name_address = ip_literal(name)

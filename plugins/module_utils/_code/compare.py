@@ -66,7 +66,7 @@ def pack(tree: Tree) -> str:
 
 
 def unpack(text: str) -> Tree:
-    """Return the tree in a text of pack()."""
+    """Return the tree encoded by pack()."""
     tree: Tree = json.loads(zlib.decompress(base64.b64decode(text)))
     return tree
 

@@ -44,7 +44,7 @@ METADATA_NAME = re.compile(r"(.+?)-([0-9][^-]*?)(?:-py[0-9.]+.*)?\.(?:dist|egg)-
 ARCHS = re.compile(rb"((?:sm|compute)_[0-9]+[af]?(?: (?:sm|compute)_[0-9]+[af]?)*) ?\0")
 # Programs that launchers other than torchrun call.
 PROGRAMS = ("mpirun", "ompi_info", "orted", "pdsh", "docker", "podman")
-# Where images of clouds have an environment with torch, and the interpreter of each.
+# Where cloud images install their PyTorch environments, and the interpreter of each.
 IMAGE_ENVIRONMENTS = (
     "/opt/pytorch",  # AWS
     "/opt/conda",  # AWS, Google Cloud, many containers

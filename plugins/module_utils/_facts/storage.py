@@ -212,7 +212,7 @@ def dead_mount(path: str, mounts: list[dict[str, Any]]) -> str:
     if not dead or not path.startswith("/"):  # a bare program name is not a path
         return ""
     if not any(is_below(path, point) for point in dead):
-        path = resolve_links([path]).get(path, dead[0])  # a path that leads through no dead mount does not hang
+        path = resolve_links([path]).get(path, dead[0])  # resolving a path hangs only if it crosses a dead mount
     return next((point for point in dead if is_below(path, point)), "")
 
 

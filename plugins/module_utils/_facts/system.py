@@ -25,7 +25,7 @@ LAUNCHER_VARIABLES = (
     r"MASTER_ADDR|MASTER_PORT|PET_[A-Z_]+|TORCHELASTIC_[A-Z_]+|(?:NCCL|GLOO|TP)_SOCKET_IFNAME"
 )
 ASSIGNMENT = re.compile(rf"\s*(?:export\s+|declare\s+-x\s+)?({LAUNCHER_VARIABLES})=(\S*)")
-# Files from which a login by ssh or systemd takes its environment. ~ is the home of the run's user.
+# Files that set the environment for SSH logins and systemd sessions. ~ is the home of the run's user.
 ENVIRONMENT_FILES = (
     "/etc/environment",
     "/etc/profile",

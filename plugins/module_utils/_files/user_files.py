@@ -34,7 +34,7 @@ class UserFileError(Exception):
 
 
 def get_user(name: str) -> pwd.struct_passwd:
-    """Return a user. Raise UserFileError if the user does not exist, or we cannot get the user's rights."""
+    """Return a user. Raise UserFileError if the user does not exist, or this process cannot switch to that user."""
     try:
         entry = pwd.getpwnam(name)
     except KeyError:

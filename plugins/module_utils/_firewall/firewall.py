@@ -114,7 +114,7 @@ def desired_ufw_files(rules: Rules) -> dict[Path, str]:
 
 
 def changed_files(texts: dict[Path, str]) -> dict[Path, str]:
-    """Return those of the texts that differ from the files."""
+    """Return the entries whose text differs from the file on disk."""
     return {path: text for path, text in texts.items() if path.read_text() != text}
 
 

@@ -142,7 +142,7 @@ CAUSES = (
         "correct the endpoint's URL, or install its certificate authority (update-ca-certificates)",
     ),
 )
-# Errors of FUSE itself.
+# Errors from FUSE itself.
 FUSE_CAUSES = (
     KnownFailure(
         "fuse: device not found|/dev/fuse.*(No such|not found)|modprobe fuse",

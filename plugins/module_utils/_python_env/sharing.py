@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     Data = Dict[str, Any]
 
-MIN_BYTES = 16 << 10  # of a file to link; smaller files are many and save little
+MIN_BYTES = 16 << 10  # minimum size of a file to link; there are many smaller files, but linking them saves little
 
 
 def other_homes(home: str) -> list[str]:

@@ -58,7 +58,7 @@ def regain_root() -> None:
 
 
 def become_user() -> None:
-    """Make act_as() final."""
+    """Permanently drop privileges to the user selected by act_as()."""
     user, group = os.geteuid(), os.getegid()
     os.seteuid(0)
     os.setresgid(group, group, group)

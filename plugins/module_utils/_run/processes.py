@@ -118,7 +118,7 @@ def exit_code(status: int) -> int:
 
 
 def describe_exit(code: int | None) -> str:
-    """Return a text for an exit code in Popen's form: "exit code 1", "signal SIGKILL", or "no exit code"."""
+    """Describe an exit code as returned by Popen: "exit code 1", "signal SIGKILL", or "no exit code"."""
     if code is None:
         return "no exit code"
     if code < 0:

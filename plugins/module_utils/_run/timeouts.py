@@ -19,7 +19,9 @@ HEAD_START_INTERVAL = 0.1  # by which rank 0's launcher starts before the others
 
 # Lifeline
 HEARTBEAT_INTERVAL = 2  # between rank 0's heartbeats; written into the plan
-UNPROMPTED_BEAT_INTERVAL = 1.5  # in heartbeat intervals: after it, a node beats without having heard rank 0
+UNPROMPTED_BEAT_INTERVAL = (
+    1.5  # in heartbeat intervals: after it, a node sends a heartbeat without having heard rank 0
+)
 RECONNECT_TIMEOUT = 2.0  # for a broken connection to be restored before its node counts as lost
 AUTHENTICATION_TIMEOUT = 5.0  # for a new connection to prove that it holds the token
 FLUSH_TIMEOUT = 1.0  # for the last messages to leave before the connections are closed
@@ -50,7 +52,7 @@ STOP_POLL_INTERVAL = 0.05  # between checks whether a stopped run has ended
 UNIT_STOP_GRACE_PERIOD = 20  # beyond the stop grace until systemd kills the unit: more than the supervisor itself needs
 
 # Calls from the controller: after them, a node that is reachable counts as not answering
-CALL_TIMEOUT = 300.0  # for a reply to anything that takes a node seconds
+CALL_TIMEOUT = 300.0  # for a reply to a request that takes a node a few seconds
 STOP_CALL_TIMEOUT = 1800.0  # for runs to be stopped, whose stop graces the controller may not know
 PACK_CALL_TIMEOUT = 1800.0  # for a run's logs to be packed, or its directory to be removed
 HASH_CALL_TIMEOUT = 7200.0  # for outputs to be compared: a node reads all of them

@@ -48,7 +48,7 @@ def start(request: dict[str, Any], task: Callable[[dict[str, Any]], None]) -> di
         time.sleep(0.1)
         descriptor = lock(request)
     if descriptor < 0:
-        return {"changed": False}  # still running since an interrupted call
+        return {"changed": False}  # still running from an earlier, interrupted call
     path = os.path.join(request["destination"], STAGE_DIRECTORY, "status.json")
     with contextlib.suppress(FileNotFoundError):
         os.unlink(path)

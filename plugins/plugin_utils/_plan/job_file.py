@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Job files: the description of a job, below the key `job`, with short names."""
+"""Job files: a job description, under the key `job`, with short names."""
 
 from __future__ import annotations
 

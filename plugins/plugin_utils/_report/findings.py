@@ -236,7 +236,7 @@ def heat(facts: Facts) -> Iterator[ReportFinding]:
 
 
 def tail(facts: Facts) -> Iterator[ReportFinding]:
-    """Find idle time after the last work of a GPU, in which machines cost money and do nothing."""
+    """Find idle time after the last GPU activity, while the machines are still billed."""
     if facts.window is not None and facts.ended is not None and facts.ended - facts.window.end > TAIL:
         seconds = facts.ended - facts.window.end
         yield make_finding(

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The page of a report: one HTML file without scripts and without resources of other hosts.
+"""The page of a report: one HTML file without scripts and without resources from other hosts.
 
 Jinja2's autoescape escapes all texts of nodes and jobs; only the pictures drawn by this collection are not escaped.
 """

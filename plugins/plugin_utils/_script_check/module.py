@@ -94,7 +94,7 @@ class Module:
             node = parent
 
     def scope_of(self, node: ast.AST) -> ast.AST | None:
-        """Return the innermost function around a node, None at module level."""
+        """Return the innermost function enclosing a node, None at module level."""
         return next((parent for _child, parent in self.ancestors(node) if isinstance(parent, SCOPES)), None)
 
     def function_of(self, node: ast.AST) -> FunctionNode | None:

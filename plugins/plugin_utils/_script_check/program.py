@@ -22,7 +22,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._script_check.modu
 
 MAX_DEPTH = 4  # of names that are resolved one after another
 MAX_NODES = 2000  # per expression that is resolved
-# A function of a library that initialises the process group, such as init_distributed_mode
+# A library function that initialises the process group, such as init_distributed_mode
 SETUP = re.compile(r"(?i)(init|setup|launch|start|configure)\w*(dist|ddp|parallel)|dist\w*(init|setup)|^ddp_setup")
 # A condition that distinguishes a distributed run from one process
 DISTRIBUTED = re.compile(r"(?i)distributed|(^|_)(ddp|fsdp|dp|dist)($|_)|world_size|is_initialized|n_?gpus?$|multi_?gpu")

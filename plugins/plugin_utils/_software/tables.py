@@ -90,6 +90,6 @@ FLASH_ATTENTION = {
 }
 FLASH_CAPABILITY = (8, 0)  # the oldest GPUs that FlashAttention 2 has kernels for: Ampere
 
-# The Pythons that uv or conda installs if the system's does not fit, the preferred one first: all newer releases of
+# Python versions that uv or conda installs if the system Python is unsuitable, preferred first: all newer releases of
 # torch and flash-attention above have a wheel for it, and torch 2.0 and 2.1 for the other.
 MANAGED_PYTHONS = ((3, 12), (3, 11))

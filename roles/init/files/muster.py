@@ -249,7 +249,7 @@ def check_files_and_values(command: list[str]) -> None:
 
 
 def login(command: list[str]) -> list[str]:
-    """Return the argv, from a playbook's output, of a shell in the environment of a node's rank. Raise UsageError."""
+    """Run a playbook and return the argv it produces for opening a shell in a rank's environment. Raise UsageError."""
     with tempfile.TemporaryDirectory() as directory:
         argv = [*command, "-e", f"json={directory}/words"]
         completed = subprocess.run(argv, cwd=HERE, capture_output=True, text=True, check=False)

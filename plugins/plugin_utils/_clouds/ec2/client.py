@@ -108,7 +108,7 @@ class AwsClient:
         if service not in self.clients:
             from botocore.config import Config
 
-            # Pricing is available in few regions, with the prices of all
+            # The Pricing API is available in only a few regions, but covers prices for all of them
             region = "us-east-1" if service == "pricing" else self.region
             config = Config(connect_timeout=10, read_timeout=60, retries={"total_max_attempts": 1})
             self.clients[service] = self.session.client(service, region_name=region, config=config)

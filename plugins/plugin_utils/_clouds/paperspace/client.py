@@ -237,7 +237,7 @@ class Client:
         return bool(page.get("hasMore")), str(page.get("nextPage") or "")
 
     def change(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Change:
-        """Send a changing request. The reply is `{event, data}` or the bare object.
+        """Send a mutating request. The reply is `{event, data}` or the bare object.
 
         Raises the same as request().
         """

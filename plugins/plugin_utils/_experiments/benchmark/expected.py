@@ -47,7 +47,7 @@ GPUS = (
     GpuSpec(r"RTX 3070", "bfloat16", 35.0, ESTIMATED, False),
     GpuSpec(r"P4000", "float32", 4.5, ESTIMATED, False),
 )
-# The usual share of the line rate that arrives
+# Fraction of the line rate that is typically achieved
 LINE_SHARE = 0.9
 
 

@@ -322,7 +322,7 @@ def slow_gpu_finding(gpu: GpuRate, alone_rate: float, reference: float) -> Repor
 
 
 def check_model(model: str, dtype: str, group: Sequence[GpuRate], median: float) -> list[ReportFinding]:
-    """Report problems of all GPUs of one model."""
+    """Report problems that affect every GPU of one model."""
     findings = []
     expected = expected_gpu_rate(model, dtype)
     if expected is not None and median < FAR_BELOW * expected["value"]:
