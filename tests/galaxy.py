@@ -85,7 +85,7 @@ def check_introspection(package: Path, environment: Mapping[str, str]) -> None:
     target = collections / "ansible_collections" / "muster" / "training"
     target.mkdir(parents=True)
     with tarfile.open(package) as archive:
-        archive.extractall(target, filter="data")
+        archive.extractall(target)  # our own archive; Debian's Python 3.11 has no filters
     for kind, source in REQUIREMENT_FILES.items():
         written = package.parent / f"{kind}.txt"
         run(["ansible-builder", "introspect", f"--write-{kind}={written}", collections], environment, package.parent)

@@ -33,6 +33,7 @@ from ansible_collections.muster.training.plugins.module_utils._benchmark_job.ran
     Ranks,
     describe_hardware,
 )
+from ansible_collections.muster.training.plugins.module_utils._detached.result_line import print_line
 
 
 def write(path: str, document: JsonDict) -> None:
@@ -71,7 +72,7 @@ def main(arguments: list[str]) -> None:
     for phase, phase_seconds in work["seconds"].items():
         started, seconds = time.monotonic(), phase_seconds + unused_seconds
         if ranks.rank == 0:
-            print(f"[benchmark] {phase}: at most {seconds:.0f} s", flush=True)
+            print_line(f"[benchmark] {phase}: at most {seconds:.0f} s")
         left_out: list[str] = []
         if phase == "matmul":
             rows = measure_matmul(ranks, work, seconds)

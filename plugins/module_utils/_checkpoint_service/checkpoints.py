@@ -16,7 +16,6 @@ complete. An interrupted upload resumes with the parts that S3 has. All state is
 from __future__ import annotations
 
 import functools
-import sys
 import time
 from typing import Any
 
@@ -26,7 +25,11 @@ from ansible_collections.muster.training.plugins.module_utils._checkpoint_servic
     read_status,
 )
 from ansible_collections.muster.training.plugins.module_utils._checkpoint_service.service import CheckpointService
-from ansible_collections.muster.training.plugins.module_utils._detached.result_line import StepError, run_and_report
+from ansible_collections.muster.training.plugins.module_utils._detached.result_line import (
+    StepError,
+    print_line,
+    run_and_report,
+)
 from ansible_collections.muster.training.plugins.module_utils._files.bounded import read_json
 
 
@@ -46,7 +49,7 @@ def wait(settings: dict[str, Any], run_id: str) -> dict[str, Any]:
             text += f"; {status['problem']}" if status["problem"] else ""
             if text != last_text:
                 last_text = text
-                print(text, flush=True)
+                print_line(text)
             if time.monotonic() > deadline:
                 raise StepError(
                     f"after {settings['wait_timeout']} s not all checkpoints of {run_id} are copied ({text}). "
@@ -61,7 +64,7 @@ def main(arguments: list[str]) -> int:
     """Serve or wait; return the exit status."""
     settings = read_json(arguments[1])
     if settings is None:
-        sys.exit(f"{arguments[1]} is missing or broken. Write it again: ansible-playbook checkpoints.yml")
+        raise SystemExit(f"{arguments[1]} is missing or broken. Write it again: ansible-playbook checkpoints.yml")
     if arguments[0] == "serve":
         CheckpointService(settings).serve()
     run_id, timeout = arguments[2], int(arguments[3])

@@ -35,7 +35,7 @@ from ansible_collections.muster.training.plugins.module_utils._checkpoint_servic
     is_copied,
     remove_entry,
 )
-from ansible_collections.muster.training.plugins.module_utils._detached.result_line import StepError
+from ansible_collections.muster.training.plugins.module_utils._detached.result_line import StepError, print_line
 from ansible_collections.muster.training.plugins.module_utils._files.content import format_size
 from ansible_collections.muster.training.plugins.module_utils._s3_client.s3 import (
     FileChangedError,
@@ -66,7 +66,7 @@ class CheckpointService:
 
     def log(self, run: LocalRun, text: str) -> None:
         """Write to the journal, and to the run's events, which users watch."""
-        print(f"{run.run_id} node{run.node_rank}: {text}", flush=True)
+        print_line(f"{run.run_id} node{run.node_rank}: {text}")
         path = os.path.join(run.directory, "events.jsonl")
         if is_alive(run) and os.path.exists(path):
             record = {"time": time.time(), "event": "checkpoints", "text": f"{run.node}: {text}"}

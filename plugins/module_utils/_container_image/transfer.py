@@ -243,14 +243,15 @@ class ImageTransfer(NodeTransfer):
             with open(path + ".new", "wb") as archive, subprocess.Popen(
                 [self.engine.name, "save", self.name], stdout=subprocess.PIPE, stderr=subprocess.PIPE
             ) as engine:
-                assert engine.stdout and engine.stderr
+                stdout: Any = engine.stdout  # pipes, as requested
+                stderr: Any = engine.stderr
                 while True:
-                    chunk = engine.stdout.read(CHUNK)
+                    chunk = stdout.read(CHUNK)
                     if not chunk:
                         break
                     digest.update(chunk)
                     size += archive.write(chunk)
-                output = engine.stderr.read().decode("utf-8", "replace")
+                output = stderr.read().decode("utf-8", "replace")
             if engine.returncode:
                 completed = subprocess.CompletedProcess([], engine.returncode, "", output)
                 raise self.engine.command_error(f"{self.name} cannot be written into an archive", completed)

@@ -28,7 +28,7 @@ import sys
 from pathlib import Path
 from typing import Any, Iterator
 
-from ansible_collections.muster.training.plugins.module_utils._detached.result_line import StepError
+from ansible_collections.muster.training.plugins.module_utils._detached.result_line import StepError, print_line
 from ansible_collections.muster.training.plugins.module_utils._firewall.rules import (
     Rules,
     format_iptables_lines,
@@ -244,12 +244,12 @@ def main(arguments: list[str]) -> int:
     try:
         with exclusive_lock():
             if arguments[:1] == ["try"]:
-                print(try_rules(sys.stdin.read(), int(arguments[1])))
+                print_line(try_rules(sys.stdin.read(), int(arguments[1])))
                 if is_active_at_boot():
-                    print("at boot")
+                    print_line("at boot")
             else:
-                print({"confirm": confirm, "rollback": rollback, "apply": apply, "state": state}[arguments[0]]())
+                print_line({"confirm": confirm, "rollback": rollback, "apply": apply, "state": state}[arguments[0]]())
     except StepError as error:
-        print(error, file=sys.stderr)
+        sys.stderr.write(f"{error}\n")
         return 1
     return 0

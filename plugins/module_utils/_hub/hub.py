@@ -24,7 +24,11 @@ import sys
 import threading
 from typing import Any
 
-from ansible_collections.muster.training.plugins.module_utils._detached.result_line import StepError, run_and_report
+from ansible_collections.muster.training.plugins.module_utils._detached.result_line import (
+    StepError,
+    print_line,
+    run_and_report,
+)
 from ansible_collections.muster.training.plugins.module_utils._files.content import format_size
 from ansible_collections.muster.training.plugins.module_utils._hub.cache import HubCache, write_atomically
 from ansible_collections.muster.training.plugins.module_utils._hub.repositories import (
@@ -149,7 +153,7 @@ def download(
                 for future in completed:
                     future.result()
                 received = max(0, cache.downloaded_bytes(repositories) - before)
-                print(f"{format_size(received)} of {format_size(size)} fetched", flush=True)
+                print_line(f"{format_size(received)} of {format_size(size)} fetched")
         except BaseException:
             failed.set()
             for future in running:

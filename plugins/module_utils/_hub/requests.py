@@ -13,7 +13,7 @@ import re
 import time
 from typing import Any, Callable, TypeVar
 
-from ansible_collections.muster.training.plugins.module_utils._detached.result_line import StepError
+from ansible_collections.muster.training.plugins.module_utils._detached.result_line import StepError, print_line
 from ansible_collections.muster.training.plugins.module_utils._hub.repositories import (
     COMMIT,
     RepositoryFile,
@@ -125,7 +125,7 @@ def call_with_retries(call: Callable[[], Result], request: dict[str, Any], item:
                 retry_time = time.strftime("%H:%M:%S UTC", time.gmtime(time.time() + wait))
                 advice = f"Run this again after {retry_time}" if "429" in message else "Run this again"
                 raise StepError(f"{message}. {advice}: complete files are kept") from None
-            print(f"{message}. Trying again in {wait:.0f} s", flush=True)
+            print_line(f"{message}. Trying again in {wait:.0f} s")
             time.sleep(wait)
             pause = min(30.0, 2 * pause)
 

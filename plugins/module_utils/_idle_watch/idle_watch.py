@@ -313,6 +313,7 @@ def main(arguments: Sequence[str]) -> str:
 
 if __name__ == "__main__":
     try:
-        print(main(sys.argv[1:]))
+        sys.stdout.write(f"{main(sys.argv[1:])}\n")
     except (OSError, ValueError, KeyError, subprocess.SubprocessError) as error:
-        sys.exit(f"idle_watch: {error!r}" if isinstance(error, KeyError) else f"idle_watch: {error}")
+        message = repr(error) if isinstance(error, KeyError) else str(error)
+        raise SystemExit(f"idle_watch: {message}") from None

@@ -19,9 +19,7 @@ HEAD_START_INTERVAL = 0.1  # by which rank 0's launcher starts before the others
 
 # Lifeline
 HEARTBEAT_INTERVAL = 2  # between rank 0's heartbeats; written into the plan
-UNPROMPTED_BEAT_INTERVAL = (
-    1.5  # in heartbeat intervals: after it, a node sends a heartbeat without having heard rank 0
-)
+UNPROMPTED_BEAT_INTERVAL = 1.5  # in heartbeat intervals: after it, a node sends a heartbeat without having heard rank 0
 RECONNECT_TIMEOUT = 2.0  # for a broken connection to be restored before its node counts as lost
 AUTHENTICATION_TIMEOUT = 5.0  # for a new connection to prove that it holds the token
 FLUSH_TIMEOUT = 1.0  # for the last messages to leave before the connections are closed

@@ -15,7 +15,11 @@ import time
 import traceback
 from typing import Any, Callable
 
-from ansible_collections.muster.training.plugins.module_utils._detached.result_line import StepError, run_and_report
+from ansible_collections.muster.training.plugins.module_utils._detached.result_line import (
+    StepError,
+    print_line,
+    run_and_report,
+)
 from ansible_collections.muster.training.plugins.module_utils._files.content import format_size
 from ansible_collections.muster.training.plugins.module_utils._stage_data.pieces import STAGE_DIRECTORY
 
@@ -88,17 +92,16 @@ def follow(request: dict[str, Any]) -> dict[str, Any]:
         if descriptor >= 0:
             os.close(descriptor)
         if status.get("doing"):
-            print(status["doing"], flush=True)
+            print_line(status["doing"])
         elif status.get("files"):
             transferred = status["from_source"] + status["from_peers"]
             rate = transferred / max(1.0, status["seconds"])
             source_bytes = format_size(status["from_source"])
             source = f", {source_bytes} of them from {status['source']}" if status["from_source"] else ""
             suffix = "; waiting for the other nodes" if status.get("finished") else ""
-            print(
+            print_line(
                 f"{status['whole']} of {status['files']} files, {format_size(transferred)} copied, "
-                f"{format_size(rate)}/s{source}{suffix}",
-                flush=True,
+                f"{format_size(rate)}/s{source}{suffix}"
             )
         time.sleep(pause)
         pause = min(1.0, 2 * pause)

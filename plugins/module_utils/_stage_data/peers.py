@@ -23,7 +23,7 @@ import threading
 import time
 from typing import Any, BinaryIO, Callable, Iterator, NamedTuple
 
-from ansible_collections.muster.training.plugins.module_utils._detached.result_line import StepError
+from ansible_collections.muster.training.plugins.module_utils._detached.result_line import StepError, print_line
 from ansible_collections.muster.training.plugins.module_utils._files.content import CHUNK
 
 PEER_START_TIMEOUT = 60.0  # seconds that a peer may take to start, since nodes start at different times
@@ -170,7 +170,7 @@ class Peers:
         message = (
             f"{self.nodes[peer]} port {self.port}: {reason}. The reply was discarded; using {self.fallback} instead"
         )
-        print(message, flush=True)
+        print_line(message)
 
     def verify_request(self, path: str, node: str, nonce: str, received_proof: str | None) -> bool:
         """Return whether a request is from a node that holds the token, and not a replay."""

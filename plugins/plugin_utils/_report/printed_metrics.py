@@ -334,9 +334,9 @@ def find_position(text: str) -> Line:
     if step is not None:
         return Line("step", float(step[1]), epoch=number)
     remainder = text if epoch is None else text[: epoch.start()] + "|" + text[epoch.end() :]
-    bar = POSITION.search(remainder)
-    if bar is not None and float(bar[1]) <= float(bar[2]):
-        return Line("step", float(bar[1]), float(bar[2]), number)
+    position = POSITION.search(remainder)
+    if position is not None and float(position[1]) <= float(position[2]):
+        return Line("step", float(position[1]), float(position[2]), number)
     return Line("count", None) if number is None else Line("epoch", number, epoch=number)
 
 

@@ -73,9 +73,10 @@ def read_project(script: Path, directories: Sequence[Path] = ()) -> list[Module]
     display_root = next((directory for directory in directories if directory in script.parents), script.parent)
     modules = [read_module("__main__", script, str(script.relative_to(display_root)))]
     paths = {script.resolve()}
-    size = 0
-    for module in modules:
-        for name in imported_names(module):
+    size = number = 0
+    while number < len(modules):
+        number += 1
+        for name in imported_names(modules[number - 1]):
             location = locate(name, roots)
             if location is None or location[0].resolve() in paths:
                 continue

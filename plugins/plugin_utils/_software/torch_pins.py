@@ -12,11 +12,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-
-from packaging.requirements import InvalidRequirement, Requirement
-from packaging.specifiers import SpecifierSet
+from typing import TYPE_CHECKING
 
 from ansible_collections.muster.training.plugins.plugin_utils._software.versions import version_tuple
+
+if TYPE_CHECKING:
+    from packaging.requirements import Requirement
 
 PATCHES = range(10)  # patch releases of a companion to try
 LINUX = {"sys_platform": "linux", "platform_system": "Linux", "os_name": "posix", "platform_machine": "x86_64"}
@@ -53,6 +54,8 @@ class TorchPin:
 
     def allows(self, torch: str) -> bool:
         """Return whether the requirement can be fulfilled with a release of torch."""
+        from packaging.specifiers import SpecifierSet  # a requirement of ansible-core
+
         specifiers = SpecifierSet(self.versions)
         return any(specifiers.contains(release, prereleases=True) for release in RELEASES[self.package](torch))
 
@@ -69,6 +72,8 @@ def applies(requirement: Requirement) -> bool:
 
 def read_pins(requirements: Mapping[str, Iterable[str]]) -> list[TorchPin]:
     """Return the pins in requirements, each a list of lines in pip's format by the name of its source."""
+    from packaging.requirements import InvalidRequirement, Requirement
+
     pins = []
     for source, lines in requirements.items():
         for line in lines:
