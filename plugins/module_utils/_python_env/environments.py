@@ -23,6 +23,13 @@ if TYPE_CHECKING:
     Data = Dict[str, Any]
 
 DEFAULT_NAME = "env"
+# What python_env creates in its directory for the default environment. Anything else there belongs to the user.
+CREATED = frozenset(
+    (
+        *("env", "store", "tools", "conda", "pythons", "project", "locks", "installed", "cache"),
+        *("report.json", "constraints.txt", "conda-packages.txt", "netrc", ".only-root"),
+    )
+)
 
 
 class RemovalError(Exception):
@@ -42,9 +49,9 @@ def list_names(directory: str) -> list[str]:
 
 
 def contents(home: str, name: str) -> list[str]:
-    """Return the files and directories of an environment; those of the default one are next to the others."""
-    paths = [os.path.join(home, entry) for entry in sorted(os.listdir(home))]
-    return [path for path in paths if name != DEFAULT_NAME or os.path.basename(path) != "envs"]
+    """Return the files and directories of an environment; those of the default one are in a directory with others."""
+    entries = sorted(os.listdir(home))
+    return [os.path.join(home, entry) for entry in entries if name != DEFAULT_NAME or entry in CREATED]
 
 
 def disk_usage(paths: list[str]) -> tuple[int, int]:

@@ -79,7 +79,7 @@ def check_requirements(context: CheckContext) -> list[Finding]:
             names,
             problem=f"{code.source}/{code.requirements} {reason}",
             requirement="the packages the project requires",
-            remedy="./muster site --tags pytorch,python_env",
+            remedy="ansible-playbook site.yml --tags pytorch,python_env",
         )
         for reason, names in reasons.items()
     ]

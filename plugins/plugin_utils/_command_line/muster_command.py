@@ -47,7 +47,10 @@ def to_muster_commands(text: str, program: str, site_arguments: str = "") -> str
         name, options = commands()[match[1]]
         variables: dict[str, Any] = {}
         for option, value, document in OPTION.findall(match[2]):
-            variables.update(json.loads(document) if document else {option: value})
+            try:
+                variables.update(json.loads(document) if document else {option: value})
+            except ValueError:  # a job's text that looks like a command
+                return match[0]
         arguments = option_arguments(variables, options)
         return f"{program} {name}{site_arguments if name == 'site' else ''}{arguments}"
 
@@ -58,7 +61,8 @@ def option_arguments(variables: Mapping[str, Any], options: Mapping[str, str]) -
     """Return variables as arguments of a command with these options, each after a space."""
     by_variable = {variable: option for option, variable in reversed(list(options.items()))}
     rest = dict(variables)
-    script, script_args = rest.pop("launch_script", ""), rest.pop("launch_args", [])
+    script = rest.pop("launch_script", "")
+    script_args = rest.pop("launch_args", []) if script else []
     arguments = []
     for name, value in rest.items():
         if f"{name}={value}".lower() in by_variable:
@@ -96,4 +100,4 @@ def commands() -> dict[str, tuple[str, dict[str, str]]]:
 def playbook_pattern() -> re.Pattern[str]:
     """Return the pattern of a playbook in a message, alone or in a command, with the options that follow."""
     names = "|".join(commands())
-    return re.compile(rf"(?<![\w./@-])(?:ansible-playbook (?:\S*/)?)?({names})\.yml(?!\w)((?:{OPTION.pattern})*)")
+    return re.compile(rf"(?<![\w./@'\"-])(?:ansible-playbook (?:\S*/)?)?({names})\.yml(?!\w)((?:{OPTION.pattern})*)")

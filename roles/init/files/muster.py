@@ -259,6 +259,14 @@ def login(command: list[str]) -> list[str]:
             return [str(word) for word in json.load(stream)]
 
 
+def is_foreground() -> bool:
+    """Return whether Ctrl-C in a terminal reaches this process and its children."""
+    try:
+        return os.tcgetpgrp(0) == os.getpgrp()
+    except OSError:
+        return False
+
+
 def follow(argv: list[str]) -> int:
     """Run a command in this file's directory and return its exit status.
 
@@ -266,9 +274,16 @@ def follow(argv: list[str]) -> int:
     are the attempts of all inventory plugins to read an inventory.
     """
     interrupted: list[int] = []
-    signal.signal(signal.SIGINT, lambda number, _frame: interrupted.append(number))
+
+    def interrupt(number: int, _frame: Any) -> None:
+        interrupted.append(number)
+        if not is_foreground():  # no terminal interrupts the command
+            process.send_signal(number)
+
+    signal.signal(signal.SIGINT, interrupt)
     with subprocess.Popen(argv, cwd=HERE, stderr=subprocess.PIPE) as process:  # the terminal interrupts it, too
-        signal.signal(signal.SIGTERM, lambda number, _frame: process.send_signal(number))
+        for other in (signal.SIGTERM, signal.SIGHUP):
+            signal.signal(other, lambda number, _frame: process.send_signal(number))
         assert process.stderr is not None
         held = b""
         while True:

@@ -59,6 +59,18 @@ def test_removed_environment_leaves_the_others(directory: Path) -> None:
     assert names(call(directory)) == ["nano"]
 
 
+def test_removal_of_the_default_environment_keeps_other_files_in_its_directory(directory: Path) -> None:
+    """The directory may be a disk of the user's: python_env_directory=/data."""
+    (directory / "datasets").mkdir()
+    (directory / "datasets" / "big").write_bytes(b"x" * 3_000_000)
+    (directory / "checkpoint.pt").write_text("weights")
+    (before,) = [entry for entry in call(directory)["environments"] if entry["name"] == "env"]
+    assert before["size"] < 1_000_000
+    assert call(directory, "env")["removed"]
+    assert sorted(os.listdir(directory)) == ["checkpoint.pt", "datasets", "envs"]
+    assert (directory / "datasets" / "big").exists()
+
+
 def test_environment_in_use_is_kept_and_its_run_named(directory: Path) -> None:
     python = directory / "envs" / "toy" / "env" / "bin" / "python"
     process = subprocess.Popen(

@@ -97,6 +97,12 @@ def test_suggested_command_repeats_the_options_that_bring_code(
             "./muster launch -n 2 --nproc-per-node 1 --launcher env -e launch_no_python=True train.py --lr 1e-3 'a b'",
         ),
         ("/home/me/launch.yml: no such file, and @fit.yml", "/home/me/launch.yml: no such file, and @fit.yml"),
+        ("No such file or directory: 'sweep.yml'", "No such file or directory: 'sweep.yml'"),
+        ("ansible-playbook launch.yml -e '{x}'", "ansible-playbook launch.yml -e '{x}'"),
+        (
+            """ansible-playbook launch.yml -e '{"launch_module": "pkg.train", "launch_args": ["--epochs", "3"]}'""",
+            """./muster launch --module pkg.train -e '{"launch_args": ["--epochs", "3"]}'""",
+        ),
     ],
 )
 def test_users_of_muster_are_told_its_commands(
