@@ -100,6 +100,9 @@ def test_killed_rank_launcher_or_supervisor_ends_the_run(lab: Lab, nodes: list[s
     assert failure["node"] == node, failure
     if victim != "supervisor":
         assert "SIGKILL" in failure["error"], failure
+    else:
+        assert "while the node itself stayed up" in failure["error"], failure
+        assert "provider's console" not in play.output
     if victim == "rank":
         assert failure["rank"] == number
 
@@ -111,7 +114,33 @@ def test_hanging_supervisor_ends_the_run(lab: Lab, nodes: list[str]) -> None:
     drive.nothing_left(lab, nodes, within=30)
     play.wait()
     assert play.rc == 2, play.output
-    assert drive.record(lab, "hangs")["first_failure"]["node"] == OTHER
+    failure = drive.record(lab, "hangs")["first_failure"]
+    assert failure["node"] == OTHER and "while the node itself stayed up" in failure["error"], failure
+
+
+@pytest.mark.parametrize("node", [MASTER, pytest.param(OTHER, marks=pytest.mark.thorough)])
+def test_rebooted_node_is_reported_as_rebooted(lab: Lab, nodes: list[str], node: str) -> None:
+    play = ticking(lab, f"reboots-{node}")
+    subprocess.run(lab.ssh(node, "sudo systemctl reboot"), check=False)
+    play.wait()
+    assert play.rc == 2, play.output
+    failure = drive.record(lab, f"reboots-{node}")["first_failure"]
+    assert failure["node"] == node and "stopped on request" not in play.output, play.output
+    error = failure["error"]
+    assert "was rebooted or shut down" in error or "was restarted during the run" in error, failure
+    assert "last -x shutdown reboot" in play.output
+    drive.nothing_left(lab, nodes, within=120)
+
+
+def test_run_whose_files_the_job_removed_can_be_stopped(lab: Lab, nodes: list[str]) -> None:
+    play = ticking(lab, "removes")
+    for name in nodes[:3]:
+        lab.exec(name, ["sh", "-c", "rm -r /home/muster/.muster/runs/removes/node*/*.json*"])
+    stopped = drive.run("stop.yml", lab.inventory, run_id="removes")
+    assert stopped.rc == 0 and "no node has a run" not in stopped.output, stopped.output
+    play.wait()
+    drive.nothing_left(lab, nodes, within=10)
+    assert drive.record(lab, "removes")["state"] == "stopped"
 
 
 @pytest.mark.thorough

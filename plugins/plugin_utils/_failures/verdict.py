@@ -12,6 +12,7 @@ import signal
 from collections.abc import Mapping
 from typing import Any, TypedDict
 
+from ansible_collections.muster.training.plugins.module_utils._run.node_loss import RESTARTED, SUPERVISOR_DIED
 from ansible_collections.muster.training.plugins.module_utils._run.processes import KILLED, describe_exit
 from ansible_collections.muster.training.plugins.plugin_utils._plan.cost import CURRENCY, format_amount, run_cost
 from ansible_collections.muster.training.plugins.plugin_utils._text.duration import format_duration
@@ -249,6 +250,14 @@ def verdict_without_hub(plan: Mapping[str, Any], runs: Mapping[str, Any], now: f
         log = run["directory"] + "/launcher.log" if run else ""
         node_result = {"state": state, "since": now, "report": report, "launcher_log": log}
         nodes.append({"name": peer["name"], "node_rank": index, **node_result})
+    master_run = runs.get(master)
+    if (
+        master_run is not None
+        and master_run["state"] == "died"
+        and master_run["message"] in (SUPERVISOR_DIED, RESTARTED)
+    ):
+        # the other nodes only saw that it fell silent
+        reasons = [default_reason if reason.startswith(f"{master} is lost: ") else reason for reason in reasons]
     result = {
         "run_id": plan["run_id"],
         "state": next(iter(final_states), "failed"),

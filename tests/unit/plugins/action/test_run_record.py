@@ -340,6 +340,14 @@ def test_lost_node_that_replies_tells_why(tmp_path: Path, capsys: pytest.Capture
     assert "The machine stayed up" in shown and "provider" not in shown
 
 
+@pytest.mark.parametrize("message", [SUPERVISOR_DIED, RESTARTED])
+def test_first_node_that_replies_tells_why_it_was_lost(tmp_path: Path, message: str) -> None:
+    opened(tmp_path)
+    died, failed = {**DIED, "message": message}, {**FAILED, "message": "node0 is lost: its supervisor is silent"}
+    failure = judged(tmp_path, {"node0": died, "node1": failed})["verdict"]["first_failure"]
+    assert failure["error"] == f"node0 is lost: {message}"
+
+
 @pytest.mark.parametrize("error", ["node1 was rebooted or shut down", f"node1 is lost: {RESTARTED}"])
 def test_shutdown_is_explained_as_one(error: str) -> None:
     explanation = explain_failure(error, [])
