@@ -170,7 +170,7 @@ class ActionModule(ActionBase):
                 }
             if now - progress >= args["progress_interval"]:
                 progress = now
-                elapsed = format_duration(status.get("updated", 0.0) - status.get("started", 0.0))
+                elapsed = format_duration((status.get("updated") or 0.0) - (status.get("started") or 0.0))
                 details = [f"reported: {newest_report[:160]}"] * bool(newest_report) + [
                     f"last line: {last_line[:160]}"
                 ] * bool(last_line)

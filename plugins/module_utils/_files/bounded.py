@@ -262,7 +262,7 @@ def remove_tree(path: str) -> None:
 
 def remove_entries(descriptor: int) -> str | None:
     """Remove the files and empty directories in an open directory; return a directory that is not empty, or None."""
-    if not os.fstat(descriptor).st_mode & stat.S_IWUSR:
+    if os.fstat(descriptor).st_mode & stat.S_IRWXU != stat.S_IRWXU:
         os.fchmod(descriptor, 0o700)
     removed = True
     while removed:

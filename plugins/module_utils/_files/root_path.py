@@ -28,14 +28,25 @@ def has_other_members(gid: int) -> bool:
     try:
         members = set(grp.getgrgid(gid).gr_mem)
     except KeyError:
-        members = set()
+        return True  # unknown here, so its members are unknown too
     members |= {user.pw_name for user in pwd.getpwall() if user.pw_gid == gid and user.pw_uid != ROOT}
     return bool(members - {"root"})
 
 
+def is_group_of_root(gid: int) -> bool:
+    """Return whether a group is root's alone: root's own, or Debian's staff, which has /usr/local, without members.
+
+    The members of other groups may be in a directory service that cannot be listed.
+    """
+    try:
+        return gid == 0 or (grp.getgrgid(gid).gr_name == "staff" and not has_other_members(gid))
+    except KeyError:
+        return False
+
+
 def others_can_write(status: os.stat_result) -> bool:
     """Return whether anyone but the owner can write to a file or directory."""
-    return bool(status.st_mode & 0o002 or (status.st_mode & 0o020 and has_other_members(status.st_gid)))
+    return bool(status.st_mode & 0o002 or (status.st_mode & 0o020 and not is_group_of_root(status.st_gid)))
 
 
 def directory_error(status: os.stat_result, path: str) -> str:

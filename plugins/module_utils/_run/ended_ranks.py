@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import re
+
 TYPE_CHECKING = False  # importing typing would cost more than all other imports
 if TYPE_CHECKING:
     from typing import Any, Dict, Mapping, Sequence
@@ -12,6 +14,7 @@ if TYPE_CHECKING:
     Data = Dict[str, Any]
 
 MAX_NODES_LISTED = 3  # in a message
+RANK_NUMBER = re.compile(r"[0-9]{1,7}")  # str.isdigit accepts characters that int() refuses
 
 
 def ended_ranks(status: Mapping[str, Any], first_rank: int = 0, count: int = 1 << 20) -> dict[int, float]:
@@ -22,7 +25,7 @@ def ended_ranks(status: Mapping[str, Any], first_rank: int = 0, count: int = 1 <
     entries = status.get("ended_ranks")
     ended = {}
     for rank, since in entries.items() if isinstance(entries, dict) else ():
-        if str(rank).isdigit() and len(str(rank)) < 8 and isinstance(since, (int, float)):
+        if RANK_NUMBER.fullmatch(str(rank)) and isinstance(since, (int, float)):
             ended[int(rank)] = float(since)
     return {rank: since for rank, since in sorted(ended.items()) if first_rank <= rank < first_rank + count}
 

@@ -40,6 +40,6 @@ def is_internal(path: str, plan: Mapping[str, Any]) -> bool:
     return (
         first in INTERNAL_NAMES
         or first.startswith((".", "supervisor"))
-        or first in plan.get("files", {})
+        or first in (plan.get("files") or {})
         or (first == path and (archive_selection.is_log(path) or path.endswith(".tmp")))
     )

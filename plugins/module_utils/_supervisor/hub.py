@@ -10,7 +10,7 @@ import selectors
 import socket
 import time
 
-from ansible_collections.muster.training.plugins.module_utils._run.ended_ranks import describe_ended_ranks
+from ansible_collections.muster.training.plugins.module_utils._run.ended_ranks import RANK_NUMBER, describe_ended_ranks
 from ansible_collections.muster.training.plugins.module_utils._run.processes import describe_exit
 from ansible_collections.muster.training.plugins.module_utils._run.stored_documents import checked_report
 from ansible_collections.muster.training.plugins.module_utils._run.timeouts import (
@@ -229,7 +229,7 @@ class Hub(LifelineEnd):
 
     def on_failing(self, node: NodeView, reason: str) -> None:
         """End the run everywhere while a failed node is still ending its part; an elastic run waits for its report."""
-        if not self.stop_reason and not self.plan["elastic"]:
+        if not self.stop_reason and not self.plan["elastic"] and node["state"] != "ended":
             self.node_failed(node, reason)
 
     def lose(self, node: NodeView, reason: str) -> None:
@@ -272,10 +272,11 @@ class Hub(LifelineEnd):
 
     def on_stop_signal(self, name: str) -> None:
         if self.machine_leaves():
-            self.first_node = self.names[0]
-            reason = shutdown_reason(self.names[0])
-            self.journal.event("failure", reason, node=self.names[0])
-            self.stop_everywhere(reason, shutdown=True)
+            if self.stop_reason is None:  # otherwise another failure came first
+                self.first_node = self.names[0]
+                reason = shutdown_reason(self.names[0])
+                self.journal.event("failure", reason, node=self.names[0])
+                self.stop_everywhere(reason, shutdown=True)
             return
         self.stop_everywhere(f"stopped on request on {self.names[0]} ({name})", requested=True)
 
@@ -296,7 +297,7 @@ class Hub(LifelineEnd):
 
     def note_ended_ranks(self, node_rank: int, text: str) -> None:
         """Remember which ranks of a node have exited; text: their numbers, separated by blanks."""
-        numbers = {int(number) for number in text[:65536].split() if number.isdigit() and len(number) < 8}
+        numbers = {int(number) for number in text[:65536].split() if RANK_NUMBER.fullmatch(number)}
         for rank in self.ranks_of(node_rank):
             if rank not in numbers:
                 self.ended_ranks.pop(rank, None)

@@ -79,4 +79,6 @@ class RankWatch:
         else:
             pids = [pid for pid, (parent, state) in process_table().items() if parent == agent and state not in "ZX"]
         numbers = {local_rank_of(pid, self.directory) for pid in pids}
+        if None in numbers and not self.plan.get("wrap"):  # a rank may have overwritten its environment
+            return set(range(self.plan["node"]["slots"]))
         return {number for number in numbers if number is not None}

@@ -175,7 +175,7 @@ class Supervisor:
             elif isinstance(order, RestartRanks):
                 self.launcher.restart_ranks(order.last_heard)
             elif isinstance(order, Stop):
-                if order.leaving:
+                if order.leaving and not self.launcher.has_failed():
                     self.launcher.rank_failed = order.reason
                     self.launcher.shutdown = order.shutdown
                 self.stop(order.reason)

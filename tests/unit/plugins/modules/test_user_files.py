@@ -227,9 +227,9 @@ def test_group_without_other_members_does_not_make_a_directory_unsafe(
     """Debian gave /usr/local to the group staff, which is usually empty."""
     (ours / "local").mkdir()
     (ours / "local").chmod(0o2775)
-    monkeypatch.setattr(root_path, "has_other_members", lambda _gid: False)
+    monkeypatch.setattr(root_path, "is_group_of_root", lambda _gid: True)
     assert parent_error("/local/x") == ""
-    monkeypatch.setattr(root_path, "has_other_members", lambda _gid: True)
+    monkeypatch.setattr(root_path, "is_group_of_root", lambda _gid: False)
     assert parent_error("/local/x") == "/local can be written by others than root"
 
 

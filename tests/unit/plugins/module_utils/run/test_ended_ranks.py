@@ -32,7 +32,9 @@ def test_message_names_the_ranks_that_exited_and_those_that_run() -> None:
 def test_other_content_of_the_status_file_is_ignored() -> None:
     """The job can write it."""
     assert ended_ranks({}) == ended_ranks({"ended_ranks": [1]}) == {}
-    assert ended_ranks({"ended_ranks": {"9": 2.0, "-1": 1.0, "x": 1.0, "8": "now", "17": 1.0, "10": 3}}, 8, 8) == {
+    assert ended_ranks(
+        {"ended_ranks": {"9": 2.0, "-1": 1.0, "x": 1.0, "8": "now", "17": 1.0, "10": 3, "²": 1.0}}, 8, 8
+    ) == {
         9: 2.0,
         10: 3.0,
     }

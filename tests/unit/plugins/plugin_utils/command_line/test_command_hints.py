@@ -101,7 +101,7 @@ def test_suggested_command_repeats_the_options_that_bring_code(
         ("ansible-playbook launch.yml -e '{x}'", "ansible-playbook launch.yml -e '{x}'"),
         (
             """ansible-playbook launch.yml -e '{"launch_module": "pkg.train", "launch_args": ["--epochs", "3"]}'""",
-            """./muster launch --module pkg.train -e '{"launch_args": ["--epochs", "3"]}'""",
+            """./muster launch -e launch_module=pkg.train -e '{"launch_args": ["--epochs", "3"]}'""",
         ),
     ],
 )
