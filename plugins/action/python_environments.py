@@ -10,6 +10,7 @@ from typing import Any
 
 from ansible.plugins.action import ActionBase
 
+from ansible_collections.muster.training.plugins.module_utils._run.timeouts import PACK_CALL_TIMEOUT
 from ansible_collections.muster.training.plugins.plugin_utils._node_call.call import call_node
 
 ARGUMENT_SPEC = {
@@ -30,6 +31,6 @@ class ActionModule(ActionBase):
         super().run(tmp, task_vars)
         _result, request = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
         request["check"] = self._task.check_mode
-        reply = call_node(self, "_python_env.environments", request, task_vars)
+        reply = call_node(self, "_python_env.environments", request, task_vars, timeout=PACK_CALL_TIMEOUT)
         error = reply.pop("error", "")
         return {**reply, "failed": True, "msg": f"{request['remove']} was not removed: {error}"} if error else reply

@@ -60,13 +60,23 @@ def link(source: str, target: str) -> bool:
     return True
 
 
+def locked_files(lock: str) -> list[Data]:
+    """Return the files of a lock of another environment, which may be damaged or removed at any time."""
+    try:
+        content = json.loads(read(lock))
+        entries = content["files"]
+        return [entry for entry in entries if isinstance(entry["file"], str) and isinstance(entry["sha256"], str)]
+    except (ValueError, KeyError, TypeError):
+        return []
+
+
 def adopt_wheels(paths: EnvironmentPaths, hashes: Iterable[str]) -> list[str]:
     """Link wheels with these SHA-256 from the stores of other environments into this one; return their names."""
     wanted = {digest for digest in hashes if digest}
     adopted = []
     for home in other_homes(paths.root):
         for lock in glob.glob(os.path.join(home, "locks", "*.json")):
-            for entry in json.loads(read(lock)).get("files", []):
+            for entry in locked_files(lock):
                 source = os.path.join(home, "store", entry["file"])
                 target = os.path.join(paths.store, entry["file"])
                 if entry["sha256"] not in wanted or os.path.exists(target) or not os.path.isfile(source):

@@ -136,7 +136,8 @@ def check_torch(request: Data, earlier: dict[str, Data]) -> None:
     installed = earlier.get("torch", {}).get("version", "")
     texts = {**request["project"].get("texts", {}), **{path: read(path) for path in request["files"]}}
     for name, text in texts.items():
-        match = re.search(r"(?m)^\s*torch\s*==\s*([\w.]+(?:\+\w+)?)", text)
+        # pip decides about the others: a line with a marker may not apply here, and 2.5 or 2.5.* allow 2.5.1
+        match = re.search(r"(?m)^\s*torch\s*==\s*(\d+\.\d+\.\d+(?:\+\w+)?)\s*(?:#.*)?$", text)
         if installed and match and match[1] not in (installed, installed.partition("+")[0]):
             raise StepError(
                 f"{name} requires torch {match[1]}, but torch {installed} was installed before it. Set "
@@ -194,20 +195,13 @@ def wheels_in(directory: str) -> dict[tuple[str, str], str]:
 
 def get_companions(paths: EnvironmentPaths, request: Data, pins: list[str]) -> list[str]:
     """Get packages that are built against torch from torch's own index; return the requirements for their builds."""
-    before = wheels_in(paths.store)
     torch_request = {**request, "index_url": request["torch_index_url"], "extra_index_urls": [], "options": []}
     try:
-        after = gather_wheels(paths, torch_request, pins)
+        gathered = download_wheels(paths, torch_request, pins)
     except ProgramError as error:
         raise ProgramError(f"{error}. {unavailable_advice(pins, request['torch_index_url'])}") from None
     names = {pin.partition("==")[0]: pin.partition("==")[2] for pin in pins}
-    matches = [
-        (name, version)
-        for name, version in after
-        if name in names and version.partition("+")[0] == names[name].partition("+")[0]
-    ]
-    new = [identity for identity in matches if identity not in before] or matches
-    return [f"{name}=={version}" for name, version in sorted(new)]
+    return [f"{name}=={version}" for name, version in sorted(gathered) if name in names]
 
 
 def compiler_advice(paths: EnvironmentPaths) -> str:
@@ -228,6 +222,13 @@ def compiler_advice(paths: EnvironmentPaths) -> str:
 
 def gather_wheels(paths: EnvironmentPaths, request: Data, pins: list[str]) -> dict[tuple[str, str], str]:
     """Download wheels into the store, or build those that are not available; return all wheels in it."""
+    download_wheels(paths, request, pins)
+    return wheels_in(paths.store)
+
+
+def download_wheels(paths: EnvironmentPaths, request: Data, pins: list[str]) -> dict[tuple[str, str], str]:
+    """Download wheels into the store, or build those that are not available; return these by name and version."""
+    gathered: dict[tuple[str, str], str] = {}
     if pins:
         new = os.path.join(paths.store, "new")
         shutil.rmtree(new, ignore_errors=True)
@@ -245,9 +246,10 @@ def gather_wheels(paths: EnvironmentPaths, request: Data, pins: list[str]) -> di
             run([*argv, *pins], env={**os.environ, **request["environment"]})
         except ProgramError as error:
             raise ProgramError(f"{error}{compiler_advice(paths)}") from None
+        gathered = wheels_in(new)
         for name in os.listdir(new):
             os.replace(os.path.join(new, name), os.path.join(paths.store, name))
-    return wheels_in(paths.store)
+    return gathered
 
 
 def build_requirements(paths: EnvironmentPaths, request: Data) -> list[str]:

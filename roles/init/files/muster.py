@@ -186,7 +186,7 @@ def translate(command: str, typed: list[str]) -> list[str]:
             suggestion = suggest_similar(name, [*options, *KNOWN_OPTIONS.split()])
             if not has_job or command != "launch" or (suggestion and argument != "--"):
                 hint = "; options for the script go after its name" if command in SCRIPT_COMMANDS else ""
-                hint = "; options for the script go after --" if has_job and hint else hint
+                hint = "; options for the script go after --" if has_job and command == "launch" else hint
                 raise UsageError(f"{name} is not an option of {command}: ./muster help {command}{hint}{suggestion}")
             variables["more_args"] = remaining if argument == "--" else [argument, *remaining]
             break

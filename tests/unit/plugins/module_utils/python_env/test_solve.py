@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.muster.training.plugins.module_utils._detached.result_line import ProgramError
-from ansible_collections.muster.training.plugins.module_utils._python_env import steps
+from ansible_collections.muster.training.plugins.module_utils._detached.result_line import ProgramError, StepError
+from ansible_collections.muster.training.plugins.module_utils._python_env import sharing, solve, steps
 from tests.unit.wheel_index import add_wheel, store_pip
 
 REQUEST: dict[str, Any] = {
@@ -155,3 +155,24 @@ def test_second_project_keeps_the_packages_of_the_first_and_shares_files(request
     run_layer(request_of("requirements", 20, "second", requirements=[]))
     versions = run_layer(request_of("requirements", 20, "first", requirements=["six"]))
     assert {"six", "torch"} <= set(versions)
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["torch==2.5", "torch==2.5.*", 'torch==2.0.1; sys_platform == "darwin"', "torch==2.5.1", "torch==2.5.1 #x"],
+)
+def test_requirement_that_the_installed_torch_may_fulfil_is_left_to_pip(line: str) -> None:
+    request = {"project": {"texts": {"requirements.txt": line}}, "files": []}
+    solve.check_torch(request, {"torch": {"version": "2.5.1+cu121"}})
+
+
+def test_requirement_of_another_torch_names_the_setting() -> None:
+    request = {"project": {"texts": {"requirements.txt": "numpy\ntorch==2.0.1\n"}}, "files": []}
+    with pytest.raises(StepError, match="torch 2.5.1.cu121 was installed before it. Set pytorch_version to 2.0.1"):
+        solve.check_torch(request, {"torch": {"version": "2.5.1+cu121"}})
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"files": [{"file": 1, "sha256": "a"}, {}]}'])
+def test_damaged_lock_of_another_environment_is_ignored(tmp_path: Path, text: str) -> None:
+    (tmp_path / "lock.json").write_text(text)
+    assert sharing.locked_files(str(tmp_path / "lock.json")) == []
