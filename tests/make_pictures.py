@@ -94,6 +94,7 @@ REPLACED = (
     (r"\b\d:\d\d:\d\d\b", "0:00:04"),
     (r"\b\d+(?:\.\d)? (?:s|min(?: \d+ s)?) ago\b", "12 s ago"),
     (r"\b\d\d:\d\d:\d\d\b", "10:15:04"),
+    (r"\b\d{4}-\d\d-\d\d \d\d:\d\d\b", "2026-03-01 10:15"),
     (r"\bport \d{5}\b", "port 29500"),
     (r"\S*/bin/python\b", "/opt/muster/env/bin/python"),
 )

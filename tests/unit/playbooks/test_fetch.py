@@ -37,8 +37,18 @@ def directory(tmp_path: Path) -> Path:
         (run / "checkpoints").mkdir(mode=0o700, parents=True)
         run.chmod(0o700)
         run.parent.chmod(0o700)
-        own = {"node": {**node, "node_rank": rank}, "working_directory": str(work), "outputs": ["model.*"]}
-        (run / "plan.json").write_text(json.dumps({"run_id": "first", **own}))
+        plan = {
+            "run_id": "first",
+            "unit": "muster-first",
+            "rank_logs": "ranks",
+            "node": {**node, "node_rank": rank},
+            "nodes": nodes,
+            "world_size": 2,
+            "working_directory": str(work),
+            "timeouts": {"grace": 10},
+            "outputs": ["model.*"],
+        }
+        (run / "plan.json").write_text(json.dumps(plan))
         (run / "checkpoints" / "last.pt").write_text("alike")
         (run / "checkpoints" / "rank.pt").write_text(str(rank))
     record = tmp_path / "runs" / "first"

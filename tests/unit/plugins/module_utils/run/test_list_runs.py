@@ -51,12 +51,17 @@ def test_runs_are_described_by_job_project_and_outcome(tmp_path: Path) -> None:
     assert (listed["job"], listed["project"]) == ("train.py --name 'a b'", "/home/me/toy")
     assert listed["outcome"] == "loss 0.25, step 7"
     ranks = [{"rank": 0, "error": ""}, {"rank": 1, "error": "ValueError: boom\nmore", "first": True}]
-    nodes = [{"name": "other", "report": None}, {"name": "node0", "report": {"ranks": ranks}}]
-    result = {"state": "failed", "first_node": "node0", "nodes": nodes, "reason": "the launcher ended"}
+    view = {"state": "ended", "since": 2.0, "launcher_log": ""}
+    nodes = [
+        {**view, "name": "other", "node_rank": 1, "report": None},
+        {**view, "name": "node0", "node_rank": 0, "report": {"ranks": ranks}},
+    ]
+    result = {"run_id": "first", "state": "failed", "first_node": "node0", "nodes": nodes, "ended": 2.0}
+    result.update(world_size=2, nnodes=2, started=1.0, reason="the launcher ended")
     (run.node(0) / "result.json").write_text(json.dumps(result))
     assert on_node(run)["runs"][0]["outcome"] == "ValueError: boom"
     (run.node(0) / "result.json").write_text(json.dumps({**result, "nodes": [7]}))
-    assert on_node(run)["runs"][0]["outcome"] == "the launcher ended"
+    assert on_node(run)["runs"][0]["outcome"] == "loss 0.25, step 7", "an invalid result is ignored"
     assert on_node(run) | {"runs": []} == {"changed": False, "runs": [], "removed": []}
 
 

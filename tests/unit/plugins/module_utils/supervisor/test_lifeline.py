@@ -703,6 +703,7 @@ def test_failed_job_does_not_wait_long_for_a_hung_nvidia_smi(make: RunMaker) -> 
     smi.write_text(SMI)
     smi.chmod(0o755)
     run.plans[0].update(gpu_samples=[str(smi), "--query-gpu=timestamp"], files={"gpus.csv": HEADER})
+    run.set_constant("FINAL_CHECK_TIMEOUT", 8.0)  # for the program to start on a busy machine
     run.start()
     run.wait_for("running")
     eventually(lambda: len((run.node(0) / "gpus.csv").read_text().splitlines()) > 1)
