@@ -30,9 +30,9 @@ ARGUMENT_SPEC = {
 
 
 def candidate_directories(directory: str, extra_vars: Iterable[Any]) -> list[Path]:
-    """Return the directories that may have the script: the current one, the code's, and those of job files."""
+    """Return the directories that may have the script: those of job files, the code's, and the current one."""
     job_directories = [Path(str(value)[1:]).expanduser().parent for value in extra_vars if str(value).startswith("@")]
-    bases = [Path.cwd(), *job_directories]
+    bases = [*job_directories, Path.cwd()]
     code = Path(directory).expanduser()
     directories = [*(base / code for base in bases), *bases] if directory else bases
     return list(dict.fromkeys(Path(os.path.normpath(path.absolute())) for path in directories))
