@@ -51,7 +51,7 @@ def test_busy_nodes_are_refused_unless_run_is_replaced(lab: Lab, nodes: list[str
     assert first.rc == 0 and "step" not in first.output, first.output
     at_work = ["grep", "-q", "^step 3 ", "/home/muster/.muster/runs/first/node1/launcher.log"]
     drive.eventually("it is at work", lambda: lab.exec("node2", at_work).returncode == 0, 120)
-    output = refused(lab, nodes, "run first is running on the node", nnodes=3)
+    output = refused(lab, nodes, "run first of muster, in /home/muster/.muster/runs/first, is running", nnodes=3)
     assert "busy on node1, node2:" in output and "port-in-use" not in output
     second = drive.launch(lab, "first_node.py", run_id="second", nnodes=3, replace=True, launch_launcher="env").wait()
     assert second.rc == 0, second.output

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -37,8 +38,8 @@ def live_run_ids(address: str, runs: Iterable[Mapping[str, str]]) -> list[str]:
 
 
 def describe_owner(run: Mapping[str, Any]) -> str:
-    """Return whose run it is, which another account may have started, and where."""
-    return f" of {run['owner']}, in {run['directory']}," if run.get("owner") else ""
+    """Return whose run it is, which another account may have started, and where: the same text on all its nodes."""
+    return f" of {run['owner']}, in {os.path.dirname(run['directory'])}," if run.get("owner") else ""
 
 
 def check_busy(job: Job, table: RankTable, facts: Facts) -> list[Finding]:

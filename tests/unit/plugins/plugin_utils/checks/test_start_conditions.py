@@ -90,6 +90,17 @@ def test_a_node_with_another_run_is_busy() -> None:
     assert "stop.yml -e run_id=second" in finding.remedy and "-e replace=true" in finding.remedy
 
 
+def test_owner_and_directory_of_a_run_are_named_once_for_all_its_nodes() -> None:
+    run = {"run_id": "second", "directory": "/home/ann/runs/second/node{}", "pid": 7, "owner": "ann"}
+    busy = {
+        name: {"runs": [{**run, "address": f"10.0.0.1{number}", "directory": run["directory"].format(number)}]}
+        for number, name in enumerate("ab")
+    }
+    assert {finding.problem for finding in found(busy)} == {
+        "run second of ann, in /home/ann/runs/second, is running on the node"
+    }
+
+
 def test_port_in_use_is_not_reported_on_a_busy_node() -> None:
     taken = {"binds": {"29500": "Address already in use"}}
     assert the_finding({"a": taken}).id == "port-in-use"
