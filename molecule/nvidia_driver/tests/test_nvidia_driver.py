@@ -102,8 +102,9 @@ def test_purge_that_would_remove_another_package_is_refused(lab: Lab) -> None:
 
 
 def test_node_with_active_run_is_left_alone(lab: Lab) -> None:
-    root(lab, "node1", "mkdir -p /srv/run && echo 'import time; time.sleep(300)' > /srv/run/supervisor.py")
-    words = "python3 /srv/run/supervisor.py /srv/run/bert-1/node0 bert-1 10.0.0.1"
+    directory = "/srv/run/bert-1/node0"  # with the supervisor in it, as a start writes it
+    root(lab, "node1", f"mkdir -p {directory} && echo 'import time; time.sleep(300)' > {directory}/supervisor.py")
+    words = f"python3 {directory}/supervisor.py {directory} bert-1 10.0.0.1"
     root(lab, "node1", f"systemd-run --quiet --unit=run {words}")
     try:
         play = run(lab, "node1", nvidia_driver_branch="570")
