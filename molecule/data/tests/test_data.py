@@ -112,7 +112,7 @@ def test_preflight_reports_mount_faults(data: Data, mounted: drive.Play) -> None
     assert play.rc == 2, play.output
     assert f"--output_dir is {AMAZON}/out, on {AMAZON}, a mount of mount-s3" in said
     assert "launch_working_directory is" not in said
-    assert re.search(r"ERROR mount-stale node2 found: /mnt/data \(fuse.s3fs of data\) does not answer", said), said
+    assert re.search(r"ERROR mount-stale node2 found: /mnt/data \(fuse.s3fs of data\) does not respond", said), said
     assert "mount-differs" not in said
     data.undo.clear()
 

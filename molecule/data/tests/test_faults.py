@@ -220,7 +220,7 @@ def test_foreign_mount_is_left_alone_and_replaced_once_dead(node: Data) -> None:
     )
     play = node.mount()
     words = node.words(play)
-    assert play.rc == 2 and "s3fs (fuse.s3fs) is mounted there already" in words and f"umount {PATH}" in words, words
+    assert play.rc == 2 and "s3fs (fuse.s3fs) is already mounted there" in words and f"umount {PATH}" in words, words
     dead = f"until timeout 5 ls {PATH} 2>&1 | grep --quiet 'Transport endpoint'; do sleep 0.1; done"
     node.sh("node1", f"pkill -KILL --full '^s3fs data {PATH} '; timeout 20 bash -c {shlex.quote(dead)}")
     repaired(node)
