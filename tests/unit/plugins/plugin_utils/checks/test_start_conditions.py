@@ -91,9 +91,10 @@ def test_a_node_with_another_run_is_busy() -> None:
 
 
 def test_owner_and_directory_of_a_run_are_named_once_for_all_its_nodes() -> None:
-    run = {"run_id": "second", "directory": "/home/ann/runs/second/node{}", "pid": 7, "owner": "ann"}
+    run = {"run_id": "second", "pid": 7, "owner": "ann"}
+    directory = "/home/ann/runs/second/node"
     busy = {
-        name: {"runs": [{**run, "address": f"10.0.0.1{number}", "directory": run["directory"].format(number)}]}
+        name: {"runs": [{**run, "address": f"10.0.0.1{number}", "directory": f"{directory}{number}"}]}
         for number, name in enumerate("ab")
     }
     assert {finding.problem for finding in found(busy)} == {
