@@ -301,16 +301,20 @@ except KeyboardInterrupt:
         (["a warning"], 0, "a warning\n"),
     ],
 )
+@pytest.mark.parametrize("terminal", [True, False])
 def test_interruption_is_explained_without_a_traceback(
-    lines: list[str], status: int, shown: str, tmp_path: Path
+    lines: list[str], status: int, shown: str, terminal: bool, tmp_path: Path
 ) -> None:
     (tmp_path / "muster").write_text(PROGRAM.read_text())
     stand_in = tmp_path / "bin/ansible-playbook"
     stand_in.parent.mkdir()
     stand_in.write_text(f"#!{sys.executable}\n" + INTERRUPTED.format(lines=lines, status=status))
     stand_in.chmod(0o755)
+    master, slave = os.openpty()
+    # the first terminal that the leader of a session opens controls the session
+    stdin = os.ttyname(slave) if terminal else os.devnull
     with subprocess.Popen(
-        [sys.executable, tmp_path / "muster", "site"],
+        ["sh", "-c", f'exec "$@" < {stdin}', "sh", sys.executable, tmp_path / "muster", "site"],
         env={**os.environ, "PATH": f"{stand_in.parent}:{os.environ['PATH']}"},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -320,8 +324,13 @@ def test_interruption_is_explained_without_a_traceback(
         assert process.stdout is not None
         while process.stdout.readline() not in ("started\n", ""):
             continue
-        os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+        if terminal:
+            os.write(master, b"\x03")  # Ctrl-C: the terminal signals both processes
+        else:
+            os.kill(process.pid, signal.SIGINT)
         _output, errors = process.communicate()
+    os.close(master)
+    os.close(slave)
     assert (process.returncode, errors) == (status, shown)
 
 

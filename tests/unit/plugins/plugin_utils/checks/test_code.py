@@ -98,7 +98,7 @@ def test_requirements_changed_or_never_installed_are_reported() -> None:
     }
     for finding in told.values():
         assert (finding.severity, finding.id) == ("warning", "requirements-changed")
-        assert finding.remedy == "./muster site --tags pytorch,python_env"
+        assert finding.remedy == "ansible-playbook site.yml --tags pytorch,python_env"
 
 
 def test_requirements_of_another_project_are_not_called_changed() -> None:
