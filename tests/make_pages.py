@@ -10,7 +10,8 @@ import runpy
 from pathlib import Path
 
 from ansible_collections.muster.training.plugins.plugin_utils._checks.catalogue import IDS, REQUIRED
-from ansible_collections.muster.training.plugins.plugin_utils._failures.entries import TOPICS, CatalogueEntry
+from ansible_collections.muster.training.plugins.plugin_utils._failures.entries.entry import CatalogueEntry
+from ansible_collections.muster.training.plugins.plugin_utils._failures.entries.registry import TOPICS
 
 WORDS = runpy.run_path(str(Path(__file__).resolve().parents[1] / "roles/init/files/muster.py"))["COMMANDS"]
 DOCS = Path(__file__).resolve().parents[1] / "docs"
@@ -94,7 +95,7 @@ def rendered_entry(entry: CatalogueEntry) -> str:
 def what_went_wrong() -> str:
     """The page with all entries of the catalogue of errors, and all that checks find."""
     parts = [HEAD]
-    for topic, entries in TOPICS.items():
+    for topic, entries in ((topic, entries) for topic, entries in TOPICS.items() if entries):
         parts += [f"### {topic}\n", *(rendered_entry(entry) for entry in entries)]
     rows = "".join(f"| `{name}` | {prose(IDS[name])} |\n" for name in sorted(IDS))
     return "\n".join([*parts, CHECKS.format(needed=", ".join(f"`{name}`" for name in REQUIRED)) + rows])

@@ -16,7 +16,8 @@ from ansible_collections.muster.training.plugins.module_utils._run.node_loss imp
     SHUT_DOWN,
     SUPERVISOR_DIED,
 )
-from ansible_collections.muster.training.plugins.plugin_utils._failures.entries import CATALOGUE, CatalogueEntry
+from ansible_collections.muster.training.plugins.plugin_utils._failures.entries.entry import CatalogueEntry
+from ansible_collections.muster.training.plugins.plugin_utils._failures.entries.registry import CATALOGUE
 from ansible_collections.muster.training.plugins.plugin_utils._failures.verdict import Explanation, clean_line
 from ansible_collections.muster.training.plugins.plugin_utils._text.printable import ESCAPE
 
@@ -117,12 +118,12 @@ def explain(text: str) -> list[Match]:
     """Return the catalogue's matches in a text, most important first, each entry once.
 
     text: a log or an error, with arbitrary content; a carriage return also ends a line. Each line is explained by only
-    one entry, the first in the catalogue.
+    one entry, the first in the catalogue that is not general.
     """
     lines = ESCAPE.sub("", text[-MAX_TEXT:]).replace("\r", "\n")
     explained: set[int] = set()
     matches = []
-    for entry in CATALOGUE:
+    for entry in sorted(CATALOGUE, key=lambda entry: entry.general):
         match = find_first_line(entry, lines, explained)
         if match is not None:
             explained.add(match[0])
@@ -142,7 +143,7 @@ def explain_failure(error: str, last_lines: Iterable[str]) -> Explanation | None
         if pattern.match(error):
             return explanation
     matches = explain(error)
-    of_log = [match for match in explain("\n".join(last_lines)) if priority(match) < 2]
+    of_log = [match for match in explain("\n".join(last_lines)) if priority(match) < 2 and not match.entry.recoverable]
     best = min([*matches, *of_log], key=priority, default=None)
     if best is None:
         return None

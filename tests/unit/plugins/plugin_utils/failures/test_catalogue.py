@@ -16,7 +16,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._failures.catalogu
     explain,
     explain_failure,
 )
-from ansible_collections.muster.training.plugins.plugin_utils._failures.entries import CATALOGUE
+from ansible_collections.muster.training.plugins.plugin_utils._failures.entries.registry import CATALOGUE
 
 RECORDED = Path(__file__).resolve().parents[3] / "fixtures" / "errors"
 TEXTS = {path.stem: path.read_text().partition("\n")[2] for path in RECORDED.glob("*.txt")}
@@ -35,8 +35,9 @@ def test_each_entry_has_a_recorded_text_with_its_source() -> None:
     assert len(ENTRIES) == len(CATALOGUE) >= 40
     assert sorted(TEXTS) == sorted(ENTRIES)
     for path in RECORDED.glob("*.txt"):
-        source = r"[\w.-]+/[\w.-]+#\d+|the guide to \w[\w ]+|a run on one H200|torch 2\.13\.0 on a CPU"
-        assert re.match(rf"# source: ({source})\n.", path.read_text()), path.name
+        source = r"[\w.-]+/[\w.-]+#\d+|https://\S+|the guide to \w[\w ]+|a run on one H200|torch 2\.13\.0 on a CPU"
+        match = re.match(rf"# source: ({source})\n.", path.read_text())
+        assert match and match[1] == ENTRIES[path.stem].source, path.name
 
 
 @pytest.mark.parametrize("name", ENTRIES)

@@ -1,0 +1,57 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Failures to compile code on a node."""
+
+from __future__ import annotations
+
+from ansible_collections.muster.training.plugins.plugin_utils._failures.entries.entry import CatalogueEntry
+
+TOPIC = "Compilers and toolkits"
+ENTRIES: tuple[CatalogueEntry, ...] = (
+    CatalogueEntry(
+        id="cuda-toolkit-mismatch",
+        title="The CUDA toolkit does not match torch's version",
+        example="Installed CUDA version ... does not match the version torch was compiled with ...",
+        texts=(r"Installed CUDA version \S{1,20} does not match the version torch was compiled with",),
+        cause="DeepSpeed compiles an op for this job with the node's nvcc, which is from another CUDA version than "
+        "torch.",
+        remedy="install torch for that CUDA (ansible-playbook site.yml --tags python_env,pytorch -e "
+        "pytorch_cuda=12.4), or set CUDA_HOME in launch_environment to a toolkit of torch's version",
+        source="JIA-Lab-research/MGM#91",
+    ),
+    CatalogueEntry(
+        id="cuda-home-missing",
+        title="There is no CUDA toolkit",
+        example="MissingCUDAException: CUDA_HOME does not exist, unable to compile CUDA op(s)",
+        texts=(r"CUDA_HOME does not exist", r"CUDA_HOME environment variable is not set"),
+        cause="DeepSpeed, or another package, compiles GPU code on first use and finds no nvcc on the node.",
+        remedy="install a toolkit of torch's CUDA on each node and set CUDA_HOME in launch_environment; or do without "
+        "the op (torch.optim.AdamW instead of FusedAdam)",
+        source="thinhlpg/vixtts-demo#12",
+    ),
+    CatalogueEntry(
+        id="python-headers-missing",
+        title="Python's header files are not installed",
+        example="fatal error: Python.h: No such file or directory",
+        texts=(r"fatal error: Python\.h: No such file or directory",),
+        cause="A package compiles C++ code on first use, DeepSpeed's optimizers for example, and the node lacks the "
+        "header files of its Python.",
+        remedy="""ansible-playbook site.yml --tags base_packages -e '{"base_packages_extra": ["python3-dev"]}' (for """
+        "another Python than the system's: python3.11-dev and so on); or do without the op (torch.optim.AdamW instead "
+        "of FusedAdam)",
+        source="torch 2.13.0 on a CPU",
+    ),
+    CatalogueEntry(
+        id="extension-build-failed",
+        title="C++ or CUDA code could not be compiled",
+        example="RuntimeError: Error building extension '...'",
+        texts=(r"Error building extension '",),
+        cause="A package compiles C++ or CUDA code on first use, and the compiler failed.",
+        remedy="the first line with 'error:' in the rank's log says why; mostly header files are missing, the compiler "
+        "is too old or too new for the CUDA toolkit, or memory ran out (MAX_JOBS=2 in launch_environment)",
+        source="torch 2.13.0 on a CPU",
+        weak=True,
+    ),
+)

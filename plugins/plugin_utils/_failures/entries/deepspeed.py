@@ -1,0 +1,55 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Failures of DeepSpeed and its configuration."""
+
+from __future__ import annotations
+
+from ansible_collections.muster.training.plugins.plugin_utils._failures.entries.entry import CatalogueEntry
+
+TOPIC = "DeepSpeed"
+ENTRIES: tuple[CatalogueEntry, ...] = (
+    CatalogueEntry(
+        id="local-rank-unknown",
+        title="The script does not accept --local_rank",
+        example="train.py: error: unrecognized arguments: --local_rank=0",
+        texts=(r"unrecognized arguments: [^\n]{0,200}--local[-_]rank",),
+        cause="DeepSpeed's launcher passes --local_rank to each process, and the script's parser rejects it.",
+        remedy="add parser.add_argument('--local_rank', type=int, default=-1) to the script; or make it read "
+        "LOCAL_RANK and launch with -e launch_launcher=torchrun, which works with DeepSpeed too",
+        source="01-ai/Yi#69",
+    ),
+    CatalogueEntry(
+        id="deepspeed-batch-sizes",
+        title="The batch sizes of DeepSpeed do not fit",
+        example="train_batch_size is not equal to micro_batch_per_gpu * gradient_acc_step * world_size",
+        texts=(r"Check batch related parameters", r"train_batch_size is not equal to micro_batch_per_gpu"),
+        cause="DeepSpeed requires train_batch_size = train_micro_batch_size_per_gpu * gradient_accumulation_steps * "
+        "number of ranks. A world_size of 1 in the message means that deepspeed was initialised before "
+        "torch.distributed.",
+        remedy='leave train_batch_size out of the configuration (with the Hugging Face Trainer: "auto"), so that it '
+        "follows from the number of ranks",
+        source="deepspeedai/DeepSpeed#6914",
+    ),
+    CatalogueEntry(
+        id="deepspeed-configuration",
+        title="The DeepSpeed configuration is not found",
+        example="Expected a string path to an existing deepspeed config, or a dictionary, or a base64 encoded string",
+        texts=(r"Expected a string path to an existing deepspeed config",),
+        cause="The file is not where the job starts, or not on that node.",
+        remedy="give its path relative to launch_working_directory, or an absolute one; with code_source set, "
+        "ansible-playbook site.yml --tags code copies it to all nodes",
+        source="QwenLM/Qwen#1171",
+    ),
+    CatalogueEntry(
+        id="json-error",
+        title="A JSON file is not JSON",
+        example="json.decoder.JSONDecodeError: Expecting property name enclosed in double quotes",
+        texts=(r"JSONDecodeError: (?:Expecting|Extra data|Invalid|Unterminated)",),
+        cause="A configuration or data file has a comment, a comma before a closing bracket or single quotes, or is "
+        "empty.",
+        remedy="`python -m json.tool FILE` shows the position; if the file is an incomplete download, remove it",
+        source="bowang-lab/BioReason#10",
+    ),
+)

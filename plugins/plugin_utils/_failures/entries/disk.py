@@ -1,0 +1,78 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Failures of disks, permissions and open files."""
+
+from __future__ import annotations
+
+from ansible_collections.muster.training.plugins.plugin_utils._failures.entries.entry import CatalogueEntry
+
+TOPIC = "Disks and files"
+ENTRIES: tuple[CatalogueEntry, ...] = (
+    CatalogueEntry(
+        id="disk-full",
+        title="The disk is full",
+        example="OSError: [Errno 28] No space left on device",
+        texts=(r"No space left on device",),
+        cause="The disk with the checkpoints, logs, cache or /tmp is full on that node.",
+        remedy="ansible-playbook runs.yml -e keep=5 removes older runs and what they saved; keep fewer checkpoints "
+        "(save_total_limit), or save to a larger disk; HF_HOME in launch_environment moves the cache",
+        source="databrickslabs/dolly#139",
+        general=True,
+    ),
+    CatalogueEntry(
+        id="disk-quota",
+        title="The disk quota is exceeded",
+        example="OSError: [Errno 122] Disk quota exceeded",
+        texts=(r"Disk quota exceeded",),
+        cause="The file system has space, but not for this user.",
+        remedy="`quota -s` on the node; remove files, or save elsewhere: launch_node_directory moves the runs, "
+        "HF_HOME in launch_environment the cache",
+        source="open-mmlab/mmdetection#12069",
+    ),
+    CatalogueEntry(
+        id="read-only",
+        title="The file system is read-only",
+        example="OSError: [Errno 30] Read-only file system",
+        texts=(r"Read-only file system",),
+        cause="The directory is on a read-only mount, on a container mount with :ro, or on a disk the kernel "
+        "remounted read-only after errors.",
+        remedy="save elsewhere, or set HF_HOME in launch_environment to a writable directory; a local disk that "
+        "became read-only is failing: see dmesg",
+        source="XiangLi1999/PrefixTuning#27",
+    ),
+    CatalogueEntry(
+        id="permission-denied",
+        title="The job may not use a file",
+        example="PermissionError: [Errno 13] Permission denied: '...'",
+        texts=(r"\[Errno 13\] Permission denied",),
+        cause="The file or directory belongs to another user, often root after a job in a container or with sudo.",
+        remedy="run `ls -ld` on the path on that node and chown it to the job's user; or use another directory, for "
+        "caches "
+        "HF_HOME, TRITON_CACHE_DIR or XDG_CACHE_HOME in launch_environment",
+        source="bmaltais/kohya_ss#859",
+        general=True,
+    ),
+    CatalogueEntry(
+        id="too-many-files",
+        title="Too many open files",
+        example="OSError: [Errno 24] Too many open files",
+        texts=(r"\[Errno 24\] Too many open files", r"received 0 items of ancdata"),
+        cause="Each tensor a DataLoader worker passes is an open file, and the limit is reached.",
+        remedy="ansible-playbook site.yml --tags base_packages raises the limit; or call in the script "
+        "torch.multiprocessing.set_sharing_strategy('file_system')",
+        source="kuleshov-group/caduceus#58",
+    ),
+    CatalogueEntry(
+        id="file-missing",
+        title="A file is missing",
+        example="FileNotFoundError: [Errno 2] No such file or directory: '...'",
+        texts=(r"FileNotFoundError: \[Errno 2\]",),
+        cause="The path is wrong relative to launch_working_directory, or the file is only on some nodes.",
+        remedy="use absolute paths for data; ansible-playbook site.yml --tags code copies the code, ansible-playbook "
+        "stage_data.yml a bucket, to all nodes",
+        source="GANWANSHUI/ES6D#22",
+        general=True,
+    ),
+)

@@ -1,0 +1,12 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Ranks that wait for others until they give up."""
+
+from __future__ import annotations
+
+from ansible_collections.muster.training.plugins.plugin_utils._failures.entries.entry import CatalogueEntry
+
+TOPIC = "Ranks that wait for each other"
+ENTRIES: tuple[CatalogueEntry, ...] = ()

@@ -1,0 +1,65 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Failures of the Hugging Face Hub."""
+
+from __future__ import annotations
+
+from ansible_collections.muster.training.plugins.plugin_utils._failures.entries.entry import CatalogueEntry
+
+TOPIC = "Hugging Face Hub"
+ENTRIES: tuple[CatalogueEntry, ...] = (
+    CatalogueEntry(
+        id="hub-gated",
+        title="The Hugging Face model is gated",
+        example="Cannot access gated repo for url https://huggingface.co/...",
+        texts=(r"GatedRepoError\b", r"Cannot access gated repo", r"trying to access a gated repo"),
+        cause="Only accounts that accepted the authors' terms can download it, and the job has no token of such an "
+        "account.",
+        remedy="request access on the model's page; then HF_TOKEN=... ansible-playbook site.yml --tags hugging_face, "
+        "or pass "
+        """it to this job only: -e '{"launch_pass_environment": ["HF_TOKEN"]}'""",
+        source="ariG23498/gemma3-object-detection#5",
+    ),
+    CatalogueEntry(
+        id="hub-rate-limit",
+        title="The Hugging Face Hub received too many requests",
+        example="429 Client Error: Too Many Requests for url: https://huggingface.co/...",
+        texts=(r"429 Client Error", r"429 Too Many Requests"),
+        cause="All ranks of all nodes contacted the Hub at once.",
+        remedy="download once before the job and run it offline: "
+        """-e '{"launch_environment": {"HF_HUB_OFFLINE": "1"}}'; with a token more requests are allowed""",
+        source="allenai/OLMo#550",
+    ),
+    CatalogueEntry(
+        id="hub-unauthorised",
+        title="The Hugging Face Hub does not find the model, or rejects the user",
+        example="RepositoryNotFoundError: 401 Client Error. Repository Not Found for url: https://huggingface.co/...",
+        texts=(
+            r"RepositoryNotFoundError\b",
+            r"40[134] Client Error[^\n]{0,120}huggingface\.co",
+            r"Repository Not Found for url",
+        ),
+        cause="The name is misspelt, or is a directory missing on this node, or the model is private and the token is "
+        "missing, expired or without access.",
+        remedy="compare the name with its page; HF_TOKEN=... ansible-playbook site.yml --tags hugging_face; for a "
+        "model on disk, give an absolute path that exists on all nodes",
+        source="huggingface/huggingface_hub#1007",
+    ),
+    CatalogueEntry(
+        id="hub-unreachable",
+        title="The node does not reach the Hugging Face Hub",
+        example="We couldn't connect to 'https://huggingface.co' to load this file",
+        texts=(
+            r"Failed to resolve 'huggingface\.co'",
+            r"host='huggingface\.co', port=443\): Max retries exceeded",
+            r"We couldn't connect to 'https://huggingface\.co'",
+            r"LocalEntryNotFoundError\b",
+        ),
+        cause="The node has no internet access or no DNS, and the file is not in its cache.",
+        remedy="copy the model to all nodes (ansible-playbook stage_data.yml, or a shared drive) and set HF_HOME, and "
+        "HF_HUB_OFFLINE to 1, in launch_environment; behind a proxy, set HTTPS_PROXY",
+        source="yuh-zha/AlignScore#17",
+    ),
+)

@@ -1,0 +1,34 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Failures of mounts."""
+
+from __future__ import annotations
+
+from ansible_collections.muster.training.plugins.plugin_utils._failures.entries.entry import CatalogueEntry
+
+TOPIC = "Mounts and network drives"
+ENTRIES: tuple[CatalogueEntry, ...] = (
+    CatalogueEntry(
+        id="mount-died",
+        title="A mount lost its server",
+        example="OSError: [Errno 107] Transport endpoint is not connected",
+        texts=(r"Transport endpoint is not connected",),
+        cause="The program behind the mount (s3fs, mount-s3) exited during the job.",
+        remedy="ansible-playbook site.yml --tags s3fs,mount_s3,cifs_share mounts it again; the journal of its service "
+        "on that node says why it exited",
+        source="rhasspy/piper#311",
+    ),
+    CatalogueEntry(
+        id="stale-file",
+        title="A file on a network drive was removed",
+        example="OSError: [Errno 116] Stale file handle",
+        texts=(r"Stale (?:NFS )?file handle",),
+        cause="Another node removed or replaced a file this one had open, as happens with a shared cache; or the "
+        "drive's server was restarted.",
+        remedy="keep each node's cache on its own disk (HF_HOME in launch_environment), prepared by one rank before "
+        "the others continue; remount if every access fails",
+        source="modelscope/ms-swift#6695",
+    ),
+)

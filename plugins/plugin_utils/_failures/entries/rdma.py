@@ -1,0 +1,12 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Failures of RDMA networks."""
+
+from __future__ import annotations
+
+from ansible_collections.muster.training.plugins.plugin_utils._failures.entries.entry import CatalogueEntry
+
+TOPIC = "InfiniBand, RoCE and EFA"
+ENTRIES: tuple[CatalogueEntry, ...] = ()

@@ -1,0 +1,42 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Failures of /dev/shm, which is too small or full."""
+
+from __future__ import annotations
+
+from ansible_collections.muster.training.plugins.plugin_utils._failures.entries.entry import CatalogueEntry
+from ansible_collections.muster.training.plugins.plugin_utils._failures.entries.shared_remedies import (
+    MORE_SHARED_MEMORY,
+)
+
+TOPIC = "Shared memory (/dev/shm)"
+ENTRIES: tuple[CatalogueEntry, ...] = (
+    CatalogueEntry(
+        id="dataloader-shared-memory",
+        title="/dev/shm is too small for the DataLoader",
+        example="DataLoader worker (pid ...) is killed by signal: Bus error",
+        texts=(
+            r"DataLoader worker \(pid[^\n]{0,40}\) is killed by signal: Bus error",
+            r"insufficient shared memory \(shm\)",
+        ),
+        cause="DataLoader workers pass batches through /dev/shm, which is full.",
+        remedy=MORE_SHARED_MEMORY,
+        source="open-mmlab/mmsegmentation#1356",
+    ),
+    CatalogueEntry(
+        id="nccl-shared-memory",
+        title="/dev/shm is too small for NCCL",
+        example="NCCL WARN Error: failed to extend /dev/shm/nccl-... to ... bytes",
+        texts=(
+            r"failed to extend /dev/shm/",
+            r"Error while creating shared memory segment",
+            r"Call to posix_fallocate failed",
+        ),
+        cause="The ranks of a node communicate through /dev/shm, which is full; a container's default 64 MB fills up "
+        "at once.",
+        remedy=MORE_SHARED_MEMORY,
+        source="pytorch/ci-infra#490",
+    ),
+)
