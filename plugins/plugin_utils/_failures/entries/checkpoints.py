@@ -69,4 +69,64 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         "torch.serialization.add_safe_globals([CLASS])",
         source="0Xiaohei0/LocalAIVtuber#51",
     ),
+    CatalogueEntry(
+        id="zero-world-size",
+        title="A ZeRO checkpoint is from another number of ranks",
+        example="ZeRORuntimeException: The checkpoint being loaded used a DP world size of 8 but the current "
+        "world size is 16",
+        texts=(
+            r"The checkpoint being loaded used a DP world size of",
+            r"Automatic adjustment of ZeRO's optimizer state partitioning with a new world size",
+        ),
+        cause="ZeRO saves the optimizer's state in one part per rank, and loads it only with the same number of ranks.",
+        remedy="resume with the same number of ranks (-e nnodes=N -e nproc_per_node=N), or convert the "
+        'checkpoint into a universal one: ds_to_universal.py, and "checkpoint": {"load_universal": true} '
+        "in the configuration. For the weights alone: zero_to_fp32.py, which is beside the checkpoint",
+        source="deepspeedai/DeepSpeed#2898",
+    ),
+    CatalogueEntry(
+        id="vocabulary-size",
+        title="The checkpoint has a vocabulary of another size",
+        example="size mismatch for model.embed_tokens.weight: copying a param with shape torch.Size([128260, "
+        "4096]) from checkpoint, the shape in current model is torch.Size([128256, 4096]).",
+        texts=(
+            r"size mismatch for [\w.]{0,150}(?:embed_tokens|lm_head|word_embeddings|token_embedding|embeddings?|sh"
+            r"ared|wte|embed_in|output_projection)\.(?:weight|bias): copying a param",
+        ),
+        cause="The embedding has another number of rows in the checkpoint than in the model: tokens were added "
+        "to the tokenizer before it was saved, or the model is loaded with another tokenizer or "
+        "configuration.",
+        remedy="call model.resize_token_embeddings(N) with the checkpoint's number of rows before the weights "
+        "are loaded, and load the tokenizer that was saved with the checkpoint",
+        source="YangRui2015/RiC#19",
+    ),
+    CatalogueEntry(
+        id="checkpoint-pointer",
+        title="A model file is only a pointer or a web page",
+        example="_pickle.UnpicklingError: invalid load key, 'v'.",
+        texts=(
+            r"invalid load key, '[v<]'",
+            r"Error while deserializing header: (?:HeaderTooLarge|header too large)",
+        ),
+        cause="The file does not contain weights: it is the pointer of Git LFS (its text begins with "
+        "`version`), a web page that was downloaded instead, or a damaged download.",
+        remedy="`head -c 200 FILE` on the node shows which. Run `git lfs pull` in the repository, or download it "
+        "again with huggingface-cli download; then copy it to all nodes (ansible-playbook stage_data.yml)",
+        source="hhj1897/face_parsing#3",
+    ),
+    CatalogueEntry(
+        id="optimizer-state",
+        title="The saved optimizer has other parameters than this one",
+        example="ValueError: loaded state dict contains a parameter group that doesn't match the size of "
+        "optimizer's group",
+        texts=(
+            r"loaded state dict (?:contains a parameter group that doesn't match|has a different number of paramet"
+            r"er groups)",
+        ),
+        cause="The checkpoint's optimizer was created for other parameters: layers were frozen, unfrozen, added "
+        "or removed since it was saved, or the groups (weight decay) differ.",
+        remedy="create the model and the optimizer exactly as when it was saved before you resume; or load only "
+        "the model's weights and start with a new optimizer",
+        source="STVIR/pysot#92",
+    ),
 )

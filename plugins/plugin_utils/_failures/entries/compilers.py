@@ -54,4 +54,63 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         source="torch 2.13.0 on a CPU",
         weak=True,
     ),
+    CatalogueEntry(
+        id="c-compiler-missing",
+        title="There is no C compiler",
+        example="RuntimeError: Failed to find C compiler. Please specify via CC environment variable.",
+        texts=(
+            r"Failed to find C compiler",
+            r"\bInvalidCxxCompiler\b",
+            r"No such file or directory: '(?:/usr/bin/)?(?:gcc|g\+\+|cc|c\+\+|x86_64-linux-gnu-g\+\+|x86_64-linux-"
+            r"gnu-gcc)'",
+            r"\b(?:gcc|g\+\+|c\+\+): (?:command )?not found",
+        ),
+        cause="Triton, torch.compile and DeepSpeed compile code while the job runs, and the node or the image "
+        "has no compiler.",
+        remedy="""ansible-playbook site.yml --tags base_packages -e '{"base_packages_extra": """
+        """["build-essential"]}'; in a container, use an image that has gcc, or a -devel image""",
+        source="MIC-DKFZ/nnUNet#2268",
+    ),
+    CatalogueEntry(
+        id="ninja-missing",
+        title="ninja is not installed",
+        example="RuntimeError: Ninja is required to load C++ extensions",
+        texts=(r"Ninja is required to load C\+\+ extensions",),
+        cause="A package, often DeepSpeed, compiles an extension while the job runs and needs the program "
+        "ninja, which is not installed or not in the job's PATH on that node.",
+        remedy="add ninja to the job's requirements (requirements: [...]) and run ansible-playbook site.yml "
+        "--tags python_env",
+        source="deepspeedai/DeepSpeed#5627",
+    ),
+    CatalogueEntry(
+        id="cuda-toolkit-too-old",
+        title="The CUDA toolkit does not know this GPU",
+        example="nvcc fatal   : Unsupported gpu architecture 'compute_89'",
+        texts=(r"nvcc fatal[ \t]{0,8}: Unsupported gpu architecture",),
+        cause="An extension is compiled for a GPU that the node's nvcc does not know: the toolkit is older than "
+        "the GPU, or so new that it dropped it.",
+        remedy="set CUDA_HOME in launch_environment to a toolkit of torch's CUDA version; or compile for an "
+        """architecture that both know, such as -e '{"launch_environment": {"TORCH_CUDA_ARCH_LIST": """
+        '"8.0+PTX"}}\'',
+        source="facebookresearch/3detr#59",
+    ),
+    CatalogueEntry(
+        id="deepspeed-op-not-built",
+        title="An op of DeepSpeed was not built",
+        example="AttributeError: 'DeepSpeedCPUAdam' object has no attribute 'ds_opt_adam'",
+        texts=(
+            r"object has no attribute 'ds_opt_\w{1,20}'",
+            r"(?:fused_adam|fused_lamb|fused_lion|cpu_adam|cpu_adagrad|cpu_lion|async_io|utils|quantizer|transform"
+            r"er_inference)\.so: cannot open shared object file",
+            r"Unable to JIT load the \w{1,40} op due to it not being compatible",
+        ),
+        cause="DeepSpeed compiles its ops (fused_adam, cpu_adam and so on) when they are first used, and the "
+        "build failed earlier, mostly because nvcc or the CUDA toolkit of torch's version, a compiler or "
+        "Python.h is missing on the node.",
+        remedy="find the first error of the build further up in the log. Remove what it left: rm -rf "
+        "~/.cache/torch_extensions on each node; ds_report there lists what is missing. Or do without the "
+        "op: torch.optim.AdamW instead of FusedAdam",
+        source="deepspeedai/DeepSpeed#1846",
+        weak=True,
+    ),
 )

@@ -52,4 +52,33 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         remedy="`python -m json.tool FILE` shows the position; if the file is an incomplete download, remove it",
         source="bowang-lab/BioReason#10",
     ),
+    CatalogueEntry(
+        id="deepspeed-arguments-differ",
+        title="The DeepSpeed configuration contradicts the Trainer's arguments",
+        example="ValueError: Please correct the following DeepSpeed config values that mismatch TrainingArguments "
+        "values:",
+        texts=(
+            r"DeepSpeed config values that mismatch",
+            r"ds [\w.]{1,60}=[^\n]{1,60} vs hf ",
+        ),
+        cause="The configuration file and the TrainingArguments have different values, such as fp16 or bf16 "
+        "(mixed precision), the batch size or the learning rate. The lines after this one list them.",
+        remedy='write "auto" in the configuration for each of these values, so that it takes what the arguments '
+        'say; or set the same value in both, for example --bf16 True with "bf16": {"enabled": true} and '
+        "no fp16",
+        source="Ucas-HaoranWei/GOT-OCR2.0#134",
+    ),
+    CatalogueEntry(
+        id="deepspeed-two-precisions",
+        title="The DeepSpeed configuration enables fp16 and bf16",
+        example="AssertionError: bfloat16 and fp16 modes cannot be simultaneously enabled",
+        texts=(
+            r"bfloat16 and fp16 modes cannot be simultaneously enabled",
+            r"bf16 and fp16 modes cannot be simultaneously enabled",
+        ),
+        cause="Both precisions are on: one in the configuration file, the other often added by the framework.",
+        remedy='remove the section "fp16" from the configuration, or "bf16" for GPUs before Ampere; with the '
+        'Trainer, "enabled": "auto" in both sections follows --bf16 or --fp16',
+        source="Snowflake-AI-Research/Arctic-Platform#78",
+    ),
 )

@@ -58,7 +58,12 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         id="too-many-files",
         title="Too many open files",
         example="OSError: [Errno 24] Too many open files",
-        texts=(r"\[Errno 24\] Too many open files", r"received 0 items of ancdata"),
+        texts=(
+            r"\[Errno 24\] Too many open files",
+            r"received 0 items of ancdata",
+            r"RuntimeError: Too many open files",
+            r"unable to open shared memory object </torch_[^\n]{1,60} in read-write mode",
+        ),
         cause="Each tensor a DataLoader worker passes is an open file, and the limit is reached.",
         remedy="ansible-playbook site.yml --tags base_packages raises the limit; or call in the script "
         "torch.multiprocessing.set_sharing_strategy('file_system')",
@@ -74,5 +79,29 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         "stage_data.yml a bucket, to all nodes",
         source="GANWANSHUI/ES6D#22",
         general=True,
+    ),
+    CatalogueEntry(
+        id="input-output-error",
+        title="A disk or a network drive fails",
+        example="OSError: [Errno 5] Input/output error: '/media/data/train/0001.pkl'",
+        texts=(r"\[Errno 5\] Input/output error",),
+        cause="The device under the file answered with an error: the server of a network drive or bucket mount "
+        "did not respond, or a local disk is failing.",
+        remedy="run `df -h PATH` and sudo dmesg on that node to see which device it is. For a network drive, "
+        "copy the data to each node's own disk (ansible-playbook stage_data.yml) and use fewer DataLoader "
+        "workers; leave out a node whose own disk reports errors (-e nodes=...)",
+        source="MIC-DKFZ/nnUNet#1784",
+    ),
+    CatalogueEntry(
+        id="cross-device-rename",
+        title="A file cannot be moved to another disk",
+        example="OSError: [Errno 18] Invalid cross-device link: '/tmp/tmpzancmmsh' -> '/mnt/data/file'",
+        texts=(r"\[Errno 18\] (?:Invalid )?[Cc]ross-device link",),
+        cause="A program writes a temporary file and renames it, which does not work between two disks or "
+        "mounts: /tmp, or the cache, is on another one than the destination.",
+        remedy="""put the temporary directory on the destination's disk: -e '{"launch_environment": {"TMPDIR": """
+        '"/mnt/data/tmp"}}\' (it must exist on all nodes), and for downloads HF_HOME; in your own code use '
+        "shutil.move instead of os.rename",
+        source="huggingface/huggingface_hub#1439",
     ),
 )

@@ -14,6 +14,20 @@ from ansible_collections.muster.training.plugins.plugin_utils._failures.entries.
 TOPIC = "Host memory"
 ENTRIES: tuple[CatalogueEntry, ...] = (
     CatalogueEntry(
+        id="slurm-out-of-memory",
+        title="The job used more memory than Slurm allows",
+        example="slurmstepd: error: Detected 1 oom-kill event(s) in StepId=... Some of your processes may have "
+        "been killed by the cgroup out-of-memory handler.",
+        texts=(
+            r"slurmstepd: error: Detected \d{1,9} oom[-_]kill event",
+            r"srun: error: \S{1,255}: tasks? [\d,-]{1,200}: Out Of Memory",
+        ),
+        cause="Slurm limits the memory of the job (--mem), and the kernel killed its processes at that limit (cgroup).",
+        remedy=f"ask for more memory (#SBATCH --mem=..., or --mem-per-cpu), or use less: {LESS_HOST_MEMORY}",
+        source="nextflow-io/nextflow#5932",
+        kind="confirmation",
+    ),
+    CatalogueEntry(
         id="host-allocator-out-of-memory",
         title="torch is out of host memory",
         example="DefaultCPUAllocator: can't allocate memory: you tried to allocate ... bytes",

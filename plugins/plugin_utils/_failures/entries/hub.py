@@ -11,6 +11,40 @@ from ansible_collections.muster.training.plugins.plugin_utils._failures.entries.
 TOPIC = "Hugging Face Hub"
 ENTRIES: tuple[CatalogueEntry, ...] = (
     CatalogueEntry(
+        id="hub-offline",
+        title="A file is not in the cache, and downloads are switched off",
+        example="LocalEntryNotFoundError: Cannot find the requested files in the disk cache and outgoing traffic "
+        "has been disabled",
+        texts=(
+            r"OfflineModeIsEnabled\b",
+            r"outgoing traffic has been disabled",
+            r"offline mode is enabled\. To disable it",
+        ),
+        cause="HF_HUB_OFFLINE (or local_files_only) forbids downloads, and this node's cache does not have the "
+        "file: it was downloaded on another node, for another user, to another HF_HOME, or another "
+        "revision of it.",
+        remedy="download once without HF_HUB_OFFLINE, or copy the cache to all nodes (ansible-playbook "
+        "stage_data.yml, or a shared drive) and set HF_HOME in launch_environment to it",
+        source="huggingface/huggingface_hub#4487",
+    ),
+    CatalogueEntry(
+        id="hub-timed-out",
+        title="A download from the Hugging Face Hub broke",
+        example="requests.exceptions.ConnectionError: HTTPSConnectionPool(host='cdn-lfs.huggingface.co', "
+        "port=443): Read timed out.",
+        texts=(
+            r"(?:ConnectionError|ReadTimeout|ReadTimeoutError): HTTPSConnectionPool\(host='[\w.-]{0,60}(?:huggingf"
+            r"ace\.co|hf\.co)', port=443\): Read timed out",
+        ),
+        cause="The Hub, or the network to it, did not answer in time during a download: an outage, a slow line, "
+        "or all ranks download at once.",
+        remedy="""launch again: finished files are in the cache. -e '{"launch_environment": """
+        """{"HF_HUB_DOWNLOAD_TIMEOUT": "60"}}' waits longer; best is to download once, copy it to all nodes """
+        "(ansible-playbook stage_data.yml), and set HF_HUB_OFFLINE to 1",
+        source="h2oai/h2ogpt#533",
+        recoverable=True,
+    ),
+    CatalogueEntry(
         id="hub-gated",
         title="The Hugging Face model is gated",
         example="Cannot access gated repo for url https://huggingface.co/...",

@@ -57,4 +57,83 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         source="Facico/Chinese-Vicuna#113",
         kind="consequence",
     ),
+    CatalogueEntry(
+        id="mpi-daemon-missing",
+        title="Open MPI is not found on another node",
+        example="bash: orted: command not found",
+        texts=(r"\b(?:orted|prted): (?:command not found|not found|No such file or directory)",),
+        cause="mpirun starts its daemon on each node over SSH, and there it is not in the PATH of a "
+        "non-interactive login: Open MPI is not installed on that node, or in another directory.",
+        remedy="ansible-playbook site.yml --tags open_mpi installs the same Open MPI on all nodes. With your "
+        "own, install it at the same path everywhere, and call mpirun by its full path or with --prefix "
+        "DIRECTORY. Or do without MPI: leave launch_launcher out, and torchrun starts the ranks",
+        source="kubeflow/mpi-operator#488",
+    ),
+    CatalogueEntry(
+        id="mpi-daemon-failed",
+        title="Open MPI cannot start its daemon on another node",
+        example="ORTE was unable to reliably start one or more daemons.",
+        texts=(
+            r"ORTE (?:was unable to reliably start one or more daemons|has lost communication with a remote daemon)",
+            r"PRTE (?:was unable to reliably start one or more daemons|has lost communication with a remote daemon)",
+        ),
+        cause="mpirun logs in to each node over SSH and starts its daemon there. The login failed, the daemon "
+        "did not start, or it could not connect back.",
+        remedy="the line above the banner says which: a login that is refused, or orted that is not found. "
+        "ansible-playbook site.yml --tags ssh_mesh,open_mpi sets up both; ansible-playbook preflight.yml "
+        "tests the connections",
+        source="PoonLab/covizu#350",
+        weak=True,
+    ),
+    CatalogueEntry(
+        id="mpi-as-root",
+        title="Open MPI refuses to run as root",
+        example="mpirun has detected an attempt to run as root.",
+        texts=(r"(?:mpirun|mpiexec|orterun|prterun|prted?|orted) has detected an attempt to run as root",),
+        cause="The job runs as root, mostly in a container, and mpirun refuses that unless it is told otherwise.",
+        remedy="""-e '{"launch_environment": {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": """
+        '"1"}}\' allows it; or run as another user (launch_user)',
+        source="FedML-AI/FedML#456",
+    ),
+    CatalogueEntry(
+        id="ssh-refused",
+        title="A node refuses the SSH login of another",
+        example="ssh: connect to host node2 port 22: Connection refused",
+        texts=(
+            r"ssh: connect to host \S{1,255} port \d{1,5}: ",
+            r"Host key verification failed",
+            r"(?<!git@github\.com: )Permission denied \((?:publickey|password|keyboard-interactive|gssapi)",
+            r"was not reachable via ssh",
+            r"Command 'ssh [^\n]{1,300} returned non-zero exit status 255",
+            r"ssh exited with exit code 255",
+        ),
+        cause="The launcher (mpirun, deepspeed with pdsh) logs in to every node over SSH, to the first one as "
+        "well, without a password. A node does not accept the key, is not known, or does not run SSH on "
+        "that port.",
+        remedy="ansible-playbook site.yml --tags ssh_mesh gives each node a key that all nodes accept, itself "
+        "included. Or do without SSH: leave launch_launcher out, since torchrun needs none and works with "
+        "DeepSpeed, too",
+        source="NVIDIA/nccl-tests#299",
+    ),
+    CatalogueEntry(
+        id="deepspeed-launcher-missing",
+        title="The launcher of DeepSpeed is not installed",
+        example="RuntimeError: launcher 'pdsh' not installed.",
+        texts=(r"launcher '\w{1,20}' not installed",),
+        cause="deepspeed starts the other nodes' processes with pdsh, which the first node lacks.",
+        remedy="leave launch_launcher out: torchrun works with DeepSpeed and needs no pdsh. To keep it: "
+        """ansible-playbook site.yml --tags base_packages -e '{"base_packages_extra": ["pdsh"]}'""",
+        source="deepspeedai/DeepSpeedExamples#150",
+    ),
+    CatalogueEntry(
+        id="deepspeed-no-gpu",
+        title="DeepSpeed finds no GPU to start a process on",
+        example="RuntimeError: Unable to proceed, no GPU resources available",
+        texts=(r"Unable to proceed, no (?:GPU )?resources available",),
+        cause="The first node shows no GPU to deepspeed: its driver is not loaded, torch is the CPU-only build, "
+        "or the hostfile is empty.",
+        remedy="ansible-playbook ping.yml shows the GPUs of each node. On nodes without GPUs leave "
+        "launch_launcher out: torchrun starts the processes there as well",
+        source="deepspeedai/DeepSpeed#535",
+    ),
 )

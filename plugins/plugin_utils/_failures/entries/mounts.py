@@ -31,4 +31,34 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         "the others continue; remount if every access fails",
         source="modelscope/ms-swift#6695",
     ),
+    CatalogueEntry(
+        id="mount-cannot-do",
+        title="The mounted file system lacks an operation",
+        example="OSError: [Errno 95] Operation not supported",
+        texts=(
+            r"\[Errno (?:38|95)\] (?:Function not implemented|Operation not supported)",
+            r"\(os error (?:38|95)\)",
+        ),
+        cause="The directory is on a mount that cannot rename, append to, lock or link files: a bucket "
+        "(mount-s3, s3fs) or a network drive. Saving a checkpoint often writes a temporary file and "
+        "renames it.",
+        remedy="save to a directory on the node's own disk and copy the result afterwards (launch_outputs), or "
+        "use s3fs instead of mount-s3: it can rename and append",
+        source="seqscope/ficture#19",
+    ),
+    CatalogueEntry(
+        id="locks-unavailable",
+        title="Files cannot be locked on a network drive",
+        example="sqlite3.OperationalError: database is locked",
+        texts=(
+            r"sqlite3\.OperationalError: database is locked",
+            r"\[Errno 37\] No locks available",
+        ),
+        cause="Several ranks use one database or cache at the same time, or it is on a network drive that does "
+        "not lock files.",
+        remedy="put it on each node's own disk: HF_HOME, TRITON_CACHE_DIR or the program's own cache directory "
+        "in launch_environment; let one rank create it before the others open it",
+        source="facebookresearch/DrQA#69",
+        recoverable=True,
+    ),
 )

@@ -15,6 +15,22 @@ from ansible_collections.muster.training.plugins.plugin_utils._failures.entries.
 TOPIC = "NCCL"
 ENTRIES: tuple[CatalogueEntry, ...] = (
     CatalogueEntry(
+        id="nccl-internal-address",
+        title="NCCL uses an address that exists only inside the machine",
+        example="NCCL WARN socketStartConnect: Connect to fe80::966d:ae03:a2:8cf0%ib1<17943> failed : Software "
+        "caused connection abort",
+        texts=(
+            r"[Cc]onnect to (?:fe80:|169\.254\.|127\.|172\.(?:1[7-9]|2\d|3[01])\.0\.1<)[^\n]{0,60} (?:failed|retur"
+            r"ned \d)",
+        ),
+        cause="The address belongs to the loopback, to a container network or is a link-local IPv6 address: it "
+        "leads nowhere from another node.",
+        remedy="remove NCCL_SOCKET_IFNAME from launch_environment and the script: muster sets it on each node to "
+        "the interface of node_address. If node_address itself is wrong, correct it in the inventory; "
+        "ansible-playbook preflight.yml tests the connections",
+        source="NVIDIA/nccl#975",
+    ),
+    CatalogueEntry(
         id="nccl-duplicate-gpu",
         title="Two ranks use one GPU",
         example="Duplicate GPU detected : rank 1 and rank 0 both on CUDA device ...",
@@ -57,7 +73,10 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         id="nccl-connection-failed",
         title="NCCL cannot connect two nodes",
         example="NCCL WARN Connect to 10.0.0.2<21724> failed : Connection refused",
-        texts=(r"NCCL WARN [^\n]{0,60}[Cc]onnect to [^\n]{1,120} failed", r"NCCL WARN Call to connect failed"),
+        texts=(
+            r"NCCL WARN [^\n]{0,60}[Cc]onnect to [^\n]{1,120} (?:failed|returned \d)",
+            r"NCCL WARN Call to connect failed",
+        ),
         cause="A port between two nodes is closed (NCCL uses any free one), the address belongs to a network inside "
         "the machine, or the other rank ended earlier.",
         remedy=OPEN_NETWORK,

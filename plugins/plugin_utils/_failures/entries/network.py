@@ -21,6 +21,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"server socket has failed to listen on any local network address",
             r"\[Errno 98\] Address already in use",
             r"EADDRINUSE\b",
+            r"RuntimeError: Address already in use",
         ),
         cause="Another process on the first node, usually a leftover job, already listens on the port.",
         remedy="ansible-playbook preflight.yml names the process; ansible-playbook stop.yml ends what muster started "
@@ -90,6 +91,32 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         cause="Rank 0 ended while this rank was still working. Its own log says why.",
         remedy="look in the log of rank 0: ansible-playbook logs.yml -e rank=0",
         source="tdrussell/diffusion-pipe#333",
+        kind="consequence",
+    ),
+    CatalogueEntry(
+        id="gloo-no-interface",
+        title="gloo does not find its network interface",
+        example="RuntimeError: [enforce fail at gloo/transport/tcp/device.cc:83] ifa != nullptr. Unable to find "
+        "address for: ib0",
+        texts=(r"Unable to find (?:address|interface) for: ",),
+        cause="GLOO_SOCKET_IFNAME names an interface that this node does not have, or, without it, the node's "
+        "own name resolves to an address that none of its interfaces has.",
+        remedy="remove GLOO_SOCKET_IFNAME from launch_environment and the script: muster sets it on each node to "
+        "the interface of node_address. It takes one exact name; ansible-playbook site.yml --tags "
+        "hosts_file fixes the node's own name",
+        source="Megvii-BaseDetection/YOLOX#139",
+    ),
+    CatalogueEntry(
+        id="rendezvous-closed",
+        title="The rendezvous of torchrun is closed",
+        example="torch.distributed.elastic.rendezvous.api.RendezvousClosedError",
+        texts=(r"RendezvousClosedError\b",),
+        cause="torchrun on another node has ended, successfully or not, and this node tries to join or to "
+        "restart its ranks.",
+        remedy="look in the logs of the other nodes for what ended first: ansible-playbook logs.yml -e "
+        "fetch=true. With restarts, leave launch_max_restarts out unless the script resumes from "
+        "checkpoints",
+        source="pytorch/pytorch#116974",
         kind="consequence",
     ),
 )

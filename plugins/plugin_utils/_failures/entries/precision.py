@@ -65,4 +65,41 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         remedy="load with torch_dtype=torch.float32 (LoRA: only the trainable weights), or train in bf16",
         source="ShivamShrirao/diffusers#131",
     ),
+    CatalogueEntry(
+        id="dtype-mismatch",
+        title="A layer gets an input of another precision",
+        example="RuntimeError: mat1 and mat2 must have the same dtype, but got Float and BFloat16",
+        texts=(r"mat1 and mat2 (?:must|to) have the same dtype",),
+        cause="The input of a layer is in fp32 and its weights in bf16 or fp16, or the other way round: part of "
+        "the model was cast, or it runs outside the autocast that the training uses.",
+        remedy='run the forward in torch.autocast("cuda", dtype=torch.bfloat16), load the whole model in one '
+        "precision (torch_dtype=...), or cast the input: x.to(layer.weight.dtype)",
+        source="hpcaitech/ColossalAI#6169",
+    ),
+    CatalogueEntry(
+        id="half-on-cpu",
+        title="fp16 is used on the CPU",
+        example="""RuntimeError: "LayerNormKernelImpl" not implemented for 'Half'""",
+        texts=(r"not implemented for '(?:Half|BFloat16)'",),
+        cause="The model or a tensor is in fp16, but on the CPU, where torch lacks this operation: the model "
+        "was not moved to the GPU, or torch sees none.",
+        remedy="move model and inputs to the GPU (.cuda()); ansible-playbook ping.yml shows the GPUs of each "
+        "node. On nodes without GPUs use fp32 (--fp16 False), or bf16",
+        source="facebookresearch/flores#30",
+    ),
+    CatalogueEntry(
+        id="not-a-number",
+        title="The loss or a gradient is not a number",
+        example="RuntimeError: Function 'MulBackward0' returned nan values in its 0th output.",
+        texts=(
+            r"Function '\w{1,60}' returned nan values in its \d",
+            r"Loss is (?:nan|inf|-inf), stopping training",
+        ),
+        cause="The training diverged: the learning rate is too high, fp16 overflowed, a division or a logarithm "
+        "got 0, or the data contain NaN.",
+        remedy="lower the learning rate or lengthen its warm-up, clip gradients (max_grad_norm=1.0), and use "
+        "bf16 instead of fp16 if the GPUs support it; torch.autograd.set_detect_anomaly(True) names the "
+        "operation. Resume from the last good checkpoint",
+        source="pytorch/pytorch#51196",
+    ),
 )

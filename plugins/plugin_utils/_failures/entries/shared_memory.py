@@ -20,6 +20,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         texts=(
             r"DataLoader worker \(pid[^\n]{0,40}\) is killed by signal: Bus error",
             r"insufficient shared memory \(shm\)",
+            r"unable to (?:write to|resize) file </torch_",
+            r"unable to allocate shared memory\(shm\) for file </torch_",
         ),
         cause="DataLoader workers pass batches through /dev/shm, which is full.",
         remedy=MORE_SHARED_MEMORY,
@@ -38,5 +40,30 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         "at once.",
         remedy=MORE_SHARED_MEMORY,
         source="pytorch/ci-infra#490",
+    ),
+    CatalogueEntry(
+        id="semaphore-shared-memory",
+        title="A semaphore cannot be created in /dev/shm",
+        example="self._semlock = _multiprocessing.SemLock(",
+        texts=(
+            r"_multiprocessing\.SemLock\($",
+            r"\bSemLock\.__init__\(self, SEMAPHORE,",
+        ),
+        cause="Python's multiprocessing keeps locks in /dev/shm, which is full, missing or not writable for the "
+        "job's user. `No space left on device` after this line is about /dev/shm and not about a disk.",
+        remedy=MORE_SHARED_MEMORY,
+        source="MVIG-SJTU/AlphaPose#1163",
+    ),
+    CatalogueEntry(
+        id="shared-memory-mappings",
+        title="A process has too many shared tensors",
+        example="RuntimeError: unable to mmap 29764 bytes from file </torch_10182_3020184674_63991>: Cannot "
+        "allocate memory (12)",
+        texts=(r"unable to mmap \d{1,20} bytes from file </torch_",),
+        cause="Each tensor that processes share is a memory mapping, and the kernel allows a process only so "
+        "many (vm.max_map_count); or the machine's memory is full.",
+        remedy="on that node: sudo sysctl -w vm.max_map_count=1048576; in the script, share one large tensor "
+        "instead of many small ones, or use fewer DataLoader workers (num_workers)",
+        source="pytorch/pytorch#87861",
     ),
 )

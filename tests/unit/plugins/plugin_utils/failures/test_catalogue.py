@@ -21,6 +21,13 @@ from ansible_collections.muster.training.plugins.plugin_utils._failures.entries.
 RECORDED = Path(__file__).resolve().parents[3] / "fixtures" / "errors"
 TEXTS = {path.stem: path.read_text().partition("\n")[2] for path in RECORDED.glob("*.txt")}
 ENTRIES = {entry.id: entry for entry in CATALOGUE}
+# Texts of other threads than those in RECORDED: (entry, source, text).
+ELSEWHERE = [
+    (*head.split(), text)
+    for head, text in (
+        record.split("\n", 1) for record in (RECORDED.parent / "errors_elsewhere.txt").read_text().split("\n# ")[1:]
+    )
+]
 OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 56.00 MiB."
 CLOSED = (
     "RuntimeError: [../third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection closed by peer [10.0.0.10]:41234"
@@ -43,6 +50,19 @@ def test_each_entry_has_a_recorded_text_with_its_source() -> None:
 @pytest.mark.parametrize("name", ENTRIES)
 def test_a_recorded_text_finds_its_own_entry_first(name: str) -> None:
     assert ids(TEXTS[name])[0] == name
+
+
+@pytest.mark.parametrize(
+    ("name", "source", "text"), ELSEWHERE, ids=[f"{name}-{source}" for name, source, _ in ELSEWHERE]
+)
+def test_a_text_of_another_thread_finds_the_entry_first(name: str, source: str, text: str) -> None:
+    assert ids(text)[:1] == [name]
+    assert source != ENTRIES[name].source
+
+
+def test_texts_of_other_threads_cover_most_entries() -> None:
+    assert len({name for name, _source, _text in ELSEWHERE}) >= 60
+    assert len({source for _name, source, _text in ELSEWHERE}) >= 100
 
 
 def test_entry_is_complete_and_matches_the_words_on_its_page() -> None:
