@@ -28,6 +28,7 @@ class CatalogueEntry:
         general: Whether more specific entries may match the same line: they take precedence, whatever their module.
         recoverable: Whether programs also print the message and go on, such as a request that is retried: it counts
             only in the error that ended the rank, not elsewhere in its log.
+        refines: Ids of general entries whose place this one takes if its message is in the log of their error.
         min_lines: Minimum number of matching lines; fewer are harmless.
     """
 
@@ -42,4 +43,5 @@ class CatalogueEntry:
     weak: bool = False
     general: bool = False
     recoverable: bool = False
+    refines: tuple[str, ...] = ()
     min_lines: int = 1

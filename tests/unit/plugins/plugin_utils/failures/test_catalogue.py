@@ -180,6 +180,7 @@ def test_known_error_takes_precedence_over_the_last_lines() -> None:
         "cause": entry.cause,
         "remedy": entry.remedy,
         "seen": "",
+        "confidence": "error",
     }
 
 
