@@ -80,8 +80,9 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         ),
         cause="ZeRO saves the optimizer's state in one part per rank, and loads it only with the same number of ranks.",
         remedy="resume with the same number of ranks (-e nnodes=N -e nproc_per_node=N), or convert the "
-        'checkpoint into a universal one: ds_to_universal.py, and "checkpoint": {"load_universal": true} '
-        "in the configuration. For the weights alone: zero_to_fp32.py, which is beside the checkpoint",
+        'checkpoint into a universal one: ds_to_universal.py, and "checkpoint": {"load_universal": '
+        "true} in the configuration. For the weights alone: zero_to_fp32.py, which is beside the "
+        "checkpoint",
         source="deepspeedai/DeepSpeed#2898",
     ),
     CatalogueEntry(
@@ -91,14 +92,15 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         "4096]) from checkpoint, the shape in current model is torch.Size([128256, 4096]).",
         texts=(
             r"size mismatch for [\w.]{0,150}(?:embed_tokens|lm_head|word_embeddings|token_embedding|embeddings?|sh"
-            r"ared|wte|embed_in|output_projection)\.(?:weight|bias): copying a param",
+            r"ared|wte|embed_in|output_projection)\.(?:[\w.]{1,60}\.)?(?:weight|bias): copying a param",
         ),
-        cause="The embedding has another number of rows in the checkpoint than in the model: tokens were added "
-        "to the tokenizer before it was saved, or the model is loaded with another tokenizer or "
+        cause="The embedding has another number of rows in the checkpoint than in the model: tokens were "
+        "added to the tokenizer before it was saved, or the model is loaded with another tokenizer or "
         "configuration.",
         remedy="call model.resize_token_embeddings(N) with the checkpoint's number of rows before the weights "
         "are loaded, and load the tokenizer that was saved with the checkpoint",
         source="YangRui2015/RiC#19",
+        refines=("checkpoint-keys",),
     ),
     CatalogueEntry(
         id="checkpoint-pointer",
@@ -110,8 +112,9 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         ),
         cause="The file does not contain weights: it is the pointer of Git LFS (its text begins with "
         "`version`), a web page that was downloaded instead, or a damaged download.",
-        remedy="`head -c 200 FILE` on the node shows which. Run `git lfs pull` in the repository, or download it "
-        "again with huggingface-cli download; then copy it to all nodes (ansible-playbook stage_data.yml)",
+        remedy="`head -c 200 FILE` on the node shows which. Run `git lfs pull` in the repository, or download "
+        "it again with huggingface-cli download; then copy it to all nodes (ansible-playbook "
+        "stage_data.yml)",
         source="hhj1897/face_parsing#3",
     ),
     CatalogueEntry(
@@ -123,10 +126,10 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"loaded state dict (?:contains a parameter group that doesn't match|has a different number of paramet"
             r"er groups)",
         ),
-        cause="The checkpoint's optimizer was created for other parameters: layers were frozen, unfrozen, added "
-        "or removed since it was saved, or the groups (weight decay) differ.",
-        remedy="create the model and the optimizer exactly as when it was saved before you resume; or load only "
-        "the model's weights and start with a new optimizer",
+        cause="The checkpoint's optimizer was created for other parameters: layers were frozen, unfrozen, "
+        "added or removed since it was saved, or the groups (weight decay) differ.",
+        remedy="create the model and the optimizer exactly as when it was saved before you resume; or load "
+        "only the model's weights and start with a new optimizer",
         source="STVIR/pysot#92",
     ),
 )

@@ -65,10 +65,11 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"gnu-gcc)'",
             r"\b(?:gcc|g\+\+|c\+\+): (?:command )?not found",
         ),
-        cause="Triton, torch.compile and DeepSpeed compile code while the job runs, and the node or the image "
-        "has no compiler.",
-        remedy="""ansible-playbook site.yml --tags base_packages -e '{"base_packages_extra": """
-        """["build-essential"]}'; in a container, use an image that has gcc, or a -devel image""",
+        cause="Triton, torch.compile and DeepSpeed compile code while the job runs, and the node or the "
+        "image has no compiler.",
+        remedy="ansible-playbook site.yml --tags base_packages "
+        """-e '{"base_packages_extra": ["build-essential"]}'; in a container, use an image that has gcc, """
+        "or a -devel image",
         source="MIC-DKFZ/nnUNet#2268",
     ),
     CatalogueEntry(
@@ -87,11 +88,11 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="The CUDA toolkit does not know this GPU",
         example="nvcc fatal   : Unsupported gpu architecture 'compute_89'",
         texts=(r"nvcc fatal[ \t]{0,8}: Unsupported gpu architecture",),
-        cause="An extension is compiled for a GPU that the node's nvcc does not know: the toolkit is older than "
-        "the GPU, or so new that it dropped it.",
+        cause="An extension is compiled for a GPU that the node's nvcc does not know: the toolkit is older "
+        "than the GPU, or so new that it dropped it.",
         remedy="set CUDA_HOME in launch_environment to a toolkit of torch's CUDA version; or compile for an "
-        """architecture that both know, such as -e '{"launch_environment": {"TORCH_CUDA_ARCH_LIST": """
-        '"8.0+PTX"}}\'',
+        "architecture that both know, such as "
+        """-e '{"launch_environment": {"TORCH_CUDA_ARCH_LIST": "8.0+PTX"}}'""",
         source="facebookresearch/3detr#59",
     ),
     CatalogueEntry(
@@ -105,11 +106,11 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"Unable to JIT load the \w{1,40} op due to it not being compatible",
         ),
         cause="DeepSpeed compiles its ops (fused_adam, cpu_adam and so on) when they are first used, and the "
-        "build failed earlier, mostly because nvcc or the CUDA toolkit of torch's version, a compiler or "
-        "Python.h is missing on the node.",
+        "build failed earlier, mostly because nvcc or the CUDA toolkit of torch's version, a compiler "
+        "or Python.h is missing on the node.",
         remedy="find the first error of the build further up in the log. Remove what it left: rm -rf "
-        "~/.cache/torch_extensions on each node; ds_report there lists what is missing. Or do without the "
-        "op: torch.optim.AdamW instead of FusedAdam",
+        "~/.cache/torch_extensions on each node; ds_report there lists what is missing. Or do without "
+        "the op: torch.optim.AdamW instead of FusedAdam",
         source="deepspeedai/DeepSpeed#1846",
         weak=True,
     ),

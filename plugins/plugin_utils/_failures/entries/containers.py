@@ -15,21 +15,21 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="Docker cannot give GPUs to a container",
         example='docker: Error response from daemon: could not select device driver "" with capabilities: [[gpu]].',
         texts=(r"could not select device driver \W{0,3}\w{0,20}\W{0,3}with capabilities: \[\[gpu\]\]",),
-        cause="NVIDIA's container toolkit is not installed on the node, or Docker was not restarted since, or "
-        "Docker is the snap, which cannot use it.",
-        remedy="ansible-playbook site.yml --tags docker_engine installs nvidia-container-toolkit and configures "
-        "Docker for it",
+        cause="NVIDIA's container toolkit is not installed on the node, or Docker was not restarted since, "
+        "or Docker is the snap, which cannot use it.",
+        remedy="ansible-playbook site.yml --tags docker_engine installs nvidia-container-toolkit and "
+        "configures Docker for it",
         source="OpenBMB/XAgent#273",
     ),
     CatalogueEntry(
         id="container-cuda-too-new",
         title="The image needs a newer NVIDIA driver",
-        example="nvidia-container-cli: requirement error: unsatisfied condition: cuda>=11.0, please update your "
-        "driver to a newer version",
+        example="nvidia-container-cli: requirement error: unsatisfied condition: cuda>=11.0, please update "
+        "your driver to a newer version",
         texts=(r"nvidia-container-cli: requirement error: unsatisfied condition",),
         cause="The image's CUDA is newer than the node's driver supports.",
         remedy="ansible-playbook site.yml --tags nvidia_driver -e nvidia_driver_cuda=12.4 installs a newer "
-        "driver; or use an image with an older CUDA (-e image=...)",
+        "driver; or use an image with an older CUDA (launch_image)",
         source="NVIDIA/nvidia-docker#1442",
     ),
     CatalogueEntry(
@@ -38,8 +38,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         example="nvidia-container-cli: initialization error: nvml error: driver not loaded: unknown",
         texts=(r"nvidia-container-cli: initialization error",),
         cause="The node's NVIDIA driver is not loaded or does not work; the container is not the problem.",
-        remedy="run nvidia-smi on that node. ansible-playbook site.yml --tags nvidia_driver installs and loads "
-        "the driver, or says that the node needs a reboot",
+        remedy="run nvidia-smi on that node. ansible-playbook site.yml --tags nvidia_driver installs and "
+        "loads the driver, or says that the node needs a reboot",
         source="NVIDIA/nvidia-docker#1629",
     ),
 )

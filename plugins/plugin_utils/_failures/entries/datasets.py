@@ -23,8 +23,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         ),
         cause="load_dataset reads all files of a data set into one table, and a file has other columns, or "
         "another type in a column, than the first one.",
-        remedy="give only files of one kind (data_files=...), or make their columns the same: for JSON, each key "
-        "in each line. If the data set was changed, remove its cache: rm -rf "
+        remedy="give only files of one kind (data_files=...), or make their columns the same: for JSON, each "
+        "key in each line. If the data set was changed, remove its cache: rm -rf "
         "~/.cache/huggingface/datasets/NAME on each node",
         source="ZihanZhaoSJTU/LibriSQA#2",
     ),
@@ -33,9 +33,22 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="The tokenizer has no padding token",
         example="ValueError: Asking to pad but the tokenizer does not have a padding token.",
         texts=(r"Asking to pad but the tokenizer does not have a padding token",),
-        cause="Batches are padded to one length, and the tokenizers of many causal models (GPT, Llama) have no "
-        "token for that.",
+        cause="Batches are padded to one length, and the tokenizers of many causal models (GPT, Llama) have "
+        "no token for that.",
         remedy="after loading the tokenizer: tokenizer.pad_token = tokenizer.eos_token",
         source="DachengLi1/LongChat#31",
+    ),
+    CatalogueEntry(
+        id="stream-timed-out",
+        title="Reading a remote file took too long",
+        example="fsspec.exceptions.FSTimeoutError",
+        texts=(r"\bFSTimeoutError\b",),
+        cause="A file of the Hub, of S3 or of a web server is read through fsspec, and the connection broke "
+        "or a download took longer than its time-out (5 minutes).",
+        remedy="download it once before the job and read it from disk: ansible-playbook stage_data.yml. To "
+        'keep streaming, allow more time: load_dataset(..., storage_options={"client_kwargs": '
+        '{"timeout": aiohttp.ClientTimeout(total=3600)}}), with fewer DataLoader workers',
+        source="huggingface/datasets#7164",
+        recoverable=True,
     ),
 )

@@ -58,12 +58,12 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="A parameter gets its gradient twice in one step",
         example="RuntimeError: Expected to mark a variable ready only once.",
         texts=(r"Expected to mark a variable ready only once",),
-        cause="DistributedDataParallel expects one gradient per parameter and step. Gradient checkpointing in "
-        "its reentrant form, or a layer that is used twice, computes it again.",
+        cause="DistributedDataParallel expects one gradient per parameter and step. Gradient checkpointing "
+        "in its reentrant form, or a layer that is used twice, computes it again.",
         remedy='use the other form of gradient checkpointing: gradient_checkpointing_kwargs={"use_reentrant": '
-        "False} (Trainer), torch.utils.checkpoint(..., use_reentrant=False); for a layer that is used in "
-        "each step alike, DistributedDataParallel(..., static_graph=True). Leave find_unused_parameters "
-        "out",
+        "False} (Trainer), torch.utils.checkpoint(..., use_reentrant=False); for a layer that is used "
+        "in each step alike, DistributedDataParallel(..., static_graph=True). Leave "
+        "find_unused_parameters out",
         source="modelscope/ms-swift#3171",
     ),
     CatalogueEntry(
@@ -74,8 +74,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"No backend type associated with device type cpu",
             r"Tensors must be CUDA and dense",
         ),
-        cause="The backend nccl exchanges only dense tensors on a GPU, and the script gives a collective one on "
-        "the CPU, a sparse one, or a model that was not moved to the GPU.",
+        cause="The backend nccl exchanges only dense tensors on a GPU, and the script gives a collective one "
+        "on the CPU, a sparse one, or a model that was not moved to the GPU.",
         remedy="move the tensor or model to the GPU first (.cuda(), or .to_dense()); or let both kinds work: "
         'init_process_group("cpu:gloo,cuda:nccl")',
         source="zai-org/CogVLM#328",

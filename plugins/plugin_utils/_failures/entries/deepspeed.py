@@ -55,17 +55,18 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
     CatalogueEntry(
         id="deepspeed-arguments-differ",
         title="The DeepSpeed configuration contradicts the Trainer's arguments",
-        example="ValueError: Please correct the following DeepSpeed config values that mismatch TrainingArguments "
-        "values:",
+        example="ValueError: Please correct the following DeepSpeed config values that mismatch "
+        "TrainingArguments values:",
         texts=(
             r"DeepSpeed config values that mismatch",
             r"ds [\w.]{1,60}=[^\n]{1,60} vs hf ",
+            r"`?--mixed_precision`? arg cannot be set to [^\n]{1,40} in the DeepSpeed config",
         ),
         cause="The configuration file and the TrainingArguments have different values, such as fp16 or bf16 "
         "(mixed precision), the batch size or the learning rate. The lines after this one list them.",
-        remedy='write "auto" in the configuration for each of these values, so that it takes what the arguments '
-        'say; or set the same value in both, for example --bf16 True with "bf16": {"enabled": true} and '
-        "no fp16",
+        remedy='write "auto" in the configuration for each of these values, so that it takes what the '
+        'arguments say; or set the same value in both, for example --bf16 True with "bf16": '
+        '{"enabled": true} and no fp16',
         source="Ucas-HaoranWei/GOT-OCR2.0#134",
     ),
     CatalogueEntry(

@@ -74,9 +74,11 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="A file is missing",
         example="FileNotFoundError: [Errno 2] No such file or directory: '...'",
         texts=(r"FileNotFoundError: \[Errno 2\]",),
-        cause="The path is wrong relative to launch_working_directory, or the file is only on some nodes.",
+        cause="The path is wrong relative to launch_working_directory, or the file is only on some nodes: the others "
+        "do not see what one node writes, a cache or a checkpoint, unless they share a drive.",
         remedy="use absolute paths for data; ansible-playbook site.yml --tags code copies the code, ansible-playbook "
-        "stage_data.yml a bucket, to all nodes",
+        "stage_data.yml a bucket, to all nodes. What the job itself writes and reads must be on a shared drive "
+        "(ansible-playbook site.yml --tags data), or be written on each node",
         source="GANWANSHUI/ES6D#22",
         general=True,
     ),
@@ -85,11 +87,11 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="A disk or a network drive fails",
         example="OSError: [Errno 5] Input/output error: '/media/data/train/0001.pkl'",
         texts=(r"\[Errno 5\] Input/output error",),
-        cause="The device under the file answered with an error: the server of a network drive or bucket mount "
-        "did not respond, or a local disk is failing.",
+        cause="The device under the file answered with an error: the server of a network drive or bucket "
+        "mount did not respond, or a local disk is failing.",
         remedy="run `df -h PATH` and sudo dmesg on that node to see which device it is. For a network drive, "
-        "copy the data to each node's own disk (ansible-playbook stage_data.yml) and use fewer DataLoader "
-        "workers; leave out a node whose own disk reports errors (-e nodes=...)",
+        "copy the data to each node's own disk (ansible-playbook stage_data.yml) and use fewer "
+        "DataLoader workers; leave out a node whose own disk reports errors (-e nodes=...)",
         source="MIC-DKFZ/nnUNet#1784",
     ),
     CatalogueEntry(
@@ -99,9 +101,9 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         texts=(r"\[Errno 18\] (?:Invalid )?[Cc]ross-device link",),
         cause="A program writes a temporary file and renames it, which does not work between two disks or "
         "mounts: /tmp, or the cache, is on another one than the destination.",
-        remedy="""put the temporary directory on the destination's disk: -e '{"launch_environment": {"TMPDIR": """
-        '"/mnt/data/tmp"}}\' (it must exist on all nodes), and for downloads HF_HOME; in your own code use '
-        "shutil.move instead of os.rename",
+        remedy="put the temporary directory on the destination's disk: "
+        """-e '{"launch_environment": {"TMPDIR": "/mnt/data/tmp"}}' (it must exist on all nodes), and """
+        "for downloads HF_HOME; in your own code use shutil.move instead of os.rename",
         source="huggingface/huggingface_hub#1439",
     ),
 )

@@ -129,6 +129,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"CUDA error: unknown error",
             r"\berror=(?:30|999) : unknown error",
             r"Error (?:30|999): unknown error",
+            r"cuda runtime error \((?:30|999)\) : unknown error",
         ),
         cause="The NVIDIA driver is in a bad state: its module nvidia_uvm is not loaded or broken, after an "
         "upgrade without a reboot or a suspend. nvidia-smi may work nevertheless.",
@@ -141,9 +142,9 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="The driver is too old for the CUDA of the image",
         example="Error 804: forward compatibility was attempted on non supported HW",
         texts=(r"forward compatibility was attempted on non supported HW",),
-        cause="The container, or LD_LIBRARY_PATH, brings the libraries of a newer CUDA than the node's driver "
-        "supports, and only data-center GPUs may run with such libraries on an older driver (forward "
-        "compatibility).",
+        cause="The container, or LD_LIBRARY_PATH, brings the libraries of a newer CUDA than the node's "
+        "driver supports, and only data-center GPUs may run with such libraries on an older driver "
+        "(forward compatibility).",
         remedy="ansible-playbook site.yml --tags nvidia_driver -e nvidia_driver_cuda=12.4 installs a newer "
         "driver; or use an image with an older CUDA, and remove /usr/local/cuda/compat from "
         "LD_LIBRARY_PATH",
@@ -156,9 +157,9 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         texts=(r"system has unsupported display driver / cuda driver combination",),
         cause="The library libcuda that the job loads is not from the loaded driver: the driver was upgraded "
         "without a reboot, or LD_LIBRARY_PATH or the image brings another libcuda.",
-        remedy="reboot the node, or ansible-playbook site.yml --tags nvidia_driver loads the installed driver. "
-        "If it remains, remove directories with libcuda.so (cuda/compat) from LD_LIBRARY_PATH in "
-        "launch_environment and the image",
+        remedy="reboot the node, or ansible-playbook site.yml --tags nvidia_driver loads the installed "
+        "driver. If it remains, remove directories with libcuda.so (cuda/compat) from LD_LIBRARY_PATH "
+        "in launch_environment and the image",
         source="CompVis/stable-diffusion#439",
     ),
     CatalogueEntry(
@@ -166,12 +167,13 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="A kernel failed on the GPU",
         example="RuntimeError: CUDA error: unspecified launch failure",
         texts=(r"\bunspecified launch failure",),
-        cause="A kernel crashed: by an access to invalid memory in an extension or in torch.compile's output, "
-        "or because the GPU itself fails, if it happens at random times and always on the same node.",
-        remedy="sudo dmesg on the node shows the GPU's own message (NVRM: Xid), ansible-playbook preflight.yml "
-        "checks the GPUs. If it is always the same node, reboot it or leave it out (-e nodes=...); "
-        """otherwise -e '{"launch_environment": {"CUDA_LAUNCH_BLOCKING": "1"}}' shows the line, and another """
-        "release of the extension may help",
+        cause="A kernel crashed: by an access to invalid memory in an extension or in torch.compile's "
+        "output, or because the GPU itself fails, if it happens at random times and always on the same "
+        "node.",
+        remedy="sudo dmesg on the node shows the GPU's own message (NVRM: Xid), ansible-playbook "
+        "preflight.yml checks the GPUs. If it is always the same node, reboot it or leave it out (-e "
+        """nodes=...); otherwise -e '{"launch_environment": {"CUDA_LAUNCH_BLOCKING": "1"}}' shows the """
+        "line, and another release of the extension may help",
         source="opendatalab/MinerU#426",
         weak=True,
     ),

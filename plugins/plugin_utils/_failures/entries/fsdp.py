@@ -19,8 +19,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"`FlatParameter` requires uniform dtype",
         ),
         cause="FSDP joins the weights of a layer into one tensor, and some are bf16 or fp16 while others are "
-        "fp32: adapters (LoRA), norms, quantised layers, or a model that was loaded in another precision "
-        "on some ranks.",
+        "fp32: adapters (LoRA), norms, quantised layers, or a model that was loaded in another "
+        "precision on some ranks.",
         remedy="load all weights in one precision (torch_dtype=torch.bfloat16, and for QLoRA "
         "bnb_4bit_quant_storage=torch.bfloat16), cast the rest: model.to(torch.bfloat16); or use FSDP2 "
         "(fully_shard), which allows both. With accelerate: fsdp_cpu_ram_efficient_loading: true, "

@@ -13,15 +13,15 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
     CatalogueEntry(
         id="hub-offline",
         title="A file is not in the cache, and downloads are switched off",
-        example="LocalEntryNotFoundError: Cannot find the requested files in the disk cache and outgoing traffic "
-        "has been disabled",
+        example="LocalEntryNotFoundError: Cannot find the requested files in the disk cache and outgoing "
+        "traffic has been disabled",
         texts=(
             r"OfflineModeIsEnabled\b",
             r"outgoing traffic has been disabled",
             r"offline mode is enabled\. To disable it",
         ),
-        cause="HF_HUB_OFFLINE (or local_files_only) forbids downloads, and this node's cache does not have the "
-        "file: it was downloaded on another node, for another user, to another HF_HOME, or another "
+        cause="HF_HUB_OFFLINE (or local_files_only) forbids downloads, and this node's cache does not have "
+        "the file: it was downloaded on another node, for another user, to another HF_HOME, or another "
         "revision of it.",
         remedy="download once without HF_HUB_OFFLINE, or copy the cache to all nodes (ansible-playbook "
         "stage_data.yml, or a shared drive) and set HF_HOME in launch_environment to it",
@@ -36,12 +36,34 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"(?:ConnectionError|ReadTimeout|ReadTimeoutError): HTTPSConnectionPool\(host='[\w.-]{0,60}(?:huggingf"
             r"ace\.co|hf\.co)', port=443\): Read timed out",
         ),
-        cause="The Hub, or the network to it, did not answer in time during a download: an outage, a slow line, "
-        "or all ranks download at once.",
-        remedy="""launch again: finished files are in the cache. -e '{"launch_environment": """
-        """{"HF_HUB_DOWNLOAD_TIMEOUT": "60"}}' waits longer; best is to download once, copy it to all nodes """
-        "(ansible-playbook stage_data.yml), and set HF_HUB_OFFLINE to 1",
+        cause="The Hub, or the network to it, did not answer in time during a download: an outage, a slow "
+        "line, or all ranks download at once.",
+        remedy="launch again: finished files are in the cache. "
+        """-e '{"launch_environment": {"HF_HUB_DOWNLOAD_TIMEOUT": "60"}}' waits longer; best is to """
+        "download once, copy it to all nodes (ansible-playbook stage_data.yml), and set HF_HUB_OFFLINE "
+        "to 1",
         source="h2oai/h2ogpt#533",
+        recoverable=True,
+    ),
+    CatalogueEntry(
+        id="connection-closed",
+        title="A server closed the connection of a download",
+        example="requests.exceptions.ConnectionError: ('Connection aborted.', RemoteDisconnected('Remote end "
+        "closed connection without response'))",
+        texts=(
+            r"ConnectionError: [^\n]{0,40}Connection aborted",
+            r"http\.client\.RemoteDisconnected: ",
+            r"\bIncompleteRead\(",
+            r"ClientPayloadError: ",
+            r"ConnectionError: Server Disconnected",
+        ),
+        cause="The Hub, a proxy or another server ended the connection while data were downloaded or "
+        "streamed: too many requests at once, a long idle connection, or an unstable network.",
+        remedy="launch again from the last checkpoint. Better download the data once before the job and read "
+        "them from disk (ansible-playbook stage_data.yml, a shared drive, and HF_HUB_OFFLINE=1); if "
+        "they must be streamed, use fewer DataLoader workers, a recent datasets, which retries, and a "
+        "Hub token",
+        source="padeoe/hf-mirror-site#28",
         recoverable=True,
     ),
     CatalogueEntry(
@@ -89,6 +111,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"Failed to resolve 'huggingface\.co'",
             r"host='huggingface\.co', port=443\): Max retries exceeded",
             r"We couldn't connect to 'https://huggingface\.co'",
+            r"ConnectionError: Couldn't reach ",
             r"LocalEntryNotFoundError\b",
         ),
         cause="The node has no internet access or no DNS, and the file is not in its cache.",

@@ -65,8 +65,9 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         cause="mpirun starts its daemon on each node over SSH, and there it is not in the PATH of a "
         "non-interactive login: Open MPI is not installed on that node, or in another directory.",
         remedy="ansible-playbook site.yml --tags open_mpi installs the same Open MPI on all nodes. With your "
-        "own, install it at the same path everywhere, and call mpirun by its full path or with --prefix "
-        "DIRECTORY. Or do without MPI: leave launch_launcher out, and torchrun starts the ranks",
+        "own, install it at the same path everywhere, and call mpirun by its full path or with "
+        "--prefix DIRECTORY. Or do without MPI: leave launch_launcher out, and torchrun starts the "
+        "ranks",
         source="kubeflow/mpi-operator#488",
     ),
     CatalogueEntry(
@@ -77,11 +78,11 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"ORTE (?:was unable to reliably start one or more daemons|has lost communication with a remote daemon)",
             r"PRTE (?:was unable to reliably start one or more daemons|has lost communication with a remote daemon)",
         ),
-        cause="mpirun logs in to each node over SSH and starts its daemon there. The login failed, the daemon "
-        "did not start, or it could not connect back.",
+        cause="mpirun logs in to each node over SSH and starts its daemon there. The login failed, the "
+        "daemon did not start, or it could not connect back.",
         remedy="the line above the banner says which: a login that is refused, or orted that is not found. "
-        "ansible-playbook site.yml --tags ssh_mesh,open_mpi sets up both; ansible-playbook preflight.yml "
-        "tests the connections",
+        "ansible-playbook site.yml --tags ssh_mesh,open_mpi sets up both; ansible-playbook "
+        "preflight.yml tests the connections",
         source="PoonLab/covizu#350",
         weak=True,
     ),
@@ -91,8 +92,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         example="mpirun has detected an attempt to run as root.",
         texts=(r"(?:mpirun|mpiexec|orterun|prterun|prted?|orted) has detected an attempt to run as root",),
         cause="The job runs as root, mostly in a container, and mpirun refuses that unless it is told otherwise.",
-        remedy="""-e '{"launch_environment": {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": """
-        '"1"}}\' allows it; or run as another user (launch_user)',
+        remedy="""-e '{"launch_environment": {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}}'"""
+        " allows it; or run as another user (launch_user)",
         source="FedML-AI/FedML#456",
     ),
     CatalogueEntry(
@@ -107,12 +108,12 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"Command 'ssh [^\n]{1,300} returned non-zero exit status 255",
             r"ssh exited with exit code 255",
         ),
-        cause="The launcher (mpirun, deepspeed with pdsh) logs in to every node over SSH, to the first one as "
-        "well, without a password. A node does not accept the key, is not known, or does not run SSH on "
-        "that port.",
+        cause="The launcher (mpirun, deepspeed with pdsh) logs in to every node over SSH, to the first one "
+        "as well, without a password. A node does not accept the key, is not known, or does not run "
+        "SSH on that port.",
         remedy="ansible-playbook site.yml --tags ssh_mesh gives each node a key that all nodes accept, itself "
-        "included. Or do without SSH: leave launch_launcher out, since torchrun needs none and works with "
-        "DeepSpeed, too",
+        "included. Or do without SSH: leave launch_launcher out, since torchrun needs none and works "
+        "with DeepSpeed, too",
         source="NVIDIA/nccl-tests#299",
     ),
     CatalogueEntry(
@@ -130,10 +131,26 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="DeepSpeed finds no GPU to start a process on",
         example="RuntimeError: Unable to proceed, no GPU resources available",
         texts=(r"Unable to proceed, no (?:GPU )?resources available",),
-        cause="The first node shows no GPU to deepspeed: its driver is not loaded, torch is the CPU-only build, "
-        "or the hostfile is empty.",
+        cause="The first node shows no GPU to deepspeed: its driver is not loaded, torch is the CPU-only "
+        "build, or the hostfile is empty.",
         remedy="ansible-playbook ping.yml shows the GPUs of each node. On nodes without GPUs leave "
         "launch_launcher out: torchrun starts the processes there as well",
         source="deepspeedai/DeepSpeed#535",
+    ),
+    CatalogueEntry(
+        id="program-missing",
+        title="A program or directory does not exist on another node",
+        example="bash: /home/me/venv/bin/python: No such file or directory",
+        texts=(
+            r"ssh exited with exit code 12[67]",
+            r"bash: (?:line \d{1,5}: )?(?:cd: )?/[^\n:]{1,255}: No such file or directory",
+            r"execvp error on file [^\n]{1,255} \(No such file or directory\)",
+        ),
+        cause="The launcher starts the same command, in the same directory, on every node, and the Python "
+        "environment or the code is missing there, or at another path.",
+        remedy="use the same paths on every node: ansible-playbook site.yml --tags code,python_env installs "
+        "code and environment alike. With your own, give absolute paths that exist everywhere "
+        "(launch_python, launch_working_directory)",
+        source="chaos/pdsh#109",
     ),
 )

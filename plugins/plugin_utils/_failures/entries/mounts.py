@@ -42,8 +42,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         cause="The directory is on a mount that cannot rename, append to, lock or link files: a bucket "
         "(mount-s3, s3fs) or a network drive. Saving a checkpoint often writes a temporary file and "
         "renames it.",
-        remedy="save to a directory on the node's own disk and copy the result afterwards (launch_outputs), or "
-        "use s3fs instead of mount-s3: it can rename and append",
+        remedy="save to a directory on the node's own disk and copy the result afterwards (launch_outputs), "
+        "or use s3fs instead of mount-s3: it can rename and append",
         source="seqscope/ficture#19",
     ),
     CatalogueEntry(
@@ -54,10 +54,10 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"sqlite3\.OperationalError: database is locked",
             r"\[Errno 37\] No locks available",
         ),
-        cause="Several ranks use one database or cache at the same time, or it is on a network drive that does "
-        "not lock files.",
-        remedy="put it on each node's own disk: HF_HOME, TRITON_CACHE_DIR or the program's own cache directory "
-        "in launch_environment; let one rank create it before the others open it",
+        cause="Several ranks use one database or cache at the same time, or it is on a network drive that "
+        "does not lock files.",
+        remedy="put it on each node's own disk: HF_HOME, TRITON_CACHE_DIR or the program's own cache "
+        "directory in launch_environment; let one rank create it before the others open it",
         source="facebookresearch/DrQA#69",
         recoverable=True,
     ),

@@ -23,12 +23,29 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"[Cc]onnect to (?:fe80:|169\.254\.|127\.|172\.(?:1[7-9]|2\d|3[01])\.0\.1<)[^\n]{0,60} (?:failed|retur"
             r"ned \d)",
         ),
-        cause="The address belongs to the loopback, to a container network or is a link-local IPv6 address: it "
-        "leads nowhere from another node.",
-        remedy="remove NCCL_SOCKET_IFNAME from launch_environment and the script: muster sets it on each node to "
-        "the interface of node_address. If node_address itself is wrong, correct it in the inventory; "
-        "ansible-playbook preflight.yml tests the connections",
+        cause="The address belongs to the loopback, to a container network or is a link-local IPv6 address: "
+        "it leads nowhere from another node.",
+        remedy="remove NCCL_SOCKET_IFNAME from launch_environment and the script: muster sets it on each node "
+        "to the interface of node_address. If node_address itself is wrong, correct it in the "
+        "inventory; ansible-playbook preflight.yml tests the connections",
         source="NVIDIA/nccl#975",
+    ),
+    CatalogueEntry(
+        id="nccl-internal-error",
+        title="NCCL reports an internal error",
+        example="DistBackendError: NCCL error in: ProcessGroupNCCL.cpp:1333, internal error - please report "
+        "this issue to the NCCL developers",
+        texts=(
+            r"internal error - please report this issue to the NCCL developers",
+            r"ncclInternalError\b",
+        ),
+        cause="Mostly the nodes have different NCCL versions or NCCL_* settings, or a connection failed, "
+        "which releases like 2.18 report in this way; sometimes this release of NCCL has a bug.",
+        remedy=f"{SAME_SOFTWARE}python_env,pytorch makes NCCL the same on all nodes. "
+        """-e '{"launch_environment": {"NCCL_DEBUG": "WARN"}}' logs what failed. If it is the same """
+        "everywhere, try a newer release of torch, which brings a newer NCCL, or a newer image",
+        source="NVIDIA/nccl#1092",
+        weak=True,
     ),
     CatalogueEntry(
         id="nccl-duplicate-gpu",
@@ -48,6 +65,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         texts=(
             r"[Mm]essage truncated : receiv(?:ing|ed) \d{1,12} bytes instead of",
             r"NCCL WARN Mismatched collective detected",
+            r"connecting to address [^\n]{0,60} is neither AF_INET",
         ),
         cause="The ranks call NCCL with different sizes or in a different order, or their NCCL versions or settings "
         "differ.",
@@ -127,7 +145,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="A system call of NCCL failed",
         example="ncclSystemError: System call (e.g. socket, malloc) or external library call failed or device error",
         texts=(r"ncclSystemError\b", r"unhandled system error"),
-        cause="A connection, memory or /dev/shm: the message does not say which.",
+        cause="Mostly a connection failed: a port between two nodes is closed (NCCL uses any free one), or the "
+        "network interface is the wrong one, as in a container without the host's network; else memory or /dev/shm.",
         remedy="""-e '{"launch_environment": {"NCCL_DEBUG": "WARN"}}' logs the call that failed; """
         "ansible-playbook preflight.yml checks the connections and /dev/shm",
         source="NVIDIA/nccl#875",

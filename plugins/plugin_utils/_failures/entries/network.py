@@ -23,9 +23,10 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"EADDRINUSE\b",
             r"RuntimeError: Address already in use",
         ),
-        cause="Another process on the first node, usually a leftover job, already listens on the port.",
+        cause="Another process on the first node, usually a leftover job, already listens on the port; or several "
+        "processes have rank 0, as when srun starts torchrun or the script more than once per node.",
         remedy="ansible-playbook preflight.yml names the process; ansible-playbook stop.yml ends what muster started "
-        "there; or use another port: -e launch_master_port=29600",
+        "there; or use another port: -e launch_master_port=29600. Under Slurm with torchrun: --ntasks-per-node=1",
         source="pytorch/pytorch#85604",
     ),
     CatalogueEntry(
@@ -96,13 +97,13 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
     CatalogueEntry(
         id="gloo-no-interface",
         title="gloo does not find its network interface",
-        example="RuntimeError: [enforce fail at gloo/transport/tcp/device.cc:83] ifa != nullptr. Unable to find "
-        "address for: ib0",
+        example="RuntimeError: [enforce fail at gloo/transport/tcp/device.cc:83] ifa != nullptr. Unable to "
+        "find address for: ib0",
         texts=(r"Unable to find (?:address|interface) for: ",),
-        cause="GLOO_SOCKET_IFNAME names an interface that this node does not have, or, without it, the node's "
-        "own name resolves to an address that none of its interfaces has.",
-        remedy="remove GLOO_SOCKET_IFNAME from launch_environment and the script: muster sets it on each node to "
-        "the interface of node_address. It takes one exact name; ansible-playbook site.yml --tags "
+        cause="GLOO_SOCKET_IFNAME names an interface that this node does not have, or, without it, the "
+        "node's own name resolves to an address that none of its interfaces has.",
+        remedy="remove GLOO_SOCKET_IFNAME from launch_environment and the script: muster sets it on each node "
+        "to the interface of node_address. It takes one exact name; ansible-playbook site.yml --tags "
         "hosts_file fixes the node's own name",
         source="Megvii-BaseDetection/YOLOX#139",
     ),

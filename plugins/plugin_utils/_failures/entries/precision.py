@@ -70,8 +70,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="A layer gets an input of another precision",
         example="RuntimeError: mat1 and mat2 must have the same dtype, but got Float and BFloat16",
         texts=(r"mat1 and mat2 (?:must|to) have the same dtype",),
-        cause="The input of a layer is in fp32 and its weights in bf16 or fp16, or the other way round: part of "
-        "the model was cast, or it runs outside the autocast that the training uses.",
+        cause="The input of a layer is in fp32 and its weights in bf16 or fp16, or the other way round: part "
+        "of the model was cast, or it runs outside the autocast that the training uses.",
         remedy='run the forward in torch.autocast("cuda", dtype=torch.bfloat16), load the whole model in one '
         "precision (torch_dtype=...), or cast the input: x.to(layer.weight.dtype)",
         source="hpcaitech/ColossalAI#6169",
@@ -95,11 +95,11 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"Function '\w{1,60}' returned nan values in its \d",
             r"Loss is (?:nan|inf|-inf), stopping training",
         ),
-        cause="The training diverged: the learning rate is too high, fp16 overflowed, a division or a logarithm "
-        "got 0, or the data contain NaN.",
+        cause="The training diverged: the learning rate is too high, fp16 overflowed, a division or a "
+        "logarithm got 0, or the data contain NaN.",
         remedy="lower the learning rate or lengthen its warm-up, clip gradients (max_grad_norm=1.0), and use "
-        "bf16 instead of fp16 if the GPUs support it; torch.autograd.set_detect_anomaly(True) names the "
-        "operation. Resume from the last good checkpoint",
+        "bf16 instead of fp16 if the GPUs support it; torch.autograd.set_detect_anomaly(True) names "
+        "the operation. Resume from the last good checkpoint",
         source="pytorch/pytorch#51196",
     ),
 )

@@ -16,13 +16,13 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         example="NCCL WARN NET/IB : Got completion from peer 10.0.0.2<36315> with status=12 opcode=... len=... "
         "vendor err 129 (Send)",
         texts=(r"Got completion [^\n]{0,80}with (?:error |status=)(?:IBV_WC_RETRY_EXC_ERR\()?12\b",),
-        cause="Status 12 is a time-out: no packet of the InfiniBand or RoCE network arrives at the other node, "
-        "although the nodes reach each other over TCP. With RoCE, mostly the GID index is the wrong one "
-        "or differs between the nodes, or a switch drops the packets; with InfiniBand, a link or the "
-        "subnet manager is down.",
-        remedy="""with RoCE, -e '{"launch_environment": {"NCCL_IB_GID_INDEX": "3"}}' selects the usual GID of RoCE """
-        "v2 (show_gids on each node lists them). To run over TCP until the RDMA network works: -e "
-        """'{"launch_environment": {"NCCL_IB_DISABLE": "1"}}'""",
+        cause="Status 12 is a time-out: no packet of the InfiniBand or RoCE network arrives at the other "
+        "node, although the nodes reach each other over TCP. With RoCE, mostly the GID index is the "
+        "wrong one or differs between the nodes, or a switch drops the packets; with InfiniBand, a "
+        "link or the subnet manager is down.",
+        remedy="""with RoCE, -e '{"launch_environment": {"NCCL_IB_GID_INDEX": "3"}}' selects the usual GID of """
+        "RoCE v2 (show_gids on each node lists them). To run over TCP until the RDMA network works: "
+        """-e '{"launch_environment": {"NCCL_IB_DISABLE": "1"}}'""",
         source="NVIDIA/nccl#1664",
     ),
     CatalogueEntry(
@@ -31,11 +31,11 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         example="NCCL WARN NET/IB : Got completion from peer 10.0.0.2<54862> with error 4, opcode 0, len 0, "
         "vendor err 81 (Send)",
         texts=(r"Got completion [^\n]{0,80}with (?:error |status=)",),
-        cause="An RDMA adapter reports an error other than a time-out. 4 and 10: it may not access the memory, "
-        "often a GPU's (GPUDirect RDMA). 5: the transfer was cancelled after an earlier error.",
-        remedy="look for an earlier line with status 12, 4 or 10. If it is about a GPU's memory: -e "
-        """'{"launch_environment": {"NCCL_NET_GDR_LEVEL": "LOC"}}' does without GPUDirect RDMA; -e """
-        """'{"launch_environment": {"NCCL_IB_DISABLE": "1"}}' does without RDMA""",
+        cause="An RDMA adapter reports an error other than a time-out. 4 and 10: it may not access the "
+        "memory, often a GPU's (GPUDirect RDMA). 5: the transfer was cancelled after an earlier error.",
+        remedy="look for an earlier line with status 12, 4 or 10. If it is about a GPU's memory: "
+        """-e '{"launch_environment": {"NCCL_NET_GDR_LEVEL": "LOC"}}' does without GPUDirect RDMA; """
+        """-e '{"launch_environment": {"NCCL_IB_DISABLE": "1"}}' does without RDMA""",
         source="NVIDIA/nccl#1052",
         weak=True,
         general=True,
@@ -48,11 +48,11 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"Call to ibv_modify_qp failed with",
             r"Failed to modify QP to RTR",
         ),
-        cause="The network has no path between two RDMA adapters. Often each adapter of a node is on a network "
-        "of its own (rails), and NCCL connects adapters of different rails; or the GID is one that the "
-        "other adapter cannot reach.",
-        remedy="""-e '{"launch_environment": {"NCCL_CROSS_NIC": "0"}}' keeps NCCL on one rail. With RoCE, -e """
-        """'{"launch_environment": {"NCCL_IB_GID_INDEX": "3"}}' selects another GID. To run over TCP """
+        cause="The network has no path between two RDMA adapters. Often each adapter of a node is on a "
+        "network of its own (rails), and NCCL connects adapters of different rails; or the GID is one "
+        "that the other adapter cannot reach.",
+        remedy="""-e '{"launch_environment": {"NCCL_CROSS_NIC": "0"}}' keeps NCCL on one rail. With RoCE, """
+        """-e '{"launch_environment": {"NCCL_IB_GID_INDEX": "3"}}' selects another GID. To run over TCP """
         """meanwhile: -e '{"launch_environment": {"NCCL_IB_DISABLE": "1"}}'""",
         source="NVIDIA/nccl#2013",
     ),

@@ -49,10 +49,12 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"_multiprocessing\.SemLock\($",
             r"\bSemLock\.__init__\(self, SEMAPHORE,",
         ),
-        cause="Python's multiprocessing keeps locks in /dev/shm, which is full, missing or not writable for the "
-        "job's user. `No space left on device` after this line is about /dev/shm and not about a disk.",
+        cause="Python's multiprocessing keeps locks in /dev/shm, which is full, missing or not writable for "
+        "the job's user. `No space left on device` after this line is about /dev/shm and not about a "
+        "disk.",
         remedy=MORE_SHARED_MEMORY,
         source="MVIG-SJTU/AlphaPose#1163",
+        refines=("disk-full", "mount-cannot-do"),
     ),
     CatalogueEntry(
         id="shared-memory-mappings",

@@ -15,8 +15,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="Weights & Biases does not answer in time",
         example="wandb.errors.errors.CommError: Run initialization has timed out after 90.0 sec.",
         texts=(r"Run initialization has timed out after",),
-        cause="The node does not reach api.wandb.ai in time: it has no internet access, a proxy is in between, "
-        "or the service is slow.",
+        cause="The node does not reach api.wandb.ai in time: it has no internet access, a proxy is in "
+        "between, or the service is slow.",
         remedy="""-e '{"launch_environment": {"WANDB_MODE": "offline"}}' keeps the data on the node (wandb sync """
         "uploads it later); behind a proxy, set HTTPS_PROXY in launch_environment; for a slow service "
         "wandb.init(settings=wandb.Settings(init_timeout=300))",
@@ -31,11 +31,11 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"Timed out waiting for wandb service to start",
             r"wandb service (?:failed to start|process exited)",
         ),
-        cause="wandb starts a process of its own beside each rank, and it did not start or answer in time: many "
-        "ranks start at once, the disk with HOME is slow, or the release is old.",
+        cause="wandb starts a process of its own beside each rank, and it did not start or answer in time: "
+        "many ranks start at once, the disk with HOME is slow, or the release is old.",
         remedy="call wandb.init on rank 0 only, and upgrade wandb in the job's requirements (ansible-playbook "
-        """site.yml --tags python_env). -e '{"launch_environment": {"WANDB__SERVICE_WAIT": "300"}}' waits """
-        "longer; old releases need settings=wandb.Settings(start_method='thread')",
+        """site.yml --tags python_env). -e '{"launch_environment": {"WANDB__SERVICE_WAIT": "300"}}' """
+        "waits longer; old releases need settings=wandb.Settings(start_method='thread')",
         source="ultralytics/yolov5#5498",
     ),
     CatalogueEntry(

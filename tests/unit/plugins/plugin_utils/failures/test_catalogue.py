@@ -116,6 +116,35 @@ node1:275975:275975 [0] NCCL INFO NCCL_SOCKET_IFNAME set by environment to =eth0
 node1:275975:275975 [0] NCCL INFO Call to connect returned Connection refused, retrying
 NCCL version 2.21.5+cuda12.4
 """,
+    "requests that are retried": """\
+'(ProtocolError('Connection aborted.', RemoteDisconnected('Remote end closed connection without response')), '(Request \
+ID: 36a7cc72-4605-416a-8742-59488d719150)')' thrown while requesting GET https://huggingface.co/datasets/org/data.zst
+Retrying in 1s [Retry 1/5].
+'(ReadTimeoutError("HTTPSConnectionPool(host='huggingface.co', port=443): Read timed out. (read timeout=10)"), \
+'(Request \
+ID: 7d76f590)')' thrown while requesting HEAD https://huggingface.co/org/model/resolve/main/adapter_config.json
+WARNING:datasets.download.streaming_download_manager:Got disconnected from remote data host. Retrying in 5sec [1/20]
+wandb: Network error (ConnectTimeout), entering retry loop.
+[W socket.cpp:601] [c10d] The IPv6 network addresses of (localhost, 51595) cannot be retrieved (gai error: -2 - Name \
+or \
+service not known).
+[W522 06:29:34.248915854 socket.cpp:204] [c10d] The hostname of the client socket cannot be retrieved. err=-3
+[W socket.cpp:436] [c10d] The server socket has failed to bind to [::]:29500 (errno: 98 - Address already in use).
+""",
+    "packages that complain and work": """\
+<frozen importlib._bootstrap>:219: RuntimeWarning: numpy.ndarray size changed, may indicate binary incompatibility. \
+Expected 80 from C header, got 88 from PyObject
+bitsandbytes/cextension.py:34: UserWarning: The installed version of bitsandbytes was compiled without GPU support. \
+8-bit \
+optimizers, 8-bit multiplication, and GPU quantization are unavailable.
+libbitsandbytes_cpu.so: undefined symbol: cadam32bit_grad_fp32
+ [WARNING]  async_io requires the dev libaio .so object and headers but these were not found.
+async_io ............... [NO] ....... [NO]
+OSError: [Errno 16] Device or resource busy: '.nfs00000000000f464500000da8'
+[2020-12-05 17:42:22,315] [WARNING] [runner.py:122:fetch_hostfile] Unable to find hostfile, will proceed with training \
+with local resources only.
+localhost: Warning: Permanently added '[localhost]:3411' (RSA) to the list of known hosts.
+""",
     "a training": "".join(
         f" {step}%|███▍      | {step}/100 [00:20<02:00, 1.22s/it, loss={3 / step:.3f}, mem=7.1G]\r"
         for step in range(1, 99)
