@@ -19,7 +19,9 @@ def main() -> int:
     """Print the grades by class, and the cases that are not right. Exit with 1 if an explanation is wrong."""
     parser = argparse.ArgumentParser(prog="make explain", description=__doc__)
     parser.add_argument("cases", type=Path, help="a JSON file of cases")
-    parser.add_argument("--launch", action="store_true", help="launch each case on nodes of this machine: takes minutes")
+    parser.add_argument(
+        "--launch", action="store_true", help="launch each case on nodes of this machine: takes minutes"
+    )
     parser.add_argument("--case", action="append", default=[], help="only this case")
     parser.add_argument("--verbose", action="store_true", help="print each explanation")
     args = parser.parse_args()
@@ -32,7 +34,9 @@ def main() -> int:
         grades[case["class"]][grade(case, answer)].append(case["case"])
         certain += answer.confidence == "error"
         if args.verbose:
-            print(f"{case['case']} {grade(case, answer):7} {answer.confidence:6} {answer.id or '-':32} {answer.text[:160]}")
+            print(
+                f"{case['case']} {grade(case, answer):7} {answer.confidence:6} {answer.id or '-':32} {answer.text[:160]}"
+            )
     print(f"{'class':14}{'n':>4}" + "".join(f"{name:>8}" for name in GRADES) + "   not right")
     for kind, by_grade in sorted(grades.items()):
         print_row(kind, by_grade)

@@ -17,7 +17,10 @@ from tests.explain.cases import Answer
 CHECKOUT = Path(__file__).resolve().parents[2]
 REPLAY = Path(__file__).with_name("replay.py")
 LIMIT = 180  # seconds of a launch
-SECTION = re.compile(r"^  (?:cause|possibly): +(?P<cause>.*?)(?:^  because its log says:.*?)?^  what to do: +(?P<remedy>.*?)^  \w", re.M | re.S)
+SECTION = re.compile(
+    r"^  (?:cause|possibly): +(?P<cause>.*?)(?:^  because its log says:.*?)?^  what to do: +(?P<remedy>.*?)^  \w",
+    re.M | re.S,
+)
 
 
 def explain_launched(cases: Path) -> Callable[[dict[str, Any]], Answer]:

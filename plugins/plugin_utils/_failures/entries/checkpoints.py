@@ -11,6 +11,47 @@ from ansible_collections.muster.training.plugins.plugin_utils._failures.entries.
 TOPIC = "Checkpoints"
 ENTRIES: tuple[CatalogueEntry, ...] = (
     CatalogueEntry(
+        id="checkpoint-vocabulary",
+        title="The checkpoint has another vocabulary than the model",
+        example="size mismatch for lm_head.weight: copying a param with shape torch.Size([54953, 512]) from "
+        "checkpoint, the shape in current model is torch.Size([54944, 512])",
+        texts=(
+            r"size mismatch for [\w.]{0,160}(?:embed_tokens|lm_head|wte|tok_embeddings|word_embeddings|"
+            r"shared|embeddings)\.[\w.]{0,80}: copying a param",
+        ),
+        cause="The embedding of the checkpoint has another size than the model's: tokens were added before the "
+        "checkpoint was saved, or its vocabulary was padded.",
+        remedy="load the tokenizer that was saved with the checkpoint and call "
+        "model.resize_token_embeddings(len(tokenizer)) before loading, or with the number of rows that "
+        "the message names for the checkpoint",
+        source="thu-coai/Emotional-Support-Conversation#7",
+        recoverable=True,
+    ),
+    CatalogueEntry(
+        id="checkpoint-shapes",
+        title="Tensors of the checkpoint have other shapes than the model",
+        example="size mismatch for layers.0.weight: copying a param with shape torch.Size([512, 432]) from "
+        "checkpoint, the shape in current model is torch.Size([512, 192])",
+        texts=(r"size mismatch for [\w.]{1,200}: copying a param with shape",),
+        cause="The model is built with other settings than the checkpoint was: another size, number of heads or"
+        " classes, or tensor-parallel degree.",
+        remedy="build the model with the configuration that was saved with the checkpoint; to replace only a "
+        "head, remove its keys from the state_dict and load with strict=False",
+        source="zhongyy/Face-Transformer#23",
+        recoverable=True,
+    ),
+    CatalogueEntry(
+        id="checkpoint-world-size",
+        title="The checkpoint is from another number of ranks",
+        example="The checkpoint being loaded used a DP world size of 8 but the current world size is 16",
+        texts=(r"used a DP world size of \d{1,7} but the current world size is \d",),
+        cause="ZeRO saves the optimizer in one part per rank, so a checkpoint can be resumed only with the same"
+        " number of ranks.",
+        remedy="resume with the same number of ranks; or convert it to a universal checkpoint "
+        '(ds_to_universal.py, and "load_universal": true); or resume only the weights: zero_to_fp32.py',
+        source="deepspeedai/Megatron-DeepSpeed#439",
+    ),
+    CatalogueEntry(
         id="checkpoint-not-written",
         title="A checkpoint was not fully written",
         example="PytorchStreamWriter failed writing file data/...: file write failed",
@@ -37,6 +78,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         "--tags data. To resume on all nodes, copy the checkpoint to them: ./muster stage-data -e "
         "stage_data_path=DIRECTORY -e stage_data_destination=DIRECTORY",
         source="Lightning-AI/pytorch-lightning#18413",
+        recoverable=True,
     ),
     CatalogueEntry(
         id="checkpoint-keys",
@@ -47,6 +89,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         "DistributedDataParallel, '_orig_mod.' from torch.compile.",
         remedy="save model.module.state_dict() and load before wrapping; strip the prefix from the keys of an old one",
         source="aks2203/deep-thinking#5",
+        recoverable=True,
     ),
     CatalogueEntry(
         id="checkpoint-torn",
@@ -68,5 +111,22 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         remedy="if you trust the file, use torch.load(..., weights_only=False), or "
         "torch.serialization.add_safe_globals([CLASS])",
         source="0Xiaohei0/LocalAIVtuber#51",
+        recoverable=True,
+    ),
+    CatalogueEntry(
+        id="checkpoint-file-missing",
+        title="A file of a checkpoint is missing on this node",
+        example="FileNotFoundError: [Errno 2] No such file or directory: '.../checkpoint-100/pytorch_model.bin'",
+        texts=(
+            r"No such file or directory: '[^'\n]{0,300}(?:checkpoint|ckpt|epoch[-_]\d|"
+            r"global_step\d|step[-_]\d)[^'\n]{0,200}\.(?:bin|pt|pth|json|safetensors|distcp)'",
+        ),
+        cause="The checkpoint is not on this node: only the first node has written it and the nodes share no "
+        "disk, or the path is wrong.",
+        remedy="save to a shared drive that all nodes mount (ansible-playbook site.yml --tags data), or copy the"
+        " checkpoint to all nodes: ansible-playbook stage_data.yml -e stage_data_path=DIRECTORY -e "
+        "stage_data_destination=DIRECTORY",
+        source="huggingface/transformers#30859",
+        recoverable=True,
     ),
 )

@@ -11,6 +11,20 @@ from ansible_collections.muster.training.plugins.plugin_utils._failures.entries.
 TOPIC = "Compilers and toolkits"
 ENTRIES: tuple[CatalogueEntry, ...] = (
     CatalogueEntry(
+        id="extension-not-built",
+        title="A C++ or CUDA extension was not built",
+        example="ImportError: .../torch_extensions/.../cpu_adam.so: cannot open shared object file: No such file "
+        "or directory",
+        texts=(r"torch_extensions/[^\n]{1,160}\.so: cannot open shared object file",),
+        cause="The op was not built: its compilation failed earlier, on this or another rank, because nvcc, "
+        "ninja, a compiler or header files are missing on the node.",
+        remedy="read the first error of the build further up in the logs of all ranks (ansible-playbook logs.yml"
+        " -e fetch=true); install a CUDA toolkit of torch's version and set CUDA_HOME in "
+        "launch_environment; or do without the op (torch.optim.AdamW instead of FusedAdam). Remove "
+        "~/.cache/torch_extensions before the next try",
+        source="deepspeedai/DeepSpeed#5723",
+    ),
+    CatalogueEntry(
         id="cuda-toolkit-mismatch",
         title="The CUDA toolkit does not match torch's version",
         example="Installed CUDA version ... does not match the version torch was compiled with ...",
@@ -20,6 +34,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         remedy="install torch for that CUDA (ansible-playbook site.yml --tags python_env,pytorch -e "
         "pytorch_cuda=12.4), or set CUDA_HOME in launch_environment to a toolkit of torch's version",
         source="JIA-Lab-research/MGM#91",
+        recoverable=True,
     ),
     CatalogueEntry(
         id="cuda-home-missing",
@@ -30,6 +45,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         remedy="install a toolkit of torch's CUDA on each node and set CUDA_HOME in launch_environment; or do without "
         "the op (torch.optim.AdamW instead of FusedAdam)",
         source="thinhlpg/vixtts-demo#12",
+        recoverable=True,
     ),
     CatalogueEntry(
         id="python-headers-missing",

@@ -9,4 +9,21 @@ from __future__ import annotations
 from ansible_collections.muster.training.plugins.plugin_utils._failures.entries.entry import CatalogueEntry
 
 TOPIC = "Containers"
-ENTRIES: tuple[CatalogueEntry, ...] = ()
+ENTRIES: tuple[CatalogueEntry, ...] = (
+    CatalogueEntry(
+        id="container-toolkit-missing",
+        title="The container engine cannot use GPUs",
+        example='docker: Error response from daemon: could not select device driver "" with capabilities: [[gpu]].',
+        texts=(
+            r'could not select device driver "\w{0,20}" with capabilities',
+            r"nvidia-container-cli: ",
+            r"unknown or invalid runtime name: nvidia",
+            r"unresolvable CDI devices nvidia\.com/gpu",
+        ),
+        cause="The NVIDIA Container Toolkit is missing on that node, or the container engine was not restarted "
+        "after it was installed.",
+        remedy="ansible-playbook site.yml --tags docker_engine installs the NVIDIA Container Toolkit and "
+        "configures the engine for it",
+        source="NVIDIA/nvidia-docker#1034",
+    ),
+)

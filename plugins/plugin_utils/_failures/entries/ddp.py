@@ -52,5 +52,6 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         remedy="call torch.distributed.init_process_group() first; frameworks need an option: --launcher pytorch "
         "(MMEngine), strategy='ddp' (Lightning)",
         source="open-mmlab/mmsegmentation#809",
+        recoverable=True,
     ),
 )

@@ -11,6 +11,20 @@ from ansible_collections.muster.training.plugins.plugin_utils._failures.entries.
 TOPIC = "DeepSpeed"
 ENTRIES: tuple[CatalogueEntry, ...] = (
     CatalogueEntry(
+        id="deepspeed-arguments-differ",
+        title="The DeepSpeed configuration contradicts the arguments",
+        example="Please correct the following DeepSpeed config values that mismatch TrainingArguments values",
+        texts=(
+            r"DeepSpeed config values that mismatch TrainingArguments",
+            r"`--mixed_precision` arg cannot be set to `\w{1,8}` when `\w{1,8}` is set in the DeepSpeed config",
+        ),
+        cause="A value differs between the DeepSpeed configuration and the arguments of the Trainer or of "
+        "accelerate: fp16 or bf16, the batch size, or the learning rate.",
+        remedy='set these values to "auto" in the DeepSpeed configuration, so that they follow the arguments; or'
+        " give the same values in both",
+        source="LianjiaTech/BELLE#154",
+    ),
+    CatalogueEntry(
         id="local-rank-unknown",
         title="The script does not accept --local_rank",
         example="train.py: error: unrecognized arguments: --local_rank=0",
@@ -51,5 +65,6 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         "empty.",
         remedy="`python -m json.tool FILE` shows the position; if the file is an incomplete download, remove it",
         source="bowang-lab/BioReason#10",
+        recoverable=True,
     ),
 )

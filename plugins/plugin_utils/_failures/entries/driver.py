@@ -11,6 +11,37 @@ from ansible_collections.muster.training.plugins.plugin_utils._failures.entries.
 TOPIC = "GPUs and drivers"
 ENTRIES: tuple[CatalogueEntry, ...] = (
     CatalogueEntry(
+        id="driver-too-old-for-image",
+        title="The container's CUDA is newer than the node's driver",
+        example="Error 804: forward compatibility was attempted on non supported HW",
+        texts=(
+            r"forward compatibility was attempted on non supported HW",
+            r"cudaErrorCompatNotSupportedOnDevice\b",
+        ),
+        cause="The image or environment has a newer CUDA than the driver supports, and forward compatibility "
+        "works only on data-centre GPUs.",
+        remedy="update the driver: ansible-playbook site.yml --tags nvidia_driver -e nvidia_driver_cuda=12.4; or"
+        " use an image with the CUDA of the current driver",
+        source="oobabooga/textgen#4407",
+    ),
+    CatalogueEntry(
+        id="cuda-unknown-error",
+        title="CUDA does not start: unknown error",
+        example="CUDA unknown error - this may be due to an incorrectly set up environment",
+        texts=(
+            r"CUDA unknown error - this may be due to",
+            r"cuda runtime error \((?:999|30)\) ?: unknown error",
+            r"(?:CUDA error|CUDA initialization): unknown error",
+            r"(?:CUDA_ERROR_UNKNOWN|cudaErrorUnknown)\b",
+        ),
+        cause="The NVIDIA driver is in a bad state: it was installed or updated without a reboot, or its module"
+        " nvidia_uvm is not loaded or hangs, for example after suspend.",
+        remedy="on that node: sudo modprobe -r nvidia_uvm && sudo modprobe nvidia_uvm; if that does not help, "
+        "reboot the node. ansible-playbook site.yml --tags nvidia_driver repairs the installation",
+        source="pytorch/pytorch#159954",
+        recoverable=True,
+    ),
+    CatalogueEntry(
         id="driver-too-old",
         title="The NVIDIA driver is too old for torch's CUDA",
         example="The NVIDIA driver on your system is too old (found version ...)",
@@ -23,6 +54,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         "install a torch that fits the current driver: ansible-playbook site.yml --tags python_env,pytorch -e "
         "pytorch_cuda=auto",
         source="lllyasviel/Fooocus#1313",
+        recoverable=True,
     ),
     CatalogueEntry(
         id="driver-library-mismatch",
@@ -33,6 +65,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         remedy="ansible-playbook site.yml --tags nvidia_driver loads the new one or names the node that needs a "
         "reboot, and prevents further unattended driver upgrades",
         source="mozilla/translations#1167",
+        recoverable=True,
     ),
     CatalogueEntry(
         id="no-gpu",
@@ -43,6 +76,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         remedy="ansible-playbook ping.yml shows the GPUs of each node; remove CUDA_VISIBLE_DEVICES from the script "
         "and launch_environment, and select the GPU by local_rank instead",
         source="jiaw-z/CoR-GS#23",
+        recoverable=True,
     ),
     CatalogueEntry(
         id="invalid-device-ordinal",

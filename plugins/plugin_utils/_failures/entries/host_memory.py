@@ -21,6 +21,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         cause="The machine's own memory (not a GPU's) has no room for a tensor.",
         remedy=LESS_HOST_MEMORY,
         source="mxfold/mxfold2#20",
+        recoverable=True,
     ),
     CatalogueEntry(
         id="host-out-of-memory",
@@ -35,6 +36,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         cause="The machine's own memory, or the job's memory limit, is exhausted.",
         remedy=LESS_HOST_MEMORY,
         source="tensorflow/tensor2tensor#192",
+        recoverable=True,
     ),
     CatalogueEntry(
         id="container-out-of-memory",
@@ -44,10 +46,14 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"Memory cgroup out of memory: Kill",
             r"oom-kill:constraint=CONSTRAINT_MEMCG",
             r"killed by the cgroup out-of-memory handler",
+            r"Detected \d{1,6} oom[-_]kill events?",
+            r"slurmstepd: error: [^\n]{0,120}OOM Killed",
+            r"srun: error: [^\n]{0,80}: Out Of Memory",
             r"the kernel killed processes at the memory limit",
         ),
         cause="The job used more memory than its container, service or scheduler allows.",
-        remedy="raise the limit (launch_container_options: [--memory=...], or what the machine's own service sets), "
+        remedy="raise the limit (launch_container_options: [--memory=...], --mem of Slurm, or what the "
+        "machine's own service sets), "
         f"or use less memory: {LESS_HOST_MEMORY}",
         source="docker/for-linux#1001",
         kind="confirmation",

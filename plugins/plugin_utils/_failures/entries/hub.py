@@ -21,6 +21,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         "or pass "
         """it to this job only: -e '{"launch_pass_environment": ["HF_TOKEN"]}'""",
         source="ariG23498/gemma3-object-detection#5",
+        recoverable=True,
     ),
     CatalogueEntry(
         id="hub-rate-limit",
@@ -31,6 +32,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         remedy="download once before the job and run it offline: "
         """-e '{"launch_environment": {"HF_HUB_OFFLINE": "1"}}'; with a token more requests are allowed""",
         source="allenai/OLMo#550",
+        recoverable=True,
     ),
     CatalogueEntry(
         id="hub-unauthorised",
@@ -46,6 +48,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         remedy="compare the name with its page; HF_TOKEN=... ansible-playbook site.yml --tags hugging_face; for a "
         "model on disk, give an absolute path that exists on all nodes",
         source="huggingface/huggingface_hub#1007",
+        recoverable=True,
     ),
     CatalogueEntry(
         id="hub-unreachable",
@@ -56,10 +59,32 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"host='huggingface\.co', port=443\): Max retries exceeded",
             r"We couldn't connect to 'https://huggingface\.co'",
             r"LocalEntryNotFoundError\b",
+            r"Couldn't reach [^\n]{1,160} on the Hub",
+            r"OfflineModeIsEnabled\b",
         ),
         cause="The node has no internet access or no DNS, and the file is not in its cache.",
         remedy="copy the model to all nodes (ansible-playbook stage_data.yml, or a shared drive) and set HF_HOME, and "
         "HF_HUB_OFFLINE to 1, in launch_environment; behind a proxy, set HTTPS_PROXY",
         source="yuh-zha/AlignScore#17",
+        recoverable=True,
+    ),
+    CatalogueEntry(
+        id="hub-interrupted",
+        title="A download was interrupted",
+        example="ConnectionError: (ProtocolError('Connection aborted.', RemoteDisconnected('Remote end closed "
+        "connection without response')))",
+        texts=(
+            r"RemoteDisconnected\('Remote end closed connection",
+            r"ProtocolError\('Connection (?:aborted|broken)",
+            r"ChunkedEncodingError\b",
+            r"HTTPSConnectionPool\(host='[\w.-]{1,80}huggingface\.co'[^\n]{0,60}Read timed out",
+        ),
+        cause="The server, mostly the Hugging Face Hub, closed the connection while data were downloaded or "
+        "streamed, or did not answer in time.",
+        remedy="download model and data before the job and run it offline (HF_HUB_OFFLINE in "
+        "launch_environment); a streamed data set: allow more retries "
+        "(datasets.config.STREAMING_READ_MAX_RETRIES), or fewer workers at once",
+        source="huggingface/datasets#6172",
+        recoverable=True,
     ),
 )

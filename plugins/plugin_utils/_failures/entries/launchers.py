@@ -11,6 +11,56 @@ from ansible_collections.muster.training.plugins.plugin_utils._failures.entries.
 TOPIC = "Launchers"
 ENTRIES: tuple[CatalogueEntry, ...] = (
     CatalogueEntry(
+        id="ssh-refused",
+        title="A launcher cannot log in to a node by SSH",
+        example="host=... was not reachable via ssh. If you are running with a single node please remove ... or "
+        "setup passwordless ssh",
+        texts=(
+            r"was not reachable via ssh",
+            r"ssh exited with exit code 255",
+            r"Permission denied \(publickey",
+            r"Host key verification failed",
+        ),
+        cause="This launcher starts ranks over SSH, and the first node cannot log in to another node, or to "
+        "itself, with a key.",
+        remedy="ansible-playbook site.yml --tags ssh_mesh gives the nodes keys for each other and for "
+        "themselves; or use torchrun (leave launch_launcher out), which needs no SSH between nodes",
+        source="hpcac/2023-APAC-HPC-AI#1",
+    ),
+    CatalogueEntry(
+        id="remote-path-missing",
+        title="Another node has Python or the code at another path",
+        example="bash: /home/user/env/bin/python: No such file or directory",
+        texts=(
+            r"bash: line \d{1,4}: cd: [^\n]{1,200}: No such file or directory",
+            r"bash: [^\n]{1,200}/python[\d.]{0,5}: (?:bad interpreter: )?No such file or directory",
+            r"bad interpreter: No such file or directory",
+            r"ssh exited with exit code 127",
+        ),
+        cause="The launcher uses the paths of the first node on every node, but another node does not have this"
+        " directory or this Python at the same path.",
+        remedy="use the same paths on all nodes: ansible-playbook site.yml --tags code,python_env installs both "
+        "at the same place on every node; or use torchrun (leave launch_launcher out), which muster "
+        "starts on each node with its own paths",
+        source="deepspeedai/DeepSpeed#4254",
+    ),
+    CatalogueEntry(
+        id="mpi-daemon-missing",
+        title="Open MPI does not start on another node",
+        example="bash: orted: command not found",
+        texts=(
+            r"\b(?:orted|prted): command not found",
+            r"(?:ORTE|PRTE) was unable to reliably start one or more daemons",
+            r"An? (?:ORTE|PRTE) daemon has unexpectedly failed after launch",
+        ),
+        cause="The first node reaches the other one, but Open MPI's daemon does not start there: it is not "
+        "installed, is another version, or is not in the PATH of a non-interactive login.",
+        remedy="ansible-playbook site.yml --tags open_mpi installs the same Open MPI at the same path on all "
+        "nodes. With your own installation: mpirun --prefix DIRECTORY, or set PATH before the line of "
+        "~/.bashrc that ends non-interactive shells",
+        source="open-mpi/ompi#8870",
+    ),
+    CatalogueEntry(
         id="mpi-slots",
         title="Open MPI counts fewer slots than processes",
         example="There are not enough slots available in the system to satisfy the 2 slots that were requested",

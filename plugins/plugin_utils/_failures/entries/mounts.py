@@ -11,6 +11,23 @@ from ansible_collections.muster.training.plugins.plugin_utils._failures.entries.
 TOPIC = "Mounts and network drives"
 ENTRIES: tuple[CatalogueEntry, ...] = (
     CatalogueEntry(
+        id="mount-limited",
+        title="A mount does not support what the job does with a file",
+        example="SafetensorError: Error while serializing: I/O error: Operation not supported (os error 95)",
+        texts=(
+            r"\(os error (?:38|95|18)\)",
+            r"\[Errno 38\] Function not implemented",
+            r"\[Errno 95\] Operation not supported",
+            r"\[Errno 18\] Invalid cross-device link",
+        ),
+        cause="The directory is on a mount that cannot do everything a disk can. A mounted bucket (mount-s3, "
+        "s3fs), for example, cannot rename, append to or preallocate a file, as programs do when they "
+        "save.",
+        remedy="save to a local disk, and copy the file to the bucket afterwards. If only safetensors 0.8 "
+        "fails: safetensors<0.8 in the requirements",
+        source="safetensors/safetensors#842",
+    ),
+    CatalogueEntry(
         id="mount-died",
         title="A mount lost its server",
         example="OSError: [Errno 107] Transport endpoint is not connected",

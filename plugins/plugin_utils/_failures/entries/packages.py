@@ -14,6 +14,34 @@ from ansible_collections.muster.training.plugins.plugin_utils._failures.entries.
 TOPIC = "Python packages and libraries"
 ENTRIES: tuple[CatalogueEntry, ...] = (
     CatalogueEntry(
+        id="bitsandbytes-cuda",
+        title="bitsandbytes does not fit CUDA",
+        example="RuntimeError: CUDA Setup failed despite GPU being available.",
+        texts=(
+            r"CUDA Setup failed despite (?:CUDA|GPU) being available",
+            r"Could not find the bitsandbytes CUDA binary",
+        ),
+        cause="The installed bitsandbytes is too old for this CUDA: it has no library built for it.",
+        remedy="upgrade it: put bitsandbytes without an upper bound in the job's requirements and run "
+        "ansible-playbook site.yml --tags python_env; `python -m bitsandbytes` on the node shows what it "
+        "looks for",
+        source="bitsandbytes-foundation/bitsandbytes#1522",
+        recoverable=True,
+    ),
+    CatalogueEntry(
+        id="glibc-too-old",
+        title="A package needs a newer glibc",
+        example="ImportError: /lib/x86_64-linux-gnu/libc.so.6: version `GLIBC_2.32' not found (required by ...)",
+        texts=(r"version `(?:GLIBC|GLIBCXX|CXXABI)_[\d.]{1,8}' not found",),
+        cause="A package was built on a newer Linux than the node's: its C library (glibc, libstdc++) is too "
+        "old for it.",
+        remedy="use an older release of the package named after `required by`, build it on the node (pip install"
+        " --no-binary PACKAGE --no-build-isolation PACKAGE), or use machines or a container image with a "
+        "newer system",
+        source="Dao-AILab/flash-attention#1762",
+        recoverable=True,
+    ),
+    CatalogueEntry(
         id="no-kernel-image",
         title="torch was not built for this GPU",
         example="CUDA error: no kernel image is available for execution on the device",
@@ -26,6 +54,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         remedy="ansible-playbook site.yml --tags python_env,pytorch installs a torch that supports all GPUs of the "
         "cluster (pytorch_version: auto); extensions must be rebuilt for it",
         source="jiangyzy/GOAE#16",
+        recoverable=True,
     ),
     CatalogueEntry(
         id="torch-without-cuda",
@@ -76,6 +105,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         remedy="ansible-playbook site.yml --tags python_env,pytorch,flash_attention -e flash_attention_enabled=true "
         "chooses a matching torch and wheel",
         source="Dao-AILab/flash-attention#1832",
+        recoverable=True,
     ),
     CatalogueEntry(
         id="nccl-library-missing",
@@ -97,6 +127,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         remedy="install the package's build for torch's CUDA (python -c 'import torch; print(torch.version.cuda)'), or "
         "choose torch for its CUDA: ansible-playbook site.yml --tags python_env,pytorch -e pytorch_cuda=12.4",
         source="vllm-project/vllm#31018",
+        recoverable=True,
     ),
     CatalogueEntry(
         id="numpy-mismatch",
@@ -107,6 +138,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         remedy="add numpy<2 to the job's requirements, or newer releases of the packages in the traceback, and run "
         "ansible-playbook site.yml --tags python_env",
         source="salesforce/LAVIS#755",
+        recoverable=True,
         weak=True,
     ),
     CatalogueEntry(
@@ -118,6 +150,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         remedy="add it to the job's requirements (requirements: [...] in the job file, or python_env_requirements) "
         "and run ansible-playbook site.yml --tags python_env; your own modules: ansible-playbook site.yml --tags code",
         source="StarsfieldAI/R1-V#52",
+        recoverable=True,
         general=True,
     ),
 )

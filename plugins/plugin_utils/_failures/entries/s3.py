@@ -9,4 +9,67 @@ from __future__ import annotations
 from ansible_collections.muster.training.plugins.plugin_utils._failures.entries.entry import CatalogueEntry
 
 TOPIC = "S3"
-ENTRIES: tuple[CatalogueEntry, ...] = ()
+ENTRIES: tuple[CatalogueEntry, ...] = (
+    CatalogueEntry(
+        id="s3-credentials-expired",
+        title="The credentials for S3 have expired",
+        example="An error occurred (ExpiredToken) when calling the ListObjectsV2 operation: The provided token "
+        "has expired.",
+        texts=(
+            r"\((?:ExpiredToken|ExpiredTokenException|TokenRefreshRequired|RequestExpired)\) when calling",
+            r"The provided token has expired",
+            r"security token included in the request is expired",
+            r"\(400\) when calling the Head\w{1,20} operation: Bad Request",
+        ),
+        cause="Temporary AWS credentials ended during the job, mostly after one to twelve hours; S3 answers a "
+        "HEAD request then with 400 Bad Request only.",
+        remedy="use credentials that are renewed: an instance profile (IAM role) of the machines, or an access "
+        "key without a session token; for a long job stage the data first: ansible-playbook "
+        "stage_data.yml",
+        source="CivicTechTO/ttc_subway_times#59",
+    ),
+    CatalogueEntry(
+        id="s3-no-credentials",
+        title="There are no credentials for S3",
+        example="botocore.exceptions.NoCredentialsError: Unable to locate credentials",
+        texts=(
+            r"Unable to locate credentials",
+            r"(?:NoCredentialsError|PartialCredentialsError)\b",
+        ),
+        cause="The job has no AWS credentials on that node, or many workers asked the instance metadata service"
+        " at once.",
+        remedy="""pass them to the job: -e '{"launch_pass_environment": ["AWS_ACCESS_KEY_ID", """
+        """"AWS_SECRET_ACCESS_KEY"]}'; or give the machines an instance profile; or stage the data: """
+        "ansible-playbook stage_data.yml",
+        source="meta-pytorch/data#906",
+        recoverable=True,
+    ),
+    CatalogueEntry(
+        id="s3-forbidden",
+        title="S3 denies access",
+        example="An error occurred (403) when calling the HeadObject operation: Forbidden",
+        texts=(
+            r"\((?:403|AccessDenied|InvalidAccessKeyId|SignatureDoesNotMatch)\) when calling the \w{1,40} operation",
+        ),
+        cause="The credentials on that node are valid for AWS, but not for this bucket or this operation; or "
+        "the key was mistyped.",
+        remedy="`aws sts get-caller-identity` on the node says whose credentials they are; let this identity "
+        "list, read and write the bucket, and check its region",
+        source="https://docs.aws.amazon.com/AmazonS3/latest/userguide/troubleshoot-403-errors.html",
+    ),
+    CatalogueEntry(
+        id="s3-interrupted",
+        title="The connection to remote data broke",
+        example="fsspec.exceptions.FSTimeoutError",
+        texts=(
+            r"\bFSTimeoutError\b",
+            r"botocore\.exceptions\.(?:ReadTimeoutError|ConnectTimeoutError|EndpointConnectionError|IncompleteReadError|ResponseStreamingError)",
+        ),
+        cause="Data that are streamed from S3 or another remote store did not arrive in time: the connection "
+        "broke, is slow, or has too many readers.",
+        remedy="download the data before the job: ansible-playbook stage_data.yml copies a bucket to all nodes; "
+        "otherwise allow more retries and a longer timeout, with fewer DataLoader workers",
+        source="huggingface/datasets#7164",
+        recoverable=True,
+    ),
+)

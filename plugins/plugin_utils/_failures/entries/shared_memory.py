@@ -39,4 +39,33 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         remedy=MORE_SHARED_MEMORY,
         source="pytorch/ci-infra#490",
     ),
+    CatalogueEntry(
+        id="shared-memory-semaphores",
+        title="/dev/shm has no room for a lock",
+        example="sl = self._semlock = _multiprocessing.SemLock( ... OSError: [Errno 28] No space left on device",
+        texts=(
+            r"SemLock\b[^\n]{0,80}\n(?:[^\n]{0,40}\^[^\n]{0,80}\n)?[^\n]{0,20}OSError: \[Errno 28\]",
+            r"SemLock\b[^\n]{0,60}No space left on device",
+        ),
+        cause="A process could not create a lock for its workers: locks are files in /dev/shm, which is full. "
+        "It is memory, not a disk; a container's default is 64 MB.",
+        remedy=f"{MORE_SHARED_MEMORY}",
+        source="python/cpython#93253",
+        refines=("disk-full",),
+    ),
+    CatalogueEntry(
+        id="shared-memory-full",
+        title="/dev/shm is full",
+        example="RuntimeError: unable to write to file </torch_31911_952036340_6686>: No space left on device (28)",
+        texts=(
+            r"unable to (?:write to|resize) file </torch_",
+            r"unable to allocate shared memory\(shm\) for file </torch_",
+            r"/dev/shm/[^\n]{1,120}No space left on device",
+            r"No space left on device[^\n]{0,20}/dev/shm/",
+        ),
+        cause="The processes of a node pass tensors to each other through /dev/shm, which is full. It is "
+        "memory, not a disk; a container's default is 64 MB.",
+        remedy=f"{MORE_SHARED_MEMORY}",
+        source="idiap/ESLAM#20",
+    ),
 )
