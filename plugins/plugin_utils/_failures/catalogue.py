@@ -166,9 +166,9 @@ def explain_failure(error: str, last_lines: Iterable[str]) -> Explanation | None
     causes = [match for match in of_log if priority(match) < 2]
     if causes and (own is None or priority(causes[0]) < priority(own)):
         return explanation_of(causes[0], "log")
-    if own is not None:
-        return explanation_of(own, "error")
-    return explanation_of(of_log[0], "log") if of_log and VAGUE.match(error) else None
+    if of_log and VAGUE.match(error) and (own is None or own.entry.general):
+        return explanation_of(of_log[0], "log")
+    return explanation_of(own, "error") if own is not None else None
 
 
 def shows_cause(error: str) -> bool:

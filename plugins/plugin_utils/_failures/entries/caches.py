@@ -11,21 +11,40 @@ from ansible_collections.muster.training.plugins.plugin_utils._failures.entries.
 TOPIC = "Caches"
 ENTRIES: tuple[CatalogueEntry, ...] = (
     CatalogueEntry(
-        id="dataset-cache",
-        title="The cache of a data set is incomplete on this node",
-        example="FileNotFoundError: [Errno 2] No such file or directory: "
-        "'.cache/huggingface/datasets/.../json-train.arrow'",
+        id="dataset-cache-raced",
+        title="Several processes build the same data set cache",
+        example="FileNotFoundError: [Errno 2] No such file or directory: '.../dataset_info.json'",
         texts=(
-            r"FileNotFoundError: \[Errno 2\] Failed to open local file '[^\n]{1,400}(?:\.arrow|\.incomplete)",
-            r"FileNotFoundError: \[Errno 2\] No such file or directory: '[^\n]{1,400}(?:\.arrow|\.incomplete|\.par"
-            r"quet\.lock|/dataset_info\.json)'",
+            r"Failed to open local file '[^'\n]{0,300}\.incomplete/",
+            r"No such file or directory: '[^'\n]{0,300}(?:\.incomplete|/dataset_info\.json)",
+            r"FileExistsError: [^\n]{0,300}/datasets/",
+            r"No such file or directory: '[^'\n]{0,300}-of-NNNNN\.arrow'",
         ),
-        cause="Several ranks or jobs built the cache of a data set at the same time and removed each other's "
-        "files, or it was built on another node and is not visible here.",
-        remedy="let one rank of each node build it first (with training_args.main_process_first(local=True): "
-        "..., or accelerator.local_main_process_first()), the others after a barrier; or build it once "
-        "before the job on every node or on a shared drive. Give each job its own HF_DATASETS_CACHE in "
-        "launch_environment. Remove the broken one: rm -rf ~/.cache/huggingface/datasets/NAME",
-        source="eric-mitchell/direct-preference-optimization#47",
+        cause="Several ranks or jobs prepare the same data set in one cache at the same time, and one removes "
+        "what another is still writing.",
+        remedy="prepare the data set in one process before the job, or let one rank of each node load it first "
+        "and the others wait at a barrier (with the Trainer: training_args.main_process_first()); jobs "
+        "that run at the same time need their own cache: HF_DATASETS_CACHE in launch_environment",
+        source="huggingface/datasets#5412",
+        recoverable=True,
+    ),
+    CatalogueEntry(
+        id="dataset-cache-missing",
+        title="The data set cache is on one node only",
+        example="FileNotFoundError: [Errno 2] Failed to open local file "
+        "'.../cache-66a5cd42fef01eaa_00000_of_00032.arrow'",
+        texts=(
+            r"No such file or directory: '[^'\n]{0,300}(?:/cache-[0-9a-f]{4,20}[\w-]{0,40}\.arrow|"
+            r"/index-cache/|\.cache/huggingface/datasets/)",
+            r"Failed to open local file '[^'\n]{0,300}\.arrow'",
+            r"No such file or directory: '[^'\n]{0,300}GPTDataset[\w-]{0,60}\.(?:npy|txt)",
+        ),
+        cause="The cache of a prepared data set exists only on the node that built it: the nodes share no disk,"
+        " and only one rank of the whole job prepares the data.",
+        remedy="let one rank of each node prepare it before the others (local main process first), or put the "
+        "cache on a shared drive that all nodes mount (HF_HOME in launch_environment; Megatron: "
+        "--data-cache-path); or copy it to all nodes: ansible-playbook stage_data.yml",
+        source="InternLM/xtuner#251",
+        recoverable=True,
     ),
 )

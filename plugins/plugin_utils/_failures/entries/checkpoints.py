@@ -11,6 +11,47 @@ from ansible_collections.muster.training.plugins.plugin_utils._failures.entries.
 TOPIC = "Checkpoints"
 ENTRIES: tuple[CatalogueEntry, ...] = (
     CatalogueEntry(
+        id="checkpoint-vocabulary",
+        title="The checkpoint has another vocabulary than the model",
+        example="size mismatch for lm_head.weight: copying a param with shape torch.Size([54953, 512]) from "
+        "checkpoint, the shape in current model is torch.Size([54944, 512])",
+        texts=(
+            r"size mismatch for [\w.]{0,160}(?:embed_tokens|lm_head|wte|tok_embeddings|word_embeddings|"
+            r"shared|embeddings)\.[\w.]{0,80}: copying a param",
+        ),
+        cause="The embedding of the checkpoint has another size than the model's: tokens were added before the "
+        "checkpoint was saved, or its vocabulary was padded.",
+        remedy="load the tokenizer that was saved with the checkpoint and call "
+        "model.resize_token_embeddings(len(tokenizer)) before loading, or with the number of rows that "
+        "the message names for the checkpoint",
+        source="thu-coai/Emotional-Support-Conversation#7",
+        recoverable=True,
+    ),
+    CatalogueEntry(
+        id="checkpoint-shapes",
+        title="Tensors of the checkpoint have other shapes than the model",
+        example="size mismatch for layers.0.weight: copying a param with shape torch.Size([512, 432]) from "
+        "checkpoint, the shape in current model is torch.Size([512, 192])",
+        texts=(r"size mismatch for [\w.]{1,200}: copying a param with shape",),
+        cause="The model is built with other settings than the checkpoint was: another size, number of heads or"
+        " classes, or tensor-parallel degree.",
+        remedy="build the model with the configuration that was saved with the checkpoint; to replace only a "
+        "head, remove its keys from the state_dict and load with strict=False",
+        source="zhongyy/Face-Transformer#23",
+        recoverable=True,
+    ),
+    CatalogueEntry(
+        id="checkpoint-world-size",
+        title="The checkpoint is from another number of ranks",
+        example="The checkpoint being loaded used a DP world size of 8 but the current world size is 16",
+        texts=(r"used a DP world size of \d{1,7} but the current world size is \d",),
+        cause="ZeRO saves the optimizer in one part per rank, so a checkpoint can be resumed only with the same"
+        " number of ranks.",
+        remedy="resume with the same number of ranks; or convert it to a universal checkpoint "
+        '(ds_to_universal.py, and "load_universal": true); or resume only the weights: zero_to_fp32.py',
+        source="deepspeedai/Megatron-DeepSpeed#439",
+    ),
+    CatalogueEntry(
         id="checkpoint-not-written",
         title="A checkpoint was not fully written",
         example="PytorchStreamWriter failed writing file data/...: file write failed",
@@ -37,6 +78,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         "--tags data. To resume on all nodes, copy the checkpoint to them: ./muster stage-data -e "
         "stage_data_path=DIRECTORY -e stage_data_destination=DIRECTORY",
         source="Lightning-AI/pytorch-lightning#18413",
+        recoverable=True,
     ),
     CatalogueEntry(
         id="checkpoint-keys",
@@ -47,6 +89,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         "DistributedDataParallel, '_orig_mod.' from torch.compile.",
         remedy="save model.module.state_dict() and load before wrapping; strip the prefix from the keys of an old one",
         source="aks2203/deep-thinking#5",
+        recoverable=True,
     ),
     CatalogueEntry(
         id="checkpoint-torn",
@@ -68,39 +111,23 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         remedy="if you trust the file, use torch.load(..., weights_only=False), or "
         "torch.serialization.add_safe_globals([CLASS])",
         source="0Xiaohei0/LocalAIVtuber#51",
+        recoverable=True,
     ),
     CatalogueEntry(
-        id="zero-world-size",
-        title="A ZeRO checkpoint is from another number of ranks",
-        example="ZeRORuntimeException: The checkpoint being loaded used a DP world size of 8 but the current "
-        "world size is 16",
+        id="checkpoint-file-missing",
+        title="A file of a checkpoint is missing on this node",
+        example="FileNotFoundError: [Errno 2] No such file or directory: '.../checkpoint-100/pytorch_model.bin'",
         texts=(
-            r"The checkpoint being loaded used a DP world size of",
-            r"Automatic adjustment of ZeRO's optimizer state partitioning with a new world size",
+            r"No such file or directory: '[^'\n]{0,300}(?:checkpoint|ckpt|epoch[-_]\d|"
+            r"global_step\d|step[-_]\d)[^'\n]{0,200}\.(?:bin|pt|pth|json|safetensors|distcp)'",
         ),
-        cause="ZeRO saves the optimizer's state in one part per rank, and loads it only with the same number of ranks.",
-        remedy="resume with the same number of ranks (-e nnodes=N -e nproc_per_node=N), or convert the "
-        'checkpoint into a universal one: ds_to_universal.py, and "checkpoint": {"load_universal": '
-        "true} in the configuration. For the weights alone: zero_to_fp32.py, which is beside the "
-        "checkpoint",
-        source="deepspeedai/DeepSpeed#2898",
-    ),
-    CatalogueEntry(
-        id="vocabulary-size",
-        title="The checkpoint has a vocabulary of another size",
-        example="size mismatch for model.embed_tokens.weight: copying a param with shape torch.Size([128260, "
-        "4096]) from checkpoint, the shape in current model is torch.Size([128256, 4096]).",
-        texts=(
-            r"size mismatch for [\w.]{0,150}(?:embed_tokens|lm_head|word_embeddings|token_embedding|embeddings?|sh"
-            r"ared|wte|embed_in|output_projection)\.(?:[\w.]{1,60}\.)?(?:weight|bias): copying a param",
-        ),
-        cause="The embedding has another number of rows in the checkpoint than in the model: tokens were "
-        "added to the tokenizer before it was saved, or the model is loaded with another tokenizer or "
-        "configuration.",
-        remedy="call model.resize_token_embeddings(N) with the checkpoint's number of rows before the weights "
-        "are loaded, and load the tokenizer that was saved with the checkpoint",
-        source="YangRui2015/RiC#19",
-        refines=("checkpoint-keys",),
+        cause="The checkpoint is not on this node: only the first node has written it and the nodes share no "
+        "disk, or the path is wrong.",
+        remedy="save to a shared drive that all nodes mount (ansible-playbook site.yml --tags data), or copy the"
+        " checkpoint to all nodes: ansible-playbook stage_data.yml -e stage_data_path=DIRECTORY -e "
+        "stage_data_destination=DIRECTORY",
+        source="huggingface/transformers#30859",
+        recoverable=True,
     ),
     CatalogueEntry(
         id="checkpoint-pointer",
@@ -116,6 +143,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         "it again with huggingface-cli download; then copy it to all nodes (ansible-playbook "
         "stage_data.yml)",
         source="hhj1897/face_parsing#3",
+        recoverable=True,
     ),
     CatalogueEntry(
         id="optimizer-state",
@@ -131,5 +159,40 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         remedy="create the model and the optimizer exactly as when it was saved before you resume; or load "
         "only the model's weights and start with a new optimizer",
         source="STVIR/pysot#92",
+        recoverable=True,
+    ),
+    CatalogueEntry(
+        id="checkpoint-directory-race",
+        title="Several ranks write one checkpoint directory at once",
+        example="OSError: [Errno 39] Directory not empty: '/results/tmp-checkpoint-1' -> '/results/checkpoint-50'",
+        texts=(
+            r"\[Errno 39\] Directory not empty: ",
+            r"FileExistsError: \[Errno 17\] File exists: '[^\n]{0,300}(?:checkpoint|ckpt|output|global_step|save)",
+        ),
+        cause="Each rank creates, renames or removes the same directory, and one was faster; on a network "
+        "drive even os.makedirs with exist_ok=True fails in this way.",
+        remedy="let one rank do it and the others wait: if rank == 0: os.makedirs(...), then "
+        "torch.distributed.barrier(). With the Trainer, upgrade transformers (4.49 saved from each "
+        "rank), and set save_on_each_node only if the nodes share no drive",
+        source="huggingface/transformers#36076",
+    ),
+    CatalogueEntry(
+        id="checkpoint-not-found",
+        title="There is no checkpoint to resume from on this node",
+        example="ValueError: Can't find a valid checkpoint at /outputs/checkpoint-50000",
+        texts=(
+            r"Can't find a valid checkpoint at ",
+            r"No valid checkpoint found in output directory",
+            r"Error no file named [^\n]{1,120} found in directory",
+        ),
+        cause="The directory does not exist on this node, or lacks the weights under the names that the "
+        "loader looks for. Without a shared drive, only the first node has what rank 0 saved; and a "
+        "checkpoint of another framework or strategy (ZeRO, FSDP, LoRA) has other files.",
+        remedy="save to a drive that all nodes share (ansible-playbook site.yml --tags data), or copy the "
+        "checkpoint to every node before you resume (ansible-playbook stage_data.yml); then give the "
+        "directory of one step, such as checkpoint-500, and resume with the same strategy that saved "
+        "it",
+        source="HKUDS/GraphGPT#78",
+        recoverable=True,
     ),
 )

@@ -11,6 +11,20 @@ from ansible_collections.muster.training.plugins.plugin_utils._failures.entries.
 TOPIC = "Compilers and toolkits"
 ENTRIES: tuple[CatalogueEntry, ...] = (
     CatalogueEntry(
+        id="extension-not-built",
+        title="A C++ or CUDA extension was not built",
+        example="ImportError: .../torch_extensions/.../cpu_adam.so: cannot open shared object file: No such file "
+        "or directory",
+        texts=(r"torch_extensions/[^\n]{1,160}\.so: cannot open shared object file",),
+        cause="The op was not built: its compilation failed earlier, on this or another rank, because nvcc, "
+        "ninja, a compiler or header files are missing on the node.",
+        remedy="read the first error of the build further up in the logs of all ranks (ansible-playbook logs.yml"
+        " -e fetch=true); install a CUDA toolkit of torch's version and set CUDA_HOME in "
+        "launch_environment; or do without the op (torch.optim.AdamW instead of FusedAdam). Remove "
+        "~/.cache/torch_extensions before the next try",
+        source="deepspeedai/DeepSpeed#5723",
+    ),
+    CatalogueEntry(
         id="cuda-toolkit-mismatch",
         title="The CUDA toolkit does not match torch's version",
         example="Installed CUDA version ... does not match the version torch was compiled with ...",
@@ -20,6 +34,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         remedy="install torch for that CUDA (ansible-playbook site.yml --tags python_env,pytorch -e "
         "pytorch_cuda=12.4), or set CUDA_HOME in launch_environment to a toolkit of torch's version",
         source="JIA-Lab-research/MGM#91",
+        recoverable=True,
     ),
     CatalogueEntry(
         id="cuda-home-missing",
@@ -30,6 +45,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         remedy="install a toolkit of torch's CUDA on each node and set CUDA_HOME in launch_environment; or do without "
         "the op (torch.optim.AdamW instead of FusedAdam)",
         source="thinhlpg/vixtts-demo#12",
+        recoverable=True,
     ),
     CatalogueEntry(
         id="python-headers-missing",
@@ -71,6 +87,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         """-e '{"base_packages_extra": ["build-essential"]}'; in a container, use an image that has gcc, """
         "or a -devel image",
         source="MIC-DKFZ/nnUNet#2268",
+        recoverable=True,
     ),
     CatalogueEntry(
         id="ninja-missing",
@@ -82,6 +99,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         remedy="add ninja to the job's requirements (requirements: [...]) and run ansible-playbook site.yml "
         "--tags python_env",
         source="deepspeedai/DeepSpeed#5627",
+        recoverable=True,
     ),
     CatalogueEntry(
         id="cuda-toolkit-too-old",
@@ -101,8 +119,6 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         example="AttributeError: 'DeepSpeedCPUAdam' object has no attribute 'ds_opt_adam'",
         texts=(
             r"object has no attribute 'ds_opt_\w{1,20}'",
-            r"(?:fused_adam|fused_lamb|fused_lion|cpu_adam|cpu_adagrad|cpu_lion|async_io|utils|quantizer|transform"
-            r"er_inference)\.so: cannot open shared object file",
             r"Unable to JIT load the \w{1,40} op due to it not being compatible",
         ),
         cause="DeepSpeed compiles its ops (fused_adam, cpu_adam and so on) when they are first used, and the "
@@ -113,5 +129,6 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         "the op: torch.optim.AdamW instead of FusedAdam",
         source="deepspeedai/DeepSpeed#1846",
         weak=True,
+        recoverable=True,
     ),
 )

@@ -11,17 +11,6 @@ from ansible_collections.muster.training.plugins.plugin_utils._failures.entries.
 TOPIC = "Containers"
 ENTRIES: tuple[CatalogueEntry, ...] = (
     CatalogueEntry(
-        id="container-toolkit-missing",
-        title="Docker cannot give GPUs to a container",
-        example='docker: Error response from daemon: could not select device driver "" with capabilities: [[gpu]].',
-        texts=(r"could not select device driver \W{0,3}\w{0,20}\W{0,3}with capabilities: \[\[gpu\]\]",),
-        cause="NVIDIA's container toolkit is not installed on the node, or Docker was not restarted since, "
-        "or Docker is the snap, which cannot use it.",
-        remedy="ansible-playbook site.yml --tags docker_engine installs nvidia-container-toolkit and "
-        "configures Docker for it",
-        source="OpenBMB/XAgent#273",
-    ),
-    CatalogueEntry(
         id="container-cuda-too-new",
         title="The image needs a newer NVIDIA driver",
         example="nvidia-container-cli: requirement error: unsatisfied condition: cuda>=11.0, please update "
@@ -41,5 +30,21 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         remedy="run nvidia-smi on that node. ansible-playbook site.yml --tags nvidia_driver installs and "
         "loads the driver, or says that the node needs a reboot",
         source="NVIDIA/nvidia-docker#1629",
+    ),
+    CatalogueEntry(
+        id="container-toolkit-missing",
+        title="The container engine cannot use GPUs",
+        example='docker: Error response from daemon: could not select device driver "" with capabilities: [[gpu]].',
+        texts=(
+            r'could not select device driver "\w{0,20}" with capabilities',
+            r"nvidia-container-cli: ",
+            r"unknown or invalid runtime name: nvidia",
+            r"unresolvable CDI devices nvidia\.com/gpu",
+        ),
+        cause="The NVIDIA Container Toolkit is missing on that node, or the container engine was not restarted "
+        "after it was installed.",
+        remedy="ansible-playbook site.yml --tags docker_engine installs the NVIDIA Container Toolkit and "
+        "configures the engine for it",
+        source="NVIDIA/nvidia-docker#1034",
     ),
 )

@@ -27,6 +27,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         "key in each line. If the data set was changed, remove its cache: rm -rf "
         "~/.cache/huggingface/datasets/NAME on each node",
         source="ZihanZhaoSJTU/LibriSQA#2",
+        recoverable=True,
     ),
     CatalogueEntry(
         id="padding-token-missing",
@@ -37,18 +38,5 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         "no token for that.",
         remedy="after loading the tokenizer: tokenizer.pad_token = tokenizer.eos_token",
         source="DachengLi1/LongChat#31",
-    ),
-    CatalogueEntry(
-        id="stream-timed-out",
-        title="Reading a remote file took too long",
-        example="fsspec.exceptions.FSTimeoutError",
-        texts=(r"\bFSTimeoutError\b",),
-        cause="A file of the Hub, of S3 or of a web server is read through fsspec, and the connection broke "
-        "or a download took longer than its time-out (5 minutes).",
-        remedy="download it once before the job and read it from disk: ansible-playbook stage_data.yml. To "
-        'keep streaming, allow more time: load_dataset(..., storage_options={"client_kwargs": '
-        '{"timeout": aiohttp.ClientTimeout(total=3600)}}), with fewer DataLoader workers',
-        source="huggingface/datasets#7164",
-        recoverable=True,
     ),
 )

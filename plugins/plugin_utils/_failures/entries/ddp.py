@@ -52,6 +52,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         remedy="call torch.distributed.init_process_group() first; frameworks need an option: --launcher pytorch "
         "(MMEngine), strategy='ddp' (Lightning)",
         source="open-mmlab/mmsegmentation#809",
+        recoverable=True,
     ),
     CatalogueEntry(
         id="ddp-marked-twice",
@@ -79,5 +80,31 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         remedy="move the tensor or model to the GPU first (.cuda(), or .to_dense()); or let both kinds work: "
         'init_process_group("cpu:gloo,cuda:nccl")',
         source="zai-org/CogVLM#328",
+    ),
+    CatalogueEntry(
+        id="tensors-on-two-devices",
+        title="Tensors of one operation are on different devices",
+        example="RuntimeError: Expected all tensors to be on the same device, but found at least two devices, "
+        "cuda:0 and cuda:1!",
+        texts=(r"Expected all tensors to be on the same device",),
+        cause='One process uses several GPUs, or a GPU and the CPU: device_map="auto" spreads the model over '
+        "all GPUs although each GPU has a process of its own, a device such as cuda:0 is written into "
+        "the code, or an input was not moved.",
+        remedy='load the model without device_map, or with device_map={"": int(os.environ["LOCAL_RANK"])}; '
+        "call torch.cuda.set_device(local_rank) first and use .to(device) with that device everywhere",
+        source="sengine-research/SpaceLM#5",
+    ),
+    CatalogueEntry(
+        id="no-gradient",
+        title="Nothing in the loss can be trained",
+        example="RuntimeError: element 0 of tensors does not require grad and does not have a grad_fn",
+        texts=(r"element 0 of (?:tensors|variables) does not require grad",),
+        cause="No parameter that requires a gradient took part in the loss: all are frozen, or gradient "
+        "checkpointing in its reentrant form is used with adapters (LoRA), whose inputs need no "
+        "gradient.",
+        remedy="with adapters: model.enable_input_require_grads() before get_peft_model, or "
+        'gradient_checkpointing_kwargs={"use_reentrant": False}; check that some parameters have '
+        "requires_grad=True and that the loss is not computed under torch.no_grad()",
+        source="huggingface/peft#137",
     ),
 )

@@ -11,6 +11,20 @@ from ansible_collections.muster.training.plugins.plugin_utils._failures.entries.
 TOPIC = "DeepSpeed"
 ENTRIES: tuple[CatalogueEntry, ...] = (
     CatalogueEntry(
+        id="deepspeed-arguments-differ",
+        title="The DeepSpeed configuration contradicts the arguments",
+        example="Please correct the following DeepSpeed config values that mismatch TrainingArguments values",
+        texts=(
+            r"DeepSpeed config values that mismatch",
+            r"`--mixed_precision` arg cannot be set to `\w{1,8}` when `\w{1,8}` is set in the DeepSpeed config",
+        ),
+        cause="A value differs between the DeepSpeed configuration and the arguments of the Trainer or of "
+        "accelerate: fp16 or bf16, the batch size, or the learning rate.",
+        remedy='set these values to "auto" in the DeepSpeed configuration, so that they follow the arguments; or'
+        " give the same values in both",
+        source="LianjiaTech/BELLE#154",
+    ),
+    CatalogueEntry(
         id="local-rank-unknown",
         title="The script does not accept --local_rank",
         example="train.py: error: unrecognized arguments: --local_rank=0",
@@ -51,23 +65,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         "empty.",
         remedy="`python -m json.tool FILE` shows the position; if the file is an incomplete download, remove it",
         source="bowang-lab/BioReason#10",
-    ),
-    CatalogueEntry(
-        id="deepspeed-arguments-differ",
-        title="The DeepSpeed configuration contradicts the Trainer's arguments",
-        example="ValueError: Please correct the following DeepSpeed config values that mismatch "
-        "TrainingArguments values:",
-        texts=(
-            r"DeepSpeed config values that mismatch",
-            r"ds [\w.]{1,60}=[^\n]{1,60} vs hf ",
-            r"`?--mixed_precision`? arg cannot be set to [^\n]{1,40} in the DeepSpeed config",
-        ),
-        cause="The configuration file and the TrainingArguments have different values, such as fp16 or bf16 "
-        "(mixed precision), the batch size or the learning rate. The lines after this one list them.",
-        remedy='write "auto" in the configuration for each of these values, so that it takes what the '
-        'arguments say; or set the same value in both, for example --bf16 True with "bf16": '
-        '{"enabled": true} and no fp16',
-        source="Ucas-HaoranWei/GOT-OCR2.0#134",
+        recoverable=True,
     ),
     CatalogueEntry(
         id="deepspeed-two-precisions",
@@ -81,5 +79,18 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         remedy='remove the section "fp16" from the configuration, or "bf16" for GPUs before Ampere; with the '
         'Trainer, "enabled": "auto" in both sections follows --bf16 or --fp16',
         source="Snowflake-AI-Research/Arctic-Platform#78",
+    ),
+    CatalogueEntry(
+        id="zero3-outside-engine",
+        title="A model is used outside of DeepSpeed's engine",
+        example="RuntimeError: 'weight' must be 2-D",
+        texts=(r"RuntimeError: 'weight' must be 2-D",),
+        cause="ZeRO-3 splits weights over the ranks and gathers them only in the forward of a model that "
+        "deepspeed.initialize was called with. Here an empty part is used: of a second model "
+        "(reference, teacher, text encoder), or of one called directly.",
+        remedy="call deepspeed.initialize or accelerator.prepare for that model as well, or create it outside "
+        "of zero.Init (zero3_init_flag: false); for a few weights: with "
+        "deepspeed.zero.GatheredParameters(...). Or use ZeRO-2",
+        source="arcee-ai/DistillKit#3",
     ),
 )

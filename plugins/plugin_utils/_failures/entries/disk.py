@@ -11,6 +11,21 @@ from ansible_collections.muster.training.plugins.plugin_utils._failures.entries.
 TOPIC = "Disks and files"
 ENTRIES: tuple[CatalogueEntry, ...] = (
     CatalogueEntry(
+        id="io-error",
+        title="A disk or network drive fails",
+        example="OSError: [Errno 5] Input/output error",
+        texts=(
+            r"\[Errno 5\] Input/output error",
+            r"Input/output error \(os error 5\)",
+            r"fd \d{1,6} failed with Input/output error",
+        ),
+        cause="The disk or network drive reports an error while the job reads or writes: the disk is failing or"
+        " full, or the drive's server does not answer.",
+        remedy="look in dmesg on that node; save to another disk; for a network drive, check its server and "
+        "mount it again: ansible-playbook site.yml --tags data",
+        source="pytorch/pytorch#48580",
+    ),
+    CatalogueEntry(
         id="disk-full",
         title="The disk is full",
         example="OSError: [Errno 28] No space left on device",
@@ -52,6 +67,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         "caches "
         "HF_HOME, TRITON_CACHE_DIR or XDG_CACHE_HOME in launch_environment",
         source="bmaltais/kohya_ss#859",
+        recoverable=True,
         general=True,
     ),
     CatalogueEntry(
@@ -62,7 +78,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"\[Errno 24\] Too many open files",
             r"received 0 items of ancdata",
             r"RuntimeError: Too many open files",
-            r"unable to open shared memory object </torch_[^\n]{1,60} in read-write mode",
+            r"unable to open shared memory object </torch_[^\n]{1,60}> in read-write mode",
+            r"Too many open files \(24\)",
         ),
         cause="Each tensor a DataLoader worker passes is an open file, and the limit is reached.",
         remedy="ansible-playbook site.yml --tags base_packages raises the limit; or call in the script "
@@ -80,19 +97,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         "stage_data.yml a bucket, to all nodes. What the job itself writes and reads must be on a shared drive "
         "(ansible-playbook site.yml --tags data), or be written on each node",
         source="GANWANSHUI/ES6D#22",
+        recoverable=True,
         general=True,
-    ),
-    CatalogueEntry(
-        id="input-output-error",
-        title="A disk or a network drive fails",
-        example="OSError: [Errno 5] Input/output error: '/media/data/train/0001.pkl'",
-        texts=(r"\[Errno 5\] Input/output error",),
-        cause="The device under the file answered with an error: the server of a network drive or bucket "
-        "mount did not respond, or a local disk is failing.",
-        remedy="run `df -h PATH` and sudo dmesg on that node to see which device it is. For a network drive, "
-        "copy the data to each node's own disk (ansible-playbook stage_data.yml) and use fewer "
-        "DataLoader workers; leave out a node whose own disk reports errors (-e nodes=...)",
-        source="MIC-DKFZ/nnUNet#1784",
     ),
     CatalogueEntry(
         id="cross-device-rename",

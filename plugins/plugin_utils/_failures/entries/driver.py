@@ -11,6 +11,38 @@ from ansible_collections.muster.training.plugins.plugin_utils._failures.entries.
 TOPIC = "GPUs and drivers"
 ENTRIES: tuple[CatalogueEntry, ...] = (
     CatalogueEntry(
+        id="driver-too-old-for-image",
+        title="The container's CUDA is newer than the node's driver",
+        example="Error 804: forward compatibility was attempted on non supported HW",
+        texts=(
+            r"forward compatibility was attempted on non supported HW",
+            r"cudaErrorCompatNotSupportedOnDevice\b",
+        ),
+        cause="The image or environment has a newer CUDA than the driver supports, and forward compatibility "
+        "works only on data-centre GPUs.",
+        remedy="update the driver: ansible-playbook site.yml --tags nvidia_driver -e nvidia_driver_cuda=12.4; or"
+        " use an image with the CUDA of the current driver",
+        source="oobabooga/textgen#4407",
+    ),
+    CatalogueEntry(
+        id="cuda-unknown-error",
+        title="CUDA does not start: unknown error",
+        example="CUDA unknown error - this may be due to an incorrectly set up environment",
+        texts=(
+            r"CUDA unknown error - this may be due to",
+            r"cuda runtime error \((?:999|30)\) ?: unknown error",
+            r"\berror=(?:30|999) : unknown error",
+            r"(?:CUDA error|CUDA initialization): unknown error",
+            r"(?:CUDA_ERROR_UNKNOWN|cudaErrorUnknown)\b",
+        ),
+        cause="The NVIDIA driver is in a bad state: it was installed or updated without a reboot, or its module"
+        " nvidia_uvm is not loaded or hangs, for example after suspend.",
+        remedy="on that node: sudo modprobe -r nvidia_uvm && sudo modprobe nvidia_uvm; if that does not help, "
+        "reboot the node. ansible-playbook site.yml --tags nvidia_driver repairs the installation",
+        source="pytorch/pytorch#159954",
+        recoverable=True,
+    ),
+    CatalogueEntry(
         id="driver-too-old",
         title="The NVIDIA driver is too old for torch's CUDA",
         example="The NVIDIA driver on your system is too old (found version ...)",
@@ -23,6 +55,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         "install a torch that fits the current driver: ansible-playbook site.yml --tags python_env,pytorch -e "
         "pytorch_cuda=auto",
         source="lllyasviel/Fooocus#1313",
+        recoverable=True,
     ),
     CatalogueEntry(
         id="driver-library-mismatch",
@@ -33,6 +66,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         remedy="ansible-playbook site.yml --tags nvidia_driver loads the new one or names the node that needs a "
         "reboot, and prevents further unattended driver upgrades",
         source="mozilla/translations#1167",
+        recoverable=True,
     ),
     CatalogueEntry(
         id="no-gpu",
@@ -43,6 +77,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         remedy="ansible-playbook ping.yml shows the GPUs of each node; remove CUDA_VISIBLE_DEVICES from the script "
         "and launch_environment, and select the GPU by local_rank instead",
         source="jiaw-z/CoR-GS#23",
+        recoverable=True,
     ),
     CatalogueEntry(
         id="invalid-device-ordinal",
@@ -121,36 +156,6 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         source="facebookresearch/pycls#183",
     ),
     CatalogueEntry(
-        id="cuda-does-not-start",
-        title="CUDA does not start on a node",
-        example="RuntimeError: CUDA unknown error - this may be due to an incorrectly set up environment",
-        texts=(
-            r"CUDA unknown error - this may be due to an incorrectly set up environment",
-            r"CUDA error: unknown error",
-            r"\berror=(?:30|999) : unknown error",
-            r"Error (?:30|999): unknown error",
-            r"cuda runtime error \((?:30|999)\) : unknown error",
-        ),
-        cause="The NVIDIA driver is in a bad state: its module nvidia_uvm is not loaded or broken, after an "
-        "upgrade without a reboot or a suspend. nvidia-smi may work nevertheless.",
-        remedy="on that node: sudo modprobe -r nvidia_uvm && sudo modprobe nvidia_uvm; if that does not help, "
-        "reboot it. ansible-playbook site.yml --tags nvidia_driver loads the installed driver",
-        source="pytorch/pytorch#159954",
-    ),
-    CatalogueEntry(
-        id="driver-older-than-image",
-        title="The driver is too old for the CUDA of the image",
-        example="Error 804: forward compatibility was attempted on non supported HW",
-        texts=(r"forward compatibility was attempted on non supported HW",),
-        cause="The container, or LD_LIBRARY_PATH, brings the libraries of a newer CUDA than the node's "
-        "driver supports, and only data-center GPUs may run with such libraries on an older driver "
-        "(forward compatibility).",
-        remedy="ansible-playbook site.yml --tags nvidia_driver -e nvidia_driver_cuda=12.4 installs a newer "
-        "driver; or use an image with an older CUDA, and remove /usr/local/cuda/compat from "
-        "LD_LIBRARY_PATH",
-        source="DeepVAC/TorchPod#43",
-    ),
-    CatalogueEntry(
         id="driver-combination",
         title="The CUDA library belongs to another driver",
         example="Error 803: system has unsupported display driver / cuda driver combination",
@@ -161,6 +166,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         "driver. If it remains, remove directories with libcuda.so (cuda/compat) from LD_LIBRARY_PATH "
         "in launch_environment and the image",
         source="CompVis/stable-diffusion#439",
+        recoverable=True,
     ),
     CatalogueEntry(
         id="launch-failure",
@@ -176,5 +182,17 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         "line, and another release of the extension may help",
         source="opendatalab/MinerU#426",
         weak=True,
+    ),
+    CatalogueEntry(
+        id="gpu-exclusive",
+        title="A GPU serves only one process",
+        example="RuntimeError: CUDA error: all CUDA-capable devices are busy or unavailable",
+        texts=(r"all CUDA-capable devices are busy or unavailable",),
+        cause="The GPU is in exclusive mode and another process holds it: a leftover one, or several ranks "
+        "use GPU 0. Less often the GPU or its driver is in a bad state.",
+        remedy="ansible-playbook preflight.yml names the processes that hold GPUs; in the script call "
+        "torch.cuda.set_device(local_rank) before any other CUDA call. sudo nvidia-smi -c DEFAULT on "
+        "the node ends exclusive mode",
+        source="huggingface/pytorch-image-models#1033",
     ),
 )

@@ -9,10 +9,73 @@ from __future__ import annotations
 from ansible_collections.muster.training.plugins.plugin_utils._failures.entries.entry import CatalogueEntry
 from ansible_collections.muster.training.plugins.plugin_utils._failures.entries.shared_remedies import (
     LESS_HOST_MEMORY,
+    MORE_SHARED_MEMORY,
 )
 
 TOPIC = "Signals and exit codes"
 ENTRIES: tuple[CatalogueEntry, ...] = (
+    CatalogueEntry(
+        id="bus-error",
+        title="A process was killed by a bus error",
+        example="was killed by SIGBUS",
+        texts=(
+            r"was killed by SIGBUS",
+            r"Signal 7 \(SIGBUS\) received by PID",
+            r"exitcode {1,4}: -7\b",
+            r"failed \(exitcode: -7\)",
+            r"return code = -7\b",
+            r"Fatal Python error: Bus error",
+            r"Bus error \((?:core dumped|signal 7)\)",
+        ),
+        cause="Almost always /dev/shm is full: the processes of a node share memory through it, and a "
+        "container's default is 64 MB. Rarely, a file that is mapped into memory was truncated, or its "
+        "disk failed.",
+        remedy=f"{MORE_SHARED_MEMORY}",
+        source="deepspeedai/DeepSpeed#4002",
+        weak=True,
+        general=True,
+    ),
+    CatalogueEntry(
+        id="illegal-instruction",
+        title="A program uses instructions that the CPU does not have",
+        example="was killed by SIGILL",
+        texts=(
+            r"was killed by SIGILL",
+            r"Signal 4 \(SIGILL\) received by PID",
+            r"exitcode {1,4}: -4\b",
+            r"failed \(exitcode: -4\)",
+            r"return code = -4\b",
+            r"Illegal instruction\b",
+        ),
+        cause="A compiled package was built for a newer CPU (AVX2, AVX-512) than the node's, or on another node"
+        " with another CPU.",
+        remedy="compare `lscpu` of the nodes; install the package's ordinary wheel instead of one that was built"
+        " on another machine, and remove caches of compiled code that nodes share "
+        "(~/.cache/torch_extensions, TRITON_CACHE_DIR)",
+        source="pytorch/pytorch#37577",
+        weak=True,
+        general=True,
+    ),
+    CatalogueEntry(
+        id="aborted",
+        title="A process aborted itself",
+        example="was killed by SIGABRT",
+        texts=(
+            r"was killed by SIGABRT",
+            r"Signal 6 \(SIGABRT\) received by PID",
+            r"exitcode {1,4}: -6\b",
+            r"failed \(exitcode: -6\)",
+            r"return code = -6\b",
+        ),
+        cause="A C++ library ended the process because of an error that nothing caught: torch's watchdog of "
+        "NCCL after a timeout, an assertion, or damaged memory. Its message stands in the log before the "
+        "end.",
+        remedy="read the lines with `terminate called`, `what():` or `Assertion` in its log; for a timeout look "
+        "at what the other ranks were doing: ansible-playbook logs.yml -e fetch=true",
+        source="pytorch/pytorch#118369",
+        weak=True,
+        general=True,
+    ),
     CatalogueEntry(
         id="killed",
         title="A process was killed from outside",
@@ -22,10 +85,12 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"failed \(exitcode: -9\)",
             r"exitcode {1,4}: -9\b",
             r"was killed by SIGKILL",
+            r"return code = -9\b",
         ),
         cause="Something sent it SIGKILL, most often the kernel for lack of memory; if so, dmesg on the node shows it.",
         remedy=f"check free -g and dmesg on that node while the job runs; if it is memory: {LESS_HOST_MEMORY}",
         source="lzhxmu/CPPO#6",
+        general=True,
         weak=True,
     ),
     CatalogueEntry(
@@ -35,6 +100,9 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         texts=(
             r"Signal 11 \(SIGSEGV\) received by PID",
             r"was killed by SIGSEGV",
+            r"exitcode {1,4}: -11\b",
+            r"failed \(exitcode: -11\)",
+            r"return code = -11\b",
             r"Segmentation fault \(core dumped\)",
         ),
         cause="Compiled code accessed memory that it must not; mostly a package that was built for another torch, CUDA "
@@ -42,6 +110,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         remedy="""-e '{"launch_environment": {"PYTHONFAULTHANDLER": "1"}}' logs the line of Python where it happens; """
         "reinstall the package of that line; ansible-playbook preflight.yml compares the versions on all nodes",
         source="a run on one H200",
+        general=True,
         weak=True,
     ),
 )

@@ -43,6 +43,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         cause="Model, optimizer, gradients and activations together need more memory than is free on the GPU.",
         remedy=f"{LESS_GPU_MEMORY}. {GPUS_IN_USE}",
         source="the guide to DeepSpeed over Open MPI",
+        recoverable=True,
     ),
     CatalogueEntry(
         id="cuda-driver-out-of-memory",
@@ -54,6 +55,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         remedy="ansible-playbook preflight.yml names the processes that hold GPUs; in the script call "
         f"torch.cuda.set_device(local_rank) before any other CUDA call. Otherwise: {LESS_GPU_MEMORY}",
         source="taohan10200/IIM#28",
+        recoverable=True,
     ),
     CatalogueEntry(
         id="cublas-alloc-failed",
@@ -63,6 +65,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         cause="The GPU's memory is full, with no room for what cuBLAS or cuDNN need.",
         remedy=f"{LESS_GPU_MEMORY}. {GPUS_IN_USE}",
         source="the guide to DeepSpeed over Open MPI",
+        recoverable=True,
     ),
     CatalogueEntry(
         id="cublas-not-initialized",
@@ -89,6 +92,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         remedy="try a smaller batch. If that does not help, call .contiguous() on the layer's input, or set "
         "torch.backends.cudnn.enabled = False to see whether it is cuDNN",
         source="pytorch/pytorch#11065",
+        recoverable=True,
         weak=True,
     ),
     CatalogueEntry(
@@ -102,5 +106,6 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         remedy="use smaller block sizes or num_stages for the kernel, a release of the package that supports this "
         "GPU, or its implementation without Triton",
         source="Yuliang-Liu/MonkeyOCR#86",
+        recoverable=True,
     ),
 )

@@ -14,18 +14,21 @@ from ansible_collections.muster.training.plugins.plugin_utils._failures.entries.
 TOPIC = "Host memory"
 ENTRIES: tuple[CatalogueEntry, ...] = (
     CatalogueEntry(
-        id="slurm-out-of-memory",
-        title="The job used more memory than Slurm allows",
-        example="slurmstepd: error: Detected 1 oom-kill event(s) in StepId=... Some of your processes may have "
-        "been killed by the cgroup out-of-memory handler.",
+        id="threads-exhausted",
+        title="The job may not start more threads or processes",
+        example="RuntimeError: can't start new thread",
         texts=(
-            r"slurmstepd: error: Detected \d{1,9} oom[-_]kill event",
-            r"srun: error: \S{1,255}: tasks? [\d,-]{1,200}: Out Of Memory",
+            r"RuntimeError: can't start new thread",
+            r"OpenBLAS blas_thread_init: pthread_create failed",
+            r"BlockingIOError: \[Errno 11\] Resource temporarily unavailable",
+            r"libgomp: Thread creation failed",
         ),
-        cause="Slurm limits the memory of the job (--mem), and the kernel killed its processes at that limit (cgroup).",
-        remedy=f"ask for more memory (#SBATCH --mem=..., or --mem-per-cpu), or use less: {LESS_HOST_MEMORY}",
-        source="nextflow-io/nextflow#5932",
-        kind="confirmation",
+        cause="The limit on processes and threads (ulimit -u, or a container's pids limit) is reached: each "
+        "rank and each DataLoader worker starts as many threads as there are cores.",
+        remedy="""-e '{"launch_environment": {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}}', fewer """
+        "DataLoader workers; in a container --pids-limit=-1 in launch_container_options. `Operation "
+        "not permitted` instead means that the node's Docker is too old for the image",
+        source="MIC-DKFZ/nnUNet#1343",
     ),
     CatalogueEntry(
         id="host-allocator-out-of-memory",
@@ -35,6 +38,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         cause="The machine's own memory (not a GPU's) has no room for a tensor.",
         remedy=LESS_HOST_MEMORY,
         source="mxfold/mxfold2#20",
+        recoverable=True,
     ),
     CatalogueEntry(
         id="host-out-of-memory",
@@ -49,6 +53,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         cause="The machine's own memory, or the job's memory limit, is exhausted.",
         remedy=LESS_HOST_MEMORY,
         source="tensorflow/tensor2tensor#192",
+        recoverable=True,
     ),
     CatalogueEntry(
         id="container-out-of-memory",
@@ -58,10 +63,14 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"Memory cgroup out of memory: Kill",
             r"oom-kill:constraint=CONSTRAINT_MEMCG",
             r"killed by the cgroup out-of-memory handler",
+            r"Detected \d{1,6} oom[-_]kill events?",
+            r"slurmstepd: error: [^\n]{0,120}OOM Killed",
+            r"srun: error: [^\n]{0,80}: Out Of Memory",
             r"the kernel killed processes at the memory limit",
         ),
         cause="The job used more memory than its container, service or scheduler allows.",
-        remedy="raise the limit (launch_container_options: [--memory=...], or what the machine's own service sets), "
+        remedy="raise the limit (launch_container_options: [--memory=...], --mem of Slurm, or what the "
+        "machine's own service sets), "
         f"or use less memory: {LESS_HOST_MEMORY}",
         source="docker/for-linux#1001",
         kind="confirmation",

@@ -26,44 +26,6 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         remedy="download once without HF_HUB_OFFLINE, or copy the cache to all nodes (ansible-playbook "
         "stage_data.yml, or a shared drive) and set HF_HOME in launch_environment to it",
         source="huggingface/huggingface_hub#4487",
-    ),
-    CatalogueEntry(
-        id="hub-timed-out",
-        title="A download from the Hugging Face Hub broke",
-        example="requests.exceptions.ConnectionError: HTTPSConnectionPool(host='cdn-lfs.huggingface.co', "
-        "port=443): Read timed out.",
-        texts=(
-            r"(?:ConnectionError|ReadTimeout|ReadTimeoutError): HTTPSConnectionPool\(host='[\w.-]{0,60}(?:huggingf"
-            r"ace\.co|hf\.co)', port=443\): Read timed out",
-        ),
-        cause="The Hub, or the network to it, did not answer in time during a download: an outage, a slow "
-        "line, or all ranks download at once.",
-        remedy="launch again: finished files are in the cache. "
-        """-e '{"launch_environment": {"HF_HUB_DOWNLOAD_TIMEOUT": "60"}}' waits longer; best is to """
-        "download once, copy it to all nodes (ansible-playbook stage_data.yml), and set HF_HUB_OFFLINE "
-        "to 1",
-        source="h2oai/h2ogpt#533",
-        recoverable=True,
-    ),
-    CatalogueEntry(
-        id="connection-closed",
-        title="A server closed the connection of a download",
-        example="requests.exceptions.ConnectionError: ('Connection aborted.', RemoteDisconnected('Remote end "
-        "closed connection without response'))",
-        texts=(
-            r"ConnectionError: [^\n]{0,40}Connection aborted",
-            r"http\.client\.RemoteDisconnected: ",
-            r"\bIncompleteRead\(",
-            r"ClientPayloadError: ",
-            r"ConnectionError: Server Disconnected",
-        ),
-        cause="The Hub, a proxy or another server ended the connection while data were downloaded or "
-        "streamed: too many requests at once, a long idle connection, or an unstable network.",
-        remedy="launch again from the last checkpoint. Better download the data once before the job and read "
-        "them from disk (ansible-playbook stage_data.yml, a shared drive, and HF_HUB_OFFLINE=1); if "
-        "they must be streamed, use fewer DataLoader workers, a recent datasets, which retries, and a "
-        "Hub token",
-        source="padeoe/hf-mirror-site#28",
         recoverable=True,
     ),
     CatalogueEntry(
@@ -77,6 +39,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         "or pass "
         """it to this job only: -e '{"launch_pass_environment": ["HF_TOKEN"]}'""",
         source="ariG23498/gemma3-object-detection#5",
+        recoverable=True,
     ),
     CatalogueEntry(
         id="hub-rate-limit",
@@ -87,6 +50,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         remedy="download once before the job and run it offline: "
         """-e '{"launch_environment": {"HF_HUB_OFFLINE": "1"}}'; with a token more requests are allowed""",
         source="allenai/OLMo#550",
+        recoverable=True,
     ),
     CatalogueEntry(
         id="hub-unauthorised",
@@ -102,6 +66,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         remedy="compare the name with its page; HF_TOKEN=... ansible-playbook site.yml --tags hugging_face; for a "
         "model on disk, give an absolute path that exists on all nodes",
         source="huggingface/huggingface_hub#1007",
+        recoverable=True,
     ),
     CatalogueEntry(
         id="hub-unreachable",
@@ -111,12 +76,37 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"Failed to resolve 'huggingface\.co'",
             r"host='huggingface\.co', port=443\): Max retries exceeded",
             r"We couldn't connect to 'https://huggingface\.co'",
-            r"ConnectionError: Couldn't reach ",
             r"LocalEntryNotFoundError\b",
+            r"Couldn't reach [^\n]{1,160} on the Hub",
+            r"OfflineModeIsEnabled\b",
         ),
         cause="The node has no internet access or no DNS, and the file is not in its cache.",
         remedy="copy the model to all nodes (ansible-playbook stage_data.yml, or a shared drive) and set HF_HOME, and "
         "HF_HUB_OFFLINE to 1, in launch_environment; behind a proxy, set HTTPS_PROXY",
         source="yuh-zha/AlignScore#17",
+        recoverable=True,
+    ),
+    CatalogueEntry(
+        id="hub-interrupted",
+        title="A download was interrupted",
+        example="ConnectionError: (ProtocolError('Connection aborted.', RemoteDisconnected('Remote end closed "
+        "connection without response')))",
+        texts=(
+            r"RemoteDisconnected\('Remote end closed connection",
+            r"ProtocolError\('Connection (?:aborted|broken)",
+            r"ChunkedEncodingError\b",
+            r"HTTPSConnectionPool\(host='(?:[\w.-]{1,80}\.)?(?:huggingface|hf)\.co'[^\n]{0,60}Read timed out",
+            r"http\.client\.RemoteDisconnected: ",
+            r"\bIncompleteRead\(",
+            r"ClientPayloadError: ",
+            r"ConnectionError: Server Disconnected",
+        ),
+        cause="The server, mostly the Hugging Face Hub, closed the connection while data were downloaded or "
+        "streamed, or did not answer in time.",
+        remedy="download model and data before the job and run it offline (HF_HUB_OFFLINE in "
+        "launch_environment); a streamed data set: allow more retries "
+        "(datasets.config.STREAMING_READ_MAX_RETRIES), or fewer workers at once",
+        source="huggingface/datasets#6172",
+        recoverable=True,
     ),
 )

@@ -11,6 +11,59 @@ from ansible_collections.muster.training.plugins.plugin_utils._failures.entries.
 TOPIC = "Launchers"
 ENTRIES: tuple[CatalogueEntry, ...] = (
     CatalogueEntry(
+        id="ssh-refused",
+        title="A launcher cannot log in to a node by SSH",
+        example="host=... was not reachable via ssh. If you are running with a single node please remove ... or "
+        "setup passwordless ssh",
+        texts=(
+            r"was not reachable via ssh",
+            r"ssh: connect to host \S{1,255} port \d{1,5}: ",
+            r"Permission denied \((?:password|keyboard-interactive|gssapi)",
+            r"ssh exited with exit code 255",
+            r"Permission denied \(publickey",
+            r"Host key verification failed",
+        ),
+        cause="This launcher starts ranks over SSH, and the first node cannot log in to another node, or to "
+        "itself, with a key.",
+        remedy="ansible-playbook site.yml --tags ssh_mesh gives the nodes keys for each other and for "
+        "themselves; or use torchrun (leave launch_launcher out), which needs no SSH between nodes",
+        source="hpcac/2023-APAC-HPC-AI#1",
+    ),
+    CatalogueEntry(
+        id="remote-path-missing",
+        title="Another node has Python or the code at another path",
+        example="bash: /home/user/env/bin/python: No such file or directory",
+        texts=(
+            r"bash: line \d{1,4}: cd: [^\n]{1,200}: No such file or directory",
+            r"bash: [^\n]{1,200}/python[\d.]{0,5}: (?:bad interpreter: )?No such file or directory",
+            r"bad interpreter: No such file or directory",
+            r"ssh exited with exit code 127",
+            r"execvp error on file [^\n]{1,255} \(No such file or directory\)",
+        ),
+        cause="The launcher uses the paths of the first node on every node, but another node does not have this"
+        " directory or this Python at the same path.",
+        remedy="use the same paths on all nodes: ansible-playbook site.yml --tags code,python_env installs both "
+        "at the same place on every node; or use torchrun (leave launch_launcher out), which muster "
+        "starts on each node with its own paths",
+        source="deepspeedai/DeepSpeed#4254",
+    ),
+    CatalogueEntry(
+        id="mpi-daemon-missing",
+        title="Open MPI does not start on another node",
+        example="bash: orted: command not found",
+        texts=(
+            r"\b(?:orted|prted): (?:command not found|not found|No such file or directory)",
+            r"(?:ORTE|PRTE) was unable to reliably start one or more daemons",
+            r"An? (?:ORTE|PRTE) daemon has unexpectedly failed after launch",
+        ),
+        cause="The first node reaches the other one, but Open MPI's daemon does not start there: it is not "
+        "installed, is another version, or is not in the PATH of a non-interactive login.",
+        remedy="ansible-playbook site.yml --tags open_mpi installs the same Open MPI at the same path on all "
+        "nodes. With your own installation: mpirun --prefix DIRECTORY, or set PATH before the line of "
+        "~/.bashrc that ends non-interactive shells",
+        source="open-mpi/ompi#8870",
+    ),
+    CatalogueEntry(
         id="mpi-slots",
         title="Open MPI counts fewer slots than processes",
         example="There are not enough slots available in the system to satisfy the 2 slots that were requested",
@@ -58,35 +111,6 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         kind="consequence",
     ),
     CatalogueEntry(
-        id="mpi-daemon-missing",
-        title="Open MPI is not found on another node",
-        example="bash: orted: command not found",
-        texts=(r"\b(?:orted|prted): (?:command not found|not found|No such file or directory)",),
-        cause="mpirun starts its daemon on each node over SSH, and there it is not in the PATH of a "
-        "non-interactive login: Open MPI is not installed on that node, or in another directory.",
-        remedy="ansible-playbook site.yml --tags open_mpi installs the same Open MPI on all nodes. With your "
-        "own, install it at the same path everywhere, and call mpirun by its full path or with "
-        "--prefix DIRECTORY. Or do without MPI: leave launch_launcher out, and torchrun starts the "
-        "ranks",
-        source="kubeflow/mpi-operator#488",
-    ),
-    CatalogueEntry(
-        id="mpi-daemon-failed",
-        title="Open MPI cannot start its daemon on another node",
-        example="ORTE was unable to reliably start one or more daemons.",
-        texts=(
-            r"ORTE (?:was unable to reliably start one or more daemons|has lost communication with a remote daemon)",
-            r"PRTE (?:was unable to reliably start one or more daemons|has lost communication with a remote daemon)",
-        ),
-        cause="mpirun logs in to each node over SSH and starts its daemon there. The login failed, the "
-        "daemon did not start, or it could not connect back.",
-        remedy="the line above the banner says which: a login that is refused, or orted that is not found. "
-        "ansible-playbook site.yml --tags ssh_mesh,open_mpi sets up both; ansible-playbook "
-        "preflight.yml tests the connections",
-        source="PoonLab/covizu#350",
-        weak=True,
-    ),
-    CatalogueEntry(
         id="mpi-as-root",
         title="Open MPI refuses to run as root",
         example="mpirun has detected an attempt to run as root.",
@@ -95,26 +119,6 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         remedy="""-e '{"launch_environment": {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}}'"""
         " allows it; or run as another user (launch_user)",
         source="FedML-AI/FedML#456",
-    ),
-    CatalogueEntry(
-        id="ssh-refused",
-        title="A node refuses the SSH login of another",
-        example="ssh: connect to host node2 port 22: Connection refused",
-        texts=(
-            r"ssh: connect to host \S{1,255} port \d{1,5}: ",
-            r"Host key verification failed",
-            r"(?<!git@github\.com: )Permission denied \((?:publickey|password|keyboard-interactive|gssapi)",
-            r"was not reachable via ssh",
-            r"Command 'ssh [^\n]{1,300} returned non-zero exit status 255",
-            r"ssh exited with exit code 255",
-        ),
-        cause="The launcher (mpirun, deepspeed with pdsh) logs in to every node over SSH, to the first one "
-        "as well, without a password. A node does not accept the key, is not known, or does not run "
-        "SSH on that port.",
-        remedy="ansible-playbook site.yml --tags ssh_mesh gives each node a key that all nodes accept, itself "
-        "included. Or do without SSH: leave launch_launcher out, since torchrun needs none and works "
-        "with DeepSpeed, too",
-        source="NVIDIA/nccl-tests#299",
     ),
     CatalogueEntry(
         id="deepspeed-launcher-missing",
@@ -138,19 +142,15 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         source="deepspeedai/DeepSpeed#535",
     ),
     CatalogueEntry(
-        id="program-missing",
-        title="A program or directory does not exist on another node",
-        example="bash: /home/me/venv/bin/python: No such file or directory",
-        texts=(
-            r"ssh exited with exit code 12[67]",
-            r"bash: (?:line \d{1,5}: )?(?:cd: )?/[^\n:]{1,255}: No such file or directory",
-            r"execvp error on file [^\n]{1,255} \(No such file or directory\)",
-        ),
-        cause="The launcher starts the same command, in the same directory, on every node, and the Python "
-        "environment or the code is missing there, or at another path.",
-        remedy="use the same paths on every node: ansible-playbook site.yml --tags code,python_env installs "
-        "code and environment alike. With your own, give absolute paths that exist everywhere "
-        "(launch_python, launch_working_directory)",
-        source="chaos/pdsh#109",
+        id="slurm-cancelled",
+        title="Slurm ended the job",
+        example="slurmstepd: error: *** JOB 168885 ON node1 CANCELLED AT 2023-08-31T18:04:42 ***",
+        texts=(r"slurmstepd: error: \*\*\* (?:JOB|STEP) \S{1,60} ON \S{1,255} CANCELLED AT",),
+        cause="Slurm stopped the processes: at the job's time limit (DUE TO TIME LIMIT), for a job of higher "
+        "priority (PREEMPTION), because somebody cancelled it, or because another task of it failed.",
+        remedy="`sacct -j JOB -o State,Elapsed,Timelimit,ExitCode` says which. For the time limit, raise "
+        "#SBATCH --time or resume from the last checkpoint; if a task failed, its own log says why",
+        source="Lightning-AI/torchmetrics#2300",
+        kind="consequence",
     ),
 )

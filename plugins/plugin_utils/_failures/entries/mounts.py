@@ -11,6 +11,23 @@ from ansible_collections.muster.training.plugins.plugin_utils._failures.entries.
 TOPIC = "Mounts and network drives"
 ENTRIES: tuple[CatalogueEntry, ...] = (
     CatalogueEntry(
+        id="mount-limited",
+        title="A mount does not support what the job does with a file",
+        example="SafetensorError: Error while serializing: I/O error: Operation not supported (os error 95)",
+        texts=(
+            r"\(os error (?:38|95|18)\)",
+            r"\[Errno 38\] Function not implemented",
+            r"\[Errno 95\] Operation not supported",
+            r"\[Errno 18\] Invalid cross-device link",
+        ),
+        cause="The directory is on a mount that cannot do everything a disk can. A mounted bucket (mount-s3, "
+        "s3fs), for example, cannot rename, append to or preallocate a file, as programs do when they "
+        "save.",
+        remedy="save to a local disk, and copy the file to the bucket afterwards. If only safetensors 0.8 "
+        "fails: safetensors<0.8 in the requirements",
+        source="safetensors/safetensors#842",
+    ),
+    CatalogueEntry(
         id="mount-died",
         title="A mount lost its server",
         example="OSError: [Errno 107] Transport endpoint is not connected",
@@ -30,21 +47,6 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         remedy="keep each node's cache on its own disk (HF_HOME in launch_environment), prepared by one rank before "
         "the others continue; remount if every access fails",
         source="modelscope/ms-swift#6695",
-    ),
-    CatalogueEntry(
-        id="mount-cannot-do",
-        title="The mounted file system lacks an operation",
-        example="OSError: [Errno 95] Operation not supported",
-        texts=(
-            r"\[Errno (?:38|95)\] (?:Function not implemented|Operation not supported)",
-            r"\(os error (?:38|95)\)",
-        ),
-        cause="The directory is on a mount that cannot rename, append to, lock or link files: a bucket "
-        "(mount-s3, s3fs) or a network drive. Saving a checkpoint often writes a temporary file and "
-        "renames it.",
-        remedy="save to a directory on the node's own disk and copy the result afterwards (launch_outputs), "
-        "or use s3fs instead of mount-s3: it can rename and append",
-        source="seqscope/ficture#19",
     ),
     CatalogueEntry(
         id="locks-unavailable",

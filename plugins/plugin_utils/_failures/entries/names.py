@@ -28,5 +28,6 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         "container without the node's network, remove the network option from launch_container_options",
         source="meta-pytorch/torchx#540",
         general=True,
+        recoverable=True,
     ),
 )

@@ -20,32 +20,84 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         example="NCCL WARN socketStartConnect: Connect to fe80::966d:ae03:a2:8cf0%ib1<17943> failed : Software "
         "caused connection abort",
         texts=(
-            r"[Cc]onnect to (?:fe80:|169\.254\.|127\.|172\.(?:1[7-9]|2\d|3[01])\.0\.1<)[^\n]{0,60} (?:failed|retur"
-            r"ned \d)",
+            r"[Cc]onnect to (?:fe80:|169\.254\.|172\.(?:1[7-9]|2\d|3[01])\.0\.1<)[^\n]{0,60} (?:failed|returned \d)",
         ),
-        cause="The address belongs to the loopback, to a container network or is a link-local IPv6 address: "
-        "it leads nowhere from another node.",
+        cause="The address belongs to a container network or is valid only on one link (link-local): it "
+        "leads nowhere from another node.",
         remedy="remove NCCL_SOCKET_IFNAME from launch_environment and the script: muster sets it on each node "
         "to the interface of node_address. If node_address itself is wrong, correct it in the "
         "inventory; ansible-playbook preflight.yml tests the connections",
         source="NVIDIA/nccl#975",
     ),
     CatalogueEntry(
-        id="nccl-internal-error",
-        title="NCCL reports an internal error",
-        example="DistBackendError: NCCL error in: ProcessGroupNCCL.cpp:1333, internal error - please report "
-        "this issue to the NCCL developers",
+        id="nccl-start-waits",
+        title="Rank 0 does not start NCCL",
+        example="DistBackendError: [1] is setting up NCCL communicator and retrieving ncclUniqueId from [0] "
+        "via c10d key-value store by key '0', but store->get('0') got error: wait timeout after "
+        "600000ms",
+        texts=(r"is setting up NCCL communicator and retr\w{1,6}ing ncclUniqueId from",),
+        cause="This rank waited for rank 0 in the first collective, and rank 0 did not arrive: it failed or "
+        "ended earlier, still loads or downloads, or calls another collective.",
+        remedy="read the log of rank 0: ansible-playbook logs.yml -e rank=0. If it only takes longer there "
+        "(preparing data before the others may go on), use "
+        "init_process_group(timeout=timedelta(hours=1))",
+        source="NVIDIA-NeMo/Speech#14399",
+        kind="consequence",
+    ),
+    CatalogueEntry(
+        id="nccl-versions-differ",
+        title="The nodes use different NCCL versions",
+        example="NCCL WARN ncclSocketInit: connecting to address with family 33022 is neither AF_INET(2) nor "
+        "AF_INET6(10)",
         texts=(
-            r"internal error - please report this issue to the NCCL developers",
-            r"ncclInternalError\b",
+            r"connecting to address with family \d{1,6} is neither AF_INET",
+            r"NCCL WARN [^\n]{0,60}wrong type \d{1,3} != \d{1,3}",
+            r"NCCL WARN [^\n]{0,60}[Vv]ersion mismatch",
         ),
-        cause="Mostly the nodes have different NCCL versions or NCCL_* settings, or a connection failed, "
-        "which releases like 2.18 report in this way; sometimes this release of NCCL has a bug.",
-        remedy=f"{SAME_SOFTWARE}python_env,pytorch makes NCCL the same on all nodes. "
-        """-e '{"launch_environment": {"NCCL_DEBUG": "WARN"}}' logs what failed. If it is the same """
-        "everywhere, try a newer release of torch, which brings a newer NCCL, or a newer image",
-        source="NVIDIA/nccl#1092",
-        weak=True,
+        cause="NCCL reads nonsense where another rank's address should be: the nodes use different NCCL "
+        "versions, or one of them loads another NCCL than torch's own.",
+        remedy=f"{SAME_SOFTWARE}python_env,pytorch makes them the same. Remove other NCCL libraries from "
+        "LD_LIBRARY_PATH in launch_environment",
+        source="aws/aws-ofi-nccl#715",
+    ),
+    CatalogueEntry(
+        id="nccl-loopback",
+        title="NCCL uses the loopback interface",
+        example="NCCL WARN Connect to 127.0.0.1<45371> failed : Connection refused",
+        texts=(r"[Cc]onnect to 127\.\d{1,3}\.\d{1,3}\.\d{1,3}<\d{1,5}> (?:failed|returned)",),
+        cause="NCCL connects to 127.0.0.1, which is each node itself: NCCL_SOCKET_IFNAME names the loopback "
+        "interface lo, or a node's own name resolves to a loopback address.",
+        remedy="remove NCCL_SOCKET_IFNAME from launch_environment and the script: muster sets it on each node to"
+        " the interface of node_address; ansible-playbook site.yml --tags hosts_file fixes names. If all "
+        "ranks are on one node: another rank ended earlier, so look in the other logs",
+        source="https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html",
+    ),
+    CatalogueEntry(
+        id="nccl-network-card",
+        title="NCCL does not find one of the network cards",
+        example="NCCL WARN Could not find NET with id 0",
+        texts=(r"Could not find NET with id \d{1,4}",),
+        cause="A bug of this NCCL version: it merges the network cards of the machine and then looks for one by"
+        " its old number.",
+        remedy="use a newer NCCL (2.27 or later): a newer torch (ansible-playbook site.yml --tags "
+        """python_env,pytorch) or a newer container image. Until then: -e '{"launch_environment": """
+        """{"NCCL_NET_MERGE_LEVEL": "LOC"}}'""",
+        source="NVIDIA/nccl#1748",
+    ),
+    CatalogueEntry(
+        id="nccl-first-collective",
+        title="The first collective never completes",
+        example="Watchdog caught collective operation timeout: WorkNCCL(SeqNum=1, OpType=ALLGATHER, ...)",
+        texts=(r"Watchdog caught collective operation timeout: WorkNCCL\(SeqNum=[12], ",),
+        cause="The ranks waited for each other in the very first collective: either not all ranks arrived, or "
+        "no data get through although the connections open. Usual reasons for the latter: peer-to-peer "
+        "traffic (P2P) between the GPUs of a node that PCIe ACS or the IOMMU redirects, an InfiniBand or "
+        "RoCE network that does not link all nodes, or a blocked port.",
+        remedy="""try -e '{"launch_environment": {"NCCL_P2P_DISABLE": "1"}}': if it helps, disable ACS and the """
+        "IOMMU in the BIOS (pci=noacs); then NCCL_IB_DISABLE=1: if it helps, set NCCL_IB_GID_INDEX=3. "
+        "ansible-playbook preflight.yml tests the connections",
+        source="NVIDIA/nccl#719",
+        kind="consequence",
     ),
     CatalogueEntry(
         id="nccl-duplicate-gpu",
@@ -65,7 +117,6 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         texts=(
             r"[Mm]essage truncated : receiv(?:ing|ed) \d{1,12} bytes instead of",
             r"NCCL WARN Mismatched collective detected",
-            r"connecting to address [^\n]{0,60} is neither AF_INET",
         ),
         cause="The ranks call NCCL with different sizes or in a different order, or their NCCL versions or settings "
         "differ.",
@@ -81,10 +132,13 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"no socket interface found",
             r"Call to bind failed : Cannot assign requested address",
             r"no NCCL_SOCKET_IFNAME interface found",
+            r"WARN Socket creation failed : Address family not supported",
         ),
-        cause="NCCL_SOCKET_IFNAME names an interface that this node does not have, or one without an address.",
+        cause="NCCL_SOCKET_IFNAME names an interface that this node does not have, or one without an address; or a "
+        "container has no network interface of its own.",
         remedy="remove NCCL_SOCKET_IFNAME from launch_environment and the script: muster sets it on each node to "
-        "the interface of node_address",
+        "the interface of node_address. In a container: use the host's network, and no --network in "
+        "launch_container_options",
         source="rwth-i6/returnn#1470",
     ),
     CatalogueEntry(
@@ -92,8 +146,10 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="NCCL cannot connect two nodes",
         example="NCCL WARN Connect to 10.0.0.2<21724> failed : Connection refused",
         texts=(
-            r"NCCL WARN [^\n]{0,60}[Cc]onnect to [^\n]{1,120} (?:failed|returned \d)",
+            r"NCCL WARN [^\n]{0,60}[Cc]onnect to [^\n]{1,120} failed",
             r"NCCL WARN Call to connect failed",
+            r"socket(?:Poll|Start)?Connect: Connect to [^\n]{1,120} (?:returned|failed)",
+            r"\d{1,6}\(No route to host\)",
         ),
         cause="A port between two nodes is closed (NCCL uses any free one), the address belongs to a network inside "
         "the machine, or the other rank ended earlier.",
@@ -151,5 +207,21 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         "ansible-playbook preflight.yml checks the connections and /dev/shm",
         source="NVIDIA/nccl#875",
         weak=True,
+    ),
+    CatalogueEntry(
+        id="nccl-internal-error",
+        title="NCCL stopped at an internal check",
+        example="ncclInternalError: Internal check failed.",
+        texts=(
+            r"ncclInternalError\b",
+            r"internal error - please report this issue to the NCCL",
+        ),
+        cause="Not necessarily a bug: NCCL 2.18 reports each network error this way; other reasons are "
+        "different NCCL versions on the nodes and a wrong interface.",
+        remedy="""-e '{"launch_environment": {"NCCL_DEBUG": "WARN"}}' names what failed; """
+        f"{SAME_SOFTWARE}python_env,pytorch makes the versions the same",
+        source="NVIDIA/nccl#1092",
+        weak=True,
+        general=True,
     ),
 )

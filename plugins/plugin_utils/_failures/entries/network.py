@@ -20,14 +20,18 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         texts=(
             r"server socket has failed to listen on any local network address",
             r"\[Errno 98\] Address already in use",
-            r"EADDRINUSE\b",
             r"RuntimeError: Address already in use",
+            r"errno: 98 - Address already in use",
+            r"EADDRINUSE\b",
+            r"Tried to launch distributed communication on port",
         ),
-        cause="Another process on the first node, usually a leftover job, already listens on the port; or several "
-        "processes have rank 0, as when srun starts torchrun or the script more than once per node.",
+        cause="Another process on the first node already listens on the port: a leftover or second job, or "
+        "another process of this job with the same rank.",
         remedy="ansible-playbook preflight.yml names the process; ansible-playbook stop.yml ends what muster started "
-        "there; or use another port: -e launch_master_port=29600. Under Slurm with torchrun: --ntasks-per-node=1",
+        "there; or use another port: -e launch_master_port=29600. With your own srun: one task per GPU "
+        "(--ntasks-per-node), or one task per node if it starts torchrun",
         source="pytorch/pytorch#85604",
+        recoverable=True,
     ),
     CatalogueEntry(
         id="rendezvous-unreached",
@@ -43,6 +47,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         remedy=f"first check whether a rank on the first node failed on its own. Then: {OPEN_NETWORK}; "
         "ansible-playbook site.yml --tags hosts_file fixes names",
         source="pytorch/pytorch#107021",
+        recoverable=True,
         kind="consequence",
     ),
     CatalogueEntry(
@@ -75,7 +80,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         id="gloo-peer-gone",
         title="Another rank exited (gloo)",
         example="gloo/transport/tcp/pair.cc:598] Connection closed by peer",
-        texts=(r"gloo/transport/tcp/\w{1,20}\.cc:\d{1,5}\] [^\n]{0,60}(?:closed by peer|reset by peer|Timed out)",),
+        texts=(r"gloo/transport/tcp/\w{1,20}\.cc:\d{1,5}\] [^\n]{0,60}(?:closed by peer|reset by peer)",),
         cause="The rank at the other end exited or was killed. Its own log says why.",
         remedy="look in the logs of the other ranks: ansible-playbook logs.yml -e fetch=true",
         source="CGCL-codes/pFedSD#3",

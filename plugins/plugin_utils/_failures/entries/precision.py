@@ -34,6 +34,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         remedy='"fp16": {"enabled": true, "initial_scale_power": 10} in the DeepSpeed configuration, lower if '
         "needed; or bf16 if the GPUs support it",
         source="deepspeedai/DeepSpeed#386",
+        recoverable=True,
         min_lines=6,
     ),
     CatalogueEntry(

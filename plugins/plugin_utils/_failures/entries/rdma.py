@@ -11,19 +11,17 @@ from ansible_collections.muster.training.plugins.plugin_utils._failures.entries.
 TOPIC = "InfiniBand, RoCE and EFA"
 ENTRIES: tuple[CatalogueEntry, ...] = (
     CatalogueEntry(
-        id="rdma-time-out",
-        title="The RDMA adapters of two nodes do not reach each other",
-        example="NCCL WARN NET/IB : Got completion from peer 10.0.0.2<36315> with status=12 opcode=... len=... "
-        "vendor err 129 (Send)",
+        id="rdma-timed-out",
+        title="The RDMA network does not link two nodes",
+        example="NCCL WARN NET/IB : Got completion from peer ... with error 12, opcode 0, len 0, vendor err 129",
         texts=(r"Got completion [^\n]{0,80}with (?:error |status=)(?:IBV_WC_RETRY_EXC_ERR\()?12\b",),
-        cause="Status 12 is a time-out: no packet of the InfiniBand or RoCE network arrives at the other "
-        "node, although the nodes reach each other over TCP. With RoCE, mostly the GID index is the "
-        "wrong one or differs between the nodes, or a switch drops the packets; with InfiniBand, a "
-        "link or the subnet manager is down.",
-        remedy="""with RoCE, -e '{"launch_environment": {"NCCL_IB_GID_INDEX": "3"}}' selects the usual GID of """
-        "RoCE v2 (show_gids on each node lists them). To run over TCP until the RDMA network works: "
-        """-e '{"launch_environment": {"NCCL_IB_DISABLE": "1"}}'""",
-        source="NVIDIA/nccl#1664",
+        cause="A packet over InfiniBand or RoCE was not answered (error 12 is a timeout): the network cards of "
+        "two nodes do not reach each other. With RoCE, mostly the default GID is of the wrong kind, or "
+        "the switches do not route between the subnets.",
+        remedy="""set the index of the RoCE v2 GID that `show_gids` lists: -e '{"launch_environment": """
+        """{"NCCL_IB_GID_INDEX": "3"}}'; test with `ib_write_bw` between the two nodes. NCCL_IB_DISABLE=1 """
+        "does without RDMA, over TCP",
+        source="NVIDIA/nccl#1405",
     ),
     CatalogueEntry(
         id="rdma-transfer-failed",
@@ -70,5 +68,22 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         "(base_packages_memlock), for jobs that start afterwards; a container needs memlock=-1, which "
         "launch_container_ulimits has unless you changed it",
         source="NVIDIA/nccl-tests#206",
+    ),
+    CatalogueEntry(
+        id="efa-unreachable",
+        title="EFA does not reach another node",
+        example="NCCL WARN NET/OFI Unable to insert remote address into address vector for device 1",
+        texts=(
+            r"NET/OFI Unable to insert remote address",
+            r"\bUnresponsive receiver\b",
+            r"NET/OFI Request [^\n]{0,60}completed with error",
+        ),
+        cause="AWS's network adapter (EFA) works only between instances of one subnet whose security group "
+        "allows all traffic to and from itself, in both directions; or the process at the other end "
+        "has ended.",
+        remedy="in the security group, allow all traffic with the group itself as source (inbound) and as "
+        "destination (outbound); check the logs of the other ranks. To run over TCP until then: "
+        """-e '{"launch_environment": {"NCCL_NET": "Socket"}}'""",
+        source="aws/aws-ofi-nccl#663",
     ),
 )

@@ -11,58 +11,64 @@ from ansible_collections.muster.training.plugins.plugin_utils._failures.entries.
 TOPIC = "S3"
 ENTRIES: tuple[CatalogueEntry, ...] = (
     CatalogueEntry(
-        id="s3-no-credentials",
-        title="The job has no credentials for S3",
-        example="botocore.exceptions.NoCredentialsError: Unable to locate credentials",
+        id="s3-credentials-expired",
+        title="The credentials for S3 have expired",
+        example="An error occurred (ExpiredToken) when calling the ListObjectsV2 operation: The provided token "
+        "has expired.",
         texts=(
-            r"\bNoCredentialsError\b",
-            r"Unable to locate credentials",
+            r"\((?:ExpiredToken|ExpiredTokenException|TokenRefreshRequired|RequestExpired)\) when calling",
+            r"The provided token has expired",
+            r"security token included in the request is (?:expired|invalid)",
+            r"\(400\) when calling the Head\w{1,20} operation: Bad Request",
         ),
-        cause="The node has neither access keys in the job's environment or ~/.aws, nor an instance role.",
-        remedy="""-e '{"launch_pass_environment": ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"]}'"""
-        " passes yours to the job; or give the machines an instance role (IAM). For a public bucket, "
-        "use unsigned requests (s3fs: anon=True). To need none in the job, copy the data first: "
-        "ansible-playbook stage_data.yml",
-        source="mlfoundations/dclm#29",
+        cause="Temporary AWS credentials ended during the job, mostly after one to twelve hours; S3 answers a "
+        "HEAD request then with 400 Bad Request only.",
+        remedy="use credentials that are renewed: an instance profile (IAM role) of the machines, or an access "
+        "key without a session token; for a long job stage the data first: ansible-playbook "
+        "stage_data.yml",
+        source="CivicTechTO/ttc_subway_times#59",
     ),
     CatalogueEntry(
-        id="s3-expired",
-        title="The credentials for S3 have expired",
-        example="botocore.exceptions.ClientError: An error occurred (ExpiredToken) when calling the "
-        "ListObjectsV2 operation: The provided token has expired.",
+        id="s3-no-credentials",
+        title="There are no credentials for S3",
+        example="botocore.exceptions.NoCredentialsError: Unable to locate credentials",
         texts=(
-            r"An error occurred \((?:ExpiredToken\w{0,12}|RequestExpired|TokenRefreshRequired|InvalidTokenId?)\) w"
-            r"hen calling",
-            r"An error occurred \(400\) when calling the Head\w{1,10} operation: Bad Request",
-            r"The (?:provided token has expired|security token included in the request is (?:expired|invalid))",
+            r"Unable to locate credentials",
+            r"(?:NoCredentialsError|PartialCredentialsError)\b",
         ),
-        cause="The job uses temporary credentials (AWS_SESSION_TOKEN, SSO, an assumed role), and they "
-        "expired while it ran or before it started; an invalid one is incomplete. For requests without "
-        "a body (Head...), S3 says only `400 Bad Request`, which rarely is the wrong region.",
-        remedy="give the machines an instance role (IAM), whose credentials are renewed, instead of keys in "
-        "the environment. Until then get new ones and pass all three: "
-        """-e '{"launch_pass_environment": ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", """
-        '"AWS_SESSION_TOKEN"]}\'',
-        source="CivicTechTO/ttc_subway_times#59",
+        cause="The job has no AWS credentials on that node, or many workers asked the instance metadata service"
+        " at once.",
+        remedy="""pass them to the job: -e '{"launch_pass_environment": ["AWS_ACCESS_KEY_ID", """
+        """"AWS_SECRET_ACCESS_KEY"]}'; or give the machines an instance profile; or stage the data: """
+        "ansible-playbook stage_data.yml",
+        source="meta-pytorch/data#906",
+        recoverable=True,
     ),
     CatalogueEntry(
         id="s3-forbidden",
         title="S3 denies access",
-        example="botocore.exceptions.ClientError: An error occurred (403) when calling the HeadObject "
-        "operation: Forbidden",
+        example="An error occurred (403) when calling the HeadObject operation: Forbidden",
+        texts=(r"\((?:403|AccessDenied|AllAccessDisabled|InvalidAccessKeyId|SignatureDoesNotMatch)\) when calling",),
+        cause="The credentials on that node are valid for AWS, but not for this bucket or this operation; or "
+        "the key was mistyped.",
+        remedy="`aws sts get-caller-identity` on the node says whose credentials they are; let this identity "
+        "list, read and write the bucket, and check its region",
+        source="https://docs.aws.amazon.com/AmazonS3/latest/userguide/troubleshoot-403-errors.html",
+    ),
+    CatalogueEntry(
+        id="s3-interrupted",
+        title="The connection to remote data broke",
+        example="fsspec.exceptions.FSTimeoutError",
         texts=(
-            r"An error occurred \((?:403|AccessDenied|AllAccessDisabled|InvalidAccessKeyId|SignatureDoesNotMatch|U"
-            r"nauthorizedAccess)\) when calling",
+            r"\bFSTimeoutError\b",
+            r"botocore\.exceptions\.(?:ReadTimeoutError|IncompleteReadError|ConnectionClosedError|ResponseStreamingError)",
         ),
-        cause="The credentials that the job uses on this node are valid for another account or user, or do "
-        "not allow this operation on this bucket. Other keys may take precedence: environment, then "
-        "~/.aws, then the instance role.",
-        remedy="on the node, `aws sts get-caller-identity` shows who the job is, `aws s3 ls s3://BUCKET` what "
-        "it may do. Allow s3:ListBucket, s3:GetObject and s3:PutObject in its policy, or pass the "
-        "right keys: "
-        """-e '{"launch_pass_environment": ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", """
-        '"AWS_SESSION_TOKEN"]}\'',
-        source="Lightning-AI/litData#603",
+        cause="Data that are streamed from S3 or another remote store did not arrive in time: the connection "
+        "broke, is slow, or has too many readers.",
+        remedy="download the data before the job: ansible-playbook stage_data.yml copies a bucket to all nodes; "
+        "otherwise allow more retries and a longer timeout, with fewer DataLoader workers",
+        source="huggingface/datasets#7164",
+        recoverable=True,
     ),
     CatalogueEntry(
         id="s3-missing",
@@ -74,6 +80,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         remedy="`aws s3 ls s3://BUCKET/PREFIX` on the node lists what exists; check the endpoint and the "
         "region, if the bucket is not on AWS (AWS_ENDPOINT_URL in launch_environment)",
         source="sophos/SOREL-20M#8",
+        recoverable=True,
     ),
     CatalogueEntry(
         id="s3-clock",
@@ -96,13 +103,11 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         example="botocore.exceptions.ConnectTimeoutError: Connect timeout on endpoint URL: "
         '"https://bucket.s3.amazonaws.com/"',
         texts=(
-            r"botocore\.exceptions\.(?:EndpointConnectionError|ConnectTimeoutError|ReadTimeoutError|ConnectionClos"
-            r"edError|ResponseStreamingError)",
+            r"botocore\.exceptions\.(?:EndpointConnectionError|ConnectTimeoutError)",
             r"Could not connect to the endpoint URL: ",
             r"Connect timeout on endpoint URL: ",
         ),
-        cause="The node has no internet access or no route to the endpoint, the endpoint or region is wrong, "
-        "or the connection broke while data was streamed.",
+        cause="The node has no internet access or no route to the endpoint, or the endpoint or the region is wrong.",
         remedy="test it on the node: `curl -sI https://s3.amazonaws.com`. Behind a proxy, set HTTPS_PROXY in "
         "launch_environment. If it breaks now and then, let botocore retry "
         """(-e '{"launch_environment": {"AWS_MAX_ATTEMPTS": "10", "AWS_RETRY_MODE": "adaptive"}}') or """

@@ -20,8 +20,6 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         texts=(
             r"DataLoader worker \(pid[^\n]{0,40}\) is killed by signal: Bus error",
             r"insufficient shared memory \(shm\)",
-            r"unable to (?:write to|resize) file </torch_",
-            r"unable to allocate shared memory\(shm\) for file </torch_",
         ),
         cause="DataLoader workers pass batches through /dev/shm, which is full.",
         remedy=MORE_SHARED_MEMORY,
@@ -42,19 +40,34 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         source="pytorch/ci-infra#490",
     ),
     CatalogueEntry(
-        id="semaphore-shared-memory",
-        title="A semaphore cannot be created in /dev/shm",
-        example="self._semlock = _multiprocessing.SemLock(",
+        id="shared-memory-semaphores",
+        title="/dev/shm has no room for a lock",
+        example="sl = self._semlock = _multiprocessing.SemLock( ... OSError: [Errno 28] No space left on device",
         texts=(
-            r"_multiprocessing\.SemLock\($",
-            r"\bSemLock\.__init__\(self, SEMAPHORE,",
+            r"SemLock\b[^\n]{0,80}\n(?:[^\n]{0,40}\^[^\n]{0,80}\n)?[^\n]{0,20}OSError: \[Errno 28\]",
+            r"SemLock\b[^\n]{0,60}No space left on device",
+            r"unlink_now\)\n[^\n]{0,20}OSError: \[Errno 28\]",
         ),
-        cause="Python's multiprocessing keeps locks in /dev/shm, which is full, missing or not writable for "
-        "the job's user. `No space left on device` after this line is about /dev/shm and not about a "
-        "disk.",
-        remedy=MORE_SHARED_MEMORY,
-        source="MVIG-SJTU/AlphaPose#1163",
-        refines=("disk-full", "mount-cannot-do"),
+        cause="A process could not create a lock for its workers: locks are files in /dev/shm, which is full. "
+        "It is memory, not a disk; a container's default is 64 MB.",
+        remedy=f"{MORE_SHARED_MEMORY}",
+        source="python/cpython#93253",
+        refines=("disk-full",),
+    ),
+    CatalogueEntry(
+        id="shared-memory-full",
+        title="/dev/shm is full",
+        example="RuntimeError: unable to write to file </torch_31911_952036340_6686>: No space left on device (28)",
+        texts=(
+            r"unable to (?:write to|resize) file </torch_",
+            r"unable to allocate shared memory\(shm\) for file </torch_",
+            r"/dev/shm/[^\n]{1,120}No space left on device",
+            r"No space left on device[^\n]{0,20}/dev/shm/",
+        ),
+        cause="The processes of a node pass tensors to each other through /dev/shm, which is full. It is "
+        "memory, not a disk; a container's default is 64 MB.",
+        remedy=f"{MORE_SHARED_MEMORY}",
+        source="idiap/ESLAM#20",
     ),
     CatalogueEntry(
         id="shared-memory-mappings",

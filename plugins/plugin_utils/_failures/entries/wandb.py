@@ -11,32 +11,35 @@ from ansible_collections.muster.training.plugins.plugin_utils._failures.entries.
 TOPIC = "Weights & Biases"
 ENTRIES: tuple[CatalogueEntry, ...] = (
     CatalogueEntry(
-        id="wandb-timed-out",
-        title="Weights & Biases does not answer in time",
-        example="wandb.errors.errors.CommError: Run initialization has timed out after 90.0 sec.",
+        id="wandb-unreached",
+        title="The node does not reach Weights & Biases in time",
+        example="wandb.errors.CommError: Run initialization has timed out after 90.0 sec.",
         texts=(r"Run initialization has timed out after",),
-        cause="The node does not reach api.wandb.ai in time: it has no internet access, a proxy is in "
-        "between, or the service is slow.",
-        remedy="""-e '{"launch_environment": {"WANDB_MODE": "offline"}}' keeps the data on the node (wandb sync """
-        "uploads it later); behind a proxy, set HTTPS_PROXY in launch_environment; for a slow service "
-        "wandb.init(settings=wandb.Settings(init_timeout=300))",
-        source="Wuziyi616/EventCLIP#8",
+        cause="wandb.init got no answer from the server of Weights & Biases: the node has no or slow access to "
+        "the internet, or needs a proxy.",
+        remedy="""run offline, and send the run later with `wandb sync`: -e '{"launch_environment": {"WANDB_MODE":"""
+        """ "offline"}}'; behind a proxy, set HTTPS_PROXY; wandb.Settings(init_timeout=300) waits longer""",
+        source="wandb/wandb#5017",
+        recoverable=True,
     ),
     CatalogueEntry(
         id="wandb-process",
-        title="The background process of Weights & Biases does not start",
+        title="wandb's background process does not answer",
         example="wandb.errors.UsageError: Error communicating with wandb process",
         texts=(
             r"Error communicating with wandb process",
             r"Timed out waiting for wandb service to start",
             r"wandb service (?:failed to start|process exited)",
+            r"ServiceStartTimeoutError\b",
+            r"wandb backend process has shutdown",
         ),
-        cause="wandb starts a process of its own beside each rank, and it did not start or answer in time: "
-        "many ranks start at once, the disk with HOME is slow, or the release is old.",
-        remedy="call wandb.init on rank 0 only, and upgrade wandb in the job's requirements (ansible-playbook "
-        """site.yml --tags python_env). -e '{"launch_environment": {"WANDB__SERVICE_WAIT": "300"}}' """
-        "waits longer; old releases need settings=wandb.Settings(start_method='thread')",
-        source="ultralytics/yolov5#5498",
+        cause="wandb runs a service process of its own on the node, which did not start or ended: mostly an old"
+        " wandb together with forked processes.",
+        remedy="upgrade wandb in the job's requirements and run ansible-playbook site.yml --tags python_env; or "
+        """start it in a thread: -e '{"launch_environment": {"WANDB_START_METHOD": "thread"}}'; without it:"""
+        " WANDB_MODE=offline",
+        source="wandb/wandb#3018",
+        recoverable=True,
     ),
     CatalogueEntry(
         id="wandb-key-missing",
@@ -48,6 +51,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         """-e '{"launch_pass_environment": ["WANDB_API_KEY"]}'; without it: """
         """-e '{"launch_environment": {"WANDB_MODE": "offline"}}'""",
         source="unslothai/unsloth#1914",
+        recoverable=True,
     ),
     CatalogueEntry(
         id="wandb-refused",
@@ -60,5 +64,6 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         cause="The key is valid, but not for the entity or project named in the script.",
         remedy="set your own: wandb_entity and wandb_project, or WANDB_ENTITY and WANDB_PROJECT in launch_environment",
         source="wandb/wandb#1003",
+        recoverable=True,
     ),
 )

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from ansible_collections.muster.training.plugins.plugin_utils._failures.catalogue import (
     MAX_LINE,
     MAX_TEXT,
+    causes_in_log,
     explain,
     explain_failure,
 )
@@ -116,21 +117,6 @@ node1:275975:275975 [0] NCCL INFO NCCL_SOCKET_IFNAME set by environment to =eth0
 node1:275975:275975 [0] NCCL INFO Call to connect returned Connection refused, retrying
 NCCL version 2.21.5+cuda12.4
 """,
-    "requests that are retried": """\
-'(ProtocolError('Connection aborted.', RemoteDisconnected('Remote end closed connection without response')), '(Request \
-ID: 36a7cc72-4605-416a-8742-59488d719150)')' thrown while requesting GET https://huggingface.co/datasets/org/data.zst
-Retrying in 1s [Retry 1/5].
-'(ReadTimeoutError("HTTPSConnectionPool(host='huggingface.co', port=443): Read timed out. (read timeout=10)"), \
-'(Request \
-ID: 7d76f590)')' thrown while requesting HEAD https://huggingface.co/org/model/resolve/main/adapter_config.json
-WARNING:datasets.download.streaming_download_manager:Got disconnected from remote data host. Retrying in 5sec [1/20]
-wandb: Network error (ConnectTimeout), entering retry loop.
-[W socket.cpp:601] [c10d] The IPv6 network addresses of (localhost, 51595) cannot be retrieved (gai error: -2 - Name \
-or \
-service not known).
-[W522 06:29:34.248915854 socket.cpp:204] [c10d] The hostname of the client socket cannot be retrieved. err=-3
-[W socket.cpp:436] [c10d] The server socket has failed to bind to [::]:29500 (errno: 98 - Address already in use).
-""",
     "packages that complain and work": """\
 <frozen importlib._bootstrap>:219: RuntimeWarning: numpy.ndarray size changed, may indicate binary incompatibility. \
 Expected 80 from C header, got 88 from PyObject
@@ -160,9 +146,30 @@ localhost: Warning: Permanently added '[localhost]:3411' (RSA) to the list of kn
 }
 
 
+RETRIED = """\
+'(ProtocolError('Connection aborted.', RemoteDisconnected('Remote end closed connection without response')), '(Request \
+ID: 36a7cc72-4605-416a-8742-59488d719150)')' thrown while requesting GET https://huggingface.co/datasets/org/data.zst
+Retrying in 1s [Retry 1/5].
+'(ReadTimeoutError("HTTPSConnectionPool(host='huggingface.co', port=443): Read timed out. (read timeout=10)"), \
+'(Request \
+ID: 7d76f590)')' thrown while requesting HEAD https://huggingface.co/org/model/resolve/main/adapter_config.json
+WARNING:datasets.download.streaming_download_manager:Got disconnected from remote data host. Retrying in 5sec [1/20]
+wandb: Network error (ConnectTimeout), entering retry loop.
+[W socket.cpp:601] [c10d] The IPv6 network addresses of (localhost, 51595) cannot be retrieved (gai error: -2 - Name \
+or \
+service not known).
+[W522 06:29:34.248915854 socket.cpp:204] [c10d] The hostname of the client socket cannot be retrieved. err=-3
+[W socket.cpp:436] [c10d] The server socket has failed to bind to [::]:29500 (errno: 98 - Address already in use).
+"""
+
+
 @pytest.mark.parametrize("text", HARMLESS.values(), ids=HARMLESS)
 def test_harmless_output_is_not_an_error(text: str) -> None:
     assert ids(text) == []
+
+
+def test_request_that_is_retried_is_no_cause_in_a_log() -> None:
+    assert causes_in_log(RETRIED.splitlines()) == []
 
 
 def test_harmless_output_does_not_hide_an_error() -> None:
