@@ -34,7 +34,8 @@ def main() -> int:
         grades[case["class"]][grade(case, answer)].append(case["case"])
         certain += answer.confidence == "error"
         if args.verbose:
-            print(
+            shown = f"{answer.confidence:5} {answer.id or '-':30} {' '.join(answer.text.split())[:99]}"
+            print(f"{case['case']} {grade(case, answer):6} {shown}")
                 f"{case['case']} {grade(case, answer):7} {answer.confidence:6} {answer.id or '-':32} {answer.text[:160]}"
             )
     print(f"{'class':14}{'n':>4}" + "".join(f"{name:>8}" for name in GRADES) + "   not right")
