@@ -36,8 +36,6 @@ def main() -> int:
         if args.verbose:
             shown = f"{answer.confidence:5} {answer.id or '-':30} {' '.join(answer.text.split())[:99]}"
             print(f"{case['case']} {grade(case, answer):6} {shown}")
-                f"{case['case']} {grade(case, answer):7} {answer.confidence:6} {answer.id or '-':32} {answer.text[:160]}"
-            )
     print(f"{'class':14}{'n':>4}" + "".join(f"{name:>8}" for name in GRADES) + "   not right")
     for kind, by_grade in sorted(grades.items()):
         print_row(kind, by_grade)
