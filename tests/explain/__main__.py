@@ -6,6 +6,7 @@ By hand: python -m tests.explain CASES.json [--launch] [--case 079] [--verbose]
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from collections import defaultdict
 from pathlib import Path
@@ -13,6 +14,8 @@ from pathlib import Path
 from tests.explain.cases import GRADES, grade, read_cases
 from tests.explain.launched import explain_launched
 from tests.explain.offline import explain_offline
+
+MEASURED = Path(__file__).with_name("measured.json")
 
 
 def main() -> int:
@@ -23,6 +26,9 @@ def main() -> int:
         "--launch", action="store_true", help="launch each case on nodes of this machine: takes minutes"
     )
     parser.add_argument("--case", action="append", default=[], help="only this case")
+    parser.add_argument(
+        "--record", action="store_true", help="write the rates to measured.json, for docs/what_went_wrong.md"
+    )
     parser.add_argument("--verbose", action="store_true", help="print each explanation")
     args = parser.parse_args()
     cases = [case for case in read_cases(args.cases) if not args.case or case["case"] in args.case]
@@ -34,9 +40,8 @@ def main() -> int:
         grades[case["class"]][grade(case, answer)].append(case["case"])
         certain += answer.confidence == "error"
         if args.verbose:
-            print(
-                f"{case['case']} {grade(case, answer):7} {answer.confidence:6} {answer.id or '-':32} {answer.text[:160]}"
-            )
+            shown = f"{answer.confidence:5} {answer.id or '-':30} {' '.join(answer.text.split())[:99]}"
+            print(f"{case['case']} {grade(case, answer):6} {shown}")
     print(f"{'class':14}{'n':>4}" + "".join(f"{name:>8}" for name in GRADES) + "   not right")
     for kind, by_grade in sorted(grades.items()):
         print_row(kind, by_grade)
@@ -45,7 +50,15 @@ def main() -> int:
     count = len(cases) or 1
     shares = ", ".join(f"{100 * len(total[name]) / count:.0f} % {name}" for name in GRADES)
     print(f"{shares}; {certain} of {len(cases)} from the error itself")
+    if args.record:
+        record(grades)
     return 1 if total["wrong"] else 0
+
+
+def record(grades: dict[str, dict[str, list[str]]]) -> None:
+    """Write how many cases of each class are right, partly right, silent and wrong."""
+    kinds = {kind: {name: len(by_grade[name]) for name in GRADES} for kind, by_grade in sorted(grades.items())}
+    MEASURED.write_text(json.dumps(kinds, indent=2) + "\n", encoding="utf-8")
 
 
 def print_row(kind: str, by_grade: dict[str, list[str]]) -> None:

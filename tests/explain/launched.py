@@ -35,7 +35,7 @@ def explain_launched(cases: Path) -> Callable[[dict[str, Any]], Answer]:
                 "launch_script": str(REPLAY),
                 "launch_args": f"{cases.resolve()} {case['case']}",
                 "launch_report": False,
-                "launch_directory": name,
+                "launch_runs_directory": name,
                 "run_id": f"case-{case['case']}",
             }
             done = subprocess.run(

@@ -23,11 +23,12 @@ NEXT_MESSAGE = re.compile(
     r"Exception raised from |frame #|\[?[DEFIW]\d{3,4} |\[?\d{4}-\d\d-\d\d[ T]|(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)\b|"
     r"\[W |\[E |wandb: |srun: |slurmstepd|terminate called|Fatal Python error|\S{0,200}: UserWarning|-{10}|={10}|\*{10}"
 )
+IGNORED = "Exception ignored in"  # in a destructor, above the traceback
 ORIGINAL = "Original Traceback (most recent call last):"  # of a DataLoader's worker, as part of the message
 FRAME = re.compile(r"(?:\[(?:rank|default)\d{1,9}\]:\s?)?frame #\d{1,9}: ")
 # Lines of a program that goes on: "step 20 loss 0.3", "Epoch 2/10", "45%|####", "3.2it/s".
 PROGRESS = re.compile(
-    r"\b(?:step|iter|iteration|epoch|batch)\b[ =:\[#(]{0,4}\d|\bloss\b[ =:]{1,3}-?\d|\d%\|| ?\d(?:it/s|s/it)\b",
+    r"\b(?:steps?|iter|iteration|epoch|batch)\b[ =:\[#(]{0,8}\d|\bloss\b'?[ =:]{1,3}-?\d|\d%\||\d(?:it/s|s/it)\b",
     re.IGNORECASE,
 )
 TERMINATE = re.compile(r"terminate called after throwing an instance of '(?P<type>[^'\n]{1,200})'\s{1,4}what\(\): ")
@@ -41,7 +42,11 @@ def first_error(text: str) -> str:
     An exception after which the program went on did not end it.
     """
     lines = RANK_PREFIX.sub("", text).splitlines()
-    starts = [index for index, line in enumerate(lines) if line.strip() == TRACEBACK]
+    starts = [
+        index
+        for index, line in enumerate(lines)
+        if line.strip() == TRACEBACK and not lines[max(0, index - 1)].startswith(IGNORED)
+    ]
     for start in reversed(starts):
         for index in range(start + 1, len(lines)):
             if lines[index] and not lines[index][0].isspace():

@@ -24,6 +24,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         cause="DataLoader workers pass batches through /dev/shm, which is full.",
         remedy=MORE_SHARED_MEMORY,
         source="open-mmlab/mmsegmentation#1356",
+        refines=("disk-full",),
     ),
     CatalogueEntry(
         id="nccl-shared-memory",

@@ -18,6 +18,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._failures.catalogu
     explain_failure,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._failures.entries.registry import CATALOGUE
+from tests.explain.offline import explain_offline
 
 RECORDED = Path(__file__).resolve().parents[3] / "fixtures" / "errors"
 TEXTS = {path.stem: path.read_text().partition("\n")[2] for path in RECORDED.glob("*.txt")}
@@ -73,6 +74,8 @@ def test_entry_is_complete_and_matches_the_words_on_its_page() -> None:
         assert ids("\n".join([words] * entry.min_lines))[:1] == [name]
         assert entry.cause.endswith("."), name
         assert entry.title and not entry.title.endswith(".") and not entry.remedy.endswith((".", ";")), name
+        assert not re.search(r"\{[A-Z_]+\}", entry.cause + entry.remedy), f"{name}: the f of an f-string is missing"
+        assert set(entry.refines) <= set(ENTRIES), name
 
 
 def test_patterns_have_no_unbounded_repetition() -> None:
@@ -250,6 +253,95 @@ def test_hints_and_consequences_do_not_explain_another_error() -> None:
     assert explanation is not None and explanation["id"] == "gloo-peer-gone"
     hint = explain_failure(TEXTS["cudnn-no-algorithm"], [])
     assert hint is not None and hint["id"] == "cudnn-no-algorithm"
+
+
+WATCHDOG = TEXTS["nccl-time-out"]
+
+
+def test_cause_found_in_the_log_is_only_possible() -> None:
+    certain, possible = (
+        explain_failure(TEXTS["mount-died"], []),
+        explain_failure("ValueError: boom", ["", *TEXTS["mount-died"].splitlines()]),
+    )
+    assert certain is not None and (certain["confidence"], certain["seen"]) == ("error", "")
+    assert possible is not None and possible["confidence"] == "log" and "Transport endpoint" in possible["seen"]
+    assert explain_failure("ValueError: boom", ["Traceback", "ValueError: boom"]) is None
+
+
+@pytest.mark.parametrize("error", ["was killed by SIGABRT", "ended with exit code 1, its last output: bye", ""])
+def test_end_without_an_error_message_is_explained_by_consequences_in_the_log(error: str) -> None:
+    explanation = explain_failure(error, WATCHDOG.splitlines())
+    assert explanation is not None and (explanation["id"], explanation["confidence"]) == ("nccl-time-out", "log")
+
+
+@pytest.mark.parametrize(
+    ("error", "entry"),
+    [
+        ("was killed by SIGBUS", "bus-error"),
+        ("was killed by SIGBUS (exit code 135)", "bus-error"),
+        ("was killed by SIGILL", "illegal-instruction"),
+        ("was killed by SIGABRT", "aborted"),
+        ("was killed by SIGSEGV", "native-crash"),
+        ("was killed by SIGKILL", "killed"),
+    ],
+)
+def test_signals_are_ordinary_entries(error: str, entry: str) -> None:
+    explanation = explain_failure(error, [])
+    assert explanation is not None and explanation["id"] == entry
+
+
+@pytest.mark.parametrize(
+    ("error", "lines", "entry"),
+    [
+        ("OSError: [Errno 28] No space left on device: '/data/model.pt'", [], "disk-full"),
+        (
+            "OSError: [Errno 28] No space left on device",
+            TEXTS["shared-memory-semaphores"].splitlines(),
+            "shared-memory-semaphores",
+        ),
+        (
+            "OSError: [Errno 28] No space left on device",
+            TEXTS["dataloader-shared-memory"].splitlines(),
+            "dataloader-shared-memory",
+        ),
+        ("RuntimeError: unable to write to file </torch_3_1>: No space left on device (28)", [], "shared-memory-full"),
+    ],
+)
+def test_full_shared_memory_is_not_taken_for_a_full_disk(error: str, lines: list[str], entry: str) -> None:
+    explanation = explain_failure(error, lines)
+    assert explanation is not None and explanation["id"] == entry
+
+
+def test_message_followed_by_progress_is_not_a_cause() -> None:
+    lines = [*TEXTS["mount-died"].splitlines(), *(f"step {number} loss 0.3" for number in range(3))]
+    assert explain_failure("ValueError: boom", lines) is None
+    assert explain_failure("ValueError: boom", lines[:-1]) is not None
+
+
+def test_lines_of_all_errors_and_of_the_window_are_matched() -> None:
+    explanation = explain_failure("RuntimeError: NCCL\nLast error:\nCould not find NET with id 0", [])
+    assert explanation is not None and explanation["id"] == "nccl-network-card"
+    window = [*TEXTS["mpi-slots"].splitlines(), *["further help"] * 60]
+    explanation = explain_failure("ended with exit code 1, its last output: help", window)
+    assert explanation is not None and explanation["id"] == "mpi-slots"
+    assert explain_failure("ended with exit code 1, its last output: help", [*window, *["help"] * 120]) is None
+
+
+# --- Healthy logs -----------------------------------------------------------------------------------------------------
+
+HEALTHY = {path.stem: path.read_text() for path in (RECORDED.parent / "healthy_logs").glob("*.txt")}
+UNKNOWN = "Traceback (most recent call last):\n  File 'train.py', line 3, in <module>\nValueError: boom at 5\n"
+
+
+def test_there_are_many_healthy_logs() -> None:
+    assert len(HEALTHY) >= 60
+
+
+@pytest.mark.parametrize("name", HEALTHY)
+@pytest.mark.parametrize("end", [UNKNOWN, "", "bye\n"], ids=["exception", "exit code", "last words"])
+def test_healthy_log_does_not_explain_an_unknown_failure(name: str, end: str) -> None:
+    answer = explain_offline({"ranks": {"0": HEALTHY[name] + end}, "exit": {"0": 3}})
+    assert (answer.id, answer.confidence) == ("", ""), answer
 
 
 # --- Hostile text -----------------------------------------------------------------------------------------------------
