@@ -195,4 +195,32 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         source="HKUDS/GraphGPT#78",
         recoverable=True,
     ),
+    CatalogueEntry(
+        id="checkpoint-directory-missing",
+        title="The directory of a checkpoint does not exist on this node",
+        example="RuntimeError: Parent directory ... does not exist.",
+        texts=(r"RuntimeError: Parent directory [^\n]{1,400} does not exist",),
+        cause="torch.save does not create directories. Rank 0 creates it only on its own node, or other "
+        "ranks save before it has done so.",
+        remedy="os.makedirs(directory, exist_ok=True) on every rank before it saves; or save to a shared "
+        "drive (ansible-playbook site.yml --tags data) and let the ranks wait at a barrier until rank "
+        "0 has created it",
+        source="karpathy/nanochat#336",
+    ),
+    CatalogueEntry(
+        id="checkpoint-cut-off",
+        title="A pickled file is empty or cut off",
+        example="EOFError: Ran out of input",
+        texts=(
+            r"EOFError: Ran out of input",
+            r"UnpicklingError: pickle data was truncated",
+            r"unexpected EOF(?:, expected \d{1,20} more bytes)?\. The file might be corrupted",
+        ),
+        cause="The file was not written to its end: the job was stopped while it saved, the disk was full, "
+        "or another rank is still writing it.",
+        remedy="resume from the checkpoint before it and remove this one, or the cached file. Let one rank "
+        "save to a temporary name and rename it, while the others wait at a barrier",
+        source="StrongResearch/isc-demos#3",
+        recoverable=True,
+    ),
 )

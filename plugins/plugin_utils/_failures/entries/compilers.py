@@ -28,7 +28,10 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         id="cuda-toolkit-mismatch",
         title="The CUDA toolkit does not match torch's version",
         example="Installed CUDA version ... does not match the version torch was compiled with ...",
-        texts=(r"Installed CUDA version \S{1,20} does not match the version torch was compiled with",),
+        texts=(
+            r"Installed CUDA version \S{1,20} does not match the version torch was compiled with",
+            r"The detected CUDA version \(\S{1,12}\) mismatches the version that was used",
+        ),
         cause="DeepSpeed compiles an op for this job with the node's nvcc, which is from another CUDA version than "
         "torch.",
         remedy="install torch for that CUDA (ansible-playbook site.yml --tags python_env,pytorch -e "
@@ -63,7 +66,10 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         id="extension-build-failed",
         title="C++ or CUDA code could not be compiled",
         example="RuntimeError: Error building extension '...'",
-        texts=(r"Error building extension '",),
+        texts=(
+            r"Error building extension '",
+            r"Command '\['ninja', '-v'\]' returned non-zero",
+        ),
         cause="A package compiles C++ or CUDA code on first use, and the compiler failed.",
         remedy="the first line with 'error:' in the rank's log says why; mostly header files are missing, the compiler "
         "is too old or too new for the CUDA toolkit, or memory ran out (MAX_JOBS=2 in launch_environment)",
@@ -77,6 +83,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         texts=(
             r"Failed to find C compiler",
             r"\bInvalidCxxCompiler\b",
+            r"Command '\['which', '(?:c\+\+|g\+\+|gcc)'\]' returned non-zero",
             r"No such file or directory: '(?:/usr/bin/)?(?:gcc|g\+\+|cc|c\+\+|x86_64-linux-gnu-g\+\+|x86_64-linux-"
             r"gnu-gcc)'",
             r"\b(?:gcc|g\+\+|c\+\+): (?:command )?not found",
@@ -130,5 +137,47 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         source="deepspeedai/DeepSpeed#1846",
         weak=True,
         recoverable=True,
+    ),
+    CatalogueEntry(
+        id="gcc-too-new",
+        title="The compiler is too new for the CUDA toolkit",
+        example="error: #error -- unsupported GNU version! gcc versions later than 12 are not supported!",
+        texts=(r"unsupported GNU version! gcc versions later than",),
+        cause="nvcc accepts only C++ compilers up to a certain release, and the one that it found is newer.",
+        remedy="install the last accepted release on the nodes (sudo apt-get install g++-12) and use it: "
+        """-e '{"launch_environment": {"CC": "gcc-12", "CXX": "g++-12", "NVCC_PREPEND_FLAGS": "-ccbin g++-12"}}';"""
+        " or a newer CUDA toolkit",
+        source="tianzhi0549/FCOS#37",
+    ),
+    CatalogueEntry(
+        id="cuda-toolkit-incomplete",
+        title="The CUDA toolkit lacks header files or libraries",
+        example="CUDAContext.h:10:10: fatal error: cusolverDn.h: No such file or directory",
+        texts=(
+            r"fatal error: (?:cuda|cudnn|cusparse|cusolver|cublas|curand|cufft|nvrtc|nvtx|nccl)\w{0,30}\.h: No suc"
+            r"h file",
+            r"cannot find -l(?:cuda|cudart|curand|cublas|cublasLt|cusparse|cusolver|nvrtc|cudnn|nccl)\b",
+        ),
+        cause="A package compiles CUDA code, and the toolkit that it finds has no development files: only a "
+        "part of it is installed, or CUDA_HOME names another directory.",
+        remedy="install the whole toolkit of torch's CUDA version on the nodes (sudo apt-get install "
+        "cuda-toolkit-12-4) and name it: "
+        """-e '{"launch_environment": {"CUDA_HOME": "/usr/local/cuda-12.4"}}', and LIBRARY_PATH to its """
+        "lib64; or use an image with `devel` in its tag",
+        source="deepspeedai/DeepSpeed#2684",
+    ),
+    CatalogueEntry(
+        id="triton-too-old",
+        title="triton does not know this GPU",
+        example="ptxas fatal   : Value 'sm_121a' is not defined for option 'gpu-name'",
+        texts=(
+            r"ptxas\S{0,20} fatal {1,4}: Value '",
+            r"PTX \.version [\d.]{1,8} does not support \.target sm_",
+        ),
+        cause="triton brings an assembler for GPUs (ptxas) of its own, which is older than this GPU.",
+        remedy="install a newer torch, which brings a newer triton (ansible-playbook site.yml --tags "
+        "python_env,pytorch); or use the assembler of a newer CUDA toolkit: "
+        """-e '{"launch_environment": {"TRITON_PTXAS_PATH": "/usr/local/cuda/bin/ptxas"}}'""",
+        source="triton-lang/triton#8539",
     ),
 )

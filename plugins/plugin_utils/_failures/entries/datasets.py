@@ -39,4 +39,18 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         remedy="after loading the tokenizer: tokenizer.pad_token = tokenizer.eos_token",
         source="DachengLi1/LongChat#31",
     ),
+    CatalogueEntry(
+        id="dataset-empty",
+        title="The data set has no examples left",
+        example="IndexError: Invalid key: 25030 is out of bounds for size 0",
+        texts=(
+            r"Invalid key: \d{1,12} is out of bounds for size 0",
+            r"num_samples should be a positive integer value, but got num_samples=0",
+        ),
+        cause="Trainer removed all columns, since none is an argument of the model's forward, as happens "
+        "with wrapped models; or the path or a filter left nothing.",
+        remedy="TrainingArguments(remove_unused_columns=False) keeps the columns; print len(dataset) and its "
+        "column_names before training, on each node",
+        source="hiyouga/LlamaFactory#671",
+    ),
 )

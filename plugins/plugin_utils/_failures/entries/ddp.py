@@ -26,7 +26,10 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="The ranks have different models",
         example="DDP expects same model across all ranks, but Rank 0 has 686 params, while rank 1 has inconsistent 0 "
         "params",
-        texts=(r"DDP expects same model across all ranks",),
+        texts=(
+            r"DDP expects same model across all ranks",
+            r"params\[\d{1,6}\] in this process with sizes",
+        ),
         cause="The ranks built different models or froze different layers; with 0 params, a rank has ended or is "
         "elsewhere in the script.",
         remedy="use the same code and settings on each node (ansible-playbook preflight.yml compares the script); "
@@ -37,7 +40,10 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         id="ddp-unused-parameters",
         title="Parameters took no part in the loss",
         example="RuntimeError: Expected to have finished reduction in the prior iteration before starting a new one",
-        texts=(r"Expected to have finished reduction in the prior iteration",),
+        texts=(
+            r"Expected to have finished reduction in the prior iteration",
+            r"parameters that were not used in producing the loss returned by training_step",
+        ),
         cause="DistributedDataParallel waits for the gradient of each parameter, but some have none in this step.",
         remedy="DistributedDataParallel(..., find_unused_parameters=True), or freeze or remove unused parameters; "
         """-e '{"launch_environment": {"TORCH_DISTRIBUTED_DEBUG": "DETAIL"}}' names the parameters""",
@@ -106,5 +112,19 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         'gradient_checkpointing_kwargs={"use_reentrant": False}; check that some parameters have '
         "requires_grad=True and that the loss is not computed under torch.no_grad()",
         source="huggingface/peft#137",
+    ),
+    CatalogueEntry(
+        id="ddp-modified-in-place",
+        title="A tensor was changed before its gradient was computed",
+        example="RuntimeError: one of the variables needed for gradient computation has been modified by an "
+        "inplace operation",
+        texts=(r"one of the variables needed for gradient computation has been modified by an inplace operation",),
+        cause="With DDP, mostly the model is called twice before backward: each call copies the buffers of "
+        "rank 0, such as BatchNorm's, over those that the first one still needs. Else an operation "
+        "changes a tensor in place.",
+        remedy="DistributedDataParallel(..., broadcast_buffers=False); or call the model once per backward. "
+        "If it fails in one process, too: torch.autograd.set_detect_anomaly(True) names the operation "
+        "(x += y, relu(inplace=True))",
+        source="pytorch/pytorch#22095",
     ),
 )

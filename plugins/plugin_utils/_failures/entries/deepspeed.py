@@ -28,7 +28,10 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         id="local-rank-unknown",
         title="The script does not accept --local_rank",
         example="train.py: error: unrecognized arguments: --local_rank=0",
-        texts=(r"unrecognized arguments: [^\n]{0,200}--local[-_]rank",),
+        texts=(
+            r"unrecognized arguments: [^\n]{0,200}--local[-_]rank",
+            r"not used by the HfArgumentParser: \['--local[-_]rank",
+        ),
         cause="DeepSpeed's launcher passes --local_rank to each process, and the script's parser rejects it.",
         remedy="add parser.add_argument('--local_rank', type=int, default=-1) to the script; or make it read "
         "LOCAL_RANK and launch with -e launch_launcher=torchrun, which works with DeepSpeed too",
@@ -92,5 +95,29 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         "of zero.Init (zero3_init_flag: false); for a few weights: with "
         "deepspeed.zero.GatheredParameters(...). Or use ZeRO-2",
         source="arcee-ai/DistillKit#3",
+    ),
+    CatalogueEntry(
+        id="deepspeed-no-sync",
+        title="DeepSpeed and accelerate disagree about gradient accumulation",
+        example="AssertionError: no_sync context manager is incompatible with gradient partitioning logic of "
+        "ZeRO stage 2",
+        texts=(r"no.sync context manager is incompatible with gradient",),
+        cause="accelerate skips the exchange of gradients between two optimizer steps, which ZeRO 2 and 3 do "
+        "not allow; DeepSpeed 0.16 refuses it.",
+        remedy="upgrade accelerate and transformers in the job's requirements, or pin deepspeed==0.15.4, and "
+        "run ansible-playbook site.yml --tags python_env; or gradient_accumulation_steps=1",
+        source="kongds/E5-V#23",
+    ),
+    CatalogueEntry(
+        id="zero3-device-map",
+        title="A model for ZeRO 3 is loaded with device_map",
+        example="ValueError: DeepSpeed Zero-3 is not compatible with `low_cpu_mem_usage=True` or with passing "
+        "a `device_map`.",
+        texts=(r"DeepSpeed Zero-3 is not compatible with (?:`low_cpu_mem_usage|passing a `device_map)",),
+        cause="ZeRO 3 distributes the weights itself while they are loaded; device_map and low_cpu_mem_usage "
+        "would place them, too.",
+        remedy="leave device_map and low_cpu_mem_usage out of from_pretrained; a quantised model, which needs "
+        "device_map, works with ZeRO 2",
+        source="hiyouga/LlamaFactory#199",
     ),
 )

@@ -66,7 +66,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         remedy="run `ls -ld` on the path on that node and chown it to the job's user; or use another directory, for "
         "caches "
         "HF_HOME, TRITON_CACHE_DIR or XDG_CACHE_HOME in launch_environment",
-        source="bmaltais/kohya_ss#859",
+        source="meta-pytorch/tritonbench#247",
         recoverable=True,
         general=True,
     ),
@@ -111,5 +111,22 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         """-e '{"launch_environment": {"TMPDIR": "/mnt/data/tmp"}}' (it must exist on all nodes), and """
         "for downloads HF_HOME; in your own code use shutil.move instead of os.rename",
         source="huggingface/huggingface_hub#1439",
+    ),
+    CatalogueEntry(
+        id="cache-not-writable",
+        title="A cache directory is not writable",
+        example="PermissionError: [Errno 13] Permission denied: '/app/engine/.triton'",
+        texts=(
+            r"Permission denied: '[^'\n]{0,300}(?:/\.?triton[/']|/\.cache[/']|torchinductor_|torch_extensions|/hug"
+            r"gingface/)",
+        ),
+        cause="The cache belongs to another user of the machine, or to root after a job in a container; or "
+        "HOME does not exist in the container.",
+        remedy="give the job caches of its own: "
+        """-e '{"launch_environment": {"TRITON_CACHE_DIR": "/tmp/me/triton", "TORCHINDUCTOR_CACHE_DIR": """
+        '"/tmp/me/inductor", "XDG_CACHE_HOME": "/tmp/me/cache"}}\', and HF_HOME on a data disk; or '
+        "chown the directory on that node",
+        source="dphnAI/sonar#458",
+        recoverable=True,
     ),
 )

@@ -83,7 +83,10 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         id="invalid-device-ordinal",
         title="A rank requests a GPU that the node does not have",
         example="RuntimeError: CUDA error: invalid device ordinal",
-        texts=(r"invalid device ordinal",),
+        texts=(
+            r"invalid device ordinal",
+            r"You requested gpu: \[[\d, ]{1,60}\]\s{1,4}But your machine only has",
+        ),
         cause="More processes than GPUs were started on a node, or the script selects its GPU by the global rank.",
         remedy="leave nproc_per_node out to start one process per GPU; in the script use "
         "int(os.environ['LOCAL_RANK']), not RANK, for torch.cuda.set_device",
@@ -104,7 +107,11 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         id="gpu-memory-error",
         title="A GPU's memory is broken",
         example="RuntimeError: CUDA error: uncorrectable ECC error encountered",
-        texts=(r"uncorrectable ECC error", r"(?:cudaErrorECCUncorrectable|CUDA_ERROR_ECC_UNCORRECTABLE)\b"),
+        texts=(
+            r"uncorrectable ECC error",
+            r"uncorrectable NVLink error",
+            r"(?:cudaErrorECCUncorrectable|CUDA_ERROR_ECC_UNCORRECTABLE)\b",
+        ),
         cause="A GPU found an uncorrectable error in its memory. This is a hardware fault.",
         remedy="reboot the node so that the GPU can remap the broken cells; if the error returns, leave the node out "
         "(-e nodes=...) and have the GPU replaced",
@@ -116,6 +123,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         example="NVRM: Xid (PCI:0000:44:00): 79, GPU has fallen off the bus",
         texts=(
             r"GPU has fallen off the bus",
+            r"Unable to determine the device handle for GPU",
             r"NVRM: Xid \(PCI:[^\n)]{1,40}\): (?:48|62|63|64|74|79|94|95|119|120)\b",
         ),
         cause="The machine lost a GPU: power, heat, the slot, or the GPU itself.",
@@ -194,5 +202,18 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         "torch.cuda.set_device(local_rank) before any other CUDA call. sudo nvidia-smi -c DEFAULT on "
         "the node ends exclusive mode",
         source="huggingface/pytorch-image-models#1033",
+    ),
+    CatalogueEntry(
+        id="cublas-failed",
+        title="A matrix multiplication failed on the GPU",
+        example="RuntimeError: CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling `cublasGemmEx(...)`",
+        texts=(r"CUBLAS_STATUS_(?:EXECUTION_FAILED|INTERNAL_ERROR|INVALID_VALUE|NOT_SUPPORTED|ARCH_MISMATCH)\b",),
+        cause="Mostly another error before it: an index outside an embedding, a label outside the classes, "
+        "or full GPU memory. Else the cuBLAS that is loaded is not torch's, or does not know this GPU.",
+        remedy="""-e '{"launch_environment": {"CUDA_LAUNCH_BLOCKING": "1"}}' makes the line appear that failed; """
+        "remove LD_LIBRARY_PATH from launch_environment, so that torch loads its own cuBLAS",
+        source="isl-org/DPT#4",
+        weak=True,
+        general=True,
     ),
 )

@@ -104,6 +104,10 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"failed \(exitcode: -11\)",
             r"return code = -11\b",
             r"Segmentation fault \(core dumped\)",
+            r"malloc\(\): (?:invalid|corrupted|memory corruption|unaligned)",
+            r"(?:free|munmap_chunk)\(\): invalid pointer",
+            r"double free or corruption \(",
+            r"Fatal Python error: Segmentation fault",
         ),
         cause="Compiled code accessed memory that it must not; mostly a package that was built for another torch, CUDA "
         "or Python.",
@@ -111,6 +115,21 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         "reinstall the package of that line; ansible-playbook preflight.yml compares the versions on all nodes",
         source="a run on one H200",
         general=True,
+        weak=True,
+    ),
+    CatalogueEntry(
+        id="dataloader-crashed",
+        title="A DataLoader worker crashed outside Python",
+        example="RuntimeError: DataLoader worker (pid 1657) is killed by signal: Segmentation fault.",
+        texts=(
+            r"DataLoader worker \(pid \d{1,10}\) is killed by signal: (?:Segmentation fault|Aborted)",
+            r"Unexpected segmentation fault encountered in worker",
+        ),
+        cause="Compiled code that the data set uses crashed: a decoder of images or videos, OpenCV's threads "
+        "after a fork, or a package that does not fit the environment; sometimes memory ran out.",
+        remedy="DataLoader(num_workers=0) shows where; then cv2.setNumThreads(0) in the data set, or "
+        'DataLoader(multiprocessing_context="spawn"), and another release of the package',
+        source="STVIR/pysot#140",
         weak=True,
     ),
 )

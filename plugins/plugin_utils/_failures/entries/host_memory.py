@@ -110,4 +110,21 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         source="THU-DA-6D-Pose-Group/GDR-Net#16",
         kind="consequence",
     ),
+    CatalogueEntry(
+        id="worker-process-killed",
+        title="A worker process of the data preparation died",
+        example="RuntimeError: One of the subprocesses has abruptly died during map operation.",
+        texts=(
+            r"One of the subprocesses has abruptly died during map operation",
+            r"BrokenProcessPool: A process in the process pool was",
+            r"TerminatedWorkerError: A worker process managed by the executor",
+        ),
+        cause="A process that prepares data was killed, mostly because the node's memory is full: each of "
+        "them holds a part of the data.",
+        remedy="use fewer (dataset.map(..., num_proc=4), dataset_num_proc, preprocessing_num_workers) and "
+        "smaller batches (batch_size, writer_batch_size); num_proc=1 shows the error itself, if memory "
+        "is not the reason",
+        source="datajuicer/data-juicer#430",
+        weak=True,
+    ),
 )

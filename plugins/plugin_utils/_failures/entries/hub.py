@@ -11,6 +11,21 @@ from ansible_collections.muster.training.plugins.plugin_utils._failures.entries.
 TOPIC = "Hugging Face Hub"
 ENTRIES: tuple[CatalogueEntry, ...] = (
     CatalogueEntry(
+        id="certificate-unknown",
+        title="The certificate of a server is not trusted",
+        example="[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed: self-signed certificate in "
+        "certificate chain",
+        texts=(r"CERTIFICATE_VERIFY_FAILED\b",),
+        cause="A proxy of the network replaces the certificates of servers by its own, which Python does not "
+        "know; or the node's clock or its CA certificates are out of date.",
+        remedy="install the proxy's certificate on the nodes (update-ca-certificates) and use the system's: "
+        """-e '{"launch_environment": {"REQUESTS_CA_BUNDLE": "/etc/ssl/certs/ca-certificates.crt", """
+        '"SSL_CERT_FILE": "/etc/ssl/certs/ca-certificates.crt"}}\'; or copy the files beforehand '
+        "(ansible-playbook stage_data.yml)",
+        source="Stability-AI/stable-virtual-camera#23",
+        recoverable=True,
+    ),
+    CatalogueEntry(
         id="hub-offline",
         title="A file is not in the cache, and downloads are switched off",
         example="LocalEntryNotFoundError: Cannot find the requested files in the disk cache and outgoing "
@@ -107,6 +122,35 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         "launch_environment); a streamed data set: allow more retries "
         "(datasets.config.STREAMING_READ_MAX_RETRIES), or fewer workers at once",
         source="huggingface/datasets#6172",
+        recoverable=True,
+    ),
+    CatalogueEntry(
+        id="hub-path-missing",
+        title="A model's directory does not exist on this node",
+        example="HFValidationError: Repo id must be in the form 'repo_name' or 'namespace/repo_name': '/data/model'",
+        texts=(
+            r"HFValidationError: Repo id must ",
+            r"is not a local folder and is not a valid model identifier",
+        ),
+        cause="No directory of this name exists on this node, or it lacks the file, so the name was taken "
+        "for a model of the Hub, which does not have it either, or not without a token.",
+        remedy="copy the model to all nodes: ansible-playbook stage_data.yml -e stage_data_path=DIRECTORY -e "
+        "stage_data_destination=DIRECTORY, or put it on a shared drive; give an absolute path, without "
+        "~. For a private model, set HF_TOKEN",
+        source="huggingface/trl#3604",
+        recoverable=True,
+    ),
+    CatalogueEntry(
+        id="hub-server-error",
+        title="The Hugging Face Hub has a disturbance",
+        example="HfHubHTTPError: 504 Server Error: Gateway Time-out for url: https://huggingface.co/...",
+        texts=(r"HTTPError(?:\x1b\[39m)?: 50\d Server Error: ",),
+        cause="The server failed to answer (500 to 504). It is not a mistake of the job: the Hub, or a proxy "
+        "before it, is overloaded or down.",
+        remedy="look at https://status.huggingface.co and launch again later; download once, copy the cache "
+        "to all nodes (ansible-playbook stage_data.yml) and set HF_HUB_OFFLINE to 1, so that runs do "
+        "not depend on it. Upload after training instead of during it",
+        source="huggingface/huggingface_hub#1516",
         recoverable=True,
     ),
 )

@@ -104,6 +104,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"ChildFailedError\b",
             r"elastic\.multiprocessing\.api:failed \(exitcode",
             r"multiprocessing/api\.py:\d{1,5}\] failed \(exitcode",
+            r"mpirun noticed that process rank \d",
+            r"MPI_ABORT was invoked on rank \d",
         ),
         cause="A rank on this node failed. Its own output says why.",
         remedy="read the log of the rank named under 'Root Cause': ansible-playbook logs.yml -e rank=N",
@@ -152,5 +154,76 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         "#SBATCH --time or resume from the last checkpoint; if a task failed, its own log says why",
         source="Lightning-AI/torchmetrics#2300",
         kind="consequence",
+    ),
+    CatalogueEntry(
+        id="program-not-found",
+        title="The launcher is not installed in the job's environment",
+        example="bash: torchrun: command not found",
+        texts=(
+            r"(?:\b|/)(?:torchrun|accelerate|deepspeed|horovodrun|python3?): (?:command )?not found",
+            r"exec: \"[^\"\n]{1,200}\": executable file not found in \$PATH",
+        ),
+        cause="The command is not in the PATH of the job on that node: its Python environment is not "
+        "activated, torch is not installed in it, or the image has neither.",
+        remedy="let muster install the environment on all nodes (ansible-playbook site.yml --tags "
+        "python_env,pytorch), or name your own: launch_python=/path/to/env/bin/python. In a script of "
+        "your own use python -m torch.distributed.run instead of torchrun",
+        source="AndyJZhao/GLEM#11",
+    ),
+    CatalogueEntry(
+        id="session-closed",
+        title="The session that started torchrun was closed",
+        example="torch.distributed.elastic.multiprocessing.api.SignalException: Process 8665 got signal: 1",
+        texts=(r"SignalException: Process \d{1,10} got signal: 1\b(?!\d)",),
+        cause="torchrun got SIGHUP: the terminal or SSH connection in which it was started has ended. nohup "
+        "does not protect it, since torchrun handles the signal itself.",
+        remedy="launch it with ansible-playbook launch.yml: muster's runs go on without a session; or start "
+        "it inside tmux",
+        source="zai-org/ChatGLM2-6B#238",
+    ),
+    CatalogueEntry(
+        id="pdsh-without-ssh",
+        title="pdsh uses rsh instead of SSH",
+        example="pdsh@node1: node2: rcmd: socket: Permission denied",
+        texts=(
+            r"\brcmd: (?:socket: Permission denied|poll: protocol failure)",
+            r"xpoll: protocol failure in circuit setup",
+        ),
+        cause="pdsh, with which DeepSpeed starts the ranks, logs in by rsh as a default, which only root may use.",
+        remedy="""-e '{"launch_environment": {"PDSH_RCMD_TYPE": "ssh"}}'; or leave launch_launcher out: """
+        "torchrun starts the ranks without pdsh",
+        source="chaos/pdsh#127",
+    ),
+    CatalogueEntry(
+        id="mpi-network",
+        title="Open MPI cannot connect between two nodes",
+        example="A process or daemon was unable to complete a TCP connection",
+        texts=(
+            r"process or daemon was unable to complete a TCP connection",
+            r"Open MPI failed to TCP connect to a peer MPI process",
+            r"ORTE does not know how to route a message to the specified daemon",
+        ),
+        cause="A port between the nodes is closed, or Open MPI chose an interface that does not lead to the "
+        "other node, such as docker0 or a second network.",
+        remedy="choose the network by its range: "
+        """-e '{"launch_environment": {"OMPI_MCA_btl_tcp_if_include": "10.0.0.0/24", """
+        '"OMPI_MCA_oob_tcp_if_include": "10.0.0.0/24"}}\'; ansible-playbook preflight.yml tests the '
+        "connections",
+        source="open-mpi/ompi#4963",
+    ),
+    CatalogueEntry(
+        id="lightning-slurm-tasks",
+        title="Lightning and Slurm disagree about the number of processes",
+        example="You set `--ntasks=8` in your SLURM bash script, but this variable is not supported. HINT: Use "
+        "`--ntasks-per-node=8` instead.",
+        texts=(
+            r"in your SLURM bash script, but this variable is not supported",
+            r"number of (?:tasks per node|nodes) configured in SLURM [^\n]{1,60} does not match",
+        ),
+        cause="Lightning takes the number of processes from Slurm's variables, and they differ from "
+        "Trainer(devices=..., num_nodes=...).",
+        remedy="#SBATCH --nodes must be num_nodes, and --ntasks-per-node the number of devices, without "
+        "--ntasks; or launch with torchrun, which needs --ntasks-per-node=1",
+        source="Lightning-AI/pytorch-lightning#15011",
     ),
 )

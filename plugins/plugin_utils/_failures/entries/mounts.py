@@ -55,6 +55,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         texts=(
             r"sqlite3\.OperationalError: database is locked",
             r"\[Errno 37\] No locks available",
+            r"\[Errno 16\] Device or resource busy: '[^'\n]{0,200}(?:triton|torchinductor)",
         ),
         cause="Several ranks use one database or cache at the same time, or it is on a network drive that "
         "does not lock files.",

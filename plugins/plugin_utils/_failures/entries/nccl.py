@@ -165,6 +165,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"ncclRemoteError\b",
             r"NCCL WARN [^\n]{0,60}Connection closed by remote peer",
             r"NCCL communicator was aborted",
+            r"NCCL WARN [^\n]{0,30}Call to (?:recv|send|read|write)\b[^\n]{0,80} failed",
+            r"remote process exited or there was a network error",
         ),
         cause="The rank at the other end exited or was killed, or the network between two nodes failed.",
         remedy="look in the logs of the other ranks: ansible-playbook logs.yml -e fetch=true. If none shows an error: "
@@ -221,6 +223,24 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         remedy="""-e '{"launch_environment": {"NCCL_DEBUG": "WARN"}}' names what failed; """
         f"{SAME_SOFTWARE}python_env,pytorch makes the versions the same",
         source="NVIDIA/nccl#1092",
+        weak=True,
+        general=True,
+    ),
+    CatalogueEntry(
+        id="nccl-invalid-usage",
+        title="NCCL was called wrongly",
+        example="ncclInvalidUsage: This usually reflects invalid usage of NCCL library.",
+        texts=(
+            r"ncclInvalidUsage\b",
+            r"\binvalid usage \(run with NCCL_DEBUG",
+            r"ProcessGroupNCCL\.cpp:\d{1,5}, invalid usage,",
+        ),
+        cause="Mostly several ranks use the same GPU: more processes than GPUs on a node, or a script that "
+        "does not select the GPU of its LOCAL_RANK.",
+        remedy="in the script call torch.cuda.set_device(int(os.environ['LOCAL_RANK'])) before "
+        "init_process_group, and leave nproc_per_node out. The line `Last error` below it names "
+        """another cause; -e '{"launch_environment": {"NCCL_DEBUG": "WARN"}}' logs it""",
+        source="NVIDIA/nccl#1241",
         weak=True,
         general=True,
     ),

@@ -41,6 +41,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"client socket has timed out after",
             r"Rendezvous(?:Connection|Timeout)Error\b",
             r"connection to the C10d store has failed",
+            r"connect\(\) timed out\. Original timeout was",
         ),
         cause="The first node's port is closed to the others, its name resolves to 127.0.1.1 there, or its process "
         "ended earlier.",

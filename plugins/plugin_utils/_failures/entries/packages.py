@@ -20,6 +20,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         texts=(
             r"CUDA Setup failed despite (?:CUDA|GPU) being available",
             r"Could not find the bitsandbytes CUDA binary",
+            r"'NoneType' object has no attribute 'cadam32bit",
             r"undefined symbol: cget_",
             r"object has no attribute 'cget_managed_ptr'",
         ),
@@ -134,7 +135,10 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         id="numpy-mismatch",
         title="A package was built for another numpy",
         example="A module that was compiled using NumPy 1.x cannot be run in NumPy 2...",
-        texts=(r"A module that was compiled using NumPy 1\.x cannot be run in",),
+        texts=(
+            r"A module that was compiled using NumPy 1\.x cannot be run in",
+            r"RuntimeError: Numpy is not available",
+        ),
         cause="numpy 2 is installed, but something in the environment was built for numpy 1.",
         remedy="add numpy<2 to the job's requirements, or newer releases of the packages in the traceback, and run "
         "ansible-playbook site.yml --tags python_env",
@@ -146,7 +150,13 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         id="module-missing",
         title="A Python package is not installed",
         example="ModuleNotFoundError: No module named '...'",
-        texts=(r"ModuleNotFoundError: No module named", r"python[\d.]{0,5}: No module named \S"),
+        texts=(
+            r"ModuleNotFoundError: No module named",
+            r"DistributionNotFound: The '[^'\n]{1,100}' distribution was not found",
+            r"PackageNotFoundError: No package metadata was found for",
+            r"the package flash_attn seems to be not installed",
+            r"python[\d.]{0,5}: No module named \S",
+        ),
         cause="The job's interpreter on that node does not have the package.",
         remedy="add it to the job's requirements (requirements: [...] in the job file, or python_env_requirements) "
         "and run ansible-playbook site.yml --tags python_env; your own modules: ansible-playbook site.yml --tags code",
@@ -301,5 +311,69 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         "ansible-playbook ping.yml lists them",
         source="InternRobotics/PointLLM#47",
         recoverable=True,
+    ),
+    CatalogueEntry(
+        id="cuda-libraries-mixed",
+        title="torch loads CUDA libraries of another version",
+        example="ImportError: .../nvidia/cusparse/lib/libcusparse.so.12: undefined symbol: "
+        "__nvJitLinkAddData_12_1, version libnvJitLink.so.12",
+        texts=(
+            r"undefined symbol: (?:__nvJitLink|cublasLt)\w{1,60}",
+            r"cuDNN version (?:incompatibility|mismatch): PyTorch was compiled",
+        ),
+        cause="LD_LIBRARY_PATH, or a CUDA toolkit of the system, puts the CUDA or cuDNN libraries of another "
+        "version before those that torch brings along.",
+        remedy="""remove LD_LIBRARY_PATH: -e '{"launch_environment": {"LD_LIBRARY_PATH": ""}}', or the line in """
+        "~/.bashrc or the module that sets it. In an image whose own torch needs the variable, put the "
+        "directory nvidia/nvjitlink/lib of site-packages first in it",
+        source="pytorch/pytorch#131312",
+        recoverable=True,
+    ),
+    CatalogueEntry(
+        id="library-missing",
+        title="A library of the system is missing",
+        example="ImportError: libGL.so.1: cannot open shared object file: No such file or directory",
+        texts=(r"(?:ImportError|OSError): lib[\w.+-]{1,80}: cannot open shared object file",),
+        cause="A Python package needs a library that the node, or the container image, does not have.",
+        remedy="install it on all nodes or in the image. For libGL.so.1 or libgthread: sudo apt-get install "
+        "libgl1 libglib2.0-0, or opencv-python-headless instead of opencv-python; for libmpi.so: "
+        "ansible-playbook site.yml --tags open_mpi; for another: `apt-file search LIBRARY`",
+        source="amdegroot/ssd.pytorch#525",
+        recoverable=True,
+        general=True,
+    ),
+    CatalogueEntry(
+        id="transformers-too-old",
+        title="The model is newer than transformers",
+        example="ValueError: The checkpoint you are trying to load has model type `qwen3` but Transformers "
+        "does not recognize this architecture.",
+        texts=(
+            r"but Transformers does not recognize this architecture",
+            r"Tokenizer class \w{1,80} does not exist or is not currently imported",
+            r"data did not match any variant of untagged enum",
+        ),
+        cause="The installed transformers, or tokenizers, does not know this model: it is older than the "
+        "model; or the model brings its own code.",
+        remedy="put a newer transformers (and tokenizers) into the job's requirements and run "
+        "ansible-playbook site.yml --tags python_env; for a model with its own code: "
+        "from_pretrained(..., trust_remote_code=True)",
+        source="declare-lab/Emma-X#1",
+        recoverable=True,
+    ),
+    CatalogueEntry(
+        id="torch-name-missing",
+        title="torch is too old or too new for a package",
+        example="AttributeError: module 'torch' has no attribute '...'",
+        texts=(
+            r"AttributeError: (?:partially initialized )?module '(?:torch|torchvision|triton)(?:\.[\w.]{1,60})?' h"
+            r"as no attribute '",
+        ),
+        cause="The script or a package uses a function that this release of torch does not have yet, or no longer.",
+        remedy="compare `pip show torch` with the release that the package asks for, and change it: "
+        "ansible-playbook site.yml --tags python_env,pytorch -e pytorch_version=2.6.0; or pin the "
+        "package's release in the job's requirements",
+        source="ultralytics/yolov3#67",
+        recoverable=True,
+        general=True,
     ),
 )

@@ -52,7 +52,10 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="bf16 does not run here",
         example="ValueError: Your setup doesn't support bf16/gpu. You need torch>=1.10, using Ampere GPU with "
         "cuda>=11.0",
-        texts=(r"Your setup doesn't support bf16",),
+        texts=(
+            r"Your setup doesn't support bf16",
+            r"Bfloat16 is only supported on GPUs with compute capability",
+        ),
         cause="The GPUs are older than Ampere and do not support bf16, or torch sees no GPU.",
         remedy="--fp16 True instead of --bf16 True (and fp16 in the DeepSpeed configuration)",
         source="tatsu-lab/stanford_alpaca#133",
@@ -70,7 +73,10 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         id="dtype-mismatch",
         title="A layer gets an input of another precision",
         example="RuntimeError: mat1 and mat2 must have the same dtype, but got Float and BFloat16",
-        texts=(r"mat1 and mat2 (?:must|to) have the same dtype",),
+        texts=(
+            r"mat1 and mat2 (?:must|to) have the same dtype",
+            r"expected scalar type (?:Half|Float|BFloat16) but found (?:Half|Float|BFloat16)",
+        ),
         cause="The input of a layer is in fp32 and its weights in bf16 or fp16, or the other way round: part "
         "of the model was cast, or it runs outside the autocast that the training uses.",
         remedy='run the forward in torch.autocast("cuda", dtype=torch.bfloat16), load the whole model in one '
@@ -95,6 +101,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         texts=(
             r"Function '\w{1,60}' returned nan values in its \d",
             r"Loss is (?:nan|inf|-inf), stopping training",
+            r"probability tensor contains either `inf`, `nan`",
+            r"found NaN in local grad norm",
         ),
         cause="The training diverged: the learning rate is too high, fp16 overflowed, a division or a "
         "logarithm got 0, or the data contain NaN.",

@@ -18,6 +18,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         texts=(
             r"\((?:ExpiredToken|ExpiredTokenException|TokenRefreshRequired|RequestExpired)\) when calling",
             r"The provided token has expired",
+            r"Token has expired and refresh failed",
+            r"SSO session associated with this profile has expired",
             r"security token included in the request is (?:expired|invalid)",
             r"\(400\) when calling the Head\w{1,20} operation: Bad Request",
         ),
@@ -34,6 +36,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         example="botocore.exceptions.NoCredentialsError: Unable to locate credentials",
         texts=(
             r"Unable to locate credentials",
+            r"The config profile \([^)\n]{1,80}\) could not be found",
             r"(?:NoCredentialsError|PartialCredentialsError)\b",
         ),
         cause="The job has no AWS credentials on that node, or many workers asked the instance metadata service"
@@ -113,6 +116,23 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         """(-e '{"launch_environment": {"AWS_MAX_ATTEMPTS": "10", "AWS_RETRY_MODE": "adaptive"}}') or """
         "copy the data before the job: ansible-playbook stage_data.yml",
         source="boto/boto3#2341",
+        recoverable=True,
+    ),
+    CatalogueEntry(
+        id="s3-slow-down",
+        title="S3 limits the rate of requests",
+        example="An error occurred (SlowDown) when calling the GetObject operation (reached max retries: 4): "
+        "Please reduce your request rate.",
+        texts=(
+            r"\((?:SlowDown|503|RequestLimitExceeded|ThrottlingException)\) when calling",
+            r"Please reduce your request rate",
+        ),
+        cause="The job reads or lists too many objects at once: every DataLoader worker of every rank asks for itself.",
+        remedy="copy the data to the nodes before the job (ansible-playbook stage_data.yml), or use fewer "
+        "workers and larger objects; "
+        """-e '{"launch_environment": {"AWS_RETRY_MODE": "adaptive", "AWS_MAX_ATTEMPTS": "10"}}' makes """
+        "boto3 wait",
+        source="minio/minio#16469",
         recoverable=True,
     ),
 )
