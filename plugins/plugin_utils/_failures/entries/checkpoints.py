@@ -223,4 +223,32 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         source="StrongResearch/isc-demos#3",
         recoverable=True,
     ),
+    CatalogueEntry(
+        id="torch-load-refused",
+        title="transformers refuses torch.load of an older torch",
+        example="ValueError: Due to a serious vulnerability issue in `torch.load`, even with "
+        "`weights_only=True`, we now require users to upgrade torch to at least v2.6",
+        texts=(r"serious vulnerability issue in `?torch\.load",),
+        cause="The weights or the optimizer are in pickle files (.bin, .pt), and this transformers reads "
+        "those only with torch 2.6 or later.",
+        remedy="install a newer torch: ansible-playbook site.yml --tags python_env,pytorch -e "
+        "pytorch_version=2.6.0; or weights in safetensors, and an older transformers (4.51) in the "
+        "job's requirements to resume a checkpoint",
+        source="Gaius-Augustus/learnMSA#21",
+        recoverable=True,
+    ),
+    CatalogueEntry(
+        id="distributed-checkpoint-keys",
+        title="A distributed checkpoint lacks entries",
+        example="RuntimeError: Missing key in checkpoint state_dict: optimizer.state.weight.step",
+        texts=(
+            r"Missing key in checkpoint state_dict: ",
+            r"Missing optimizer state for parameter '[^'\n]{1,200}' in checkpoint",
+        ),
+        cause="The checkpoint was saved by another model, another release of torch or without the optimizer, "
+        "or some parameters had no gradient yet.",
+        remedy="load what exists: dcp.load(..., planner=DefaultLoadPlanner(allow_partial_load=True)), or "
+        "StateDictOptions(strict=False); or resume with the model and the torch that saved it",
+        source="pytorch/pytorch#148252",
+    ),
 )

@@ -53,4 +53,75 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         "column_names before training, on each node",
         source="hiyouga/LlamaFactory#671",
     ),
+    CatalogueEntry(
+        id="token-outside-vocabulary",
+        title="A token or position is outside the model's embedding",
+        example="IndexError: index out of range in self",
+        texts=(r"IndexError: index out of range in self",),
+        cause="A token's number is not below the number of rows of the embedding: tokens were added to the "
+        "tokenizer, or it is another model's; or a text is longer than the model allows.",
+        remedy="model.resize_token_embeddings(len(tokenizer)) after adding tokens; tokenizer(..., "
+        "truncation=True, max_length=...) for long texts. On a GPU, the same mistake is a device-side "
+        "assert",
+        source="mickeysjm/R-BERT#5",
+    ),
+    CatalogueEntry(
+        id="samples-not-alike",
+        title="The samples of a batch cannot be put into one tensor",
+        example="ValueError: Unable to create tensor, you should probably activate truncation and/or padding",
+        texts=(
+            r"Unable to create tensor, you should probably activate truncation",
+            r"stack expects each tensor to be equal size, but got",
+        ),
+        cause="The samples have different lengths or sizes, or a column still holds text, such as a label "
+        "that is not a number.",
+        remedy="pad them in the collator (DataCollatorWithPadding, DataCollatorForSeq2Seq), with "
+        "truncation=True in the tokenizer, and remove columns of text (dataset.remove_columns); images "
+        "need one size (Resize)",
+        source="ipuneetrathore/BERT_models#1",
+    ),
+    CatalogueEntry(
+        id="image-broken",
+        title="An image of the data set is broken",
+        example="OSError: image file is truncated (54 bytes not processed)",
+        texts=(
+            r"image file is truncated",
+            r"UnidentifiedImageError: cannot identify image file",
+            r"broken data stream when reading image file",
+        ),
+        cause="A file was not copied or downloaded completely, or is not an image; on one node only, its "
+        "copy of the data differs.",
+        remedy="compare the number and size of the files on the nodes and copy them again (ansible-playbook "
+        "stage_data.yml). To train without them: PIL.ImageFile.LOAD_TRUNCATED_IMAGES = True, or skip "
+        "in the data set what cannot be read",
+        source="pytorch/vision#138",
+        recoverable=True,
+    ),
+    CatalogueEntry(
+        id="worker-not-picklable",
+        title="DataLoader workers cannot be started with this data set",
+        example="AttributeError: Can't pickle local object 'train.<locals>.<lambda>'",
+        texts=(
+            r"Can't pickle local object '",
+            r"Can't get local object '",
+            r"TypeError: cannot pickle '[\w.]{1,60}' object",
+        ),
+        cause="Workers that are spawned (Python 3.14 does so as a default) get the data set as a pickle, and "
+        "that cannot hold lambdas, functions inside functions, or open files and connections.",
+        remedy="define the function at the top of a module, and open files in the worker at first use; or "
+        'DataLoader(multiprocessing_context="fork"), or num_workers=0',
+        source="Beckschen/TransUNet#95",
+        recoverable=True,
+    ),
+    CatalogueEntry(
+        id="main-not-guarded",
+        title="The script starts processes while it is imported",
+        example="RuntimeError: An attempt has been made to start a new process before the current process has "
+        "finished its bootstrapping phase.",
+        texts=(r"An attempt has been made to start a new process before the",),
+        cause="A spawned process imports the script, and the script then starts processes again, since its "
+        "main part is not guarded.",
+        remedy='put the main part into a function and call it under if __name__ == "__main__":',
+        source="psnc-qcg/QCG-PilotJob#85",
+    ),
 )

@@ -120,4 +120,17 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         "device_map, works with ZeRO 2",
         source="hiyouga/LlamaFactory#199",
     ),
+    CatalogueEntry(
+        id="deepspeed-offload-optimizer",
+        title="ZeRO-Offload needs DeepSpeed's own optimizer",
+        example="ZeRORuntimeException: You are using ZeRO-Offload with a client provided optimizer (<class "
+        "'torch.optim.adamw.AdamW'>)",
+        texts=(r"You are using ZeRO-Offload with a client provided",),
+        cause="The configuration keeps the optimizer in the host's memory, but the script brings an "
+        "optimizer that is slow there.",
+        remedy='put an optimizer into the DeepSpeed configuration ("optimizer": {"type": "AdamW", ...}) or '
+        'use deepspeed.ops.adam.DeepSpeedCPUAdam; "zero_force_ds_cpu_optimizer": false allows the '
+        "script's own",
+        source="OptimalScale/LMFlow#693",
+    ),
 )

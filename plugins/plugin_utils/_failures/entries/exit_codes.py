@@ -62,6 +62,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         example="was killed by SIGABRT",
         texts=(
             r"was killed by SIGABRT",
+            r"process \d{1,7} terminated with signal SIGABRT",
             r"Signal 6 \(SIGABRT\) received by PID",
             r"exitcode {1,4}: -6\b",
             r"failed \(exitcode: -6\)",
@@ -85,6 +86,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"failed \(exitcode: -9\)",
             r"exitcode {1,4}: -9\b",
             r"was killed by SIGKILL",
+            r"process \d{1,7} terminated with signal SIGKILL",
             r"return code = -9\b",
         ),
         cause="Something sent it SIGKILL, most often the kernel for lack of memory; if so, dmesg on the node shows it.",
@@ -100,6 +102,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         texts=(
             r"Signal 11 \(SIGSEGV\) received by PID",
             r"was killed by SIGSEGV",
+            r"process \d{1,7} terminated with signal SIGSEGV",
             r"exitcode {1,4}: -11\b",
             r"failed \(exitcode: -11\)",
             r"return code = -11\b",

@@ -15,6 +15,17 @@ from ansible_collections.muster.training.plugins.plugin_utils._failures.entries.
 TOPIC = "NCCL"
 ENTRIES: tuple[CatalogueEntry, ...] = (
     CatalogueEntry(
+        id="nccl-no-peer-access",
+        title="The GPUs of a node do not reach each other's memory",
+        example="Cuda failure 217 'peer access is not supported between these two devices'",
+        texts=(r"peer access is not supported between these two devices",),
+        cause="NCCL wants to copy directly between two GPUs (P2P), which GeForce cards, some machines (ACS, "
+        "IOMMU) and containers with separate IPC namespaces do not allow.",
+        remedy="""-e '{"launch_environment": {"NCCL_P2P_DISABLE": "1"}}' makes NCCL go through the host's """
+        "memory; in a container use --ipc=host (launch_container_options)",
+        source="ray-project/ray_lightning#24",
+    ),
+    CatalogueEntry(
         id="nccl-internal-address",
         title="NCCL uses an address that exists only inside the machine",
         example="NCCL WARN socketStartConnect: Connect to fe80::966d:ae03:a2:8cf0%ib1<17943> failed : Software "

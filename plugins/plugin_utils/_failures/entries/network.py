@@ -126,4 +126,20 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         source="pytorch/pytorch#116974",
         kind="consequence",
     ),
+    CatalogueEntry(
+        id="store-time-out",
+        title="A rank waited too long at the rendezvous",
+        example="RuntimeError: Socket Timeout",
+        texts=(
+            r"(?:RuntimeError|Dist(?:Store|Network)Error): (?:Socket Timeout|Broken pipe|Connection reset by peer)",
+        ),
+        cause="This rank asked the first node's rendezvous for another rank, which did not come within the "
+        "time limit: it prepares data, evaluates or saves alone, or has ended.",
+        remedy="look in the logs of all ranks for one that ended or is elsewhere: ansible-playbook logs.yml "
+        "-e fetch=true. For work that takes longer: init_process_group(timeout=timedelta(hours=1)), or "
+        "ddp_timeout=3600 of the Trainer",
+        source="rwth-i6/returnn#1621",
+        kind="consequence",
+        general=True,
+    ),
 )

@@ -376,4 +376,15 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         recoverable=True,
         general=True,
     ),
+    CatalogueEntry(
+        id="mkl-threads",
+        title="numpy's MKL and torch use different OpenMP libraries",
+        example="Error: mkl-service + Intel(R) MKL: MKL_THREADING_LAYER=INTEL is incompatible with "
+        "libgomp.so.1 library.",
+        texts=(r"MKL_THREADING_LAYER=INTEL is incompatible with libgomp",),
+        cause="numpy comes from conda with Intel's OpenMP, and torch was loaded first with GNU's.",
+        remedy="""-e '{"launch_environment": {"MKL_THREADING_LAYER": "GNU"}}'; or import numpy before torch""",
+        source="pytorch/ort#102",
+        recoverable=True,
+    ),
 )

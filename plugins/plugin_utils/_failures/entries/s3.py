@@ -135,4 +135,20 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         source="minio/minio#16469",
         recoverable=True,
     ),
+    CatalogueEntry(
+        id="google-credentials",
+        title="The job has no credentials for Google Cloud",
+        example="google.auth.exceptions.DefaultCredentialsError: Your default credentials were not found.",
+        texts=(
+            r"\bDefaultCredentialsError\b",
+            r"Your default credentials were not found",
+        ),
+        cause="The data are in Google Cloud Storage, and this node has neither a service account nor a key file.",
+        remedy="give the machines a service account that may read the bucket; or copy a key file to each node "
+        "and name it: "
+        """-e '{"launch_environment": {"GOOGLE_APPLICATION_CREDENTIALS": "/path/key.json"}}'; or copy """
+        "the data before the job: ansible-playbook stage_data.yml",
+        source="bettercollected/bettercollected#283",
+        recoverable=True,
+    ),
 )
