@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
 
 def shorten_report(report: NodeReport) -> None:
     """Fit a report into one line of the lifeline: shorten texts, then keep only the most telling ranks."""
-    for limit in (2000, 500, 0):
+    for limit in (8000, 2000, 500, 0):
         if len(json.dumps(report)) < MAX_LINE - 1024:
             return
         report["last_lines"] = report["last_lines"][-limit:] if limit else ""
