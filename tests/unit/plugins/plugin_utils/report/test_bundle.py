@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.muster.training.plugins.plugin_utils._report.bundle import REMOVED, write_bundle
+from ansible_collections.muster.training.plugins.plugin_utils._report.bundle import write_bundle
+from ansible_collections.muster.training.plugins.plugin_utils._report.redact import REMOVED
 from tests.unit.plugins.plugin_utils.report.test_redact import ASSIGNMENTS, NAMED, SECRETS
 
 OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB"
