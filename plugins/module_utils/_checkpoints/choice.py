@@ -49,7 +49,9 @@ def is_of_rank(path: str) -> bool:
     return RNG.match(path) is not None or RANDOM.match(path) is not None
 
 
-def missing_parts(union: Checkpoint, copies: Mapping[str, Checkpoint], nodes: Sequence[str]) -> dict[str, dict[str, str]]:
+def missing_parts(
+    union: Checkpoint, copies: Mapping[str, Checkpoint], nodes: Sequence[str]
+) -> dict[str, dict[str, str]]:
     """Return {node: {part: a node that has it}} for all parts that a node lacks."""
     owners: dict[str, str] = {}
     for node, copy in copies.items():

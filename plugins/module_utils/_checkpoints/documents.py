@@ -5,15 +5,15 @@
 
 from __future__ import annotations
 
-from typing import Dict, TypedDict
+from typing import TypedDict
 
 
 class Part(TypedDict, total=False):
     """What the content of one file says."""
 
     problem: str  # why the file is damaged, "" if it is not
-    required: Dict[str, int]  # files that it refers to, relative to its directory, with their least sizes in bytes
-    recorded: Dict[str, int]  # numbers that it records: global_step, dp_world_size, mp_world_size, zero_stage
+    required: dict[str, int]  # files that it refers to, relative to its directory, with their least sizes in bytes
+    recorded: dict[str, int]  # numbers that it records: global_step, dp_world_size, mp_world_size, zero_stage
 
 
 class Checkpoint(TypedDict):
@@ -27,10 +27,10 @@ class Checkpoint(TypedDict):
     saved: float  # time of the newest file, seconds since 1970
     seconds: float  # between the oldest and the newest file: at most what saving took
     size: int  # bytes
-    parts: Dict[str, int]  # sizes by relative path; "" if the checkpoint is a file
-    damaged: Dict[str, str]  # why, by relative path
-    required: Dict[str, int]  # least sizes of the files that others refer to
-    recorded: Dict[str, Dict[str, int]]  # by relative path
+    parts: dict[str, int]  # sizes by relative path; "" if the checkpoint is a file
+    damaged: dict[str, str]  # why, by relative path
+    required: dict[str, int]  # least sizes of the files that others refer to
+    recorded: dict[str, dict[str, int]]  # by relative path
     world_size: int | None  # ranks that saved it
     fixed_world: bool  # whether only this number of ranks can load it
     complete: bool
@@ -41,5 +41,5 @@ class Choice(TypedDict):
     """The checkpoint to resume from, for several nodes."""
 
     checkpoint: Checkpoint | None  # the union of its parts on all nodes; None if no checkpoint is complete
-    missing: Dict[str, Dict[str, str]]  # by node: its missing parts, each with a node that has it
+    missing: dict[str, dict[str, str]]  # by node: its missing parts, each with a node that has it
     torn: list[Checkpoint]  # newer ones that are not complete, newest first

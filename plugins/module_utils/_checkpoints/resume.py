@@ -5,9 +5,6 @@
 
 from __future__ import annotations
 
-from ansible_collections.muster.training.plugins.module_utils._checkpoints.choice import choose_checkpoint
-from ansible_collections.muster.training.plugins.module_utils._checkpoints.find import find_checkpoints
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
     from typing import Sequence
@@ -18,6 +15,7 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
 CHECKPOINT = "MUSTER_CHECKPOINT"
 ATTEMPT = "MUSTER_ATTEMPT"
 VARIABLES = (ATTEMPT, CHECKPOINT)
+ATTEMPT_FILE = "attempt.json"  # in the run directory: the variables and arguments that bin/muster-rank adds
 PLACEHOLDER = "{checkpoint}"
 
 
@@ -36,11 +34,15 @@ def local_checkpoints(plan: Plan) -> list[Checkpoint]:
 
     Reads only the newest, within limits, but hangs where a mount hangs: call it in a child process.
     """
+    from ansible_collections.muster.training.plugins.module_utils._checkpoints.find import find_checkpoints
+
     directory = plan.get("checkpoints", "")
     return find_checkpoints(directory) if directory else []
 
 
 def newest_local_checkpoint(plan: Plan) -> str:
     """Return the path of the newest checkpoint that is complete on this node, "" if there is none."""
+    from ansible_collections.muster.training.plugins.module_utils._checkpoints.choice import choose_checkpoint
+
     checkpoint = choose_checkpoint({"": local_checkpoints(plan)})["checkpoint"]
     return checkpoint["path"] if checkpoint is not None else ""

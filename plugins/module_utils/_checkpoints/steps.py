@@ -9,7 +9,10 @@ import re
 
 # The first pattern that matches counts: epoch=3-step=40 is step 40.
 STEP = (
-    (re.compile(r"(?:^|[^a-z])(?:global_?)?(?:step|iter|iteration|batch)s?[-_=.]*([0-9]{1,15})(?![0-9])", re.I), "step"),
+    (
+        re.compile(r"(?:^|[^a-z])(?:global_?)?(?:step|iter|iteration|batch)s?[-_=.]*([0-9]{1,15})(?![0-9])", re.I),
+        "step",
+    ),
     (re.compile(r"(?:^|[^a-z])ep(?:och)?s?[-_=.]*([0-9]{1,15})(?![0-9])", re.I), "epoch"),
     (re.compile(r"(?:^|[^a-z])(?:checkpoint|ckpt|chkpt|cp|model|state)s?[-_=.]*([0-9]{1,15})(?![0-9])", re.I), "step"),
     (re.compile(r"^([0-9]{1,15})(?:\.[a-z]+)?$", re.I), "step"),

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Trainer of Transformers, and save_state of Accelerate: checkpoint-N with trainer_state.json, which is written last."""
+"""Trainer of Transformers: checkpoint-N with trainer_state.json, which is written last; save_state of Accelerate."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ WEIGHTS = re.compile(
     r"(.*/)?((model|adapter_model|pytorch_model|diffusion_pytorch_model|tf_model)[^/]*\.(safetensors|bin|h5)"
     r"|.*\.distcp|[^/]*_model_states\.pt)\Z"
 )
-OPTIMIZER = re.compile(r"(optimizer\.(pt|bin)|optimizer_[0-9]+/.*|.*_optim_states\.pt|.*mp_rank_[0-9]+_model_states\.pt)\Z")
+OPTIMIZER = re.compile(
+    r"(optimizer\.(pt|bin)|optimizer_[0-9]+/.*|.*_optim_states\.pt|.*mp_rank_[0-9]+_model_states\.pt)\Z"
+)
 RNG = re.compile(r"rng_state_([0-9]{1,6})\.pth\Z")
 RANDOM = re.compile(r"random_states_([0-9]{1,6})\.pkl\Z")  # Accelerate's
 MAX_STATE_BYTES = 8 * MAX_JSON_BYTES  # its log_history grows with the run
