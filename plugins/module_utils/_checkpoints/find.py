@@ -106,9 +106,9 @@ class Scan:
         return step_of_name(name)[0] is not None or depth == 0 or HOME_OF_FILES.match(directory) is not None
 
     def tag_without_directory(self, relative: str, directories: set[str]) -> Iterator[Candidate]:
-        """Yield the tag that `latest` names if its directory does not exist."""
+        """Yield the tag that `latest` names if its directory does not exist, or holds no checkpoint."""
         tag = deepspeed.read_latest(os.path.join(self.directory, relative, deepspeed.LATEST))
-        if tag and "/" not in tag and tag not in directories:
+        if tag and (tag not in directories or not self.entries(posixpath.join(relative, tag))[1]):
             yield self.candidate(posixpath.join(relative, tag), "deepspeed")
 
     def candidate(self, relative: str, form: str) -> Candidate:
@@ -162,10 +162,10 @@ def inspect(directory: str, candidate: Candidate) -> Checkpoint:
         checkpoint["parts"][relative] = status.st_size
         if number < MAX_READ_PARTS:
             add_content(checkpoint, relative, os.path.join(path, relative) if relative else path)
-    if candidate.format == "deepspeed":
-        add_latest(checkpoint)
     if not checkpoint["parts"]:
         checkpoint["damaged"]["."] = "it has no files"
+    if candidate.format == "deepspeed":
+        add_latest(checkpoint)
     checkpoint["size"] = sum(checkpoint["parts"].values())
     checkpoint["saved"] = max(times, default=candidate.saved)
     checkpoint["seconds"] = checkpoint["saved"] - min(times, default=candidate.saved)

@@ -363,9 +363,8 @@ def read_facts(request: dict[str, Any]) -> dict[str, Any]:
 
     request: node (its inventory name), address (its node_address, or ""), peers ({name: address}), ports (TCP ports to
     be free on the address), interpreter, script, working_directory (each may be ""), runs_directory, run_id, user,
-    parts, mounts (paths that must be mounted), checkpoints (directory, or ""), code (see _code/compare.py, or {}), image
-    (name and engine, or {}),
-    probe (see _facts/peer_probe.py).
+    parts, mounts (paths that must be mounted), checkpoints (directory, or ""), code (see _code/compare.py, or {}),
+    image (name and engine, or {}), probe (see _facts/peer_probe.py).
     """
     start = clock()
     context = FactsContext(request)
