@@ -137,7 +137,7 @@ def render_contract(contract: Contract, job: Job, table: RankTable, seconds: flo
     lines = [f"  checkpoints  {text}"] if text else []
     if job.checkpoint and job.resume_args:
         lines.append(f"  resumes      {shlex.join(resume_arguments(job.resume_args, job.checkpoint))}")
-    return printable("\n".join(lines)) if lines else ""
+    return "\n".join(map(printable, lines))
 
 
 def make_plan(args: Mapping[str, Any]) -> tuple[Job, RankTable, list[Finding]]:

@@ -99,6 +99,12 @@ options:
         the like.
     type: str
     default: ""
+  resume_args:
+    description:
+      - Arguments to add to O(args) if there is a checkpoint. C({checkpoint}) is replaced by its path.
+    type: list
+    elements: str
+    default: []
   interpreter:
     description: Python interpreter of the job, as a path or a name, the same on each node.
     type: str

@@ -107,12 +107,6 @@ options:
     description: Seconds between SIGTERM and SIGKILL when a run ends.
     type: int
     default: 5
-  resume_args:
-    description:
-      - Arguments to add to O(args) if there is a checkpoint. C({checkpoint}) is replaced by its path.
-    type: list
-    elements: str
-    default: []
   records:
     description:
       - Directory of the run records, which is searched for how long the job's last run took to save a checkpoint.

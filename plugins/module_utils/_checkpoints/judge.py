@@ -64,7 +64,7 @@ def judge_shards(checkpoint: Checkpoint) -> str:
         reason = ""
         if dcp.recognizes(set(names)):
             reason = dcp.judge(names)
-        elif deepspeed.recognizes(set(names)):
+        elif deepspeed.recognizes(set(names)) and not deepspeed.is_universal(parts, directory):
             latest = posixpath.normpath(posixpath.join(directory or ".", "..", deepspeed.LATEST))
             reason = deepspeed.judge(names, below(recorded, directory))
             reason = reason or ("" if latest in parts else f"{deepspeed.LATEST} is missing, which is written last")
@@ -90,7 +90,7 @@ def world_size(checkpoint: Checkpoint) -> tuple[int | None, bool]:
     parts, recorded = checkpoint["parts"], checkpoint["recorded"]
     for directory in sorted({posixpath.dirname(path) for path in parts}):
         names = below(parts, directory)
-        if deepspeed.recognizes(set(names)):
+        if deepspeed.recognizes(set(names)) and not deepspeed.is_universal(parts, directory):
             ranks = deepspeed.ranks_of(names, below(recorded, directory))
             return ranks.world_size, ranks.zero or ranks.model > 1
     ranks_with_shards = local_ranks(parts)

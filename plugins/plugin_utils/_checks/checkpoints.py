@@ -25,11 +25,14 @@ from ansible_collections.muster.training.plugins.plugin_utils._plan.checkpoint_c
 )
 
 MAX_NAMED = 4  # parts that a finding names
-CONVERT_ZERO = "python -m deepspeed.checkpoint.ds_to_universal --input_folder {path} --output_folder {path}_universal"
+CONVERT_ZERO = (
+    "python -m deepspeed.checkpoint.ds_to_universal --inject_missing_state "
+    "--input_folder {path} --output_folder {path}_universal"
+)
 # How to make shards fit another number of ranks, by the format of the checkpoint.
 DEEPSPEED_REMEDY = (
     'convert it on {node}: {command}; then set "checkpoint": {{"load_universal": true}} in the DeepSpeed '
-    "configuration and load {path}_universal; or start {world_size} processes again"
+    "configuration and load {zero}_universal; or start {world_size} processes again"
 )
 LOCAL_REMEDY = (
     "start {world_size} processes again; for the next run, save with torch.distributed.checkpoint "
@@ -128,7 +131,7 @@ def check_world_size(context: CheckContext, contract: Contract) -> list[Finding]
     is_zero = any(part.endswith("_states.pt") for part in checkpoint["parts"])
     values = {
         "node": context.table.nodes[0].name,
-        "path": shlex.quote(checkpoint["path"]),
+        "zero": shlex.quote(zero_directory(checkpoint)),
         "world_size": str(checkpoint["world_size"]),
         "command": CONVERT_ZERO.format(path=shlex.quote(zero_directory(checkpoint))),
     }

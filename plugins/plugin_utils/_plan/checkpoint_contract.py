@@ -182,7 +182,8 @@ def describe_step(checkpoint: Checkpoint) -> str:
 
 def format_size(size: float) -> str:
     """Format a number of bytes as users know it from disks."""
-    return f"{size / 1e9:.1f} GB" if size >= 1e8 else f"{size / 1e6:.1f} MB"
+    unit, divisor = ("GB", 1e9) if size >= 1e8 else ("MB", 1e6) if size >= 1e5 else ("kB", 1e3)
+    return f"{size / divisor:.1f} {unit}"
 
 
 def saving_seconds(contract: Contract, reported: float | None) -> float | None:

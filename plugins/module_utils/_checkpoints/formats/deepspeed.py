@@ -19,6 +19,7 @@ if TYPE_CHECKING:  # importing typing would cost each node some milliseconds
 
 LATEST = "latest"
 MAX_LATEST_BYTES = 512
+UNIVERSAL = "zero"  # the directory of a universal checkpoint with one for each parameter
 MODEL = re.compile(r"mp_rank_([0-9]{2,6})_model_states\.pt\Z")
 SHARD = re.compile(r"(?:[a-z0-9]+_)?zero_pp_rank_([0-9]{1,6})_mp_rank_([0-9]{2,6})_(optim|model)_states\.pt\Z")
 STATES = re.compile(r".*_states\.pt\Z")
@@ -30,6 +31,12 @@ TAG = re.compile(r"[^/\0\n]{1,255}\Z")
 def recognizes(names: set[str]) -> bool:
     """Return whether a directory with these entries is the directory of a tag."""
     return any(MODEL.match(name) or SHARD.match(name) for name in names)
+
+
+def is_universal(parts: Mapping[str, int], directory: str) -> bool:
+    """Return whether a directory of a checkpoint is one of ds_to_universal, which any number of ranks can load."""
+    prefix = f"{directory}/{UNIVERSAL}/" if directory else f"{UNIVERSAL}/"
+    return any(path.startswith(prefix) and path.endswith("/fp32.pt") for path in parts)
 
 
 def read_states(path: str) -> Part:

@@ -107,6 +107,17 @@ def test_fault_in_the_newest_leaves_the_older_one(real: Path) -> None:
     assert (second["name"], second["complete"]) == ("global_step1", True)
 
 
+def test_universal_checkpoint_fits_any_number_of_ranks(real: Path) -> None:
+    """As ds_to_universal writes it: a directory for each parameter, and some files of the ranks."""
+    source, target = real / "zero3" / "global_step2", real / "zero3" / "global_step2_universal"
+    (target / "zero" / "0.weight").mkdir(parents=True)
+    name = "zero_pp_rank_1_mp_rank_00_model_states.pt"
+    (target / name).write_bytes((source / name).read_bytes())
+    write_torch(target / "zero" / "0.weight" / "fp32.pt")
+    entry = newest(real / "zero3")
+    assert (entry["name"], entry["reason"], entry["fixed_world"]) == ("global_step2_universal", "", False)
+
+
 def test_save_that_did_not_reach_latest_is_found(real: Path) -> None:
     (real / "zero1" / "latest").write_text("global_step1")
     first, second = find_checkpoints(str(real / "zero1"))
@@ -217,7 +228,9 @@ def test_directory_of_a_zip_that_lies(tmp_path: Path) -> None:
         assert not newest(tmp_path)["complete"]
 
 
-@pytest.mark.parametrize("data", [b"\x80", b"\x80\x04\x8e" + b"\xff" * 8, b"\x80\x04\x95" * 1000, b"I" + b"9" * 10**6, b"\xff"])
+@pytest.mark.parametrize(
+    "data", [b"\x80", b"\x80\x04\x8e" + b"\xff" * 8, b"\x80\x04\x95" * 1000, b"I" + b"9" * 10**6, b"\xff"]
+)
 def test_pickle_that_never_ends(tmp_path: Path, data: bytes) -> None:
     write_torch(tmp_path / "step=3.ckpt", data)
     assert newest(tmp_path)["step"] == 3
