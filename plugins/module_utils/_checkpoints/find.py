@@ -40,6 +40,7 @@ MAX_INSPECTED = 8  # newest checkpoints whose parts are read
 HOME_OF_FILES = re.compile(r"(.*[-_.])?(checkpoints?|ckpts?|weights|snapshots?)([-_.].*)?\Z", re.I)
 WEIGHTS_ONLY = ("safetensors", "torch")  # formats of single files, which may be a model without the state of a training
 SKIPPED = frozenset(("lost+found", "node_modules", "wandb", "site-packages", "__pycache__"))
+UNFINISHED = (".torn", ".tmp", ".part", ".incomplete", ".bak")  # ends of names that are no checkpoints
 
 # A path that may be a checkpoint. names: of the entries of a directory, None for a file.
 Candidate = collections.namedtuple("Candidate", "name format step unit saved")
@@ -89,6 +90,8 @@ class Scan:
                     if self.scanned > MAX_SCANNED:
                         self.truncated = True
                         break
+                    if entry.name.endswith(UNFINISHED):
+                        continue
                     if entry.is_dir(follow_symlinks=False):
                         directories.add(entry.name)
                     elif entry.is_file(follow_symlinks=False):

@@ -332,7 +332,8 @@ def read_checkpoints(context: FactsContext) -> None:
         request.get("checkpoints", ""), request["args"], context.directory, context.home
     )
     if path and not context.dead_mount(path):
-        context.facts["checkpoints"] = checkpoints.read_checkpoints(path, source)
+        facts = checkpoints.read_checkpoints(path, source)
+        context.facts["checkpoints"] = {**facts, "machine": context.facts["machine"]}
 
 
 def read_names(context: FactsContext) -> None:

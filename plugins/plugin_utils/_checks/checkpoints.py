@@ -109,18 +109,29 @@ def check_torn(context: CheckContext, contract: Contract) -> list[Finding]:
     findings = []
     for checkpoint in contract.choice["torn"][:2]:
         make_finding = error if named_by_job(context.job, checkpoint) else warning
-        path = shlex.quote(checkpoint["path"])
         findings.append(
             make_finding(
                 "checkpoint-torn",
                 nodes,
                 problem=f"{checkpoint['path']} is not complete: {checkpoint['reason']}; {fallback}",
                 requirement="a complete checkpoint, as many scripts load the newest without a check",
-                remedy=f"move it away on each node: mv {path} {path}.torn"
-                + (f"; and resume from {complete['path']}" if complete is not None else ""),
+                remedy=set_aside_command(checkpoint, complete),
             )
         )
     return findings
+
+
+def set_aside_command(torn: Checkpoint, complete: Checkpoint | None) -> str:
+    """Return the command that makes a job load the complete checkpoint instead of the torn one."""
+    path = shlex.quote(torn["path"])
+    command = f"mv {path} {path}.torn"
+    if complete is None:
+        return f"move it away on each node: {command}"
+    if torn["format"] == "deepspeed":  # DeepSpeed loads the tag that `latest` names
+        directory = posixpath.dirname(torn["path"])
+        latest = shlex.quote(posixpath.join(directory, "latest"))
+        command += f"; echo {shlex.quote(posixpath.relpath(complete['path'], directory))} > {latest}"
+    return f"move it away on each node: {command}; and resume from {complete['path']}"
 
 
 def check_world_size(context: CheckContext, contract: Contract) -> list[Finding]:

@@ -135,7 +135,8 @@ def survival(
         kind, source = next(iter(sources))
         return (SHARED, f"{kind}, {source}", []) if len(sources) == 1 else (LOCAL, "a different mount on each node", [])
     complete = [name for name, listing in listings.items() if any(entry["complete"] for entry in listing)]
-    if len(facts) > 1 and len(complete) == len(facts):
+    machines = {node.get("machine") for node in facts.values()}
+    if len(machines) > 1 and len(complete) == len(facts):
         return COPIED, "local disks, the same checkpoint on each node", local
     return LOCAL, "local disk", local
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -64,7 +65,7 @@ def reported(facts: dict[str, Facts], **job: Any) -> list[Any]:
 def everywhere(facts: Facts, count: int = 2) -> dict[str, Facts]:
     nodes = cluster(count)
     for node in nodes.values():
-        node["checkpoints"] = json.loads(json.dumps(facts))
+        node["checkpoints"] = {**json.loads(json.dumps(facts)), "machine": node["machine"]}
     return nodes
 
 
@@ -251,3 +252,18 @@ def test_lightning_file_on_one_node_is_copied_with_its_directory(real: Path) -> 
     (finding,) = reported(nodes)
     assert (finding.id, finding.severity) == ("checkpoint-parts-missing", "warning")
     assert "version_0/checkpoints -e" in finding.remedy
+
+
+@pytest.mark.parametrize("name", ["transformers", "zero1"])
+def test_remedy_for_a_torn_checkpoint_works(real: Path, name: str) -> None:
+    """The user types the commands, and the next launch resumes from the older checkpoint without a finding."""
+    first, second = find_checkpoints(str(real / name))
+    damaged = Path(first["path"]) / max(first["parts"], key=lambda part: first["parts"][part])
+    damaged.write_bytes(damaged.read_bytes()[:3000])
+    (finding,) = reported(everywhere(described(real / name)))
+    command = finding.remedy.removeprefix("move it away on each node: ").partition("; and resume from ")[0]
+    subprocess.run(["/bin/sh", "-c", command], check=True)
+    assert reported(everywhere(described(real / name))) == []
+    assert find_checkpoints(str(real / name))[0]["path"] == second["path"]
+    if name == "zero1":
+        assert (real / name / "latest").read_text().strip() == second["name"]
