@@ -60,8 +60,8 @@ def missing_parts(
                 owners.setdefault(path, node)
     missing = {}
     for node in nodes:
-        copy = copies.get(node)
-        present = {path for path in copy["parts"] if path not in copy["damaged"]} if copy is not None else set()
+        local = copies.get(node)
+        present = {path for path in local["parts"] if path not in local["damaged"]} if local is not None else set()
         lacking = {path: owners[path] for path in union["parts"] if path not in present and not is_of_rank(path)}
         if lacking:
             missing[node] = lacking

@@ -9,7 +9,6 @@ import functools
 import os
 
 from ansible_collections.muster.training.plugins.module_utils._checkpoints.detect import URL, detect
-from ansible_collections.muster.training.plugins.module_utils._checkpoints.find import find_checkpoints
 from ansible_collections.muster.training.plugins.module_utils._facts.commands import call_in_children
 from ansible_collections.muster.training.plugins.module_utils._facts.storage import (
     PRIVATE,
@@ -72,6 +71,8 @@ def read_service() -> dict[str, Any] | None:
 
 def read_checkpoints(path: str, source: str) -> dict[str, Any]:
     """Return the facts of a directory of checkpoints. Accesses the disk only in children, which may hang."""
+    from ansible_collections.muster.training.plugins.module_utils._checkpoints.find import find_checkpoints
+
     facts: dict[str, Any] = {"path": path, "source": source, "listing": [], "location": None, "service": read_service()}
     if URL.match(path) or any(name in path for name in IN_RUN):
         return facts

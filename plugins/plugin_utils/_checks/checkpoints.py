@@ -76,7 +76,7 @@ def check_room(context: CheckContext, contract: Contract) -> list[Finding]:
         return []
     size, kept = checkpoint["size"], kept_checkpoints(context.job)
     needed = size * max(1, kept + 1 - contract.existing)
-    findings = []
+    findings: list[Finding] = []
     for make_finding, limit in ((error, size), (warning, needed)):
         full = [name for name, free in contract.free_bytes.items() if free < limit]
         reported = [name for finding in findings for name in finding.nodes]
