@@ -5,6 +5,10 @@
 
 from __future__ import annotations
 
+import functools
+
+from ansible_collections.muster.training.plugins.module_utils._run.timeouts import CHECKPOINT_RESUME_TIMEOUT
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
     from typing import Sequence
@@ -29,20 +33,32 @@ def resume_arguments(arguments: Sequence[str], checkpoint: str) -> list[str]:
     return [argument.replace(PLACEHOLDER, checkpoint) for argument in arguments] if checkpoint else []
 
 
-def local_checkpoints(plan: Plan) -> list[Checkpoint]:
-    """Return the checkpoints of a run on this node, newest first; [] if their directory is unknown or missing.
+def local_checkpoints(directory: str) -> list[Checkpoint]:
+    """Return the checkpoints below a directory of this node, newest first; [] if it does not answer in time.
 
-    Reads only the newest, within limits, but hangs where a mount hangs: call it in a child process.
+    A child process reads them: a mount whose server is unavailable blocks every access.
     """
     from ansible_collections.muster.training.plugins.module_utils._checkpoints.find import find_checkpoints
+    from ansible_collections.muster.training.plugins.module_utils._facts.commands import call_in_children
 
-    directory = plan.get("checkpoints", "")
-    return find_checkpoints(directory) if directory else []
+    calls = {directory: functools.partial(find_checkpoints, directory)}
+    checkpoints: list[Checkpoint] = call_in_children(calls, CHECKPOINT_RESUME_TIMEOUT).get(directory, [])
+    return checkpoints
 
 
 def newest_local_checkpoint(plan: Plan) -> str:
-    """Return the path of the newest checkpoint that is complete on this node, "" if there is none."""
+    """Return the path of the newest checkpoint that is complete on this node, and that the run's ranks can load.
+
+    "" if there is none, or if the plan does not say where to look.
+    """
     from ansible_collections.muster.training.plugins.module_utils._checkpoints.choice import choose_checkpoint
 
-    checkpoint = choose_checkpoint({"": local_checkpoints(plan)})["checkpoint"]
+    directory = plan.get("checkpoints", "")
+    listing = local_checkpoints(directory) if directory.startswith("/") else []
+    fitting = [
+        checkpoint
+        for checkpoint in listing
+        if not checkpoint["fixed_world"] or checkpoint["world_size"] == plan.get("world_size")
+    ]
+    checkpoint = choose_checkpoint({"": fitting})["checkpoint"]
     return checkpoint["path"] if checkpoint is not None else ""

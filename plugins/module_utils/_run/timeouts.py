@@ -50,6 +50,7 @@ STOP_POLL_INTERVAL = 0.05  # between checks whether a stopped run has ended
 UNIT_STOP_GRACE_PERIOD = 20  # beyond the stop grace until systemd kills the unit: more than the supervisor itself needs
 
 # Checkpoints
+CHECKPOINT_RESUME_TIMEOUT = 4.0  # for those of a run before an attempt; the supervisor does nothing else meanwhile
 CHECKPOINT_READ_TIMEOUT = 10.0  # for the newest checkpoints of a job to be read before it starts
 
 # Calls from the controller: after them, a node that is reachable counts as not answering

@@ -113,7 +113,7 @@ class LauncherProcess:
         self.name = plan["node"]["name"]
         self.grace = plan["timeouts"]["grace"]
         self.temporary = plan["temporary_directory"]
-        self.attempt = 0
+        self.attempt = int(plan.get("environment", {}).get("MUSTER_ATTEMPT", 0))
         self.checkpoint = plan.get("checkpoint", "")  # from which this attempt resumes
         self.phase: Waiting | Running | Ending | Killing | LauncherEnded = Waiting()
         self.process: subprocess.Popen[bytes] | None = None

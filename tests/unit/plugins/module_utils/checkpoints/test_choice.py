@@ -116,11 +116,12 @@ def test_nothing_is_chosen_where_nothing_is_complete(zero: Cluster) -> None:
 
 
 def test_local_checkpoint_and_arguments_of_an_attempt(zero: Cluster) -> None:
-    plan: dict[str, str] = {"checkpoints": str(zero.path / "a")}
+    plan = {"checkpoints": str(zero.path / "a"), "world_size": 2}
     path = newest_local_checkpoint(plan)  # type: ignore[arg-type]
     assert path == str(zero.path / "a" / "global_step2")
     assert attempt_environment(2, path) == {"MUSTER_ATTEMPT": "2", "MUSTER_CHECKPOINT": path}
     assert resume_arguments(["--resume", "{checkpoint}"], path) == ["--resume", path]
     assert newest_local_checkpoint({}) == ""  # type: ignore[typeddict-item]
+    assert newest_local_checkpoint({**plan, "world_size": 3}) == ""  # type: ignore[typeddict-item]
     assert attempt_environment(0, "") == {"MUSTER_ATTEMPT": "0"}
     assert resume_arguments(["--resume", "{checkpoint}"], "") == []
