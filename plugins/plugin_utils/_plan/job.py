@@ -52,6 +52,9 @@ class Job:
     log_limit: int = 10  # GB for the logs of a node; 0: unlimited
     outputs: tuple[str, ...] = ()  # paths and patterns of output files outside the run directory
     metrics: tuple[str, ...] = ()  # regular expressions whose named groups are metrics in the job's output
+    checkpoints: str = ""  # directory of the job's checkpoints; "": as its arguments name it
+    resume_args: tuple[str, ...] = ()  # added to args if there is a checkpoint, for {checkpoint}
+    checkpoint: str = ""  # path of the checkpoint to resume from, which the plan chooses
     debug: bool = False  # enables NCCL's debug log and torch's flight recorder
 
     @property
