@@ -133,6 +133,17 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         source="deepspeedai/DeepSpeedExamples#150",
     ),
     CatalogueEntry(
+        id="deepspeed-slot-unknown",
+        title="DeepSpeed is told to use a GPU that a host does not have",
+        example="ValueError: No slot '1' specified on host 'localhost'",
+        texts=(r"No slot '\d{1,4}' specified on host '", r"Hostname '[^'\n]{1,255}' not found in hostfile"),
+        cause="CUDA_VISIBLE_DEVICES, --include or --exclude names a GPU or a host that the hostfile, or the first node "
+        "alone, does not have.",
+        remedy="remove CUDA_VISIBLE_DEVICES and --include; say how many GPUs each node uses: -e nproc_per_node=N, and "
+        "which nodes with -e nodes=...",
+        source="01-ai/Yi#392",
+    ),
+    CatalogueEntry(
         id="deepspeed-no-gpu",
         title="DeepSpeed finds no GPU to start a process on",
         example="RuntimeError: Unable to proceed, no GPU resources available",
