@@ -36,6 +36,7 @@ def explain_launched(cases: Path) -> Callable[[dict[str, Any]], Answer]:
                 "launch_args": f"{cases.resolve()} {case['case']}",
                 "launch_report": False,
                 "launch_runs_directory": name,
+                "launch_node_directory": f"{name}/nodes",
                 "run_id": f"case-{case['case']}",
             }
             done = subprocess.run(

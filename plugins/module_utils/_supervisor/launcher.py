@@ -14,6 +14,7 @@ import subprocess
 import time
 
 from ansible_collections.muster.training.plugins.module_utils._files.bounded import file_size
+from ansible_collections.muster.training.plugins.module_utils._run.error_text import final_message
 from ansible_collections.muster.training.plugins.module_utils._run.processes import (
     descendants,
     describe_exit,
@@ -38,7 +39,6 @@ from ansible_collections.muster.training.plugins.module_utils._run.timeouts impo
 )
 from ansible_collections.muster.training.plugins.module_utils._supervisor.rank_reports import (
     CLOSING,
-    final_message,
     first_to_fail,
     launcher_error,
     rank_end,

@@ -16,7 +16,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.error_text im
     first_error,
     tail_lines,
 )
-from ansible_collections.muster.training.plugins.module_utils._run.processes import KILLED
+from ansible_collections.muster.training.plugins.module_utils._run.processes import KILLED, describe_exit
 from ansible_collections.muster.training.plugins.module_utils._run.rank_logs import rank_logs
 from ansible_collections.muster.training.plugins.module_utils._run.safe_files import read_job_object, read_tail
 from ansible_collections.muster.training.plugins.module_utils._run.stored_documents import is_exit_code
@@ -96,7 +96,7 @@ def rank_reports(  # noqa: C901
             output = final_message(text)
             if not error and output and code is not None and code > 0 and not by_us:
                 # argparse, sys.exit("..."), a missing file
-                error = f"ended with exit code {code}, its last output: {output}"
+                error = f"ended with {describe_exit(code)}, its last output: {output}"
         report: RankReport = {"rank": rank, "local_rank": local_rank, "exit_code": code, "error": error, "log": stderr}
         if closed:
             report["closed"] = True

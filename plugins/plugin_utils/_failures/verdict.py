@@ -15,7 +15,7 @@ from typing import Any
 
 from ansible_collections.muster.training.plugins.module_utils._run.error_text import MAX_TAIL_LINES
 from ansible_collections.muster.training.plugins.module_utils._run.node_loss import RESTARTED, SUPERVISOR_DIED
-from ansible_collections.muster.training.plugins.module_utils._run.processes import KILLED, describe_exit
+from ansible_collections.muster.training.plugins.module_utils._run.processes import FATAL_SIGNALS, KILLED, describe_exit
 from ansible_collections.muster.training.plugins.plugin_utils._failures.catalogue import shows_cause
 from ansible_collections.muster.training.plugins.plugin_utils._failures.explanation import Explanation, clean_line
 from ansible_collections.muster.training.plugins.plugin_utils._failures.waiting import (
@@ -42,18 +42,6 @@ STOPPED_BY_US = (-signal.SIGTERM, None)
 SHOWN_LINES = 20  # lines of a log shown with the verdict
 MAX_LINE = 500  # characters of a line of a log
 MAX_ERROR = 300  # characters of an error in one line: a failed compilation's has the whole command
-# Signals that end a process by themselves, not on request.
-SIGNALS = {
-    int(number): number.name
-    for number in (
-        signal.SIGILL,
-        signal.SIGABRT,
-        signal.SIGBUS,
-        signal.SIGFPE,
-        signal.SIGKILL,
-        signal.SIGSEGV,
-    )
-}
 MAX_COMPLETE = 2000  # characters of an error that is shown with all its lines
 # Exit codes of a process that we ended, with SIGTERM or then SIGKILL.
 ENDED_BY_US = (-signal.SIGTERM, 128 + signal.SIGTERM, *KILLED)
@@ -71,8 +59,8 @@ def exit_clause(code: int | None) -> str:
         return "was stopped"
     if code < 0:
         return f"was killed by {describe_exit(code)}".replace("signal SIG", "SIG")
-    if code - 128 in SIGNALS:  # as a shell or container engine reports it
-        return f"was killed by {SIGNALS[code - 128]} ({describe_exit(code)})"
+    if code - 128 in FATAL_SIGNALS:  # as a shell or container engine reports it
+        return f"was killed by {FATAL_SIGNALS[code - 128]} (exit code {code})"
     return f"ended with {describe_exit(code)}"
 
 

@@ -20,6 +20,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         example="was killed by SIGBUS",
         texts=(
             r"was killed by SIGBUS",
+            r"exit code \d{3} \(SIGBUS\)",
             r"Signal 7 \(SIGBUS\) received by PID",
             r"exitcode {1,4}: -7\b",
             r"failed \(exitcode: -7\)",
@@ -41,6 +42,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         example="was killed by SIGILL",
         texts=(
             r"was killed by SIGILL",
+            r"exit code \d{3} \(SIGILL\)",
             r"Signal 4 \(SIGILL\) received by PID",
             r"exitcode {1,4}: -4\b",
             r"failed \(exitcode: -4\)",
@@ -63,6 +65,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         texts=(
             r"was killed by SIGABRT",
             r"process \d{1,7} terminated with signal SIGABRT",
+            r"exit code \d{3} \(SIGABRT\)",
             r"Signal 6 \(SIGABRT\) received by PID",
             r"exitcode {1,4}: -6\b",
             r"failed \(exitcode: -6\)",
@@ -103,6 +106,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"Signal 11 \(SIGSEGV\) received by PID",
             r"was killed by SIGSEGV",
             r"process \d{1,7} terminated with signal SIGSEGV",
+            r"exit code \d{3} \(SIGSEGV\)",
             r"exitcode {1,4}: -11\b",
             r"failed \(exitcode: -11\)",
             r"return code = -11\b",

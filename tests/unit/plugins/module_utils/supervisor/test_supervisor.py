@@ -572,7 +572,14 @@ def test_failed_rank_stays_in_a_shortened_report_of_1000_ranks() -> None:
 
 @pytest.mark.parametrize(
     ("code", "words"),
-    [(0, "exit code 0"), (3, "exit code 3"), (-9, "signal SIGKILL"), (-250, "signal 250"), (None, "no exit code")],
+    [
+        (0, "exit code 0"),
+        (3, "exit code 3"),
+        (-9, "signal SIGKILL"),
+        (-250, "signal 250"),
+        (139, "exit code 139 (SIGSEGV)"),
+        (None, "no exit code"),
+    ],
 )
 def test_exit_codes_are_described_in_words(code: int | None, words: str) -> None:
     assert describe_exit(code) == words

@@ -279,6 +279,7 @@ def test_end_without_an_error_message_is_explained_by_consequences_in_the_log(er
     [
         ("was killed by SIGBUS", "bus-error"),
         ("was killed by SIGBUS (exit code 135)", "bus-error"),
+        ("ended with exit code 139 (SIGSEGV), its last output: bye", "native-crash"),
         ("was killed by SIGILL", "illegal-instruction"),
         ("was killed by SIGABRT", "aborted"),
         ("was killed by SIGSEGV", "native-crash"),
