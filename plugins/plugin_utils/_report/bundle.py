@@ -28,6 +28,8 @@ MAX_LOGS = 200  # logs of the archive: a node has two per rank
 MAX_TAIL = 64 << 10  # bytes of each of them
 MAX_STACKS = 64  # files with the stacks of ranks
 ENVIRONMENTS = ("environment", "launcher_environment", "launch_environment")
+# Beginnings of the names of variables that muster sets itself, whose values are names and addresses.
+OWN_VARIABLES = ("MUSTER_", "NCCL_", "GLOO_", "MASTER_", "TORCH", "OMP_", "CUDA_", "PYTHON", "RANK", "WORLD_", "LOCAL_")
 READ_ME = """\
 An excerpt of a run of muster, to attach to a question. Secrets were removed: tokens of known forms, values of names
 such as PASSWORD or API_KEY, and the values of all environment variables. Host names, addresses and paths are left in:
@@ -41,11 +43,13 @@ logs/         the last lines of each log that was fetched (./muster logs --fetch
 
 
 def known_secrets(plan: Any) -> set[str]:
-    """Return the values of the environment variables in a plan, in case they occur elsewhere."""
-    values: set[str] = set()
-    for key, item in to_mapping(plan).items():
-        if key in ENVIRONMENTS:
-            values |= {value for value in to_mapping(item).values() if isinstance(value, str)}
+    """Return the values of a job's environment variables in a plan, in case they occur elsewhere."""
+    values = {
+        value
+        for key in ENVIRONMENTS
+        for name, value in to_mapping(to_mapping(plan).get(key)).items()
+        if isinstance(value, str) and not str(name).startswith(OWN_VARIABLES)
+    }
     return {value for value in values if "/" not in value and not value.isalpha() and not value.isdigit()}
 
 

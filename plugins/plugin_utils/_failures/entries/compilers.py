@@ -82,11 +82,13 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         example="RuntimeError: Failed to find C compiler. Please specify via CC environment variable.",
         texts=(
             r"Failed to find C compiler",
-            r"\bInvalidCxxCompiler\b",
+            r"InvalidCxxCompiler\b",
             r"Command '\['which', '(?:c\+\+|g\+\+|gcc)'\]' returned non-zero",
             r"No such file or directory: '(?:/usr/bin/)?(?:gcc|g\+\+|cc|c\+\+|x86_64-linux-gnu-g\+\+|x86_64-linux-"
             r"gnu-gcc)'",
-            r"\b(?:gcc|g\+\+|c\+\+): (?:command )?not found",
+            r"gcc: (?:command )?not found",
+            r"g\+\+: (?:command )?not found",
+            r"c\+\+: (?:command )?not found",
         ),
         cause="Triton, torch.compile and DeepSpeed compile code while the job runs, and the node or the "
         "image has no compiler.",

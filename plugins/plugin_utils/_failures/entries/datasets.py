@@ -17,7 +17,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         texts=(
             r"datasets\.table\.CastError: Couldn't cast",
             r"ValueError: Couldn't cast$",
-            r"\bDatasetGenerationCastError\b",
+            r"DatasetGenerationCastError\b",
             r"All the data files must have the same columns",
             r"^because column names don't match",
         ),

@@ -31,7 +31,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         texts=(
             r"CUDA unknown error - this may be due to",
             r"cuda runtime error \((?:999|30)\) ?: unknown error",
-            r"\berror=(?:30|999) : unknown error",
+            r"error=(?:30|999) : unknown error",
             r"(?:CUDA error|CUDA initialization): unknown error",
             r"(?:CUDA_ERROR_UNKNOWN|cudaErrorUnknown)\b",
         ),
@@ -180,7 +180,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         id="launch-failure",
         title="A kernel failed on the GPU",
         example="RuntimeError: CUDA error: unspecified launch failure",
-        texts=(r"\bunspecified launch failure",),
+        texts=(r"unspecified launch failure",),
         cause="A kernel crashed: by an access to invalid memory in an extension or in torch.compile's "
         "output, or because the GPU itself fails, if it happens at random times and always on the same "
         "node.",

@@ -112,7 +112,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"ChunkedEncodingError\b",
             r"HTTPSConnectionPool\(host='(?:[\w.-]{1,80}\.)?(?:huggingface|hf)\.co'[^\n]{0,60}Read timed out",
             r"http\.client\.RemoteDisconnected: ",
-            r"\bIncompleteRead\(",
+            r"IncompleteRead\(",
             r"ClientPayloadError: ",
             r"ConnectionError: Server Disconnected",
         ),

@@ -52,7 +52,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="Open MPI does not start on another node",
         example="bash: orted: command not found",
         texts=(
-            r"\b(?:orted|prted): (?:command not found|not found|No such file or directory)",
+            r"orted: (?:command not found|not found|No such file or directory)",
+            r"prted: (?:command not found|not found|No such file or directory)",
             r"(?:ORTE|PRTE) was unable to reliably start one or more daemons",
             r"An? (?:ORTE|PRTE) daemon has unexpectedly failed after launch",
         ),
@@ -133,6 +134,17 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         source="deepspeedai/DeepSpeedExamples#150",
     ),
     CatalogueEntry(
+        id="deepspeed-slot-unknown",
+        title="DeepSpeed is told to use a GPU that a host does not have",
+        example="ValueError: No slot '1' specified on host 'localhost'",
+        texts=(r"No slot '\d{1,4}' specified on host '", r"Hostname '[^'\n]{1,255}' not found in hostfile"),
+        cause="CUDA_VISIBLE_DEVICES, --include or --exclude names a GPU or a host that the hostfile, or the first node "
+        "alone, does not have.",
+        remedy="remove CUDA_VISIBLE_DEVICES and --include; -e nodes=... says which nodes to use, and "
+        "-e nproc_per_node=N how many GPUs of each",
+        source="01-ai/Yi#392",
+    ),
+    CatalogueEntry(
         id="deepspeed-no-gpu",
         title="DeepSpeed finds no GPU to start a process on",
         example="RuntimeError: Unable to proceed, no GPU resources available",
@@ -160,7 +172,10 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="The launcher is not installed in the job's environment",
         example="bash: torchrun: command not found",
         texts=(
-            r"(?:\b|/)(?:torchrun|accelerate|deepspeed|horovodrun|python3?): (?:command )?not found",
+            r"torchrun: (?:command )?not found",
+            r"accelerate: (?:command )?not found",
+            r"deepspeed: (?:command )?not found",
+            r"python3?: (?:command )?not found",
             r"exec: \"[^\"\n]{1,200}\": executable file not found in \$PATH",
         ),
         cause="The command is not in the PATH of the job on that node: its Python environment is not "
@@ -186,7 +201,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="pdsh uses rsh instead of SSH",
         example="pdsh@node1: node2: rcmd: socket: Permission denied",
         texts=(
-            r"\brcmd: (?:socket: Permission denied|poll: protocol failure)",
+            r"rcmd: (?:socket: Permission denied|poll: protocol failure)",
             r"xpoll: protocol failure in circuit setup",
         ),
         cause="pdsh, with which DeepSpeed starts the ranks, logs in by rsh as a default, which only root may use.",

@@ -160,7 +160,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"NCCL WARN [^\n]{0,60}[Cc]onnect to [^\n]{1,120} failed",
             r"NCCL WARN Call to connect failed",
             r"socket(?:Poll|Start)?Connect: Connect to [^\n]{1,120} (?:returned|failed)",
-            r"\d{1,6}\(No route to host\)",
+            r"113\(No route to host\)",
         ),
         cause="A port between two nodes is closed (NCCL uses any free one), the address belongs to a network inside "
         "the machine, or the other rank ended earlier.",
@@ -243,7 +243,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         example="ncclInvalidUsage: This usually reflects invalid usage of NCCL library.",
         texts=(
             r"ncclInvalidUsage\b",
-            r"\binvalid usage \(run with NCCL_DEBUG",
+            r"invalid usage \(run with NCCL_DEBUG",
             r"ProcessGroupNCCL\.cpp:\d{1,5}, invalid usage,",
         ),
         cause="Mostly several ranks use the same GPU: more processes than GPUs on a node, or a script that "

@@ -75,7 +75,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         example="NCCL WARN NET/OFI Unable to insert remote address into address vector for device 1",
         texts=(
             r"NET/OFI Unable to insert remote address",
-            r"\bUnresponsive receiver\b",
+            r"Unresponsive receiver\b",
             r"NET/OFI Request [^\n]{0,60}completed with error",
         ),
         cause="AWS's network adapter (EFA) works only between instances of one subnet whose security group "

@@ -63,7 +63,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="The connection to remote data broke",
         example="fsspec.exceptions.FSTimeoutError",
         texts=(
-            r"\bFSTimeoutError\b",
+            r"FSTimeoutError\b",
             r"botocore\.exceptions\.(?:ReadTimeoutError|IncompleteReadError|ConnectionClosedError|ResponseStreamingError)",
         ),
         cause="Data that are streamed from S3 or another remote store did not arrive in time: the connection "
@@ -140,7 +140,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="The job has no credentials for Google Cloud",
         example="google.auth.exceptions.DefaultCredentialsError: Your default credentials were not found.",
         texts=(
-            r"\bDefaultCredentialsError\b",
+            r"DefaultCredentialsError\b",
             r"Your default credentials were not found",
         ),
         cause="The data are in Google Cloud Storage, and this node has neither a service account nor a key file.",

@@ -31,11 +31,11 @@ def record(tmp_path: Path) -> Path:
     os.symlink("/etc/passwd", logs / "stdout.log")
     plan = {
         "run_id": "first",
-        "environment": {"LOGIN": PLAIN, "OMP_NUM_THREADS": "4"},
+        "environment": {"LOGIN": PLAIN, "MUSTER_RUN_ID": "run-of-may-1"},
         "arguments": ["--wandb-key", *SECRETS.values(), f"--token={NAMED}"],
     }
     failure = {"node": "a", "rank": 0, "error": OOM, "log": "x", "last_lines": [*planted.split("\n"), OOM]}
-    result = {"run_id": "first", "state": "failed", "reason": f"it used {PLAIN}", "first_failure": failure}
+    result = {"run_id": "run-of-may-1", "state": "failed", "reason": f"it used {PLAIN}", "first_failure": failure}
     (directory / "plan.json").write_text(json.dumps(plan))
     (directory / "result.json").write_text(json.dumps(result))
     return directory
@@ -64,8 +64,9 @@ def test_archive_has_the_verdict_the_plan_and_the_ends_of_logs(record: Path) -> 
     assert "cause:        Model, optimizer" in files["verdict.txt"] and "[cuda-out-of-memory]" in files["verdict.txt"]
     assert files["logs/node0/ranks/0/stderr.log"].rstrip().endswith(OOM)
     assert files["logs/node0/ranks/0/stderr.log"].count("early") < 120
+    assert files["verdict.txt"].startswith("run-of-may-1 failed\n")
     assert "train.py:88" in files["logs/node0/ranks/0/stacks.txt"]
-    assert json.loads(files["plan.json"])["environment"] == {"LOGIN": REMOVED, "OMP_NUM_THREADS": REMOVED}
+    assert json.loads(files["plan.json"])["environment"] == {"LOGIN": REMOVED, "MUSTER_RUN_ID": REMOVED}
 
 
 def test_archive_holds_no_planted_secret(record: Path) -> None:
