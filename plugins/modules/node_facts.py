@@ -420,15 +420,15 @@ facts:
       sample: {cc: /usr/bin/gcc, cxx: /usr/bin/g++, nvcc: ""}
     checkpoints:
       description:
-        - Checkpoints in O(args) by their option, each with C(path), C(exists), C(readable), and the ranks of DeepSpeed's
-          optimizer states in it (C(shards)).
+        - Checkpoints in O(args) by their option, each with C(path), C(exists), C(readable), and the ranks of
+          DeepSpeed's optimizer states in it (C(shards)).
       returned: with O(job)
       type: dict
       sample: {--resume: {path: /mnt/runs/last.pt, exists: true, readable: true, shards: []}}
     services:
       description:
-        - The error of connecting to each service that the job needs (C(hub), C(wandb), C(s3)), AWS C(credentials) of the
-          node, and the C(models) and C(buckets) in O(args).
+        - The error of connecting to each service that the job needs (C(hub), C(wandb), C(s3)), AWS C(credentials)
+          of the node, and the C(models) and C(buckets) in O(args).
       returned: with O(job)
       type: dict
       sample:

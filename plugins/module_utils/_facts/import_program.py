@@ -172,7 +172,7 @@ class Sources:
         return list(loaded_imports(tree.body, is_main))
 
     def record(self, path: str, statement: ast.Import | ast.ImportFrom, name: str) -> list[tuple[str, str]]:
-        """Record an import, if it is a library's; return the path and name of each of the user's files that it loads."""
+        """Record an import, if it is a library's; return path and name of the user's files that it loads."""
         import ast
 
         top = name.partition(".")[0]
@@ -283,11 +283,15 @@ def import_libraries(sources: Sources, report: Reporter) -> list[dict[str, Any]]
 
 
 def run_kernels(report: Reporter) -> list[dict[str, Any]]:
-    """Run a kernel on each GPU with the job's torch; return {"gpu", "error"} of those that fail."""
+    """Run a kernel on each GPU with the job's torch; return {"gpu", "error"} of those that fail.
+
+    The number is -1 if CUDA does not start.
+    """
+    import importlib
+
     report.line({"importing": "import torch"})
     try:
-        import torch  # type: ignore[import-not-found,unused-ignore]
-
+        torch: Any = importlib.import_module("torch")
         if not (torch.version.cuda or torch.version.hip):
             return []
         report.line({"cuda": "starts"})
@@ -296,7 +300,7 @@ def run_kernels(report: Reporter) -> list[dict[str, Any]]:
     except ImportError:
         return []  # the job does not use it, or its import has been reported
     except Exception as error:
-        return [{"gpu": None, "error": describe(error)[:MAX_ERROR]}]
+        return [{"gpu": -1, "error": describe(error)[:MAX_ERROR]}]
     failures = []
     for index in range(count):
         report.line({"cuda": f"GPU {index}"})

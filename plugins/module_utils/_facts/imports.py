@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 TIMEOUT = 60.0  # seconds; torch takes 2 s from a local disk, and up to a minute from a network drive
 KEPT_VARIABLES = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "TZ")  # of a run's launcher
 MAX_OUTPUT = 1500  # characters of what a crashed interpreter printed last
+MAX_ENTRIES = 200  # of each list in a result
 CACHE = "~/.muster/import_tests"
 GPU_OPTIONS = {"docker": ["--gpus=all"], "podman": ["--device=nvidia.com/gpu=all", "--security-opt=label=disable"]}
 
@@ -163,7 +164,7 @@ def parse_result(output: CommandOutput) -> dict[str, Any]:
         result = value.get("result") or result
         progress = value
     if result:
-        return {**result, "ended": ""}
+        return {**clean_result(result), "ended": ""}
     unknown = {"tested": True, "cached": False, "cuda": [], "libraries": [], "features": [], "files": 0}
     if not progress:  # it could not be started, or its Python is too old
         text = "\n".join(line for line in printed if line.strip())[-MAX_OUTPUT:]
@@ -178,9 +179,40 @@ def parse_result(output: CommandOutput) -> dict[str, Any]:
     }
     ended = "time" if output.hangs else "crash"
     if "cuda" in progress:
-        cuda = [{"gpu": None, "error": entry["error"]}]
+        cuda = [{"gpu": -1, "error": entry["error"]}]
         return {**unknown, "failures": [], "cuda": cuda, "python_h": None, "ended": ended}
     return {**unknown, "failures": [entry], "python_h": None, "ended": ended}
+
+
+def clean_result(value: dict[str, Any]) -> dict[str, Any]:
+    """Return a result with the types that it should have, whatever a library has printed."""
+
+    def entries(name: str, fields: dict[str, Any]) -> list[dict[str, Any]]:
+        given = value.get(name)
+        items = given[:MAX_ENTRIES] if isinstance(given, list) else []
+        return [
+            {
+                field: item[field] if isinstance(item.get(field), type(default)) else default
+                for field, default in fields.items()
+            }
+            for item in items
+            if isinstance(item, dict)
+        ]
+
+    def names(name: str) -> list[str]:
+        given = value.get(name)
+        return [str(item)[:100] for item in given[:MAX_ENTRIES]] if isinstance(given, list) else []
+
+    return {
+        "tested": value.get("tested") is True,
+        "cached": value.get("cached") is True,
+        "failures": entries("failures", {"file": "", "line": 0, "statement": "", "error": "", "certain": True}),
+        "cuda": entries("cuda", {"gpu": -1, "error": ""}),
+        "libraries": names("libraries"),
+        "features": names("features"),
+        "files": value["files"] if isinstance(value.get("files"), int) else 0,
+        "python_h": value["python_h"] if isinstance(value.get("python_h"), bool) else None,
+    }
 
 
 def describe_end(output: CommandOutput, printed: list[str]) -> str:

@@ -164,7 +164,9 @@ def hub_models(arguments: Sequence[str]) -> dict[str, str]:
     names = {}
     for index, argument in enumerate(arguments):
         option, equals, value = argument.partition("=")
-        if re.fullmatch(r"--?(model|dataset|tokenizer|pretrained[-_]model)([-_](name|id|path|name[-_]or[-_]path))*", option):
+        if re.fullmatch(
+            r"--?(model|dataset|tokenizer|pretrained[-_]model)([-_](name|id|path|name[-_]or[-_]path))*", option
+        ):
             value = value if equals else next(iter(arguments[index + 1 : index + 2]), "")
             if re.fullmatch(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}", value):
                 names[option] = value
@@ -185,7 +187,9 @@ def missing_hub_models(arguments: Sequence[str], directory: str, caches: Mapping
 
 def bucket_arguments(arguments: Sequence[str]) -> list[str]:
     """Return the names of the S3 buckets in a job's arguments."""
-    return sorted({match[1] for argument in arguments for match in re.finditer(r"\bs3://([a-z0-9][a-z0-9.-]+)", argument)})
+    return sorted(
+        {match[1] for argument in arguments for match in re.finditer(r"\bs3://([a-z0-9][a-z0-9.-]+)", argument)}
+    )
 
 
 def endpoint(url: str) -> tuple[str, int]:
@@ -254,7 +258,11 @@ class ServiceQuery:
     """Connections to the services that a job needs, started on creation."""
 
     def __init__(
-        self, request: Mapping[str, Any], arguments: Sequence[str], context: Mapping[str, str], caches: Mapping[str, Any]
+        self,
+        request: Mapping[str, Any],
+        arguments: Sequence[str],
+        context: Mapping[str, str],
+        caches: Mapping[str, Any],
     ) -> None:
         """Start the connections.
 

@@ -14,7 +14,18 @@ from ansible_collections.muster.training.plugins.plugin_utils._node_call.call im
 # Variables that decide what a job finds on a node. None holds a secret, so that their values may be sent and shown.
 PLAIN_VARIABLES = frozenset(
     (
-        *("PYTHONPATH", "LD_LIBRARY_PATH", "LD_PRELOAD", "PATH", "HOME", "TMPDIR", "CC", "CXX", "CUDA_HOME", "CUDA_PATH"),
+        *(
+            "PYTHONPATH",
+            "LD_LIBRARY_PATH",
+            "LD_PRELOAD",
+            "PATH",
+            "HOME",
+            "TMPDIR",
+            "CC",
+            "CXX",
+            "CUDA_HOME",
+            "CUDA_PATH",
+        ),
         *("CUDA_VISIBLE_DEVICES", "NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME", "NCCL_P2P_DISABLE"),
         *("NCCL_IB_DISABLE", "NCCL_IB_GID_INDEX", "NCCL_IB_HCA", "NCCL_NET", "FI_PROVIDER", "XDG_CACHE_HOME"),
         *("HF_HOME", "HF_HUB_OFFLINE", "HF_ENDPOINT", "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "TORCH_HOME"),
@@ -38,7 +49,9 @@ def plain_environment(environment: Mapping[str, Any]) -> dict[str, str]:
     return {
         name: str(value)
         for name, value in environment.items()
-        if name in PLAIN_VARIABLES and not isinstance(value, (dict, list, bool)) and value is not None
+        if name in PLAIN_VARIABLES
+        and not isinstance(value, (dict, list, bool))
+        and value is not None
         and "@" not in str(value)  # a URL may have a password
     }
 
