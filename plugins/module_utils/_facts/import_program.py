@@ -350,6 +350,11 @@ def environment_digest(sources: Sources, key: str) -> str:
     return hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:32]
 
 
+def cache_path(request: dict[str, Any], sources: Sources) -> str:
+    """Return the file that remembers a success."""
+    return os.path.join(request["cache"], environment_digest(sources, request["key"]) + ".json")
+
+
 def boot_id() -> str:
     """Return an identifier of this start of the machine and of its driver."""
     paths = ("/proc/sys/kernel/random/boot_id", "/sys/module/nvidia/version")
@@ -402,8 +407,7 @@ def read_sources(request: dict[str, Any]) -> Sources:
     top = module.partition(".")[0]
     if sources.kind(top) == "local":
         for path, name in [*sources.local_files(module), *sources.local_files(f"{module}.__main__")]:
-            package = name if path.endswith("__init__.py") else name.rpartition(".")[0]
-            sources.read(path, package, is_main=True)
+            sources.read(path, name, is_main=True)
     elif module not in ("", "__main__"):
         sources.statements.append(ImportStatement(f"-m {module}", 0, f"import {top}", top))
     return sources
@@ -412,8 +416,7 @@ def read_sources(request: dict[str, Any]) -> Sources:
 def test_imports(request: dict[str, Any], sources: Sources, report: Reporter) -> dict[str, Any]:
     """Return the failures of the imports and of the GPUs; what worked a short time ago is not repeated."""
     now = time.time()
-    path = os.path.join(request["cache"], environment_digest(sources, request["key"]) + ".json")
-    entry = read_cache(path, now) if request["cache"] else {}
+    entry = read_cache(cache_path(request, sources), now) if request["cache"] else {}
     cached = bool(entry)
     failures = list(sources.failures)
     if not cached:
@@ -425,7 +428,8 @@ def test_imports(request: dict[str, Any], sources: Sources, report: Reporter) ->
         cuda_failures = run_kernels(report)
         cuda = None if cuda_failures else [boot_id(), now]
     if request["cache"] and not failures and (not cached or cuda != entry.get("cuda")):
-        write_cache(path, {"passed": entry.get("passed", now), "cuda": cuda})
+        # importing may have created directories with bytecode
+        write_cache(cache_path(request, sources), {"passed": entry.get("passed", now), "cuda": cuda})
     return {"cached": cached, "failures": failures, "cuda": cuda_failures}
 
 

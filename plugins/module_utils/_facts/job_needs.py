@@ -10,13 +10,15 @@ Nothing is written. The job's variables are those without secrets; of all others
 from __future__ import annotations
 
 import configparser
-import glob
+import contextlib
 import os
 import re
 import shutil
 import socket
 import threading
 import time
+
+from ansible_collections.muster.training.plugins.module_utils._files.bounded import list_directory, read_bytes
 
 TYPE_CHECKING = False  # importing typing would cost more than all other imports
 if TYPE_CHECKING:
@@ -41,6 +43,8 @@ NO_PATHS = {"true", "false", "auto", "latest", "last", "best", "none", "null", "
 COMPILERS = ("gcc", "cc", "clang")
 CXX_COMPILERS = ("g++", "c++", "clang++")
 MAX_CHECKPOINTS = 8
+MAX_CHECKPOINT_FILES = 65536
+MAX_TEXT = 2**20  # characters of a script or of a file with credentials
 SHARD = re.compile(r"(?:bf16_)?zero_pp_rank_([0-9]+)_mp_rank_[0-9]+_optim_states\.pt\Z")
 EXPIRY_KEYS = ("expiration", "aws_session_expiration", "aws_expiration", "x_security_token_expires")
 
@@ -109,16 +113,12 @@ def checkpoint_arguments(arguments: Sequence[str]) -> dict[str, str]:
 def read_checkpoint(path: str) -> dict[str, Any]:
     """Return path, exists, readable, and the ZeRO optimizer shards in a checkpoint of DeepSpeed: their rank numbers."""
     directory = path
-    try:
-        with open(os.path.join(path, "latest"), encoding="utf-8") as stream:
-            directory = os.path.join(path, os.path.basename(stream.read(256).strip()))
-    except (OSError, UnicodeDecodeError):
-        pass
-    ranks: list[int] = []
-    for name in glob.glob(os.path.join(glob.escape(directory), "*zero_pp_rank_*"))[:65536]:
-        match = SHARD.match(os.path.basename(name))
-        if match:
-            ranks.append(int(match[1]))
+    names: list[str] = []
+    with contextlib.suppress(OSError, UnicodeDecodeError):
+        directory = os.path.join(path, os.path.basename(read_bytes(f"{path}/latest", 256).decode().strip()))
+    with contextlib.suppress(OSError):
+        names = list_directory(directory, MAX_CHECKPOINT_FILES) if os.path.isdir(directory) else []
+    ranks = [int(match[1]) for match in map(SHARD.match, names) if match]
     return {
         "path": path,
         "exists": os.path.exists(path),
@@ -206,9 +206,8 @@ def aws_credentials(environment: Mapping[str, str], home: str) -> dict[str, Any]
     profile = environment.get("AWS_PROFILE") or "default"
     parser = configparser.RawConfigParser()
     try:
-        with open(path, encoding="utf-8") as stream:
-            parser.read_string(stream.read(262144))
-    except (OSError, UnicodeDecodeError, configparser.Error):
+        parser.read_string(read_text(path))
+    except configparser.Error:
         return {"source": "", "expires": ""}
     if not parser.has_section(profile) or not parser.has_option(profile, "aws_access_key_id"):
         return {"source": "", "expires": ""}
@@ -337,17 +336,15 @@ def uses_wandb(arguments: Sequence[str], names: set[str], script_text: str) -> b
 
 def has_netrc_entry(home: str, machine: str) -> bool:
     """Return whether a user's .netrc has a machine's password."""
-    try:
-        with open(os.path.join(home, ".netrc"), encoding="utf-8", errors="replace") as stream:
-            return machine in stream.read(65536)
-    except OSError:
-        return False
+    return machine in read_text(os.path.join(home, ".netrc"))
 
 
-def read_script_text(path: str) -> str:
-    """Return the text of a script, "" if it cannot be read."""
+def read_text(path: str) -> str:
+    """Return the text of a regular file, "" if it cannot be read. Links are followed; a pipe would block."""
     try:
+        if not os.path.isfile(path):
+            return ""
         with open(path, encoding="utf-8", errors="replace") as stream:
-            return stream.read(2**20)
+            return stream.read(MAX_TEXT)
     except OSError:
         return ""

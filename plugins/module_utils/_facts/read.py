@@ -312,7 +312,7 @@ def start_job(context: FactsContext) -> None:
     job, arguments, facts = context.request["job"], context.request["args"], context.facts
     directory = "/" if context.dead_mount(context.directory) else context.directory
     is_readable = bool(context.script and facts["script"]["is_file"] and facts["script"]["readable"])
-    script_text = job_needs.read_script_text(context.script) if is_readable else ""
+    script_text = job_needs.read_text(context.script) if is_readable else ""
     if not context.request.get("image"):
         search_path = os.pathsep.join(entry for entry in os.get_exec_path() if not context.dead_mount(entry))
         facts["compilers"] = job_needs.read_compilers(job["environment"], search_path)

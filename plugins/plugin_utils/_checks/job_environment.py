@@ -151,9 +151,8 @@ def check_caches(context: CheckContext) -> list[Finding]:
                 + (f", so that {path} cannot be created" if existing != path else "")
                 + f" ({variable}{' in launch_environment' if is_set else ''})",
                 requirement="a directory that the job's user can write to",
-                remedy=f"sudo chown -R {facts['user']} {existing} on the node, or set {variable} in "
-                "launch_environment to "
-                "another directory",
+                remedy=f"on the node: {ownership_command(facts['user'], path, existing)}; or set {variable} in "
+                "launch_environment to another directory",
             )
         )
     for (variable, path), entries in small.items():
@@ -167,6 +166,13 @@ def check_caches(context: CheckContext) -> list[Finding]:
             )
         )
     return findings
+
+
+def ownership_command(user: str, path: str, existing: str) -> str:
+    """Return a command that lets a user write to a directory. It changes no other directory."""
+    if path == "/tmp":
+        return "sudo chmod 1777 /tmp"
+    return f"sudo chown {user} {path}" if existing == path else f"sudo install -d -o {user} {path}"
 
 
 def parse_expiry(text: str) -> float | None:

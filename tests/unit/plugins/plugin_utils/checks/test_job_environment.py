@@ -9,6 +9,7 @@ import pytest
 
 from ansible_collections.muster.training.plugins.plugin_utils._checks.job_environment import (
     interface_problem,
+    ownership_command,
     selected_interfaces,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._checks.job_request import plain_environment
@@ -121,7 +122,19 @@ def test_cache_must_be_writable_if_the_job_uses_it(
     assert [(one.severity, one.id, one.nodes) for one in found] == (
         [(severity, "cache-unwritable", ("node2",))] if severity else []
     )
-    assert all(variable in one.problem and "chown -R ubuntu" in one.remedy for one in found)
+    assert all(variable in one.problem and "sudo " in one.remedy for one in found)
+
+
+@pytest.mark.parametrize(
+    ("path", "existing", "command"),
+    [
+        ("/home/u/.cache/huggingface", "/home/u/.cache/huggingface", "sudo chown ubuntu /home/u/.cache/huggingface"),
+        ("/root/hf", "/root", "sudo install -d -o ubuntu /root/hf"),
+        ("/tmp", "/tmp", "sudo chmod 1777 /tmp"),
+    ],
+)
+def test_only_the_directory_itself_is_given_to_the_user(path: str, existing: str, command: str) -> None:
+    assert ownership_command("ubuntu", path, existing) == command
 
 
 def test_cache_on_a_full_disk_of_its_own_is_reported() -> None:
