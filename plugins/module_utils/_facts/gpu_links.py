@@ -58,8 +58,10 @@ def parse_fabric_sections(text: str) -> list[dict[str, str]]:
     return [{"state": match[1].strip(), "status": match[2].strip()} for match in re.finditer(pattern, text, re.M)]
 
 
-def parse_links(text: str) -> int:
-    """Return how many NVLinks are active in the output of `nvidia-smi nvlink --status`."""
+def parse_links(text: str) -> int | None:
+    """Return how many NVLinks are active in the output of `nvidia-smi nvlink --status`; None if unknown."""
+    if not re.search(r"^GPU [0-9]+: |NVLink", text, re.MULTILINE):
+        return None
     return len(re.findall(r"^\s*Link [0-9]+: [0-9.]+ GB/s", text, re.MULTILINE))
 
 

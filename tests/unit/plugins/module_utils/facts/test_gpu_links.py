@@ -45,6 +45,7 @@ def test_states_of_the_fabric_are_parsed() -> None:
 def test_active_links_are_counted() -> None:
     assert gpu_links.parse_links(LINKS) == 2
     assert gpu_links.parse_links("GPU 0: NVIDIA L40S (UUID: GPU-1)\n") == 0
+    assert gpu_links.parse_links("Invalid combination of input arguments.\n") is None
 
 
 def config_space(control: int | None) -> bytes:

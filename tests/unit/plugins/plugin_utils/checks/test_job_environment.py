@@ -180,7 +180,7 @@ def expiry(seconds: float) -> str:
 
 
 def test_bucket_needs_credentials() -> None:
-    bucket = {"buckets": ["data"], "s3": {"host": "s3.amazonaws.com", "error": ""}}
+    bucket: dict[str, Any] = {"buckets": ["data"], "s3": {"host": "s3.amazonaws.com", "error": ""}}
     unknown = {"source": "", "expires": "", "known": False}
     assert spoilt(services(**bucket, credentials=unknown)) == [("warning", "bucket-credentials", ("node2",))]
     assert spoilt(services(**bucket, credentials={**unknown, "known": True})) == []
