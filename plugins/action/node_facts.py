@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +76,12 @@ def probe_lifetime(nodes: int, forks: int, import_test: bool = False) -> int:
     return SLOW_CALL + later_batches + nodes // STARTS_PER_SECOND
 
 
+def has_import_test(request: Mapping[str, Any]) -> bool:
+    """Return whether the nodes will import what a job imports."""
+    job = request["job"]
+    return bool(job and job["import_test"] and (request["script"] or job["module"]) and not job["no_python"])
+
+
 class ActionModule(ActionBase):
     """Action plugin. One read-only call to the node."""
 
@@ -97,8 +104,7 @@ class ActionModule(ActionBase):
             request["probe"]["token"] = Path(request["probe"].pop("token_file")).read_text(encoding="utf-8")
         if request["probe"] and request["probe"]["lifetime"] is None:
             forks = int(task_vars.get("ansible_forks") or DEFAULT_FORKS)
-            import_test = bool(request["job"] and request["job"]["import_test"])
-            request["probe"]["lifetime"] = probe_lifetime(len(request["peers"]), forks, import_test)
+            request["probe"]["lifetime"] = probe_lifetime(len(request["peers"]), forks, has_import_test(request))
         if request["code"].get("problem"):  # launch_plan and check_cluster report it
             request["code"] = {}
         if request["image"] and not request["image"]["name"]:
