@@ -21,7 +21,10 @@ from ansible_collections.muster.training.plugins.plugin_utils._checks.gather imp
     run_checks,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._jmespath import QueryError, format_result, run_query
-from ansible_collections.muster.training.plugins.plugin_utils._plan.job_arguments import parse_arguments
+from ansible_collections.muster.training.plugins.plugin_utils._plan.job_arguments import (
+    parse_arguments,
+    parse_environment,
+)
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job_spec import (
     CHECKED_OPTIONS,
     DEFAULTS,
@@ -76,6 +79,7 @@ class ActionModule(ActionBase):
         args["facts"] = collect_replies(args, task_vars.get("hostvars"))
         try:
             arguments = {**JOB_DEFAULTS, **args, "args": parse_arguments(args["args"], self._loader)}
+            arguments["environment"] = parse_environment(args["environment"], self._loader)
             table, findings = run_checks(
                 arguments, read_job(arguments, target_needed=False), names_needed=args["names"]
             )

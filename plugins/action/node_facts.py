@@ -7,17 +7,20 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure, AnsibleError
 from ansible.plugins.action import ActionBase
 
+from ansible_collections.muster.training.plugins.module_utils._facts.imports import TIMEOUT as IMPORT_TIMEOUT
+from ansible_collections.muster.training.plugins.plugin_utils._checks.job_request import JOB_SPEC, job_request
 from ansible_collections.muster.training.plugins.plugin_utils._checks.ssh_errors import match_failure
 from ansible_collections.muster.training.plugins.plugin_utils._node_call.call import call_node
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job_arguments import parse_arguments
 
-PARTS = ["gpus", "software", "storage", "system", "checkout", "names", "resolver", "connections", "ssh", "checkpoints"]
+PARTS = ["gpus", "links", "software", "storage", "system", "checkout", "names", "resolver", "connections", "ssh", "checkpoints"]
 # Seconds for a call to a slow node: 10 to log in, 6 for mounts that hang, 10 for nvidia-smi. Nodes queried in turns
 # are rarely all that slow: 2 to log in, 10 for nvidia-smi without persistence mode.
 SLOW_CALL = 30
@@ -45,6 +48,7 @@ ARGUMENT_SPEC = {
             "engine": {"type": "str", "choices": ["docker", "podman"], "default": "docker"},
         },
     },
+    "job": {"type": "dict", "options": JOB_SPEC},
     "parts": {
         "type": "list",
         "elements": "str",
@@ -62,13 +66,21 @@ ARGUMENT_SPEC = {
 }
 
 
-def probe_lifetime(nodes: int, forks: int) -> int:
+def probe_lifetime(nodes: int, forks: int, import_test: bool = False) -> int:
     """Return the seconds for which a node waits for its peers, if Ansible queries `forks` nodes at a time.
 
     The first node must still be waiting when the last one is queried. A node that has met all its peers stops at once.
+    import_test: whether each query may take as long as the imports of the job.
     """
     turns = -(-nodes // max(1, forks))
-    return SLOW_CALL + max(0, turns - 1) * LATER_BATCH + nodes // STARTS_PER_SECOND
+    later_batches = max(0, turns - 1) * (LATER_BATCH + int(IMPORT_TIMEOUT if import_test else 0))
+    return SLOW_CALL + later_batches + nodes // STARTS_PER_SECOND
+
+
+def has_import_test(request: Mapping[str, Any]) -> bool:
+    """Return whether the nodes will import what a job imports."""
+    job = request["job"]
+    return bool(job and job["import_test"] and (request["script"] or job["module"]) and not job["no_python"])
 
 
 class ActionModule(ActionBase):
@@ -93,11 +105,12 @@ class ActionModule(ActionBase):
             request["probe"]["token"] = Path(request["probe"].pop("token_file")).read_text(encoding="utf-8")
         if request["probe"] and request["probe"]["lifetime"] is None:
             forks = int(task_vars.get("ansible_forks") or DEFAULT_FORKS)
-            request["probe"]["lifetime"] = probe_lifetime(len(request["peers"]), forks)
+            request["probe"]["lifetime"] = probe_lifetime(len(request["peers"]), forks, has_import_test(request))
         if request["code"].get("problem"):  # launch_plan and check_cluster report it
             request["code"] = {}
         if request["image"] and not request["image"]["name"]:
             request["image"] = None
+        request["job"] = job_request(request["job"]) if request["job"] else {}
         before = time.time()
         try:
             reply = call_node(self, "_facts.read", request, task_vars)

@@ -44,6 +44,15 @@ options:
     type: str
     choices: ["", pdsh, openmpi]
     default: ""
+  environment:
+    description:
+      - Environment of the job. A plan contains only the names. Pass the values to
+        O(muster.training.training_run#module:environment).
+      - Variables that the launcher sets from the rank table, such as C(RANK) and C(MASTER_ADDR), are rejected.
+      - Values that cannot hold a secret, such as that of C(NCCL_SOCKET_IFNAME), are compared with the nodes.
+      - Numbers and dates are passed exactly as written, as in O(args).
+    type: dict
+    default: {}
   accelerate_config:
     description:
       - For O(launcher=accelerate), keys of Accelerate's configuration file in addition to those derived from the nodes,

@@ -75,14 +75,14 @@ options:
     description: Name of a Python module to run instead of a script, as C(python -m) does.
     type: str
     default: ""
-  environment:
+  deepspeed_local_rank:
     description:
-      - Environment of the job. Only the names are stored in the plan, to be checked. Pass the values to
-        O(muster.training.training_run#module:environment).
-      - Variables that the launcher sets from the rank table, such as C(RANK) and C(MASTER_ADDR), are rejected.
-      - Numbers and dates are passed exactly as written, as in O(args).
-    type: dict
-    default: {}
+      - For O(launcher=deepspeed), whether DeepSpeed passes C(--local_rank) to each rank.
+      - V(auto) passes it if the script, or a module of the job that it imports, has such an option or cannot be read.
+        Other parsers would refuse it.
+    type: str
+    choices: [auto, "true", "false"]
+    default: auto
   pass_environment:
     description:
       - Names and patterns of variables in the controller's environment that are part of O(environment), as

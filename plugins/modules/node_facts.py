@@ -93,10 +93,51 @@ options:
         type: str
         choices: [docker, podman]
         default: docker
+  job:
+    description:
+      - Job whose needs to read, such as its imports, caches, checkpoints and services. Without it, they are not read.
+      - Only the names of its variables are sent to the node, and the values of those that cannot hold a secret.
+    type: dict
+    suboptions:
+      module:
+        description: Module of the job, if it has no O(script).
+        type: str
+        default: ""
+      no_python:
+        description: Whether the script is a program of its own, whose imports cannot be tested.
+        type: bool
+        default: false
+      environment:
+        description: Variables of the job.
+        type: dict
+        default: {}
+      import_test:
+        description:
+          - Whether to import the libraries that the job imports when it starts, with O(interpreter) or in O(image), and
+            to run a kernel on each GPU. Modules of the user are not imported. It may take 60 s.
+          - A success is remembered for a day in C(~/.muster/import_tests) of the job's user, that of the GPUs for an
+            hour, unless the packages or the sources change.
+        type: bool
+        default: true
+      code:
+        description: V(as_is) if O(code) will not be copied to a node whose copy differs.
+        type: str
+        default: synced
+      container_mounts:
+        description: Volumes of the job's container.
+        type: list
+        elements: str
+        default: []
+      container_options:
+        description: More options for the engine.
+        type: list
+        elements: str
+        default: []
   parts:
     description:
       - Parts to read in addition to the basic facts, which take almost no time.
       - V(gpus) queries nvidia-smi, if available, and finds processes that use a GPU.
+      - V(links), with V(gpus), reads the links between GPUs, and the fabric manager of machines with NVSwitches.
       - V(software) reads the versions of the packages of O(interpreter), without importing them.
       - V(checkout) reads which commit is checked out, if O(working_directory) is in a git checkout.
       - V(storage) tests network mounts, and reads the free space.
@@ -109,7 +150,7 @@ options:
       - V(checkpoints) reads whether the job's checkpoints outlive the node, and which of the newest are complete.
     type: list
     elements: str
-    choices: [gpus, software, storage, system, checkout, names, resolver, connections, ssh, checkpoints]
+    choices: [gpus, links, software, storage, system, checkout, names, resolver, connections, ssh, checkpoints]
     default: [gpus, software, storage, system, names]
   probe:
     description:
@@ -330,6 +371,77 @@ facts:
             fault: ""
             compute_capability: [9, 0]
         processes: []
+    links:
+      description:
+        - Number of NVSwitches (C(switches)), for each GPU the C(state) and C(status) of its C(fabric), version and
+          service of the fabric C(manager), number of active C(nvlinks), PCI bridges that redirect traffic between
+          devices (C(acs)), and how the C(iommu) translates addresses. Unknown values are V(null).
+      returned: with the part V(links) and nvidia-smi
+      type: dict
+      sample:
+        switches: 4
+        fabric: [{state: Completed, status: Success}]
+        manager: {version: 570.124.06, service: active}
+        nvlinks: 144
+        acs: []
+        iommu: ""
+    imports:
+      description:
+        - Whether the imports of the job were C(tested), the C(failures), GPUs without a working kernel (C(cuda)), the
+          C(libraries) and C(features) that its sources use, and whether the interpreter has C(python_h).
+      returned: with O(job), if its script can be read
+      type: dict
+      sample:
+        tested: true
+        cached: false
+        ended: ""
+        failures:
+          - file: /home/ubuntu/project/train.py
+            line: 3
+            statement: import flash_attn
+            error: "ImportError: libcudart.so.12: cannot open shared object file: No such file or directory"
+            certain: true
+        cuda: []
+        libraries: [flash_attn, torch]
+        features: [compile]
+        files: 1
+        python_h: true
+    caches:
+      description:
+        - Home and caches of the job by their variables, each with C(path), the nearest C(existing) directory, whether
+          it is C(writable), its free space and whether the job sets it (C(explicit)).
+      returned: with O(job), without O(image)
+      type: dict
+      sample:
+        HF_HOME:
+          path: /home/ubuntu/.cache/huggingface
+          existing: /home/ubuntu/.cache/huggingface
+          writable: true
+          free_bytes: 31138512896
+          device: 66305
+          explicit: false
+    compilers:
+      description: Paths of the C and C++ compilers and of nvcc. Empty for missing ones.
+      returned: with O(job), without O(image)
+      type: dict
+      sample: {cc: /usr/bin/gcc, cxx: /usr/bin/g++, nvcc: ""}
+    checkpoints:
+      description:
+        - Checkpoints in O(args) by their option, each with C(path), C(exists), C(readable), and the ranks of
+          DeepSpeed's optimizer states in it (C(shards)).
+      returned: with O(job)
+      type: dict
+      sample: {--resume: {path: /mnt/runs/last.pt, exists: true, readable: true, shards: []}}
+    services:
+      description:
+        - The error of connecting to each service that the job needs (C(hub), C(wandb), C(s3)), AWS C(credentials)
+          of the node, and the C(models) and C(buckets) in O(args).
+      returned: with O(job)
+      type: dict
+      sample:
+        hub: {host: huggingface.co, error: ""}
+        models: {--model_name_or_path: meta-llama/Llama-3.1-8B}
+        buckets: []
     checkout:
       description:
         - The git checkout that contains O(working_directory), its C(commit), and whether a tracked file has been
@@ -407,14 +519,15 @@ facts:
         shm: {path: /dev/shm, device: 26, total_bytes: 67536248832, free_bytes: 67536248832, free_inodes: 16488341}
     system:
       description:
-        - The distribution, C(memory), C(rdma) devices, the C(limits) of a run (-1 means unlimited), and launchers'
-          variables C(left_over) from an earlier setup.
+        - The distribution, C(memory), C(rdma) devices and the ports of each (C(rdma_ports)), the C(limits) of a run (-1
+          means unlimited), and launchers' variables C(left_over) from an earlier setup.
       returned: with the part V(system)
       type: dict
       sample:
         operating_system: Ubuntu 22.04.5 LTS
         memory: {total_bytes: 135072497664, available_bytes: 131080507392}
         rdma: []
+        rdma_ports: []
         limits: {nofile: 1048576, memlock: -1, from: the run's unit}
         left_over: [{name: RANK, value: "0", where: /etc/environment line 3}]
     names:

@@ -62,6 +62,47 @@ def gpus(count: int) -> Facts:
     }
 
 
+def links(count: int) -> Facts:
+    """The links between the GPUs of a virtual machine on an HGX node, whose NVSwitches belong to the host."""
+    return {
+        "switches": 0,
+        "fabric": [{"state": "Completed", "status": "Success"}] * count,
+        "manager": {"version": "", "service": ""},
+        "nvlinks": 18 * count,
+        "acs": [],
+        "iommu": "",
+    }
+
+
+def rdma_ports(count: int = 2) -> list[Facts]:
+    """Ports of RoCE adapters."""
+    gids = [{"index": 0, "type": "IB/RoCE v1", "ipv4": False}, {"index": 3, "type": "RoCE v2", "ipv4": True}]
+    one = {"state": "ACTIVE", "link": "Ethernet", "driver": "mlx5_core", "gids": gids}
+    return [{"name": f"mlx5_{index}/1", **copy.deepcopy(one)} for index in range(count)]
+
+
+def imported() -> Facts:
+    """An import test without a failure."""
+    return {
+        "tested": True,
+        "cached": False,
+        "ended": "",
+        "failures": [],
+        "cuda": [],
+        "libraries": ["numpy", "torch"],
+        "features": [],
+        "files": 1,
+        "python_h": True,
+    }
+
+
+def caches() -> dict[str, Facts]:
+    """The job's home and caches, on the disk of its runs."""
+    paths = {"HOME": "/home/ubuntu", "HF_HOME": "/home/ubuntu/.cache/huggingface", "TMPDIR": "/tmp"}
+    one = {"writable": True, "free_bytes": 50 * GIB, "device": 1, "explicit": False}
+    return {name: {"path": path, "existing": path, **one} for name, path in paths.items()}
+
+
 def node(name: str, everyone: list[str], gpu_count: int = 0) -> Facts:
     """One node's facts, as node_facts gives them."""
     own = address(name)
@@ -112,6 +153,12 @@ def node(name: str, everyone: list[str], gpu_count: int = 0) -> Facts:
         },
         "programs": {},
         "environments": [],
+        **({"links": links(gpu_count)} if gpu_count else {}),
+        "imports": imported(),
+        "caches": caches(),
+        "compilers": {"cc": "/usr/bin/gcc", "cxx": "/usr/bin/g++", "nvcc": "/usr/local/cuda/bin/nvcc"},
+        "checkpoints": {},
+        "services": {"models": {}, "buckets": []},
         "storage": {
             "mounts": [],
             "disks": {"runs": dict(disk), "work": dict(disk), "temporary": dict(disk)},
@@ -127,6 +174,7 @@ def node(name: str, everyone: list[str], gpu_count: int = 0) -> Facts:
             "operating_system": "Ubuntu 22.04.5 LTS",
             "memory": {"total_bytes": 64 * GIB, "available_bytes": 60 * GIB},
             "rdma": [],
+            "rdma_ports": rdma_ports() if gpu_count else [],
             "limits": {"nofile": 1048576, "memlock": -1, "from": "the run's unit"},
             "left_over": [],
         },

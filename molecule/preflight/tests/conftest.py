@@ -33,6 +33,8 @@ echo "cuda: Optional[str] = '12.8'" > $site/torch/version.py
 printf 'sm_75 sm_80 sm_86 sm_90 sm_100 sm_120\\0' > $site/torch/lib/libtorch_python.so
 ln -s $site /opt/site
 echo 'print(1)' > /opt/job/train.py
+echo 'import library' > /opt/job/with_library.py
+touch $site/library.py
 """ + "\n".join(f"mkdir $site/{name}-{version}.dist-info" for name, version in PACKAGES.items())
 
 

@@ -326,6 +326,33 @@ SCRIPT = {"launch_script": "/opt/job/train.py"}
             id="port-in-use",
             marks=pytest.mark.thorough,
         ),
+        # --- what the job imports, its variables and arguments
+        pytest.param(
+            [
+                shell(
+                    "node2",
+                    "mv /opt/site/library.py /opt/site/library.right;"
+                    " echo 'raise ImportError(\"libx.so.1: cannot open shared object file\")' > /opt/site/library.py",
+                    "mv /opt/site/library.right /opt/site/library.py",
+                ),
+                shell("node3", "mkdir -p /opt/cache", "rm -r /opt/cache"),
+                shell("node4", "touch /opt/last.pt", "rm /opt/last.pt"),
+                *(shell(name, "mkdir -m 777 /opt/cache", "rm -r /opt/cache") for name in ("node1", "node2", "node4")),
+            ],
+            [
+                ("error", "import-fails", NODE2),
+                ("error", "job-interface", ["node1", "node2", "node3", "node4"]),
+                ("warning", "cache-unwritable", NODE3),
+                ("warning", "checkpoint-missing", ["node1", "node2", "node3"]),
+            ],
+            {
+                **PYTHON,
+                "launch_script": "/opt/job/with_library.py",
+                "launch_args": ["--resume", "/opt/last.pt"],
+                "launch_environment": {"GLOO_SOCKET_IFNAME": "eth9", "HF_HOME": "/opt/cache"},
+            },
+            id="imports-interface-cache-checkpoint",
+        ),
         # --- software
         pytest.param(
             [

@@ -128,7 +128,7 @@ class FactsContext:
 
     def __init__(self, request: dict[str, Any]) -> None:
         self.request = request
-        self.parts = {*request["parts"], "paths", *(name for name in ("code", "image") if request.get(name))}
+        self.parts = {*request["parts"], "paths", *(name for name in ("code", "image", "job") if request.get(name))}
         self.user = request.get("user") or pwd.getpwuid(os.geteuid()).pw_name
         self.runs_directory = directory_of_runs(request)
         try:
@@ -297,15 +297,64 @@ def start_image(context: FactsContext) -> None:
         context.pending["image"] = node_image.ImageQuery(engine, name)
 
 
+def start_links(context: FactsContext) -> None:
+    """Start the queries of links between GPUs, for machines with several or with NVSwitches."""
+    from ansible_collections.muster.training.plugins.module_utils._facts import gpu_links
+
+    if "gpus" in context.pending and context.pending["gpus"].smi:
+        context.pending["links"] = gpu_links.LinkQuery()
+
+
+def start_job(context: FactsContext) -> None:
+    """Read what the job's variables and arguments refer to; start the import test and the queries of services."""
+    from ansible_collections.muster.training.plugins.module_utils._facts import job_needs
+
+    job, arguments, facts = context.request["job"], context.request["args"], context.facts
+    directory = "/" if context.dead_mount(context.directory) else context.directory
+    is_readable = bool(context.script and facts["script"]["is_file"] and facts["script"]["readable"])
+    script_text = job_needs.read_text(context.script) if is_readable else ""
+    if not context.request.get("image"):
+        search_path = os.pathsep.join(entry for entry in os.get_exec_path() if not context.dead_mount(entry))
+        facts["compilers"] = job_needs.read_compilers(job["environment"], search_path)
+        facts["caches"] = job_needs.read_caches(job["environment"], context.home, context.user, context.dead_mount)
+    facts["checkpoints"] = job_needs.read_checkpoints(arguments, directory, context.dead_mount)
+    locations = {"directory": directory, "home": context.home, "script_text": script_text}
+    context.pending["services"] = job_needs.ServiceQuery(job, arguments, locations, facts.get("caches", {}))
+    start_imports(context, directory, is_readable)
+
+
+def start_imports(context: FactsContext, directory: str, is_readable: bool) -> None:
+    """Start the import test, unless the code is about to be copied, or there is nothing to import."""
+    job, image = context.request["job"], context.request.get("image")
+    has_program = is_readable if context.request["script"] else bool(job["module"])
+    is_outdated = not context.facts.get("code", {"same": True})["same"] and job["copies_code"]
+    if not has_program or job["no_python"] or is_outdated or not os.path.isdir(directory):
+        return
+    is_busy = bool(context.facts["runs"])  # its memory may leave no room on the GPUs
+    request = {**job, "cuda": job["cuda"] and not is_busy}
+    if image:
+        if shutil.which(image["engine"]) and job["test"]:
+            from ansible_collections.muster.training.plugins.module_utils._facts import imports
+
+            context.pending["imports"] = imports.ImageImportQuery(
+                request, image["engine"], image["name"], context.script, directory
+            )
+    elif context.interpreter and not context.dead_mount(context.interpreter):
+        from ansible_collections.muster.training.plugins.module_utils._facts import imports
+
+        context.pending["imports"] = imports.ImportQuery(request, context.interpreter, context.script, directory)
+
+
 def read_system(context: FactsContext) -> None:
     """Read the operating system, memory, RDMA devices, leftover variables and limits."""
-    from ansible_collections.muster.training.plugins.module_utils._facts import system
+    from ansible_collections.muster.training.plugins.module_utils._facts import rdma, system
 
     limits = system.LimitsQuery(context.facts["systemd"], may_raise_limits())
     context.facts["system"] = {
         "operating_system": system.operating_system(),
         "memory": system.read_memory(),
         "rdma": system.read_rdma(),
+        "rdma_ports": rdma.read_ports(),
         "left_over": system.leftover_variables("" if context.dead_mount(context.home) else context.home),
         "limits": limits.result(),
     }
@@ -343,7 +392,7 @@ def read_names(context: FactsContext) -> None:
 
 
 # In this order. ROOT_PARTS run before we become the run's user.
-ROOT_PARTS: dict[str, Callable[[FactsContext], None]] = {"gpus": start_gpus}
+ROOT_PARTS: dict[str, Callable[[FactsContext], None]] = {"gpus": start_gpus, "links": start_links}
 PARTS: dict[str, Callable[[FactsContext], None]] = {
     "connections": start_connections,
     "ssh": start_ssh,
@@ -352,6 +401,7 @@ PARTS: dict[str, Callable[[FactsContext], None]] = {
     "code": read_code,  # if the request has it
     "software": start_software,
     "image": start_image,  # if the request has it
+    "job": start_job,  # if the request has it
     "system": read_system,
     "storage": read_storage,
     "names": read_names,
@@ -365,7 +415,8 @@ def read_facts(request: dict[str, Any]) -> dict[str, Any]:
     request: node (its inventory name), address (its node_address, or ""), peers ({name: address}), ports (TCP ports to
     be free on the address), interpreter, script, working_directory (each may be ""), runs_directory, run_id, user,
     parts, mounts (paths that must be mounted), checkpoints (directory, or ""), code (see _code/compare.py, or {}),
-    image (name and engine, or {}), probe (see _facts/peer_probe.py).
+    image (name and engine, or {}), probe (see _facts/peer_probe.py), job (see _facts/imports.py and
+    _facts/job_needs.py, or {}).
     """
     start = clock()
     context = FactsContext(request)

@@ -17,6 +17,10 @@ from ansible_collections.muster.training.plugins.plugin_utils._checks.context im
 from ansible_collections.muster.training.plugins.plugin_utils._checks.findings import Finding, error
 from ansible_collections.muster.training.plugins.plugin_utils._checks.gpus import check_gpus
 from ansible_collections.muster.training.plugins.plugin_utils._checks.images import check_images
+from ansible_collections.muster.training.plugins.plugin_utils._checks.imports import check_imports
+from ansible_collections.muster.training.plugins.plugin_utils._checks.interconnect import check_interconnect
+from ansible_collections.muster.training.plugins.plugin_utils._checks.job_environment import check_job_environment
+from ansible_collections.muster.training.plugins.plugin_utils._checks.job_inputs import check_job_inputs
 from ansible_collections.muster.training.plugins.plugin_utils._checks.launcher_support import check_launchers
 from ansible_collections.muster.training.plugins.plugin_utils._checks.names import check_names
 from ansible_collections.muster.training.plugins.plugin_utils._checks.network import check_network
@@ -28,15 +32,25 @@ from ansible_collections.muster.training.plugins.plugin_utils._plan.plan import 
 IDS = {
     "unreachable": "the node does not respond",
     "address-not-here": "node_address is not on any interface of the node",
+    "bucket-credentials": "the job reads a bucket, and the node has no AWS credentials",
+    "bucket-unreachable": "the node does not reach the endpoint of the job's bucket",
     "busy": "another muster run is running on the node",
+    "cache-no-room": "the disk of a cache of the job's libraries is nearly full",
+    "cache-unwritable": "the job's user cannot write to its home, its temporary directory or a cache",
+    "checkpoint-missing": "the checkpoint in the job's arguments is missing or unreadable on a node",
     "checkpoint-no-room": "the checkpoints that the job keeps do not fit on the disk",
     "checkpoint-node-local": "the job's checkpoints are lost with the node that saved them",
     "checkpoint-parts-missing": "a node lacks parts of the newest complete checkpoint",
+    "checkpoint-shards": "a DeepSpeed checkpoint was written by another number of ranks",
     "checkpoint-torn": "the newest checkpoint is not complete",
     "checkpoint-world-size": "the checkpoint was saved by another number of ranks, and cannot be loaded",
     "clock-skew": "the node's clock differs from the others'",
     "code-older": "the code on the node is older than on the controller, or different",
     "code-unread": "the code on the controller cannot be read",
+    "compiler-missing": "the job compiles code, and a compiler or header is missing",
+    "credentials-expire": "temporary AWS credentials have expired or soon will",
+    "cuda-fails": "the job's torch cannot run a kernel on a GPU",
+    "deepspeed-arguments": "the DeepSpeed configuration contradicts the job's arguments",
     "deepspeed-batch": "the batch sizes of the DeepSpeed configuration do not fit the number of ranks",
     "deepspeed-config": "the DeepSpeed configuration is missing, differs, or has a removed setting",
     "deepspeed-precision": "a node's GPUs do not support the precision of the DeepSpeed configuration",
@@ -49,11 +63,15 @@ IDS = {
     "duplicate-address": "two machines have the same node_address",
     "duplicate-hostname": "two nodes have the same hostname",
     "environment-left-over": "RANK, WORLD_SIZE, PET_* or similar variables are set on the node",
+    "fabric-manager": "the NVSwitch fabric is not ready: CUDA does not start",
     "gpu-broken": "a GPU does not respond",
     "gpu-busy": "a process is using a GPU",
     "gpu-count": "fewer GPUs than processes",
     "gpu-idle": "more GPUs than processes",
     "gpu-memory-errors": "a GPU reports memory errors",
+    "gpu-peer-access": "GPUs without NVLink, whose traffic the PCI bridges or the IOMMU redirect",
+    "host-memory-small": "the node has less memory than DeepSpeed offloads",
+    "hub-unreachable": "the node does not reach the Hugging Face Hub, and the job needs a model from it",
     "image-environment": "the machine's image has torch, which the job does not use",
     "image-gpu-toolkit": "the node has GPUs, but the container engine cannot pass them to a container",
     "image-memory-limit": "the container engine cannot enforce the configured memory limit",
@@ -61,11 +79,14 @@ IDS = {
     "image-no-room": "the job's image does not fit on the container engine's disk",
     "image-skew": "the job's image is not the same on all nodes",
     "image-unread": "the run's user cannot query the container engine",
+    "import-fails": "a library that the job imports cannot be imported",
+    "import-slow": "the job's libraries were not loaded within a minute",
     "interface-variable": "NCCL_SOCKET_IFNAME or a similar variable names an interface that does not exist",
     "internal-interface": "node_address is on a network inside the machine",
     "interpreter-broken": "the job's interpreter does not start",
     "interpreter-differs": "the job's interpreter is not at the same path on all nodes, which the launcher needs",
     "interpreter-missing": "the job's interpreter is missing",
+    "job-interface": "launch_environment names a network interface that does not exist or does not lead to other nodes",
     "launcher": "the launcher does not support a setting, such as unequal slots",
     "loopback-address": "node_address is a loopback address, but the nodes are several machines",
     "memlock-small": "the locked-memory limit of a run is low",
@@ -92,6 +113,8 @@ IDS = {
     "port-in-use": "a port of the run is in use on the first node",
     "program-missing": "a program the launcher calls is missing",
     "rank-order": "torch numbers the nodes in another order than node_rank",
+    "rdma-gid": "RoCE v2 addresses are at different indexes, or not at the configured one",
+    "rdma-ports": "the active RDMA ports differ between nodes",
     "requirements-changed": "the project's requirements differ from what was installed",
     "run-id-taken": "a run with this name already exists",
     "runs-directory": "the run's user cannot write to the runs directory",
@@ -118,6 +141,8 @@ IDS = {
     "torch-missing": "the interpreter has no torch",
     "torch-no-kernels": "torch was not built for a node's GPUs",
     "torch-without-cuda": "the node has GPUs, but torch was built for the CPU only",
+    "wandb-no-key": "the job logs to W&B, and the first node has no key",
+    "wandb-unreachable": "the first node does not reach W&B, to which the job logs",
     "working-directory-missing": "the job's working directory is missing",
     "wrong-interface": "the route to a peer uses another interface than node_address",
 }
@@ -162,8 +187,12 @@ def check_all(context: CheckContext, unreached: Mapping[str, str]) -> list[Findi
         *check_connections(context),
         *check_software(context),
         *check_launchers(context),
+        *check_imports(context),
+        *check_job_inputs(context),
+        *check_job_environment(context),
         *check_images(context),
         *check_gpus(context),
+        *check_interconnect(context),
         *check_system(context),
         *check_checkpoints(context),
     ]

@@ -51,6 +51,7 @@ def facts_after_copy(facts: Mapping[str, Any]) -> Mapping[str, Any]:
 
     if code["script"]:
         updated["script"] = None
+        updated.pop("imports", None)
     if is_inside(facts["working_directory"]["path"]):
         updated["working_directory"] = {**facts["working_directory"], "exists": True, "is_directory": True}
     config = facts.get("deepspeed_config")

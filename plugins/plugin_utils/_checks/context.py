@@ -56,6 +56,7 @@ class CheckContext:
     replace: bool = False  # the launch will stop muster runs on the nodes
     thresholds: Thresholds = field(default_factory=Thresholds)
     code: ControllerCode = field(default_factory=ControllerCode)
+    environment: Mapping[str, str] = field(default_factory=dict)  # the job's variables that hold no secret
 
     @property
     def nodes(self) -> list[Node]:

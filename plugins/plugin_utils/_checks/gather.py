@@ -24,6 +24,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._checks.findings i
     sort_by_severity,
     warning,
 )
+from ansible_collections.muster.training.plugins.plugin_utils._checks.job_request import plain_environment
 from ansible_collections.muster.training.plugins.plugin_utils._checks.ssh_errors import strip_wrapper
 from ansible_collections.muster.training.plugins.plugin_utils._checks.start_conditions import check_order
 from ansible_collections.muster.training.plugins.plugin_utils._command_line.command_hints import adapt_commands
@@ -122,7 +123,8 @@ def run_checks(args: Mapping[str, Any], job: Job, names_needed: bool = False) ->
     code = parse_controller_code(args)
     if code.will_be_copied:
         facts = {name: facts_after_copy(node_facts) for name, node_facts in facts.items()}
-    context = CheckContext(job, table, facts, names_needed, bool(args.get("replace")), thresholds, code)
+    environment = plain_environment(args.get("environment") or {})
+    context = CheckContext(job, table, facts, names_needed, bool(args.get("replace")), thresholds, code, environment)
     findings += check_all(context, reasons)
     reported = merge(finding for finding in findings if finding.id not in skip)
     return table, sort_by_severity(replace(finding, remedy=adapt_commands(finding.remedy)) for finding in reported)

@@ -17,6 +17,7 @@ RESERVED_VARIABLES = re.compile(
     r"(PET|TORCHELASTIC|MUSTER)_.*)\Z"
 )
 DEEPSPEED_LAUNCHERS = ("pdsh", "openmpi")
+LOCAL_RANK_CHOICES = ("auto", "true", "false")
 VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 
 
@@ -42,6 +43,7 @@ class Job:
     stop_grace: int
     no_python: bool = False  # the script is an executable, and its path contains a slash
     deepspeed_launcher: str = ""  # pdsh, openmpi; "": one deepspeed per node
+    deepspeed_local_rank: str = "auto"  # whether DeepSpeed passes --local_rank: auto, true, false
     accelerate_config: Mapping[str, Any] = field(default_factory=dict)  # added to the keys from the rank table
     image: str = ""  # of the container for all processes
     container_engine: str = "docker"  # or podman

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ansible_collections.muster.training.plugins.plugin_utils._plan.job import DEEPSPEED_LAUNCHERS
+from ansible_collections.muster.training.plugins.plugin_utils._plan.job import DEEPSPEED_LAUNCHERS, LOCAL_RANK_CHOICES
 from ansible_collections.muster.training.plugins.plugin_utils._plan.plan import LAUNCHERS
 
 CONTAINER_OPTIONS: dict[str, dict[str, Any]] = {
@@ -25,6 +25,7 @@ CHECKED_OPTIONS: dict[str, dict[str, Any]] = {
     "launcher": {"type": "str", "choices": list(LAUNCHERS), "default": "torchrun"},
     "deepspeed_launcher": {"type": "str", "choices": ["", *DEEPSPEED_LAUNCHERS], "default": ""},
     "accelerate_config": {"type": "dict", "default": {}},
+    "environment": {"type": "dict", "default": {}, "no_log": True},
     "no_python": {"type": "bool", "default": False},
     "image": CONTAINER_OPTIONS["image"],
     "container_engine": CONTAINER_OPTIONS["container_engine"],
@@ -42,12 +43,12 @@ CHECKED_OPTIONS: dict[str, dict[str, Any]] = {
 JOB_OPTIONS: dict[str, dict[str, Any]] = {
     **CHECKED_OPTIONS,
     **CONTAINER_OPTIONS,
+    "deepspeed_local_rank": {"type": "str", "choices": list(LOCAL_RANK_CHOICES), "default": "auto"},
     "nproc_per_node": {"type": "int"},
     "run_id": {"type": "str", "default": ""},
     "name": {"type": "str", "default": ""},
     "debug": {"type": "bool", "default": False},
     "module": {"type": "str", "default": ""},
-    "environment": {"type": "dict", "default": {}, "no_log": True},
     "max_restarts": {"type": "int"},
     "start_timeout": {"type": "int", "default": 120},
     "silence_timeout": {"type": "int", "default": 10},

@@ -34,6 +34,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._plan.launchers.ac
 from ansible_collections.muster.training.plugins.plugin_utils._plan.launchers.deepspeed import (
     DeepSpeed,
     DeepSpeedRemote,
+    decide_local_rank,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._plan.launchers.env import EnvLauncher
 from ansible_collections.muster.training.plugins.plugin_utils._plan.launchers.mpirun import Mpirun
@@ -154,6 +155,7 @@ def build_node_plan(
     program = job.script or job.module
     if job.script.startswith("~"):  # no shell expands it, so use the path that was checked
         job = replace(job, script=facts["script"]["path"])
+    job = decide_local_rank(job, facts)
     run_directory = f"{facts['runs_directory']}/{job.run_id}/node{node.node_rank}"
     address = ip_literal(node.address)
     temporary = temporary_directory(job.run_id, node.node_rank)

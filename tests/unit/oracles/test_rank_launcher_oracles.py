@@ -222,6 +222,15 @@ def after(words: list[str], word: str) -> list[str]:
 
 
 @needs("torch", "deepspeed")
+def test_deepspeed_passes_no_local_rank_if_the_job_does_not_accept_it(deepspeed: Reader, runs: Path) -> None:
+    hosts = [HostSpec(name="n0", address="10.0.0.1", slots=2), HostSpec(name="n1", address="10.0.0.2", slots=2)]
+    _table, plans = planned(runs, job_of("deepspeed", deepspeed_local_rank="false"), hosts)
+    (command,) = deepspeed.ask(["runner", after(plans[1]["command"], "deepspeed.launcher.runner")])
+    started = deepspeed.ask(["launch", after(command, "-m")])
+    assert [words for words, _values in started] == [["muster-rank"]] * 2
+
+
+@needs("torch", "deepspeed")
 @settings(max_examples=150, deadline=None)
 @given(hosts=clusters())
 def test_deepspeed_on_each_node_starts_the_ranks_of_the_table(

@@ -33,8 +33,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"not used by the HfArgumentParser: \['--local[-_]rank",
         ),
         cause="DeepSpeed's launcher passes --local_rank to each process, and the script's parser rejects it.",
-        remedy="add parser.add_argument('--local_rank', type=int, default=-1) to the script; or make it read "
-        "LOCAL_RANK and launch with -e launch_launcher=torchrun, which works with DeepSpeed too",
+        remedy="launch with -e launch_deepspeed_local_rank=false, if the script reads LOCAL_RANK; or add "
+        "parser.add_argument('--local_rank', type=int, default=-1) to it",
         source="01-ai/Yi#69",
     ),
     CatalogueEntry(

@@ -6,6 +6,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
 from ansible_collections.muster.training.plugins.module_utils._rank_table import Node, RankTable
 from ansible_collections.muster.training.plugins.plugin_utils._cluster.hostfile_formats import render_deepspeed
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job import Job
@@ -17,7 +21,24 @@ from ansible_collections.muster.training.plugins.plugin_utils._plan.launchers.mp
 )
 
 MODULE = "deepspeed.launcher.runner"
+NO_LOCAL_RANK = "--no_local_rank"
 NO_ENVIRONMENT_FILE = "muster-sets-the-environment"  # no file has this name
+
+
+def decide_local_rank(job: Job, facts: Mapping[str, Any]) -> Job:
+    """Return the job with a decision whether DeepSpeed passes --local_rank, which many parsers refuse.
+
+    "auto": if the job's sources have such an option, or could not be read.
+    """
+    source = facts.get("imports") or {}
+    if job.deepspeed_local_rank != "auto" or not source.get("files"):
+        return job
+    return replace(job, deepspeed_local_rank="true" if "local-rank" in source["features"] else "false")
+
+
+def local_rank_options(job: Job) -> list[str]:
+    """Return the launcher's option against --local_rank, if the job does not want it."""
+    return [NO_LOCAL_RANK] if job.deepspeed_local_rank == "false" else []
 
 
 class DeepSpeed(RankLauncher):
@@ -40,6 +61,7 @@ class DeepSpeed(RankLauncher):
             f"--node_rank={node.node_rank}",
             f"--master_addr={table.master.address}",
             f"--master_port={job.master_port}",
+            *local_rank_options(job),
             "--no_python",
             RANK_PROGRAM,
         ]
@@ -96,6 +118,7 @@ class DeepSpeedRemote(DeepSpeed):
             *launcher_args,
             f"--master_addr={table.master.address}",
             f"--master_port={job.master_port}",
+            *local_rank_options(job),
             "--no_python",
             RANK_PROGRAM,
         ]

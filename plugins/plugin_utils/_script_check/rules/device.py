@@ -193,22 +193,6 @@ def check_local_rank_argument(program: Program) -> Iterator[Match]:
         )
 
 
-def check_local_rank_refused(program: Program) -> Iterator[Match]:
-    """Report parsers that refuse --local_rank, which DeepSpeed's launcher passes to each rank."""
-    if local_rank_options(program) or program.uses("HfArgumentParser", "parse_known_args", "TrainingArguments"):
-        return
-    if not program.uses("ArgumentParser"):
-        return
-    for call in program.calls_of("parse_args"):
-        yield program.match(
-            call.module,
-            call.node,
-            "the deepspeed launcher passes --local_rank to the script, whose parser refuses it",
-            'parser.add_argument("--local_rank", type=int, default=int(os.environ.get("LOCAL_RANK", 0)))',
-        )
-        return
-
-
 NOT_BY_ARGUMENT = frozenset({"deepspeed"})
 RULES = (
     Rule("device-fixed", "error", "A GPU is chosen by a constant", check_fixed),
@@ -221,12 +205,5 @@ RULES = (
         check_local_rank_argument,
         handled_by=ALL,
         skipped_launchers=NOT_BY_ARGUMENT,
-    ),
-    Rule(
-        "local-rank-refused",
-        "error",
-        "The parser refuses --local_rank",
-        check_local_rank_refused,
-        launchers=NOT_BY_ARGUMENT,
     ),
 )

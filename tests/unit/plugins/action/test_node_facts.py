@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import pytest
 
-from ansible_collections.muster.training.plugins.action.node_facts import probe_lifetime
+from ansible_collections.muster.training.plugins.action.node_facts import has_import_test, probe_lifetime
+
+JOB: dict[str, Any] = {"import_test": True, "module": "", "no_python": False}
 
 
 @pytest.mark.parametrize(
@@ -22,3 +25,18 @@ def test_first_node_still_waits_when_last_node_starts(nodes: int, forks: int) ->
     """Each call takes 12 s: to log in, and for an nvidia-smi without persistence."""
     last = (nodes - 1) // forks * 12
     assert probe_lifetime(nodes, forks) > last + 12
+
+
+@pytest.mark.parametrize(
+    ("request_", "seconds"),
+    [
+        ({"script": "train.py", "job": JOB}, 256),
+        ({"script": "", "job": {**JOB, "module": "train"}}, 256),
+        ({"script": "", "job": JOB}, 76),
+        ({"script": "a.out", "job": {**JOB, "no_python": True}}, 76),
+        ({"script": "train.py", "job": {**JOB, "import_test": False}}, 76),
+        ({"script": "train.py", "job": None}, 76),
+    ],
+)
+def test_peers_are_awaited_as_long_as_imports_may_take(request_: dict[str, Any], seconds: int) -> None:
+    assert probe_lifetime(4, 1, has_import_test(request_)) == seconds

@@ -14,6 +14,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._checks.findings i
     render_table,
     warning,
 )
+from ansible_collections.muster.training.plugins.plugin_utils._checks.job_environment import SERVICES
 from ansible_collections.muster.training.plugins.plugin_utils._checks.software import EQUALITY_CHECKS
 from ansible_collections.muster.training.plugins.plugin_utils._checks.ssh_errors import CHECK_ID as UNREACHABLE
 from tests.unit.healthy import Facts, cluster, findings, spoilt
@@ -26,7 +27,7 @@ def test_catalogue_holds_exactly_the_ids_that_checks_report() -> None:
     texts = [path.read_text(encoding="utf-8") for path in SOURCES]
     pattern = r"\b(?:error|warning|make_finding)\(\s*\"([a-z-]+)\""
     given = {match for text in texts for match in re.findall(pattern, text)}
-    given |= {identity for identity, *_others in EQUALITY_CHECKS} | {UNREACHABLE}
+    given |= {identity for identity, *_others in [*EQUALITY_CHECKS, *SERVICES.values()]} | {UNREACHABLE}
     assert given == set(IDS)
 
 

@@ -323,6 +323,26 @@ def test_debug_adds_nccl_logging_into_the_run_directory() -> None:
 
 
 @pytest.mark.parametrize(
+    ("setting", "source", "is_passed"),
+    [
+        ("auto", {"files": 1, "features": ["local-rank"]}, True),
+        ("auto", {"files": 1, "features": ["compile"]}, False),
+        ("auto", {"files": 0, "features": []}, True),  # its sources could not be read
+        ("auto", None, True),
+        ("true", {"files": 1, "features": []}, True),
+        ("false", {"files": 1, "features": ["local-rank"]}, False),
+    ],
+)
+@pytest.mark.parametrize("starter", ["", "pdsh"])
+def test_deepspeed_passes_the_local_rank_to_scripts_that_accept_it(
+    starter: str, setting: str, source: dict[str, Any] | None, is_passed: bool
+) -> None:
+    job = make_job(launcher="deepspeed", deepspeed_launcher=starter, deepspeed_local_rank=setting)
+    command = planned(job, FOUR, 0, imports=source)["command"]
+    assert ("--no_local_rank" in command) != is_passed
+
+
+@pytest.mark.parametrize(
     ("given", "commands", "programs"),
     [
         (

@@ -58,7 +58,6 @@ FAULTS: dict[str, tuple[str, str, str]] = {
         'local_rank = int(os.environ["LOCAL_RANK"])',
         f'{PARSER}\n    parser.add_argument("--local-rank", type=int)\n    local_rank = parser.parse_args().local_rank',
     ),
-    "local-rank-refused": ("ddp_plain", "", ""),  # with deepspeed
     "sampler-missing": ("ddp_plain", "sampler=sampler)", "shuffle=True)"),
     "set-epoch-missing": ("ddp_plain", "        sampler.set_epoch(epoch)\n", ""),
     "seed-same-batches": (TOKENS, "1337 + seed_offset", "1337"),
@@ -111,22 +110,18 @@ def test_each_rule_has_a_fault() -> None:
 @pytest.mark.parametrize("rule", FAULTS)
 def test_rule_reports_its_fault_and_nothing_without_it(rule: str) -> None:
     name, old, new = FAULTS[rule]
-    launcher = "deepspeed" if rule == "local-rank-refused" else "torchrun"
     right = base(name)
-    if rule == "local-rank-refused":
-        wrong, right = right, right.replace(PARSER, f'{PARSER}\n    parser.add_argument("--local_rank", type=int)')
-    else:
-        if rule == "metrics-one-rank":  # of a loader that gives each rank a part
-            right = right.replace("= evaluate(model, loader", "= evaluate(model, val_loader").replace(
-                LOADER, f"{LOADER}\n    val_loader = DataLoader(dataset, sampler=DistributedSampler(dataset))"
-            )
-        assert old in right
-        wrong = right.replace(old, new, 1)
+    if rule == "metrics-one-rank":  # of a loader that gives each rank a part
+        right = right.replace("= evaluate(model, loader", "= evaluate(model, val_loader").replace(
+            LOADER, f"{LOADER}\n    val_loader = DataLoader(dataset, sampler=DistributedSampler(dataset))"
+        )
+    assert old in right
+    wrong = right.replace(old, new, 1)
     ast.parse(wrong)
-    assert rule not in ids(right, launcher)
-    assert rule in ids(wrong, launcher)
+    assert rule not in ids(right)
+    assert rule in ids(wrong)
     if rule not in ALSO and name != "one_gpu":
-        assert ids(wrong, launcher) - ids(right, launcher) <= {rule, "process-group-open"}
+        assert ids(wrong) - ids(right) <= {rule, "process-group-open"}
 
 
 def test_a_finding_has_the_line_of_the_fault_and_code_to_write() -> None:

@@ -1,0 +1,224 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Checks of what a job needs from its Python: libraries that import, GPUs that compute, compilers."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from ansible_collections.muster.training.plugins.plugin_utils._checks.context import CheckContext
+from ansible_collections.muster.training.plugins.plugin_utils._checks.findings import Finding, error, warning
+from ansible_collections.muster.training.plugins.plugin_utils._checks.gpus import check_driver, check_free
+from ansible_collections.muster.training.plugins.plugin_utils._checks.interconnect import check_fabric
+
+MAX_ERROR = 700  # characters of an exception in a finding
+SKIP_HINT = "without the test: -e launch_import_test=false"
+REINSTALL = "ansible-playbook site.yml --tags pytorch,python_env"
+# What to do about an exception, by its text; the first match counts.
+IMPORT_REMEDIES: tuple[tuple[str, str], ...] = (
+    (
+        r"compiled using NumPy 1\.x|numpy\.(core\.multiarray|dtype size changed)|_ARRAY_API not found",
+        f"add numpy<2 to the project's requirements, or a newer release of that library, and run {REINSTALL}",
+    ),
+    (
+        r"version [`'](GLIBC|GLIBCXX|CXXABI)_[0-9.]+' not found",
+        "that library was built for a newer system: install a release for this one, or run the job in a container "
+        "image "
+        "(launch_image)",
+    ),
+    (
+        r"flash_attn.*(undefined symbol|cannot open shared object)|flash_attn_2_cuda",
+        "build it for the installed torch: ansible-playbook site.yml --tags flash_attention -e "
+        "flash_attention_enabled=true",
+    ),
+    (
+        r"undefined symbol",
+        f"that library was built for another torch: install a release for the installed one ({REINSTALL})",
+    ),
+    (
+        r"No module named|DistributionNotFound|PackageNotFoundError",
+        f"add its package to the project's requirements and run {REINSTALL}, or set launch_python to the interpreter "
+        "that has it",
+    ),
+    (
+        r"cannot import name|has no attribute|requires? .*(version|[<>=]=)|is required|conflict",
+        "the installed versions do not fit together: pin those that do in the project's requirements and run "
+        f"{REINSTALL}",
+    ),
+    (r"SyntaxError", "correct it, or set launch_python to the Python version that the script is written for"),
+    (
+        r"cannot open shared object file",
+        "install the library that is missing on the node, or set LD_LIBRARY_PATH in launch_environment",
+    ),
+)
+DEFAULT_REMEDY = "run that import by hand on the node to see all of its output"
+CUDA_REMEDIES: tuple[tuple[str, str], ...] = (
+    (
+        r"forward compatibility|\b804\b",
+        "remove the cuda-compat package, or its directory from LD_LIBRARY_PATH: this GPU needs a driver for "
+        "torch's CUDA "
+        "itself (ansible-playbook site.yml --tags nvidia_driver)",
+    ),
+    (
+        r"system not yet initialized|\b802\b",
+        "start the fabric manager: systemctl start nvidia-fabricmanager",
+    ),
+    (
+        r"unknown error|\b999\b",
+        "load the driver's module for CUDA again: sudo modprobe -r nvidia_uvm; sudo modprobe nvidia_uvm; otherwise "
+        "reboot",
+    ),
+    (r"no CUDA-capable device|\b100\b", "check CUDA_VISIBLE_DEVICES in launch_environment, and nvidia-smi on the node"),
+    (r"busy or unavailable|\b46\b", "set the GPU to its default mode: sudo nvidia-smi -c 0; and check what uses it"),
+    (r"driver.*(too old|insufficient)|\b35\b", "ansible-playbook site.yml --tags nvidia_driver"),
+    (r"no kernel image", "ansible-playbook site.yml --tags pytorch, with pytorch_version and pytorch_cuda at auto"),
+    (r"out of memory", "nvidia-smi on the node shows which process holds the memory: end it"),
+)
+COMPILER_PACKAGES = "install it: sudo apt-get install {packages} (ansible-playbook site.yml --tags base_packages)"
+
+
+def one_line(text: str) -> str:
+    """Return an exception as one line of limited length."""
+    line = " ".join(text.split())
+    return line if len(line) <= MAX_ERROR else f"{line[:MAX_ERROR]} ..."
+
+
+def choose_remedy(text: str, remedies: tuple[tuple[str, str], ...], default: str) -> str:
+    """Return what to do about an exception."""
+    return next((remedy for pattern, remedy in remedies if re.search(pattern, text, re.IGNORECASE)), default)
+
+
+def describe_location(failure: dict[str, Any]) -> str:
+    """Return where a failed import is: its statement, and the file with the line."""
+    file_name = failure["file"].rpartition("/")[2]
+    location = f"{file_name}, line {failure['line']}" if failure["line"] else file_name
+    return f"{failure['statement']} ({location})" if failure["statement"] else location
+
+
+def python_name(context: CheckContext, name: str) -> str:
+    """Return what ran the test: the job's interpreter on a node, or its image."""
+    return f"image {context.job.image}" if context.job.image else str(context.facts[name]["interpreter"])
+
+
+def check_import_failures(context: CheckContext) -> list[Finding]:
+    """Report imports of the job that fail; a module that the job may find by a path of its own is a warning."""
+    findings = []
+    for node, imports in context.nodes_with("imports"):
+        if imports["ended"] == "time":
+            findings.append(
+                warning(
+                    "import-slow",
+                    [node.name],
+                    problem=f"{imports['failures'][0]['statement'] or 'the first import'} has not ended: "
+                    f"{imports['failures'][0]['error']}"
+                    if imports["failures"]
+                    else "the GPUs did not answer in time",
+                    requirement="libraries that load in time: ranks that start late are waited for until a time-out",
+                    remedy="put the environment on a local disk instead of a network drive, and check the disk; "
+                    f"{SKIP_HINT}",
+                )
+            )
+            continue
+        for failure in imports["failures"]:
+            text = one_line(failure["error"])
+            make_finding = error if failure["certain"] else warning
+            findings.append(
+                make_finding(
+                    "import-fails",
+                    [node.name],
+                    problem=f"{describe_location(failure)} fails in {python_name(context, node.name)}: {text}"
+                    + ("" if failure["certain"] else "; the job changes its search path, so it may still find it"),
+                    requirement="libraries that the job can import",
+                    remedy=f"{choose_remedy(text, IMPORT_REMEDIES, DEFAULT_REMEDY)}; {SKIP_HINT}",
+                )
+            )
+    return findings
+
+
+def check_cuda(context: CheckContext) -> list[Finding]:
+    """Report GPUs on which the job's torch runs no kernel, unless the driver or a process has been reported."""
+    causes = [*check_driver(context), *check_free(context), *check_fabric(context)]
+    explained = {name for finding in causes for name in finding.nodes if finding.severity == "error"}
+    findings = []
+    for node, imports in context.nodes_with("imports"):
+        if node.name in explained or imports["ended"] == "time":
+            continue
+        for failure in imports["cuda"]:
+            subject = "CUDA does not start" if failure["gpu"] < 0 else f"GPU {failure['gpu']} runs no kernel"
+            text = one_line(failure["error"])
+            default = "look for 'NVRM: Xid' in dmesg, and reboot the node"
+            findings.append(
+                error(
+                    "cuda-fails",
+                    [node.name],
+                    problem=f"{subject} in {python_name(context, node.name)}: {text}",
+                    requirement="GPUs on which the job's torch computes",
+                    remedy=f"{choose_remedy(text, CUDA_REMEDIES, default)}; {SKIP_HINT}",
+                )
+            )
+    return findings
+
+
+def uses_compile(context: CheckContext, features: list[str]) -> bool:
+    """Return whether the job certainly or probably uses torch.compile."""
+    if context.environment.get("TORCHDYNAMO_DISABLE") == "1":
+        return False
+    return "compile" in features or any(
+        re.fullmatch(r"--(torch[-_])?compile(=([Tt]rue|1))?", argument) for argument in context.job.args
+    )
+
+
+def needs_deepspeed_ops(context: CheckContext, name: str, features: list[str]) -> str:
+    """Return why DeepSpeed compiles code for a job on a node, or ""."""
+    if "deepspeed-ops" in features:
+        return "the script imports deepspeed.ops"
+    config = (context.facts[name].get("deepspeed_config") or {}).get("config") or {}
+    zero = config.get("zero_optimization")
+    for key in ("offload_optimizer", "offload_param"):
+        section = zero.get(key) if isinstance(zero, dict) else None
+        if isinstance(section, dict) and section.get("device") in ("cpu", "nvme"):
+            return f"the DeepSpeed configuration has {key}"
+    return ""
+
+
+def check_compilers(context: CheckContext) -> list[Finding]:
+    """Check for compilers where the job compiles code: torch.compile, and DeepSpeed's operators."""
+    missing: dict[tuple[str, str, str], list[str]] = {}
+    for node, compilers in context.nodes_with("compilers"):
+        imports = context.facts[node.name].get("imports") or {"features": [], "python_h": None}
+        has_gpu = bool(context.facts[node.name].get("gpu_count"))
+        if uses_compile(context, imports["features"]):
+            compiler = "cc" if has_gpu else "cxx"
+            if not compilers[compiler]:
+                label = "C compiler" if has_gpu else "C++ compiler"
+                missing.setdefault((label, "torch.compile", "build-essential"), []).append(node.name)
+            if imports["python_h"] is False:
+                missing.setdefault(("Python.h", "torch.compile", "python3-dev"), []).append(node.name)
+        reason = needs_deepspeed_ops(context, node.name, imports["features"])
+        if reason and has_gpu:
+            if not compilers["cxx"]:
+                missing.setdefault(("C++ compiler", reason, "build-essential"), []).append(node.name)
+            if not compilers["nvcc"]:
+                missing.setdefault(("nvcc", reason, ""), []).append(node.name)
+    return [
+        warning(
+            "compiler-missing",
+            names,
+            problem=f"there is no {label} on the node, and the job compiles code ({reason})",
+            requirement=f"{label}, unless everything has been compiled before",
+            remedy=COMPILER_PACKAGES.format(packages=packages)
+            if packages
+            else "install the CUDA toolkit of torch's CUDA version, and set CUDA_HOME in launch_environment if it "
+            "is not "
+            "in /usr/local/cuda",
+        )
+        for (label, reason, packages), names in missing.items()
+    ]
+
+
+def check_imports(context: CheckContext) -> list[Finding]:
+    """Run all checks of this file."""
+    return [*check_import_failures(context), *check_cuda(context), *check_compilers(context)]

@@ -1,0 +1,228 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Checks of the links between GPUs and between nodes: fabric manager, peer access, RDMA."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from ansible_collections.muster.training.plugins.plugin_utils._checks.context import CheckContext, find_outliers
+from ansible_collections.muster.training.plugins.plugin_utils._checks.findings import Finding, error, warning
+from ansible_collections.muster.training.plugins.plugin_utils._checks.gpus import check_driver
+from ansible_collections.muster.training.plugins.plugin_utils._software.versions import version_tuple
+from ansible_collections.muster.training.plugins.plugin_utils._text.name_list import format_list
+
+READY_STATES = {"completed", "not supported", "n/a", "[n/a]", "[not supported]"}
+ROCE_V2 = "RoCE v2"
+AUTOMATIC_GID_SINCE = (2, 21)  # NCCL chooses a RoCE v2 entry by itself
+MANAGER_REMEDY = (
+    "systemctl enable --now nvidia-fabricmanager on the node; journalctl -u nvidia-fabricmanager says why not"
+)
+
+
+def fabric_problem(links: dict[str, Any], driver: str) -> str:
+    """Return what is wrong with the NVSwitch fabric of a node, or ""."""
+    states = Counter(
+        f"{gpu['state']}, {gpu['status']}"
+        for gpu in links["fabric"]
+        if gpu["state"].lower() not in READY_STATES
+        or (gpu["state"].lower() == "completed" and gpu["status"].lower() != "success")
+    )
+    if states:
+        state, count = states.most_common(1)[0]
+        return f"the fabric of {count} GPU{'' if count == 1 else 's'} is not ready: {state}"
+    if not links["switches"]:
+        return ""
+    manager = links["manager"]
+    if not manager["version"]:
+        return f"the node has {links['switches']} NVSwitches, but no fabric manager" if not links["fabric"] else ""
+    if driver and version_tuple(manager["version"]) != version_tuple(driver):
+        return f"the fabric manager is version {manager['version']}, the driver {driver}"
+    if manager["service"] not in ("active", "activating", ""):
+        return f"the service nvidia-fabricmanager is {manager['service']}"
+    return ""
+
+
+def check_fabric(context: CheckContext) -> list[Finding]:
+    """Check that GPUs behind NVSwitches are registered: until then CUDA fails with "system not yet initialized"."""
+    findings = []
+    broken = {name for finding in check_driver(context) for name in finding.nodes if finding.severity == "error"}
+    for node, links in context.nodes_with("links"):
+        if node.name in broken:
+            continue
+        driver = context.facts[node.name]["gpus"]["driver"]["loaded"] or ""
+        problem = fabric_problem(links, driver)
+        if problem:
+            remedy = MANAGER_REMEDY
+            if "version" in problem or "no fabric manager" in problem:
+                branch = driver.partition(".")[0]
+                remedy = (
+                    f"install it in the driver's version: sudo apt-get install nvidia-fabricmanager-{branch}={driver}-*"
+                )
+            findings.append(
+                error(
+                    "fabric-manager",
+                    [node.name],
+                    problem=problem,
+                    requirement="a running fabric manager of the driver's version: otherwise CUDA does not start "
+                    "(error 802)",
+                    remedy=remedy,
+                )
+            )
+    return findings
+
+
+def check_peer_access(context: CheckContext) -> list[Finding]:
+    """Warn of GPUs without NVLink whose traffic is redirected, by bridges or an IOMMU: NCCL may hang."""
+    reasons: dict[str, list[str]] = {}
+    for node, links in context.nodes_with("links"):
+        if context.facts[node.name]["gpu_count"] < 2 or links["nvlinks"] != 0 or node.slots < 2:
+            continue
+        if links["acs"]:
+            reasons.setdefault("PCI bridges redirect the traffic between GPUs (ACS)", []).append(node.name)
+        elif links["iommu"].startswith("DMA"):
+            reasons.setdefault("the IOMMU translates the traffic between GPUs", []).append(node.name)
+    if "NCCL_P2P_DISABLE" in context.environment:
+        return []
+    return [
+        warning(
+            "gpu-peer-access",
+            names,
+            problem=f"the GPUs have no NVLink, and {reason}: on some machines NCCL hangs or computes wrong results",
+            requirement="GPUs that reach each other directly, or NCCL without such access",
+            remedy='if the run hangs at its first collective: -e \'{"launch_environment": {"NCCL_P2P_DISABLE": '
+            '"1"}}\'; '
+            "better, disable ACS in the firmware, or start the kernel with iommu=pt",
+        )
+        for reason, names in reasons.items()
+    ]
+
+
+def rdma_ports(context: CheckContext) -> dict[str, list[dict[str, Any]]]:
+    """Return the RDMA ports of each node that NCCL would use."""
+    if context.environment.get("NCCL_IB_DISABLE") == "1" or context.environment.get("NCCL_NET") == "Socket":
+        return {}
+    return {node.name: system["rdma_ports"] for node, system in context.nodes_with("system") if "rdma_ports" in system}
+
+
+def check_rdma_states(context: CheckContext) -> list[Finding]:
+    """Check that as many RDMA ports are active on each node, with the same link layers."""
+    ports = rdma_ports(context)
+    findings = []
+    active = {
+        name: tuple(sorted(Counter(port["link"] for port in entries if port["state"] == "ACTIVE").items()))
+        for name, entries in ports.items()
+    }
+    usual, odd = find_outliers(active)
+    if odd:
+        differences = format_list(f"{name} has {describe_ports(value)}" for name, value in odd.items())
+        down = format_list(
+            f"{port['name']} is {port['state'] or 'in an unknown state'}"
+            for name in odd
+            for port in ports[name]
+            if port["state"] != "ACTIVE"
+        )
+        findings.append(
+            warning(
+                "rdma-ports",
+                odd,
+                problem=f"{differences}, the others {describe_ports(usual)}" + (f"; {down}" if down else ""),
+                requirement="the same active RDMA ports on all nodes: NCCL on one node would wait for a network "
+                "that the "
+                "other does not use",
+                remedy="check cable and switch (ibstat, ip link), and the subnet manager for InfiniBand; or use "
+                "TCP: -e "
+                '\'{"launch_environment": {"NCCL_IB_DISABLE": "1"}}\'',
+            )
+        )
+    return findings
+
+
+def describe_ports(value: Any) -> str:
+    """Describe the active ports of a node, such as "8 InfiniBand ports"."""
+    return (
+        " and ".join(f"{count} active {link} port{'' if count == 1 else 's'}" for link, count in value) or "none active"
+    )
+
+
+def v2_indexes(port: dict[str, Any]) -> list[int]:
+    """Return the indexes of a port's GIDs with which RoCE v2 routes over IPv4."""
+    return [gid["index"] for gid in port["gids"] if gid["type"] == ROCE_V2 and gid["ipv4"]]
+
+
+def check_gids(context: CheckContext) -> list[Finding]:
+    """Check that RoCE ports have a RoCE v2 address, at the same index on all nodes."""
+    indexes = {
+        name: tuple(sorted({tuple(v2_indexes(port)) for port in roce_ports(entries)}))
+        for name, entries in rdma_ports(context).items()
+        if roce_ports(entries)
+    }
+    if not indexes:
+        return []
+    requested = context.environment.get("NCCL_IB_GID_INDEX", "")
+    if requested.isdigit():
+        return check_requested_gid(indexes, int(requested))
+    _usual, odd = find_outliers(indexes)
+    if not odd or has_automatic_gid(context):
+        return []
+    return [
+        warning(
+            "rdma-gid",
+            odd,
+            problem="RoCE v2 addresses are at other indexes of the GID table than on the other nodes: "
+            + format_list(f"{name} {describe_indexes(indexes[name])}" for name in odd),
+            requirement=f"the same index on all nodes for NCCL before {'.'.join(map(str, AUTOMATIC_GID_SINCE))}",
+            remedy="give the interfaces addresses in the same order, or install a newer torch, whose NCCL chooses "
+            "by itself",
+        )
+    ]
+
+
+def describe_indexes(ports: tuple[tuple[int, ...], ...]) -> str:
+    """Return the indexes of all ports of a node as text."""
+    return format_list(str(index) for index in sorted({index for port in ports for index in port}))
+
+
+def roce_ports(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the active RoCE ports; an interface without an address is not used for training."""
+    return [port for port in entries if port["link"] == "Ethernet" and port["state"] == "ACTIVE" and v2_indexes(port)]
+
+
+def has_automatic_gid(context: CheckContext) -> bool:
+    """Return whether each node's NCCL chooses the entry of the GID table by itself; unknown versions count as such."""
+    if context.job.image:
+        return True
+    versions = [software["packages"].get("nccl") for _node, software in context.nodes_with("software")]
+    return all(version is None or version_tuple(version) >= AUTOMATIC_GID_SINCE for version in versions)
+
+
+def check_requested_gid(indexes: dict[str, tuple[tuple[int, ...], ...]], requested: int) -> list[Finding]:
+    """Check the index that the job sets."""
+    wrong = [name for name, ports in indexes.items() if not any(requested in port for port in ports)]
+    if not wrong:
+        return []
+    return [
+        warning(
+            "rdma-gid",
+            wrong,
+            problem=f"NCCL_IB_GID_INDEX is {requested}, but the RoCE v2 addresses are at "
+            f"{describe_indexes(indexes[wrong[0]])}",
+            requirement="the index of a RoCE v2 address on each node: otherwise NCCL fails with error 12 of a "
+            "completion",
+            remedy="remove NCCL_IB_GID_INDEX from launch_environment (NCCL 2.21 and newer choose by themselves), "
+            "or correct it",
+        )
+    ]
+
+
+def check_interconnect(context: CheckContext) -> list[Finding]:
+    """Run all checks of this file."""
+    return [
+        *check_fabric(context),
+        *check_peer_access(context),
+        *check_rdma_states(context),
+        *check_gids(context),
+    ]

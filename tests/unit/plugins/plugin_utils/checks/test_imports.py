@@ -1,0 +1,148 @@
+"""What a job's Python needs: libraries that import, GPUs that compute, compilers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.unit.healthy import Facts, Spoil, cluster, findings, spoilt
+
+
+def failing(error: str, statement: str = "import flash_attn", certain: bool = True, *names: str) -> Spoil:
+    def spoil(facts: dict[str, Facts]) -> None:
+        for name in names or ("node2",):
+            entry = {"file": "/home/ubuntu/train.py", "line": 7, "statement": statement}
+            facts[name]["imports"]["failures"] = [{**entry, "error": error, "certain": certain}]
+
+    return spoil
+
+
+# Exceptions as the libraries raise them, and a part of the remedy.
+EXCEPTIONS = [
+    (
+        "ImportError: \nA module that was compiled using NumPy 1.x cannot be run in\nNumPy 2.2.6 as it may crash.",
+        "numpy<2",
+    ),
+    (
+        "ImportError: /lib/x86_64-linux-gnu/libc.so.6: version `GLIBC_2.32' not found (required by x.so)",
+        "container image",
+    ),
+    (
+        "ImportError: /venv/flash_attn_2_cuda.cpython-310-x86_64-linux-gnu.so: undefined symbol: _ZN3c104cuda",
+        "--tags flash_attention",
+    ),
+    ("ModuleNotFoundError: No module named 'peft'", "requirements"),
+    (
+        "ImportError: cannot import name 'EncoderDecoderCache' from 'transformers' (/venv/transformers/__init__.py)",
+        "do not fit together",
+    ),
+    ("SyntaxError in Python 3.8: invalid syntax", "launch_python"),
+    ("ImportError: libcudnn.so.9: cannot open shared object file: No such file or directory", "LD_LIBRARY_PATH"),
+    ("RuntimeError: something else", "run that import by hand"),
+]
+
+
+@pytest.mark.parametrize(("text", "remedy"), EXCEPTIONS)
+def test_failed_import_is_shown_as_it_is(text: str, remedy: str) -> None:
+    facts = cluster(2)
+    failing(text)(facts)
+    (found,) = findings(facts)
+    assert (found.severity, found.id, found.nodes) == ("error", "import-fails", ("node2",))
+    assert " ".join(text.split()) in found.problem and "import flash_attn (train.py, line 7)" in found.problem
+    assert "/home/ubuntu/venv/bin/python" in found.problem
+    assert remedy in found.remedy and "launch_import_test=false" in found.remedy
+
+
+def test_module_that_the_job_may_still_find_is_a_warning() -> None:
+    spoil = failing("ModuleNotFoundError: No module named 'models'", "import models", False)
+    assert spoilt(spoil) == [("warning", "import-fails", ("node2",))]
+
+
+def test_imports_that_take_too_long_are_a_warning() -> None:
+    def spoil(facts: dict[str, Facts]) -> None:
+        failing("it did not end within 60 s")(facts)
+        facts["node2"]["imports"]["ended"] = "time"
+
+    assert spoilt(spoil) == [("warning", "import-slow", ("node2",))]
+
+
+@pytest.mark.parametrize(
+    ("text", "remedy"),
+    [
+        (
+            "RuntimeError: Unexpected error from cudaGetDeviceCount(). Error 804: forward compatibility was "
+            "attempted on non supported HW",
+            "cuda-compat",
+        ),
+        ("RuntimeError: CUDA unknown error - this may be due to an incorrectly set up environment", "nvidia_uvm"),
+        ("RuntimeError: Error 802: system not yet initialized", "nvidia-fabricmanager"),
+        ("AcceleratorError: CUDA error: CUDA-capable device(s) is/are busy or unavailable", "nvidia-smi -c 0"),
+        ("RuntimeError: surprise", "dmesg"),
+    ],
+)
+def test_gpu_without_a_working_kernel_is_an_error(text: str, remedy: str) -> None:
+    facts = cluster(2, gpu_count=2)
+    facts["node1"]["imports"]["cuda"] = [{"gpu": -1, "error": text}]
+    facts["node2"]["imports"]["cuda"] = [{"gpu": 1, "error": text}]
+    start, kernel = findings(facts)
+    assert (start.severity, start.id, start.nodes) == ("error", "cuda-fails", ("node1",))
+    assert "CUDA does not start" in start.problem and "GPU 1 runs no kernel" in kernel.problem
+    assert remedy in start.remedy and text.partition(":")[0] in start.problem
+
+
+def test_cuda_failure_that_is_explained_is_not_reported_again() -> None:
+    def spoil(facts: dict[str, Facts]) -> None:
+        facts["node1"]["imports"]["cuda"] = [{"gpu": -1, "error": "RuntimeError: 802"}]
+        facts["node1"]["links"]["fabric"][0]["state"] = "In Progress"
+
+    assert [finding[1] for finding in spoilt(spoil, 2, 8)] == ["fabric-manager"]
+
+
+def without(**values: Any) -> Spoil:
+    """Nodes without these compilers; python_h and features belong to the import test."""
+
+    def spoil(facts: dict[str, Facts]) -> None:
+        for node in facts.values():
+            for name, value in values.items():
+                node["imports" if name in node["imports"] else "compilers"][name] = value
+
+    return spoil
+
+
+COMPILE = {"features": ["compile"]}
+OFFLOAD = {"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}}, "train_batch_size": 8}
+
+
+@pytest.mark.parametrize(
+    ("values", "gpu_count", "given", "missing"),
+    [
+        ({"cc": "", "cxx": "", "nvcc": "", "python_h": False}, 8, {}, []),
+        ({"cc": "", **COMPILE}, 8, {}, ["C compiler"]),
+        ({"cc": "", **COMPILE}, 0, {}, []),
+        ({"cxx": "", **COMPILE}, 0, {}, ["C++ compiler"]),
+        ({"python_h": False, **COMPILE}, 8, {}, ["Python.h"]),
+        ({"python_h": None, **COMPILE}, 8, {}, []),
+        ({"cc": "", **COMPILE}, 8, {"environment": {"TORCHDYNAMO_DISABLE": "1"}}, []),
+        ({"cc": ""}, 8, {"args": ["--torch_compile"]}, ["C compiler"]),
+        ({"nvcc": "", "features": ["deepspeed-ops"]}, 8, {}, ["nvcc"]),
+        ({"nvcc": "", "features": ["deepspeed-ops"]}, 0, {}, []),
+    ],
+)
+def test_compilers_are_needed_where_the_job_compiles(
+    values: dict[str, Any], gpu_count: int, given: dict[str, Any], missing: list[str]
+) -> None:
+    facts = cluster(2, gpu_count)
+    without(**values)(facts)
+    found = findings(facts, **given)
+    assert {(one.severity, one.id) for one in found} <= {("warning", "compiler-missing")}
+    assert [one.problem.partition("there is no ")[2].partition(" on ")[0] for one in found] == missing
+
+
+def test_offload_of_deepspeed_needs_nvcc() -> None:
+    facts = cluster(2, 2)
+    without(nvcc="")(facts)
+    for node in facts.values():
+        node["deepspeed_config"] = {"path": "/ds.json", "config": {**OFFLOAD, "train_batch_size": 4}, "error": ""}
+    (found,) = findings(facts, args=["--deepspeed", "ds.json"])
+    assert found.id == "compiler-missing" and "offload_optimizer" in found.problem
