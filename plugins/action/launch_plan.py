@@ -32,6 +32,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._plan.cost import 
     read_prices,
     total_price,
 )
+from ansible_collections.muster.training.plugins.plugin_utils._plan.gpu_selection import limit_facts
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job import Job
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job_arguments import (
     parse_arguments,
@@ -53,7 +54,7 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "pass_environment": {"type": "raw", "default": []},
     "replace": {"type": "bool", "default": False},
     "code": {"type": "dict", "default": {}},
-    "code_left": {"type": "str", "choices": ["", "as_is", "later", "refused"], "default": ""},
+    "code_left": {"type": "str", "choices": ["", "as_is", "later", "refused", "in_use"], "default": ""},
     "skip": {"type": "list", "elements": "str", "default": []},
     "thresholds": {"type": "dict", "apply_defaults": True, "options": THRESHOLDS_SPEC},
 }
@@ -105,6 +106,8 @@ def render_rank(job: Job, facts: Mapping[str, Any]) -> list[str]:
     directory = facts.get("working_directory", {}).get("path") or job.working_directory or "the user's home"
     command = shlex.join([*job.program_argv(interpreter), *job.args])
     lines = [f"  command      {command}", f"  directory    {directory}"]
+    if job.gpus:
+        lines.append(f"  GPUs         {', '.join(map(str, job.gpus))} of each node")
     if job.image:
         lines.append(f"  image        {job.image}")
     if job.variables:
@@ -155,7 +158,7 @@ class ActionModule(ActionBase):
             ids = ", ".join(dict.fromkeys(finding.id for finding in errors))
             # without the findings, which are already on the screen: Ansible prints a failed task's whole result
             raise UserError(f"nothing was started: {ids}{location}", result={"changed": False, "run_id": job.run_id})
-        facts = {node.name: args["facts"][node.name]["facts"] for node in table.nodes}
+        facts = {node.name: limit_facts(args["facts"][node.name]["facts"], job.gpus) for node in table.nodes}
         machines = describe_machines(facts, prices, table.master.name, args["currency"], bool(job.image))
         plans = {node.name: build_node_plan(job, table, node, facts[node.name], machines) for node in table.nodes}
         return {

@@ -214,10 +214,12 @@ facts:
       type: dict
       sample: {10.0.0.11: {interface: ens5, source: 10.0.0.10, gateway: null, mtu: 0}}
     runs:
-      description: Runs of this collection that are running on the machine, whoever started them.
+      description:
+        - Runs of this collection that are running on the machine, whoever started them, with the GPUs they use.
+          An empty list stands for all GPUs.
       type: list
       elements: dict
-      sample: [{run_id: bert-1, address: 10.0.0.10, directory: /home/ubuntu/.muster/runs/bert-1/node0, pid: 4711}]
+      sample: [{run_id: bert-1, address: 10.0.0.10, directory: /home/me/.muster/runs/bert-1/node0, gpus: [0, 1]}]
     ports:
       description:
         - The listening process for each of O(ports) that is in use. Another user's process is looked up with C(sudo

@@ -53,6 +53,8 @@ muster = load()
             "launch.yml -e nnodes=4 -e launch_launcher=deepspeed -e launch_script=train.py"
             """ -e '{"launch_args": ["--deepspeed", "zero2.json"]}'""",
         ),
+        ("launch --gpus 2,3 --detach", """launch.yml -e '{"gpus": "2,3"}' -e detach=true"""),
+        ("launch --gpus=0", "launch.yml -e gpus=0"),
         ("launch --nnodes=2 --detach", "launch.yml -e nnodes=2 -e detach=true"),
         ("launch --replace=false --debug", "launch.yml -e replace=false -e debug=true"),
         ("report", "report.yml"),

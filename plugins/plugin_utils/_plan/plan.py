@@ -28,6 +28,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._plan.container_co
     container_argv,
     removal_argv,
 )
+from ansible_collections.muster.training.plugins.plugin_utils._plan.gpu_selection import limit_facts, visible_devices
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job import Job
 from ansible_collections.muster.training.plugins.plugin_utils._plan.launchers.accelerate import Accelerate
 from ansible_collections.muster.training.plugins.plugin_utils._plan.launchers.deepspeed import (
@@ -147,6 +148,7 @@ def build_node_plan(
     program = job.script or job.module
     if job.script.startswith("~"):  # no shell expands it, so use the path that was checked
         job = replace(job, script=facts["script"]["path"])
+    facts = limit_facts(facts, job.gpus)
     run_directory = f"{facts['runs_directory']}/{job.run_id}/node{node.node_rank}"
     address = ip_literal(node.address)
     temporary = temporary_directory(job.run_id, node.node_rank)
@@ -154,6 +156,7 @@ def build_node_plan(
         **network_environment(facts["interface"], node.address),
         **(debug_environment(run_directory) if job.debug else {}),
         **launcher.environment(job, table, node),
+        **({} if job.image else visible_devices(job.gpus)),
         "PYTHONUNBUFFERED": "1",
         "MUSTER_RUN_ID": job.run_id,
     }
@@ -212,6 +215,7 @@ def build_node_plan(
         "metrics": list(job.metrics),
         "temporary_directory": temporary,
         "mounts": [mount["point"] for mount in facts.get("storage", {}).get("mounts", ()) if mount["state"] == "ok"],
+        "gpus": list(job.gpus),
         "gpu_samples": gpu_samples,
         "log_limit": job.log_limit * 10**9,
         "lifeline": {"address": table.master.address, "port": job.lifeline_port},

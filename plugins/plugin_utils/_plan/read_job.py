@@ -14,6 +14,10 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
+from ansible_collections.muster.training.plugins.plugin_utils._plan.gpu_selection import (
+    environment_conflicts,
+    parse_gpus,
+)
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job import (
     SAFE_RUN_ID,
     Job,
@@ -72,6 +76,12 @@ def read_job(args: Mapping[str, Any], target_needed: bool = True) -> Job:  # noq
             min_nodes, max_nodes, elastic = parse_nnodes(args["nnodes"])
         except ValueError as error:
             problems.append(str(error))
+    gpus: tuple[int, ...] = ()
+    try:
+        gpus = parse_gpus(args["gpus"])
+        problems += environment_conflicts(gpus, args["environment"])
+    except ValueError as error:
+        problems.append(str(error))
     if bool(args["script"]) == bool(args["module"]) and (target_needed or args["script"]):
         problems.append(
             "set launch_script (a file) or launch_module (a module's name), such as -e launch_script=train.py"
@@ -127,7 +137,7 @@ def read_job(args: Mapping[str, Any], target_needed: bool = True) -> Job:  # noq
         "min_nnodes": min(min_nodes, max_nodes) if elastic else None,
         "max_restarts": restarts,
     }
-    values: dict[str, Any] = {**passed, **derived}
+    values: dict[str, Any] = {**passed, **derived, "gpus": gpus}
     for name, value in values.items():
         values[name] = tuple(value) if isinstance(value, list) else value
     return Job(**values)

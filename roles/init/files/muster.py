@@ -25,9 +25,9 @@ IMAGE = {"": "cluster", "--name": "template"}
 DOCKER = {"--data-root": "docker_data_root_path", "--delete-old": "docker_data_root_delete_old=true"}
 BENCHMARK = {"-n": "nnodes", "--baseline": "baseline"}
 JOB_OPTIONS = """
-    -n:nnodes --nnodes:nnodes --nproc-per-node:nproc_per_node --launcher:launch_launcher --image:launch_image
-    --name:launch_name --run-id:run_id --as-user:launch_user --directory:launch_working_directory --python:launch_python
-    --detach:detach=true --replace:replace=true --debug:debug=true
+    -n:nnodes --nnodes:nnodes --nproc-per-node:nproc_per_node --gpus:gpus --launcher:launch_launcher
+    --image:launch_image --name:launch_name --run-id:run_id --as-user:launch_user --directory:launch_working_directory
+    --python:launch_python --detach:detach=true --replace:replace=true --debug:debug=true
 """
 JOB = dict(re.findall(r"(\S+):(\S+)", JOB_OPTIONS))
 SHELL = {"": "nodes", "--image": "launch_image", "--run-id": "run_id", "--as-user": "launch_user"}
@@ -71,6 +71,7 @@ MEANINGS = {
     "nodes": "Name of a node of the inventory.",
     "nnodes": "Number of nodes. Default: all.",
     "run_id": "Name of the run. Default: the latest.",
+    "gpus": "GPUs of each node to use, as nvidia-smi numbers them, such as 0,1. Default: all.",
     "runs": "Names of runs to compare, separated by commas.",
     "fetch": "Fetch measurements from the nodes again.",
     "template": "Name of the template to create.",

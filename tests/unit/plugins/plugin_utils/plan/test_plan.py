@@ -241,6 +241,7 @@ def test_plan_of_a_node_is_complete() -> None:
         "mounts": ["/data"],
         "outputs": ["out/*.pt"],
         "metrics": ["loss (?P<loss>.*)"],
+        "gpus": [],
         "gpu_samples": [],
         "log_limit": 10_000_000_000,
         "lifeline": {"address": "10.0.0.9", "port": 29499},
