@@ -39,6 +39,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._plan.cost import 
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job import SAFE_RUN_ID
 from ansible_collections.muster.training.plugins.plugin_utils._record.active_run import (
     choose_run,
+    last_launched,
     nodes_to_ask,
     open_runs,
 )
@@ -342,7 +343,7 @@ class ActionModule(ActionBase):
         if args["state"] == "listed":
             reject_unused_options(task_vars)
             runs = [] if args["run_id"] else open_runs(directory, group_members(args["group"], task_vars["groups"]))
-            return {"changed": False, "ask": nodes_to_ask(runs)}
+            return {"changed": False, "ask": nodes_to_ask(runs, last_launched(directory))}
         if args["state"] == "read":
             reject_unused_options(task_vars)
             result = find_record(directory, args, group_members(args["group"], task_vars["groups"]))

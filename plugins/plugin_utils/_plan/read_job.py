@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
+from ansible_collections.muster.training.plugins.module_utils._run.timeouts import MAX_STOP_GRACE
 from ansible_collections.muster.training.plugins.plugin_utils._plan.gpu_selection import (
     environment_conflicts,
     parse_gpus,
@@ -113,6 +114,8 @@ def read_job(args: Mapping[str, Any], target_needed: bool = True) -> Job:  # noq
     for name, minimum in (("start_timeout", 5), ("silence_timeout", 5), ("stop_grace", 0)):
         if args[name] < minimum:
             problems.append(f"launch_{name} is {args[name]} s; must be {minimum} or more")
+    if args["stop_grace"] > MAX_STOP_GRACE:
+        problems.append(f"launch_stop_grace is {args['stop_grace']} s; must be {MAX_STOP_GRACE} or less")
     problems += metric_problems(args["metrics"])
     if args["log_limit"] < 0:
         problems.append(f"launch_log_limit is {args['log_limit']} GB; must be 1 or more, or 0 for no limit")
