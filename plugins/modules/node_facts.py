@@ -349,12 +349,12 @@ facts:
         error: ""
     environments:
       description:
-        - Environments with torch in the usual places of clouds' images, each with its C(interpreter), the version of
-          C(torch), and the C(cuda) that it was built for.
+        - Environments with torch of projects, and in the usual places of clouds' images, each with its C(interpreter),
+          the version of C(torch), the C(cuda) that it was built for, and the name of the C(project).
       returned: with the part V(software)
       type: list
       elements: dict
-      sample: [{interpreter: /opt/pytorch/bin/python, torch: 2.7.0, cuda: "12.8"}]
+      sample: [{interpreter: /opt/pytorch/bin/python, torch: 2.7.0, cuda: "12.8", project: ""}]
     programs:
       description: Paths of the programs that launchers call. Missing ones are omitted.
       returned: with the part V(software)
