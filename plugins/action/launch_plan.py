@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Mapping
 from typing import Any
@@ -14,6 +15,7 @@ from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
+from ansible_collections.muster.training.plugins.module_utils._facts.git_checkout import CheckoutQuery
 from ansible_collections.muster.training.plugins.module_utils._rank_table import RankTable, RankTableError
 from ansible_collections.muster.training.plugins.plugin_utils._checks.findings import Finding, render_findings
 from ansible_collections.muster.training.plugins.plugin_utils._checks.gather import (
@@ -21,6 +23,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._checks.gather imp
     collect_replies,
     run_checks,
 )
+from ansible_collections.muster.training.plugins.plugin_utils._command_line.job_file_path import find_job_file
 from ansible_collections.muster.training.plugins.plugin_utils._controller_env import (
     missing_names,
     missing_names_message,
@@ -42,6 +45,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._plan.job_spec imp
 from ansible_collections.muster.training.plugins.plugin_utils._plan.machines import describe_machines
 from ansible_collections.muster.training.plugins.plugin_utils._plan.plan import build_node_plan, render_hostfiles
 from ansible_collections.muster.training.plugins.plugin_utils._plan.read_job import read_job
+from ansible_collections.muster.training.plugins.plugin_utils._record.origin import JobOrigin, make_origin
 from ansible_collections.muster.training.plugins.plugin_utils._user_error import UserError
 
 ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
@@ -121,6 +125,14 @@ def make_plan(args: Mapping[str, Any]) -> tuple[Job, RankTable, list[Finding]]:
     return job, *run_checks(args, job)
 
 
+def read_origin(job: Any, code: Mapping[str, Any]) -> JobOrigin:
+    """Return where the job, with the code as in list_code, comes from on this machine."""
+    file = find_job_file(job)
+    source = str(code.get("source") or "")
+    checkout = CheckoutQuery(source).result() if os.path.isdir(source) else None
+    return make_origin(str(file or ""), code, checkout)
+
+
 class ActionModule(ActionBase):
     """Plan a run from nodes, their facts and a job."""
 
@@ -169,6 +181,7 @@ class ActionModule(ActionBase):
             "world_size": table.world_size,
             "rank_table": table.as_dicts(),
             "master": table.master.name,
+            "origin": read_origin(task_vars.get("job"), args["code"]),
             "hostfiles": render_hostfiles(table),
             "nodes": {
                 name: {

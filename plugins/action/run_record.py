@@ -44,6 +44,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._record.active_run
     open_runs,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._record.code_tree import FILE as CODE_FILE
+from ansible_collections.muster.training.plugins.plugin_utils._record.origin import FILE as ORIGIN_FILE
 from ansible_collections.muster.training.plugins.plugin_utils._record.record_paths import (
     LATEST,
     records_directory,
@@ -62,6 +63,7 @@ ARGUMENT_SPEC = {
     "run_id": {"type": "str", "default": ""},
     "plan": {"type": "dict"},
     "code": {"type": "dict", "default": {}},
+    "origin": {"type": "dict", "default": {}},
     "result": {"type": "dict"},
     "reads": {"type": "dict", "default": {}},
     "said": {"type": "dict", "default": {}},
@@ -141,7 +143,7 @@ def drop_record(directory: Path, run_id: str) -> dict[str, Any]:
     """Remove the record of a run that was not started, and point `latest` to the previous one."""
     record, link = directory / run_id, directory / LATEST
     exists = record.is_dir()
-    for name in ("token", "plan.json", CODE_FILE):  # everything written by open_record()
+    for name in ("token", "plan.json", CODE_FILE, ORIGIN_FILE):  # everything written by open_record()
         (record / name).unlink(missing_ok=True)
     with contextlib.suppress(OSError):  # missing, or not empty by now
         record.rmdir()
@@ -356,7 +358,10 @@ class ActionModule(ActionBase):
         if args["state"] == "judged":
             return judge_record(directory, args)
         if args["state"] == "opened":
-            return open_record(directory, args["run_id"], args["plan"], args["code"])
+            opened = open_record(directory, args["run_id"], args["plan"], args["code"])
+            if args["origin"]:
+                write_json(directory / args["run_id"] / ORIGIN_FILE, args["origin"])
+            return opened
         if args["state"] == "dropped":
             return drop_record(directory, args["run_id"])
         return close_record(directory, args)

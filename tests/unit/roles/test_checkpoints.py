@@ -17,6 +17,7 @@ import pytest
 from ansible_collections.muster.training.plugins.module_utils._checkpoint_service import checkpoints, copier, local
 from ansible_collections.muster.training.plugins.module_utils._checkpoint_service import service as service_module
 from ansible_collections.muster.training.plugins.module_utils._detached.result_line import StepError
+from ansible_collections.muster.training.plugins.module_utils._files import bounded
 from ansible_collections.muster.training.plugins.module_utils._run.internal_files import INTERNAL_NAMES
 from ansible_collections.muster.training.plugins.module_utils._s3_client.s3 import s3_errors
 from tests.s3_server import S3Server
