@@ -295,7 +295,9 @@ def inventory_error(text: str) -> str:
     if not attempts or not origin:
         return ""
     name, line = os.path.basename(origin[1]), f", line {origin[2][1:]}," if origin[2] else ""
-    formats = ("yaml", "auto") if name.endswith((".yml", ".yaml", ".json")) else ("ini", "script", "yaml")
+    formats: tuple[str, ...] = (
+        ("yaml", "auto") if name.endswith((".yml", ".yaml", ".json")) else ("ini", "script", "yaml")
+    )
     messages = {plugin.rpartition(".")[2]: " ".join(message.split()) for plugin, message in attempts}
     if "auto" in messages and "no root 'plugin' key" not in messages["auto"]:
         formats = ("auto",)

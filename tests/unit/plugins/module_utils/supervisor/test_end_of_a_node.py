@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from ansible_collections.muster.training.plugins.module_utils._files import bounded
 from ansible_collections.muster.training.plugins.module_utils._supervisor import guard
 from ansible_collections.muster.training.plugins.module_utils._supervisor.journal import Journal
 from ansible_collections.muster.training.plugins.module_utils._supervisor.peer import MAX_UNSENT_NOTICES, Peer
@@ -66,7 +67,7 @@ def test_temporary_directory_is_removed_as_far_as_possible(tmp_path: Path, monke
         (tmp_path / name).mkdir()
         (tmp_path / name / "file").touch()
     (tmp_path / "socket").touch()
-    remove = guard.remove_tree
+    remove = bounded.remove_tree
 
     def refuse(path: str) -> None:
         if path.endswith("/a"):
