@@ -40,7 +40,7 @@ ARGUMENT_SPEC = {
     "nproc_per_node": JOB_OPTIONS["nproc_per_node"],
     "names": {"type": "bool", "default": True},
     "code": {"type": "dict", "default": {}},
-    "code_left": {"type": "str", "choices": ["", "as_is", "later", "refused"], "default": ""},
+    "code_left": {"type": "str", "choices": ["", "as_is", "later", "refused", "in_use"], "default": ""},
     "skip": {"type": "list", "elements": "str", "default": []},
     "thresholds": {"type": "dict", "apply_defaults": True, "options": THRESHOLDS_SPEC},
     "json_file": {"type": "path"},

@@ -9,13 +9,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
 from ansible_collections.muster.training.plugins.module_utils._rank_table import abbreviate
+from ansible_collections.muster.training.plugins.module_utils._run.gpu_claims import share_gpus
 from ansible_collections.muster.training.plugins.plugin_utils._checks.code import describe_difference
 from ansible_collections.muster.training.plugins.plugin_utils._checks.gather import collect_replies
-from ansible_collections.muster.training.plugins.plugin_utils._checks.start_conditions import live_run_ids
+from ansible_collections.muster.training.plugins.plugin_utils._checks.start_conditions import live_run_ids, live_runs
+from ansible_collections.muster.training.plugins.plugin_utils._plan.gpu_selection import parse_gpus
 from ansible_collections.muster.training.plugins.plugin_utils._text.printable import printable
 
 ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
@@ -24,25 +27,40 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "facts_from": {"type": "str", "default": ""},
     "code": {"type": "dict", "required": True},
     "wanted": {"type": "str", "choices": ["synced", "as_is"], "default": "synced"},
+    "gpus": {"type": "raw", "default": []},
     "busy_is_right": {"type": "bool", "default": False},
 }
 
 
 def find_skip_reason(
-    nodes: list[dict[str, Any]], facts_by_node: Mapping[str, Any], requested: str, busy_is_right: bool
+    nodes: list[dict[str, Any]],
+    facts_by_node: Mapping[str, Any],
+    requested: str,
+    busy_is_right: bool,
+    gpus: tuple[int, ...] = (),
 ) -> str:
     """Return why differing code is not copied now, as code_left of launch_plan; empty if it is copied.
 
     A running job keeps its code, and a run that cannot start needs none. facts_by_node: of the nodes that have replied.
+    gpus: those of the job; a run on other GPUs continues.
     """
     if requested == "as_is":
         return "as_is"
-    busy = any(
-        live_run_ids(node["address"], facts_by_node[node["name"]]["runs"])
-        for node in nodes
-        if node["name"] in facts_by_node
+    replies = [(node["address"], facts_by_node[node["name"]]) for node in nodes if node["name"] in facts_by_node]
+    busy = any(live_run_ids(address, facts["runs"], gpus) for address, facts in replies)
+    if len(replies) < len(nodes) or (busy and not busy_is_right):
+        return "refused"
+    return "in_use" if any(uses_code(address, facts, gpus) for address, facts in replies) else ""
+
+
+def uses_code(address: str, facts: Mapping[str, Any], gpus: tuple[int, ...]) -> bool:
+    """Return whether a run on other GPUs of a node works in the directory of the code."""
+    code = (facts.get("code") or {}).get("path") or ""
+    return any(
+        not share_gpus(run["gpus"], gpus) and f"{run['working_directory']}/".startswith(f"{code}/")
+        for run in live_runs(address, facts["runs"])
+        if code and run.get("gpus")
     )
-    return "refused" if len(facts_by_node) < len(nodes) or (busy and not busy_is_right) else ""
 
 
 def render_differences(code: Mapping[str, Any], differing: Mapping[str, Mapping[str, Any]]) -> str:
@@ -66,13 +84,17 @@ class ActionModule(ActionBase):
         task_vars = task_vars or {}
         super().run(tmp, task_vars)
         _result, args = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
+        try:
+            gpus = parse_gpus(args["gpus"])
+        except ValueError as error:
+            raise AnsibleActionFail(str(error)) from error
         replies = collect_replies(args, task_vars.get("hostvars"))
         facts_by_node = {
             name: reply["facts"] for name, reply in replies.items() if isinstance(reply, Mapping) and reply.get("facts")
         }
         parts = {name: facts.get("code") for name, facts in facts_by_node.items()}
         differing = {name: part for name, part in parts.items() if part and not part["same"]}
-        skip_reason = find_skip_reason(args["nodes"], facts_by_node, args["wanted"], args["busy_is_right"])
+        skip_reason = find_skip_reason(args["nodes"], facts_by_node, args["wanted"], args["busy_is_right"], gpus)
         if not skip_reason and self._task.check_mode:
             skip_reason = "later"
         must_copy = bool(differing) and not skip_reason

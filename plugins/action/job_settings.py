@@ -11,13 +11,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ansible import context
-from ansible._internal._datatag._tags import Origin
 from ansible.errors import AnsibleActionFail, AnsibleError
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 from ansible.utils.vars import load_extra_vars
 
+from ansible_collections.muster.training.plugins.plugin_utils._command_line.job_file_path import find_job_file
 from ansible_collections.muster.training.plugins.plugin_utils._command_line.muster_command import path_as_typed
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job_arguments import (
     parse_arguments,
@@ -52,7 +51,7 @@ class ActionModule(ActionBase):
         problems = find_unknown_keys(raw_job, keys)
         if problems:
             raise AnsibleActionFail("\n".join(problems))
-        file = job_file(raw_job)
+        file = find_job_file(raw_job)
         source = path_as_typed(str(file)) if file else "job"
         job = self._evaluate_job(raw_job, source)
         extra = load_extra_vars(self._loader)
@@ -101,16 +100,6 @@ class ActionModule(ActionBase):
         variables = {name: value for host in hosts for name, value in host.items() if name not in extra}
         names = {*keys.values(), *RELATED_SETTINGS} & variables.keys()
         return {name: self._templar.template(variables[name]) for name in names}
-
-
-def job_file(job: Any) -> Path | None:
-    """Return the path of the file after -e from which a job was read, or None if it was written elsewhere."""
-    origin = Origin.get_tag(job)
-    files = [
-        Path(text[1:]).expanduser() for text in map(str, context.CLIARGS.get("extra_vars") or ()) if text[:1] == "@"
-    ]
-    path = Path(origin.path) if origin and origin.path else None
-    return next((file.absolute() for file in files if path and file.resolve() == path.resolve()), None)
 
 
 def absolute_path(path: str, directory: Path) -> str:

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Mapping
 from dataclasses import replace
@@ -16,6 +17,7 @@ from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
 from ansible_collections.muster.training.plugins.module_utils._checkpoints.resume import resume_arguments
+from ansible_collections.muster.training.plugins.module_utils._facts.git_checkout import CheckoutQuery
 from ansible_collections.muster.training.plugins.module_utils._rank_table import RankTable, RankTableError
 from ansible_collections.muster.training.plugins.plugin_utils._checks.findings import Finding, render_findings
 from ansible_collections.muster.training.plugins.plugin_utils._checks.gather import (
@@ -23,6 +25,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._checks.gather imp
     collect_replies,
     run_checks,
 )
+from ansible_collections.muster.training.plugins.plugin_utils._command_line.job_file_path import find_job_file
 from ansible_collections.muster.training.plugins.plugin_utils._controller_env import (
     missing_names,
     missing_names_message,
@@ -40,6 +43,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._plan.cost import 
     read_prices,
     total_price,
 )
+from ansible_collections.muster.training.plugins.plugin_utils._plan.gpu_selection import limit_facts
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job import Job
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job_arguments import (
     parse_arguments,
@@ -50,6 +54,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._plan.machines imp
 from ansible_collections.muster.training.plugins.plugin_utils._plan.plan import build_node_plan, render_hostfiles
 from ansible_collections.muster.training.plugins.plugin_utils._plan.read_job import read_job
 from ansible_collections.muster.training.plugins.plugin_utils._plan.save_interval import reported_seconds
+from ansible_collections.muster.training.plugins.plugin_utils._record.origin import JobOrigin, make_origin
 from ansible_collections.muster.training.plugins.plugin_utils._record.record_paths import records_directory
 from ansible_collections.muster.training.plugins.plugin_utils._text.printable import printable
 from ansible_collections.muster.training.plugins.plugin_utils._user_error import UserError
@@ -66,7 +71,7 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "group": {"type": "str", "default": "training"},
     "replace": {"type": "bool", "default": False},
     "code": {"type": "dict", "default": {}},
-    "code_left": {"type": "str", "choices": ["", "as_is", "later", "refused"], "default": ""},
+    "code_left": {"type": "str", "choices": ["", "as_is", "later", "refused", "in_use"], "default": ""},
     "skip": {"type": "list", "elements": "str", "default": []},
     "thresholds": {"type": "dict", "apply_defaults": True, "options": THRESHOLDS_SPEC},
 }
@@ -118,6 +123,8 @@ def render_rank(job: Job, facts: Mapping[str, Any]) -> list[str]:
     directory = facts.get("working_directory", {}).get("path") or job.working_directory or "the user's home"
     command = shlex.join([*job.program_argv(interpreter), *job.args])
     lines = [f"  command      {command}", f"  directory    {directory}"]
+    if job.gpus:
+        lines.append(f"  GPUs         {', '.join(map(str, job.gpus))} of each node")
     if job.image:
         lines.append(f"  image        {job.image}")
     if job.variables:
@@ -144,6 +151,14 @@ def make_plan(args: Mapping[str, Any]) -> tuple[Job, RankTable, list[Finding]]:
     """Return job, table and findings. Raises ValueError if the arguments or the nodes are invalid."""
     job = read_job(args)
     return job, *run_checks(args, job)
+
+
+def read_origin(job: Any, code: Mapping[str, Any]) -> JobOrigin:
+    """Return where the job, with the code as in list_code, comes from on this machine."""
+    file = find_job_file(job)
+    source = str(code.get("source") or "")
+    checkout = CheckoutQuery(source).result() if os.path.isdir(source) else None
+    return make_origin(str(file or ""), code, checkout)
 
 
 class ActionModule(ActionBase):
@@ -189,7 +204,7 @@ class ActionModule(ActionBase):
             ids = ", ".join(dict.fromkeys(finding.id for finding in errors))
             # without the findings, which are already on the screen: Ansible prints a failed task's whole result
             raise UserError(f"nothing was started: {ids}{location}", result={"changed": False, "run_id": job.run_id})
-        facts = {node.name: args["facts"][node.name]["facts"] for node in table.nodes}
+        facts = {node.name: limit_facts(args["facts"][node.name]["facts"], job.gpus) for node in table.nodes}
         machines = describe_machines(facts, prices, table.master.name, args["currency"], bool(job.image))
         plans = {node.name: build_node_plan(job, table, node, facts[node.name], machines) for node in table.nodes}
         return {
@@ -200,6 +215,7 @@ class ActionModule(ActionBase):
             "world_size": table.world_size,
             "rank_table": table.as_dicts(),
             "master": table.master.name,
+            "origin": read_origin(task_vars.get("job"), args["code"]),
             "hostfiles": render_hostfiles(table),
             "nodes": {
                 name: {

@@ -20,7 +20,19 @@ from ansible_collections.muster.training.plugins.plugin_utils._checks.ssh_errors
 from ansible_collections.muster.training.plugins.plugin_utils._node_call.call import call_node
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job_arguments import parse_arguments
 
-PARTS = ["gpus", "links", "software", "storage", "system", "checkout", "names", "resolver", "connections", "ssh", "checkpoints"]
+PARTS = [
+    "gpus",
+    "links",
+    "software",
+    "storage",
+    "system",
+    "checkout",
+    "names",
+    "resolver",
+    "connections",
+    "ssh",
+    "checkpoints",
+]
 # Seconds for a call to a slow node: 10 to log in, 6 for mounts that hang, 10 for nvidia-smi. Nodes queried in turns
 # are rarely all that slow: 2 to log in, 10 for nvidia-smi without persistence mode.
 SLOW_CALL = 30

@@ -39,10 +39,12 @@ from ansible_collections.muster.training.plugins.plugin_utils._plan.cost import 
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job import SAFE_RUN_ID
 from ansible_collections.muster.training.plugins.plugin_utils._record.active_run import (
     choose_run,
+    last_launched,
     nodes_to_ask,
     open_runs,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._record.code_tree import FILE as CODE_FILE
+from ansible_collections.muster.training.plugins.plugin_utils._record.origin import FILE as ORIGIN_FILE
 from ansible_collections.muster.training.plugins.plugin_utils._record.record_paths import (
     LATEST,
     records_directory,
@@ -61,6 +63,7 @@ ARGUMENT_SPEC = {
     "run_id": {"type": "str", "default": ""},
     "plan": {"type": "dict"},
     "code": {"type": "dict", "default": {}},
+    "origin": {"type": "dict", "default": {}},
     "result": {"type": "dict"},
     "reads": {"type": "dict", "default": {}},
     "said": {"type": "dict", "default": {}},
@@ -140,7 +143,7 @@ def drop_record(directory: Path, run_id: str) -> dict[str, Any]:
     """Remove the record of a run that was not started, and point `latest` to the previous one."""
     record, link = directory / run_id, directory / LATEST
     exists = record.is_dir()
-    for name in ("token", "plan.json", CODE_FILE):  # everything written by open_record()
+    for name in ("token", "plan.json", CODE_FILE, ORIGIN_FILE):  # everything written by open_record()
         (record / name).unlink(missing_ok=True)
     with contextlib.suppress(OSError):  # missing, or not empty by now
         record.rmdir()
@@ -342,7 +345,7 @@ class ActionModule(ActionBase):
         if args["state"] == "listed":
             reject_unused_options(task_vars)
             runs = [] if args["run_id"] else open_runs(directory, group_members(args["group"], task_vars["groups"]))
-            return {"changed": False, "ask": nodes_to_ask(runs)}
+            return {"changed": False, "ask": nodes_to_ask(runs, last_launched(directory))}
         if args["state"] == "read":
             reject_unused_options(task_vars)
             result = find_record(directory, args, group_members(args["group"], task_vars["groups"]))
@@ -355,7 +358,10 @@ class ActionModule(ActionBase):
         if args["state"] == "judged":
             return judge_record(directory, args)
         if args["state"] == "opened":
-            return open_record(directory, args["run_id"], args["plan"], args["code"])
+            opened = open_record(directory, args["run_id"], args["plan"], args["code"])
+            if args["origin"]:
+                write_json(directory / args["run_id"] / ORIGIN_FILE, args["origin"])
+            return opened
         if args["state"] == "dropped":
             return drop_record(directory, args["run_id"])
         return close_record(directory, args)

@@ -12,6 +12,7 @@ from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
+from ansible_collections.muster.training.plugins.plugin_utils._command_line.command_hints import adapt_commands
 from ansible_collections.muster.training.plugins.plugin_utils._project.environment_table import (
     find_removable,
     render_table,
@@ -34,7 +35,7 @@ class ActionModule(ActionBase):
         super().run(tmp, task_vars or {})
         _result, args = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
         display = Display()
-        display.display(render_table(args["reads"]))
+        display.display(adapt_commands(render_table(args["reads"])))
         if not args["remove"]:
             return {"changed": False, "nodes": []}
         try:

@@ -78,6 +78,13 @@ options:
     type: str
     choices: [docker, podman]
     default: docker
+  gpus:
+    description:
+      - GPUs of each node that the job uses, by the numbers that C(nvidia-smi) shows, as a list or as V(0,1).
+      - The job sees only these. One process is started for each, unless O(nproc_per_node) is set. Runs with different
+        GPUs may share a node. If empty, the job uses all GPUs.
+    type: raw
+    default: []
   rdzv_backend:
     description:
       - How the nodes of O(launcher=torchrun) find each other.

@@ -48,12 +48,13 @@ from ansible.plugins.lookup import LookupBase
 
 from ansible_collections.muster.training.plugins.plugin_utils._project.environment_path import (
     DEFAULT_DIRECTORY,
+    FIXED_NAME,
     code_name,
     find_environment,
     list_interpreters,
 )
 
-NAMES = ("python_env_name", "python_env_directory", "code_directory", "code_source", "code_repository")
+NAMES = (FIXED_NAME, "python_env_name", "python_env_directory", "code_directory", "code_source", "code_repository")
 
 
 class LookupModule(LookupBase):

@@ -44,6 +44,12 @@ options:
     type: str
     choices: [synced, as_is]
     default: synced
+  gpus:
+    description:
+      - GPUs of each node that the job uses, by the numbers that C(nvidia-smi) shows. If empty, all.
+      - A run on other GPUs does not prevent the copy, unless it works in the directory of the code.
+    type: raw
+    default: []
   busy_is_right:
     description: Copy code even if another run is running, because that run will be stopped or shares the node.
     type: bool

@@ -284,6 +284,17 @@ rank_table:
       description: Global rank of its first process.
       type: int
       sample: 8
+origin:
+  description: Where the job, its code and requirements are on this machine, for the record.
+  returned: success
+  type: dict
+  sample:
+    job_file: /home/me/toy/job.yml
+    source: /home/me/toy
+    commit: 3f786850e387550fdab836ed7e6dc881de23001b
+    dirty: false
+    requirements: requirements.txt
+    requirements_digest: 9a3a45d01531a20e89ac6ae10b0b0beb0492acd7216a368aa062d1a5fecaf9cd
 hostfiles:
   description:
     - The rank table as a hostfile for C(deepspeed), C(openmpi) and C(mpich). A format that cannot express it is

@@ -262,10 +262,12 @@ facts:
       type: dict
       sample: {10.0.0.11: {interface: ens5, source: 10.0.0.10, gateway: null, mtu: 0}}
     runs:
-      description: Runs of this collection that are running on the machine, whoever started them.
+      description:
+        - Runs of this collection that are running on the machine, whoever started them, with the GPUs they use.
+          An empty list stands for all GPUs.
       type: list
       elements: dict
-      sample: [{run_id: bert-1, address: 10.0.0.10, directory: /home/ubuntu/.muster/runs/bert-1/node0, pid: 4711}]
+      sample: [{run_id: bert-1, address: 10.0.0.10, directory: /home/me/.muster/runs/bert-1/node0, gpus: [0, 1]}]
     ports:
       description:
         - The listening process for each of O(ports) that is in use. Another user's process is looked up with C(sudo
@@ -466,12 +468,12 @@ facts:
         error: ""
     environments:
       description:
-        - Environments with torch in the usual places of clouds' images, each with its C(interpreter), the version of
-          C(torch), and the C(cuda) that it was built for.
+        - Environments with torch of projects, and in the usual places of clouds' images, each with its C(interpreter),
+          the version of C(torch), the C(cuda) that it was built for, and the name of the C(project).
       returned: with the part V(software)
       type: list
       elements: dict
-      sample: [{interpreter: /opt/pytorch/bin/python, torch: 2.7.0, cuda: "12.8"}]
+      sample: [{interpreter: /opt/pytorch/bin/python, torch: 2.7.0, cuda: "12.8", project: ""}]
     programs:
       description: Paths of the programs that launchers call. Missing ones are omitted.
       returned: with the part V(software)

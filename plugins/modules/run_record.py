@@ -59,6 +59,12 @@ options:
         RV(muster.training.list_code#module:recorded). Empty if it is unknown.
     type: dict
     default: {}
+  origin:
+    description:
+      - For O(state=opened), where the job comes from on this machine, from
+        RV(muster.training.launch_plan#module:origin). Empty if it is unknown.
+    type: dict
+    default: {}
   result:
     description:
       - How the run ended, from RV(muster.training.training_watch#module:result). Omit it if contact with the rank 0

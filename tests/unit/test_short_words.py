@@ -53,6 +53,8 @@ muster = load()
             "launch.yml -e nnodes=4 -e launch_launcher=deepspeed -e launch_script=train.py"
             """ -e '{"launch_args": ["--deepspeed", "zero2.json"]}'""",
         ),
+        ("launch --gpus 2,3 --detach", """launch.yml -e '{"gpus": "2,3"}' -e detach=true"""),
+        ("launch --gpus=0", "launch.yml -e gpus=0"),
         ("launch --nnodes=2 --detach", "launch.yml -e nnodes=2 -e detach=true"),
         ("launch --replace=false --debug", "launch.yml -e replace=false -e debug=true"),
         ("report", "report.yml"),
@@ -210,7 +212,7 @@ def test_every_playbook_has_a_word_and_every_option_a_variable() -> None:
             assert variable.partition("=")[0] in text, (word, variable)
         help_text = muster.format_help(word)
         assert all(option in help_text for option in options)
-    assert len(PROGRAM.read_text().splitlines()) <= 360
+    assert len(PROGRAM.read_text().splitlines()) <= 400
 
 
 @pytest.mark.parametrize("typed", [["help", "launch"], ["launch", "--help"], ["launch", "-h"]])
@@ -281,6 +283,59 @@ def test_help_explains_each_option_from_the_documentation_of_its_variable() -> N
             assert plain != name or {name, f"launch_{name}", f"{command}_{name}"} & documented, (command, variable)
 
 
+@pytest.mark.parametrize("option", ["--step", "--limit", "--timeout=5", "--tags"])
+def test_option_after_a_job_file_that_may_be_of_the_script_is_refused(option: str) -> None:
+    with pytest.raises(muster.UsageError, match="write it before the job file, or after -- for the script"):
+        muster.translate("launch", ["job.yml", option, "100"])
+    assert muster.translate("launch", ["--limit", "a", "job.yml", "--", option, "5"])[-1].startswith('{"more_args"')
+    assert "--tags" in muster.translate("site", ["job.yml", "--tags", "code"])
+
+
+def test_abbreviated_ansible_options_after_a_job_file_are_of_the_script() -> None:
+    argv = muster.translate("launch", ["job.yml", "--li", "4", "--check"])
+    assert argv[-1] == '{"more_args": ["--li", "4", "--check"]}'
+    assert "--check" in muster.translate("launch", ["job.yml", "--check"])
+
+
+def failed_to_parse(*attempts: tuple[str, str], path: str) -> str:
+    """What ansible-core 2.19 prints for an inventory that no plugin can read."""
+    lines = [
+        f"[WARNING]: Failed to parse inventory with {plugin!r} plugin: {message}\n\n"
+        f"Failed to parse inventory with {plugin!r} plugin.\n"
+        f"Origin: <inventory plugin {plugin!r} with source {path!r}>\n"
+        for plugin, message in attempts
+    ]
+    return "".join(lines)
+
+
+@pytest.mark.parametrize(
+    ("path", "attempts", "message"),
+    [
+        (
+            "/x/static.yml",
+            [
+                ("auto", "no root 'plugin' key found, '/x/static.yml' is not a valid"),
+                ("yaml", "mapping values"),
+                ("ini", "x"),
+            ],
+            "the inventory static.yml cannot be read: mapping values",
+        ),
+        (
+            "/x/cloud.yml",
+            [("yaml", "Plugin configuration YAML file"), ("auto", "no API key")],
+            "the inventory cloud.yml cannot be read: no API key",
+        ),
+        ("/x/hosts", [("yaml", "not a mapping"), ("ini", "line 3")], "the inventory hosts cannot be read: line 3"),
+        ("/x/odd.toml", [("toml", "bad toml")], "the inventory odd.toml cannot be read: bad toml"),
+    ],
+)
+def test_inventory_error_is_that_of_the_plugin_for_the_file(
+    path: str, attempts: list[tuple[str, str]], message: str
+) -> None:
+    assert muster.inventory_error(failed_to_parse(*attempts, path=path)) == message
+    assert muster.inventory_error("[ERROR]: something else") == ""
+
+
 INTERRUPTED = """
 import os, signal, sys, time
 try:
@@ -298,6 +353,8 @@ except KeyboardInterrupt:
     [
         (["Traceback (most recent call last):", "KeyboardInterrupt"], 130, "interrupted: nothing was started\n"),
         (["[ERROR]: User interrupted execution", "muster: interrupted"], 99, ""),
+        # another output callback does not explain it, and a run may have started
+        (["[ERROR]: User interrupted execution"], 99, "interrupted: ./muster status shows whether a run has started\n"),
         (["a warning"], 0, "a warning\n"),
     ],
 )

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 from ansible_collections.muster.training.plugins.module_utils._detached.result_line import StepError
 from ansible_collections.muster.training.plugins.module_utils._files.bounded import read_json, write_atomically
 
+MAX_DEPTH = 100  # levels of directories in a checkpoint
 STATUS = "checkpoints.json"  # in the run directory: which checkpoints are copied
 RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 
@@ -172,6 +173,11 @@ def read_checkpoint(path: str, name: str, marker: str) -> Checkpoint | None:
         if not stat.S_ISDIR(status.st_mode):
             return None
         for directory, directory_names, file_names in os.walk(path, onerror=raise_error):
+            if directory.count(os.sep) - path.count(os.sep) > MAX_DEPTH:  # os.walk would recurse without end
+                raise StepError(
+                    f"{path} has more than {MAX_DEPTH} levels of directories. The checkpoint is not copied. Remove "
+                    "them, or exclude it with checkpoints_exclude"
+                )
             changed_at = max(changed_at, os.stat(directory).st_ctime)
             directory_names.sort()
             for file_name in sorted(file_names):

@@ -16,7 +16,7 @@ from ansible_collections.muster.training.plugins.module_utils._ssh import sshd
 
 TYPE_CHECKING = False  # importing typing would cost more than all other imports
 if TYPE_CHECKING:
-    from typing import Any, Dict
+    from typing import Any, Dict, Sequence
 
     Data = Dict[str, Any]
 
@@ -32,10 +32,18 @@ def is_root_only(path: str) -> bool:
     return status.st_uid == 0 and not status.st_mode & 0o022
 
 
-def read_rules(program: str) -> Data:
-    """Return the rules as reported by the role's program; {} if it is missing or fails: applying them shows why."""
-    unsafe = root_path.root_only_error(os.path.dirname(program))
-    if unsafe or not all(map(is_root_only, (program, os.path.dirname(program), STATE_DIRECTORY))):
+def read_rules(program: str, files: Sequence[str] = ()) -> Data:
+    """Return the rules as reported by the role's program; {} if it is missing or fails: applying them shows why.
+
+    files: those of the role, whose modules root would run, too.
+    """
+    directory = os.path.dirname(program)
+    paths = {program, directory, STATE_DIRECTORY}
+    for path in files:
+        while path.startswith(f"{directory}/"):
+            paths.add(path)
+            path = os.path.dirname(path)
+    if root_path.root_only_error(directory) or not all(map(is_root_only, paths)):
         return {}
     completed = subprocess.run([sys.executable, "-I", program, "state"], capture_output=True, text=True, check=False)
     try:
@@ -56,6 +64,6 @@ def state(options: Data) -> Data:
         "ssh_ports": [int(value) for name, value in settings if name == "port" and value.isdigit()],
         "sshd_says": message,
         "nftables": os.path.exists("/usr/sbin/nft"),
-        "rules": read_rules(options["program"]),
+        "rules": read_rules(options["program"], options["files"]),
         "files": file_state.read_files(options["files"]),
     }

@@ -19,6 +19,7 @@ import time
 from ansible_collections.muster.training.plugins.module_utils._facts import network
 from ansible_collections.muster.training.plugins.module_utils._run.find_runs import node_directories
 from ansible_collections.muster.training.plugins.module_utils._run.find_runs import runs_directory as directory_of_runs
+from ansible_collections.muster.training.plugins.module_utils._run.gpu_claims import claim_of
 from ansible_collections.muster.training.plugins.module_utils._run.identity import RunError, act_as, become_user
 from ansible_collections.muster.training.plugins.module_utils._run.running_supervisors import find_supervisors
 from ansible_collections.muster.training.plugins.module_utils._run.unit import may_raise_limits
@@ -193,7 +194,7 @@ def read_identity(context: FactsContext) -> dict[str, Any]:
         "node_python": {"path": sys.executable, "version": "{}.{}.{}".format(*sys.version_info[:3])},
         "kernel": os.uname().release,
         "glibc": glibc_version(),
-        "runs": find_supervisors(),
+        "runs": [{**run, **claim_of(run["directory"])} for run in find_supervisors()],
         "runs_directory": context.runs_directory,
     }
 

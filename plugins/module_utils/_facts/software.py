@@ -44,6 +44,8 @@ METADATA_NAME = re.compile(r"(.+?)-([0-9][^-]*?)(?:-py[0-9.]+.*)?\.(?:dist|egg)-
 ARCHS = re.compile(rb"((?:sm|compute)_[0-9]+[af]?(?: (?:sm|compute)_[0-9]+[af]?)*) ?\0")
 # Programs that launchers other than torchrun call.
 PROGRAMS = ("mpirun", "ompi_info", "orted", "pdsh", "docker", "podman")
+# Environments of projects that role python_env created in its default directory.
+PROJECT_ENVIRONMENTS = "/opt/muster/envs/*/env"
 # Where cloud images install their PyTorch environments, and the interpreter of each.
 IMAGE_ENVIRONMENTS = (
     "/opt/pytorch",  # AWS
@@ -104,9 +106,10 @@ def find_programs(search_path: list[str]) -> dict[str, str]:
 
 
 def find_environments(root: str = "/") -> list[dict[str, str | None]]:
-    """Return the environments with torch that the machine's image has: interpreter, version of torch, and its CUDA.
+    """Return the environments with torch of projects and of the machine's image, each with version of torch and CUDA.
 
-    Reads names and one small file per environment; nothing is started.
+    Their project is the name of the environment, "" for the image's. Reads names and one small file per environment;
+    nothing is started.
     """
     environments: list[dict[str, str | None]] = []
     for pattern in IMAGE_ENVIRONMENTS:
@@ -117,14 +120,21 @@ def find_environments(root: str = "/") -> list[dict[str, str | None]]:
         for packages in sorted(glob.glob(root + pattern[1:])):
             name = os.path.basename(os.path.dirname(packages))  # python3 or python3.10
             add_environment(environments, f"{root}usr/bin/{name}", packages)
-    return environments[:MAX_ENVIRONMENTS]
+    environments = environments[:MAX_ENVIRONMENTS]
+    for prefix in sorted(glob.glob(root + PROJECT_ENVIRONMENTS[1:])):
+        for packages in glob.glob(f"{glob.escape(prefix)}/lib/python3*/site-packages"):
+            add_environment(environments, f"{prefix}/bin/python", packages, os.path.basename(os.path.dirname(prefix)))
+    return environments[: 2 * MAX_ENVIRONMENTS]
 
 
-def add_environment(environments: list[dict[str, str | None]], interpreter: str, packages: str) -> None:
+def add_environment(
+    environments: list[dict[str, str | None]], interpreter: str, packages: str, project: str = ""
+) -> None:
     """Append an environment, if it has torch and an interpreter."""
     version = find_packages([packages]).get("torch")
     if version and os.access(interpreter, os.X_OK):
-        environments.append({"interpreter": interpreter, "torch": version, "cuda": torch_build([packages])["cuda"]})
+        cuda = torch_build([packages])["cuda"]
+        environments.append({"interpreter": interpreter, "torch": version, "cuda": cuda, "project": project})
 
 
 def find_packages(search_path: list[str]) -> dict[str, str]:

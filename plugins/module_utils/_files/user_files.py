@@ -163,9 +163,17 @@ def read(path: str) -> str | None:
 
 
 def set_line(text: str, line: str, mark: str) -> str:
-    """Return the text with a line, which replaces one that ends with the mark (or the same line), or is appended."""
+    """Return the text with a line, which replaces one that ends with the mark, or is appended.
+
+    Without a mark, nothing is replaced. A line that ends with the desired one counts as present: options before a
+    public key, such as from= and command=, restrict it, and sshd uses the first line of a key.
+    """
     lines = text.splitlines()
-    indices = [number for number, current in enumerate(lines) if current.endswith(mark or line)]
+    if not mark and any(
+        current == line or (current.endswith(f" {line}") and not current.lstrip().startswith("#")) for current in lines
+    ):
+        return text
+    indices = [number for number, current in enumerate(lines) if mark and current.endswith(mark)]
     if indices:
         lines[indices[-1]] = line
     else:

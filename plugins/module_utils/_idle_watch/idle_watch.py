@@ -205,8 +205,11 @@ def read_processes(proc: str) -> list[Process]:
     return processes
 
 
-def find_run_users(user: str) -> set[int]:
-    """Return the uids of root, of administrators, and of a user, if it exists."""
+def find_run_users(user: str, uids: Collection[int]) -> set[int]:
+    """Return those of some uids that are root, of administrators, or of a user.
+
+    Asks for each uid, since directories of accounts, such as LDAP, do not list all of theirs.
+    """
     names = {user}
     groups = set()
     for group in ADMINISTRATORS:
@@ -214,12 +217,19 @@ def find_run_users(user: str) -> set[int]:
             entry = grp.getgrnam(group)
             groups.add(entry.gr_gid)
             names.update(entry.gr_mem)
-    return {ROOT} | {entry.pw_uid for entry in pwd.getpwall() if entry.pw_name in names or entry.pw_gid in groups}
+    users = {ROOT}
+    for uid in set(uids):
+        with contextlib.suppress(KeyError):  # a process of a container, or of an account that was removed
+            account = pwd.getpwuid(uid)
+            if account.pw_name in names or account.pw_gid in groups:
+                users.add(uid)
+    return users
 
 
 def read_usage(run: CommandRunner, user: str, proc: str = "/proc") -> UsageSigns:
     """Return the current signs of use of this machine. user: who runs the jobs, besides administrators, or ""."""
-    process_usage = process_signs(read_processes(proc), find_run_users(user))
+    processes = read_processes(proc)
+    process_usage = process_signs(processes, find_run_users(user, {process.uid for process in processes}))
     work, people = list(process_usage.work), list(process_usage.people)
     listing = ["systemctl", "list-units", "--plain", "--no-legend", "--state=active,activating,deactivating,reloading"]
     try:

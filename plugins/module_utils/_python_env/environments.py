@@ -192,7 +192,11 @@ def main(request: Data) -> Data:
         return {"environments": environments, "removed": False, "changed": False, "error": ""}
     if match["processes"]:
         user = f"run {', '.join(match['runs'])}" if match["runs"] else f"process {match['processes'][0]}"
-        advice = f"./muster stop {match['runs'][0]}" if match["runs"] else f"sudo kill {match['processes'][0]} there"
+        advice = (
+            f"ansible-playbook stop.yml -e run_id={match['runs'][0]}"
+            if match["runs"]
+            else f"sudo kill {match['processes'][0]} there"
+        )
         error = f"{match['path']} is in use by {user}. Wait for its end, or stop it ({advice})"
         return {"environments": environments, "removed": False, "changed": False, "error": error}
     try:

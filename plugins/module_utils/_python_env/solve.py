@@ -72,6 +72,23 @@ def build_files(path: str) -> list[str]:
     return [os.path.join(path.partition("[")[0], name) for name in names]
 
 
+def earlier_packages(paths: EnvironmentPaths, request: Data) -> dict[str, Data]:
+    """Return the packages of earlier layers, by name."""
+    return {package["name"]: package for lock in earlier_locks(paths, request) for package in lock["packages"]}
+
+
+def torch_index_url(request: Data, earlier: dict[str, Data]) -> str:
+    """Return the index of the installed torch, empty if there is none or it is unknown.
+
+    Role pytorch, which chooses the build, may not run together with this one: then it is that of the installed version.
+    """
+    url = str(request["torch_index_url"])
+    if "torch" not in earlier:
+        return ""
+    build = str(earlier["torch"]["version"]).partition("+")[2]
+    return url.replace("BUILD", build) if build or "BUILD" not in url else ""
+
+
 def lock_key(paths: EnvironmentPaths, request: Data) -> str:
     """Return the hash of all inputs of a lock."""
     names = [*request["files"], *(name for path in request["editable"] for name in build_files(path))]
@@ -82,8 +99,9 @@ def lock_key(paths: EnvironmentPaths, request: Data) -> str:
     parts += [request[name] for name in ("conda_installer_url", "conda_packages", "conda_channels")]
     if request["project"]:
         parts.append(request["project"]["digest"])
-    if request["torch_index_url"] and any(lock["layer"] == "pytorch" for lock in earlier_locks(paths, request)):
-        parts.append(request["torch_index_url"])
+    torch_index = torch_index_url(request, earlier_packages(paths, request))
+    if torch_index:
+        parts.append(torch_index)
     parts += [[name, read(name)] for name in names] + [lock["packages"] for lock in earlier_locks(paths, request)]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
@@ -215,8 +233,8 @@ def compiler_advice(paths: EnvironmentPaths) -> str:
     if not missing:
         return ""
     return (
-        f". This node lacks {' and '.join(missing)}, for packages without a wheel. Install them: ./muster site --tags "
-        "base_packages -e '{base_packages_extra: [build-essential, python3-dev]}'"
+        f". This node lacks {' and '.join(missing)}, for packages without a wheel. Install them: ansible-playbook "
+        "site.yml --tags base_packages -e '{base_packages_extra: [build-essential, python3-dev]}'"
     )
 
 
@@ -288,7 +306,7 @@ def solve(request: Data) -> Data:
         paths, request, [package for package in base.get("files", []) if package["kind"] not in ("tool", "wheel")]
     )
 
-    earlier = {package["name"]: package for lock in earlier_locks(paths, request) for package in lock["packages"]}
+    earlier = earlier_packages(paths, request)
     constraints = ""
     if earlier:
         constraints = os.path.join(paths.root, "constraints.txt")
@@ -297,6 +315,7 @@ def solve(request: Data) -> Data:
     check_torch(request, earlier)
     has_request = request["requirements"] or request["files"] or request["editable"] or request["project"]
     resolved = resolve(paths, request, constraints) if has_request else []
+    request = {**request, "torch_index_url": torch_index_url(request, earlier)}
     companions = companion_pins(resolved, earlier) if request["torch_index_url"] else []
     if companions:
         builds = get_companions(paths, request, companions)

@@ -120,6 +120,7 @@ class Plan(Container):
     variables: list[str]  # names of the user's variables
     temporary_directory: str
     mounts: list[str]  # mount points that are watched
+    gpus: list[int]  # that the run uses on this node, as nvidia-smi numbers them; [] for all
     gpu_samples: list[str]  # the command that takes one sample; [] if no GPU can be queried
     log_limit: int  # bytes of disk; 0: no limit
     metrics: list[str]  # regular expressions whose named groups are metrics in the job's output

@@ -40,10 +40,15 @@ HEADER = ", ".join(COLUMNS) + "\n"
 
 
 def sample_command(facts: Mapping[str, Any]) -> list[str]:
-    """Return the command that prints one sample, one line per GPU, from a node's facts; [] if it has no usable GPU."""
+    """Return the command that prints one sample, one line per GPU, from a node's facts; [] if it has no usable GPU.
+
+    If the job uses only some GPUs, only those are sampled.
+    """
     gpus = facts.get("gpus") or {"count": 0}
     smi = gpus["smi"].get("path") if gpus["count"] else None
-    return [smi, f"--query-gpu={','.join(COLUMNS.values())}", "--format=csv,noheader,nounits"] if smi else []
+    selected = [f"--id={','.join(map(str, gpus['selected']))}"] if gpus.get("selected") else []
+    query = [f"--query-gpu={','.join(COLUMNS.values())}", "--format=csv,noheader,nounits"]
+    return [smi, *query, *selected] if smi else []
 
 
 def last_sample(text: str) -> tuple[float, list[dict[str, float | None]]]:

@@ -22,6 +22,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.run_summary i
 from ansible_collections.muster.training.plugins.module_utils._run.running_supervisors import (
     find_supervisors,
     is_alive,
+    processes_are_hidden,
 )
 from ansible_collections.muster.training.plugins.module_utils._run.status import UNFINISHED_STATES
 from ansible_collections.muster.training.plugins.module_utils._run.stored_documents import read_result, read_status
@@ -63,10 +64,12 @@ def describe(path: str, plan: Data) -> Data:
 def main(request: Data) -> Data:
     """List this node's runs, after removing those named in ``remove`` that are not alive here.
 
-    With ``active``, only return which runs have a supervisor on this machine.
+    With ``active``, only return which runs have a supervisor on this machine, or nothing if that cannot be seen.
     """
     try:
         if request.get("active"):
+            if processes_are_hidden():  # a run of another account may be active
+                return {"changed": False}
             return {"changed": False, "active": sorted({supervisor["run_id"] for supervisor in find_supervisors()})}
         if request.get("user"):
             act_as(request["user"])

@@ -117,6 +117,11 @@ def find_supervisors() -> list[Data]:
     return trusted + are_supervised([process for process in others if process["user"] is not None])
 
 
+def processes_are_hidden() -> bool:
+    """Return whether this user cannot see processes of other accounts: /proc is mounted with hidepid."""
+    return not command_line(1)
+
+
 def is_alive(directory: str) -> bool:
     """Return whether the run in a directory has a supervisor, whatever the job has written there."""
     pid = read_supervisor_pid(directory)  # usually sufficient, and cheaper than a scan of all processes

@@ -22,6 +22,11 @@ from ansible_collections.muster.training.plugins.module_utils._run.find_runs imp
     remove_directory,
     runs_directory,
 )
+from ansible_collections.muster.training.plugins.module_utils._run.gpu_claims import (
+    claim_of,
+    describe_gpus,
+    share_gpus,
+)
 from ansible_collections.muster.training.plugins.module_utils._run.identity import (
     RunError,
     become_user,
@@ -83,17 +88,11 @@ def start_locked(request: Data) -> Data:  # noqa: C901
                 "another run_id"
             )
     remove_old_secrets(request, [other["directory"] for other in alive])
-    stopped = stop({**request, "run_id": ""})["stopped"] if request["replace"] else []
+    gpus = plan.get("gpus") or []
+    stopped = stop({**request, "run_id": "", "gpus": gpus})["stopped"] if request["replace"] else []
     # a run to be replaced may have ended already: the first node stops its part, which ends the run
-    for supervisor in [] if request.get("share") else find_supervisors() if request["replace"] else alive:
-        # nodes that share a machine have their own addresses, or belong to the same run
-        same_node = supervisor["address"] == plan["node"]["address"] or plan["supervision"] == "auto"
-        if same_node and os.path.dirname(supervisor["directory"]) != os.path.dirname(directory):
-            raise RunError(
-                f"run {supervisor['run_id']} of {supervisor['owner']} is alive on this node, in "
-                f"{supervisor['directory']}: wait for it, or stop it with stop.yml and the inventory, launch_user and "
-                f"launch_node_directory of its launch, or on this node with: sudo kill {supervisor['pid']}"
-            )
+    if not request.get("share"):
+        check_free(find_supervisors() if request["replace"] else alive, plan, directory)
     in_unit = plan["supervision"] == "auto" and os.path.isdir("/run/systemd/system") and shutil.which("systemd-run")
     if in_unit:
         keep_shared_memory()
@@ -140,6 +139,22 @@ def start_locked(request: Data) -> Data:  # noqa: C901
             remove_directory(directory)
         raise
     return {"changed": True, "directory": directory, "supervision": supervision_label(""), "stopped": stopped}
+
+
+def check_free(alive: list[Data], plan: Data, directory: str) -> None:
+    """Raise RunError if another run on this node uses GPUs of this plan."""
+    for supervisor in alive:
+        # nodes that share a machine have their own addresses, or belong to the same run
+        same_node = supervisor["address"] == plan["node"]["address"] or plan["supervision"] == "auto"
+        if not same_node or os.path.dirname(supervisor["directory"]) == os.path.dirname(directory):
+            continue
+        gpus = claim_of(supervisor["directory"])["gpus"]
+        if share_gpus(gpus, plan.get("gpus") or []):
+            raise RunError(
+                f"run {supervisor['run_id']} of {supervisor['owner']} is alive on this node{describe_gpus(gpus)}, in "
+                f"{supervisor['directory']}: wait for it, or stop it with stop.yml and the inventory, launch_user and "
+                f"launch_node_directory of its launch, or on this node with: sudo kill {supervisor['pid']}"
+            )
 
 
 @contextlib.contextmanager

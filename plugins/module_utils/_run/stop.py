@@ -15,6 +15,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.find_runs imp
     node_directories,
     remove_directory,
 )
+from ansible_collections.muster.training.plugins.module_utils._run.gpu_claims import share_gpus
 from ansible_collections.muster.training.plugins.module_utils._run.identity import RunError, run_as_root
 from ansible_collections.muster.training.plugins.module_utils._run.running_supervisors import (
     find_supervisors,
@@ -36,13 +37,18 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
 
 
 def stop(request: Data) -> Data:
-    """Stop a run on this node and wait until its processes have ended."""
+    """Stop a run on this node and wait until its processes have ended.
+
+    Without a run_id, stop all runs, or those that use any of the request's gpus.
+    """
     stopped, survivors = [], []
     runs = node_directories(request)
     if not runs:
         check_alive_elsewhere(request)
     for path, plan in runs:
         alive = is_alive(path)
+        if alive and not share_gpus(plan.get("gpus") or [], request.get("gpus") or []):
+            continue  # the run that replaces others uses other GPUs
         if alive or (request.get("run_id") and marked_processes(path)):
             stopped.append(plan["run_id"])
             if not request["check"]:

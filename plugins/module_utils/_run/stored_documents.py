@@ -46,6 +46,7 @@ PLAN = {
     "working_directory": PATH,
     "temporary_directory": Maybe(PATH),
     "timeouts": {"grace": DURATION},
+    "gpus": Maybe([range(1000)]),
     "outputs": Maybe([str]),
     "files": Maybe(dict),
 }

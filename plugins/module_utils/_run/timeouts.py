@@ -56,6 +56,7 @@ CHECKPOINT_READ_TIMEOUT = 10.0  # for the newest checkpoints of a job to be read
 # Calls from the controller: after them, a node that is reachable counts as not answering
 CALL_TIMEOUT = 300.0  # for a reply to a request that takes a node a few seconds
 STOP_CALL_TIMEOUT = 1800.0  # for runs to be stopped, whose stop graces the controller may not know
+MAX_STOP_GRACE = 1500  # for launch_stop_grace; less than STOP_CALL_TIMEOUT
 PACK_CALL_TIMEOUT = 1800.0  # for a run's logs to be packed, or its directory to be removed
 HASH_CALL_TIMEOUT = 7200.0  # for outputs to be compared: a node reads all of them
 NODE_CALL_GRACE_PERIOD = 10.0  # beyond these until the kernel ends what a call has left behind on the node

@@ -61,9 +61,22 @@ def guard(arguments: list[str]) -> int:
     if status is not None:
         remove_container(plan, os.path.join(directory, "supervisor.log"))
     if plan.get("temporary_directory"):
-        with contextlib.suppress(OSError):
-            remove_tree(plan["temporary_directory"])
+        remove_temporary(plan["temporary_directory"])
     return 1 if status is None else min(abs(exit_code(status)), 255)
+
+
+def remove_temporary(directory: str) -> None:
+    """Remove the job's temporary directory, as far as possible: what is a mount or belongs to others stays."""
+    with contextlib.suppress(OSError):
+        names = os.listdir(directory)
+        for name in names:
+            path = os.path.join(directory, name)
+            with contextlib.suppress(OSError):
+                if os.path.isdir(path) and not os.path.islink(path):
+                    remove_tree(path)
+                else:
+                    os.unlink(path)
+        os.rmdir(directory)
 
 
 def start_guarded(arguments: list[str]) -> tuple[int, int]:

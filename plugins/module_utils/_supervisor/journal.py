@@ -48,6 +48,7 @@ class Journal:
         self.since = time.time()  # when the state began
         self.status_due = 0.0
         self.identities: dict[str, tuple[int, ...] | None] = {}  # of the documents that identify the run
+        self.directory_modes: dict[str, int] = {}  # permissions of the run directory and its parent, as they were set
         self.events: list[str] = []  # the last lines of events.jsonl
         self.damage = ""  # what the job has done to the run directory
         self.unwritten = ""  # the error if the run directory could not be written
@@ -127,20 +128,31 @@ class Journal:
             )
 
     def is_private(self) -> bool:
-        """Return whether the run directory and its parent are directories that only this user can access."""
+        """Return whether the run directory and its parent are directories with the permissions of the start."""
         for directory in (os.path.dirname(self.directory), self.directory):
             try:
                 status = os.lstat(directory)
             except OSError:
                 return False
-            if not stat.S_ISDIR(status.st_mode) or status.st_mode & 0o777 != 0o700:
+            mode = self.directory_modes.get(directory, 0o700)
+            if not stat.S_ISDIR(status.st_mode) or status.st_mode & 0o777 != mode:
                 return False
         return True
+
+    def remember_modes(self) -> None:
+        """Remember the permissions of the run directory and its parent: not all file systems, such as CIFS, have them.
+
+        Without it, what the file system shows for a directory with mode 0700 would count as changed by the job.
+        """
+        for directory in (os.path.dirname(self.directory), self.directory):
+            with contextlib.suppress(OSError):
+                self.directory_modes[directory] = os.lstat(directory).st_mode & 0o777
 
     def identify(self) -> None:
         """Write which process supervises the run, and remember the documents that identify it as they are now."""
         self.write("supervisor.json", {"pid": os.getpid(), "boot": boot_identity()})
         self.identities = {name: identity(self.path(name)) for name in IDENTIFYING}
+        self.remember_modes()
 
     def reserve_space(self) -> None:
         """Reserve disk space for the final records of a run that fills the disk."""

@@ -39,6 +39,9 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
     from ansible_collections.muster.training.plugins.module_utils._supervisor.journal import Journal
 
 
+MAX_UNSENT_NOTICES = 100  # a reconnection takes seconds
+
+
 class Peer(LifelineEnd):
     """Checks in with rank 0, obeys it, and stops on its own when rank 0 falls silent."""
 
@@ -51,6 +54,7 @@ class Peer(LifelineEnd):
         self.connect_error = ""
         self.has_started = False  # whether this node's job has started
         self.leaving = False  # whether this node ends its part without a request to stop the run
+        self.unsent: list[Data] = []  # notices that rank 0 gets once the lifeline is open again
         self.deadline = math.inf  # until when a stopped node waits for rank 0's result
 
     @property
@@ -122,6 +126,9 @@ class Peer(LifelineEnd):
         connection.send({"type": "report", "report": self.local_report} if self.local_report else ready)
         if self.has_started and not self.local_report:
             connection.send({"type": "running"})
+        for notice in self.unsent:
+            connection.send(notice)
+        self.unsent = []
         if self.stop_requested:
             connection.send({"type": "stop", "reason": self.stop_reason})
 
@@ -175,8 +182,10 @@ class Peer(LifelineEnd):
 
     def say(self, kind: str, text: str) -> None:
         connection = self.open_connection()
-        if connection is not None:
+        if connection is not None and not connection.closed:
             connection.send({"type": kind, "text": text})
+        elif len(self.unsent) < MAX_UNSENT_NOTICES:
+            self.unsent.append({"type": kind, "text": text})
 
     def report(self, report: NodeReport) -> None:
         self.local_report = report

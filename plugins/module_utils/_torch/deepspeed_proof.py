@@ -124,8 +124,8 @@ def check_step() -> None:
             if "weight 0.25" not in out.splitlines():
                 compiler = "deepspeed_shm_comm" in out
                 hint = (
-                    "On the CPU it needs a compiler and Python's headers: ./muster site --tags base_packages -e "
-                    "'{base_packages_extra: [build-essential, python3-dev]}'"
+                    "On the CPU it needs a compiler and Python's headers: ansible-playbook site.yml --tags "
+                    "base_packages -e '{base_packages_extra: [build-essential, python3-dev]}'"
                     if compiler
                     else "Check torch (ansible-playbook site.yml --tags pytorch)"
                 )

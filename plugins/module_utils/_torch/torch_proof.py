@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 COMPANIONS = {
     "torchvision": "import torch, torchvision.ops as o; o.nms(torch.zeros(1, 4), torch.zeros(1), 0.5)",
     "torchaudio": "import torchaudio",
+    "torchcodec": "import shutil; shutil.which('ffmpeg') and __import__('torchcodec')",  # it also needs FFmpeg
 }
 RANKS = 2
 TIMEOUT = 300  # seconds for two processes; importing torch alone takes 10 with cold caches
@@ -89,7 +90,7 @@ def check_companions() -> list[str]:
             raise StepError(
                 f"{name} {builds[name][0]} does not work with torch {builds['torch'][0]}: {error}. Both must "
                 f"be of the same build. Set pytorch_index_url to an index that has {name} for this torch, or remove it "
-                "from the requirements, then run ./muster site --tags pytorch,python_env"
+                "from the requirements, then run ansible-playbook site.yml --tags pytorch,python_env"
             )
         checked.append(f"{name} {builds[name][0]}")
     return checked

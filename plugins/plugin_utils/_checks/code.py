@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from ansible_collections.muster.training.plugins.plugin_utils._checks.context import CheckContext
@@ -25,6 +26,10 @@ NOT_COPIED_TEXTS = {
     "": ("even after copying", f"check whether code_ignore_existing keeps it; {COPY_HINT}"),
     "as_is": ("not copied because code is as_is", f"remove code: as_is to have the launch copy it, or {COPY_HINT}"),
     "later": ("not copied yet", f"nothing: a launch copies it before the start. To copy it now, {COPY_HINT}"),
+    "in_use": (
+        "not copied because a run on other GPUs of the node uses it",
+        "wait for that run, or add -e code=as_is to start with the code that the nodes have",
+    ),
     "refused": ("not copied because the run cannot start", "nothing: the next launch that can start copies it first"),
 }
 
@@ -112,4 +117,6 @@ def check_code(context: CheckContext) -> list[Finding]:
         for node, part in context.nodes_with("code")
         if not part["same"]
     ]
+    if code.skip_reason == "in_use":
+        findings = [replace(finding, severity="error") for finding in findings]
     return [*findings, *check_requirements(context)]

@@ -28,6 +28,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._checks.job_reques
 from ansible_collections.muster.training.plugins.plugin_utils._checks.ssh_errors import strip_wrapper
 from ansible_collections.muster.training.plugins.plugin_utils._checks.start_conditions import check_order
 from ansible_collections.muster.training.plugins.plugin_utils._command_line.command_hints import adapt_commands
+from ansible_collections.muster.training.plugins.plugin_utils._plan.gpu_selection import limit_facts
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job import Job, parse_nnodes
 from ansible_collections.muster.training.plugins.plugin_utils._plan.plan import get_launcher
 
@@ -43,7 +44,10 @@ THRESHOLDS_SPEC = {
 def fill_slots(
     nodes: list[dict[str, Any]], facts: Mapping[str, Any], nproc_per_node: int | None
 ) -> tuple[list[dict[str, Any]], list[Finding]]:
-    """Fill in slots: nproc_per_node, otherwise the inventory's value, otherwise one per GPU of the node."""
+    """Fill in slots: nproc_per_node, otherwise the inventory's value, otherwise one per GPU of the node.
+
+    nproc_per_node: also the number of selected GPUs, which counts more than the inventory's value.
+    """
     filled, findings = [], []
     for node in nodes:
         slots = nproc_per_node if nproc_per_node is not None else node.get("slots")
@@ -113,7 +117,9 @@ def run_checks(args: Mapping[str, Any], job: Job, names_needed: bool = False) ->
         raise ValueError(skip_error)
     reasons = find_unreached_nodes([str(node.get("name")) for node in args["nodes"]], args["facts"])
     facts = {name: reply["facts"] for name, reply in args["facts"].items() if name not in reasons and reply}
-    filled, findings = fill_slots(args["nodes"], facts, args["nproc_per_node"])
+    facts = {name: limit_facts(node_facts, job.gpus) for name, node_facts in facts.items()}
+    slots = args["nproc_per_node"] if args["nproc_per_node"] is not None else len(job.gpus) or None
+    filled, findings = fill_slots(args["nodes"], facts, slots)
     max_nodes = parse_nnodes(args["nnodes"])[1] if args["nnodes"] not in (None, "") else None
     inventory_table = build_rank_table(filled, nnodes=max_nodes)
     table = get_launcher(job).order(inventory_table)

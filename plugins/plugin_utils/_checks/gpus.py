@@ -10,6 +10,8 @@ from typing import Any
 
 from ansible_collections.muster.training.plugins.plugin_utils._checks.context import CheckContext
 from ansible_collections.muster.training.plugins.plugin_utils._checks.findings import Finding, error, warning
+from ansible_collections.muster.training.plugins.plugin_utils._checks.start_conditions import live_run_ids
+from ansible_collections.muster.training.plugins.plugin_utils._plan.gpu_selection import format_gpus
 from ansible_collections.muster.training.plugins.plugin_utils._text.name_list import format_list
 from ansible_collections.muster.training.plugins.plugin_utils._text.printable import single_line
 
@@ -138,13 +140,16 @@ def check_count(context: CheckContext) -> list[Finding]:
     """Check that slots equal GPUs. If no node has a GPU, the job runs on the CPU and any number is fine."""
     findings = []
     gpus = {node.name: facts for node, facts in context.nodes_with("gpus")}
-    any_gpu = any(facts["count"] for facts in gpus.values())
+    any_gpu = any(facts["count"] for facts in gpus.values()) or bool(context.job.gpus)
     broken = {name for finding in check_driver(context) for name in finding.nodes if finding.severity == "error"}
     for node in context.nodes:
         facts = gpus.get(node.name)
         if facts is None or not any_gpu or node.name in broken:
             continue
         count = facts["count"]
+        if count < len(context.job.gpus):
+            findings.append(missing_gpus(node.name, facts, context.job.gpus))
+            continue
         if node.slots > count and (context.job.launcher != "env" or count == 0):
             findings.append(
                 error(
@@ -169,11 +174,25 @@ def check_count(context: CheckContext) -> list[Finding]:
     return findings
 
 
+def missing_gpus(name: str, gpus: dict[str, Any], selection: tuple[int, ...]) -> Finding:
+    """Return the finding for a node without some of the selected GPUs."""
+    missing = format_gpus(gpu for gpu in selection if gpu not in gpus["selected"])
+    total = gpus["total"]
+    return error(
+        "gpu-count",
+        [name],
+        problem=f"the node has no {missing}: it has {total or 'no'} GPU{'' if total == 1 else 's'}",
+        requirement="the GPUs that launch_gpus names",
+        remedy="choose from those that nvidia-smi shows on the node, with -e gpus=0,1, or leave it out to use all",
+    )
+
+
 def check_free(context: CheckContext) -> list[Finding]:
     """Check that no process uses a GPU. Muster runs are reported separately (busy)."""
     findings = []
     for node, gpus in context.nodes_with("gpus"):
-        run_ids = {run["run_id"] for run in context.facts[node.name]["runs"]}
+        # a run on other GPUs that uses one of these after all is not reported as busy
+        run_ids = set(live_run_ids(node.address, context.facts[node.name]["runs"], context.job.gpus))
         foreign_processes = [process for process in gpus["processes"] if process["run"] not in run_ids]
         if foreign_processes:
             leftover = any(process["orphan"] or process["run"] for process in foreign_processes)

@@ -179,7 +179,11 @@ def check_image_environment(context: CheckContext) -> list[Finding]:
     for node, software in context.nodes_with("software"):
         if software["error"] or "torch" in software["packages"]:
             continue
-        environments = context.facts[node.name].get("environments") or []
+        environments = [
+            environment
+            for environment in context.facts[node.name].get("environments") or []
+            if not environment.get("project")
+        ]
         if environments:
             described = (environments[0]["interpreter"], describe_environment(environments[0]))
             nodes.setdefault(described, []).append(node.name)
@@ -196,6 +200,19 @@ def check_image_environment(context: CheckContext) -> list[Finding]:
     ]
 
 
+def use_project_environment(context: CheckContext, names: list[str]) -> str:
+    """Return how to use an environment that a project has on all of these nodes, "" if there is none."""
+    projects = [
+        {entry["project"] for entry in context.facts[name].get("environments") or [] if entry.get("project")}
+        for name in names
+    ]
+    shared = sorted(set.intersection(*projects))
+    if not shared:
+        return ""
+    examples = f" (or {format_list(shared[1:], 3)})" if shared[1:] else ""
+    return f"use the environment of a project: -e python_env_name={shared[0]}{examples}; "
+
+
 def check_torch(context: CheckContext) -> list[Finding]:
     """Check that torchrun has torch, and that nodes with GPUs have a torch with CUDA and a driver that supports it."""
     findings = []
@@ -208,7 +225,8 @@ def check_torch(context: CheckContext) -> list[Finding]:
                 lacking,
                 problem=f"{context.job.interpreter} has no torch",
                 requirement="torch, which includes torchrun, in the environment of the job's interpreter",
-                remedy="install torch (ansible-playbook site.yml --tags pytorch), or set launch_python to the "
+                remedy=use_project_environment(context, lacking)
+                + "install torch (ansible-playbook site.yml --tags pytorch), or set launch_python to the "
                 "interpreter that has it",
             )
         )

@@ -11,8 +11,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ansible_collections.muster.training.plugins.module_utils._rank_table import Node, RankTable, ip_literal
+from ansible_collections.muster.training.plugins.module_utils._run.gpu_claims import describe_gpus, share_gpus
 from ansible_collections.muster.training.plugins.plugin_utils._checks.findings import Finding, error, warning
 from ansible_collections.muster.training.plugins.plugin_utils._checks.ssh_errors import connection_findings
+from ansible_collections.muster.training.plugins.plugin_utils._plan.gpu_selection import format_gpus
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job import Job
 from ansible_collections.muster.training.plugins.plugin_utils._plan.plan import get_launcher
 from ansible_collections.muster.training.plugins.plugin_utils._text.name_list import format_list
@@ -30,11 +32,27 @@ def nodes_with_facts(table: RankTable, facts: Facts) -> list[Node]:
     return [node for node in table.nodes if node.name in facts]
 
 
-def live_run_ids(address: str, runs: Iterable[Mapping[str, str]]) -> list[str]:
-    """Return the ids of runs that are alive on a node. If nodes share a machine, only runs with its address count."""
+def live_runs(address: str, runs: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Return the runs that are alive on a node. If nodes share a machine, only runs with its address count."""
     literal = ip_literal(address)
     is_shared_machine = literal is not None and literal.is_loopback
-    return sorted({run["run_id"] for run in runs if run["address"] == address or not is_shared_machine})
+    return [run for run in runs if run["address"] == address or not is_shared_machine]
+
+
+def live_run_ids(address: str, runs: Iterable[Mapping[str, Any]], gpus: Iterable[int] = ()) -> list[str]:
+    """Return the ids of runs that are alive on a node and use any of these GPUs, or any at all."""
+    return sorted({run["run_id"] for run in live_runs(address, runs) if share_gpus(run.get("gpus") or [], gpus)})
+
+
+def describe_free_gpus(node: Node, facts: Mapping[str, Any]) -> str:
+    """Return how to choose GPUs that no run uses, "" if all are in use or the number of GPUs is unknown."""
+    runs = live_runs(node.address, facts["runs"])
+    gpus = facts.get("gpus") or {}
+    used = {gpu for run in runs for gpu in run.get("gpus") or ()}
+    free = [gpu for gpu in range(gpus.get("total") or gpus.get("count") or 0) if gpu not in used]
+    if not free or not all(run.get("gpus") for run in runs):
+        return ""
+    return f"use the GPUs that are free: -e gpus={','.join(map(str, free))}; or "
 
 
 def describe_owner(run: Mapping[str, Any]) -> str:
@@ -47,7 +65,7 @@ def check_busy(job: Job, table: RankTable, facts: Facts) -> list[Finding]:
     findings = []
     for node in nodes_with_facts(table, facts):
         runs = facts[node.name]["runs"]
-        for run_id in live_run_ids(node.address, runs):
+        for run_id in live_run_ids(node.address, runs, job.gpus):
             if run_id == job.run_id:
                 continue
             run = next(run for run in runs if run["run_id"] == run_id)
@@ -55,9 +73,13 @@ def check_busy(job: Job, table: RankTable, facts: Facts) -> list[Finding]:
                 error(
                     "busy",
                     [node.name],
-                    problem=f"run {run_id}{describe_owner(run)} is running on the node",
-                    requirement="no other run on the node",
-                    remedy=f"wait for it, stop it (ansible-playbook stop.yml -e run_id={run_id}), or add -e "
+                    problem=f"run {run_id}{describe_owner(run)} is running on the node"
+                    + describe_gpus(run.get("gpus") or []),
+                    requirement=f"no other run on {format_gpus(job.gpus)} of the node"
+                    if job.gpus
+                    else "no other run on the node",
+                    remedy=describe_free_gpus(node, facts[node.name])
+                    + f"wait for it, stop it (ansible-playbook stop.yml -e run_id={run_id}), or add -e "
                     "replace=true to stop it now; another account's needs -e launch_user=ACCOUNT",
                 )
             )

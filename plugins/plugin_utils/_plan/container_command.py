@@ -41,10 +41,18 @@ def container_volumes(job: Job, facts: Mapping[str, Any], run_directory: str, te
     return [*volumes, *job.container_mounts]
 
 
+def gpu_options(engine: str, gpus: tuple[int, ...]) -> list[str]:
+    """Return the options that give a container these GPUs of the node, or all."""
+    if engine == "podman":
+        devices = [f"--device=nvidia.com/gpu={gpu}" for gpu in gpus or ("all",)]
+        return [*devices, "--security-opt=label=disable"]
+    # docker parses the value as CSV, so a list needs quotes
+    return [f'--gpus="device={",".join(map(str, gpus))}"' if gpus else "--gpus=all"]
+
+
 def engine_options(job: Job, facts: Mapping[str, Any]) -> list[str]:
     """Return the options that give a container the job's user and the node's network, memory, limits and GPUs."""
     engine, user = job.container_engine, facts.get("uid", 0)
-    gpus = {"docker": ["--gpus=all"], "podman": ["--device=nvidia.com/gpu=all", "--security-opt=label=disable"]}
     user_options = [f"--user={user}:{facts.get('gid', 0)}"]
     if engine == "podman" and user != 0:
         user_options = [
@@ -60,7 +68,7 @@ def engine_options(job: Job, facts: Mapping[str, Any]) -> list[str]:
         *(f"--ulimit={limit}" for limit in job.container_ulimits),
         *user_options,
         *([f"--volume={PASSWD_FILE}:{PASSWD_FILE}:ro"] if mount_passwd_file else []),
-        *(gpus[engine] if facts.get("gpu_count") else []),
+        *(gpu_options(engine, job.gpus) if facts.get("gpu_count") else []),
     ]
 
 

@@ -51,6 +51,7 @@ class Job:
     container_options: tuple[str, ...] = ()
     container_ulimits: tuple[str, ...] = ()
     container_shm_size: str = ""  # "": the node's /dev/shm
+    gpus: tuple[int, ...] = ()  # of each node, as nvidia-smi numbers them; (): all
     log_limit: int = 10  # GB for the logs of a node; 0: unlimited
     outputs: tuple[str, ...] = ()  # paths and patterns of output files outside the run directory
     metrics: tuple[str, ...] = ()  # regular expressions whose named groups are metrics in the job's output

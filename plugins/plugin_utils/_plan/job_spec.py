@@ -22,6 +22,7 @@ CONTAINER_OPTIONS: dict[str, dict[str, Any]] = {
 # Options that the checks before a start read, too.
 CHECKED_OPTIONS: dict[str, dict[str, Any]] = {
     "nnodes": {"type": "raw"},
+    "gpus": {"type": "raw", "default": []},
     "launcher": {"type": "str", "choices": list(LAUNCHERS), "default": "torchrun"},
     "deepspeed_launcher": {"type": "str", "choices": ["", *DEEPSPEED_LAUNCHERS], "default": ""},
     "accelerate_config": {"type": "dict", "default": {}},

@@ -29,6 +29,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._plan.container_co
     container_argv,
     removal_argv,
 )
+from ansible_collections.muster.training.plugins.plugin_utils._plan.gpu_selection import limit_facts, visible_devices
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job import Job
 from ansible_collections.muster.training.plugins.plugin_utils._plan.launchers.accelerate import Accelerate
 from ansible_collections.muster.training.plugins.plugin_utils._plan.launchers.deepspeed import (
@@ -156,6 +157,7 @@ def build_node_plan(
     if job.script.startswith("~"):  # no shell expands it, so use the path that was checked
         job = replace(job, script=facts["script"]["path"])
     job = decide_local_rank(job, facts)
+    facts = limit_facts(facts, job.gpus)
     run_directory = f"{facts['runs_directory']}/{job.run_id}/node{node.node_rank}"
     address = ip_literal(node.address)
     temporary = temporary_directory(job.run_id, node.node_rank)
@@ -163,6 +165,7 @@ def build_node_plan(
         **network_environment(facts["interface"], node.address),
         **(debug_environment(run_directory) if job.debug else {}),
         **launcher.environment(job, table, node),
+        **({} if job.image else visible_devices(job.gpus)),
         "PYTHONUNBUFFERED": "1",
         "MUSTER_RUN_ID": job.run_id,
     }
@@ -224,6 +227,7 @@ def build_node_plan(
         "resume_args": list(job.resume_args),
         "temporary_directory": temporary,
         "mounts": [mount["point"] for mount in facts.get("storage", {}).get("mounts", ()) if mount["state"] == "ok"],
+        "gpus": list(job.gpus),
         "gpu_samples": gpu_samples,
         "log_limit": job.log_limit * 10**9,
         "lifeline": {"address": table.master.address, "port": job.lifeline_port},

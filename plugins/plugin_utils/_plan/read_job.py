@@ -14,6 +14,11 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
+from ansible_collections.muster.training.plugins.module_utils._run.timeouts import MAX_STOP_GRACE
+from ansible_collections.muster.training.plugins.plugin_utils._plan.gpu_selection import (
+    environment_conflicts,
+    parse_gpus,
+)
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job import (
     SAFE_RUN_ID,
     Job,
@@ -72,6 +77,12 @@ def read_job(args: Mapping[str, Any], target_needed: bool = True) -> Job:  # noq
             min_nodes, max_nodes, elastic = parse_nnodes(args["nnodes"])
         except ValueError as error:
             problems.append(str(error))
+    gpus: tuple[int, ...] = ()
+    try:
+        gpus = parse_gpus(args["gpus"])
+        problems += environment_conflicts(gpus, args["environment"])
+    except ValueError as error:
+        problems.append(str(error))
     if bool(args["script"]) == bool(args["module"]) and (target_needed or args["script"]):
         problems.append(
             "set launch_script (a file) or launch_module (a module's name), such as -e launch_script=train.py"
@@ -103,6 +114,8 @@ def read_job(args: Mapping[str, Any], target_needed: bool = True) -> Job:  # noq
     for name, minimum in (("start_timeout", 5), ("silence_timeout", 5), ("stop_grace", 0)):
         if args[name] < minimum:
             problems.append(f"launch_{name} is {args[name]} s; must be {minimum} or more")
+    if args["stop_grace"] > MAX_STOP_GRACE:
+        problems.append(f"launch_stop_grace is {args['stop_grace']} s; must be {MAX_STOP_GRACE} or less")
     problems += metric_problems(args["metrics"])
     if args["log_limit"] < 0:
         problems.append(f"launch_log_limit is {args['log_limit']} GB; must be 1 or more, or 0 for no limit")
@@ -127,7 +140,7 @@ def read_job(args: Mapping[str, Any], target_needed: bool = True) -> Job:  # noq
         "min_nnodes": min(min_nodes, max_nodes) if elastic else None,
         "max_restarts": restarts,
     }
-    values: dict[str, Any] = {**passed, **derived}
+    values: dict[str, Any] = {**passed, **derived, "gpus": gpus}
     for name, value in values.items():
         values[name] = tuple(value) if isinstance(value, list) else value
     return Job(**values)

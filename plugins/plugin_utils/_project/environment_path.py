@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 DEFAULT_NAME = "env"
 DEFAULT_DIRECTORY = "/opt/muster"
 AUTO = "auto"
+FIXED_NAME = "__python_env_fixed_name"  # set by roles with an environment of their own, which -e must not rename
 VALID_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
 
 
@@ -36,15 +37,15 @@ def code_name(variables: Mapping[str, Any]) -> str:
         return posixpath.basename(directory.rstrip("/"))
     job = variables.get("job")
     source = str(variables.get("code_source") or (job.get("code") if isinstance(job, Mapping) else "") or "")
-    if source:
-        return os.path.basename(os.path.realpath(os.path.expanduser(source)))
+    if source:  # a link keeps its name, as in roles/code/vars/main.yml
+        return os.path.basename(os.path.normpath(os.path.join(os.getcwd(), os.path.expanduser(source))))
     repository = str(variables.get("code_repository") or "").rstrip("/").removesuffix(".git")
     return re.split("[/:]", repository)[-1]
 
 
 def find_environment(variables: Mapping[str, Any]) -> ProjectEnvironment:
     """Return the environment for these variables of a node. Raise ValueError for an invalid name."""
-    name = str(variables.get("python_env_name") or AUTO)
+    name = str(variables.get(FIXED_NAME) or variables.get("python_env_name") or AUTO)
     if name == AUTO:
         name = re.sub(r"[^A-Za-z0-9._-]+", "-", code_name(variables)).lstrip("-.") or DEFAULT_NAME
     elif not VALID_NAME.fullmatch(name):

@@ -67,9 +67,22 @@ def open_runs(directory: Path, members: Collection[str]) -> list[OpenRun]:
     return sorted(runs, key=lambda run: run.opened, reverse=True)
 
 
-def nodes_to_ask(runs: Sequence[OpenRun]) -> list[str]:
-    """Return the nodes that know which of the open runs are active; none if the records suffice."""
-    return list(dict.fromkeys(run.asked for run in runs[:MAX_ASKED])) if len(runs) > 1 else []
+def last_launched(directory: Path) -> str:
+    """Return the run that was launched last, empty if there is no record of it."""
+    link = directory / LATEST
+    return link.resolve().name if (link / "plan.json").exists() else ""
+
+
+def nodes_to_ask(runs: Sequence[OpenRun], last: str) -> list[str]:
+    """Return the nodes that know which of the open runs are active; none if it does not matter.
+
+    It does not for a single one that was launched last: the command is about it in any case.
+
+    last: from last_launched().
+    """
+    if [run.run_id for run in runs] == [last]:
+        return []
+    return list(dict.fromkeys(run.asked for run in runs[:MAX_ASKED]))
 
 
 def still_open(runs: Sequence[OpenRun], replies: Mapping[str, Any]) -> list[OpenRun]:
@@ -103,8 +116,7 @@ def choose_run(directory: Path, members: Collection[str], replies: Mapping[str, 
     """
     known_runs = open_runs(directory, members)
     runs = still_open(known_runs, replies)
-    link = directory / LATEST
-    last = link.resolve().name if (link / "plan.json").exists() else ""
+    last = last_launched(directory)
     if not runs:
         if not last or is_open(directory / last):  # another inventory's, or it ended unwatched: its nodes know how
             return ChosenRun(last, bool(last), "")

@@ -20,7 +20,7 @@ from typing import IO, Any
 
 from ansible_collections.muster.training.plugins.module_utils._files.bounded import FileWalk
 from ansible_collections.muster.training.plugins.module_utils._run.gpu_samples import ACCOUNTING_FILE
-from ansible_collections.muster.training.plugins.plugin_utils._record import code_tree
+from ansible_collections.muster.training.plugins.plugin_utils._record import code_tree, origin
 from ansible_collections.muster.training.plugins.plugin_utils._record.code_tree import read_files
 from ansible_collections.muster.training.plugins.plugin_utils._record.coerce import (
     clean_text,
@@ -30,6 +30,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._record.coerce imp
     to_mappings,
     to_timestamp,
 )
+from ansible_collections.muster.training.plugins.plugin_utils._record.origin import describe_origin
 from ansible_collections.muster.training.plugins.plugin_utils._record.printed import (
     TooSlowError,
     compile_patterns,
@@ -106,6 +107,7 @@ class Record:
     fetched: bool = False  # files of at least one node exist
     event_files: bool = False
     code: dict[str, str] | None = None  # fingerprint of each file of its code; None if it was not recorded
+    origin: list[str] = field(default_factory=list)  # lines on its job file, code and requirements
     notes: list[str] = field(default_factory=list)  # what could not be read completely
 
 
@@ -113,7 +115,8 @@ def read_record(directory: Path, run_id: str) -> Record:
     """Read the record of a run, as far as it exists."""
     files = RecordFiles(directory)
     plan, result = files.read_json("plan.json"), files.read_json("result.json")
-    record = Record(run_id, directory, plan, result, code=read_files(files.read_json(code_tree.FILE)))
+    code, lines = read_files(files.read_json(code_tree.FILE)), describe_origin(files.read_json(origin.FILE))
+    record = Record(run_id, directory, plan, result, code=code, origin=lines)
     names = [clean_text(node.get("name"), 100) for node in to_mappings(to_mapping(plan).get("nodes"))]
     paths = files.list_files("logs")
     if files.truncated:

@@ -188,6 +188,7 @@ class Report(TypedDict):
     commit: str
     dirty: bool
     repeat: str  # the command that launches the same again
+    origin: list[str]  # lines on the job file, code and requirements that it was launched with
     program: list[str]  # the script or module, and its arguments
     environment: list[str]  # names of all variables
     variables: list[str]  # names of those that the user set

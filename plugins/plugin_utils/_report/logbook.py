@@ -146,7 +146,8 @@ def render_page(report: Report, record: str, plots: Sequence[tuple[str, str, str
         lines += ["## Cost", "", *(table(["", ""], costs) if costs else [])]
         lines += [f"Not known: {escape_long(missing)}.", ""] if missing else [""]
     if report["repeat"]:
-        lines += ["## How to repeat it", "", *code_block(report["repeat"]), ""]
+        origin = [f"- {escape_long(line)}" for line in report["origin"]]
+        lines += ["## How to repeat it", "", *code_block(report["repeat"]), "", *origin, *([""] if origin else [])]
     for title, caption, file in plots:
         lines += [f"![{escape(title)}: {escape(caption)}]({record}/{file})", ""]
     return "\n".join(lines) + "\n" + user_notes(previous)

@@ -137,6 +137,7 @@ def compose_report(record: Record, now: float) -> Report:
         "commit": clean_text(code.get("commit"), 60),
         "dirty": code.get("dirty") is True,
         "repeat": repeat_command(program, command, plan, rows),
+        "origin": record.origin,
         "program": [program.name, *program.arguments] if program is not None else [],
         "environment": environment_names(plan),
         "variables": user_variables(plan),

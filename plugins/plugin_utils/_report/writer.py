@@ -46,7 +46,8 @@ CURVES = "curves.json"  # points of the curves, in report.json's order; kept apa
 PICTURES = (".svg", ".png", ".vl.json")
 MAX_PAGE_SIZE = 4 << 20  # bytes of a page of the log book, which is read again to keep the user's notes
 MAX_RUNS = 10_000  # in the table
-ADDED_KEYS: dict[str, Any] = {"job": "", "program": [], "variables": []}  # keys that reports of earlier releases lack
+# Keys that reports of earlier releases lack.
+ADDED_KEYS: dict[str, Any] = {"job": "", "program": [], "variables": [], "origin": []}
 MAX_SMI_LINES, MAX_SMI_LINE = 200, 200
 
 

@@ -24,7 +24,11 @@ from ansible_collections.muster.training.plugins.plugin_utils._software.tables i
     Minor,
     TorchRelease,
 )
-from ansible_collections.muster.training.plugins.plugin_utils._software.torch_pins import TorchPin, newest_allowed
+from ansible_collections.muster.training.plugins.plugin_utils._software.torch_pins import (
+    TorchPin,
+    newest_allowed,
+    torchcodec_minors,
+)
 from ansible_collections.muster.training.plugins.plugin_utils._software.versions import MIN_DRIVER, version_tuple
 from ansible_collections.muster.training.plugins.plugin_utils._text.name_list import format_list
 
@@ -142,7 +146,10 @@ def capitalize(text: str) -> str:
 
 def rebuild_advice(request: SoftwareRequest) -> str:
     """Return how to get an environment with another Python."""
-    return f"remove it on all nodes (./muster env -e remove={request.name}), and run ./muster site again to rebuild it"
+    return (
+        f"remove it on all nodes (ansible-playbook env.yml -e remove={request.name}), and run ansible-playbook "
+        "site.yml again to rebuild it"
+    )
 
 
 def describe_build(build: int) -> str:
@@ -579,7 +586,13 @@ def explain_build(
 def pip_requirements(torch: str, packages: list[str]) -> list[str]:
     """Return pip requirements: torch, companion packages pinned to matching releases, and all others unchanged."""
     major, minor = parse_minor(torch)
-    companions = {"torchvision": f"torchvision==0.{minor + 15}.*", "torchaudio": f"torchaudio=={major}.{minor}.*"}
+    companions = {
+        "torchvision": f"torchvision==0.{minor + 15}.*",
+        "torchaudio": f"torchaudio=={major}.{minor}.*",
+    }
+    codecs = torchcodec_minors(torch)
+    if codecs:
+        companions["torchcodec"] = f"torchcodec==0.{codecs[-1]}.*"
     if (major, minor) < NUMPY_2_TORCH:
         companions["numpy"] = "numpy<2"
     return [f"torch=={torch}", *(companions.get(name, name) for name in packages)]

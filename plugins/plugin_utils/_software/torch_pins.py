@@ -4,7 +4,7 @@
 
 """Read which releases of torch a project's requirements allow, before torch is chosen.
 
-A release of torchvision or torchaudio belongs to one release of torch, so their versions count, too.
+A release of torchvision, torchaudio or torchcodec belongs to one release of torch, so their versions count, too.
 """
 
 from __future__ import annotations
@@ -34,11 +34,29 @@ def torchaudio_of(torch: str) -> list[str]:
     return [f"{major}.{minor}.{patch}" for patch in PATCHES]
 
 
+TORCHCODEC_MINORS = {4: (0,), 5: (1,), 6: (2,), 7: (3, 4, 5), 8: (6, 7), 9: (8, 9)}  # by minor release of torch 2
+
+
+def torchcodec_minors(torch: str) -> tuple[int, ...]:
+    """Return the minor releases of torchcodec for a release of torch 2.
+
+    Since torch 2.10 they have the same numbers; before 2.4 there are none.
+    """
+    minor = version_tuple(torch)[1]
+    return TORCHCODEC_MINORS.get(minor, (minor,) if minor >= 10 else ())
+
+
+def torchcodec_of(torch: str) -> list[str]:
+    """Return the releases of torchcodec for a release of torch 2."""
+    return [f"0.{minor}.{patch}" for minor in torchcodec_minors(torch) for patch in PATCHES]
+
+
 # The releases of a package, any of which a requirement may allow, for a release of torch.
 RELEASES: dict[str, Callable[[str], list[str]]] = {
     "torch": lambda torch: [torch],
     "torchvision": torchvision_of,
     "torchaudio": torchaudio_of,
+    "torchcodec": torchcodec_of,
 }
 
 

@@ -25,9 +25,9 @@ IMAGE = {"": "cluster", "--name": "template"}
 DOCKER = {"--data-root": "docker_data_root_path", "--delete-old": "docker_data_root_delete_old=true"}
 BENCHMARK = {"-n": "nnodes", "--baseline": "baseline"}
 JOB_OPTIONS = """
-    -n:nnodes --nnodes:nnodes --nproc-per-node:nproc_per_node --launcher:launch_launcher --image:launch_image
-    --name:launch_name --run-id:run_id --as-user:launch_user --directory:launch_working_directory --python:launch_python
-    --detach:detach=true --replace:replace=true --debug:debug=true
+    -n:nnodes --nnodes:nnodes --nproc-per-node:nproc_per_node --gpus:gpus --launcher:launch_launcher
+    --image:launch_image --name:launch_name --run-id:run_id --as-user:launch_user --directory:launch_working_directory
+    --python:launch_python --detach:detach=true --replace:replace=true --debug:debug=true
 """
 JOB = dict(re.findall(r"(\S+):(\S+)", JOB_OPTIONS))
 SHELL = {"": "nodes", "--image": "launch_image", "--run-id": "run_id", "--as-user": "launch_user"}
@@ -71,6 +71,7 @@ MEANINGS = {
     "nodes": "Name of a node of the inventory.",
     "nnodes": "Number of nodes. Default: all.",
     "run_id": "Name of the run. Default: the latest.",
+    "gpus": "GPUs of each node to use, as nvidia-smi numbers them, such as 0,1. Default: all.",
     "runs": "Names of runs to compare, separated by commas.",
     "fetch": "Fetch measurements from the nodes again.",
     "bundle": "Also write an archive without secrets, to attach to a question.",
@@ -98,6 +99,11 @@ KNOWN_OPTIONS = f"""{VALUE_OPTIONS}
     -v --verbose -C --check -D --diff -b --become -K --ask-become-pass -k --ask-pass -J --ask-vault-password
     --ask-vault-pass --step --force-handlers --flush-cache --list-hosts --list-tags --list-tasks --syntax-check
 """
+
+
+NOTHING_STARTED = "interrupted: nothing was started\n"
+# Options of ansible-playbook that scripts have, too: after a job file, the user says whose they are.
+AMBIGUOUS_OPTIONS = ("--step", "--timeout", "--user", "--tags", "--skip-tags", "--forks", "--connection", "--limit")
 
 
 class UsageError(Exception):
@@ -160,9 +166,20 @@ def read_options(role: str) -> dict[str, dict[str, Any]]:
     return {name: option for point in points for name, option in point.get("options", {}).items()}
 
 
-def is_ansible_option(name: str) -> bool:
+def is_ansible_option(name: str, abbreviated: bool = True) -> bool:
     """Return whether ansible-playbook has an option of this name, or of one that is abbreviated so."""
-    return any(opt.startswith(name) if name[:2] == "--" else opt == name[:2] for opt in KNOWN_OPTIONS.split())
+    if name[:2] != "--":
+        return name[:2] in KNOWN_OPTIONS.split()
+    return any(opt.startswith(name) if abbreviated else opt == name for opt in KNOWN_OPTIONS.split())
+
+
+def check_ambiguity(name: str) -> None:
+    """Raise UsageError for an option that may be one of ansible-playbook or one of the script."""
+    if name in AMBIGUOUS_OPTIONS:
+        raise UsageError(
+            f"{name} is an option of ansible-playbook, and may be one of the script: write it before the job file, or "
+            "after -- for the script"
+        )
 
 
 def translate(command: str, typed: list[str]) -> list[str]:
@@ -174,12 +191,13 @@ def translate(command: str, typed: list[str]) -> list[str]:
     while remaining:
         argument = remaining.pop(0)
         name, equals, value = argument.partition("=") if argument.startswith("--") else (argument, "", "")
+        check_ambiguity(name if has_job and command == "launch" else "")
         if name in options and name:
             variable, set_by, constant = options[name].partition("=")
             if not (value if equals else set_by or remaining):
                 raise UsageError(f"{name} needs a value: {name} {variable.upper()}")
             variables[variable] = value if equals else constant if set_by else remaining.pop(0)
-        elif argument.startswith("-") and argument != "--" and is_ansible_option(name):
+        elif argument.startswith("-") and argument != "--" and is_ansible_option(name, not has_job):
             argv.append(argument)
             if argument in VALUE_OPTIONS.split() and remaining:
                 argv.append(resolve_path(remaining.pop(0)))
@@ -268,6 +286,37 @@ def is_foreground() -> bool:
         return False
 
 
+def inventory_error(text: str) -> str:
+    """Return why an inventory cannot be read, from what ansible-playbook printed about each plugin that it tried.
+
+    Only one plugin is for the file: `auto` if the file names a plugin, otherwise that of its format.
+    """
+    attempts = re.findall(r"Failed to parse inventory with '([\w.]+)' plugin: (.*?)\n\n", text, re.DOTALL)
+    origin = re.search(r"Origin: (?:<[^\n]*? source )?'?(/[^'\n:>]+)(:\d+)?", text)
+    if not attempts or not origin:
+        return ""
+    name, line = os.path.basename(origin[1]), f", line {origin[2][1:]}," if origin[2] else ""
+    formats: tuple[str, ...] = (
+        ("yaml", "auto") if name.endswith((".yml", ".yaml", ".json")) else ("ini", "script", "yaml")
+    )
+    messages = {plugin.rpartition(".")[2]: " ".join(message.split()) for plugin, message in attempts}
+    if "auto" in messages and "no root 'plugin' key" not in messages["auto"]:
+        formats = ("auto",)
+    message = next((messages[plugin] for plugin in formats if plugin in messages), [*messages.values()][0])
+    return f"the inventory {name}{line} cannot be read: {message.removeprefix('Failed to parse inventory: ')}"
+
+
+def interruption_text(text: str) -> str:
+    """Return what to print after Ctrl-C, from the standard error of ansible-playbook.
+
+    The collection's own output callback has explained it already. Another callback has not, and a run may have started.
+    """
+    if "muster: interrupted\n" in text:
+        return ""
+    started = "User interrupted execution" in text and "Traceback" not in text
+    return "interrupted: ./muster status shows whether a run has started\n" if started else NOTHING_STARTED
+
+
 def follow(argv: list[str]) -> int:
     """Run a command in this file's directory and return its exit status.
 
@@ -302,13 +351,11 @@ def follow(argv: list[str]) -> int:
                 break
         status = process.wait()
     text = held.decode(errors="replace")
-    failure = re.search(
-        r"Failed to parse inventory with '\w+' plugin: (.*?)\n\n.*? source '?([^\n']+)", text, re.DOTALL
-    )
+    failure = inventory_error(text) if status else ""
     if interrupted and status:
-        text = "" if "muster: interrupted\n" in text else "interrupted: nothing was started\n"
-    elif failure and status:
-        text = f"muster: the inventory {os.path.basename(failure[2])} cannot be read: {failure[1]}\n"
+        text = interruption_text(text)
+    elif failure:
+        text = f"muster: {failure}\n"
     sys.stderr.write(text)
     return status if status >= 0 else 128 - status
 
@@ -343,7 +390,7 @@ def main(arguments: list[str]) -> int:
         print(f"muster: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("interrupted: nothing was started", file=sys.stderr)
+        print(NOTHING_STARTED, end="", file=sys.stderr)
         return 130
     print("+ " + shlex.join(argv), flush=True)
     return follow(argv)

@@ -17,6 +17,7 @@ import pytest
 from ansible_collections.muster.training.plugins.module_utils._checkpoint_service import checkpoints, copier, local
 from ansible_collections.muster.training.plugins.module_utils._checkpoint_service import service as service_module
 from ansible_collections.muster.training.plugins.module_utils._detached.result_line import StepError
+from ansible_collections.muster.training.plugins.module_utils._files import bounded
 from ansible_collections.muster.training.plugins.module_utils._run.internal_files import INTERNAL_NAMES
 from ansible_collections.muster.training.plugins.module_utils._s3_client.s3 import s3_errors
 from tests.s3_server import S3Server
@@ -309,6 +310,26 @@ def test_failed_local_removal_is_reported_once(  # noqa: PLR0913
     service.prune(run, [other, first])
     assert f"{name} is in S3 and was removed from this disk" in capsys.readouterr().out
     assert [path.name for path in folder.iterdir()] == [other.name]
+
+
+def test_checkpoint_with_too_many_levels_is_refused(settings: dict[str, Any], tmp_path: Path) -> None:
+    for depth in (local.MAX_DEPTH, 1500):
+        directory = tmp_path / str(depth)
+        directory.mkdir()
+        descriptor = os.open(directory, os.O_RDONLY)
+        for _level in range(depth):
+            os.mkdir("d", dir_fd=descriptor)
+            child = os.open("d", os.O_RDONLY, dir_fd=descriptor)
+            os.close(descriptor)
+            descriptor = child
+        os.close(os.open("shard", os.O_WRONLY | os.O_CREAT, dir_fd=descriptor))
+        os.close(descriptor)
+    checkpoint = local.read_checkpoint(str(tmp_path / str(local.MAX_DEPTH)), "step", "")
+    assert checkpoint is not None and len(checkpoint.files) == 1
+    local.remove_checkpoint(checkpoint, "")
+    with pytest.raises(StepError, match="has more than 100 levels of directories"):
+        local.read_checkpoint(str(tmp_path / "1500"), "step", "")
+    bounded.remove_tree(str(tmp_path / "1500"))  # pytest could not
 
 
 def test_unreadable_checkpoint_is_not_copied_in_part(

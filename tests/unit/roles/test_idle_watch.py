@@ -272,11 +272,13 @@ def test_runs_of_root_administrators_and_the_jobs_user_count(monkeypatch: pytest
         for name, uid, gid in (("root", 0, 0), ("ubuntu", 5, 5), ("op", 6, 27), ("trainer", 7, 7), ("other", 8, 8))
     ]
     group = grp.struct_group(("sudo", "x", 27, ["ubuntu"]))
-    monkeypatch.setattr("pwd.getpwall", lambda: accounts)
+    monkeypatch.setattr("pwd.getpwall", lambda: accounts[:1])  # a directory such as LDAP does not list all accounts
+    monkeypatch.setattr("pwd.getpwuid", lambda uid: {account.pw_uid: account for account in accounts}[uid])
+    uids = range(10)  # without an account for each
     monkeypatch.setattr("grp.getgrnam", lambda name: {"sudo": group}[name])
-    assert idle_watch.find_run_users("") == {0, 5, 6}
-    assert idle_watch.find_run_users("trainer") == {0, 5, 6, 7}
-    assert idle_watch.find_run_users("nobody-knows") == {0, 5, 6}
+    assert idle_watch.find_run_users("", uids) == {0, 5, 6}
+    assert idle_watch.find_run_users("trainer", uids) == {0, 5, 6, 7}
+    assert idle_watch.find_run_users("nobody-knows", uids) == {0, 5, 6}
 
 
 # --- Settings, messages, systemd units

@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-LAUNCH_VARIABLES = ("job", "nnodes", "nodes", "nproc_per_node", "fitted", "debug")  # besides launch_*
+LAUNCH_VARIABLES = ("job", "nnodes", "nodes", "nproc_per_node", "gpus", "fitted", "debug")  # besides launch_*
 # launch_time: when a machine was started, set by amazon.aws.aws_ec2
 IGNORED_VARIABLES = ("launch_run_id", "launch_time")
 

@@ -131,6 +131,26 @@ def test_marked_line_is_replaced_and_other_lines_are_kept(home: Path) -> None:
     assert done["diff"][0]["before"] == "mine\nold ours\nlast"
 
 
+KEY = "ssh-ed25519 AAAAC3Nz me@laptop"
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("", f"{KEY}\n"),
+        (f"{KEY}\n", f"{KEY}\n"),
+        (f'from="10.0.0.*",command="backup" {KEY}\nother\n', f'from="10.0.0.*",command="backup" {KEY}\nother\n'),
+        (f"# {KEY}\n", f"# {KEY}\n{KEY}\n"),
+        (f"x{KEY}", f"x{KEY}\n{KEY}\n"),
+    ],
+)
+def test_line_without_a_mark_replaces_nothing(home: Path, before: str, after: str) -> None:
+    keys = home / "keys"
+    keys.write_text(before)
+    keep(files=[{"path": "~/keys", "line": KEY}])
+    assert keys.read_text() == after
+
+
 def test_closed_home_loses_group_write_access_and_gains_no_access(home: Path) -> None:
     home.chmod(0o775)
     assert keep(directories=[{"path": "~", "closed": True}])["changed"]

@@ -782,7 +782,10 @@ def test_environments_of_a_machines_image_are_found_without_starting_them(tmp_pa
     make("opt/conda/bin/python", "opt/conda/lib/python3.10/site-packages", torch=False)
     make("opt/conda/envs/pytorch/bin/python", "opt/conda/envs/pytorch/lib/python3.10/site-packages")
     make("usr/bin/python3.10", "usr/local/lib/python3.10/dist-packages")
+    make("opt/muster/envs/toy/env/bin/python", "opt/muster/envs/toy/env/lib/python3.12/site-packages")
     environments = software.find_environments(f"{tmp_path}/")
+    assert environments[-1]["project"] == "toy" and not any(entry["project"] for entry in environments[:-1])
+    environments = environments[:-1]
     paths = [os.path.relpath(str(environment["interpreter"]), tmp_path) for environment in environments]
     assert paths == ["opt/pytorch/bin/python", "opt/conda/envs/pytorch/bin/python", "usr/bin/python3.10"]
     assert {(environment["torch"], environment["cuda"]) for environment in environments} == {("2.7.0+cu128", "12.8")}

@@ -89,6 +89,29 @@ def test_firewall_program_is_believed_only_if_it_is_whole_and_roots_alone(
     assert firewall.read_rules(str(program)) == {}
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root's files are run")
+@pytest.mark.parametrize("unsafe", ["program", "program/_firewall", "program/_firewall/firewall.py"])
+def test_firewall_program_with_a_module_that_others_can_change_is_not_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unsafe: str
+) -> None:
+    monkeypatch.setattr(firewall, "STATE_DIRECTORY", str(tmp_path))
+    module = tmp_path / "program" / "_firewall" / "firewall.py"
+    module.parent.mkdir(parents=True)
+    module.write_text("")
+    program = tmp_path / "firewall.py"
+    program.write_text("print('{}')")
+    for path in (program, module, module.parent, module.parent.parent):
+        path.chmod(0o755)
+    started = tmp_path / "started"
+    program.write_text(f"open({str(started)!r}, 'w')")
+    firewall.read_rules(str(program), [str(program), str(module), "/etc/systemd/system/x.service"])
+    assert started.exists()
+    started.unlink()
+    (tmp_path / unsafe).chmod(0o777)
+    assert firewall.read_rules(str(program), [str(program), str(module)]) == {}
+    assert not started.exists()
+
+
 def test_login_of_an_unknown_user_is_an_error() -> None:
     said = role_state.main({"ssh_logins": {"user": "nobody-knows", "names": ["node2"]}})["error"]
     assert said.startswith("there is no user nobody-knows. Create the user ")

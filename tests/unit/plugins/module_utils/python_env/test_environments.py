@@ -83,7 +83,11 @@ def test_environment_in_use_is_kept_and_its_run_named(directory: Path) -> None:
         assert process.stdout and process.stdout.readline()
         reply = call(directory, "toy")
         assert reply["error"].startswith(f"{directory}/envs/toy/env is in use by run train-1.")
-        assert "./muster stop train-1" in reply["error"] and names(reply) == ["env", "nano", "toy"]
+        assert "ansible-playbook stop.yml -e run_id=train-1" in reply["error"] and names(reply) == [
+            "env",
+            "nano",
+            "toy",
+        ]
         assert call(directory, "nano")["removed"]
     finally:
         process.communicate(b"\n")

@@ -294,7 +294,10 @@ def test_missing_compiler_is_named_with_the_command(given: dict[str, Any], monke
     monkeypatch.setattr("shutil.which", lambda name: None)
     advice = solve.compiler_advice(place)
     assert advice.startswith(". This node lacks a compiler and Python's headers")
-    assert "./muster site --tags base_packages -e '{base_packages_extra: [build-essential, python3-dev]}'" in advice
+    assert (
+        "ansible-playbook site.yml --tags base_packages -e '{base_packages_extra: [build-essential, python3-dev]}'"
+        in advice
+    )
     monkeypatch.setattr("shutil.which", lambda name: f"/usr/bin/{name}")
     monkeypatch.setattr("os.path.exists", lambda path: True)
     assert solve.compiler_advice(place) == ""
@@ -600,6 +603,32 @@ def test_lock_key_changes_with_the_project_requirements(given: dict[str, Any]) -
     place = EnvironmentPaths(given)
     keys = [solve.lock_key(place, {**given, "project": one}) for one in ({}, PROJECT, {**PROJECT, "digest": "d2"})]
     assert len(set(keys)) == 3
+
+
+INDEX = "https://download.pytorch.org/whl"
+
+
+@pytest.mark.parametrize(
+    ("url", "version", "index"),
+    [
+        (f"{INDEX}/BUILD", "2.7.1+cu126", f"{INDEX}/cu126"),  # role pytorch has not run in this play
+        (f"{INDEX}/cu126", "2.7.1+cu126", f"{INDEX}/cu126"),  # it has
+        (f"{INDEX}/BUILD", "2.7.1", ""),
+        ("https://mirror/simple", "2.7.1", "https://mirror/simple"),
+        (f"{INDEX}/BUILD", None, ""),
+    ],
+)
+def test_torch_index_does_not_depend_on_the_roles_of_a_play(
+    given: dict[str, Any], url: str, version: str | None, index: str
+) -> None:
+    place = EnvironmentPaths(given)
+    packages = [] if version is None else [{"name": "torch", "version": version}]
+    lock = {"layer": "pytorch", "order": 10, "packages": packages}
+    os.makedirs(os.path.dirname(place.lock("pytorch")), exist_ok=True)
+    write(place.lock("pytorch"), json.dumps(lock))
+    request = {**given, "order": 20, "torch_index_url": url}
+    assert solve.torch_index_url(request, solve.earlier_packages(place, request)) == index
+    assert solve.lock_key(place, request) == solve.lock_key(place, {**request, "torch_index_url": index})
 
 
 def test_digest_of_installed_project_requirements_is_recorded(

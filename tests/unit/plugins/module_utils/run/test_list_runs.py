@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.muster.training.plugins.module_utils._run import find_runs, list_runs
+from ansible_collections.muster.training.plugins.module_utils._run import find_runs, list_runs, running_supervisors
 from tests.unit.supervised import Run, end_by_force, eventually, make_run
 
 
@@ -73,6 +73,14 @@ def test_active_runs_are_listed_by_their_supervisors(tmp_path: Path) -> None:
         eventually(lambda: run.run_id in list_runs.main({"active": True})["active"])
     finally:
         end_by_force(run)
+
+
+def test_active_runs_are_unknown_where_processes_of_others_are_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node whose /proc is mounted with hidepid: the reply must not say that a run of another account has ended."""
+    assert not running_supervisors.processes_are_hidden()
+    monkeypatch.setattr(running_supervisors, "command_line", lambda _pid: [])
+    assert running_supervisors.processes_are_hidden()
+    assert list_runs.main({"active": True}) == {"changed": False}
 
 
 def test_live_run_is_not_removed(tmp_path: Path) -> None:

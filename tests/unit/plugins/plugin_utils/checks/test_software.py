@@ -68,6 +68,23 @@ def test_first_node_is_the_reference_if_there_is_no_majority() -> None:
 IMAGE = {"interpreter": "/opt/pytorch/bin/python", "torch": "2.7.0", "cuda": "12.8"}
 
 
+@pytest.mark.parametrize(
+    ("projects", "remedy"),
+    [
+        ([["toy"]], "use the environment of a project: -e python_env_name=toy; install torch"),
+        ([["toy", "nano"]], "use the environment of a project: -e python_env_name=nano (or toy); install torch"),
+        ([["toy"], []], "install torch"),
+    ],
+)
+def test_environment_of_a_project_is_offered_if_the_job_has_no_torch(projects: list[list[str]], remedy: str) -> None:
+    facts = cluster(len(projects))
+    package(facts, "torch", None, *facts)
+    for node, names in zip(facts.values(), projects, strict=True):
+        node["environments"] = [{**IMAGE, "interpreter": f"/opt/muster/envs/{name}", "project": name} for name in names]
+    (finding,) = findings(facts)
+    assert finding.id == "torch-missing" and finding.remedy.startswith(remedy)
+
+
 def test_torch_of_the_machines_image_is_offered_if_the_job_has_none() -> None:
     def spoil(facts: dict[str, Facts]) -> None:
         package(facts, "torch", None, *facts)

@@ -244,6 +244,7 @@ def test_plan_of_a_node_is_complete() -> None:
         "checkpoint": "",
         "resume_args": [],
         "metrics": ["loss (?P<loss>.*)"],
+        "gpus": [],
         "gpu_samples": [],
         "log_limit": 10_000_000_000,
         "lifeline": {"address": "10.0.0.9", "port": 29499},

@@ -81,6 +81,7 @@ def test_job_keeps_only_the_names_of_environment_variables() -> None:
         ({"start_timeout": 1}, "launch_start_timeout is 1 s; must be 5 or more"),
         ({"silence_timeout": 4}, "launch_silence_timeout is 4 s; must be 5 or more"),
         ({"stop_grace": -1}, "launch_stop_grace is -1 s; must be 0 or more"),
+        ({"stop_grace": 1501}, "launch_stop_grace is 1501 s; must be 1500 or less"),
         ({"max_restarts": -1}, "launch_max_restarts is -1; must be 0 or more"),
         ({"nproc_per_node": 0}, "nproc_per_node is 0; must be 1 or more"),
         ({"environment": {"RANK": "0"}}, "RANK is set by the launcher"),

@@ -37,7 +37,10 @@ def end(state: str) -> dict[str, Any]:
 def test_active_run_is_chosen_although_a_later_one_has_ended(tmp_path: Path) -> None:
     record(tmp_path, "a", "node1", "node2", number=1)
     record(tmp_path, "b", "node3", number=2, result=end("succeeded"))
-    assert nodes_to_ask(open_runs(tmp_path, MEMBERS)) == [], "the records say it"
+    runs = open_runs(tmp_path, MEMBERS)
+    assert nodes_to_ask(runs, "b") == ["node1"], "it may have ended while nobody watched it"
+    assert nodes_to_ask(runs, "a") == [], "the command is about it in any case"
+    assert choose_run(tmp_path, MEMBERS, {"node1": {"active": []}}, stop=True).run_id == "b"
     chosen = choose_run(tmp_path, MEMBERS, {}, stop=True)
     assert (chosen.run_id, chosen.is_active) == ("a", True)
     assert chosen.note == "run a is active; b, launched later, ended (succeeded) at 2026-11-27 10:43"
@@ -65,7 +68,7 @@ def test_nodes_of_several_open_runs_are_asked(tmp_path: Path) -> None:
     record(tmp_path, "a", "node1", "node2", number=1)
     record(tmp_path, "b", "gone", "node3", number=2)
     record(tmp_path, "c", "node1", number=3)
-    assert nodes_to_ask(open_runs(tmp_path, MEMBERS)) == ["node1", "node3"]
+    assert nodes_to_ask(open_runs(tmp_path, MEMBERS), "c") == ["node1", "node3"]
     replies: dict[str, Any] = {"node1": {"active": ["a"]}, "node3": {"active": []}}
     assert choose_run(tmp_path, MEMBERS, replies, stop=True) == (
         *("a", True),

@@ -148,7 +148,7 @@ def test_expected_software_is_chosen_for_nodes_and_wishes(
             {"torch": "2.13.0"},
             [
                 "installed in /opt/muster/env",
-                "Set pytorch_version to 2.4.1, or remove it on all nodes (./muster env -e remove=env)",
+                "Set pytorch_version to 2.4.1, or remove it on all nodes (ansible-playbook env.yml -e remove=env)",
             ],
         ),
         (
@@ -156,7 +156,8 @@ def test_expected_software_is_chosen_for_nodes_and_wishes(
             {"python": "3.12"},
             [
                 "the environment in /opt/muster has Python 3.8.10 on a, but python_env_python is 3.12",
-                "Remove it on all nodes (./muster env -e remove=env), and run ./muster site again to rebuild it",
+                "Remove it on all nodes (ansible-playbook env.yml -e remove=env), and run ansible-playbook site.yml "
+                "again to rebuild it",
             ],
         ),
         (
@@ -276,6 +277,19 @@ def test_companion_packages_match_the_torch_release() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("torch", "requirement"),
+    [
+        ("2.7.1", "torchcodec==0.5.*"),
+        ("2.9.0", "torchcodec==0.9.*"),
+        ("2.11.0", "torchcodec==0.11.*"),
+        ("2.3.1", "torchcodec"),
+    ],
+)
+def test_torchcodec_matches_the_torch_release(torch: str, requirement: str) -> None:
+    assert choose.pip_requirements(torch, ["torchcodec"])[1] == requirement
+
+
 def test_each_flash_attention_release_fits_a_known_torch() -> None:
     for release, flash in FLASH_ATTENTION.items():
         assert set(flash.torches) & set(TORCH), release
@@ -303,6 +317,8 @@ def pins(*lines: str) -> Any:
         (["torch~=2.4.0"], [node()], ("python3", "2.4.1", "cpu")),
         (["torchvision==0.20.1"], [node()], ("python3", "2.5.1", "cpu")),
         (["torchaudio<2.8"], [node()], ("python3", "2.7.1", "cpu")),
+        (["torchcodec==0.7.0"], [node()], ("python3", "2.8.0", "cpu")),
+        (["torchcodec<0.6"], [node()], ("python3", "2.7.1", "cpu")),
         (["torch==2.1.2+cu118"], [node(gpu=RTX3070)], ("python3", "2.1.2", "cu118")),
         (["torch==2.13.7"], [node()], ("python3", "2.13.7", "cpu")),  # newer than the table, of a minor release in it
         (["torch", "torchvision", "numpy==1.26.1"], [node()], ("python3", "2.13.0", "cpu")),

@@ -1,0 +1,80 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The GPUs of each node that a job uses, by the numbers of nvidia-smi; without a selection, all."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+MAX_GPUS = 256  # per node; bounds the ports that are derived from the first GPU
+VISIBLE_DEVICES = ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")
+
+
+def parse_gpus(value: object) -> tuple[int, ...]:
+    """Parse GPU numbers: a list, or a text such as "0,1"; empty for all. Raise ValueError with a message."""
+    if value is None:
+        return ()
+    items = value if isinstance(value, (list, tuple)) else str(value).strip(" []").split(",")
+    texts = [str(item).strip() for item in items]
+    if texts == [""]:
+        return ()
+    if not all(re.fullmatch("[0-9]{1,3}", text) and int(text) < MAX_GPUS for text in texts):
+        raise ValueError(
+            f"launch_gpus is {ascii(value)[:80]}; use the numbers that nvidia-smi shows, separated by commas, such as "
+            "0,1"
+        )
+    gpus = tuple(map(int, texts))
+    if len(set(gpus)) < len(gpus):
+        raise ValueError(f"launch_gpus is {ascii(value)[:80]}, which names a GPU twice; name each once")
+    return gpus
+
+
+def environment_conflicts(gpus: tuple[int, ...], environment: Iterable[str]) -> list[str]:
+    """Return the problems of a selection together with a user's variables."""
+    names = sorted(set(VISIBLE_DEVICES).intersection(environment)) if gpus else []
+    return [f"{name} is set by launch_gpus: remove it from launch_environment, or remove launch_gpus" for name in names]
+
+
+def visible_devices(gpus: tuple[int, ...]) -> dict[str, str]:
+    """Return the variables with which CUDA shows a job outside a container only these GPUs.
+
+    Without the order, CUDA would number them by speed, and not as nvidia-smi does.
+    """
+    if not gpus:
+        return {}
+    return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": ",".join(map(str, gpus))}
+
+
+def limit_facts(facts: Mapping[str, Any], selection: tuple[int, ...]) -> Mapping[str, Any]:
+    """Return a node's facts as if it had only the selected GPUs: those that exist, and the processes that use them.
+
+    A device file has the number of its GPU. A process whose GPU is unknown counts: it may use any of them.
+    """
+    gpus = facts.get("gpus")
+    if not selection or not gpus or "selected" in gpus:
+        return facts
+    devices = [device for device in gpus["devices"] if device["index"] in selection]
+    existing = [device["index"] for device in gpus["devices"]] or list(range(gpus["count"]))
+    others = {device["uuid"] for device in gpus["devices"] if device["index"] not in selection}
+    others.update(f"/dev/nvidia{index}" for index in existing if index not in selection)
+    processes = [process for process in gpus["processes"] if not process["devices"] or set(process["devices"]) - others]
+    selected = [index for index in selection if index in existing]
+    limited = {
+        **gpus,
+        "devices": devices,
+        "count": len(selected),
+        "processes": processes,
+        "selected": selected,
+        "total": gpus["count"],
+    }
+    return {**facts, "gpus": limited, "gpu_count": len(selected)}
+
+
+def format_gpus(gpus: Iterable[int]) -> str:
+    """Return "GPU 0" or "GPUs 0, 1"."""
+    numbers = [str(gpu) for gpu in gpus]
+    return f"GPU{'' if len(numbers) == 1 else 's'} {', '.join(numbers)}"
