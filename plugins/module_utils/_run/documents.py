@@ -80,6 +80,7 @@ class Timeouts(TypedDict):
     sample: float  # between two samples of the GPUs
     silence: float  # until a node counts as lost
     grace: float  # between SIGTERM and SIGKILL
+    hang: float  # without output until a run may hang; 0: never
 
 
 class Container(TypedDict, total=False):
@@ -122,6 +123,8 @@ class Plan(Container):
     mounts: list[str]  # mount points that are watched
     gpu_samples: list[str]  # the command that takes one sample; [] if no GPU can be queried
     log_limit: int  # bytes of disk; 0: no limit
+    stacks: bool  # the job's Python processes offer their stacks
+    on_hang: str  # report | stop
     metrics: list[str]  # regular expressions whose named groups are metrics in the job's output
     outputs: list[str]  # paths and patterns of the job's output to fetch to the controller
     lifeline: Lifeline
@@ -168,6 +171,7 @@ class NodeReport(TypedDict):
     shortened: str  # how logs beyond log_limit were shortened
     last_log: str  # log of the rank that failed first, or the launcher's; "" if nothing failed
     last_lines: str  # of that log
+    stacks: list[Data]  # what its ranks did before they were ended: groups as in _run/hang_analysis.py
 
 
 class NodeStatus(TypedDict):

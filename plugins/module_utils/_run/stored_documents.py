@@ -114,6 +114,7 @@ REPORT_FIELDS: tuple[tuple[str, type, Any], ...] = (
     ("shortened", str, ""),
     ("last_log", str, ""),
     ("last_lines", str, ""),
+    ("stacks", list, []),
 )
 RANK_FIELDS: tuple[tuple[str, type, Any], ...] = (
     ("rank", int, -1),

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -32,6 +33,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.safe_files im
     read_tail,
 )
 from ansible_collections.muster.training.plugins.module_utils._run.timeouts import (
+    FINAL_STACKS_TIMEOUT,
     IDLE_STEP_INTERVAL,
     KILL_TIMEOUT,
     LAUNCHER_EXIT_GRACE_PERIOD,
@@ -43,6 +45,12 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor.rank_r
     launcher_error,
     rank_end,
     rank_reports,
+)
+from ansible_collections.muster.training.plugins.module_utils._supervisor.stack_collector import (
+    StackCollector,
+    hook_environment,
+    hook_prefix,
+    write_hook,
 )
 
 TYPE_CHECKING = False
@@ -121,6 +129,7 @@ class LauncherProcess:
         self.log_size = 0  # of the launcher's log when it was last searched for those ranks
         self.remover: int | None = None  # pid of the process that removes this node's container, 0 if it did not start
         self.removed: int | None = None  # the remover's exit code
+        self.stacks = StackCollector(journal.directory, plan)
         self.oom_before = oom_kills()
         self.hits_before = limit_hits()
 
@@ -144,6 +153,8 @@ class LauncherProcess:
         if os.path.isdir(programs):  # bin/ssh and bin/muster-rank, before any other
             environment["PATH"] = programs + os.pathsep + environment["PATH"]
         environment.setdefault("TMPDIR", self.temporary)
+        if self.plan.get("stacks"):
+            environment.update(hook_environment(self.plan, self.journal.directory, environment))
         return environment
 
     def container_prefix(self) -> list[str]:
@@ -155,6 +166,12 @@ class LauncherProcess:
             prefix = [*prefix[:first], f"--volume={directory}:{directory}:ro", *prefix[first:]]
         return prefix
 
+    def install_stack_hook(self) -> None:
+        """Write the hook that makes stacks available; without it, for example on a full disk, the job runs as well."""
+        with contextlib.suppress(OSError):
+            if self.plan.get("stacks"):
+                write_hook(self.journal.directory)
+
     def start(self, command: list[str]) -> bool:
         """Start the job, once; return whether it runs.
 
@@ -165,9 +182,10 @@ class LauncherProcess:
         log_path = self.journal.path("launcher.log")
         try:
             make_private_directory(self.temporary)
+            self.install_stack_hook()
             with open(log_path, "ab", buffering=0, opener=open_private) as log:
                 self.process = subprocess.Popen(
-                    self.container_prefix() + command,
+                    self.container_prefix() + hook_prefix(self.plan, self.journal.directory) + command,
                     cwd=self.plan["working_directory"],
                     env=self.environment(),
                     stdin=subprocess.DEVNULL,
@@ -198,6 +216,8 @@ class LauncherProcess:
 
     def end(self, now: float, awaited: int | None = None) -> None:
         """Begin to end its processes; awaited: pid of a launcher that ends its own ranks."""
+        if self.plan.get("stacks") and self.process is not None:
+            self.stacks.collect(FINAL_STACKS_TIMEOUT)
         self.phase = Ending(now, awaited)
         signal_all([pid for pid in descendants(os.getpid()) if pid != awaited], signal.SIGTERM)
 
@@ -380,4 +400,5 @@ class LauncherProcess:
             "shortened": "",
             "last_log": "",
             "last_lines": "",
+            "stacks": self.stacks.final_groups() if self.has_failed() or self.stop_reason else [],
         }

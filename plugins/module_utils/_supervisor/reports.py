@@ -20,6 +20,7 @@ def shorten_report(report: NodeReport) -> None:
     for limit in (2000, 500, 0):
         if len(json.dumps(report)) < MAX_LINE - 1024:
             return
+        report["stacks"] = [{**group, "frames": group["frames"][: limit // 200]} for group in report["stacks"]]
         report["last_lines"] = report["last_lines"][-limit:] if limit else ""
         for rank in report["ranks"]:
             rank["error"] = rank["error"][:limit]

@@ -52,6 +52,9 @@ class Job:
     log_limit: int = 10  # GB for the logs of a node; 0: unlimited
     outputs: tuple[str, ...] = ()  # paths and patterns of output files outside the run directory
     metrics: tuple[str, ...] = ()  # regular expressions whose named groups are metrics in the job's output
+    stacks: bool = True  # Python processes offer their stacks to the supervisor
+    hang_timeout: int = 600  # seconds without output until a run may hang; 0: never
+    on_hang: str = "report"  # or stop
     debug: bool = False  # enables NCCL's debug log and torch's flight recorder
 
     @property

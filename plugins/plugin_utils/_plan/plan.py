@@ -214,6 +214,8 @@ def build_node_plan(
         "mounts": [mount["point"] for mount in facts.get("storage", {}).get("mounts", ()) if mount["state"] == "ok"],
         "gpu_samples": gpu_samples,
         "log_limit": job.log_limit * 10**9,
+        "stacks": job.stacks,
+        "on_hang": job.on_hang,
         "lifeline": {"address": table.master.address, "port": job.lifeline_port},
         "timeouts": {
             "start": job.start_timeout,
@@ -221,6 +223,7 @@ def build_node_plan(
             "sample": GPU_SAMPLE_INTERVAL,
             "silence": job.silence_timeout,
             "grace": job.stop_grace,
+            "hang": job.hang_timeout,
         },
     }
 
