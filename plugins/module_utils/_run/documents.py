@@ -205,6 +205,7 @@ class RankZeroStatus(TypedDict, total=False):
     """Additional fields of rank 0's status."""
 
     nodes: list[NodeStatus]
+    hang: Data | None  # as in the result
     exited: str  # which ranks exited a while ago, and for which the run still waits; "" if none
 
 
@@ -236,3 +237,5 @@ class Result(TypedDict):
     started: float
     ended: float
     nodes: list[NodeResult]
+    ended_early: list[int]  # ranks that had exited with 0 when the run began to end
+    hang: Data | None  # the hang that was reported and had not ended: text, since, culprits, groups

@@ -28,6 +28,7 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
 
     Data = Dict[str, Any]
 
+HANG = "hang: "  # begins the reason of a run that was ended since it hung
 WAITING = (COLLECTIVE, IN_BACKWARD, ON_GPU)
 STATES = ("", "R", "S", "D", "T", "t", "I", "Z", "X", "W", "P", "K")  # of a process, as in /proc/PID/stat
 CPU = ("", "moving", "still")  # whether its CPU time grew between two samples

@@ -26,6 +26,9 @@ MAX_NAME = 100
 
 THREAD = re.compile(r"(?:Current thread|Thread) 0x[0-9a-fA-F]{1,16}(?: \[.*\])? \(most recent call first\):")
 FRAME = re.compile(r'  File "(?P<file>.*)", line (?P<line>[0-9]{1,9}|\?\?\?) in (?P<function>.*)')
+TRACEBACK = "Traceback (most recent call last):"
+TRACEBACK_FRAME = re.compile(r'  File "(?P<file>.*)", line (?P<line>[0-9]{1,9}), in (?P<function>.*)')
+RANK_PREFIX = re.compile(r"^\[(?:rank|default)[0-9]{1,7}\]:\s?", re.MULTILINE)  # which torch puts before each line
 Frame = collections.namedtuple("Frame", "file line function")
 
 INSTALLED = re.compile(r"/(?:site|dist)-packages/|/torch/(?:distributed|nn|utils|autograd|optim|cuda|_\w+)/")
@@ -136,3 +139,17 @@ def classify(frames: list[Frame], source: str = "") -> Data:
         "text": source[:MAX_PATH],
         "frames": shown,
     }
+
+
+def parse_traceback(text: str) -> list[Frame]:
+    """Return the stack of the last uncaught exception in a rank's output, innermost frame first; [] without any."""
+    lines = RANK_PREFIX.sub("", text).splitlines()
+    starts = [number for number, line in enumerate(lines) if line == TRACEBACK]
+    frames: list[Frame] = []
+    for line in lines[starts[-1] + 1 :] if starts else []:
+        match = TRACEBACK_FRAME.fullmatch(line)
+        if match is not None:
+            frames.append(Frame(match["file"][-MAX_PATH:], int(match["line"]), match["function"][:MAX_NAME]))
+        elif line and not line[0].isspace():
+            break
+    return frames[::-1][:MAX_FRAMES]

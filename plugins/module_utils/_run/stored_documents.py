@@ -67,6 +67,7 @@ RESULT = {
     "nnodes": RANK,
     "started": Maybe(TIME),
     "ended": TIME,
+    "ended_early": Maybe([RANK]),
     "nodes": [
         {
             "name": NAME,

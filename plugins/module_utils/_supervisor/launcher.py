@@ -37,6 +37,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.timeouts impo
     IDLE_STEP_INTERVAL,
     KILL_TIMEOUT,
     LAUNCHER_EXIT_GRACE_PERIOD,
+    STACKS_TIMEOUT,
 )
 from ansible_collections.muster.training.plugins.module_utils._supervisor.rank_reports import (
     CLOSING,
@@ -57,7 +58,12 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
     from typing import Tuple
 
-    from ansible_collections.muster.training.plugins.module_utils._run.documents import NodeReport, Plan, RankReport
+    from ansible_collections.muster.training.plugins.module_utils._run.documents import (
+        Data,
+        NodeReport,
+        Plan,
+        RankReport,
+    )
     from ansible_collections.muster.training.plugins.module_utils._supervisor.journal import Journal
 
     Notice = Tuple[str, str]  # kind, as on the lifeline, and text
@@ -228,6 +234,12 @@ class LauncherProcess:
             return os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
         except ChildProcessError:
             return False
+
+    def collect_stacks(self) -> list[Data]:
+        """Return what this node's ranks do, as groups of those that do the same; [] if the job does not run."""
+        if not self.plan.get("stacks") or not isinstance(self.phase, Running):
+            return []
+        return self.stacks.collect(STACKS_TIMEOUT)
 
     def restart_ranks(self, last_heard: float) -> None:
         """Make torchrun restart its ranks at once after a node has fallen silent.
@@ -400,5 +412,5 @@ class LauncherProcess:
             "shortened": "",
             "last_log": "",
             "last_lines": "",
-            "stacks": self.stacks.final_groups() if self.has_failed() or self.stop_reason else [],
+            "stacks": self.stacks.final_groups(ranks) if self.has_failed() or self.stop_reason else [],
         }

@@ -24,7 +24,10 @@ from ansible_collections.muster.training.plugins.module_utils._run.processes imp
     signal_all,
 )
 from ansible_collections.muster.training.plugins.module_utils._run.running_supervisors import marked_processes
-from ansible_collections.muster.training.plugins.module_utils._run.safe_files import make_private_directory
+from ansible_collections.muster.training.plugins.module_utils._run.safe_files import (
+    make_private_directory,
+    read_tail,
+)
 from ansible_collections.muster.training.plugins.module_utils._run.stack_dump import (
     CODE,
     NO_STACK,
@@ -32,6 +35,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.stack_dump im
     classify,
     main_stack,
     parse_dump,
+    parse_traceback,
     short,
     user_position,
 )
@@ -50,7 +54,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
     from typing import Any, Mapping
 
-    from ansible_collections.muster.training.plugins.module_utils._run.documents import Data, Plan
+    from ansible_collections.muster.training.plugins.module_utils._run.documents import Data, Plan, RankReport
     from ansible_collections.muster.training.plugins.module_utils._run.stack_dump import Frame
 
 FILE = re.compile(r"(?:rank-(?P<rank>[0-9]{1,5})|process)-(?P<pid>[0-9]{1,7})\.txt")
@@ -114,9 +118,9 @@ class Process:
 
 
 def cpu_ticks(pid: int) -> int | None:
-    """Return the CPU time of a process in clock ticks; None if it has ended."""
+    """Return the CPU time of a process's main thread in clock ticks; None if it has ended."""
     try:
-        with open(f"/proc/{pid}/stat", "rb") as stream:
+        with open(f"/proc/{pid}/task/{pid}/stat", "rb") as stream:
             fields = stream.read().rpartition(b")")[2].split()
         return int(fields[11]) + int(fields[12])
     except (OSError, ValueError, IndexError):
@@ -139,6 +143,7 @@ class StackCollector:
     def __init__(self, directory: str, plan: Plan) -> None:
         self.directory = directory
         self.plan = plan
+        self.launcher_log = os.path.join(directory, "launcher.log")  # of all ranks under some launchers
         self.ticks: dict[int, int] = {}  # CPU time at the previous collection, by pid
         self.consumed: dict[str, int] = {}  # bytes of each file that were read
         self.last: list[Data] = []  # the groups of the last collection
@@ -270,16 +275,27 @@ class StackCollector:
             }
         return [group for _local_rank, group in sorted(groups.items())]
 
-    def final_groups(self) -> list[Data]:
-        """Return the last groups, with the stacks that ranks wrote when others, such as torchrun, ended them."""
-        described = {rank for group in self.last for rank in group["ranks"]}
-        groups = list(self.last)
+    def final_groups(self, reports: list[RankReport]) -> list[Data]:
+        """Return what the ranks did last: by an exception's traceback, the last collection, or a stack at SIGTERM.
+
+        Such a stack remains if another process, such as torchrun, has ended the rank. reports: those of the ranks.
+        """
+        stacks = {}
         for path, local_rank in self.files().values():
-            if local_rank is None or local_rank >= self.plan["node"]["slots"]:
-                continue
-            rank = self.plan["node"]["first_rank"] + local_rank
-            frames = main_stack(parse_dump(read_from(path, self.consumed.get(path, 0))))
-            if frames and rank not in described:
+            if local_rank is not None and local_rank < self.plan["node"]["slots"]:
+                frames = main_stack(parse_dump(read_from(path, self.consumed.get(path, 0))))
+                stacks[self.plan["node"]["first_rank"] + local_rank] = frames
+        collected = {rank for group in self.last for rank in group["ranks"]}
+        for report in reports:
+            if report["error"] and report["log"] != self.launcher_log or len(reports) == 1:
+                frames = parse_traceback(read_tail(report["log"]))
+                if frames:
+                    stacks[report["rank"]] = frames
+                    collected.discard(report["rank"])
+        groups = [{**group, "ranks": [rank for rank in group["ranks"] if rank in collected]} for group in self.last]
+        groups = [group for group in groups if group["ranks"]]
+        for rank, frames in stacks.items():
+            if frames and rank not in collected:
                 user = frames[user_position(frames)]
                 description = classify(frames, self.source_line(user.file, user.line))
                 groups.append({**empty_group("", ""), **description, "ranks": [rank]})

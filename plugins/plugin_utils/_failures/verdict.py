@@ -14,6 +14,7 @@ from typing import Any, TypedDict
 
 from ansible_collections.muster.training.plugins.module_utils._run.node_loss import RESTARTED, SUPERVISOR_DIED
 from ansible_collections.muster.training.plugins.module_utils._run.processes import KILLED, describe_exit
+from ansible_collections.muster.training.plugins.plugin_utils._failures.hang import blame_hang
 from ansible_collections.muster.training.plugins.plugin_utils._plan.cost import CURRENCY, format_amount, run_cost
 from ansible_collections.muster.training.plugins.plugin_utils._text.duration import format_duration
 from ansible_collections.muster.training.plugins.plugin_utils._text.printable import ESCAPE, printable
@@ -220,7 +221,9 @@ def verdict_from_hub(plan: Mapping[str, Any], result: Mapping[str, Any]) -> dict
         "ended": result["ended"],
         "cost": run_cost(plan, result["started"], result["ended"]),
         "currency": plan.get("currency", CURRENCY),
-        "first_failure": None if result["state"] in ("succeeded", "stopped") else first_failure(result),
+        "first_failure": None
+        if result["state"] in ("succeeded", "stopped")
+        else blame_hang(result, plan["nodes"], first_failure(result)),
         "nodes": nodes,
     }
 
