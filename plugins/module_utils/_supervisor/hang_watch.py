@@ -161,6 +161,7 @@ class HangWatch:
         self.earlier: list[Data] | None = None  # the groups of the first collection
         self.next_due = 0.0
         self.hang: Data | None = None  # the hang that was reported and has not ended
+        self.resumed = 0.0  # when the first output after the hang came, by the monotonic clock; 0.0: none did
         self.news = ""  # what to report, once
 
     def note_quiet(self, node_rank: int, quiet: Any) -> None:
@@ -185,7 +186,9 @@ class HangWatch:
         if not quiets or len(quiets) < len(running):
             return False
         if self.rule.note(min(quiets)):
-            self.resume()
+            self.earlier, self.next_due = None, 0.0
+            self.resumed = self.resumed or now
+        self.forget_hang(now)
         if self.asked:
             if all(node_rank in self.replies for node_rank in running) or now - self.asked > STACKS_REPLY_TIMEOUT:
                 self.asked = 0.0
@@ -196,11 +199,9 @@ class HangWatch:
         self.asked, self.replies = now, {}
         return True
 
-    def resume(self) -> None:
-        """Forget the suspicion, since the job has made progress."""
-        self.earlier = None
-        self.next_due = 0.0
-        if self.hang is not None:
+    def forget_hang(self, now: float) -> None:
+        """Forget a hang some seconds after the ranks' next output: it may be the error with which they end."""
+        if self.hang is not None and self.resumed and now - self.resumed > HANG_CONFIRM_INTERVAL:
             self.hang = None
             self.news = f"the ranks go on, after {format_age(self.rule.longest_gap or 0.0)} without output"
 
@@ -215,6 +216,7 @@ class HangWatch:
             return
         text, culprits = describe(groups, self.plan["nodes"], ended)
         self.news = f"no output for {format_age(self.rule.quiet)}: {text}"
+        self.resumed = 0.0
         self.hang = {"text": text, "since": time.time() - self.rule.quiet, "culprits": culprits, "groups": groups}
 
     def take_news(self) -> str:

@@ -450,4 +450,9 @@ class Hub(LifelineEnd):
 
     def status(self) -> Data:
         exited = self.describe_ended_ranks()
-        return {"nodes": status_of(self.nodes), "ended_ranks": self.ended_ranks, "exited": exited, "hang": self.hangs.hang}
+        return {
+            "nodes": status_of(self.nodes),
+            "ended_ranks": self.ended_ranks,
+            "exited": exited,
+            "hang": self.hangs.hang,
+        }

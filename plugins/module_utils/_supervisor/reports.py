@@ -31,7 +31,7 @@ def shorten_report(report: NodeReport) -> None:
     for limit in (2000, 500, 0):
         if len(json.dumps(report)) < MAX_LINE - 1024:
             return
-        report["stacks"] = shorten_groups(report["stacks"], 10 * limit)
+        report["stacks"] = shorten_groups(report.get("stacks", []), 10 * limit)
         report["last_lines"] = report["last_lines"][-limit:] if limit else ""
         for rank in report["ranks"]:
             rank["error"] = rank["error"][:limit]

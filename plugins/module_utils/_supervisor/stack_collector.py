@@ -78,7 +78,7 @@ def write_hook(directory: str) -> None:
 
 
 def hook_environment(plan: Mapping[str, Any], directory: str, environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that make a launcher's Python processes run the hook; bin/muster-rank sets its ranks' own."""
+    """Return the variables that make a launcher's Python processes run the hook; bin/muster-rank sets its own."""
     if plan["rank_logs"] == "ranks" or plan.get("wrap"):
         return {}
     path = environment.get("PYTHONPATH", "")
@@ -157,7 +157,10 @@ class StackCollector:
         for name in list_directory(directory, MAX_FILES):
             match = FILE.fullmatch(name)
             if match is not None:
-                files[int(match["pid"])] = (os.path.join(directory, name), int(match["rank"]) if match["rank"] else None)
+                files[int(match["pid"])] = (
+                    os.path.join(directory, name),
+                    int(match["rank"]) if match["rank"] else None,
+                )
         return files
 
     def processes(self) -> dict[int, Process]:
@@ -183,7 +186,7 @@ class StackCollector:
         if len(tops) != 1:
             return
         children = sorted(
-            (process.pid for process in processes.values() if process.parent == tops[0].pid and process.has_handler)
+            process.pid for process in processes.values() if process.parent == tops[0].pid and process.has_handler
         )
         if len(children) == slots and not known - {None}:  # torch.multiprocessing.spawn starts them in order
             for local_rank, pid in enumerate(children):

@@ -53,7 +53,12 @@ SUPERVISOR_ENDED: Explanation = {
     "--unit='muster-*' says what systemd stopped. Launch again from the last checkpoint",
     "seen": "",
 }
-EXPLAINED = ((WAITED_FOR, WAITED_FOR_RANK), (SHUT_DOWN_NODE, NODE_SHUT_DOWN), (DEAD_SUPERVISOR, SUPERVISOR_ENDED), (LOST_NODE, NODE_LOST))
+EXPLAINED = (
+    (WAITED_FOR, WAITED_FOR_RANK),
+    (SHUT_DOWN_NODE, NODE_SHUT_DOWN),
+    (DEAD_SUPERVISOR, SUPERVISOR_ENDED),
+    (LOST_NODE, NODE_LOST),
+)
 
 
 @dataclass(frozen=True)

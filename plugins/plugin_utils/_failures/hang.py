@@ -60,7 +60,9 @@ class RunRanks:
                     self.reports[rank["rank"]], self.nodes[rank["rank"]] = rank, node
             if TIMED_OUT.search(report.get("last_lines") or ""):  # NCCL's watchdog aborts a rank without an exception
                 aborted = [rank for rank in report.get("ranks", []) if rank["log"] == report.get("last_log")]
-                self.reports.update({rank["rank"]: {**rank, "error": "timed out"} for rank in aborted if not rank["error"]})
+                self.reports.update(
+                    {rank["rank"]: {**rank, "error": "timed out"} for rank in aborted if not rank["error"]}
+                )
         self.timed_out = {rank for rank, report in self.reports.items() if TIMED_OUT.search(report["error"])}
         self.victims = self.timed_out | {
             rank for rank, report in self.reports.items() if LOST_PEER.search(report["error"])

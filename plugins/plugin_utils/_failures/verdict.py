@@ -223,7 +223,7 @@ def verdict_from_hub(plan: Mapping[str, Any], result: Mapping[str, Any]) -> dict
         "currency": plan.get("currency", CURRENCY),
         "first_failure": None
         if result["state"] in ("succeeded", "stopped")
-        else blame_hang(result, plan["nodes"], first_failure(result)),
+        else blame_hang(result, plan.get("nodes", []), first_failure(result)),
         "nodes": nodes,
     }
 

@@ -30,9 +30,9 @@ def file_name(environment, pid):  # type: ignore[no-untyped-def]
     local_rank = environment.get("LOCAL_RANK") or environment.get("MUSTER_LOCAL_RANK") or ""
     is_child = environment.get(RANK_PROCESS, "").split(":")[0] == local_rank
     if is_child or not local_rank.isdigit():
-        return "process-%d.txt" % pid
-    environment[RANK_PROCESS] = "%s:%d" % (local_rank, pid)
-    return "rank-%s-%d.txt" % (local_rank, pid)
+        return "process-" + str(pid) + ".txt"
+    environment[RANK_PROCESS] = local_rank + ":" + str(pid)
+    return "rank-" + local_rank + "-" + str(pid) + ".txt"
 
 
 def install(directory):  # type: ignore[no-untyped-def]
@@ -51,14 +51,11 @@ def install(directory):  # type: ignore[no-untyped-def]
     except OSError:  # fewer descriptors are allowed
         descriptor = first
 
-    def remove() -> None:
-        if os.getpid() == pid:
-            try:
-                os.unlink(path)
-            except OSError:
-                pass
+    def remove():  # type: ignore[no-untyped-def]
+        if os.getpid() == pid and os.path.exists(path):
+            os.unlink(path)
 
-    def after_fork() -> None:  # data loaders may end many of them
+    def after_fork():  # type: ignore[no-untyped-def]  # data loaders may end many of them
         faulthandler.unregister(SIGTERM)
 
     faulthandler.register(STACK_SIGNAL, file=descriptor, all_threads=True)
@@ -71,13 +68,13 @@ def import_hidden(hooks):  # type: ignore[no-untyped-def]
     """Execute the sitecustomize that this one hides, if there is one, as site would have done."""
     sys.path[:] = [entry for entry in sys.path if entry != hooks]
     sys.modules.pop("sitecustomize", None)
-    import sitecustomize
+    __import__("sitecustomize")
 
 
 if __name__ == "sitecustomize":
     hooks_directory = os.path.dirname(os.path.abspath(__file__))
     try:
         install(os.path.dirname(hooks_directory))
-    except Exception:
-        pass
+    except Exception as error:  # the job runs without
+        sys.muster_stack_hook_error = error  # type: ignore[attr-defined]
     import_hidden(hooks_directory)
