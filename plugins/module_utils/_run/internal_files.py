@@ -25,6 +25,7 @@ INTERNAL_NAMES = frozenset(
         "hooks",  # of stack_hook.py, and the stacks that it writes
         "stacks",
         "stacks.json",
+        "stacks.request",
         "logs.tar.gz",  # the archive of logs.py
         "program",  # the supervisor's modules
         "reserve",  # disk space of journal.py

@@ -123,9 +123,9 @@ class HangRule:
 def is_hang(earlier: Sequence[Mapping[str, Any]], later: Sequence[Mapping[str, Any]], ended: Sequence[int]) -> bool:
     """Return whether two collections of stacks, some seconds apart, show that no rank can go on.
 
-    Ranks that wait for others must do so in the same call and line in both, and either use no CPU time meanwhile, or
-    wait for the same ranks in both. If no rank waits for others, no main thread may use CPU time, and all must stay
-    where they are. groups: merged.
+    Ranks that wait for others must do so in the same call and line in both. Either they use no CPU time meanwhile, or,
+    as a wait for a GPU uses some, all ranks must stay in their lines, and some of them be waited for. If no rank waits
+    for others, no main thread may use CPU time, and all must stay where they are. groups: merged.
     """
     waiting = [group for group in later if group["kind"] in WAITING]
     before = {rank: position(group) for group in earlier for rank in group["ranks"]}
@@ -133,8 +133,11 @@ def is_hang(earlier: Sequence[Mapping[str, Any]], later: Sequence[Mapping[str, A
         return False
     culprits = find_culprits(later, ended)
     if waiting:
-        is_still = all(group["cpu"] == "still" for group in waiting)
-        return is_still or (bool(culprits) and culprits == find_culprits(earlier, ended))
+        if all(group["cpu"] == "still" for group in waiting):
+            return True
+        lines = {rank: position(group)[:-1] for group in earlier for rank in group["ranks"]}
+        same = all(lines.get(rank) == position(group)[:-1] for group in later for rank in group["ranks"])
+        return same and bool(culprits) and culprits == find_culprits(earlier, ended)
     if any(group["kind"] == STOPPED for group in later):
         return True
     return all(

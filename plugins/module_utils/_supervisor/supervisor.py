@@ -58,6 +58,7 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor.report
     shorten_groups,
     shorten_report,
 )
+from ansible_collections.muster.training.plugins.module_utils._supervisor.stack_requests import answer_request
 from ansible_collections.muster.training.plugins.module_utils._supervisor.watchers import Watchers
 
 TYPE_CHECKING = False
@@ -204,6 +205,7 @@ class Supervisor:
         if running:
             notices += self.rank_watch.step(now, self.launcher)
             self.lifeline.quiet = self.progress.quiet(now)
+            answer_request(self.journal, self.launcher)
         phase = self.launcher.phase
         ended_phase = phase if self.report is None and isinstance(phase, LauncherEnded) else None
         failed = self.launcher.has_failed()
