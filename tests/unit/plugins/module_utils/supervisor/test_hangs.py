@@ -113,6 +113,7 @@ def failure_of(run: Run) -> dict[str, Any]:
 def test_hang_is_reported_with_rank_and_line_while_the_job_goes_on(make: RunMaker) -> None:
     run = make("wait", "wait", "load", hang=1)
     run.start()
+    eventually(lambda: lines_printed(run) == 3)
     events = eventually(lambda: [text for text in run.events() if text.startswith("no output for")])
     line = line_of("fake.all_reduce()")
     assert events[0].endswith(
