@@ -17,7 +17,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.node_loss imp
     SUPERVISOR_DIED,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._failures.entries import CATALOGUE, CatalogueEntry
-from ansible_collections.muster.training.plugins.plugin_utils._failures.hang import WAITED_FOR, WAITED_FOR_RANK
+from ansible_collections.muster.training.plugins.plugin_utils._failures.hang import CAUSE, REMEDY, WAITED_FOR
 from ansible_collections.muster.training.plugins.plugin_utils._failures.verdict import Explanation, clean_line
 from ansible_collections.muster.training.plugins.plugin_utils._text.printable import ESCAPE
 
@@ -53,6 +53,7 @@ SUPERVISOR_ENDED: Explanation = {
     "--unit='muster-*' says what systemd stopped. Launch again from the last checkpoint",
     "seen": "",
 }
+WAITED_FOR_RANK: Explanation = {"id": "hang", "cause": CAUSE, "remedy": REMEDY, "seen": ""}
 EXPLAINED = (
     (WAITED_FOR, WAITED_FOR_RANK),
     (SHUT_DOWN_NODE, NODE_SHUT_DOWN),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import signal
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ansible_collections.muster.training.plugins.module_utils._run.ended_ranks import format_ranks
 from ansible_collections.muster.training.plugins.module_utils._run.hang_analysis import (
@@ -23,9 +23,6 @@ from ansible_collections.muster.training.plugins.module_utils._run.hang_analysis
 )
 from ansible_collections.muster.training.plugins.module_utils._run.stack_dump import CODE, COLLECTIVE
 
-if TYPE_CHECKING:
-    from ansible_collections.muster.training.plugins.plugin_utils._failures.verdict import Explanation
-
 TIMED_OUT = re.compile(
     r"timed[ _-]?out|time[ -]?out|Watchdog caught collective|last enqueued work|monitoredBarrier", re.IGNORECASE
 )
@@ -34,13 +31,11 @@ LOST_PEER = re.compile(
     r"connection (was )?(closed|reset|refused)|broken pipe|remote process exited|communicator was aborted", re.I
 )
 WAITED_FOR = re.compile(r"the other ranks waited for (it|them)\b")
-WAITED_FOR_RANK: Explanation = {
-    "id": "hang",
-    "cause": "The ranks did not all take part in the same collective operation, so those that did waited in vain.",
-    "remedy": "Look at the source line of that rank: a loop or input that does not end, a collective in a branch that "
-    "only some ranks take, or data loaders of different lengths. docs/hangs.md lists what each place means",
-    "seen": "",
-}
+CAUSE = "The ranks did not all take part in the same collective operation, so those that did waited in vain."
+REMEDY = (
+    "Look at the source line of that rank: a loop or input that does not end, a collective in a branch that only some "
+    "ranks take, or data loaders of different lengths. docs/hangs.md lists what each place means"
+)
 MAX_NAMED = 8  # ranks in an error
 
 
