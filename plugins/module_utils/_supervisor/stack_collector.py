@@ -240,8 +240,9 @@ class StackCollector:
                 if size == sizes[process.pid] and size > before[process.pid]:  # it has stopped growing
                     waiting.remove(process)
                 sizes[process.pid] = size
+        late = {process.pid for process in waiting}  # on a busy machine; final_groups() will read their stacks
         for process in processes:
-            self.consumed[process.path] = sizes[process.pid]
+            self.consumed[process.path] = (before if process.pid in late else sizes)[process.pid]
         return {
             process.pid: main_stack(parse_dump(read_from(process.path, before[process.pid]))) for process in processes
         }
@@ -288,7 +289,8 @@ class StackCollector:
             if local_rank is not None and local_rank < self.plan["node"]["slots"]:
                 frames = main_stack(parse_dump(read_from(path, self.consumed.get(path, 0))))
                 stacks[self.plan["node"]["first_rank"] + local_rank] = frames
-        collected = {rank for group in self.last for rank in group["ranks"]}
+        collected = {rank for group in self.last for rank in group["ranks"] if group["kind"] != NO_STACK}
+        collected |= {rank for group in self.last for rank in group["ranks"] if not stacks.get(rank)}
         for report in reports:
             if report["error"] and report["log"] != self.launcher_log or len(reports) == 1:
                 frames = parse_traceback(read_tail(report["log"]))

@@ -21,7 +21,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.hang_analysis
     location,
     merge_groups,
 )
-from ansible_collections.muster.training.plugins.module_utils._run.stack_dump import CODE, COLLECTIVE
+from ansible_collections.muster.training.plugins.module_utils._run.stack_dump import CODE, COLLECTIVE, NO_STACK
 
 TIMED_OUT = re.compile(
     r"timed[ _-]?out|time[ -]?out|Watchdog caught collective|last enqueued work|monitoredBarrier", re.IGNORECASE
@@ -130,6 +130,8 @@ def describe_culprits(ranks: RunRanks, culprits: Sequence[int], ended: Sequence[
         return f"{waited}, but {pronoun if pronoun == 'it' else 'they'}{shown} had already ended with exit code 0"
     if not groups:
         return f"{waited}{shown}. {was.capitalize()} the only rank without an error, and left no stack"
+    if groups[0]["kind"] == NO_STACK:
+        return f"{waited}{shown}. {pronoun.capitalize()} left no Python stack"
     clause = re.sub(r"^(is|are) ", "", activity({**groups[0], "ranks": [culprits[0]]}))
     clause = re.sub(r"^waits ", "waiting ", clause)
     return f"{waited}{shown}: {was} {clause}"

@@ -6,8 +6,8 @@ from typing import Any
 
 from ansible_collections.muster.training.plugins.module_utils._supervisor.hang_watch import HangRule, HangWatch, is_hang
 
-WAITS = {"kind": "collective", "call": "all_reduce", "file": "/t.py", "line": 8, "function": "train"}
-LOADS = {"kind": "code", "call": "", "file": "/d.py", "line": 4, "function": "load"}
+WAITS: dict[str, Any] = {"kind": "collective", "call": "all_reduce", "file": "/t.py", "line": 8, "function": "train"}
+LOADS: dict[str, Any] = {"kind": "code", "call": "", "file": "/d.py", "line": 4, "function": "load"}
 
 
 def group(*ranks: int, cpu: str = "still", **what: Any) -> dict[str, Any]:
