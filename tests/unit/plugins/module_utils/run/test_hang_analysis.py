@@ -45,7 +45,7 @@ def group(*ranks: int, kind: str = "collective", call: str = "all_reduce", line:
     }
 
 
-LOAD = {"kind": "code", "call": "", "function": "load", "file": "/home/me/data.py", "line": 41}
+LOAD: dict[str, Any] = {"kind": "code", "call": "", "function": "load", "file": "/home/me/data.py", "line": 41}
 
 
 @pytest.mark.parametrize(
