@@ -19,6 +19,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.ended_ranks i
     describe_ended_ranks,
     format_ranks,
 )
+from ansible_collections.muster.training.plugins.module_utils._run.hang_analysis import checked_hang
 from ansible_collections.muster.training.plugins.module_utils._run.timeouts import (
     GPU_SILENCE_TIMEOUT,
 )
@@ -47,6 +48,7 @@ def node_status(name: str, reply: Any) -> dict[str, Any]:
         "silence": None,
         "gpus": None,
         "ended_ranks": {},
+        "hang": None,
     }
     if not isinstance(reply, Mapping):
         return {**unknown, "state": "not read", "message": "not queried"}
@@ -60,7 +62,7 @@ def node_status(name: str, reply: Any) -> dict[str, Any]:
     if run is None:
         return {**unknown, "state": "no run"}
     keys = (*unknown, "node_rank", "state", "run_id", "directory")
-    return {**{key: run[key] for key in keys}, "job": run.get("job", "")}
+    return {**{key: run.get(key) for key in keys}, "job": run.get("job", ""), "hang": checked_hang(run.get("hang"))}
 
 
 def write_json(file: str, status: Any) -> None:
@@ -92,6 +94,7 @@ def format_gpus(gpus: Mapping[str, Any] | None) -> str:
 def render_status(nodes: list[dict[str, Any]], now: float) -> str:
     """Return the table: node, ranks, state, since, gpus if there are any, last line."""
     rows: list[tuple[str, ...]] = [("node", "ranks", "state", "since", "gpus", "last line")]
+    awaited_ranks = {rank for node in nodes if node["hang"] for rank in node["hang"]["culprits"]}
     for node in nodes:
         ranks = node["ranks"]
         rank_range = "" if not ranks else str(ranks[0]) if len(ranks) == 1 else f"{ranks[0]}-{ranks[-1]}"
@@ -99,6 +102,8 @@ def render_status(nodes: list[dict[str, Any]], now: float) -> str:
         since = "" if node["since"] is None else format_duration(max(0.0, now - node["since"]))
         exited = sorted(int(rank) for rank in node["ended_ranks"])
         ended = f"{format_ranks(exited)} exited with 0;" if exited else ""
+        awaited = sorted(awaited_ranks & set(ranks))
+        ended += f" the others wait for {format_ranks(awaited)};" if awaited else ""
         output = f"{ended}{format_silence(node['silence'])} {node['last_line'][:120]}".strip()
         last_line = printable(node["message"] or output)
         rows.append((node["node"], rank_range, node["state"], since, format_gpus(node["gpus"]), last_line))
@@ -144,6 +149,10 @@ class ActionModule(ActionBase):
         exited = describe_exited_ranks(nodes)
         if exited:
             Display().display(exited)
+        for node in nodes:
+            if node["hang"]:
+                since = format_duration(max(0.0, time.time() - (node["hang"]["since"] or time.time())))
+                Display().display(f"no output for {since}: {printable(node['hang']['text'])}")
         if args["json_file"]:
             write_json(args["json_file"], status)
         return {"changed": False, **status}

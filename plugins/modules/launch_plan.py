@@ -132,6 +132,26 @@ options:
     type: list
     elements: str
     default: []
+  stacks:
+    description:
+      - Let the Python processes of the job offer their stacks, so that a hang can be explained. It takes less than a
+        millisecond at the start of each process.
+    type: bool
+    default: true
+  hang_timeout:
+    description:
+      - Seconds without progress of any rank after which the stacks of all ranks are compared, to report a hang.
+        Progress is output, or a written file. Once the job has written output, the timeout is five times its longest
+        silence so far, at least 2 minutes or this value, whichever is shorter.
+      - V(0) turns it off.
+    type: int
+    default: 600
+  on_hang:
+    description:
+      - What to do when the job hangs. V(report) shows for which ranks the others wait, V(stop) ends the run, too.
+    type: str
+    choices: [report, stop]
+    default: report
   log_limit:
     description:
       - Maximum size of the logs of a run on a node, in GB. Beyond that, the middle of the longest log is removed and

@@ -109,6 +109,9 @@ nodes:
       description: As in RV(muster.training.training_run#module:run.job).
       type: str
       sample: train.py --epochs 3 in /home/ubuntu/project
+    hang:
+      description: As in RV(muster.training.training_run#module:run.hang).
+      type: dict
     ended_ranks:
       description: As in RV(muster.training.training_run#module:run.ended_ranks).
       type: dict

@@ -192,6 +192,16 @@ run:
       description: On rank 0's node, its program with the arguments, and the directory in which it started.
       type: str
       sample: train.py --epochs 3 in /home/ubuntu/project
+    hang:
+      description:
+        - On the first node of a run that hangs, what its ranks do (C(text), C(groups)) and for which of them the others
+          wait (C(culprits)). V(null) on other nodes, and if the run does not hang.
+      type: dict
+      sample:
+        text: 3 of 4 ranks wait in all_reduce (train.py:88); rank 3 on node2 is in load (data.py:41)
+        since: 1795234086.7
+        culprits: [3]
+        groups: []
     ended_ranks:
       description: Seconds since each of its ranks exited with 0, by global rank, while its launcher waits for others.
       type: dict

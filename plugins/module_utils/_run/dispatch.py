@@ -34,6 +34,10 @@ def run_operation(request: Data) -> Data:
         from ansible_collections.muster.training.plugins.module_utils._run.watch import watch
 
         return watch(request)
+    if operation == "stacks":
+        from ansible_collections.muster.training.plugins.module_utils._run.stacks import read_stacks
+
+        return read_stacks(request)
     from ansible_collections.muster.training.plugins.module_utils._run.logs import pack, read_piece
 
     return {"pack": pack, "piece": read_piece}[operation](request)

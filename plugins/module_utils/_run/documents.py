@@ -80,6 +80,7 @@ class Timeouts(TypedDict):
     sample: float  # between two samples of the GPUs
     silence: float  # until a node counts as lost
     grace: float  # between SIGTERM and SIGKILL
+    hang: float  # without output until a run may hang; 0: never
 
 
 class Container(TypedDict, total=False):
@@ -123,6 +124,8 @@ class Plan(Container):
     gpus: list[int]  # that the run uses on this node, as nvidia-smi numbers them; [] for all
     gpu_samples: list[str]  # the command that takes one sample; [] if no GPU can be queried
     log_limit: int  # bytes of disk; 0: no limit
+    stacks: bool  # the job's Python processes offer their stacks
+    on_hang: str  # report | stop
     metrics: list[str]  # regular expressions whose named groups are metrics in the job's output
     checkpoints: str  # directory or URL of the job's checkpoints
     checkpoint: str  # path of the one to resume from, "" if there is none
@@ -172,6 +175,7 @@ class NodeReport(TypedDict):
     shortened: str  # how logs beyond log_limit were shortened
     last_log: str  # log of the rank that failed first, or the launcher's; "" if nothing failed
     last_lines: str  # of that log
+    stacks: list[Data]  # what its ranks did before they were ended: groups as in _run/hang_analysis.py
 
 
 class NodeStatus(TypedDict):
@@ -205,6 +209,7 @@ class RankZeroStatus(TypedDict, total=False):
     """Additional fields of rank 0's status."""
 
     nodes: list[NodeStatus]
+    hang: Data | None  # as in the result
     exited: str  # which ranks exited a while ago, and for which the run still waits; "" if none
 
 
@@ -236,3 +241,5 @@ class Result(TypedDict):
     started: float
     ended: float
     nodes: list[NodeResult]
+    ended_early: list[int]  # ranks that had exited with 0 when the run began to end
+    hang: Data | None  # the hang that was reported and had not ended: text, since, culprits, groups

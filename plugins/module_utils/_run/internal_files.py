@@ -23,6 +23,10 @@ INTERNAL_NAMES = frozenset(
         "bin",
         "checkpoints.json",  # of the role checkpoints
         archive_selection.FILE,
+        "hooks",  # of stack_hook.py, and the stacks that it writes
+        "stacks",
+        "stacks.json",
+        "stacks.request",
         "logs.tar.gz",  # the archive of logs.py
         "program",  # the supervisor's modules
         "reserve",  # disk space of journal.py

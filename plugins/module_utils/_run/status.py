@@ -77,6 +77,7 @@ def describe(path: str, plan: Data) -> Data:
         "silence": silence_of([out, err]) if state == "running" else None,
         "gpus": latest_gpu_sample(path) if state == "running" else None,
         "ended_ranks": ages_of_ended_ranks(status, plan["node"]) if state == "running" else {},
+        "hang": describe_hang(status) if state == "running" else None,
         "directory": path,
         "report": status.get("report"),
         "result": read_result(path),
@@ -104,6 +105,13 @@ def ages_of_ended_ranks(status: Data, node: Data) -> dict[str, float]:
 
     ended = ended_ranks(status, node["first_rank"], node["slots"])
     return {str(rank): max(0.0, time.time() - since) for rank, since in ended.items()}
+
+
+def describe_hang(status: Data) -> Data | None:
+    """Return the hang that rank 0's supervisor has reported and that goes on, None on other nodes."""
+    from ansible_collections.muster.training.plugins.module_utils._run.hang_analysis import checked_hang
+
+    return checked_hang(status.get("hang"))
 
 
 def last_line(path: str) -> str:

@@ -68,6 +68,7 @@ RESULT = {
     "nnodes": RANK,
     "started": Maybe(TIME),
     "ended": TIME,
+    "ended_early": Maybe([RANK]),
     "nodes": [
         {
             "name": NAME,
@@ -115,6 +116,7 @@ REPORT_FIELDS: tuple[tuple[str, type, Any], ...] = (
     ("shortened", str, ""),
     ("last_log", str, ""),
     ("last_lines", str, ""),
+    ("stacks", list, []),
 )
 RANK_FIELDS: tuple[tuple[str, type, Any], ...] = (
     ("rank", int, -1),

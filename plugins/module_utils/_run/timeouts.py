@@ -38,6 +38,18 @@ MOUNT_CHECK_INTERVAL = 10.0  # between checks of a mount
 MOUNT_CHECK_TIMEOUT = 10.0  # for a mount to answer
 FINAL_CHECK_TIMEOUT = 2.0  # for the checks of mounts and GPUs that a failed node's report waits for
 
+# Hangs
+STACK_POLL_INTERVAL = 0.004  # between checks whether a process has written its stack, which takes less
+STACKS_TIMEOUT = 1.0  # for the stacks of a run that continues; the supervisor does nothing else meanwhile
+FINAL_STACKS_TIMEOUT = 0.2  # for the stacks before the ranks are ended
+WORKER_STACKS_TIMEOUT = 0.2  # for the stacks of worker processes, such as data loaders
+STACKS_REPLY_TIMEOUT = 5.0  # for all nodes to send their stacks to rank 0
+PROGRESS_CHECK_INTERVAL = 2.0  # between checks whether the job has written anything
+HANG_CONFIRM_INTERVAL = 10.0  # between the two collections of stacks that must agree before a hang is reported
+LEAST_HANG_TIMEOUT = 120.0  # that is adapted to a run
+HANG_GAP_FACTOR = 5  # how many times longer than the longest gap so far a silence must be
+STACKS_REQUEST_TIMEOUT = 10.0  # for a supervisor to answer stacks.yml
+
 # Stop
 SHUTDOWN_QUERY_TIMEOUT = 2.0  # for systemd to say whether the machine is shutting down; nothing else happens meanwhile
 LAUNCHER_EXIT_GRACE_PERIOD = 1.0  # for a launcher to end by itself once its ranks have ended or are being ended

@@ -11,6 +11,7 @@ import socket
 import time
 
 from ansible_collections.muster.training.plugins.module_utils._run.ended_ranks import RANK_NUMBER, describe_ended_ranks
+from ansible_collections.muster.training.plugins.module_utils._run.hang_analysis import HANG, checked_groups
 from ansible_collections.muster.training.plugins.module_utils._run.processes import describe_exit
 from ansible_collections.muster.training.plugins.module_utils._run.stored_documents import checked_report
 from ansible_collections.muster.training.plugins.module_utils._run.timeouts import (
@@ -21,12 +22,14 @@ from ansible_collections.muster.training.plugins.module_utils._run.timeouts impo
     RECONNECT_TIMEOUT,
     REPORT_GRACE_PERIOD,
 )
+from ansible_collections.muster.training.plugins.module_utils._supervisor.hang_watch import HangWatch
 from ansible_collections.muster.training.plugins.module_utils._supervisor.lifeline import (
     LifelineConnection,
     authenticate_rank,
     handshake_mac,
 )
 from ansible_collections.muster.training.plugins.module_utils._supervisor.lifeline_end import (
+    CollectStacks,
     LifelineEnd,
     RestartRanks,
     Start,
@@ -70,6 +73,8 @@ class Hub(LifelineEnd):
         self.nodes = initial_views(self.names, journal.path("launcher.log"))
         self.remote_start = RemoteStart(journal, self.nodes)
         self.ended_ranks: dict[int, float] = {}  # when ranks exited while others run, in seconds since 1970
+        self.hangs = HangWatch(plan)
+        self.ended_early: list[int] = []  # ranks that had exited with 0 when the run began to end
         self.named_ranks: set[int] = set()  # those of which an event was written
 
     def admitted_connections(self) -> list[LifelineConnection]:
@@ -159,11 +164,17 @@ class Hub(LifelineEnd):
         elif kind == "running" and node["state"] != "ended":
             self.set_node(node, "running")
         elif kind == "report" and isinstance(message.get("report"), dict):
-            self.take_report(node, checked_report(message["report"]))
+            report = checked_report(message["report"])
+            report["stacks"] = checked_groups(report["stacks"], self.ranks_of(node["node_rank"]))
+            self.take_report(node, report)
         elif kind == "failing":
             self.on_failing(node, str(message.get("text", "")))
         elif kind in ("mount", "gpus", "logs", "files"):
             self.journal.event(kind, str(message.get("text", "")), node=node["name"])
+        elif kind == "beat":
+            self.hangs.note_quiet(node["node_rank"], message.get("quiet"))
+        elif kind == "stacks":
+            self.hangs.take(node["node_rank"], message.get("groups"))
         elif kind == ENDED_RANKS:
             self.note_ended_ranks(node["node_rank"], str(message.get("text", "")))
         elif kind == "stop":
@@ -265,6 +276,7 @@ class Hub(LifelineEnd):
         """Stop the run on all nodes. requested: by a person. shutdown: since the machine of rank 0 shuts down."""
         if self.stop_reason is None:
             self.stop_reason, self.stop_requested = reason, requested
+            self.ended_early = sorted(self.ended_ranks)
             for connection in self.admitted_connections():
                 connection.send({"type": "stop", "reason": reason})
             self.deadline = time.monotonic() + self.timeouts["grace"] + KILL_TIMEOUT + REPORT_GRACE_PERIOD
@@ -322,11 +334,34 @@ class Hub(LifelineEnd):
             self.named_ranks |= old
             self.journal.event("ranks", text)
 
+    # - hangs
+
+    def send_stacks(self, groups: list[Data]) -> None:
+        self.hangs.take(0, groups)
+
+    def watch_for_hangs(self, now: float) -> None:
+        """Ask all nodes for stacks if the run is silent, and report a hang; end the run if the user wants that."""
+        if self.stop_reason is not None:
+            return
+        running = [node["node_rank"] for node in self.nodes if node["state"] == "running"]
+        self.hangs.note_quiet(0, self.quiet)
+        if self.hangs.step(now, running, sorted(self.ended_ranks)):
+            self.orders.append(CollectStacks())
+            for connection in self.admitted_connections():
+                connection.send({"type": "collect"})
+        news = self.hangs.take_news()
+        if news:
+            self.journal.event("hang", news)
+            self.journal.status_due = 0.0
+        if news and self.hangs.hang is not None and self.plan.get("on_hang") == "stop":
+            self.stop_everywhere(f"{HANG}{news}")
+
     # - start and end
 
     def step(self, now: float) -> None:
         self.check_connections(now)
         self.name_ended_ranks()
+        self.watch_for_hangs(now)
         self.judge(now)
 
     def judge(self, now: float) -> None:
@@ -403,6 +438,8 @@ class Hub(LifelineEnd):
             "started": self.journal.started_at(),
             "ended": time.time(),
             "nodes": results_of(self.nodes),
+            "ended_early": self.ended_early,
+            "hang": self.hangs.hang,
         }
 
     def is_busy(self) -> bool:
@@ -413,4 +450,9 @@ class Hub(LifelineEnd):
 
     def status(self) -> Data:
         exited = self.describe_ended_ranks()
-        return {"nodes": status_of(self.nodes), "ended_ranks": self.ended_ranks, "exited": exited}
+        return {
+            "nodes": status_of(self.nodes),
+            "ended_ranks": self.ended_ranks,
+            "exited": exited,
+            "hang": self.hangs.hang,
+        }

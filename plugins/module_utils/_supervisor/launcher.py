@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -39,9 +40,11 @@ from ansible_collections.muster.training.plugins.module_utils._run.safe_files im
     write_json,
 )
 from ansible_collections.muster.training.plugins.module_utils._run.timeouts import (
+    FINAL_STACKS_TIMEOUT,
     IDLE_STEP_INTERVAL,
     KILL_TIMEOUT,
     LAUNCHER_EXIT_GRACE_PERIOD,
+    STACKS_TIMEOUT,
 )
 from ansible_collections.muster.training.plugins.module_utils._supervisor.rank_reports import (
     CLOSING,
@@ -50,12 +53,23 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor.rank_r
     rank_end,
     rank_reports,
 )
+from ansible_collections.muster.training.plugins.module_utils._supervisor.stack_collector import (
+    StackCollector,
+    hook_environment,
+    hook_prefix,
+    write_hook,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
     from typing import Tuple
 
-    from ansible_collections.muster.training.plugins.module_utils._run.documents import NodeReport, Plan, RankReport
+    from ansible_collections.muster.training.plugins.module_utils._run.documents import (
+        Data,
+        NodeReport,
+        Plan,
+        RankReport,
+    )
     from ansible_collections.muster.training.plugins.module_utils._supervisor.journal import Journal
 
     Notice = Tuple[str, str]  # kind, as on the lifeline, and text
@@ -129,6 +143,7 @@ class LauncherProcess:
         self.log_size = 0  # of the launcher's log when it was last searched for those ranks
         self.remover: int | None = None  # pid of the process that removes this node's container, 0 if it did not start
         self.removed: int | None = None  # the remover's exit code
+        self.stacks = StackCollector(journal.directory, plan)
         self.oom_before = oom_kills()
         self.hits_before = limit_hits()
 
@@ -153,6 +168,8 @@ class LauncherProcess:
         if os.path.isdir(programs):  # bin/ssh and bin/muster-rank, before any other
             environment["PATH"] = programs + os.pathsep + environment["PATH"]
         environment.setdefault("TMPDIR", self.temporary)
+        if self.plan.get("stacks"):
+            environment.update(hook_environment(self.plan, self.journal.directory, environment))
         return environment
 
     def container_prefix(self) -> list[str]:
@@ -176,6 +193,12 @@ class LauncherProcess:
         write_json(self.journal.path(ATTEMPT_FILE), attempt)
         return command
 
+    def install_stack_hook(self) -> None:
+        """Write the hook that makes stacks available; without it, for example on a full disk, the job runs as well."""
+        with contextlib.suppress(OSError):
+            if self.plan.get("stacks"):
+                write_hook(self.journal.directory)
+
     def start(self, command: list[str]) -> bool:
         """Start the job, once; return whether it runs.
 
@@ -186,9 +209,12 @@ class LauncherProcess:
         log_path = self.journal.path("launcher.log")
         try:
             make_private_directory(self.temporary)
+            self.install_stack_hook()
             with open(log_path, "ab", buffering=0, opener=open_private) as log:
                 self.process = subprocess.Popen(
-                    self.container_prefix() + self.with_checkpoint(command),
+                    self.container_prefix()
+                    + hook_prefix(self.plan, self.journal.directory)
+                    + self.with_checkpoint(command),
                     cwd=self.plan["working_directory"],
                     env=self.environment(),
                     stdin=subprocess.DEVNULL,
@@ -219,6 +245,8 @@ class LauncherProcess:
 
     def end(self, now: float, awaited: int | None = None) -> None:
         """Begin to end its processes; awaited: pid of a launcher that ends its own ranks."""
+        if self.plan.get("stacks") and self.process is not None:
+            self.stacks.collect(FINAL_STACKS_TIMEOUT)
         self.phase = Ending(now, awaited)
         signal_all([pid for pid in descendants(os.getpid()) if pid != awaited], signal.SIGTERM)
 
@@ -229,6 +257,12 @@ class LauncherProcess:
             return os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
         except ChildProcessError:
             return False
+
+    def collect_stacks(self) -> list[Data]:
+        """Return what this node's ranks do, as groups of those that do the same; [] if the job does not run."""
+        if not self.plan.get("stacks") or not isinstance(self.phase, Running):
+            return []
+        return self.stacks.collect(STACKS_TIMEOUT)
 
     def restart_ranks(self, last_heard: float) -> None:
         """Make torchrun restart its ranks at once after a node has fallen silent.
@@ -401,4 +435,5 @@ class LauncherProcess:
             "shortened": "",
             "last_log": "",
             "last_lines": "",
+            "stacks": self.stacks.final_groups(ranks) if self.has_failed() or self.stop_reason else [],
         }

@@ -7,12 +7,14 @@ It speaks JSON, one object per line, at most 64 KiB. After the greeting, which i
 preceded by "MAC ": the HMAC, with a key made from the token and both nonces, of the sender, the line's number and the
 line. So no third party can add, replace, reorder or repeat a line.
   server: {"nonce"}  peer: {"node_rank", "nonce", "mac"}  server: {"mac"}
-  peer:   {"type": "beat"} | {"type": "ready", "launcher_log"} | {"type": "running"}
+  peer:   {"type": "beat", "quiet"} | {"type": "ready", "launcher_log"} | {"type": "running"}
   peer:   {"type": "report", "report"} | {"type": "stop", "reason"}
   peer:   {"type": "failing", "text"} before the report, if it takes time to end the remaining processes on this node
   peer:   {"type": "mount", "text"} if a mount has died during the run or come back
   peer:   {"type": "logs", "text"} if its logs were shortened
   peer:   {"type": "gpus", "text"} if nvidia-smi no longer finds all GPUs healthy, or does again
+  peer:   {"type": "stacks", "groups"}, the reply to "collect"
+  server: {"type": "collect"} to ask for the stacks of a run that may hang
   server: {"type": "beat"} | {"type": "go"} | {"type": "stop", "reason"} | {"type": "end", "state", "message"}
   server: {"type": "start", "command"} if rank 0's launcher starts the processes on the other nodes, as mpirun does
 """

@@ -29,6 +29,8 @@ Start = collections.namedtuple("Start", "command")  # the job; command: its argv
 Stop = collections.namedtuple("Stop", "reason leaving shutdown")
 # After a node was lost; last_heard: when its last message arrived, by the monotonic clock.
 RestartRanks = collections.namedtuple("RestartRanks", "last_heard")
+# The stacks of this node's ranks, to be sent to rank 0.
+CollectStacks = collections.namedtuple("CollectStacks", "")
 
 
 def shutdown_reason(node: str) -> str:
@@ -49,13 +51,14 @@ class LifelineEnd:
         self.started = time.monotonic()
         self.beat_due = 0.0
         self.connections: list[LifelineConnection] = []
-        self.orders: list[Start | Stop | RestartRanks] = []
+        self.orders: list[Start | Stop | RestartRanks | CollectStacks] = []
         self.stop_reason: str | None = None
         self.stop_requested = False  # whether a person requested the stop
+        self.quiet = 0.0  # seconds since this node's job made progress
         self.local_report: NodeReport | None = None  # this node's
         self.result_state: str | None = None  # how the run ended, as far as this node knows
 
-    def take_orders(self) -> list[Start | Stop | RestartRanks]:
+    def take_orders(self) -> list[Start | Stop | RestartRanks | CollectStacks]:
         orders, self.orders = self.orders, []
         return orders
 
@@ -108,6 +111,10 @@ class LifelineEnd:
 
     def say(self, kind: str, text: str) -> None:
         """Report an event on this node to those who watch the run."""
+        raise NotImplementedError
+
+    def send_stacks(self, groups: list[Data]) -> None:
+        """Send what this node's ranks do."""
         raise NotImplementedError
 
     def report(self, report: NodeReport) -> None:

@@ -27,6 +27,7 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor.lifeli
     handshake_mac,
 )
 from ansible_collections.muster.training.plugins.module_utils._supervisor.lifeline_end import (
+    CollectStacks,
     LifelineEnd,
     Start,
     Stop,
@@ -136,7 +137,9 @@ class Peer(LifelineEnd):
         kind = message.get("type")
         if kind == "beat":  # reply at once, so that rank 0 hears all nodes together and wakes less often
             self.beat_due = now + UNPROMPTED_BEAT_INTERVAL * self.timeouts["heartbeat"]
-            connection.send({"type": "beat"})
+            connection.send({"type": "beat", "quiet": self.quiet})
+        elif kind == "collect":
+            self.orders.append(CollectStacks())
         elif kind == "go":
             if self.plan.get("remote_start"):
                 self.journal.set_state("running")  # rank 0's launcher will send the command to start here
@@ -186,6 +189,11 @@ class Peer(LifelineEnd):
             connection.send({"type": kind, "text": text})
         elif len(self.unsent) < MAX_UNSENT_NOTICES:
             self.unsent.append({"type": kind, "text": text})
+
+    def send_stacks(self, groups: list[Data]) -> None:
+        connection = self.open_connection()
+        if connection is not None:
+            connection.send({"type": "stacks", "groups": groups})
 
     def report(self, report: NodeReport) -> None:
         self.local_report = report

@@ -12,7 +12,18 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor.lifeli
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
-    from ansible_collections.muster.training.plugins.module_utils._run.documents import NodeReport
+    from ansible_collections.muster.training.plugins.module_utils._run.documents import Data, NodeReport
+
+
+def shorten_groups(groups: list[Data], limit: int = MAX_LINE - 4096) -> list[Data]:
+    """Return groups of ranks that fit into one line of the lifeline: with fewer frames, then fewer groups."""
+    for frames in (12, 3, 0):
+        groups = [{**group, "frames": group["frames"][:frames]} for group in groups]
+        if len(json.dumps(groups)) < limit:
+            return groups
+    while groups and len(json.dumps(groups)) >= limit:
+        groups = groups[: len(groups) // 2]
+    return groups
 
 
 def shorten_report(report: NodeReport) -> None:
@@ -20,6 +31,7 @@ def shorten_report(report: NodeReport) -> None:
     for limit in (8000, 2000, 500, 0):
         if len(json.dumps(report)) < MAX_LINE - 1024:
             return
+        report["stacks"] = shorten_groups(report.get("stacks", []), 10 * limit)
         report["last_lines"] = report["last_lines"][-limit:] if limit else ""
         for rank in report["ranks"]:
             rank["error"] = rank["error"][:limit]

@@ -34,6 +34,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.timeouts impo
     BUSY_STEP_INTERVAL,
     IDLE_STEP_INTERVAL,
 )
+from ansible_collections.muster.training.plugins.module_utils._supervisor.hang_watch import Progress
 from ansible_collections.muster.training.plugins.module_utils._supervisor.heartbeat_file import Pulse
 from ansible_collections.muster.training.plugins.module_utils._supervisor.hub import Hub
 from ansible_collections.muster.training.plugins.module_utils._supervisor.journal import Journal
@@ -44,6 +45,7 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor.launch
 )
 from ansible_collections.muster.training.plugins.module_utils._supervisor.lifeline import LifelineConnection
 from ansible_collections.muster.training.plugins.module_utils._supervisor.lifeline_end import (
+    CollectStacks,
     LifelineEnd,
     RestartRanks,
     Start,
@@ -52,7 +54,11 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor.lifeli
 from ansible_collections.muster.training.plugins.module_utils._supervisor.peer import Peer
 from ansible_collections.muster.training.plugins.module_utils._supervisor.rank_reports import last_lines, log_of_failure
 from ansible_collections.muster.training.plugins.module_utils._supervisor.rank_watch import RankWatch
-from ansible_collections.muster.training.plugins.module_utils._supervisor.reports import shorten_report
+from ansible_collections.muster.training.plugins.module_utils._supervisor.reports import (
+    shorten_groups,
+    shorten_report,
+)
+from ansible_collections.muster.training.plugins.module_utils._supervisor.stack_requests import answer_request
 from ansible_collections.muster.training.plugins.module_utils._supervisor.watchers import Watchers
 
 TYPE_CHECKING = False
@@ -76,6 +82,7 @@ class Supervisor:
         self.launcher = LauncherProcess(self.journal, self.plan)
         self.watchers = Watchers(self.journal, self.plan)
         self.rank_watch = RankWatch(directory, self.plan)
+        self.progress = Progress(directory, self.plan)
         kind = Peer if self.plan["node"]["node_rank"] else Hub
         self.lifeline: LifelineEnd = kind(self.plan, token, self.journal, self.selector)
         self.stop_signal: int | None = None  # the signal that asked this node to stop
@@ -172,6 +179,8 @@ class Supervisor:
         for order in self.lifeline.take_orders():
             if isinstance(order, Start):
                 self.lifeline.after_start(self.launcher.start(order.command))
+            elif isinstance(order, CollectStacks):
+                self.lifeline.send_stacks(shorten_groups(self.launcher.collect_stacks()))
             elif isinstance(order, RestartRanks):
                 self.launcher.restart_ranks(order.last_heard)
             elif isinstance(order, Stop):
@@ -195,6 +204,8 @@ class Supervisor:
             notices += self.launcher.step(now, ended, self.watchers.pids())
         if running:
             notices += self.rank_watch.step(now, self.launcher)
+            self.lifeline.quiet = self.progress.quiet(now)
+            answer_request(self.journal, self.launcher)
         phase = self.launcher.phase
         ended_phase = phase if self.report is None and isinstance(phase, LauncherEnded) else None
         failed = self.launcher.has_failed()

@@ -28,6 +28,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._failures.explanat
     Explanation,
     clean_line,
 )
+from ansible_collections.muster.training.plugins.plugin_utils._failures.hang import CAUSE, REMEDY, WAITED_FOR
 from ansible_collections.muster.training.plugins.plugin_utils._text.printable import ESCAPE
 
 MAX_TEXT = 1_000_000  # characters to search, from the end of a text, since what ends a job comes last
@@ -69,7 +70,13 @@ SUPERVISOR_ENDED: Explanation = {
     "seen": "",
     "confidence": "error",
 }
-EXPLAINED = ((SHUT_DOWN_NODE, NODE_SHUT_DOWN), (DEAD_SUPERVISOR, SUPERVISOR_ENDED), (LOST_NODE, NODE_LOST))
+WAITED_FOR_RANK: Explanation = {"id": "hang", "cause": CAUSE, "remedy": REMEDY, "seen": "", "confidence": "error"}
+EXPLAINED = (
+    (WAITED_FOR, WAITED_FOR_RANK),
+    (SHUT_DOWN_NODE, NODE_SHUT_DOWN),
+    (DEAD_SUPERVISOR, SUPERVISOR_ENDED),
+    (LOST_NODE, NODE_LOST),
+)
 
 
 @dataclass(frozen=True)

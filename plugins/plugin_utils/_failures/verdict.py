@@ -18,6 +18,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.node_loss imp
 from ansible_collections.muster.training.plugins.module_utils._run.processes import FATAL_SIGNALS, KILLED, describe_exit
 from ansible_collections.muster.training.plugins.plugin_utils._failures.catalogue import shows_cause
 from ansible_collections.muster.training.plugins.plugin_utils._failures.explanation import Explanation, clean_line
+from ansible_collections.muster.training.plugins.plugin_utils._failures.hang import blame_hang
 from ansible_collections.muster.training.plugins.plugin_utils._failures.waiting import (
     exited_early,
     name_different_collectives,
@@ -238,7 +239,8 @@ def verdict_from_hub(plan: Mapping[str, Any], result: Mapping[str, Any]) -> dict
                 "ranks": [{"host": node["name"], **rank} for rank in report.get("ranks", [])],
             }
         )
-    first = None if result["state"] in ("succeeded", "stopped") else first_failure(result)
+    ended_well = result["state"] in ("succeeded", "stopped")
+    first = None if ended_well else blame_hang(result, plan.get("nodes", []), first_failure(result))
     return {
         "run_id": result["run_id"],
         "state": result["state"],

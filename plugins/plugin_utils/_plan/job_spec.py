@@ -55,6 +55,9 @@ JOB_OPTIONS: dict[str, dict[str, Any]] = {
     "silence_timeout": {"type": "int", "default": 10},
     "stop_grace": {"type": "int", "default": 5},
     "log_limit": {"type": "int", "default": 10},
+    "stacks": {"type": "bool", "default": True},
+    "hang_timeout": {"type": "int", "default": 600},
+    "on_hang": {"type": "str", "choices": ["report", "stop"], "default": "report"},
     "outputs": {"type": "list", "elements": "str", "default": []},
     "metrics": {"type": "list", "elements": "str", "default": []},
 }

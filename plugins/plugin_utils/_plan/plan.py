@@ -230,6 +230,8 @@ def build_node_plan(
         "gpus": list(job.gpus),
         "gpu_samples": gpu_samples,
         "log_limit": job.log_limit * 10**9,
+        "stacks": job.stacks,
+        "on_hang": job.on_hang,
         "lifeline": {"address": table.master.address, "port": job.lifeline_port},
         "timeouts": {
             "start": job.start_timeout,
@@ -237,6 +239,7 @@ def build_node_plan(
             "sample": GPU_SAMPLE_INTERVAL,
             "silence": job.silence_timeout,
             "grace": job.stop_grace,
+            "hang": job.hang_timeout,
         },
     }
 

@@ -117,6 +117,8 @@ def read_job(args: Mapping[str, Any], target_needed: bool = True) -> Job:  # noq
     if args["stop_grace"] > MAX_STOP_GRACE:
         problems.append(f"launch_stop_grace is {args['stop_grace']} s; must be {MAX_STOP_GRACE} or less")
     problems += metric_problems(args["metrics"])
+    if args["hang_timeout"] < 0:
+        problems.append(f"launch_hang_timeout is {args['hang_timeout']} s; must be 1 or more, or 0 to turn it off")
     if args["log_limit"] < 0:
         problems.append(f"launch_log_limit is {args['log_limit']} GB; must be 1 or more, or 0 for no limit")
     if args["nproc_per_node"] is not None and args["nproc_per_node"] < 1:

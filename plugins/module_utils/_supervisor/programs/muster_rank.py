@@ -72,6 +72,9 @@ def rank_environment(  # noqa: PLR0913
 ) -> dict[str, str]:
     """Return the job's environment: the launcher's, the plan's, the user's and the rank's, later ones overriding."""
     environment = {**inherited, **plan["environment"], **secrets}
+    if plan.get("stacks"):  # see stack_hook.py
+        paths = [os.path.join(directory, "hooks"), environment.get("PYTHONPATH", "")]
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
     if plan["node"]["slots"] > 1:  # as torchrun does: otherwise each rank would start one thread per core
         environment.setdefault("OMP_NUM_THREADS", "1")
     environment.update(

@@ -1,0 +1,101 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Controller side of the module run_stacks: reads the stacks of a node's ranks, or shows those of all nodes."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ansible.errors import AnsibleActionFail
+from ansible.plugins.action import ActionBase
+from ansible.utils.display import Display
+
+from ansible_collections.muster.training.plugins.module_utils._run.hang_analysis import (
+    checked_groups,
+    describe,
+    format_stacks,
+    merge_groups,
+)
+from ansible_collections.muster.training.plugins.module_utils._run.stored_documents import NAME, RANK, conforms
+from ansible_collections.muster.training.plugins.module_utils._run.timeouts import CALL_TIMEOUT
+from ansible_collections.muster.training.plugins.plugin_utils._node_call.call import call_node
+
+ARGUMENT_SPEC = {
+    "run_id": {"type": "str", "default": ""},
+    "runs_directory": {"type": "str", "default": "~/.muster/runs"},
+    "user": {"type": "str", "default": ""},
+    "reads": {"type": "dict"},
+    "rank": {"type": "str", "default": ""},
+    "record": {"type": "path", "default": ""},
+}
+REPLY = {"node": {"name": NAME, "first_rank": RANK, "slots": RANK}, "groups": list}
+FILE = "stacks.json"
+
+
+def node_groups(replies: Mapping[str, Any]) -> tuple[list[dict[str, Any]], list[dict[str, Any]], list[str]]:
+    """Return the nodes that replied, the merged groups of their ranks, and why other nodes are missing."""
+    nodes, groups, missing = [], [], []
+    for name, reply in replies.items():
+        if not conforms(reply, REPLY):
+            message = reply.get("msg", "") if isinstance(reply, Mapping) else ""
+            missing.append(f"{name}: {' '.join(str(message).split())[:300] or 'no reply'}")
+            continue
+        node = {**reply["node"], "name": name}
+        nodes.append(node)
+        groups += checked_groups(reply["groups"], range(node["first_rank"], node["first_rank"] + node["slots"]))
+    nodes.sort(key=lambda node: node["first_rank"])
+    return nodes, merge_groups(groups), missing
+
+
+class ActionModule(ActionBase):
+    """Action plugin. One call to the node, or none if it shows what was read."""
+
+    _supports_check_mode = True
+    _requires_connection = True
+
+    def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Read the stacks on this node, or show those that were read on all nodes."""
+        task_vars = task_vars or {}
+        super().run(tmp, task_vars)
+        _result, args = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
+        if args["reads"] is not None:
+            return self.show(args)
+        request = {
+            **{name: args[name] for name in ("run_id", "runs_directory", "user")},
+            "operation": "stacks",
+            "node": task_vars["inventory_hostname"],
+        }
+        return call_node(self, "_run.dispatch", request, task_vars, CALL_TIMEOUT)
+
+    def show(self, args: dict[str, Any]) -> dict[str, Any]:
+        """Show what the ranks do, and write it into the record."""
+        display = Display()
+        nodes, groups, missing = node_groups(args["reads"])
+        text, culprits = describe(groups, nodes)
+        if args["rank"]:
+            if not args["rank"].isdigit():
+                raise AnsibleActionFail(f"rank is {ascii(args['rank'])[:60]}: use a number, such as -e rank=3")
+            groups = [group for group in groups if int(args["rank"]) in group["ranks"]]
+        display.display(text or "no rank runs")
+        if groups:
+            display.display("\n".join(["", *format_stacks(groups, nodes)]))
+        for problem in missing:
+            display.display(f"without {problem}")
+        result = {"text": text, "culprits": culprits, "groups": groups, "missing": missing}
+        if args["record"] and not self._task.check_mode:
+            self.write(Path(args["record"]) / FILE, {"time": time.time(), **result})
+        return {"changed": False, **result}
+
+    @staticmethod
+    def write(path: Path, document: dict[str, Any]) -> None:
+        """Write the stacks into the record. Raise AnsibleActionFail."""
+        try:
+            path.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+        except OSError as error:
+            raise AnsibleActionFail(f"cannot write {path}: {error.strerror}") from error

@@ -1,0 +1,228 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Decide whether a run hangs: by the time since its last output, and by what its ranks do meanwhile."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+
+from ansible_collections.muster.training.plugins.module_utils._files.bounded import file_size
+from ansible_collections.muster.training.plugins.module_utils._run.ended_ranks import format_age
+from ansible_collections.muster.training.plugins.module_utils._run.hang_analysis import (
+    WAITING,
+    checked_groups,
+    describe,
+    find_culprits,
+    merge_groups,
+)
+from ansible_collections.muster.training.plugins.module_utils._run.processes import descendants
+from ansible_collections.muster.training.plugins.module_utils._run.rank_logs import rank_logs
+from ansible_collections.muster.training.plugins.module_utils._run.stack_dump import CODE, STOPPED
+from ansible_collections.muster.training.plugins.module_utils._run.timeouts import (
+    HANG_CONFIRM_INTERVAL,
+    HANG_GAP_FACTOR,
+    LEAST_HANG_TIMEOUT,
+    PROGRESS_CHECK_INTERVAL,
+    STACKS_REPLY_TIMEOUT,
+)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
+    from typing import Any, Mapping, Sequence
+
+    from ansible_collections.muster.training.plugins.module_utils._run.documents import Data, Plan
+
+WRITTEN = 1_048_576  # bytes by which a job's processes must have written files between two checks to make progress
+IO_CHECK_AGE = 10.0  # seconds of silence after which written files are looked at
+
+
+def bytes_written(pids: list[int]) -> int:
+    """Return how many bytes these processes have passed to write(), by the kernel's count."""
+    total = 0
+    for pid in pids:
+        try:
+            with open(f"/proc/{pid}/io", "rb") as stream:
+                total += next((int(line.split()[1]) for line in stream if line.startswith(b"wchar:")), 0)
+        except (OSError, ValueError, IndexError):
+            continue
+    return total
+
+
+class Progress:
+    """Notices that the job on this node makes progress: a log grew, or its processes wrote a file."""
+
+    def __init__(self, directory: str, plan: Plan) -> None:
+        self.directory = directory
+        self.plan = plan
+        self.due = 0.0
+        self.changed: float | None = None  # when the last progress was seen, by the monotonic clock
+        self.sizes: dict[str, int] = {}
+        self.written: int | None = None
+
+    def quiet(self, now: float) -> float:
+        """Return the seconds since the last progress."""
+        if now >= self.due:
+            self.due = now + PROGRESS_CHECK_INTERVAL
+            if self.changed is None or self.has_progressed(now):
+                self.changed = now
+        return now - (self.changed if self.changed is not None else now)
+
+    def has_progressed(self, now: float) -> bool:
+        """Return whether the job has written anything since the last check."""
+        paths = {os.path.join(self.directory, "launcher.log")}
+        for local_rank in range(self.plan["node"]["slots"]):
+            paths.update(rank_logs(self.plan, self.directory, local_rank))
+        sizes = {path: file_size(path) for path in paths}
+        changed, self.sizes = sizes != self.sizes, sizes
+        if changed or now - (self.changed or now) < IO_CHECK_AGE:
+            self.written = None
+            return changed
+        before, self.written = self.written, bytes_written(descendants(os.getpid()))
+        return before is not None and self.written - before >= WRITTEN
+
+
+class HangRule:
+    """The pure rule: how long a silence must be, from the silences that the run has survived."""
+
+    def __init__(self, timeout: float) -> None:
+        self.timeout = timeout  # 0: never
+        self.longest_gap: float | None = None  # None until the first progress
+        self.quiet = 0.0  # at the last call
+        self.postponed = 0.0  # until which silence the rule is not asked again
+
+    def threshold(self) -> float:
+        """Return from which silence on the run may hang, in seconds."""
+        if not self.timeout:
+            return math.inf
+        adapted = self.timeout
+        if self.longest_gap is not None:
+            adapted = max(min(LEAST_HANG_TIMEOUT, self.timeout), HANG_GAP_FACTOR * self.longest_gap)
+        return max(adapted, self.postponed)
+
+    def note(self, quiet: float) -> bool:
+        """Take the seconds since any rank made progress; return whether it has made progress since the last call."""
+        progressed = quiet < self.quiet
+        if progressed:
+            self.longest_gap = max(self.longest_gap or 0.0, self.quiet)
+            self.postponed = 0.0
+        self.quiet = quiet
+        return progressed
+
+    def is_suspicious(self) -> bool:
+        """Return whether the stacks should be compared."""
+        return self.quiet > self.threshold()
+
+    def postpone(self) -> None:
+        """Ask again after twice the present silence: the ranks are silent, but work."""
+        self.postponed = 2 * self.quiet
+
+
+def is_hang(earlier: Sequence[Mapping[str, Any]], later: Sequence[Mapping[str, Any]], ended: Sequence[int]) -> bool:
+    """Return whether two collections of stacks, some seconds apart, show that no rank can go on.
+
+    Ranks that wait for others must do so in the same call and line in both. Either they use no CPU time meanwhile, or,
+    as a wait for a GPU uses some, all ranks must stay in their lines, and some of them be waited for. If no rank waits
+    for others, no main thread may use CPU time, and all must stay where they are. groups: merged.
+    """
+    waiting = [group for group in later if group["kind"] in WAITING]
+    before = {rank: position(group) for group in earlier for rank in group["ranks"]}
+    if not later or any(before.get(rank) != position(group) for group in waiting for rank in group["ranks"]):
+        return False
+    culprits = find_culprits(later, ended)
+    if waiting:
+        if all(group["cpu"] == "still" for group in waiting):
+            return True
+        lines = {rank: position(group)[:-1] for group in earlier for rank in group["ranks"]}
+        same = all(lines.get(rank) == position(group)[:-1] for group in later for rank in group["ranks"])
+        return same and bool(culprits) and culprits == find_culprits(earlier, ended)
+    if any(group["kind"] == STOPPED for group in later):
+        return True
+    return all(
+        group["kind"] == CODE and group["cpu"] == "still" and before.get(rank) == position(group)
+        for group in later
+        for rank in group["ranks"]
+    )
+
+
+def position(group: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return what must stay the same while a rank waits."""
+    return group["kind"], group["call"], group["file"], group["line"], tuple(group["frames"])
+
+
+class HangWatch:
+    """Rank 0's search for hangs: asks all nodes for stacks twice if the run is silent, and describes what differs."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.rule = HangRule(plan["timeouts"].get("hang", 0) if plan.get("stacks") else 0)
+        self.quiets: dict[int, float] = {}  # seconds of silence, by node_rank
+        self.replies: dict[int, list[Data]] = {}  # groups by node_rank, of the collection in progress
+        self.asked = 0.0  # when that began, by the monotonic clock; 0.0: none is in progress
+        self.earlier: list[Data] | None = None  # the groups of the first collection
+        self.next_due = 0.0
+        self.hang: Data | None = None  # the hang that was reported and has not ended
+        self.resumed = 0.0  # when the first output after the hang came, by the monotonic clock; 0.0: none did
+        self.news = ""  # what to report, once
+
+    def note_quiet(self, node_rank: int, quiet: Any) -> None:
+        """Take the seconds of silence on a node, as its supervisor sends them."""
+        if isinstance(quiet, (int, float)) and not isinstance(quiet, bool) and 0 <= quiet < 1e7:
+            self.quiets[node_rank] = float(quiet)
+
+    def take(self, node_rank: int, groups: Any) -> None:
+        """Take a node's groups; its supervisor is as little trusted as its job."""
+        node = self.plan["nodes"][node_rank]
+        self.replies[node_rank] = checked_groups(groups, range(node["first_rank"], node["first_rank"] + node["slots"]))
+
+    def step(self, now: float, running: Sequence[int], ended: Sequence[int]) -> bool:
+        """Return whether all nodes should send their stacks now.
+
+        Args:
+            now: by the monotonic clock.
+            running: the nodes whose part runs, by node_rank.
+            ended: ranks that have exited with 0.
+        """
+        quiets = [self.quiets[node_rank] for node_rank in running if node_rank in self.quiets]
+        if not quiets or len(quiets) < len(running):
+            return False
+        if self.rule.note(min(quiets)):
+            self.earlier, self.next_due = None, 0.0
+            self.resumed = self.resumed or now
+        self.forget_hang(now)
+        if self.asked:
+            if all(node_rank in self.replies for node_rank in running) or now - self.asked > STACKS_REPLY_TIMEOUT:
+                self.asked = 0.0
+                self.judge(now, merge_groups([group for groups in self.replies.values() for group in groups]), ended)
+            return False
+        if self.hang is not None or not self.rule.is_suspicious() or now < self.next_due:
+            return False
+        self.asked, self.replies = now, {}
+        return True
+
+    def forget_hang(self, now: float) -> None:
+        """Forget a hang some seconds after the ranks' next output: it may be the error with which they end."""
+        if self.hang is not None and self.resumed and now - self.resumed > HANG_CONFIRM_INTERVAL:
+            self.hang = None
+            self.news = f"the ranks go on, after {format_age(self.rule.longest_gap or 0.0)} without output"
+
+    def judge(self, now: float, groups: list[Data], ended: Sequence[int]) -> None:
+        """Compare a collection with the one before, and describe the hang if there is one."""
+        if self.earlier is None:
+            self.earlier, self.next_due = groups, now + HANG_CONFIRM_INTERVAL
+            return
+        earlier, self.earlier, self.next_due = self.earlier, None, 0.0
+        if not is_hang(earlier, groups, ended):
+            self.rule.postpone()
+            return
+        text, culprits = describe(groups, self.plan["nodes"], ended)
+        self.news = f"no output for {format_age(self.rule.quiet)}: {text}"
+        self.resumed = 0.0
+        self.hang = {"text": text, "since": time.time() - self.rule.quiet, "culprits": culprits, "groups": groups}
+
+    def take_news(self) -> str:
+        """Return what to report, once."""
+        news, self.news = self.news, ""
+        return news

@@ -1,0 +1,338 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Collect the Python stacks of a node's ranks, which programs/stack_hook.py makes available."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import time
+
+from ansible_collections.muster.training.plugins.module_utils._files.bounded import (
+    file_size,
+    list_directory,
+    open_regular,
+    read_bytes,
+)
+from ansible_collections.muster.training.plugins.module_utils._run.hang_analysis import MAX_WORKERS, merge_groups
+from ansible_collections.muster.training.plugins.module_utils._run.processes import (
+    descendants,
+    local_rank_of,
+    process_table,
+    signal_all,
+)
+from ansible_collections.muster.training.plugins.module_utils._run.running_supervisors import marked_processes
+from ansible_collections.muster.training.plugins.module_utils._run.safe_files import (
+    make_private_directory,
+    read_tail,
+)
+from ansible_collections.muster.training.plugins.module_utils._run.stack_dump import (
+    CODE,
+    NO_STACK,
+    STOPPED,
+    classify,
+    main_stack,
+    parse_dump,
+    parse_traceback,
+    short,
+    user_position,
+)
+from ansible_collections.muster.training.plugins.module_utils._run.timeouts import (
+    STACK_POLL_INTERVAL,
+    WORKER_STACKS_TIMEOUT,
+)
+from ansible_collections.muster.training.plugins.module_utils._supervisor.programs import stack_hook
+from ansible_collections.muster.training.plugins.module_utils._supervisor.programs.stack_hook import (
+    HOOKS,
+    STACK_SIGNAL,
+    STACKS,
+)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
+    from typing import Any, Mapping
+
+    from ansible_collections.muster.training.plugins.module_utils._run.documents import Data, Plan, RankReport
+    from ansible_collections.muster.training.plugins.module_utils._run.stack_dump import Frame
+
+FILE = re.compile(r"(?:rank-(?P<rank>[0-9]{1,5})|process)-(?P<pid>[0-9]{1,7})\.txt")
+MAX_FILES = 10_000
+MAX_DUMP = 262_144  # bytes
+MAX_SOURCE = 4_194_304  # bytes of a source file that is read to show a line
+STOPPED_STATES = "Tt"
+EXTEND_PYTHONPATH = 'PYTHONPATH="$0${PYTHONPATH:+:$PYTHONPATH}"; export PYTHONPATH; exec "$@"'
+
+
+def write_hook(directory: str) -> None:
+    """Write the hook into a run directory. Raise OSError."""
+    make_private_directory(os.path.join(directory, STACKS))
+    make_private_directory(os.path.join(directory, HOOKS))
+    with open(stack_hook.__file__, encoding="utf-8") as stream:
+        source = stream.read().replace("from __future__ import annotations\n", "")  # unknown before Python 3.7
+    path = os.path.join(directory, HOOKS, "sitecustomize.py")
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
+        stream.write(source)
+
+
+def hook_environment(plan: Mapping[str, Any], directory: str, environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that make a launcher's Python processes run the hook; bin/muster-rank sets its own."""
+    if plan["rank_logs"] == "ranks" or plan.get("wrap"):
+        return {}
+    path = environment.get("PYTHONPATH", "")
+    variables = {"PYTHONPATH": os.path.join(directory, HOOKS) + (os.pathsep + path if path else "")}
+    if plan["rank_logs"] == "launcher" and plan["node"]["slots"] == 1:
+        variables["MUSTER_LOCAL_RANK"] = "0"  # the launcher starts the rank without LOCAL_RANK
+    return variables
+
+
+def hook_prefix(plan: Mapping[str, Any], directory: str) -> list[str]:
+    """Return what precedes a command in a container, so that the image's own PYTHONPATH stays; [] if not needed."""
+    if plan["rank_logs"] == "ranks" or not plan.get("wrap") or not plan.get("stacks"):
+        return []
+    return ["/bin/sh", "-c", EXTEND_PYTHONPATH, os.path.join(directory, HOOKS)]
+
+
+class Process:
+    """A process of the job that has Python's stacks to offer, or that is a rank without."""
+
+    def __init__(self, pid: int, parent: int, state: str) -> None:
+        self.pid = pid
+        self.parent = parent
+        self.state = state
+        self.inner = pid  # its pid in its own container
+        self.has_handler = False
+        self.path = ""  # of its file, "" if it shares that of its parent
+        self.local_rank: int | None = None  # if it is a rank
+
+    def read_status(self) -> None:
+        """Read from the kernel whether it handles STACK_SIGNAL: otherwise the signal would kill it."""
+        with contextlib.suppress(OSError, ValueError, IndexError), open(f"/proc/{self.pid}/status", "rb") as stream:
+            for line in stream:
+                if line.startswith(b"SigCgt:"):
+                    self.has_handler = bool(int(line.split()[1], 16) >> (STACK_SIGNAL - 1) & 1)
+                elif line.startswith(b"NSpid:"):
+                    self.inner = int(line.split()[-1])
+
+
+def cpu_ticks(pid: int) -> int | None:
+    """Return the CPU time of a process's main thread in clock ticks; None if it has ended."""
+    try:
+        with open(f"/proc/{pid}/task/{pid}/stat", "rb") as stream:
+            fields = stream.read().rpartition(b")")[2].split()
+        return int(fields[11]) + int(fields[12])
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+def read_from(path: str, offset: int) -> str:
+    """Return what was added to a file since an offset, at most MAX_DUMP bytes of it, from its end."""
+    try:
+        with open(path, "rb", opener=open_regular) as stream:
+            stream.seek(max(offset, os.fstat(stream.fileno()).st_size - MAX_DUMP))
+            return stream.read(MAX_DUMP).decode("utf-8", "replace")
+    except OSError:
+        return ""
+
+
+class StackCollector:
+    """Collects the stacks of a node's ranks; each collection takes milliseconds, and at most its time limit."""
+
+    def __init__(self, directory: str, plan: Plan) -> None:
+        self.directory = directory
+        self.plan = plan
+        self.launcher_log = os.path.join(directory, "launcher.log")  # of all ranks under some launchers
+        self.ticks: dict[int, int] = {}  # CPU time at the previous collection, by pid
+        self.consumed: dict[str, int] = {}  # bytes of each file that were read
+        self.last: list[Data] = []  # the groups of the last collection
+
+    # - processes
+
+    def files(self) -> dict[int, tuple[str, int | None]]:
+        """Return the path of each process's file, and its local rank if it is a rank, by pid in its container."""
+        directory = os.path.join(self.directory, STACKS)
+        files: dict[int, tuple[str, int | None]] = {}
+        for name in list_directory(directory, MAX_FILES):
+            match = FILE.fullmatch(name)
+            if match is not None:
+                files[int(match["pid"])] = (
+                    os.path.join(directory, name),
+                    int(match["rank"]) if match["rank"] else None,
+                )
+        return files
+
+    def processes(self) -> dict[int, Process]:
+        """Return the job's processes on this node, by pid."""
+        table = process_table()
+        pids = marked_processes(self.directory) if self.plan.get("wrap") else descendants(os.getpid())
+        processes = {pid: Process(pid, *table[pid]) for pid in pids if pid in table and table[pid][1] not in "ZX"}
+        files = self.files()
+        for process in processes.values():
+            process.read_status()
+            if process.inner in files and process.has_handler:
+                process.path, process.local_rank = files[process.inner]
+        self.number_ranks(processes)
+        return processes
+
+    def number_ranks(self, processes: dict[int, Process]) -> None:
+        """Determine the local ranks of processes that did not know theirs at their start, under the launcher env."""
+        slots = self.plan["node"]["slots"]
+        known = {process.local_rank for process in processes.values()}
+        if self.plan["rank_logs"] != "launcher" or len(known - {None}) == slots:
+            return
+        tops = [process for process in processes.values() if process.has_handler and process.parent not in processes]
+        if len(tops) != 1:
+            return
+        children = sorted(
+            process.pid for process in processes.values() if process.parent == tops[0].pid and process.has_handler
+        )
+        if len(children) == slots and not known - {None}:  # torch.multiprocessing.spawn starts them in order
+            for local_rank, pid in enumerate(children):
+                processes[pid].local_rank = local_rank
+        elif 0 not in known:  # Lightning: the script itself is local rank 0
+            tops[0].local_rank = 0
+
+    # - stacks
+
+    def collect(self, timeout: float) -> list[Data]:
+        """Return groups of ranks that do the same. timeout: seconds to wait for the stacks."""
+        processes = self.processes()
+        ranks = {process.local_rank: process for process in processes.values() if process.local_rank is not None}
+        answering = [process for process in ranks.values() if process.state not in STOPPED_STATES]
+        stacks = self.read_stacks(answering, timeout)
+        deadline = time.monotonic() + min(timeout, WORKER_STACKS_TIMEOUT)
+        groups = []
+        for local_rank, process in sorted(ranks.items()):
+            frames = stacks.get(process.pid, [])
+            group = self.describe(process, frames)
+            if group["kind"] == CODE:
+                group["workers"] = self.read_workers(process, processes, deadline)
+            groups.append({**group, "ranks": [self.plan["node"]["first_rank"] + local_rank]})
+        self.last = merge_groups([*groups, *self.without_stack(processes, set(ranks))])
+        return self.last
+
+    def describe(self, process: Process, frames: list[Frame]) -> Data:
+        """Return the description of a rank without its number."""
+        ticks, before = cpu_ticks(process.pid), self.ticks.get(process.pid)
+        cpu = "" if ticks is None or before is None else "moving" if ticks > before else "still"
+        self.ticks[process.pid] = ticks or 0
+        group = empty_group(process.state, cpu)
+        if process.state in STOPPED_STATES:
+            group["kind"] = STOPPED
+        elif frames:
+            user = frames[user_position(frames)]
+            group.update(classify(frames, self.source_line(user.file, user.line)))
+        return group
+
+    def read_stacks(self, processes: list[Process], timeout: float) -> dict[int, list[Frame]]:
+        """Return the stack of each process's main thread, by pid."""
+        deadline = time.monotonic() + timeout
+        sizes = {process.pid: file_size(process.path) for process in processes}
+        before = dict(sizes)
+        signal_all(sizes, STACK_SIGNAL)
+        waiting = list(processes)
+        while waiting and time.monotonic() < deadline:
+            time.sleep(STACK_POLL_INTERVAL)
+            for process in list(waiting):
+                size = file_size(process.path)
+                if size == sizes[process.pid] and size > before[process.pid]:  # it has stopped growing
+                    waiting.remove(process)
+                sizes[process.pid] = size
+        late = {process.pid for process in waiting}  # on a busy machine; final_groups() will read their stacks
+        for process in processes:
+            self.consumed[process.path] = (before if process.pid in late else sizes)[process.pid]
+        return {
+            process.pid: main_stack(parse_dump(read_from(process.path, before[process.pid]))) for process in processes
+        }
+
+    def read_workers(self, rank: Process, processes: dict[int, Process], deadline: float) -> list[str]:
+        """Return where the worker processes of a rank are: one by one, since they write into their parent's file."""
+        texts: list[str] = []
+        for process in list(processes.values()):
+            if not process.has_handler or process is rank or not is_below(process, rank, processes):
+                continue
+            if len(texts) >= MAX_WORKERS or time.monotonic() > deadline:
+                break
+            if not process.path:
+                process.path = rank.path
+            frames = self.read_stacks([process], max(0.0, deadline - time.monotonic())).get(process.pid, [])
+            if frames:
+                texts.append(describe_worker(frames))
+        return list(dict.fromkeys(texts))
+
+    def without_stack(self, processes: dict[int, Process], described: set[int | None]) -> list[Data]:
+        """Return the ranks that run and have no stack to offer: another language, or Python with -I, -E or -S."""
+        groups: dict[int, Data] = {}
+        for process in processes.values():
+            local_rank = local_rank_of(process.pid, self.directory)
+            if local_rank is None and self.plan["rank_logs"] == "launcher" and self.plan["node"]["slots"] == 1:
+                local_rank = 0
+            if local_rank in described or local_rank is None or local_rank >= self.plan["node"]["slots"]:
+                continue
+            state = "T" if process.state in STOPPED_STATES else process.state
+            groups[local_rank] = {
+                **empty_group(state, ""),
+                "kind": STOPPED if state == "T" else NO_STACK,
+                "ranks": [self.plan["node"]["first_rank"] + local_rank],
+            }
+        return [group for _local_rank, group in sorted(groups.items())]
+
+    def final_groups(self, reports: list[RankReport]) -> list[Data]:
+        """Return what the ranks did last: by an exception's traceback, the last collection, or a stack at SIGTERM.
+
+        Such a stack remains if another process, such as torchrun, has ended the rank. reports: those of the ranks.
+        """
+        stacks = {}
+        for path, local_rank in self.files().values():
+            if local_rank is not None and local_rank < self.plan["node"]["slots"]:
+                frames = main_stack(parse_dump(read_from(path, self.consumed.get(path, 0))))
+                stacks[self.plan["node"]["first_rank"] + local_rank] = frames
+        collected = {rank for group in self.last for rank in group["ranks"] if group["kind"] != NO_STACK}
+        collected |= {rank for group in self.last for rank in group["ranks"] if not stacks.get(rank)}
+        for report in reports:
+            if report["error"] and report["log"] != self.launcher_log or len(reports) == 1:
+                frames = parse_traceback(read_tail(report["log"]))
+                if frames:
+                    stacks[report["rank"]] = frames
+                    collected.discard(report["rank"])
+        groups = [{**group, "ranks": [rank for rank in group["ranks"] if rank in collected]} for group in self.last]
+        groups = [group for group in groups if group["ranks"]]
+        for rank, frames in stacks.items():
+            if frames and rank not in collected:
+                user = frames[user_position(frames)]
+                description = classify(frames, self.source_line(user.file, user.line))
+                groups.append({**empty_group("", ""), **description, "ranks": [rank]})
+        return merge_groups(groups)
+
+    def source_line(self, path: str, number: int) -> str:
+        """Return a line of the user's code; "" if it cannot be read."""
+        path = os.path.join(self.plan["working_directory"], path)
+        try:
+            lines = read_bytes(path, MAX_SOURCE).decode("utf-8", "replace").splitlines()
+        except OSError:
+            return ""
+        return lines[number - 1].strip() if 0 < number <= len(lines) else ""
+
+
+def empty_group(state: str, cpu: str) -> Data:
+    """Return the description of a rank without a stack."""
+    empty = {"call": "", "function": "", "file": "", "line": 0, "text": "", "frames": [], "workers": []}
+    return {"kind": NO_STACK, "state": state, "cpu": cpu, **empty}
+
+
+def describe_worker(frames: list[Frame]) -> str:
+    """Return where a worker process is: the innermost frame, and that of the user's code."""
+    user, innermost = frames[user_position(frames)], frames[0]
+    return short(user) if user == innermost else f"{short(innermost)} called by {short(user)}"
+
+
+def is_below(process: Process, ancestor: Process, processes: dict[int, Process]) -> bool:
+    """Return whether a process is a descendant of another."""
+    parent = processes.get(process.parent)
+    while parent is not None:
+        if parent is ancestor:
+            return True
+        parent = processes.get(parent.parent)
+    return False

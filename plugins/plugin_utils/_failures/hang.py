@@ -1,0 +1,180 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Name the rank for which the others waited until they timed out: each of them fails, and it does not."""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ansible_collections.muster.training.plugins.module_utils._run.ended_ranks import format_ranks
+from ansible_collections.muster.training.plugins.module_utils._run.hang_analysis import (
+    HANG,
+    activity,
+    checked_groups,
+    checked_hang,
+    find_culprits,
+    location,
+    merge_groups,
+)
+from ansible_collections.muster.training.plugins.module_utils._run.stack_dump import CODE, COLLECTIVE, NO_STACK
+
+TIMED_OUT = re.compile(
+    r"timed[ _-]?out|time[ -]?out|Watchdog caught collective|last enqueued work|monitoredBarrier", re.IGNORECASE
+)
+# Errors of a rank that lost a peer which had timed out itself.
+LOST_PEER = re.compile(
+    r"connection (was )?(closed|reset|refused)|broken pipe|remote process exited|communicator was aborted", re.I
+)
+WAITED_FOR = re.compile(r"the other ranks waited for (it|them)\b")
+CAUSE = "The ranks did not all take part in the same collective operation, so those that did waited in vain."
+REMEDY = (
+    "Look at the source line of that rank: a loop or input that does not end, a collective in a branch that only some "
+    "ranks take, or data loaders of different lengths. docs/hangs.md lists what each place means"
+)
+MAX_NAMED = 8  # ranks in an error
+
+
+class RunRanks:
+    """The ranks of a run at its end, from the reports of its nodes."""
+
+    def __init__(self, result: Mapping[str, Any], nodes: Sequence[Mapping[str, Any]]) -> None:
+        self.reports: dict[int, Mapping[str, Any]] = {}
+        self.nodes: dict[int, Mapping[str, Any]] = {}
+        groups: list[Mapping[str, Any]] = []
+        for node, peer in zip(result["nodes"], nodes, strict=False):
+            report = node.get("report") or {}
+            numbers = range(peer.get("first_rank", 0), peer.get("first_rank", 0) + peer.get("slots", 0))
+            groups += checked_groups(report.get("stacks"), numbers)
+            for rank in report.get("ranks", []):
+                if rank["rank"] in numbers:
+                    self.reports[rank["rank"]], self.nodes[rank["rank"]] = rank, node
+            if TIMED_OUT.search(report.get("last_lines") or ""):  # NCCL's watchdog aborts a rank without an exception
+                aborted = [rank for rank in report.get("ranks", []) if rank["log"] == report.get("last_log")]
+                self.reports.update(
+                    {rank["rank"]: {**rank, "error": "timed out"} for rank in aborted if not rank["error"]}
+                )
+        self.timed_out = {rank for rank, report in self.reports.items() if TIMED_OUT.search(report["error"])}
+        self.victims = self.timed_out | {
+            rank for rank, report in self.reports.items() if LOST_PEER.search(report["error"])
+        }
+        self.groups = merge_groups(self.as_waiting(groups))
+
+    def as_waiting(self, groups: list[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        """Return the groups with the ranks that timed out among those that waited, whatever frame the error is in."""
+        described = {rank for group in groups for rank in group["ranks"]}
+        split = []
+        for group in groups:
+            waited = [rank for rank in group["ranks"] if rank in self.victims]
+            others = [rank for rank in group["ranks"] if rank not in self.victims]
+            kind, call = (COLLECTIVE, "a collective") if group["kind"] == CODE else (group["kind"], group["call"])
+            split += [{**group, "ranks": waited, "kind": kind, "call": call}] * bool(waited)
+            split += [{**group, "ranks": others}] * bool(others)
+        unknown = sorted(self.victims - described)
+        texts = dict.fromkeys(("call", "function", "file", "text", "state", "cpu"), "")
+        empty: dict[str, Any] = {"kind": COLLECTIVE, "line": 0, "frames": [], "workers": []}
+        return split + [{**texts, **empty, "ranks": unknown}] * bool(unknown)
+
+    def ended_well(self, early: Sequence[int]) -> list[int]:
+        """Return the ranks that exited with 0 while others waited."""
+        return sorted(
+            rank
+            for rank, report in self.reports.items()
+            if (report["exit_code"] == 0 or rank in early or exited_before(self.nodes[rank]["report"], report))
+            and not report["error"]
+        )
+
+    def silent(self) -> list[int]:
+        """Return the ranks without any error of their own, which were ended because others failed."""
+        ended_by_others = (None, -signal.SIGTERM, -signal.SIGKILL)
+        return sorted(
+            rank
+            for rank, report in self.reports.items()
+            if not report["error"] and (report["exit_code"] in ended_by_others or report.get("closed"))
+        )
+
+
+def exited_before(report: Mapping[str, Any], rank: Mapping[str, Any]) -> bool:
+    """Return whether a rank had exited with 0: torchrun lists all others once one of its ranks has failed."""
+    listed = any(other["exit_code"] is not None for other in report["ranks"])
+    return bool(report.get("exit_code") == 1 and listed and rank["exit_code"] is None and not rank.get("closed"))
+
+
+def is_consequence(failure: Mapping[str, Any], ranks: RunRanks) -> bool:
+    """Return whether the first failure is that of a rank that waited for others in vain."""
+    return failure["rank"] in ranks.victims or bool(TIMED_OUT.search(failure["error"]))
+
+
+def waited_clause(ranks: RunRanks, culprits: Sequence[int]) -> str:
+    """Return where most of the other ranks waited: " in all_reduce (train.py:88)", empty if unknown."""
+    waiting = [
+        group
+        for group in ranks.groups
+        if group["kind"] == COLLECTIVE and group["file"] and not set(group["ranks"]) & set(culprits)
+    ]
+    return f" in {waiting[0]['call']} ({location(waiting[0])})" if waiting else ""
+
+
+def describe_culprits(ranks: RunRanks, culprits: Sequence[int], ended: Sequence[int]) -> str:
+    """Return what the ranks for which the others waited did, as an error."""
+    pronoun, was = ("it", "it was") if len(culprits) == 1 else ("them", "they were")
+    until = " until they timed out" if ranks.timed_out else ""
+    waited = f"the other ranks waited for {pronoun}{waited_clause(ranks, culprits)}{until}"
+    shown = f" ({format_ranks(culprits[:MAX_NAMED])})" if culprits[1:] else ""
+    groups = [group for group in ranks.groups if set(group["ranks"]) & set(culprits)]
+    if set(culprits) <= set(ended):
+        return f"{waited}, but {pronoun if pronoun == 'it' else 'they'}{shown} had already ended with exit code 0"
+    if not groups:
+        return f"{waited}{shown}. {was.capitalize()} the only rank without an error, and left no stack"
+    if groups[0]["kind"] == NO_STACK:
+        return f"{waited}{shown}. {pronoun.capitalize()} left no Python stack"
+    clause = re.sub(r"^(is|are) ", "", activity({**groups[0], "ranks": [culprits[0]]}))
+    clause = re.sub(r"^waits ", "waiting ", clause)
+    return f"{waited}{shown}: {was} {clause}"
+
+
+def choose_culprits(ranks: RunRanks, ended: Sequence[int]) -> list[int]:
+    """Return the ranks for which those that failed waited; none if that cannot be told."""
+    if not ranks.timed_out:  # they lost a peer: only one that had ended early explains that
+        return [rank for rank in ended if rank in ranks.nodes]
+    culprits = [rank for rank in find_culprits(ranks.groups, ended) if rank in ranks.nodes]
+    return culprits or (ranks.silent() if len(ranks.silent()) == 1 else [])
+
+
+def blame_hang(
+    result: Mapping[str, Any], nodes: Sequence[Mapping[str, Any]], failure: dict[str, Any] | None
+) -> dict[str, Any] | None:
+    """Return the first failure: after a time-out, the rank for which the others waited, if it can be told.
+
+    Args:
+        result: of the run.
+        nodes: of its plan, with first_rank and slots.
+        failure: the first failure by the ranks' exit codes and errors.
+    """
+    stopped = result["reason"].startswith(HANG)
+    if failure is None and not stopped:
+        return None
+    ranks = RunRanks(result, nodes)
+    if failure is not None and not stopped and not is_consequence(failure, ranks):
+        return failure
+    ended = ranks.ended_well(result.get("ended_early") or [])
+    culprits = [] if stopped else choose_culprits(ranks, ended)
+    if not culprits:
+        hang = checked_hang(result.get("hang")) or {"culprits": [], "groups": []}
+        ranks.groups = merge_groups(hang["groups"])
+        culprits = [rank for rank in hang["culprits"] if rank in ranks.nodes]
+    if not culprits:
+        return failure
+    rank, node = culprits[0], ranks.nodes[culprits[0]]
+    return {
+        "node": node["name"],
+        "node_rank": node["node_rank"],
+        "rank": rank,
+        "error": describe_culprits(ranks, culprits, ended),
+        "log": ranks.reports[rank]["log"],
+        "last_lines": [],
+    }

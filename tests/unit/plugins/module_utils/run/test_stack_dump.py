@@ -1,0 +1,113 @@
+"""What faulthandler wrote about a rank: read, and classified by what the rank does."""
+
+from __future__ import annotations
+
+import faulthandler
+import sys
+import tempfile
+import threading
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ansible_collections.muster.training.plugins.module_utils._run.stack_dump import (
+    CODE,
+    COLLECTIVE,
+    IN_BACKWARD,
+    ON_GPU,
+    Frame,
+    classify,
+    main_stack,
+    parse_dump,
+    parse_traceback,
+)
+
+TORCH = "/venv/lib/python3.11/site-packages/torch"
+ALL_REDUCE = [
+    Frame(f"{TORCH}/distributed/distributed_c10d.py", 3252, "all_reduce"),
+    Frame(f"{TORCH}/distributed/c10d_logger.py", 83, "wrapper"),
+]
+TRAIN = [Frame("/home/me/train.py", 88, "train"), Frame("/home/me/train.py", 120, "<module>")]
+LOADER = [
+    Frame("/usr/lib/python3.11/threading.py", 331, "wait"),
+    Frame(f"{TORCH}/utils/data/dataloader.py", 1200, "_get_data"),
+    Frame(f"{TORCH}/utils/data/dataloader.py", 701, "__next__"),
+]
+
+
+def test_dump_of_this_process_ends_with_the_main_thread() -> None:
+    ready, end = threading.Event(), threading.Event()
+
+    def other() -> None:
+        ready.set()
+        end.wait()
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    ready.wait()
+    with tempfile.TemporaryFile("w+", encoding="utf-8") as stream:
+        faulthandler.dump_traceback(stream)
+        stream.seek(0)
+        threads = parse_dump(stream.read())
+    end.set()
+    thread.join()
+    assert len(threads) >= 2
+    assert main_stack(threads)[0].function == "test_dump_of_this_process_ends_with_the_main_thread"
+    assert main_stack(threads)[0].file == __file__
+
+
+def test_only_the_last_dump_counts() -> None:
+    one = 'Current thread 0x00007f01 (most recent call first):\n  File "/a.py", line 1 in f\n'
+    two = 'Thread 0x00007f02 [loader] (most recent call first):\n  File "/b.py", line 2 in g\n\n'
+    assert parse_dump(one + two + one.replace("/a.py", "/c.py")) == [[Frame("/b.py", 2, "g")], [Frame("/c.py", 1, "f")]]
+
+
+@given(st.text(max_size=2000))
+def test_any_text_is_accepted(text: str) -> None:
+    threads = parse_dump(text)
+    frames = main_stack(threads)
+    assert not frames or classify(frames)["kind"]
+    parse_traceback(text)
+
+
+@pytest.mark.parametrize(
+    ("frames", "source", "expected"),
+    [
+        (ALL_REDUCE + TRAIN, "", (COLLECTIVE, "all_reduce", "/home/me/train.py", 88)),
+        (LOADER + TRAIN, "", (CODE, "__next__", "/home/me/train.py", 88)),
+        (TRAIN, "x = f(x)", (CODE, "", "/home/me/train.py", 88)),
+        (TRAIN, "work.wait()", (COLLECTIVE, "wait", "/home/me/train.py", 88)),
+        ([Frame(f"{TORCH}/autograd/graph.py", 8, "_engine_run_backward"), *TRAIN], "", (IN_BACKWARD,)),
+        ([Frame(f"{TORCH}/cuda/__init__.py", 8, "synchronize"), *TRAIN], "", (ON_GPU, "synchronize")),
+        ([Frame(f"{TORCH}/nn/modules/module.py", 8, "forward"), *ALL_REDUCE, *TRAIN], "", (CODE,)),
+        ([Frame("/v/site-packages/deepspeed/comm/torch.py", 8, "barrier"), *TRAIN], "", (COLLECTIVE, "barrier")),
+        ([Frame("/usr/lib/python3.11/runpy.py", 8, "run")], "", (CODE, "", "/usr/lib/python3.11/runpy.py", 8)),
+    ],
+)
+def test_a_stack_is_classified_by_its_innermost_frames(
+    frames: list[Frame], source: str, expected: tuple[object, ...]
+) -> None:
+    found = classify(frames, source)
+    assert tuple(found[name] for name in ("kind", "call", "file", "line")[: len(expected)]) == expected
+
+
+def test_traceback_of_an_uncaught_exception_is_a_stack() -> None:
+    text = (
+        "[rank1]: Traceback (most recent call last):\n"
+        '[rank1]:   File "/home/me/train.py", line 88, in train\n'
+        "[rank1]:     dist.all_reduce(x)\n"
+        f'[rank1]:   File "{TORCH}/distributed/distributed_c10d.py", line 3252, in all_reduce\n'
+        "[rank1]: RuntimeError: Timed out\n"
+    )
+    frames = parse_traceback(text)
+    assert [frame.function for frame in frames] == ["all_reduce", "train"]
+    assert classify(frames)["kind"] == COLLECTIVE
+
+
+def test_python_has_the_signal_that_the_hook_uses() -> None:
+    import signal
+
+    from ansible_collections.muster.training.plugins.module_utils._supervisor.programs import stack_hook
+
+    assert signal.SIGRTMIN < stack_hook.STACK_SIGNAL < signal.SIGRTMAX, sys.platform
