@@ -29,7 +29,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
     from ansible_collections.muster.training.plugins.module_utils._run.documents import Data
 
-ACTIVE_STATES = ("starting", "running", "stopping")
+ACTIVE_STATES = ("starting", "running", "stopping", "restarting", "spare")
 UNFINISHED_STATES = (*ACTIVE_STATES, "ended")  # "ended": waiting for rank 0's result
 
 

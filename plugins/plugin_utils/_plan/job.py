@@ -52,6 +52,10 @@ class Job:
     log_limit: int = 10  # GB for the logs of a node; 0: unlimited
     outputs: tuple[str, ...] = ()  # paths and patterns of output files outside the run directory
     metrics: tuple[str, ...] = ()  # regular expressions whose named groups are metrics in the job's output
+    restarts: int = 0  # of the whole run on the same machines, by the supervisors
+    restart_when: tuple[str, ...] = ()  # classes of an attempt's end after which it restarts
+    spares: int = 0  # nodes that wait, the last ones
+    restart_min_nodes: int | None = None  # with which it restarts; None: as many as at the start
     debug: bool = False  # enables NCCL's debug log and torch's flight recorder
 
     @property
