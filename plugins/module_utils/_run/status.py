@@ -69,6 +69,7 @@ def describe(path: str, plan: Data) -> Data:
         "nnodes": len(plan["nodes"]),
         "job": describe_job(plan) if plan["node"]["node_rank"] == 0 else "",
         "world_size": plan["world_size"],
+        "attempt": plan.get("attempt") or 0,
         "state": state,
         "message": message,
         "since": status["since"],
