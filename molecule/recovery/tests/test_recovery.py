@@ -74,7 +74,7 @@ def test_loss_of_the_first_node_ends_the_run_with_the_command_that_continues_it(
         ("c10d", {"launch_launcher": "torchrun", "launch_rdzv_backend": "c10d"}),
         (
             "accelerate",
-            {"launch_launcher": "accelerate", "launch_accelerate_config": {"distributed_type": "MULTI_CPU"}},
+            {"launch_launcher": "accelerate"},
         ),
         ("deepspeed", {"launch_launcher": "deepspeed"}),
         ("pdsh", {"launch_launcher": "deepspeed", "launch_deepspeed_launcher": "pdsh"}),

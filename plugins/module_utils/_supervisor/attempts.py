@@ -76,6 +76,7 @@ class Attempts:
         self.exit_code = 1  # of a run that failed
         self.waiting = ""  # the nodes that may return, for which the next attempt waits
         self.newest_checkpoint: Callable[[Plan], str] = newest_checkpoint
+        self.initial_checkpoint = self.newest_checkpoint(plan)
 
     @property
     def number(self) -> int:
@@ -130,7 +131,7 @@ class Attempts:
         self.waiting = ""
         if self.policy is None:
             return None
-        decision = decide(self.policy, self.history)
+        decision = decide(self.policy, self.history, self.initial_checkpoint)
         self.refused = decision.why
         if not decision.restart:
             self.exit_code = NO_REQUEUE if decision.final else 1

@@ -57,12 +57,17 @@ Decision = collections.namedtuple("Decision", "restart why final")
 
 
 def failed_error(report: NodeReport) -> str:
-    """Return the error of the rank that failed first on a node, or its launcher's."""
-    ranks = [rank for rank in report["ranks"] if not rank.get("closed") and not rank.get("ended_by_us")]
-    errors = sorted(
-        ((not rank.get("first"), rank["error"]) for rank in ranks if rank["error"] and rank["exit_code"] != 0),
-    )
-    return errors[0][1] if errors else report["launcher_error"]
+    """Return the error of the rank that failed first on a node, "" if it was killed; the launcher's if none failed.
+
+    A launcher's own exception only says that a rank has failed.
+    """
+    failed = [
+        rank
+        for rank in report["ranks"]
+        if not rank.get("closed") and not rank.get("ended_by_us") and (rank["error"] or rank["exit_code"])
+    ]
+    failed.sort(key=lambda rank: (not rank.get("first"), not rank["exit_code"]))
+    return failed[0]["error"] if failed else report["launcher_error"]
 
 
 def has_left(node: NodeView) -> bool:
@@ -99,15 +104,17 @@ def classify_end(first_node: str | None, nodes: Sequence[NodeView]) -> str:
     return classify_report(first["report"])
 
 
-def lacks_progress(history: Sequence[AttemptRecord]) -> bool:
-    """Return whether the last attempts have ended without a newer checkpoint."""
-    newest = [record["checkpoint"] for record in history[-MAX_WITHOUT_PROGRESS:]]
-    before = history[-MAX_WITHOUT_PROGRESS - 1]["checkpoint"] if len(history) > MAX_WITHOUT_PROGRESS else ""
-    return len(newest) == MAX_WITHOUT_PROGRESS and set(newest) == {before or newest[0]}
+def lacks_progress(history: Sequence[AttemptRecord], initial: str) -> bool:
+    """Return whether the last attempts have ended without a newer checkpoint. initial: the one before the first."""
+    checkpoints = [initial, *(record["checkpoint"] for record in history)][-MAX_WITHOUT_PROGRESS - 1 :]
+    return len(checkpoints) > MAX_WITHOUT_PROGRESS and len(set(checkpoints)) == 1
 
 
-def decide(policy: RestartPlan, history: Sequence[AttemptRecord]) -> Decision:
-    """Decide whether a run restarts; history: all attempts so far, the one that has just ended last."""
+def decide(policy: RestartPlan, history: Sequence[AttemptRecord], initial: str = "") -> Decision:
+    """Decide whether a run restarts.
+
+    history: all attempts so far, the one that has just ended last. initial: the newest checkpoint before the first.
+    """
     end, spent = history[-1]["end_class"], len(history) - 1
     if end in (STOPPED, SUCCEEDED, NOT_STARTED) or not policy["restarts"]:
         return Decision(False, "", False)
@@ -115,7 +122,7 @@ def decide(policy: RestartPlan, history: Sequence[AttemptRecord]) -> Decision:
         return Decision(False, f"{REASONS.get(end, end)}; launch_restart_when does not have {end}", False)
     if spent >= policy["restarts"]:
         return Decision(False, f"all {policy['restarts']} restarts are used up (launch_restarts)", False)
-    if policy["counts_progress"] and lacks_progress(history):
+    if policy["counts_progress"] and lacks_progress(history, initial):
         return Decision(False, f"{MAX_WITHOUT_PROGRESS} attempts ended without a newer checkpoint", True)
     return Decision(True, "", False)
 
