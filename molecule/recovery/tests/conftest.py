@@ -14,6 +14,8 @@ from tests.lab import Lab
 def lab() -> Iterator[Lab]:
     """Four test hosts of this scenario's own, which lose their power and their network."""
     with drive.own_lab("recovery", nodes=4) as lab:
+        for node in lab.nodes:
+            lab.exec(node.name, ["rm", "-rf", "/home/muster/.muster"])
         yield lab
 
 

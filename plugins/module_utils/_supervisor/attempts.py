@@ -108,7 +108,7 @@ class Attempts:
             end_class = classify_end(end.first_node, members)
         for node in members:
             broken = end_class in (HARDWARE, INTERRUPTED) and node["name"] == end.first_node
-            node["excluded"] = node["excluded"] or broken
+            node["excluded"] = node["excluded"] or broken or leaves_something(node)
         lost = next((node["name"] for node in members if has_left(node)), "") if end_class == NODE_LOST else ""
         self.history.append(
             {
@@ -166,6 +166,13 @@ class Attempts:
 
 def is_usable(node: NodeView) -> bool:
     """Return whether a node can take part in the next attempt: its processes have ended, and it is well."""
+    shuts_down = bool(node["report"] and node["report"]["shutdown"])
+    return node["state"] in ("ended", "spare") and not (node["excluded"] or shuts_down or leaves_something(node))
+
+
+def leaves_something(node: NodeView) -> bool:
+    """Return whether something of an attempt that has ended remains on a node, where it may hold GPUs."""
     report = node["report"]
-    leaves_something = bool(report and (report["stuck"] or report["shutdown"] or report["container"]))
-    return node["state"] in ("ended", "spare") and not node["excluded"] and not leaves_something
+    if report is None:
+        return node["state"] not in ("lost", "spare")
+    return bool(report["stuck"] or report["container"])

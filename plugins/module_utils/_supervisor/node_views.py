@@ -46,8 +46,8 @@ def reset_views(nodes: list[NodeView], members: list[int], launcher_log: str) ->
         takes_part, rank = node["node_rank"] in members, node["node_rank"]
         if takes_part:
             node["state"] = "waiting"
-        elif node["state"] != "lost":
-            node["state"] = "lost" if node["excluded"] or has_shut_down(node) else "spare"
+        elif node["state"] != "spare":
+            node["state"] = "spare" if node["state"] == "ended" and not has_shut_down(node) else "lost"
         node["report"] = None
         node["survived"] = not takes_part
         node["launcher_log"] = launcher_log if rank == 0 else ""

@@ -144,7 +144,8 @@ class Peer(LifelineEnd):
 
     def begin_attempt(self, attempt: Attempt) -> None:
         """Get ready for another attempt, unless this node leaves the run."""
-        if attempt["number"] <= self.attempt or self.stop_requested or self.leaving:
+        stuck = self.local_report is not None and self.local_report["stuck"]
+        if attempt["number"] <= self.attempt or self.stop_requested or self.leaving or stuck:
             return
         self.attempt = attempt["number"]
         self.stop_reason = self.local_report = None

@@ -68,7 +68,7 @@ def restart_problems(args: Mapping[str, Any], nnodes: int | None, elastic: bool)
         problems.append(f"launch_restarts is {args['restarts']}; use a number from 0 to {MAX_RESTARTS}")
     if args["spares"] < 0:
         problems.append(f"launch_spares is {args['spares']}; must be 0 or more")
-    if args["spares"] and not args["restarts"]:
+    if args["spares"] > 0 and not args["restarts"]:
         problems.append("launch_spares needs launch_restarts: a spare node joins when the run restarts")
     if elastic and args["restarts"]:
         problems.append(
