@@ -388,7 +388,7 @@ def program_arguments(program: Program) -> dict[str, str]:
 
 def repeat_command(program: Program | None, command: list[str], plan: Mapping[str, Any], rows: list[NodeRow]) -> str:
     """Return the command that launches the same job again, or an empty string if the plan does not determine it."""
-    rows = [row for row in rows if row["slots"]]  # without spares
+    rows = [row for row in rows if row["slots"]] or rows  # without spares
     slots = {row["slots"] for row in rows}
     if program is None or len(slots) != 1:
         return ""
