@@ -32,8 +32,9 @@ def by_hand(nodes: int) -> float:
     import time
 
     began = time.time()
-    ranks = [
-        subprocess.Popen([sys.executable, "-c", PROGRAM], stdout=subprocess.PIPE, text=True) for _rank in range(nodes)
+    command = [sys.executable, "-c", PROGRAM]
+    ranks = [  # in sessions of their own, as a launcher's: the kernel shares the cores among sessions
+        subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) for _rank in range(nodes)
     ]
     try:
         return max(float(rank.stdout.readline().split()[1]) for rank in ranks if rank.stdout) - began
@@ -49,7 +50,8 @@ def restart(directory: Path, nodes: int) -> float:
 
     commands = [[sys.executable, "-c", JOB, PROGRAM, str(number)] for number in range(nodes)]
     ports: dict[str, Any] = {"lifeline_port": free_port(), "master_port": free_port()}
-    run = make_run(directory, commands, {"heartbeat": 2.0}, restarts=1, restart_when=("rank_failed",), **ports)
+    policy: dict[str, Any] = {"restarts": 1, "restart_when": ("rank_failed",)}
+    run = make_run(directory, commands, {"heartbeat": 2.0}, first_address=230, **policy, **ports)
     try:
         run.start()
 
