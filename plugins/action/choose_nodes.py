@@ -28,9 +28,11 @@ from ansible_collections.muster.training.plugins.plugin_utils._plan.job import p
 ARGUMENT_SPEC = {
     "group": {"type": "str", "default": "training"},
     "nnodes": {"type": "raw"},
+    "spares": {"type": "int", "default": 0},
     "nodes": {"type": "list", "elements": "str", "default": []},
     "ports": {"type": "list", "elements": "int", "default": []},
 }
+MAX_DIGITS = 6  # of nnodes
 EPHEMERAL_PORTS = range(32768, 61000)  # Linux's default net.ipv4.ip_local_port_range
 
 
@@ -43,6 +45,15 @@ def host_entry(name: str, variables: Mapping[str, Any]) -> dict[str, Any]:
         "slots": 1 if slots in (None, "") else slots,
         "rank": variables.get("node_rank"),
     }
+
+
+def with_spares(nnodes: object, spares: int) -> object:
+    """Return how many nodes to take for a run with spares; all (None) if nnodes is not set.
+
+    An invalid number is returned unchanged, so that it is reported.
+    """
+    number = str(nnodes)
+    return int(number) + spares if spares > 0 and number.isdecimal() and len(number) <= MAX_DIGITS else nnodes
 
 
 def choose(
@@ -115,7 +126,8 @@ class ActionModule(ActionBase):
             f"--limit {limit} selects {', '.join(args['nodes'])}: pass exactly the nodes of the run to --limit"
         )
         try:
-            nodes = choose(args["group"], task_vars["groups"], task_vars["hostvars"], args["nnodes"], args["nodes"])
+            nnodes = with_spares(args["nnodes"], args["spares"])
+            nodes = choose(args["group"], task_vars["groups"], task_vars["hostvars"], nnodes, args["nodes"])
         except AnsibleActionFail as error:
             raise AnsibleActionFail(f"{error.message}\n{limit_error}" if limit else error.message) from error
         # in the run's own play, which continues with all of its hosts

@@ -51,7 +51,11 @@ from ansible_collections.muster.training.plugins.plugin_utils._plan.job_argument
 )
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job_spec import JOB_OPTIONS
 from ansible_collections.muster.training.plugins.plugin_utils._plan.machines import describe_machines
-from ansible_collections.muster.training.plugins.plugin_utils._plan.plan import build_node_plan, render_hostfiles
+from ansible_collections.muster.training.plugins.plugin_utils._plan.plan import (
+    build_node_plan,
+    render_hostfiles,
+    without_spares,
+)
 from ansible_collections.muster.training.plugins.plugin_utils._plan.read_job import read_job
 from ansible_collections.muster.training.plugins.plugin_utils._plan.save_interval import reported_seconds
 from ansible_collections.muster.training.plugins.plugin_utils._record.origin import JobOrigin, make_origin
@@ -114,6 +118,19 @@ def hourly_cost(table: RankTable, prices: Mapping[str, float | None], currency: 
     """Format the nodes' total price, "" if any price is unknown."""
     rate = total_price(prices.get(node.name) for node in table.nodes)
     return f"{format_amount(rate, currency)} an hour" if rate is not None else ""
+
+
+def render_restarts(job: Job, table: RankTable, prices: Mapping[str, float | None], currency: str) -> list[str]:
+    """Render whether the run restarts by itself, and the spares with their price."""
+    if not job.restarts:
+        return []
+    spares = table.nodes[table.nnodes - job.spares :]
+    lines = [f"  restarts     {job.restarts} at most, after {', '.join(job.restart_when) or 'nothing'}"]
+    if spares:
+        rate = total_price(prices.get(node.name) for node in spares)
+        price = f", {format_amount(rate, currency)} an hour of the costs above" if rate is not None else ""
+        lines.append(f"  spares       {', '.join(node.name for node in spares)}{price}")
+    return lines
 
 
 def render_rank(job: Job, facts: Mapping[str, Any]) -> list[str]:
@@ -188,11 +205,13 @@ class ActionModule(ActionBase):
         display = Display()
         reply = args["facts"].get(table.master.name)
         cost = hourly_cost(table, prices, args["currency"])
-        display.display(render_plan(job, table, (reply or {}).get("facts") or {}, cost))
+        active = without_spares(job, table)
+        shown = render_plan(job, active, (reply or {}).get("facts") or {}, cost)
+        display.display("\n".join([shown, *render_restarts(job, table, prices, args["currency"])]))
         contract = job_contract(table, args["facts"])
-        job = replace(job, checkpoint=checkpoint_to_resume(contract, table.world_size))
+        job = replace(job, checkpoint=checkpoint_to_resume(contract, active.world_size))
         records = records_directory(args["records"], args["group"], task_vars)
-        text = render_contract(contract, job, table, reported_seconds(records, job.script or job.module))
+        text = render_contract(contract, job, active, reported_seconds(records, job.script or job.module))
         if text:
             display.display(text)
         if findings:
@@ -211,12 +230,12 @@ class ActionModule(ActionBase):
             "changed": False,
             "run_id": job.run_id,
             "findings": [finding.as_dict() for finding in findings],
-            "nnodes": table.nnodes,
-            "world_size": table.world_size,
-            "rank_table": table.as_dicts(),
+            "nnodes": active.nnodes,
+            "world_size": active.world_size,
+            "rank_table": active.as_dicts(),
             "master": table.master.name,
             "origin": read_origin(task_vars.get("job"), args["code"]),
-            "hostfiles": render_hostfiles(table),
+            "hostfiles": render_hostfiles(active),
             "nodes": {
                 name: {
                     "command": plan["command"],

@@ -62,7 +62,8 @@ def node_status(name: str, reply: Any) -> dict[str, Any]:
     if run is None:
         return {**unknown, "state": "no run"}
     keys = (*unknown, "node_rank", "state", "run_id", "directory")
-    return {**{key: run.get(key) for key in keys}, "job": run.get("job", ""), "hang": checked_hang(run.get("hang"))}
+    fields = {"job": run.get("job", ""), "hang": checked_hang(run.get("hang")), "attempt": run.get("attempt") or 0}
+    return {**{key: run.get(key) for key in keys}, **fields}
 
 
 def write_json(file: str, status: Any) -> None:
@@ -140,7 +141,9 @@ class ActionModule(ActionBase):
             return {"changed": False, **status}
         if run_ids:
             jobs = [printable(str(node["job"]))[:300] for node in nodes if node.get("job")]
-            Display().display(": ".join([f"run {', '.join(run_ids)}", *jobs[:1]]))
+            newest = max(node.get("attempt", 0) for node in nodes)
+            attempt = f", attempt {newest}" if newest else ""
+            Display().display(": ".join([f"run {', '.join(run_ids)}{attempt}", *jobs[:1]]))
         elif nodes and all(node["state"] in ("unreachable", "not read") for node in nodes):
             Display().display("no node could be queried")
         elif args["run_id"]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from ansible.errors import AnsibleConnectionFailure, AnsibleError
@@ -85,6 +85,23 @@ def split_at_start(events: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], 
     return events[: starts[-1]] if starts else [], events[starts[-1] :] if starts else events
 
 
+def in_order(reply: dict[str, Any], node: str) -> Iterator[tuple[bool, str]]:
+    """Yield whether each piece of a node's news is output of the job, and its text, in the order to show them.
+
+    After the start of another attempt, the last output of the attempt before it comes first.
+    """
+    numbers = [event.get("attempt") for event in reply["events"] if event.get("event") == "attempt"]
+    outputs = reply["outputs"]
+    old = [log for log in outputs if numbers and f"/attempt-{numbers[-1]}/" not in log]
+    earlier_events, later_events = split_at_start(reply["events"])
+    yield from ((True, outputs[log]) for log in old)
+    yield from ((False, event["text"]) for event in earlier_events)
+    for log, size in reply["left_out"].items():
+        yield False, f"{size / 1e6:.0f} MB of output skipped; full log: {node}:{log}"
+    yield from ((True, text) for log, text in outputs.items() if log not in old)
+    yield from ((False, event["text"]) for event in later_events)
+
+
 class ActionModule(ActionBase):
     """Action plugin that watches until the run has ended, or its node has been silent for ``patience`` seconds."""
 
@@ -135,14 +152,10 @@ class ActionModule(ActionBase):
                 continue
             now = last_reply = time.monotonic()
             request["cursors"] = reply["cursors"]
-            earlier_events, later_events = split_at_start(reply["events"])
-            for event in earlier_events:
-                display.display(f"[muster] {printable(event['text'])}")
-            for log, size in reply["left_out"].items():
-                display.display(
-                    f"[muster] {size / 1e6:.0f} MB of output skipped; full log: {args['node']}:{printable(log)}"
-                )
-            for text in reply["outputs"].values():
+            for is_output, text in in_order(reply, args["node"]):
+                if not is_output:
+                    display.display(f"[muster] {printable(text)}")
+                    continue
                 for line in text.split("\n"):
                     visible_line = visible_text(line, args["control_sequences"])
                     report = parse_report(visible_line)
@@ -153,11 +166,9 @@ class ActionModule(ActionBase):
                         last_line = visible_line.strip() or last_line
                         display.display(visible_line)
             last_line = printable(reply["unfinished"]) or last_line
-            for event in later_events:
-                display.display(f"[muster] {printable(event['text'])}")
             status = reply["status"]
             if status.get("nodes"):
-                alive_count = sum(node["state"] in ("ready", "running", "ended") for node in status["nodes"])
+                alive_count = sum(node["state"] in ("ready", "running", "ended", "spare") for node in status["nodes"])
                 alive = f" nodes alive: {alive_count} of {len(status['nodes'])};"
             if not reply["active"]:
                 return {

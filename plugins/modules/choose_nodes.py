@@ -30,6 +30,10 @@ options:
       - If empty or omitted, all of O(nodes) or of the group are taken.
       - Quote a range, since YAML reads C(2:4) without quotes as the number 124.
     type: raw
+  spares:
+    description: Number of nodes to take in addition to O(nnodes), which wait until a node is lost.
+    type: int
+    default: 0
   nodes:
     description:
       - Names of the hosts to choose from, all members of O(group). They keep the order of their C(node_rank).

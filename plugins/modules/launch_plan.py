@@ -95,6 +95,30 @@ options:
       - Maximum number of restarts of failed ranks by torchrun. Defaults to 0, or to 3 in an elastic run, where each
         lost node consumes one.
     type: int
+  restarts:
+    description:
+      - How often the whole run may restart by itself on the same machines, without the controller, from the newest
+        checkpoint that the script loads. Each restart is an attempt.
+    type: int
+    default: 0
+  restart_when:
+    description:
+      - Classes of an attempt's end after which the run restarts.
+      - V(node_lost) is a node that fell silent, V(hardware) a failing GPU, V(interrupted) the announced end of a
+        machine, V(hang) a job without progress, V(rank_failed) a rank that was killed, V(deterministic) an error that
+        the next attempt would have as well, such as an exception in the script.
+    type: list
+    elements: str
+    choices: [node_lost, hardware, interrupted, hang, rank_failed, deterministic]
+    default: [node_lost, hardware, interrupted, hang]
+  restart_min_nodes:
+    description: Minimum number of nodes for a restart. By default as many as at the start.
+    type: int
+  spares:
+    description:
+      - Number of nodes, the last ones, that wait until a node is lost, and then take part. Requires O(restarts).
+    type: int
+    default: 0
   start_timeout:
     description: Timeout until all nodes have checked in and the ranks have found each other, in seconds. At least 5.
     type: int

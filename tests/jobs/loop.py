@@ -15,6 +15,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=100000)
     parser.add_argument("--raise-on", type=int, default=-1, help="rank that raises an exception at step 5")
     parser.add_argument("--show-environment", nargs="+", default=[], help="variables whose lengths are printed")
+    parser.add_argument("--local_rank", help="added by DeepSpeed")
     options = parser.parse_args()
     dist.init_process_group("gloo")
     rank = dist.get_rank()

@@ -24,6 +24,7 @@ from ansible_collections.muster.training.plugins.module_utils._files.bounded imp
     open_regular,
 )
 from ansible_collections.muster.training.plugins.module_utils._run import gpu_samples, job_results, node_clock
+from ansible_collections.muster.training.plugins.module_utils._run.rank_logs import ATTEMPT_LOGS
 
 TYPE_CHECKING = False  # importing typing would cost more than all other imports
 if TYPE_CHECKING:
@@ -67,9 +68,14 @@ LOGS = (*SUMMARY_FILES, "plan.json", "status.json", "result.json", "ranks")
 CURVES = re.compile(r"events\.out\.tfevents\..*|(?:metrics|summary|results)\.csv|trainer_state\.json", re.DOTALL)
 
 
+def is_log_directory(name: str) -> bool:
+    """Return whether a name is that of a log, or of a directory of logs: the ranks', or a later attempt's."""
+    return name in LOGS or bool(name and ATTEMPT_LOGS.fullmatch(name))
+
+
 def is_log(name: str) -> bool:
     """Return whether a file name in a run directory is packed when all logs are requested."""
-    return name.endswith(".log") or name.startswith("flight_recorder_rank_") or name in LOGS
+    return name.endswith(".log") or name.startswith("flight_recorder_rank_") or is_log_directory(name)
 
 
 def output_paths(plan: Data, extra: list[str]) -> list[str]:
@@ -126,7 +132,7 @@ def measured_files(directory: str, plan: Data, logs: bool) -> list[tuple[str, in
         (path, status.st_size, os.path.join(directory, path))
         for path, status in FileWalk(directory, MAX_SCANNED_FILES)
         if path.startswith(MEASURED + os.sep)
-        or (CURVES.fullmatch(os.path.basename(path)) and not (logs and path.startswith("ranks" + os.sep)))
+        or (CURVES.fullmatch(os.path.basename(path)) and not (logs and is_log_directory(path.partition(os.sep)[0])))
     ]
     for path, status in output_files(directory, plan, [], MAX_SCANNED_FILES):
         if CURVES.fullmatch(os.path.basename(path)):

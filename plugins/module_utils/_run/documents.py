@@ -9,7 +9,7 @@ clock of the node that wrote them, durations are in seconds, exit codes are in P
 
 from __future__ import annotations
 
-from typing import Any, Dict, TypedDict
+from typing import Any, Dict, NotRequired, TypedDict
 
 Data = Dict[str, Any]
 
@@ -20,8 +20,9 @@ class PlanNode(TypedDict):
     name: str
     address: str
     slots: int
-    node_rank: int
+    node_rank: int  # at the start of the run, also its number in `nodes`
     first_rank: int
+    attempt_rank: NotRequired[int]  # its node_rank in this attempt, -1 if it does not take part
 
 
 class Hardware(TypedDict):
@@ -90,7 +91,61 @@ class Container(TypedDict, total=False):
     remove: list[str]  # the command that removes the container
 
 
-class Plan(Container):
+class AttemptFields(TypedDict, total=False):
+    """What a launcher needs anew in each attempt: texts with {values} of attempt_plan.py."""
+
+    arguments: dict[str, str]  # value by option
+    environment: dict[str, str]
+    settings: dict[str, dict[str, str]]  # name of a value by key, of each JSON file
+    hostfiles: list[str]  # files with one line for each node
+
+
+class RestartPlan(TypedDict):
+    """Whether and how a run restarts: the user's wishes, and what the supervisors need for it."""
+
+    restarts: int  # attempts after the first
+    when: list[str]  # classes of an attempt's end, see restart_policy.py
+    min_nodes: int
+    spares: int  # nodes that wait, the last ones of `nodes`
+    slots: list[int]  # of each node
+    master_port: int  # of the first attempt
+    sorted: bool  # the launcher itself orders the nodes, as `nodes` is ordered
+    counts_progress: bool  # the job writes checkpoints where the supervisor looks for them
+    fields: AttemptFields
+    hostfile_lines: dict[str, list[str]]  # the line of each node, by file
+
+
+class Attempt(TypedDict):
+    """One start of the job within a run."""
+
+    number: int  # from 0
+    members: list[int]  # the nodes that take part, by their number in the plan's `nodes`, in the order of their ranks
+    master_port: int
+    checkpoint: str  # path of the checkpoint from which the ranks resume; "" if there is none
+
+
+class AttemptRecord(TypedDict):
+    """How an attempt ended."""
+
+    number: int
+    nodes: list[str]
+    started: float
+    ended: float
+    end_class: str  # see restart_policy.py
+    node: str  # that ended it, "" if it is unknown
+    reason: str
+    checkpoint: str  # the newest complete one at its end, "" if there is none
+
+
+class Restartable(TypedDict, total=False):
+    """Additional fields of a plan whose run may restart."""
+
+    restart: RestartPlan
+    attempt: int
+    logs: str  # directory of the attempt's logs in the run directory; "" for the first attempt
+
+
+class Plan(Container, Restartable):
     """plan.json: the part of one node in a run. Holds no secret."""
 
     run_id: str
@@ -183,7 +238,7 @@ class NodeStatus(TypedDict):
 
     name: str
     node_rank: int
-    state: str  # waiting | ready | running | ended | lost
+    state: str  # waiting | ready | running | ended | lost | spare
     since: float
 
 
@@ -203,6 +258,8 @@ class NodeView(NodeResult):
     heard: float  # when its last message arrived, by the monotonic clock
     remote_started: bool  # with a launcher that starts all nodes: whether it started this one
     answered: bool  # and whether bin/ssh has received its exit code
+    return_by: float  # until when a silent node may return, by the monotonic clock
+    excluded: bool  # not to be used again, such as a node with a broken GPU
 
 
 class RankZeroStatus(TypedDict, total=False):
@@ -210,6 +267,7 @@ class RankZeroStatus(TypedDict, total=False):
 
     nodes: list[NodeStatus]
     hang: Data | None  # as in the result
+    attempt: int
     exited: str  # which ranks exited a while ago, and for which the run still waits; "" if none
 
 
@@ -219,7 +277,7 @@ class Status(RankZeroStatus):
     run_id: str
     node_rank: int
     name: str
-    state: str  # starting | running | stopping | ended | succeeded | failed | stopped
+    state: str  # starting | running | stopping | ended | restarting | spare | succeeded | failed | stopped
     message: str
     since: float
     started: float
@@ -243,3 +301,5 @@ class Result(TypedDict):
     nodes: list[NodeResult]
     ended_early: list[int]  # ranks that had exited with 0 when the run began to end
     hang: Data | None  # the hang that was reported and had not ended: text, since, culprits, groups
+    attempts: list[AttemptRecord]  # [] if the run was not to restart
+    not_restarted: str  # why no attempt followed the last one

@@ -44,6 +44,7 @@ def is_internal(path: str, plan: Mapping[str, Any]) -> bool:
     first = path.split(os.sep)[0]
     return (
         first in INTERNAL_NAMES
+        or archive_selection.is_log_directory(first)
         or first.startswith((".", "supervisor"))
         or first in (plan.get("files") or {})
         or (first == path and (archive_selection.is_log(path) or path.endswith(".tmp")))

@@ -17,7 +17,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.archive_selec
 from ansible_collections.muster.training.plugins.module_utils._run.find_runs import node_directories
 from ansible_collections.muster.training.plugins.module_utils._run.identity import RunError
 from ansible_collections.muster.training.plugins.module_utils._run.job_results import load_reports
-from ansible_collections.muster.training.plugins.module_utils._run.rank_logs import rank_logs
+from ansible_collections.muster.training.plugins.module_utils._run.rank_logs import earlier_logs, rank_logs
 from ansible_collections.muster.training.plugins.module_utils._run.running_supervisors import is_alive
 
 TYPE_CHECKING = False
@@ -48,10 +48,17 @@ def pack(request: Data) -> Data:
     descriptor = os.open(archive_path(path), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
     import tarfile  # takes as long as all other imports, and only this call needs it
 
+    logs = logs_of_rank_zero(plan, path) if is_first else ()
     with os.fdopen(descriptor, "wb") as stream, tarfile.open(fileobj=stream, mode="w:gz") as tar:
-        omissions = pack_run(tar, path, plan, request["what"] == "logs", rank_logs(plan, path, 0) if is_first else ())
+        omissions = pack_run(tar, path, plan, request["what"] == "logs", logs)
     size = file_size(archive_path(path))
     return {"size": size, "left_out": omissions, **read_piece({**request, "offset": 0})}
+
+
+def logs_of_rank_zero(plan: Data, path: str) -> tuple[str, ...]:
+    """Return rank 0's logs, after a restart of the run also those of earlier attempts, which begin its curves."""
+    earlier = earlier_logs(plan, path, 0) if plan.get("attempt") else []
+    return (*earlier, *rank_logs(plan, path, 0))
 
 
 def read_piece(request: Data) -> Data:

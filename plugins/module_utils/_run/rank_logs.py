@@ -14,11 +14,13 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
     from typing import Any, Mapping
 
 MAX_DIRECTORIES = 10_000  # of ranks that are considered; a job may make any number
+ATTEMPT_LOGS = re.compile(r"|attempt-[1-9][0-9]{0,2}")  # directory of an attempt's logs in the run directory
 ATTEMPT = re.compile(r"attempt_([0-9]{1,9})")
 
 
 def rank_logs(plan: Mapping[str, Any], directory: str, local_rank: int) -> tuple[str, str]:
     """Return the (stdout, stderr) paths of a local rank; the launcher's log if ranks have no logs of their own."""
+    directory = log_directory(plan, directory)
     if plan["rank_logs"] == "torchrun":
         attempt = attempt_directory(os.path.join(directory, "ranks"), local_rank)
         if attempt:
@@ -32,11 +34,30 @@ def rank_logs(plan: Mapping[str, Any], directory: str, local_rank: int) -> tuple
 
 
 def earlier_logs(plan: Mapping[str, Any], directory: str, local_rank: int) -> list[str]:
-    """Return the logs of a local rank's attempts before the newest, after torchrun has restarted it."""
+    """Return a local rank's logs before the newest: of the run's earlier attempts, and of torchrun's own restarts."""
+    logs = []
+    for number in range(plan.get("attempt") or 0):
+        earlier = {**plan, "attempt": number, "logs": attempt_logs(number)}
+        logs += [*earlier_starts(earlier, directory, local_rank), *rank_logs(earlier, directory, local_rank)]
+    return list(dict.fromkeys([*logs, *earlier_starts(plan, directory, local_rank)]))
+
+
+def earlier_starts(plan: Mapping[str, Any], directory: str, local_rank: int) -> list[str]:
+    """Return the logs of a local rank's starts before the newest, after torchrun has restarted it."""
     if plan["rank_logs"] != "torchrun":
         return []
-    attempts = attempt_directories(os.path.join(directory, "ranks"), local_rank)[:-1]
-    return [os.path.join(path, name) for path in attempts for name in ("stdout.log", "stderr.log")]
+    starts = attempt_directories(os.path.join(log_directory(plan, directory), "ranks"), local_rank)[:-1]
+    return [os.path.join(path, name) for path in starts for name in ("stdout.log", "stderr.log")]
+
+
+def attempt_logs(number: int) -> str:
+    """Return the directory of an attempt's logs in the run directory, "" for the first attempt."""
+    return f"attempt-{number}" if number else ""
+
+
+def log_directory(plan: Mapping[str, Any], directory: str) -> str:
+    """Return the directory with the logs of the plan's attempt: launcher.log, ranks."""
+    return os.path.join(directory, plan.get("logs") or "").rstrip("/")
 
 
 def attempt_directory(ranks_directory: str, local_rank: int) -> str | None:

@@ -29,7 +29,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
     from ansible_collections.muster.training.plugins.module_utils._run.documents import Data
 
-ACTIVE_STATES = ("starting", "running", "stopping")
+ACTIVE_STATES = ("starting", "running", "stopping", "restarting", "spare")
 UNFINISHED_STATES = (*ACTIVE_STATES, "ended")  # "ended": waiting for rank 0's result
 
 
@@ -69,6 +69,7 @@ def describe(path: str, plan: Data) -> Data:
         "nnodes": len(plan["nodes"]),
         "job": describe_job(plan) if plan["node"]["node_rank"] == 0 else "",
         "world_size": plan["world_size"],
+        "attempt": plan.get("attempt") or 0,
         "state": state,
         "message": message,
         "since": status["since"],

@@ -14,6 +14,7 @@ import os
 import re
 
 from ansible_collections.muster.training.plugins.module_utils._files.bounded import read_json
+from ansible_collections.muster.training.plugins.module_utils._run.rank_logs import ATTEMPT_LOGS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
@@ -31,9 +32,9 @@ PATH = re.compile(r"/[^\0]{0,4095}")
 RANK = range(10**6)
 TIME = Between(-1e11, 1e11)  # seconds since 1970
 DURATION = Between(0, 1e7)  # seconds
-RUN_STATES = ("starting", "running", "stopping", "ended", "succeeded", "failed", "stopped")
+RUN_STATES = ("starting", "running", "stopping", "ended", "restarting", "spare", "succeeded", "failed", "stopped")
 FINAL_STATES = ("succeeded", "failed", "stopped")
-NODE_STATES = ("waiting", "ready", "running", "ended", "lost")
+NODE_STATES = ("waiting", "ready", "running", "ended", "lost", "spare")
 
 SUPERVISOR = {"pid": range(2, 2**22 + 1), "boot": Maybe(str)}
 PLAN = {
@@ -49,6 +50,8 @@ PLAN = {
     "gpus": Maybe([range(1000)]),
     "outputs": Maybe([str]),
     "files": Maybe(dict),
+    "attempt": Maybe(range(1000)),
+    "logs": Maybe(ATTEMPT_LOGS),
 }
 STATUS = {
     "state": RUN_STATES,
@@ -57,6 +60,7 @@ STATUS = {
     "started": Maybe(TIME),
     "updated": Maybe(TIME),
     "report": Maybe(dict),
+    "attempt": Maybe(range(1000)),
     "nodes": Maybe([{"name": NAME, "node_rank": RANK, "state": NODE_STATES, "since": TIME}]),
 }
 RESULT = {
@@ -81,6 +85,21 @@ RESULT = {
             "launcher_log": str,
         }
     ],
+    "attempts": Maybe(
+        [
+            {
+                "number": range(1000),
+                "nodes": [NAME],
+                "started": TIME,
+                "ended": TIME,
+                "end_class": str,
+                "node": str,
+                "reason": str,
+                "checkpoint": str,
+            }
+        ]
+    ),
+    "not_restarted": Maybe(str),
 }
 READ = {
     "run_id": RUN_ID,

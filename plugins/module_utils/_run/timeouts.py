@@ -24,6 +24,9 @@ RECONNECT_TIMEOUT = 2.0  # for a broken connection to be restored before its nod
 AUTHENTICATION_TIMEOUT = 5.0  # for a new connection to prove that it holds the token
 FLUSH_TIMEOUT = 1.0  # for the last messages to leave before the connections are closed
 
+# Attempts
+RETURN_TIMEOUT = 15.0  # for a node that fell silent to return before the next attempt begins without it
+
 # Supervisor
 BUSY_STEP_INTERVAL = 0.05  # between two steps while the run starts or ends
 IDLE_STEP_INTERVAL = 0.25  # between two steps while the job runs

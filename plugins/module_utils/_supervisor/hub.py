@@ -21,7 +21,10 @@ from ansible_collections.muster.training.plugins.module_utils._run.timeouts impo
     RANK_END_NOTICE_TIMEOUT,
     RECONNECT_TIMEOUT,
     REPORT_GRACE_PERIOD,
+    RETURN_TIMEOUT,
 )
+from ansible_collections.muster.training.plugins.module_utils._supervisor import restart_policy
+from ansible_collections.muster.training.plugins.module_utils._supervisor.attempts import Attempts, End
 from ansible_collections.muster.training.plugins.module_utils._supervisor.hang_watch import HangWatch
 from ansible_collections.muster.training.plugins.module_utils._supervisor.lifeline import (
     LifelineConnection,
@@ -31,6 +34,7 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor.lifeli
 from ansible_collections.muster.training.plugins.module_utils._supervisor.lifeline_end import (
     CollectStacks,
     LifelineEnd,
+    NewAttempt,
     RestartRanks,
     Start,
     Stop,
@@ -40,6 +44,7 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor.node_v
     has_failed,
     have_succeeded,
     initial_views,
+    reset_views,
     results_of,
     status_of,
 )
@@ -49,6 +54,7 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor.remote
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
     from ansible_collections.muster.training.plugins.module_utils._run.documents import (
+        Attempt,
         Data,
         NodeReport,
         NodeView,
@@ -57,6 +63,7 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
     )
     from ansible_collections.muster.training.plugins.module_utils._supervisor.journal import Journal
 
+OF_ATTEMPT = ("ready", "running", "report", "failing", ENDED_RANKS)  # messages that concern one attempt
 MAX_UNAUTHENTICATED = 64  # limit of the connections that have not proved they hold the token
 
 
@@ -72,6 +79,8 @@ class Hub(LifelineEnd):
         self.deadline: float | None = None  # until when rank 0 waits for the last reports
         self.nodes = initial_views(self.names, journal.path("launcher.log"))
         self.remote_start = RemoteStart(journal, self.nodes)
+        self.attempts = Attempts(plan)
+        self.end_class = ""  # of the attempt's end, if the one who ends it knows: see restart_policy.py
         self.ended_ranks: dict[int, float] = {}  # when ranks exited while others run, in seconds since 1970
         self.hangs = HangWatch(plan)
         self.ended_early: list[int] = []  # ranks that had exited with 0 when the run began to end
@@ -138,9 +147,13 @@ class Hub(LifelineEnd):
         self.nodes[rank]["broken"] = None
         connection.send({"mac": handshake_mac(self.token, "server", run_id, rank, connection.nonce, message["nonce"])})
         connection.open(rank, handshake_mac(self.token, "key", run_id, rank, connection.nonce, message["nonce"]))
-        if self.go:
+        if self.attempts.number:
+            connection.send({"type": "attempt", **self.attempts.current})
+        if self.go and self.attempts.takes_part(self.nodes[rank]):
             connection.send({"type": "go"})
-        if self.nodes[rank]["remote_started"]:  # the connection may have broken before the command arrived
+        if self.nodes[rank]["remote_started"] and self.attempts.takes_part(
+            self.nodes[rank]
+        ):  # the connection may have broken before the command arrived
             self.remote_start.send_command(connection)
         if self.stop_reason:
             connection.send({"type": "stop", "reason": self.stop_reason})
@@ -157,28 +170,44 @@ class Hub(LifelineEnd):
         node = self.nodes[connection.node_rank or 0]
         node["heard"] = now
         kind = message.get("type")
-        if kind == "ready":
-            node["launcher_log"] = str(message.get("launcher_log", ""))
-            if node["state"] in ("waiting", "lost") and not self.go:
-                self.set_node(node, "ready")
-        elif kind == "running" and node["state"] != "ended":
+        if kind in OF_ATTEMPT and message.get("attempt", 0) != self.attempts.number:
+            return
+        text = str(message.get("text", ""))
+        if kind in ("mount", "gpus", "logs", "files"):
+            self.journal.event(kind, text, node=node["name"])
+        elif kind == "ready":
+            self.on_ready(node, str(message.get("launcher_log", "")))
+        elif kind == "running" and node["state"] not in ("ended", "spare"):
             self.set_node(node, "running")
         elif kind == "report" and isinstance(message.get("report"), dict):
             report = checked_report(message["report"])
             report["stacks"] = checked_groups(report["stacks"], self.ranks_of(node["node_rank"]))
             self.take_report(node, report)
-        elif kind == "failing":
-            self.on_failing(node, str(message.get("text", "")))
-        elif kind in ("mount", "gpus", "logs", "files"):
-            self.journal.event(kind, str(message.get("text", "")), node=node["name"])
-        elif kind == "beat":
-            self.hangs.note_quiet(node["node_rank"], message.get("quiet"))
-        elif kind == "stacks":
-            self.hangs.take(node["node_rank"], message.get("groups"))
-        elif kind == ENDED_RANKS:
-            self.note_ended_ranks(node["node_rank"], str(message.get("text", "")))
         elif kind == "stop":
             self.stop_everywhere(str(message.get("reason", "")), requested=True)
+        else:
+            self.job_message(node, message, text)
+
+    def job_message(self, node: NodeView, message: Data, text: str) -> None:
+        """Handle a message about the ranks of a node that runs its part."""
+        kind, node_rank = message.get("type"), node["node_rank"]
+        if kind == "failing":
+            self.on_failing(node, text)
+        elif kind == "beat":
+            self.hangs.note_quiet(node_rank, message.get("quiet"))
+        elif kind == "stacks":
+            self.hangs.take(node_rank, message.get("groups"))
+        elif kind == ENDED_RANKS:
+            self.note_ended_ranks(node_rank, text)
+
+    def on_ready(self, node: NodeView, launcher_log: str) -> None:
+        """Note that a node has checked in for the current attempt, or can be a spare."""
+        if self.go and not self.attempts.takes_part(node):
+            self.add_spare(node)
+            return
+        node["launcher_log"] = launcher_log
+        if node["state"] in ("waiting", "lost") and not self.go:
+            self.set_node(node, "ready")
 
     def check_connections(self, now: float) -> None:
         """Drop connections that fail to authenticate in time, and give up nodes that hung up or fell silent."""
@@ -197,10 +226,9 @@ class Hub(LifelineEnd):
                 )
         for connection in self.admitted_connections():
             if now - connection.last_heard > silence:
-                self.lose(
-                    self.nodes[connection.node_rank or 0],
-                    f"no sign of life for {silence:g} s (powered off, or cut off from the network)",
-                )
+                node = self.nodes[connection.node_rank or 0]
+                node["return_by"] = now + RETURN_TIMEOUT
+                self.lose(node, f"no sign of life for {silence:g} s (powered off, or cut off from the network)")
                 self.drop(connection)
         if now >= self.beat_due:
             self.beat_due = now + self.timeouts["heartbeat"]
@@ -230,6 +258,9 @@ class Hub(LifelineEnd):
     def take_report(self, node: NodeView, report: NodeReport) -> None:
         if node["state"] == "ended":
             return
+        if not self.attempts.takes_part(node):
+            self.lose(node, report.get("reason") or "its supervisor has ended")
+            return
         node["report"] = report
         self.set_node(node, "ended")
         if not has_failed(node):
@@ -240,7 +271,8 @@ class Hub(LifelineEnd):
 
     def on_failing(self, node: NodeView, reason: str) -> None:
         """End the run everywhere while a failed node is still ending its part; an elastic run waits for its report."""
-        if not self.stop_reason and not self.plan["elastic"] and node["state"] != "ended":
+        runs = node["state"] != "ended" and self.attempts.takes_part(node)
+        if not self.stop_reason and not self.plan["elastic"] and runs:
             self.node_failed(node, reason)
 
     def lose(self, node: NodeView, reason: str) -> None:
@@ -249,8 +281,16 @@ class Hub(LifelineEnd):
             return
         self.set_node(node, "lost")
         node["why"] = f"{node['name']} is lost: {reason}"
-        if not self.stop_reason:
+        if not self.attempts.takes_part(node):
+            self.journal.event("spare", f"{node['why']}; the run goes on, with a spare less", node=node["name"])
+        elif not self.stop_reason:
             self.node_failed(node, node["why"])
+
+    def add_spare(self, node: NodeView) -> None:
+        """Keep a node that does not take part in this attempt for the next."""
+        if node["state"] == "lost" and not node["excluded"]:
+            self.journal.event("spare", f"{node['name']} is back, and waits as a spare", node=node["name"])
+            self.set_node(node, "spare")
 
     def node_failed(self, node: NodeView, reason: str) -> None:
         """Decide whether the run can go on without a node that failed or is lost."""
@@ -272,10 +312,19 @@ class Hub(LifelineEnd):
             self.journal.event("failure", reason, node=node["name"])
             self.stop_everywhere(reason)
 
-    def stop_everywhere(self, reason: str, requested: bool = False, shutdown: bool = False) -> None:
-        """Stop the run on all nodes. requested: by a person. shutdown: since the machine of rank 0 shuts down."""
+    def stop_everywhere(
+        self, reason: str, requested: bool = False, shutdown: bool = False, end_class: str = ""
+    ) -> None:
+        """Stop the run on all nodes; if its plan allows restarts, only this attempt.
+
+        requested: by a person. shutdown: since the machine of rank 0 shuts down. end_class: see restart_policy.py.
+        """
+        if requested or shutdown:
+            self.attempts.policy = None
+        if requested and self.attempts.has_ended():  # the next attempt has not begun
+            self.stop_reason, self.stop_requested, self.first_node = reason, True, None
         if self.stop_reason is None:
-            self.stop_reason, self.stop_requested = reason, requested
+            self.stop_reason, self.stop_requested, self.end_class = reason, requested, end_class
             self.ended_early = sorted(self.ended_ranks)
             for connection in self.admitted_connections():
                 connection.send({"type": "stop", "reason": reason})
@@ -354,7 +403,7 @@ class Hub(LifelineEnd):
             self.journal.event("hang", news)
             self.journal.status_due = 0.0
         if news and self.hangs.hang is not None and self.plan.get("on_hang") == "stop":
-            self.stop_everywhere(f"{HANG}{news}")
+            self.stop_everywhere(f"{HANG}{news}", end_class=restart_policy.HANG)
 
     # - start and end
 
@@ -370,14 +419,51 @@ class Hub(LifelineEnd):
             self.judge_start(now)
         if self.go and self.plan.get("remote_start"):
             self.forward_commands(now)
-        finished = all(node["state"] in ("ended", "lost") for node in self.nodes)
-        if self.local_report is not None and (finished or (self.deadline is not None and now > self.deadline)):
+        finished = all(node["state"] in ("ended", "lost") for node in self.nodes if self.attempts.takes_part(node))
+        late = self.deadline is not None and now > self.deadline
+        if self.local_report is not None and (finished or late) and not self.continues(now):
             self.finish()
+
+    def continues(self, now: float) -> bool:
+        """After the end of an attempt, begin the next one or wait for it; return whether the run goes on."""
+        if not self.attempts.has_ended():
+            end = End(self.stop_reason or "", self.first_node, self.end_class, self.go, self.stop_requested)
+            self.attempts.record_end(end, self.nodes)
+        connected = {0, *(connection.node_rank or 0 for connection in self.admitted_connections())}
+        attempt = self.attempts.next(connected, self.nodes, now)
+        if attempt is not None:
+            self.begin_attempt(attempt, now)
+        elif self.attempts.waiting:
+            self.journal.set_state("restarting", f"{self.attempts.waiting} may return within {RETURN_TIMEOUT:.0f} s")
+        self.failure_code = self.attempts.exit_code
+        return attempt is not None or bool(self.attempts.waiting)
+
+    def begin_attempt(self, attempt: Attempt, now: float) -> None:
+        """Begin the next attempt: all nodes get ready, and then start as they did the first time."""
+        text = self.attempts.describe_next(attempt, self.names)
+        self.journal.event("attempt", text, attempt=attempt["number"])
+        self.attempts.current = attempt
+        self.go, self.started = False, now
+        self.stop_reason = self.first_node = self.deadline = self.local_report = None
+        self.end_class = ""
+        self.ended_ranks.clear()
+        self.named_ranks.clear()
+        self.orders.append(NewAttempt(attempt))
+        for connection in self.admitted_connections():
+            connection.send({"type": "attempt", **attempt})
+
+    def after_new_attempt(self, plan: Plan) -> None:
+        self.plan = plan
+        self.hangs = HangWatch(plan)
+        reset_views(self.nodes, self.attempts.current["members"], self.journal.log_path("launcher.log"))
+        self.set_node(self.nodes[0], "ready")
 
     def judge_start(self, now: float) -> None:
         """Start the run once all nodes have checked in; after the start timeout, start with enough nodes or give up."""
-        ready = [node for node in self.nodes if node["state"] == "ready"]
-        missing = [node for node in self.nodes if node["state"] != "ready"]
+        again = self.attempts.number > 0
+        nodes = [node for node in self.nodes if not again or self.attempts.takes_part(node)]
+        ready = [node for node in nodes if node["state"] == "ready"]
+        missing = [node for node in nodes if node["state"] != "ready"]
         late = now - self.started > self.timeouts["start"]
         if missing and not late:
             return
@@ -386,12 +472,20 @@ class Hub(LifelineEnd):
         names = ", ".join(node["name"] for node in missing)
         if missing and not (self.plan["elastic"] and len(ready) >= self.plan["min_nnodes"]):
             self.journal.event("failure", f"no check-in from {names}")
+            reason = f"{names} did not check in within {self.timeouts['start']:g} s"
+            port = self.plan["lifeline"]["port"]
             self.stop_everywhere(
-                f"{names} did not check in within {self.timeouts['start']:g} s: "
-                f"is the lifeline's port {self.plan['lifeline']['port']} open between the nodes?"
+                f"{reason} for attempt {self.attempts.number}"
+                if again
+                else f"{reason}: is the lifeline's port {port} open between the nodes?"
             )
             return
         self.go = True
+        self.attempts.begin()
+        for node in self.nodes:
+            if not self.attempts.takes_part(node) and node["state"] == "ready":
+                node["remote_started"] = node["answered"] = node["survived"] = True
+                self.set_node(node, "spare")
         self.go_deadline = now + self.timeouts["start"]
         for node in missing:
             node["survived"] = True
@@ -411,14 +505,16 @@ class Hub(LifelineEnd):
             self.set_node(self.nodes[0], "running")
         time.sleep(HEAD_START_INTERVAL)
         for connection in self.admitted_connections():
-            connection.send({"type": "go"})
+            if self.attempts.takes_part(self.nodes[connection.node_rank or 0]):
+                connection.send({"type": "go"})
 
     def finish(self) -> None:
         """Write the result, and send it to the peers."""
         if self.stop_requested:
             state = "stopped"
         else:
-            state = "succeeded" if self.stop_reason is None and have_succeeded(self.plan, self.nodes) else "failed"
+            members = [node for node in self.nodes if self.attempts.takes_part(node)]
+            state = "succeeded" if self.stop_reason is None and have_succeeded(self.plan, members) else "failed"
         self.journal.set_state(state, self.stop_reason or "")
         self.journal.free_reserved_space()
         self.journal.write("result.json", self.result(state))
@@ -434,12 +530,14 @@ class Hub(LifelineEnd):
             "reason": self.stop_reason or "",
             "first_node": self.first_node,
             "world_size": self.plan["world_size"],
-            "nnodes": len(self.nodes),
+            "nnodes": len(self.attempts.current["members"]),
             "started": self.journal.started_at(),
             "ended": time.time(),
             "nodes": results_of(self.nodes),
             "ended_early": self.ended_early,
             "hang": self.hangs.hang,
+            "attempts": self.attempts.history if "restart" in self.plan else [],
+            "not_restarted": self.attempts.refused,
         }
 
     def is_busy(self) -> bool:
@@ -450,9 +548,10 @@ class Hub(LifelineEnd):
 
     def status(self) -> Data:
         exited = self.describe_ended_ranks()
-        return {
+        fields: Data = {
             "nodes": status_of(self.nodes),
             "ended_ranks": self.ended_ranks,
             "exited": exited,
             "hang": self.hangs.hang,
         }
+        return {**fields, "attempt": self.attempts.number} if "restart" in self.plan else fields

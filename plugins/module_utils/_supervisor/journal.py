@@ -13,6 +13,7 @@ import time
 
 from ansible_collections.muster.training.plugins.module_utils._files.bounded import remove_entry, write_atomically
 from ansible_collections.muster.training.plugins.module_utils._run.node_loss import boot_identity
+from ansible_collections.muster.training.plugins.module_utils._run.rank_logs import log_directory
 from ansible_collections.muster.training.plugins.module_utils._run.safe_files import open_private, write_json
 
 TYPE_CHECKING = False
@@ -55,6 +56,24 @@ class Journal:
 
     def path(self, name: str) -> str:
         return os.path.join(self.directory, name)
+
+    def log_path(self, name: str) -> str:
+        """Return the path of a file among the logs of the attempt."""
+        return os.path.join(log_directory(self.plan, self.directory), name).rstrip("/")
+
+    def begin_attempt(self, plan: Plan) -> None:
+        """Record the plan of a new attempt, and make the directory of its logs."""
+        self.plan = plan
+        with self.tolerate_full_disk():
+            for directory in (self.log_path(""), self.log_path("ranks")):
+                os.makedirs(directory, mode=0o700, exist_ok=True)
+            fields = plan["restart"]["fields"]
+            for name in (*fields.get("settings", ()), *fields.get("hostfiles", ())):
+                if name in plan["files"]:
+                    write_atomically(self.path(name), plan["files"][name])
+            write_atomically(self.path("plan.json"), json.dumps(plan, indent=1, sort_keys=True))
+            self.identify()
+        self.set_state("restarting" if plan["node"]["slots"] else "spare")
 
     @contextlib.contextmanager
     def tolerate_full_disk(self) -> Iterator[None]:

@@ -206,7 +206,7 @@ class LauncherProcess:
         """
         if not isinstance(self.phase, Waiting):
             return False
-        log_path = self.journal.path("launcher.log")
+        log_path = self.journal.log_path("launcher.log")
         try:
             make_private_directory(self.temporary)
             self.install_stack_hook()
@@ -287,7 +287,7 @@ class LauncherProcess:
     def note_attempt(self, now: float) -> None:
         """Note when the ranks were started last, by the monotonic clock: only an elastic run asks."""
         if self.plan["elastic"] and self.plan["rank_logs"] == "torchrun":
-            newest = attempt_directory(os.path.join(self.journal.directory, "ranks"), 0)
+            newest = attempt_directory(self.journal.log_path("ranks"), 0)
             if newest is not None and newest != self.newest_attempt[0]:
                 self.newest_attempt = (newest, now)
 
@@ -316,7 +316,7 @@ class LauncherProcess:
 
     def end_after_failed_rank(self, now: float) -> None:
         """End the remaining processes after a rank has failed: the launcher may be slow to notice, or never do so."""
-        ends = [rank_end(self.journal.directory, number) for number in range(self.plan["node"]["slots"])]
+        ends = [rank_end(self.journal.log_path(""), number) for number in range(self.plan["node"]["slots"])]
         failed = first_to_fail(ends, math.inf)
         if failed is not None:
             rank = self.plan["node"]["first_rank"] + failed
@@ -325,7 +325,7 @@ class LauncherProcess:
 
     def kill_late_ranks(self, now: float) -> list[Notice]:
         """Kill the ranks that outlive a failed rank by the grace period: torchrun waits 30 s for them."""
-        path = self.journal.path("launcher.log")
+        path = self.journal.log_path("launcher.log")
         size = file_size(path)
         if size != self.log_size:
             self.log_size = size
@@ -411,7 +411,7 @@ class LauncherProcess:
             ending = self.ending()
             ending_at = ending.at if ending is not None else math.inf
             ranks = rank_reports(self.plan, self.journal.directory, code, self.ended_by_us, ending_at)
-        error = launcher_error(code, read_tail(self.journal.path("launcher.log")))
+        error = launcher_error(code, read_tail(self.journal.log_path("launcher.log")))
         failed_ranks = [str(rank["rank"]) for rank in ranks if rank["exit_code"] != 0]
         if code == 0 and failed_ranks:  # launchers may exit with 0 after a rank died of a signal, or was never started
             code, error = 1, f"the launcher ended with exit code 0, but rank {', '.join(failed_ranks)} did not"
@@ -422,7 +422,7 @@ class LauncherProcess:
             "ended": time.time(),
             "ranks": ranks,
             "launcher_error": error,
-            "launcher_log": self.journal.path("launcher.log"),
+            "launcher_log": self.journal.log_path("launcher.log"),
             "oom_kills": (oom_after or 0) - (self.oom_before or 0),
             "limit_hits": (limit_hits() or 0) - (self.hits_before or 0),
             "stuck": stuck,

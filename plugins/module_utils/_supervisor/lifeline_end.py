@@ -31,6 +31,8 @@ Stop = collections.namedtuple("Stop", "reason leaving shutdown")
 RestartRanks = collections.namedtuple("RestartRanks", "last_heard")
 # The stacks of this node's ranks, to be sent to rank 0.
 CollectStacks = collections.namedtuple("CollectStacks", "")
+# The next attempt at the job, once the last one has ended on this node.
+NewAttempt = collections.namedtuple("NewAttempt", "attempt")
 
 
 def shutdown_reason(node: str) -> str:
@@ -51,14 +53,15 @@ class LifelineEnd:
         self.started = time.monotonic()
         self.beat_due = 0.0
         self.connections: list[LifelineConnection] = []
-        self.orders: list[Start | Stop | RestartRanks | CollectStacks] = []
+        self.orders: list[Start | Stop | RestartRanks | CollectStacks | NewAttempt] = []
         self.stop_reason: str | None = None
         self.stop_requested = False  # whether a person requested the stop
         self.quiet = 0.0  # seconds since this node's job made progress
         self.local_report: NodeReport | None = None  # this node's
         self.result_state: str | None = None  # how the run ended, as far as this node knows
+        self.failure_code = 1  # the supervisor's exit code after a failure
 
-    def take_orders(self) -> list[Start | Stop | RestartRanks | CollectStacks]:
+    def take_orders(self) -> list[Start | Stop | RestartRanks | CollectStacks | NewAttempt]:
         orders, self.orders = self.orders, []
         return orders
 
@@ -107,6 +110,10 @@ class LifelineEnd:
 
     def after_start(self, started: bool) -> None:
         """Continue after a Start was carried out; started: whether this node's job is running."""
+        raise NotImplementedError
+
+    def after_new_attempt(self, plan: Plan) -> None:
+        """Continue with the plan of a new attempt, for which this node is ready."""
         raise NotImplementedError
 
     def say(self, kind: str, text: str) -> None:

@@ -9,7 +9,11 @@ import ctypes
 import os
 import stat
 
-from ansible_collections.muster.training.plugins.module_utils._run.rank_logs import earlier_logs, rank_logs
+from ansible_collections.muster.training.plugins.module_utils._run.rank_logs import (
+    attempt_logs,
+    earlier_logs,
+    rank_logs,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
@@ -21,7 +25,8 @@ PUNCH_HOLE = 3  # linux/falloc.h: FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE
 
 def all_logs(plan: Mapping[str, Any], directory: str) -> list[str]:
     """Return the paths of all logs that a node's job may have."""
-    logs = [os.path.join(directory, "launcher.log")]
+    attempts = [attempt_logs(number) for number in range((plan.get("attempt") or 0) + 1)]
+    logs = [os.path.join(directory, logs, "launcher.log") for logs in attempts]
     for local_rank in range(plan["node"]["slots"]):
         logs += [*earlier_logs(plan, directory, local_rank), *rank_logs(plan, directory, local_rank)]
     return sorted({log for log in logs if disk_use(log)})

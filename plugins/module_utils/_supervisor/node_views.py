@@ -33,9 +33,30 @@ def initial_views(names: list[str], launcher_log: str) -> list[NodeView]:
             "launcher_log": launcher_log if rank == 0 else "",  # other nodes send theirs: homes differ
             "remote_started": rank == 0,
             "answered": rank == 0,
+            "return_by": 0.0,
+            "excluded": False,
         }
         for rank, name in enumerate(names)
     ]
+
+
+def reset_views(nodes: list[NodeView], members: list[int], launcher_log: str) -> None:
+    """Prepare the views for a new attempt, in which these members take part; launcher_log: rank 0's."""
+    for node in nodes:
+        takes_part, rank = node["node_rank"] in members, node["node_rank"]
+        if takes_part:
+            node["state"] = "waiting"
+        elif node["state"] != "spare":
+            node["state"] = "spare" if node["state"] == "ended" and not has_shut_down(node) else "lost"
+        node["report"] = None
+        node["survived"] = not takes_part
+        node["launcher_log"] = launcher_log if rank == 0 else ""
+        node["remote_started"] = node["answered"] = rank == 0 or not takes_part
+
+
+def has_shut_down(node: NodeView) -> bool:
+    """Return whether a node's machine shuts down."""
+    return node["report"] is not None and node["report"]["shutdown"]
 
 
 def has_failed(node: NodeView) -> bool:

@@ -20,8 +20,10 @@ from ansible_collections.muster.training.plugins.module_utils._run.timeouts impo
     KILL_TIMEOUT,
     RECONNECT_TIMEOUT,
     REPORT_GRACE_PERIOD,
+    RETURN_TIMEOUT,
     UNPROMPTED_BEAT_INTERVAL,
 )
+from ansible_collections.muster.training.plugins.module_utils._supervisor.attempt_plan import checked_attempt
 from ansible_collections.muster.training.plugins.module_utils._supervisor.lifeline import (
     LifelineConnection,
     handshake_mac,
@@ -29,6 +31,7 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor.lifeli
 from ansible_collections.muster.training.plugins.module_utils._supervisor.lifeline_end import (
     CollectStacks,
     LifelineEnd,
+    NewAttempt,
     Start,
     Stop,
     shutdown_reason,
@@ -36,7 +39,7 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor.lifeli
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
-    from ansible_collections.muster.training.plugins.module_utils._run.documents import Data, NodeReport, Plan
+    from ansible_collections.muster.training.plugins.module_utils._run.documents import Attempt, Data, NodeReport, Plan
     from ansible_collections.muster.training.plugins.module_utils._supervisor.journal import Journal
 
 
@@ -56,6 +59,10 @@ class Peer(LifelineEnd):
         self.has_started = False  # whether this node's job has started
         self.leaving = False  # whether this node ends its part without a request to stop the run
         self.unsent: list[Data] = []  # notices that rank 0 gets once the lifeline is open again
+        self.attempt = 0  # number of the current attempt
+        self.admitted = False  # whether this node has ever checked in
+        self.lost_at: float | None = None  # when rank 0 was given up
+        self.loss = ""  # why
         self.deadline = math.inf  # until when a stopped node waits for rank 0's result
 
     @property
@@ -122,16 +129,44 @@ class Peer(LifelineEnd):
         connection.stage = "open"
         connection.open(0, connection.lines_key)
         self.connect_error = ""
-        self.last_heard, self.broken = now, None
-        ready = {"type": "ready", "launcher_log": self.journal.path("launcher.log")}
-        connection.send({"type": "report", "report": self.local_report} if self.local_report else ready)
-        if self.has_started and not self.local_report:
-            connection.send({"type": "running"})
+        self.last_heard, self.broken, self.lost_at, self.admitted = now, None, None, True
+        if not self.takes_part():
+            self.journal.set_state("spare")
+        if self.local_report and self.takes_part():
+            self.send({"type": "report", "report": self.local_report})
+        else:
+            self.send({"type": "ready", "launcher_log": self.journal.log_path("launcher.log")})
+            if self.has_started:
+                self.send({"type": "running"})
         for notice in self.unsent:
-            connection.send(notice)
+            self.send(notice)
         self.unsent = []
         if self.stop_requested:
             connection.send({"type": "stop", "reason": self.stop_reason})
+
+    def send(self, message: Data) -> None:
+        """Send a message about the current attempt, if rank 0 can be reached."""
+        connection = self.open_connection()
+        if connection is not None:
+            connection.send({**message, "attempt": self.attempt} if self.attempt else message)
+
+    def begin_attempt(self, attempt: Attempt) -> None:
+        """Get ready for another attempt, unless this node leaves the run."""
+        stuck = self.local_report is not None and self.local_report["stuck"]
+        if attempt["number"] <= self.attempt or self.stop_requested or self.leaving or stuck:
+            return
+        self.attempt = attempt["number"]
+        self.stop_reason = self.local_report = None
+        self.has_started = False
+        self.orders.append(NewAttempt(attempt))
+
+    def after_new_attempt(self, plan: Plan) -> None:
+        self.plan = plan
+        self.send({"type": "ready", "launcher_log": self.journal.log_path("launcher.log")})
+
+    def takes_part(self) -> bool:
+        """Return whether this node takes part in the current attempt, or waits as a spare."""
+        return self.plan["node"]["slots"] > 0
 
     def obey(self, connection: LifelineConnection, message: Data, now: float) -> None:
         kind = message.get("type")
@@ -140,17 +175,23 @@ class Peer(LifelineEnd):
             connection.send({"type": "beat", "quiet": self.quiet})
         elif kind == "collect":
             self.orders.append(CollectStacks())
+        elif kind == "attempt":
+            attempt = checked_attempt(message, len(self.names))
+            if attempt is not None:
+                self.begin_attempt(attempt)
         elif kind == "go":
             if self.plan.get("remote_start"):
                 self.journal.set_state("running")  # rank 0's launcher will send the command to start here
             else:
                 self.orders.append(Start(self.plan["command"]))
-            connection.send({"type": "running"})
+            self.send({"type": "running"})
         elif kind == "start" and self.plan.get("remote_start"):
             self.orders.append(Start(["/bin/sh", "-c", str(message.get("command", ""))]))
-        elif kind == "stop":
+        elif kind == "stop" and self.takes_part():
             self.stop(str(message.get("reason", "")))
         elif kind == "end":
+            if self.local_report is None:  # a spare
+                self.orders.append(Stop("the run has ended", leaving=False, shutdown=False))
             self.result_state = str(message.get("state", "failed"))
             self.journal.message = str(message.get("message", ""))
 
@@ -186,20 +227,16 @@ class Peer(LifelineEnd):
     def say(self, kind: str, text: str) -> None:
         connection = self.open_connection()
         if connection is not None and not connection.closed:
-            connection.send({"type": kind, "text": text})
+            self.send({"type": kind, "text": text})
         elif len(self.unsent) < MAX_UNSENT_NOTICES:
             self.unsent.append({"type": kind, "text": text})
 
     def send_stacks(self, groups: list[Data]) -> None:
-        connection = self.open_connection()
-        if connection is not None:
-            connection.send({"type": "stacks", "groups": groups})
+        self.send({"type": "stacks", "groups": groups})
 
     def report(self, report: NodeReport) -> None:
         self.local_report = report
-        connection = self.open_connection()
-        if connection is not None:
-            connection.send({"type": "report", "report": report})
+        self.send({"type": "report", "report": report})
 
     def step(self, now: float) -> None:
         connection = self.connection
@@ -211,7 +248,8 @@ class Peer(LifelineEnd):
             self.drop(connection)
         if self.result_state is not None:
             return
-        if self.connection is None and now >= self.retry:
+        ending = self.lost_at is not None and self.takes_part() and self.local_report is None  # connecting delays it
+        if self.connection is None and now >= self.retry and not ending:
             self.connect(now)
         self.judge(now)
         connection = self.open_connection()
@@ -220,7 +258,12 @@ class Peer(LifelineEnd):
             connection.send({"type": "beat"})
 
     def judge(self, now: float) -> None:
-        """End this node's part if rank 0 is no longer reachable, or never was."""
+        """End this node's part if rank 0 is no longer reachable, or never was; it may return if the run may restart."""
+        if self.lost_at is not None:
+            if now - self.lost_at > RETURN_TIMEOUT:
+                self.stop(self.loss)
+                self.result_state = "failed"
+            return
         master, silence = self.names[0], self.timeouts["silence"]
         checked_in = self.open_connection() is not None  # then rank 0 decides, whose start timeout may end later
         late = now - self.started > self.timeouts["start"] + CHECK_IN_GRACE_PERIOD
@@ -238,8 +281,15 @@ class Peer(LifelineEnd):
             reason = f"{master} is lost: no sign of life for {silence:g} s (powered off, or cut off from the network)"
         else:
             return
-        self.stop(reason)
-        self.result_state = "failed"
+        if "restart" not in self.plan or not self.admitted:
+            self.stop(reason)
+            self.result_state = "failed"
+            return
+        self.lost_at, self.loss = now, reason
+        if self.takes_part():
+            self.stop(reason)
+        if self.connection is not None:
+            self.drop(self.connection)
 
     def is_busy(self) -> bool:
         return False

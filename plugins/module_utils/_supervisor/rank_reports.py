@@ -17,7 +17,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.error_text im
     tail_lines,
 )
 from ansible_collections.muster.training.plugins.module_utils._run.processes import KILLED, describe_exit
-from ansible_collections.muster.training.plugins.module_utils._run.rank_logs import rank_logs
+from ansible_collections.muster.training.plugins.module_utils._run.rank_logs import log_directory, rank_logs
 from ansible_collections.muster.training.plugins.module_utils._run.safe_files import read_job_object, read_tail
 from ansible_collections.muster.training.plugins.module_utils._run.stored_documents import is_exit_code
 
@@ -56,7 +56,7 @@ def rank_reports(  # noqa: C901
     rank on this node to fail, and ended_by_us (true) if the supervisor ended it. launcher_stopped: whether it also
     ended the launcher; ending: when it began to end the ranks, by the monotonic clock.
     """
-    node = plan["node"]
+    node, directory, run_directory = plan["node"], log_directory(plan, directory), directory
     failures, first = {}, None
     if launcher_code != 0 and plan["rank_logs"] == "torchrun":
         output = read_tail(os.path.join(directory, "launcher.log"))
@@ -80,7 +80,7 @@ def rank_reports(  # noqa: C901
             code = 0
         elif plan["rank_logs"] != "torchrun":
             code, by_us = launcher_code, launcher_stopped
-        _stdout, stderr = rank_logs(plan, directory, local_rank)
+        _stdout, stderr = rank_logs(plan, run_directory, local_rank)
         error = ""
         if shared is not None:
             error = shared[rank]
@@ -180,6 +180,8 @@ def recorded_error(path: str) -> str:
 
 def rank_end(directory: str, local_rank: int) -> tuple[int | None, float]:
     """Return the exit code of a rank started by bin/muster-rank, and when it ended; None if not recorded.
+
+    directory: of the attempt's logs.
 
     Times are by this machine's monotonic clock, which no time server sets; infinity for a rank that has not ended.
     """

@@ -9,7 +9,7 @@ import os
 import time
 
 from ansible_collections.muster.training.plugins.module_utils._run.processes import local_rank_of, process_table
-from ansible_collections.muster.training.plugins.module_utils._run.rank_logs import attempt_directory
+from ansible_collections.muster.training.plugins.module_utils._run.rank_logs import attempt_directory, log_directory
 from ansible_collections.muster.training.plugins.module_utils._run.timeouts import RANK_CHECK_INTERVAL
 from ansible_collections.muster.training.plugins.module_utils._supervisor.rank_reports import rank_end
 
@@ -34,6 +34,7 @@ class RankWatch:
 
     def __init__(self, directory: str, plan: Plan) -> None:
         self.directory = directory
+        self.logs = log_directory(plan, directory)
         self.plan = plan
         self.due = 0.0
         self.ended: dict[int, float] = {}  # when a local rank was found to have exited, in seconds since 1970
@@ -57,7 +58,7 @@ class RankWatch:
         """Return the local ranks that have exited with 0; none if that is unknown."""
         if self.plan["rank_logs"] == "ranks":
             numbers = range(self.plan["node"]["slots"])
-            return {number for number in numbers if rank_end(self.directory, number)[0] == 0}
+            return {number for number in numbers if rank_end(self.logs, number)[0] == 0}
         may_restart = self.plan["elastic"] or self.plan["max_restarts"] > 0
         if self.plan["rank_logs"] != "torchrun" or may_restart or launcher.process is None or launcher.closing:
             return set()
@@ -66,7 +67,7 @@ class RankWatch:
 
     def began(self, local_rank: int) -> bool:
         """Return whether torchrun has started a local rank: its directory is made a moment before."""
-        attempt = attempt_directory(os.path.join(self.directory, "ranks"), local_rank)
+        attempt = attempt_directory(os.path.join(self.logs, "ranks"), local_rank)
         try:
             return attempt is not None and time.time() - os.stat(attempt).st_mtime > RANK_CHECK_INTERVAL
         except OSError:  # the job has removed it

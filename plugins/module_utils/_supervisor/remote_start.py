@@ -24,7 +24,7 @@ class RemoteStart:
         self.nodes = nodes
 
     def command_path(self, node_rank: int) -> str:
-        return self.journal.path(os.path.join("asked", f"{node_rank}.json"))
+        return self.journal.log_path(os.path.join("asked", f"{node_rank}.json"))
 
     def send_command(self, connection: LifelineConnection) -> None:
         command = read_job_object(self.command_path(connection.node_rank or 0)).get("command", "")
@@ -41,5 +41,7 @@ class RemoteStart:
                     self.send_command(connection)
             elif not node["answered"] and node["state"] in ("ended", "lost"):
                 code = node["report"]["exit_code"] if node["report"] else None
-                node["answered"] = self.journal.write(os.path.join("asked", f"{rank}.exit"), code)
+                node["answered"] = self.journal.write(
+                    self.journal.log_path(os.path.join("asked", f"{rank}.exit")), code
+                )
         return [node["name"] for node in self.nodes if not node["remote_started"]]

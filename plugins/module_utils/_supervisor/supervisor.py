@@ -34,6 +34,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.timeouts impo
     BUSY_STEP_INTERVAL,
     IDLE_STEP_INTERVAL,
 )
+from ansible_collections.muster.training.plugins.module_utils._supervisor.attempt_plan import plan_of_attempt
 from ansible_collections.muster.training.plugins.module_utils._supervisor.hang_watch import Progress
 from ansible_collections.muster.training.plugins.module_utils._supervisor.heartbeat_file import Pulse
 from ansible_collections.muster.training.plugins.module_utils._supervisor.hub import Hub
@@ -47,6 +48,7 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor.lifeli
 from ansible_collections.muster.training.plugins.module_utils._supervisor.lifeline_end import (
     CollectStacks,
     LifelineEnd,
+    NewAttempt,
     RestartRanks,
     Start,
     Stop,
@@ -65,7 +67,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
     from typing import Any
 
-    from ansible_collections.muster.training.plugins.module_utils._run.documents import NodeReport, Plan
+    from ansible_collections.muster.training.plugins.module_utils._run.documents import Attempt, NodeReport, Plan
 
 
 class Supervisor:
@@ -110,10 +112,10 @@ class Supervisor:
         self.step(0.0)  # so that a peer checks in without delay
         while not self.is_done:
             ending = self.report is None and self.launcher.ending() is not None
-            busy = self.journal.state == "starting" or ending or self.lifeline.is_busy()
+            busy = self.journal.state in ("starting", "restarting") or ending or self.lifeline.is_busy()
             self.step(BUSY_STEP_INTERVAL if busy else IDLE_STEP_INTERVAL)
         self.clean_up()
-        return 0 if self.lifeline.result_state == "succeeded" else 1
+        return 0 if self.lifeline.result_state == "succeeded" else self.lifeline.failure_code
 
     def note_signal(self, number: int, frame: object) -> None:
         self.stop_signal = number
@@ -183,11 +185,24 @@ class Supervisor:
                 self.lifeline.send_stacks(shorten_groups(self.launcher.collect_stacks()))
             elif isinstance(order, RestartRanks):
                 self.launcher.restart_ranks(order.last_heard)
+            elif isinstance(order, NewAttempt):
+                self.begin_attempt(order.attempt)
             elif isinstance(order, Stop):
                 if order.leaving and not self.launcher.has_failed():
                     self.launcher.rank_failed = order.reason
                     self.launcher.shutdown = order.shutdown
                 self.stop(order.reason)
+
+    def begin_attempt(self, attempt: Attempt) -> None:
+        """Get ready for another attempt: its files and logs, and a launcher that has not been started."""
+        self.plan = plan_of_attempt(self.plan, attempt, self.journal.directory)
+        self.journal.begin_attempt(self.plan)
+        self.launcher = LauncherProcess(self.journal, self.plan)
+        self.rank_watch = RankWatch(self.journal.directory, self.plan)
+        self.progress = Progress(self.journal.log_path(""), self.plan)
+        self.watchers.begin_attempt(self.plan)
+        self.report = None
+        self.lifeline.after_new_attempt(self.plan)
 
     def stop(self, reason: str) -> None:
         """End this node's part."""

@@ -114,6 +114,11 @@ class Watchers:
         self.shortened = ""  # how logs over the limit were shortened, or the error
         self.final_check: float | None = None  # when the final checks began
 
+    def begin_attempt(self, plan: Plan) -> None:
+        """Watch the next attempt's job, whose final checks have not begun."""
+        self.plan = plan
+        self.final_check = None
+
     def step(self, now: float, ended: dict[int, int], started: bool, running: bool) -> list[Notice]:
         """Continue watching; return notices of changes.
 

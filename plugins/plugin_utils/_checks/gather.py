@@ -121,7 +121,9 @@ def run_checks(args: Mapping[str, Any], job: Job, names_needed: bool = False) ->
     slots = args["nproc_per_node"] if args["nproc_per_node"] is not None else len(job.gpus) or None
     filled, findings = fill_slots(args["nodes"], facts, slots)
     max_nodes = parse_nnodes(args["nnodes"])[1] if args["nnodes"] not in (None, "") else None
-    inventory_table = build_rank_table(filled, nnodes=max_nodes)
+    inventory_table = build_rank_table(filled, nnodes=max_nodes + job.spares if max_nodes is not None else None)
+    if job.spares >= inventory_table.nnodes:
+        raise ValueError(f"launch_spares is {job.spares}, but the run has only {inventory_table.nnodes} nodes in all")
     table = get_launcher(job).order(inventory_table)
     if any(node.get(key) is not None for node in filled for key in ("rank", "node_rank")):
         findings += check_order(job, inventory_table, table)

@@ -17,7 +17,7 @@ from ansible_collections.muster.training.plugins.module_utils._facts.deepspeed_c
 )
 from ansible_collections.muster.training.plugins.plugin_utils._checks.context import CheckContext, find_outliers
 from ansible_collections.muster.training.plugins.plugin_utils._checks.findings import Finding, error, warning
-from ansible_collections.muster.training.plugins.plugin_utils._plan.plan import get_launcher
+from ansible_collections.muster.training.plugins.plugin_utils._plan.plan import get_launcher, without_spares
 from ansible_collections.muster.training.plugins.plugin_utils._software.versions import version_tuple
 from ansible_collections.muster.training.plugins.plugin_utils._text.name_list import format_list
 
@@ -210,7 +210,7 @@ def check_batch(context: CheckContext) -> list[Finding]:
     )
     if config is None:
         return []
-    batch_error = check_batch_sizes(config, context.job.args, context.table.world_size)
+    batch_error = check_batch_sizes(config, context.job.args, without_spares(context.job, context.table).world_size)
     if batch_error is None:
         return []
     problem, requirement, remedy = batch_error

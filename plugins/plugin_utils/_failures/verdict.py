@@ -16,6 +16,13 @@ from typing import Any
 from ansible_collections.muster.training.plugins.module_utils._run.error_text import MAX_TAIL_LINES
 from ansible_collections.muster.training.plugins.module_utils._run.node_loss import RESTARTED, SUPERVISOR_DIED
 from ansible_collections.muster.training.plugins.module_utils._run.processes import FATAL_SIGNALS, KILLED, describe_exit
+from ansible_collections.muster.training.plugins.module_utils._supervisor.restart_policy import SECONDARY
+from ansible_collections.muster.training.plugins.plugin_utils._failures.attempts import (
+    continue_command,
+    of_last_attempt,
+    render_attempts,
+    summarize,
+)
 from ansible_collections.muster.training.plugins.plugin_utils._failures.catalogue import shows_cause
 from ansible_collections.muster.training.plugins.plugin_utils._failures.explanation import Explanation, clean_line
 from ansible_collections.muster.training.plugins.plugin_utils._failures.hang import blame_hang
@@ -27,14 +34,6 @@ from ansible_collections.muster.training.plugins.plugin_utils._failures.waiting 
 from ansible_collections.muster.training.plugins.plugin_utils._plan.cost import CURRENCY, format_amount, run_cost
 from ansible_collections.muster.training.plugins.plugin_utils._text.duration import format_duration
 
-# Messages of a rank that lost a peer: a consequence, not a cause.
-SECONDARY = re.compile(
-    r"connection (was )?(closed|reset|refused)|broken pipe|remote process exited|peer .*(closed|gone)|"
-    r"recvbytes failed|socket timeout|timed out|storeerror|failed to recv|NCCL communicator was aborted|"
-    r"DistBackendError|DistNetworkError|ChildFailedError|Watchdog caught|SignalException|SIGTERMException|"
-    r"killed by signal: Terminated",
-    re.IGNORECASE,
-)
 # Of these, the messages that may also name a cause, such as a service that does not answer.
 UNCERTAIN = re.compile(r"socket timeout|timed out|DistBackendError|DistNetworkError|StoreError", re.IGNORECASE)
 CONSEQUENCE = 2  # from this weight on, a failure is a consequence of others' failures
@@ -156,7 +155,8 @@ def first_failure(result: Mapping[str, Any]) -> dict[str, Any] | None:
     first_node = result.get("first_node")
     # a node whose loss an elastic run survived did not end it, unless the end followed immediately
     end = next((node["since"] for node in result["nodes"] if node["name"] == first_node), result["ended"])
-    nodes = [node for node in result["nodes"] if not (node.get("survived") and end - node["since"] > AFTERMATH)]
+    members = of_last_attempt(result)
+    nodes = [node for node in members if not (node.get("survived") and end - node["since"] > AFTERMATH)]
     lost = [node for node in nodes if node["state"] == "lost"]
     failures = [failure for node in nodes for failure in failure_candidates(node)]
     # since: when rank 0's supervisor heard of it, always by its clock
@@ -254,6 +254,7 @@ def verdict_from_hub(plan: Mapping[str, Any], result: Mapping[str, Any]) -> dict
         "first_failure": first,
         "reactions": count_reactions(result, first) if first else 0,
         "nodes": nodes,
+        **summarize(plan, result),
     }
 
 
@@ -301,7 +302,9 @@ def verdict_without_hub(plan: Mapping[str, Any], runs: Mapping[str, Any], now: f
         "first_node": master if nodes[0]["state"] == "lost" else None,
         "nodes": nodes,
     }
-    return verdict_from_hub(plan, result)
+    lost = {node["name"] for node in nodes if node["state"] == "lost"}
+    command = continue_command(plan, lost) if master in lost and result["state"] == "failed" else ""
+    return {**verdict_from_hub(plan, result), "continue_with": command}
 
 
 def format_silence(seconds: float | None) -> str:
@@ -382,6 +385,7 @@ def render_verdict(  # noqa: C901
     lines += [f"  {key}: {value}" for key, value in format_reported(reported)]
     if verdict.get("cost") is not None:  # records of earlier versions have none
         lines.append(f"  cost: {format_amount(verdict['cost'], verdict['currency'])}")
+    lines += render_attempts(verdict)
     failure = verdict["first_failure"]
     if failure:
         rank = f", rank {failure['rank']}" if failure["rank"] is not None else ""

@@ -61,6 +61,10 @@ class Job:
     stacks: bool = True  # Python processes offer their stacks to the supervisor
     hang_timeout: int = 600  # seconds without output until a run may hang; 0: never
     on_hang: str = "report"  # or stop
+    restarts: int = 0  # of the whole run on the same machines, by the supervisors
+    restart_when: tuple[str, ...] = ()  # classes of an attempt's end after which it restarts
+    spares: int = 0  # nodes that wait, the last ones
+    restart_min_nodes: int | None = None  # with which it restarts; None: as many as at the start
     debug: bool = False  # enables NCCL's debug log and torch's flight recorder
 
     @property

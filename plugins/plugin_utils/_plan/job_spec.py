@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from ansible_collections.muster.training.plugins.module_utils._supervisor.restart_policy import RESTARTABLE
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job import DEEPSPEED_LAUNCHERS, LOCAL_RANK_CHOICES
 from ansible_collections.muster.training.plugins.plugin_utils._plan.plan import LAUNCHERS
 
+RESTART_WHEN = ("node_lost", "hardware", "interrupted", "hang")
 CONTAINER_OPTIONS: dict[str, dict[str, Any]] = {
     "image": {"type": "str", "default": ""},
     "container_engine": {"type": "str", "choices": ["docker", "podman"], "default": "docker"},
@@ -51,6 +53,10 @@ JOB_OPTIONS: dict[str, dict[str, Any]] = {
     "debug": {"type": "bool", "default": False},
     "module": {"type": "str", "default": ""},
     "max_restarts": {"type": "int"},
+    "restarts": {"type": "int", "default": 0},
+    "restart_when": {"type": "list", "elements": "str", "default": list(RESTART_WHEN), "choices": list(RESTARTABLE)},
+    "restart_min_nodes": {"type": "int"},
+    "spares": {"type": "int", "default": 0},
     "start_timeout": {"type": "int", "default": 120},
     "silence_timeout": {"type": "int", "default": 10},
     "stop_grace": {"type": "int", "default": 5},

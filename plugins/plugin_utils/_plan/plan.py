@@ -18,11 +18,20 @@ from ansible_collections.muster.training.plugins.module_utils._rank_table import
     RankTableError,
     ip_literal,
 )
-from ansible_collections.muster.training.plugins.module_utils._run.documents import Container, Plan
+from ansible_collections.muster.training.plugins.module_utils._run.documents import (
+    AttemptFields,
+    Container,
+    Plan,
+    RestartPlan,
+)
 from ansible_collections.muster.training.plugins.module_utils._run.gpu_samples import FILE, HEADER, sample_command
 from ansible_collections.muster.training.plugins.module_utils._run.timeouts import (
     GPU_SAMPLE_INTERVAL,
     HEARTBEAT_INTERVAL,
+)
+from ansible_collections.muster.training.plugins.module_utils._supervisor.attempt_plan import (
+    first_attempt,
+    plan_of_attempt,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._cluster import hostfile_formats
 from ansible_collections.muster.training.plugins.plugin_utils._plan.container_command import (
@@ -81,6 +90,9 @@ class Launcher(Protocol):
 
     def programs(self, node: Node) -> list[str]:
         """Return our programs in bin of a node's run directory."""
+
+    def attempt_fields(self, job: Job) -> AttemptFields:
+        """Return which parts of command, environment and files change in each attempt, and to what."""
 
 
 LAUNCHERS: dict[str, Callable[[Job], Launcher]] = {
@@ -168,6 +180,7 @@ def build_node_plan(
         **({} if job.image else visible_devices(job.gpus)),
         "PYTHONUNBUFFERED": "1",
         "MUSTER_RUN_ID": job.run_id,
+        "MUSTER_ATTEMPT": "0",
     }
     launcher_environment = launcher.launcher_environment(job, table, node)
     gpu_samples = sample_command(facts)
@@ -176,7 +189,7 @@ def build_node_plan(
         names = [*environment, *launcher_environment, *job.variables, *VARIABLES]
         wrapper_argv = container_argv(job, node, facts, run_directory, temporary, names)
         container = {"wrap": wrapper_argv, "remove": removal_argv(job, node)}
-    return {
+    plan: Plan = {
         **container,
         "run_id": job.run_id,
         "unit": f"muster-{job.run_id}",
@@ -242,6 +255,35 @@ def build_node_plan(
             "hang": job.hang_timeout,
         },
     }
+    if not job.restarts:
+        return plan
+    plan["restart"] = build_restart_plan(job, table, launcher, plan["files"])
+    plan["restart"]["counts_progress"] = bool((facts.get("checkpoints") or {}).get("path"))
+    return plan_of_attempt(plan, first_attempt(plan), run_directory)
+
+
+def build_restart_plan(job: Job, table: RankTable, launcher: Launcher, files: Mapping[str, str]) -> RestartPlan:
+    """Return how a run restarts; files: of the run directory, with all nodes and spares in the hostfiles."""
+    fields = launcher.attempt_fields(job)
+    names = [name for name in fields.get("hostfiles", []) if name in files]
+    active = table.nnodes - job.spares
+    return {
+        "restarts": job.restarts,
+        "when": list(job.restart_when),
+        "min_nodes": job.restart_min_nodes if job.restart_min_nodes is not None else active,
+        "spares": job.spares,
+        "slots": [node.slots for node in table.nodes],
+        "master_port": job.master_port,
+        "sorted": job.rdzv_backend == "c10d",
+        "counts_progress": False,
+        "fields": fields,
+        "hostfile_lines": {name: files[name].splitlines(keepends=True) for name in names},
+    }
+
+
+def without_spares(job: Job, table: RankTable) -> RankTable:
+    """Return the table of the nodes that work from the start: the spares are the last ones."""
+    return RankTable(table.nodes[: table.nnodes - job.spares])
 
 
 def render_hostfiles(table: RankTable) -> dict[str, str]:

@@ -26,6 +26,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._plan.job import (
     parse_nnodes,
 )
 
+MAX_RESTARTS = 100  # in launch_restarts
 MAX_METRIC_PATTERNS, MAX_METRIC_PATTERN = 20, 500  # in launch_metrics, and characters of each
 POSITION_GROUPS = {"step", "epoch"}  # named groups with the position of the others, not metrics themselves
 
@@ -62,6 +63,28 @@ def metric_problems(patterns: list[str]) -> list[str]:
                 f"launch_metrics has {shown}; give each number a name, such as "
                 r"'step (?P<step>\d+) energy (?P<energy>\S+)'"
             )
+    return problems
+
+
+def restart_problems(args: Mapping[str, Any], nnodes: int | None, elastic: bool) -> list[str]:
+    """Return the problems of the options for restarts of the whole run. nnodes: None if it is not set."""
+    problems = []
+    if not 0 <= args["restarts"] <= MAX_RESTARTS:
+        problems.append(f"launch_restarts is {args['restarts']}; use a number from 0 to {MAX_RESTARTS}")
+    if args["spares"] < 0:
+        problems.append(f"launch_spares is {args['spares']}; must be 0 or more")
+    if args["spares"] > 0 and not args["restarts"]:
+        problems.append("launch_spares needs launch_restarts: a spare node joins when the run restarts")
+    if elastic and args["restarts"]:
+        problems.append(
+            "launch_restarts needs a fixed number of nodes, but nnodes is a range; set launch_restart_min_nodes to the "
+            "number of nodes with which the run may restart"
+        )
+    least = args["restart_min_nodes"]
+    if least is not None and not 1 <= least <= (nnodes or least):
+        problems.append(
+            f"launch_restart_min_nodes is {least}; use a number from 1 to the {nnodes or 'number of'} nodes of the run"
+        )
     return problems
 
 
@@ -126,6 +149,7 @@ def read_job(args: Mapping[str, Any], target_needed: bool = True) -> Job:  # noq
     restarts = args["max_restarts"]
     if restarts is not None and restarts < 0:
         problems.append(f"launch_max_restarts is {restarts}; must be 0 or more")
+    problems += restart_problems(args, max_nodes if args["nnodes"] not in (None, "") else None, elastic)
     if problems:
         raise ValueError("\n".join(problems))
     script = args["script"]

@@ -21,7 +21,8 @@ MAX_LOG_SIZE = 64 << 20  # bytes of one log
 MAX_LOGS = 32
 MAX_PATTERNS, MAX_PATTERN = 20, 500  # and characters of each
 PATTERN_SECONDS = 10.0  # for all patterns of a user in all lines: a pattern may take exponential time
-RANK_LOG = re.compile(r"logs/node0/ranks/(?:.*/)?0/(std(?:out|err)\.log)\Z")
+RANK_LOG = re.compile(r"logs/node0/(?:attempt-\d+/)?ranks/(?:.*/)?0/(std(?:out|err)\.log)\Z")
+LAUNCHER_LOG = re.compile(r"logs/node0/(?:attempt-\d+/)?launcher\.log\Z")
 
 
 class TooSlowError(Exception):
@@ -35,15 +36,17 @@ def rank_zero_logs(paths: list[str]) -> dict[str, list[str]]:
         match = RANK_LOG.match(path)
         if match is not None and sum(map(len, logs.values())) < MAX_LOGS:
             logs.setdefault(match[1], []).append(path)
-    if not logs and "logs/node0/launcher.log" in paths:
-        logs["launcher.log"] = ["logs/node0/launcher.log"]
+    launcher_logs = [path for path in sorted(paths, key=attempt_order) if LAUNCHER_LOG.match(path)][:MAX_LOGS]
+    if not logs and launcher_logs:
+        logs["launcher.log"] = launcher_logs
     return logs
 
 
-def attempt_order(path: str) -> tuple[int, str]:
-    """Return the sort key of a log: attempt_10 comes after attempt_9."""
-    match = re.search(r"/attempt_([0-9]{1,6})/", path)
-    return int(match[1]) if match is not None else 0, path
+def attempt_order(path: str) -> tuple[int, int, str]:
+    """Return the sort key of a log: attempt-1 comes after the first attempt, torchrun's attempt_10 after attempt_9."""
+    attempt = re.search(r"/attempt-([0-9]{1,6})/", path)
+    start = re.search(r"/attempt_([0-9]{1,6})/", path)
+    return int(attempt[1]) if attempt is not None else 0, int(start[1]) if start is not None else 0, path
 
 
 def split_output(stream: IO[bytes], limit: int = MAX_LOG_SIZE) -> Iterator[str]:

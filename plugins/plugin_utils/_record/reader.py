@@ -32,6 +32,8 @@ from ansible_collections.muster.training.plugins.plugin_utils._record.coerce imp
 )
 from ansible_collections.muster.training.plugins.plugin_utils._record.origin import describe_origin
 from ansible_collections.muster.training.plugins.plugin_utils._record.printed import (
+    LAUNCHER_LOG,
+    RANK_LOG,
     TooSlowError,
     compile_patterns,
     limited_time,
@@ -223,8 +225,7 @@ def source_name(path: str) -> str:
 
 def find_wandb_links(files: RecordFiles, paths: list[str]) -> list[str]:
     """Return the addresses of W&B runs printed by rank 0, at most 10."""
-    logs = [path for path in paths if re.match(r"logs/node0/ranks/(?:.*/)?0/std(?:out|err)\.log\Z", path)]
-    logs += [path for path in paths if path == "logs/node0/launcher.log"]
+    logs = [path for path in paths if RANK_LOG.match(path) or LAUNCHER_LOG.match(path)]
     addresses: dict[str, None] = {}
     for path in logs[:8]:
         for link in find_links(files.read_head(path, HEAD_SIZE)) + find_links(files.read_tail(path, TAIL_SIZE)):

@@ -206,6 +206,7 @@ class Report(TypedDict):
     failure: Failure | None
     cost: Cost
     restarts: int
+    attempts: list[str]  # how each ended; [] if the run was not to restart by itself
     event_files: bool
     notes: list[str]
 

@@ -200,6 +200,7 @@ def run_facts(report: Report) -> list[tuple[str, str]]:
         ("time", format_duration(report["seconds"]) if report["seconds"] is not None else "not known"),
         ("nodes", f"{report['nnodes']}, {report['world_size']} processes"),
         ("launcher", report["launcher"]),
+        ("attempts", "; ".join(report.get("attempts", []))),
         ("GPUs", f"{gpus} x " + summarize_values([row["gpu"] for row in rows]) if gpus else ""),
         ("driver", summarize_values([row["driver"] for row in rows])),
         ("torch", summarize_values([row["torch"] for row in rows])),

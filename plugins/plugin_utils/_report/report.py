@@ -27,6 +27,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._record.coerce imp
     to_timestamp,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._record.reader import Record
+from ansible_collections.muster.training.plugins.plugin_utils._report.attempts import describe_attempts
 from ansible_collections.muster.training.plugins.plugin_utils._report.cost import cost_of
 from ansible_collections.muster.training.plugins.plugin_utils._report.curves import (
     Curve,
@@ -127,7 +128,7 @@ def compose_report(record: Record, now: float) -> Report:
         "ended": ended,
         "seconds": seconds,
         "world_size": to_int(plan.get("world_size")),
-        "nnodes": len(rows),
+        "nnodes": len([row for row in rows if row["slots"]]) or len(rows),
         "launcher": clean_text(plan.get("launcher"), 40),
         "command": command,
         "job": ""
@@ -155,6 +156,7 @@ def compose_report(record: Record, now: float) -> Report:
         "failure": describe_failure(result, record.failure_log),
         "cost": cost_of(rows, numbers, seconds, start_up, samples, rate, clean_text(plan.get("currency"), 10) or "USD"),
         "restarts": record.attempts,
+        "attempts": describe_attempts(result),
         "event_files": record.event_files,
         "notes": record_notes(record, gpus, rows),
     }
@@ -387,6 +389,7 @@ def program_arguments(program: Program) -> dict[str, str]:
 
 def repeat_command(program: Program | None, command: list[str], plan: Mapping[str, Any], rows: list[NodeRow]) -> str:
     """Return the command that launches the same job again, or an empty string if the plan does not determine it."""
+    rows = [row for row in rows if row["slots"]] or rows  # without spares
     slots = {row["slots"] for row in rows}
     if program is None or len(slots) != 1:
         return ""
@@ -401,6 +404,10 @@ def repeat_command(program: Program | None, command: list[str], plan: Mapping[st
     }
     if program.kind == "program":
         job["launch_no_python"] = True
+    restart = to_mapping(plan.get("restart"))
+    job.update(
+        {f"launch_{name}": to_int(restart[name]) for name in ("restarts", "spares") if to_int(restart.get(name))}
+    )
     if to_int(plan.get("max_restarts")):
         job["launch_max_restarts"] = to_int(plan.get("max_restarts"))
     if launcher == "torchrun" and "--rdzv-backend=c10d" in command:

@@ -83,12 +83,17 @@ def rank_environment(  # noqa: PLR0913
             "LOCAL_RANK": str(local_rank),
             "WORLD_SIZE": str(plan["world_size"]),
             "LOCAL_WORLD_SIZE": str(plan["node"]["slots"]),
-            "NODE_RANK": str(plan["node"]["node_rank"]),
+            "NODE_RANK": str(plan["node"].get("attempt_rank", plan["node"]["node_rank"])),
             "MUSTER_RUN_DIRECTORY": directory,
-            "TORCHELASTIC_ERROR_FILE": os.path.join(directory, "ranks", str(local_rank), "error.json"),
+            "TORCHELASTIC_ERROR_FILE": os.path.join(logs_of(plan, directory, local_rank), "error.json"),
         }
     )
     return environment
+
+
+def logs_of(plan: Data, directory: str, local_rank: int) -> str:
+    """Return the directory of a rank's logs in the run directory: each attempt has its own."""
+    return os.path.join(directory, plan.get("logs") or "", "ranks", str(local_rank))
 
 
 def job_command(rules: Data, arguments: list[str], local_rank: int) -> list[str]:
@@ -138,7 +143,7 @@ def run(directory: str, arguments: list[str]) -> int:
     plan, rules = read_json(os.path.join(directory, "plan.json")), read_json(os.path.join(directory, "rank.json"))
     secrets = read_json(os.path.join(directory, "environment.json"))
     rank, local_rank = assigned_ranks(plan, rules, dict(os.environ))
-    logs = os.path.join(directory, "ranks", str(local_rank))
+    logs = logs_of(plan, directory, local_rank)
     os.makedirs(logs, mode=0o700, exist_ok=True)
     environment = rank_environment(plan, secrets, dict(os.environ), rank, local_rank, directory)
     attempt = read_attempt(directory)

@@ -67,9 +67,9 @@ def first_time(path: str) -> bool:
     return True
 
 
-def request_start(directory: str, rank: int, command: str) -> int:
+def request_start(requests: str, rank: int, command: str) -> int:
     """Request that a command is started on a node and wait for its end; return its exit code."""
-    path = os.path.join(directory, "asked", str(rank))
+    path = os.path.join(requests, str(rank))
     with open(f"{path}.tmp", "w", encoding="utf-8") as stream:
         json.dump({"command": command}, stream)
     os.replace(f"{path}.tmp", f"{path}.json")
@@ -94,13 +94,14 @@ def main(arguments: list[str]) -> int:
     if command == SHELL_QUESTION:
         sys.stdout.write(f"{SHELL_ANSWER}\n")
         return 0
-    os.makedirs(os.path.join(directory, "asked"), mode=0o700, exist_ok=True)
-    if not first_time(os.path.join(directory, "asked", f"{rank}.once")):
+    requests = os.path.join(directory, plan.get("logs") or "", "asked")  # of this attempt
+    os.makedirs(requests, mode=0o700, exist_ok=True)
+    if not first_time(os.path.join(requests, f"{rank}.once")):
         sys.stderr.write(f"muster: {host} already has its command, this one is ignored: {command[:200]}\n")
         return 1
     if rank == plan["node"]["node_rank"]:
         os.execv("/bin/sh", ["sh", "-c", command])
-    return request_start(directory, rank, command)
+    return request_start(requests, rank, command)
 
 
 if __name__ == "__main__":

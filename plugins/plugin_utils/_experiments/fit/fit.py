@@ -193,6 +193,8 @@ class BatchSearch:
         variables: dict[str, Any] = {
             "launch_args": fill_batch_size(args, batch),
             "launch_max_restarts": 0,
+            "launch_restarts": 0,
+            "launch_spares": 0,
             "launch_detach": False,
         }
         launch_result = self.runner.launch(run_id, variables, job["patience"])

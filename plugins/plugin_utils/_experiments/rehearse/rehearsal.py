@@ -145,6 +145,8 @@ class RehearsalRunner:
         return {
             "launch_args": [fill_placeholders(arg, values) for arg in args],
             "launch_max_restarts": 0,
+            "launch_restarts": 0,
+            "launch_spares": 0,
             "launch_detach": False,
             "launch_fetch_record": True,
             **size,

@@ -10,6 +10,7 @@ import json
 from typing import Any
 
 from ansible_collections.muster.training.plugins.module_utils._rank_table import Node, RankTable
+from ansible_collections.muster.training.plugins.module_utils._run.documents import AttemptFields
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job import Job
 from ansible_collections.muster.training.plugins.plugin_utils._plan.launchers.base import RANK_PROGRAM, RankLauncher
 from ansible_collections.muster.training.plugins.plugin_utils._plan.launchers.torchrun_static import endpoint_host
@@ -87,3 +88,13 @@ class Accelerate(RankLauncher):
         """Add the configuration file."""
         text = json.dumps(self.configuration(job, table, node), indent=1, sort_keys=True) + "\n"
         return {**super().files(job, table, node, interpreter), "accelerate.json": text}
+
+    def attempt_fields(self, job: Job) -> AttemptFields:
+        """Add the configuration's keys that change in each attempt."""
+        settings = {
+            "machine_rank": "node_rank",
+            "num_machines": "nnodes",
+            "num_processes": "world_size",
+            "main_process_port": "master_port",
+        }
+        return {**super().attempt_fields(job), "settings": {"accelerate.json": settings}}

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 
 from ansible_collections.muster.training.plugins.module_utils._rank_table import Node, RankTable
+from ansible_collections.muster.training.plugins.module_utils._run.documents import AttemptFields
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job import Job
 
 RANK_PROGRAM = "muster-rank"
@@ -73,6 +74,10 @@ class RankLauncher:
     def programs(self, node: Node) -> list[str]:
         """Return our programs in bin of a node's run directory."""
         return [RANK_PROGRAM, *([SHELL_PROGRAM] if self.remote_start and node.node_rank == 0 else [])]
+
+    def attempt_fields(self, job: Job) -> AttemptFields:
+        """Return the variable that changes in each attempt; bin/muster-rank reads the others from the plan."""
+        return {"environment": {"MASTER_PORT": "{master_port}"}}
 
 
 def common_network(addresses: list[str]) -> str:

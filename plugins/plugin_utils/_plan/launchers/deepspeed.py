@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from ansible_collections.muster.training.plugins.module_utils._rank_table import Node, RankTable
+from ansible_collections.muster.training.plugins.module_utils._run.documents import AttemptFields
 from ansible_collections.muster.training.plugins.plugin_utils._cluster.hostfile_formats import render_deepspeed
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job import Job
 from ansible_collections.muster.training.plugins.plugin_utils._plan.launchers.base import RANK_PROGRAM, RankLauncher
@@ -73,6 +74,11 @@ class DeepSpeed(RankLauncher):
     def files(self, job: Job, table: RankTable, node: Node, interpreter: str) -> dict[str, str]:
         """Add the hostfile: without one, DeepSpeed trains on this node alone and exits with 0."""
         return {**super().files(job, table, node, interpreter), "hostfile": render_deepspeed(table)}
+
+    def attempt_fields(self, job: Job) -> AttemptFields:
+        """Add the arguments and the hostfile, which change in each attempt."""
+        arguments = {"--node_rank=": "{node_rank}", "--master_port=": "{master_port}"}
+        return {**super().attempt_fields(job), "arguments": arguments, "hostfiles": ["hostfile"]}
 
 
 class DeepSpeedRemote(DeepSpeed):

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from ansible_collections.muster.training.plugins.module_utils._rank_table import Node, RankTable
+from ansible_collections.muster.training.plugins.module_utils._run.documents import AttemptFields
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job import Job
 
 
@@ -73,3 +74,13 @@ class EnvLauncher:
     def programs(self, node: Node) -> list[str]:
         """Return no programs."""
         return []
+
+    def attempt_fields(self, job: Job) -> AttemptFields:
+        """Return the variables that change in each attempt."""
+        return {
+            "environment": {
+                "MASTER_PORT": "{master_port}",
+                "NODE_RANK": "{node_rank}",
+                "WORLD_SIZE": "{world_size}",
+            }
+        }

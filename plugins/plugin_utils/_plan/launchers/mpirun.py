@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from ansible_collections.muster.training.plugins.module_utils._rank_table import Node, RankTable
+from ansible_collections.muster.training.plugins.module_utils._run.documents import AttemptFields
 from ansible_collections.muster.training.plugins.plugin_utils._cluster.hostfile_formats import render_openmpi
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job import Job
 from ansible_collections.muster.training.plugins.plugin_utils._plan.launchers.base import (
@@ -87,3 +88,7 @@ class Mpirun(RankLauncher):
         if node.node_rank == 0:
             files["hostfile"] = render_openmpi(table, use="address")
         return files
+
+    def attempt_fields(self, job: Job) -> AttemptFields:
+        """Add the number of processes and the hostfile, which change in each attempt."""
+        return {**super().attempt_fields(job), "arguments": {"-np": "{world_size}"}, "hostfiles": ["hostfile"]}

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from ansible_collections.muster.training.plugins.module_utils._rank_table import Node, RankTable, build_rank_table
+from ansible_collections.muster.training.plugins.module_utils._run.documents import AttemptFields
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job import Job
 from ansible_collections.muster.training.plugins.plugin_utils._plan.launchers.torchrun_static import (
     TorchrunStatic,
@@ -50,3 +51,11 @@ class TorchrunC10d(TorchrunStatic):
         distributed/rendezvous.py, "/worker/attempt_"). A run that lost a node would then connect to dead addresses.
         """
         return {**super().environment(job, table, node), "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+
+    def attempt_fields(self, job: Job) -> AttemptFields:
+        """Return the arguments that change in each attempt: the agents' store keeps the state of a rendezvous."""
+        arguments = dict(super().attempt_fields(job)["arguments"])
+        del arguments["--node-rank="], arguments["--master-port="]
+        return {
+            "arguments": {**arguments, "--nnodes=": "{nnodes}:{nnodes}", "--rdzv-endpoint=": "{master}:{master_port}"}
+        }

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from ansible_collections.muster.training.plugins.module_utils._rank_table import Node, RankTable
+from ansible_collections.muster.training.plugins.module_utils._run.documents import AttemptFields
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job import Job
 
 # Does what torchrun's own script does, without garbage collection: importing torch is most of the start, and a tenth
@@ -98,3 +99,15 @@ class TorchrunStatic:
     def programs(self, node: Node) -> list[str]:
         """Return no programs: torchrun itself records its ranks' logs and exit codes."""
         return []
+
+    def attempt_fields(self, job: Job) -> AttemptFields:
+        """Return the arguments that change in each attempt."""
+        return {
+            "arguments": {
+                "--nnodes=": "{nnodes}",
+                "--node-rank=": "{node_rank}",
+                "--master-port=": "{master_port}",
+                "--rdzv-id=": "{rdzv_id}",
+                "--log-dir=": "{logs}/ranks",
+            }
+        }

@@ -6,13 +6,18 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.muster.training.plugins.action.launch_plan import hourly_cost, make_plan, render_plan
+from ansible_collections.muster.training.plugins.action.launch_plan import (
+    hourly_cost,
+    make_plan,
+    render_plan,
+    render_restarts,
+)
 from ansible_collections.muster.training.plugins.module_utils._rank_table import (
     HostSpec,
     RankTableError,
     build_rank_table,
 )
-from ansible_collections.muster.training.plugins.plugin_utils._plan.plan import get_launcher
+from ansible_collections.muster.training.plugins.plugin_utils._plan.plan import get_launcher, without_spares
 from tests.unit.healthy import arguments, cluster
 from tests.unit.supervised import make_job
 
@@ -37,6 +42,22 @@ def test_nnodes_limits_the_nodes_of_a_run(nnodes: object, count: int) -> None:
     _job, table, findings = make_plan(arguments(cluster(3), nnodes=nnodes))
     assert findings == []
     assert [node.name for node in table.nodes] == ["node1", "node2", "node3"][:count]
+
+
+def test_spares_are_planned_in_addition_to_the_nodes() -> None:
+    job, table, findings = make_plan(arguments(cluster(3), nnodes=2, restarts=1, spares=1))
+    assert findings == [] and table.nnodes == 3 and without_spares(job, table).nnodes == 2
+    shown = render_restarts(job, table, {"node3": 1.5}, "USD")
+    assert shown == [
+        "  restarts     1 at most, after node_lost, hardware, interrupted, hang",
+        "  spares       node3, 1.50 USD an hour of the costs above",
+    ]
+    assert render_restarts(make_job(), table, {}, "USD") == []
+
+
+def test_run_of_spares_only_is_refused() -> None:
+    with pytest.raises(ValueError, match="launch_spares is 3, but the run has only 3 nodes in all"):
+        make_plan(arguments(cluster(3), restarts=1, spares=3))
 
 
 def test_more_nodes_than_available_is_refused() -> None:

@@ -1,0 +1,100 @@
+"""A run restarts by itself: nodes lose their power, their network or a rank, and the job goes on."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from tests import drive
+from tests.lab import Lab
+
+TRAINING = drive.CHECKOUT / "examples" / "ddp" / "train_ddp.py"
+QUICK = {"launch_skip": ["own-name-loopback"], "launch_fetch_record": True}
+
+
+def test_spare_takes_the_place_of_a_node_without_power_and_the_curve_goes_on(lab: Lab, nodes: list[str]) -> None:
+    arguments = ["--epochs", "40", "--checkpoint-every", "1", "--resume"]
+    options = {"nnodes": 3, "launch_restarts": 2, "launch_spares": 1, **QUICK}
+    play = drive.start(
+        "launch.yml", lab.inventory, run_id="spare", launch_script=str(TRAINING), launch_args=arguments, **options
+    )
+    play.wait_for(r"epoch 3/40 ")
+    lab.power_off("node2")
+    play.wait_for(r"attempt 1 starts: node2 was lost after .*; node4 joins; 2 restarts allowed, 1 remain")
+    play.wait()
+    assert play.rc == 0, play.output
+    epochs = [int(number) for number in re.findall(r"^epoch (\d+)/40 ", play.output, re.MULTILINE)]
+    starts = [index for index in range(1, len(epochs)) if epochs[index] <= epochs[index - 1]]
+    assert epochs[-1] == 40 and len(starts) <= 1, "at most one epoch is repeated"
+    assert all(epochs[start - 1] - epochs[start] <= 1 for start in starts), epochs
+    resumed = re.search(r"starting after epoch (\d+) ", play.output[play.output.index("attempt 1 starts") :])
+    assert resumed is not None and int(resumed[1]) >= 2, play.output
+    verdict = drive.record(lab, "spare")
+    first, second = verdict["attempts"]
+    assert (first["end_class"], first["node"], second["nodes"]) == ("node_lost", "node2", ["node1", "node4", "node3"])
+    assert "  attempts: 2, " in play.output and verdict["state"] == "succeeded"
+    drive.nothing_left(lab, ["node1", "node3", "node4"], within=15)
+
+
+def test_node_that_was_cut_off_for_a_while_takes_part_again(lab: Lab, nodes: list[str]) -> None:
+    options = {"nnodes": 3, "launch_launcher": "env", "launch_restarts": 1, **QUICK}
+    play = drive.launch(lab, "ticks.py", "--until", "end", run_id="returns", **options)
+    play.wait_for(r"step 3 of rank 0")
+    lab.cut_off("node3")
+    drive.eventually("waits for node3", lambda: "restarting" in status(lab, "node1", "returns"), 60)
+    lab.restore("node3")
+    play.wait_for(r"attempt 1 starts: node3 was lost")
+    play.wait_for(r"all 3 nodes have checked in(.|\n)*all 3 nodes have checked in")
+    for name in nodes[:3]:
+        lab.exec(name, ["sh", "-c", "for one in /home/muster/.muster/runs/returns/node*; do touch $one/end; done"])
+    play.wait()
+    assert play.rc == 0, play.output
+    assert drive.record(lab, "returns")["attempts"][1]["nodes"] == ["node1", "node2", "node3"]
+    drive.nothing_left(lab, nodes, within=15)
+
+
+def test_loss_of_the_first_node_ends_the_run_with_the_command_that_continues_it(lab: Lab, nodes: list[str]) -> None:
+    options = {"nnodes": 3, "launch_launcher": "env", "launch_restarts": 1, **QUICK}
+    play = drive.launch(lab, "ticks.py", run_id="first", **options)
+    play.wait_for(r"step 3 of rank 0")
+    lab.power_off("node1")
+    play.wait()
+    assert play.rc == 2, play.output
+    command = re.search(r"continue with: .*launch\.yml.* -e '(\{.*\})'", play.output)
+    assert command is not None, play.output
+    assert json.loads(command[1])["nodes"] == "node2,node3"
+    drive.nothing_left(lab, ["node2", "node3"], within=15)
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("c10d", {"launch_launcher": "torchrun", "launch_rdzv_backend": "c10d"}),
+        (
+            "accelerate",
+            {"launch_launcher": "accelerate"},
+        ),
+        ("deepspeed", {"launch_launcher": "deepspeed"}),
+        ("pdsh", {"launch_launcher": "deepspeed", "launch_deepspeed_launcher": "pdsh"}),
+        ("mpirun", {"launch_launcher": "mpirun"}),
+    ],
+)
+def test_each_launcher_goes_on_without_a_lost_node(
+    lab: Lab, nodes: list[str], name: str, options: dict[str, object]
+) -> None:
+    wishes = {"nnodes": 3, "launch_restarts": 1, "launch_restart_min_nodes": 2, **QUICK}
+    play = drive.launch(lab, "loop.py", run_id=f"fewer-{name}", **wishes, **options)
+    play.wait_for(r"step 3 sum 3 world 3")
+    lab.exec("node2", ["kill", "-9", str(drive.pid_of(lab, "node2", "supervisor.py"))])
+    play.wait_for(r"attempt 1 starts: node2 was lost after .*; 2 of 3 nodes")
+    play.wait_for(r"step 3 sum 2 world 2")
+    stopped = drive.run("stop.yml", lab.inventory, run_id=f"fewer-{name}")
+    assert stopped.rc == 0, stopped.output
+    play.wait()
+    drive.nothing_left(lab, nodes, within=15)
+
+
+def status(lab: Lab, node: str, run_id: str) -> str:
+    return lab.exec(node, ["sh", "-c", f"cat /home/muster/.muster/runs/{run_id}/node*/status.json"]).stdout

@@ -1,0 +1,89 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The attempts of a run that restarts by itself, in its verdict."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Mapping
+from typing import Any
+
+from ansible_collections.muster.training.plugins.plugin_utils._plan.cost import format_amount, run_cost
+from ansible_collections.muster.training.plugins.plugin_utils._text.duration import format_duration
+from ansible_collections.muster.training.plugins.plugin_utils._text.printable import printable
+
+MAX_SHOWN = 10  # attempts, the last ones
+MAX_REASON = 200  # characters
+MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
+
+
+def summarize(plan: Mapping[str, Any], result: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a verdict about a run's attempts; the attempts are [] if the run was not to restart.
+
+    effective_seconds: for how long the job ran in all attempts, without the time between them. between_seconds: how
+    long each attempt waited for the next, with its cost; None for the last one.
+    """
+    records = list(result.get("attempts") or [])
+    attempts = []
+    for index, record in enumerate(records):
+        following = records[index + 1]["started"] if index + 1 < len(records) else None
+        between = None if following is None else max(0.0, following - record["ended"])
+        cost = None if between is None else run_cost(plan, record["ended"], record["ended"] + between)
+        attempts.append({**record, "between_seconds": between, "between_cost": cost})
+    return {
+        "attempts": attempts,
+        "effective_seconds": sum(max(0.0, record["ended"] - record["started"]) for record in records),
+        "not_restarted": result.get("not_restarted") or "",
+    }
+
+
+def of_last_attempt(result: Mapping[str, Any]) -> list[Any]:
+    """Return the nodes that took part in the last attempt: only they can have ended it."""
+    records = result.get("attempts") or []
+    return [node for node in result["nodes"] if not records or node["name"] in records[-1]["nodes"]]
+
+
+def render_attempts(verdict: Mapping[str, Any]) -> list[str]:
+    """Return lines for a terminal: how many attempts there were, how they ended, and why none followed."""
+    attempts, lines = verdict.get("attempts") or [], []
+    if len(attempts) > 1:
+        whole = (verdict["ended"] or 0.0) - (verdict["started"] or 0.0)
+        share = f", {100 * verdict['effective_seconds'] / whole:.0f} % of its time in the job" if whole > 0 else ""
+        lines.append(f"  attempts: {len(attempts)}{share}")
+    for record in attempts[:-1][-MAX_SHOWN:]:
+        seconds = format_duration(max(0.0, record["ended"] - record["started"]))
+        cost = record["between_cost"]
+        price = f" ({format_amount(cost, verdict['currency'])})" if cost is not None else ""
+        lines.append(
+            f"    attempt {record['number']} ended after {seconds}: {printable(record['reason'])[:MAX_REASON]}; the "
+            f"next began {record['between_seconds']:.0f} s later{price}"
+        )
+    if verdict.get("not_restarted"):
+        lines.append(f"  not restarted: {printable(verdict['not_restarted'])[:MAX_REASON]}")
+    if verdict.get("continue_with"):
+        lines.append(f"  continue with: {verdict['continue_with']}")
+    return lines
+
+
+def continue_command(plan: Mapping[str, Any], lost: set[str]) -> str:
+    """Return the command that continues a run without its first node; "" if the plan does not determine it."""
+    names = [node["name"] for node in plan["nodes"] if node["name"] not in lost]
+    program = str(plan.get("program") or "")
+    if "restart" not in plan or not names or not program:
+        return ""
+    job = {
+        "nodes": ",".join(names),
+        "launch_launcher": plan.get("launcher"),
+        "launch_working_directory": plan.get("working_directory"),
+        "launch_module" if MODULE.fullmatch(program) and not program.endswith(".py") else "launch_script": program,
+        "launch_args": plan.get("arguments") or [],
+        "launch_restarts": plan["restart"]["restarts"],
+    }
+    options = json.dumps(job, ensure_ascii=False)
+    if "{{" in options or "{%" in options:  # Ansible would read a template
+        return ""
+    return f"ansible-playbook launch.yml -e {shlex.quote(options)}"

@@ -1,0 +1,92 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Measure how soon the next attempt of a run prints its first line on the last rank. Exit code 1 beyond the limit.
+
+    python -m tests.bench.bench_restart [NODES ...]
+
+From the moment at which an attempt has ended on all nodes, compared with starting the same commands at the same time by
+hand: each rank imports torch and prints the time. All nodes are on this machine.
+"""
+
+from __future__ import annotations
+
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+ROUNDS = 3
+LIMIT = 1.5  # times as long as the commands alone
+PROGRAM = "import time, torch; print('at', time.time(), flush=True); time.sleep(600)"
+JOB = "import os, signal, sys; exec(sys.argv[1]) if os.environ['MUSTER_ATTEMPT'] == '1' else None; " + (
+    "os.kill(os.getpid(), signal.SIGKILL) if sys.argv[2] == '1' else signal.pause()"
+)
+
+
+def by_hand(nodes: int) -> float:
+    """Return how long the commands take to print their line, started at the same time."""
+    import time
+
+    began = time.time()
+    command = [sys.executable, "-c", PROGRAM]
+    ranks = [  # in sessions of their own, as a launcher's: the kernel shares the cores among sessions
+        subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) for _rank in range(nodes)
+    ]
+    try:
+        return max(float(rank.stdout.readline().split()[1]) for rank in ranks if rank.stdout) - began
+    finally:
+        for rank in ranks:
+            rank.kill()
+            rank.communicate()
+
+
+def restart(directory: Path, nodes: int) -> float:
+    """Return how long after the end of an attempt the last rank of the next one prints its line."""
+    from tests.unit.supervised import end_by_force, eventually, free_port, make_run
+
+    commands = [[sys.executable, "-c", JOB, PROGRAM, str(number)] for number in range(nodes)]
+    ports: dict[str, Any] = {"lifeline_port": free_port(), "master_port": free_port()}
+    policy: dict[str, Any] = {"restarts": 1, "restart_when": ("rank_failed",)}
+    run = make_run(directory, commands, {"heartbeat": 2.0}, first_address=230, **policy, **ports)
+    try:
+        run.start()
+
+        def lines() -> list[float]:
+            logs = [run.node(rank) / "attempt-1" / "launcher.log" for rank in range(nodes)]
+            texts = [log.read_text() for log in logs if log.exists()]
+            return [float(text.split()[1]) for text in texts if text.endswith("\n")]
+
+        eventually(lambda: len(lines()) == nodes)
+        run.stop()
+        ended: float = run.result()["attempts"][0]["ended"]
+        return max(lines()) - ended
+    finally:
+        end_by_force(run)
+
+
+def main(arguments: list[str]) -> int:
+    """Print the medians; the exit code says whether the largest ratio is within the limit."""
+    sizes = sorted(int(argument) for argument in arguments) or [2, 4, 8]
+    worst = 0.0
+    with tempfile.TemporaryDirectory(prefix="muster-bench-") as made:
+        namespace = Path(made, "tree", "ansible_collections", "muster")
+        namespace.mkdir(parents=True)
+        (namespace / "training").symlink_to(CHECKOUT)
+        sys.path[:0] = [str(namespace.parents[1]), str(CHECKOUT)]
+        print(f"{'nodes':>5}{'by hand, s':>12}{'restart, s':>12}{'ratio':>8}{'limit':>8}")
+        for nodes in sizes:
+            pairs = [
+                (by_hand(nodes), restart(Path(made, f"{nodes}-{number}"), nodes)) for number in range(ROUNDS)
+            ]  # alternating: this machine may be busy at one time and idle at another
+            alone, again = (statistics.median(pair[index] for pair in pairs) for index in (0, 1))
+            worst = max(worst, again / alone)
+            print(f"{nodes:>5}{alone:>12.2f}{again:>12.2f}{again / alone:>8.2f}{LIMIT:>8.2f}", flush=True)
+    return 0 if worst <= LIMIT else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

@@ -1,0 +1,103 @@
+"""What a verdict says about the attempts of a run that restarts by itself."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from typing import Any
+
+from ansible_collections.muster.training.plugins.module_utils._run.stored_documents import checked_result
+from ansible_collections.muster.training.plugins.plugin_utils._failures.attempts import continue_command
+from ansible_collections.muster.training.plugins.plugin_utils._failures.verdict import (
+    first_failure,
+    render_verdict,
+    verdict_from_hub,
+    verdict_without_hub,
+)
+from ansible_collections.muster.training.plugins.plugin_utils._report.attempts import describe_attempts
+
+PLAN: dict[str, Any] = {
+    "run_id": "first",
+    "world_size": 3,
+    "program": "train.py",
+    "arguments": ["--resume", "it's"],
+    "launcher": "torchrun",
+    "working_directory": "/work",
+    "currency": "USD",
+    "nodes": [{"name": name, "price_per_hour": 3.6} for name in ("gpu1", "gpu2", "gpu3")],
+    "restart": {"restarts": 3},
+}
+
+
+def record(number: int, started: float, ended: float, **fields: Any) -> dict[str, Any]:
+    usual = {"nodes": ["gpu1", "gpu2"], "end_class": "node_lost", "node": "gpu2", "reason": "gpu2 is lost: off"}
+    return {"number": number, "started": started, "ended": ended, "checkpoint": "", **usual, **fields}
+
+
+def result(*records: Any, states: tuple[str, ...] = ("ended", "lost", "ended"), **fields: Any) -> Any:
+    nodes = [
+        {"name": name, "node_rank": rank, "state": state, "since": 5.0, "report": None, "why": "", "launcher_log": ""}
+        for rank, (name, state) in enumerate(zip(("gpu1", "gpu2", "gpu3"), states, strict=True))
+    ]
+    usual = {"run_id": "first", "state": "succeeded", "reason": "", "first_node": None, "world_size": 2, "nnodes": 2}
+    times = {"started": 1000.0, "ended": 2010.0}
+    return {**usual, **times, "nodes": nodes, "attempts": list(records), "not_restarted": "", **fields}
+
+
+def test_verdict_says_how_each_attempt_ended_and_what_the_restart_cost() -> None:
+    last = record(1, 1510.0, 2000.0, end_class="succeeded", node="", reason="", nodes=["gpu1", "gpu3"])
+    verdict = verdict_from_hub(PLAN, result(record(0, 1000.0, 1500.0), last))
+    shown = render_verdict(verdict, "", {})
+    assert "  attempts: 2, 98 % of its time in the job\n" in shown
+    assert "    attempt 0 ended after 0:08:20: gpu2 is lost: off; the next began 10 s later (0.03 USD)\n" in shown
+    assert verdict["effective_seconds"] == 990.0
+
+
+def test_verdict_says_why_no_attempt_followed() -> None:
+    ended = result(record(0, 1.0, 2.0), state="failed", reason="boom", not_restarted="all restarts are used up")
+    shown = render_verdict(verdict_from_hub(PLAN, ended), "", {})
+    assert "  not restarted: all restarts are used up\n" in shown and "attempts:" not in shown
+
+
+def test_verdict_of_a_run_without_restarts_has_no_line_about_attempts() -> None:
+    shown = render_verdict(verdict_from_hub(PLAN, result()), "", {})
+    assert "attempt" not in shown and "restarted" not in shown
+
+
+def test_node_that_left_before_the_last_attempt_did_not_end_the_run() -> None:
+    last = record(1, 1004.0, 1010.0, nodes=["gpu1", "gpu3"], node="gpu3")
+    ended = result(record(0, 1000.0, 1003.0), last, states=("ended", "lost", "lost"), state="failed", reason="off")
+    failure = first_failure(ended)
+    assert failure is not None and failure["node"] == "gpu3"
+
+
+def test_loss_of_the_first_node_shows_the_command_that_continues_the_run() -> None:
+    run = {"state": "failed", "message": "gpu1 is lost: silent", "report": None, "directory": "/runs/first/node1"}
+    verdict = verdict_without_hub(PLAN, {"gpu1": None, "gpu2": run, "gpu3": run}, 2000.0)
+    (line,) = [line for line in render_verdict(verdict, "", {}).splitlines() if "continue with" in line]
+    *words, options = shlex.split(line.partition("continue with: ")[2])
+    assert words == ["ansible-playbook", "launch.yml", "-e"]
+    given = json.loads(options)
+    assert (given["nodes"], given["launch_script"], given["launch_restarts"]) == ("gpu2,gpu3", "train.py", 3)
+    assert given["launch_args"] == ["--resume", "it's"]
+
+
+def test_command_is_left_out_where_ansible_would_read_a_template() -> None:
+    assert continue_command({**PLAN, "arguments": ["{{ lookup('pipe', 'id') }}"]}, {"gpu1"}) == ""
+    assert continue_command({**PLAN, "restart": {"restarts": 1}}, {"gpu1", "gpu2", "gpu3"}) == ""
+    assert "launch_module" in continue_command({**PLAN, "program": "project.train"}, {"gpu1"})
+
+
+def test_report_lists_the_attempts() -> None:
+    records = [record(0, 1e9, 1e9 + 500), record(1, 1e9 + 510, 1e9 + 1000, end_class="succeeded", node="")]
+    lines = ["0: node_lost on gpu2 after 0:08:20", "1: succeeded after 0:08:10"]
+    assert describe_attempts({"attempts": records}) == lines
+    hostile = [{"number": "x", "started": "y", "node": ["z"], "end_class": {}}, 3, None]
+    assert describe_attempts({"attempts": hostile}) == ["0:  after 0:00:00"]
+
+
+def test_result_with_malformed_attempts_does_not_count() -> None:
+    good = result(record(0, 1.0, 2.0))
+    assert checked_result(good) is not None
+    for changes in ({"started": "x"}, {"nodes": "gpu1"}, {"reason": None}, {"number": -1}):
+        assert checked_result(result({**record(0, 1.0, 2.0), **changes})) is None
