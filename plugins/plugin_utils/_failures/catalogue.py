@@ -40,6 +40,8 @@ DEAD_SUPERVISOR = re.compile(rf"\S{{1,255}} is lost: {re.escape(SUPERVISOR_DIED)
 VAGUE = re.compile(
     r"(?:one of ranks \d{1,9} to \d{1,9}: )?(?:was killed by|was stopped|ended with|the launcher )|\s{0,9}\Z"
 )
+# A line as an exception ends, in contrast to one that quotes it.
+EXCEPTION = re.compile(r"(?:\[(?:rank|default)\d{1,9}\]: ?)?[A-Za-z_][\w.]{0,100}(?:Error|Exception): ")
 LOST_NODE = re.compile(r"\S{1,255} is lost: ")  # the wording of supervisors and the verdict
 NODE_LOST: Explanation = {
     "id": "node-lost",
@@ -166,7 +168,7 @@ def explain_failure(error: str, last_lines: Iterable[str]) -> Explanation | None
         if pattern.match(error):
             return explanation
     own = next(iter(explain(error)), None)
-    of_log = causes_in_log(last_lines)
+    of_log = causes_in_log(last_lines, bool(VAGUE.match(error)))
     if own is not None and priority(own) == 0:
         refined = next((match for match in of_log if own.entry.id in match.entry.refines), None)
         return explanation_of(refined, "log") if refined else explanation_of(own, "error")
@@ -183,16 +185,24 @@ def shows_cause(error: str) -> bool:
     return any(priority(match) == 0 for match in explain(error))
 
 
-def causes_in_log(last_lines: Iterable[str]) -> list[Match]:
+def causes_in_log(last_lines: Iterable[str], vague: bool) -> list[Match]:
     """Return the matches in the end of a log that may tell why the program ended, most important first.
 
     Not the messages that programs also print when they go on, nor those after which this one did.
+
+    Args:
+        last_lines: The end of the log.
+        vague: Whether nothing else says why it ended, so that an exception in the log may be the reason.
     """
     lines = list(last_lines)[-MAX_TAIL_LINES:]
     progress = [index for index, line in enumerate(lines) if PROGRESS.search(line[:MAX_LINE])]
     if len(progress) >= MIN_PROGRESS:
         lines = lines[progress[-MIN_PROGRESS] :]
-    return [match for match in explain("\n".join(lines)) if not match.entry.recoverable]
+    return [
+        match
+        for match in explain("\n".join(lines))
+        if not match.entry.recoverable or (vague and EXCEPTION.match(match.line))
+    ]
 
 
 def explanation_of(match: Match, confidence: Confidence) -> Explanation:

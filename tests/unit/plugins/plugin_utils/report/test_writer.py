@@ -34,6 +34,7 @@ from tests.unit.plugins.plugin_utils.report.records import (
 )
 
 OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
+MOUNT = "OSError: [Errno 107] Transport endpoint is not connected"  # counts in the log, whatever the error
 LONGEST_ID = "r" + "x" * 62  # as long as a run id may be
 
 
@@ -101,7 +102,7 @@ def test_report_consists_of_html_page_json_and_plots(tmp_path: Path) -> None:
 def hostile_record(runs: Path) -> Path:
     """A record in which everything that can say something says what it should not."""
     failure: dict[str, Any] = {"node": HOSTILE, "node_rank": 0, "rank": 0, "log": HOSTILE}
-    failure |= {"error": HOSTILE + "y" * 1_000_000, "last_lines": [f"{OOM} {HOSTILE}", "y" * 1_000_000, 7, None]}
+    failure |= {"error": HOSTILE + "y" * 1_000_000, "last_lines": [f"{MOUNT} {HOSTILE}", "y" * 1_000_000, 7, None]}
     said: dict[str, Any] = {
         HOSTILE: 1.5,
         "text": HOSTILE,
