@@ -143,6 +143,14 @@ lab-down: $(RUN_READY) ## Remove the test hosts and everything created with them
 bench: system-packages $(TEST_READY) ## Benchmark against mpirun, deepspeed and parallel ssh; writes docs/benchmarks.md
 	@$(BIN)/python -m tests.bench $(BENCH_ARGS)
 
+# make explain CASES=cases.json EXPLAIN_ARGS="--launch --verbose"
+CASES ?=
+EXPLAIN_ARGS ?=
+.PHONY: explain
+explain: $(TEST_READY) $(IMPORT_TREE) ## Measure how well failed runs are explained, on a file of real failures: CASES=FILE
+	@$(if $(CASES),,$(error set CASES to a JSON file of failures: see tests/explain/cases.py))
+	@PYTHONPATH=build/tree $(BIN)/python -m tests.explain $(CASES) $(EXPLAIN_ARGS)
+
 .PHONY: pages
 pages: $(TEST_READY) $(IMPORT_TREE) ## Write the pages in docs/ that are generated from the code
 	@PYTHONPATH=build/tree $(BIN)/python -m tests.make_pages

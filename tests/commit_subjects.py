@@ -30,7 +30,7 @@ VERBS = frozenset(
         Open Optimize Order Parse Pass Pin Prefer Prepare Preserve Prevent Print Propagate Protect Prune Put
         Quote Raise Read Rebuild Record Recover Reduce Refactor Refuse Regenerate Register Reject Relax Release
         Remove Rename Reorder Repair Repeat Replace Report Request Require Reset Resolve Restart Restore
-        Restrict Retry Return Reuse Revert Rewrite Run Save Say Send Separate Set Share Shorten Show Shrink
+        Restrict Retry Return Reuse Revert Rewrite Run Save Say Search Send Separate Set Share Shorten Show Shrink
         Simplify Skip Sort Speed Split Start State Stop Store Strip Support Suppress Switch Take Teach Tell Test
         Tighten Time Treat Trim Truncate Tune Turn Type Unify Update Upgrade Use Validate Verify Wait Warn Wrap
         Write

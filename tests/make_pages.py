@@ -5,14 +5,19 @@ tests/unit/test_pages.py fails if they are outdated.
 
 from __future__ import annotations
 
+import json
 import re
 import runpy
 from pathlib import Path
 
 from ansible_collections.muster.training.plugins.plugin_utils._checks.catalogue import IDS, REQUIRED
-from ansible_collections.muster.training.plugins.plugin_utils._failures.entries import TOPICS, CatalogueEntry
+from ansible_collections.muster.training.plugins.plugin_utils._failures.entries.entry import CatalogueEntry
+from ansible_collections.muster.training.plugins.plugin_utils._failures.entries.registry import TOPICS
+from tests.explain.__main__ import MEASURED
+from tests.explain.cases import GRADES
 
 WORDS = runpy.run_path(str(Path(__file__).resolve().parents[1] / "roles/init/files/muster.py"))["COMMANDS"]
+HEALTHY = Path(__file__).resolve().parent / "unit" / "fixtures" / "healthy_logs"
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 OPTION = r"(?:-e '\{[^']*\}'|(?:--tags|-e) [\w=.,]*\w(?:\.\.\.)?)"
 COMMAND = re.compile(rf"(?:\w+=\.\.\. )?ansible-playbook \w+\.yml(?: {OPTION})*|{OPTION}")
@@ -22,12 +27,21 @@ HEAD = """\
 
 <!-- Generated from the code by `make pages`. Do not edit it here. -->
 
-A run that has failed ends with the node and the rank that failed first, its error, and, if the error is known, with
-`cause:` and `what to do:` as below, with the commands to type. To see what a rank itself wrote:
-`./muster logs --rank 3`; to get all logs: `./muster logs --fetch`.
+A run that has failed ends with the node and the rank that failed first, its error, and why it failed:
+
+- `cause:` and `what to do:` as below, with the commands to type, if the error itself is known.
+- `possibly:` and `because its log says:` if only a line near the end of its log is known. Check that this line is
+  about the failure. Messages that programs also print when they go on, and lines after which this one went on, are
+  not taken for a cause.
+- `cause: unknown` and the complete error otherwise.
+
+If several ranks failed, the first is named, and ranks that only reacted to it are counted: a rank with a timeout
+waited for another one. To see what a rank itself wrote: `./muster logs --rank 3`; to get all logs:
+`./muster logs --fetch`. To ask somebody else: `./muster report RUN --bundle`.
 
 - [What a job says](#what-a-job-says), by topic
 - [What a check finds](#what-a-check-finds) before a run starts
+- [How often this is right](#how-often-this-is-right)
 
 ## What a job says
 
@@ -46,6 +60,20 @@ but {needed}, without which no run can be planned.
 | id | what it means |
 |---|---|
 """
+
+
+RATES = """\
+## How often this is right
+
+Measured by replaying {count} failures from public threads, in which the cause was established (`make explain`), and
+comparing the explanation with it. {share} % are right, {wrong} % wrong. The entries were written with these failures
+at hand, so expect less on others: before, {before} % were right, and 5 % wrong. After {healthy} logs of programs that
+work, a failure that is not known is never explained.
+
+| kind of failure | cases | right | partly | unknown | wrong |
+|---|---|---|---|---|---|
+"""
+BEFORE = 35  # per cent of the same cases, before the entries were written from them
 
 
 def code(text: str) -> str:
@@ -94,10 +122,30 @@ def rendered_entry(entry: CatalogueEntry) -> str:
 def what_went_wrong() -> str:
     """The page with all entries of the catalogue of errors, and all that checks find."""
     parts = [HEAD]
-    for topic, entries in TOPICS.items():
+    for topic, entries in ((topic, entries) for topic, entries in TOPICS.items() if entries):
         parts += [f"### {topic}\n", *(rendered_entry(entry) for entry in entries)]
     rows = "".join(f"| `{name}` | {prose(IDS[name])} |\n" for name in sorted(IDS))
-    return "\n".join([*parts, CHECKS.format(needed=", ".join(f"`{name}`" for name in REQUIRED)) + rows])
+    checks = CHECKS.format(needed=", ".join(f"`{name}`" for name in REQUIRED)) + rows
+    return "\n".join([*parts, checks, how_often_right()])
+
+
+def how_often_right() -> str:
+    """The section on how often explanations of real failures are right, by kind."""
+    kinds: dict[str, dict[str, int]] = json.loads(MEASURED.read_text(encoding="utf-8"))
+    total = {grade: sum(kind[grade] for kind in kinds.values()) for grade in GRADES}
+    count = sum(total.values())
+    numbers = {name: [sum(kind.values()), *(kind[grade] for grade in GRADES)] for name, kind in kinds.items()}
+    rows = "".join(f"| {name} | {' | '.join(map(str, row))} |\n" for name, row in numbers.items())
+    return (
+        RATES.format(
+            count=count,
+            share=round(100 * total["right"] / count),
+            wrong=round(100 * total["wrong"] / count),
+            before=BEFORE,
+            healthy=len(list(HEALTHY.glob("*.txt"))),
+        )
+        + rows
+    )
 
 
 PAGES = {"what_went_wrong.md": what_went_wrong}

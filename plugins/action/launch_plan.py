@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
+from ansible_collections.muster.training.plugins.module_utils._checkpoints.resume import resume_arguments
 from ansible_collections.muster.training.plugins.module_utils._rank_table import RankTable, RankTableError
 from ansible_collections.muster.training.plugins.plugin_utils._checks.findings import Finding, render_findings
 from ansible_collections.muster.training.plugins.plugin_utils._checks.gather import (
@@ -25,6 +27,12 @@ from ansible_collections.muster.training.plugins.plugin_utils._controller_env im
     missing_names,
     missing_names_message,
     parse_patterns,
+)
+from ansible_collections.muster.training.plugins.plugin_utils._plan.checkpoint_contract import (
+    Contract,
+    checkpoint_to_resume,
+    describe_contract,
+    read_contract,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._plan.cost import (
     CURRENCY,
@@ -41,6 +49,9 @@ from ansible_collections.muster.training.plugins.plugin_utils._plan.job_spec imp
 from ansible_collections.muster.training.plugins.plugin_utils._plan.machines import describe_machines
 from ansible_collections.muster.training.plugins.plugin_utils._plan.plan import build_node_plan, render_hostfiles
 from ansible_collections.muster.training.plugins.plugin_utils._plan.read_job import read_job
+from ansible_collections.muster.training.plugins.plugin_utils._plan.save_interval import reported_seconds
+from ansible_collections.muster.training.plugins.plugin_utils._record.record_paths import records_directory
+from ansible_collections.muster.training.plugins.plugin_utils._text.printable import printable
 from ansible_collections.muster.training.plugins.plugin_utils._user_error import UserError
 
 ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
@@ -51,6 +62,8 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "prices": {"type": "dict", "default": {}},
     "currency": {"type": "str", "default": CURRENCY},
     "pass_environment": {"type": "raw", "default": []},
+    "records": {"type": "str", "default": ""},
+    "group": {"type": "str", "default": "training"},
     "replace": {"type": "bool", "default": False},
     "code": {"type": "dict", "default": {}},
     "code_left": {"type": "str", "choices": ["", "as_is", "later", "refused"], "default": ""},
@@ -112,6 +125,21 @@ def render_rank(job: Job, facts: Mapping[str, Any]) -> list[str]:
     return lines
 
 
+def job_contract(table: RankTable, replies: Mapping[str, Any]) -> Contract:
+    """Return the contract of the job's checkpoints, from the nodes' replies."""
+    facts = {node.name: (replies.get(node.name) or {}).get("facts") or {} for node in table.nodes}
+    return read_contract({name: node["checkpoints"] for name, node in facts.items() if node.get("checkpoints")})
+
+
+def render_contract(contract: Contract, job: Job, table: RankTable, seconds: float | None) -> str:
+    """Render what is known about the checkpoints for a terminal; seconds: that saving took in the last run."""
+    text = describe_contract(contract, table.world_size, seconds)
+    lines = [f"  checkpoints  {text}"] if text else []
+    if job.checkpoint and job.resume_args:
+        lines.append(f"  resumes      {shlex.join(resume_arguments(job.resume_args, job.checkpoint))}")
+    return "\n".join(map(printable, lines))
+
+
 def make_plan(args: Mapping[str, Any]) -> tuple[Job, RankTable, list[Finding]]:
     """Return job, table and findings. Raises ValueError if the arguments or the nodes are invalid."""
     job = read_job(args)
@@ -146,6 +174,12 @@ class ActionModule(ActionBase):
         reply = args["facts"].get(table.master.name)
         cost = hourly_cost(table, prices, args["currency"])
         display.display(render_plan(job, table, (reply or {}).get("facts") or {}, cost))
+        contract = job_contract(table, args["facts"])
+        job = replace(job, checkpoint=checkpoint_to_resume(contract, table.world_size))
+        records = records_directory(args["records"], args["group"], task_vars)
+        text = render_contract(contract, job, table, reported_seconds(records, job.script or job.module))
+        if text:
+            display.display(text)
         if findings:
             display.display(render_findings(findings), stderr=False)
         errors = [finding for finding in findings if finding.severity == "error"]

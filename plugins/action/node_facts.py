@@ -17,7 +17,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._checks.ssh_errors
 from ansible_collections.muster.training.plugins.plugin_utils._node_call.call import call_node
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job_arguments import parse_arguments
 
-PARTS = ["gpus", "software", "storage", "system", "checkout", "names", "resolver", "connections", "ssh"]
+PARTS = ["gpus", "software", "storage", "system", "checkout", "names", "resolver", "connections", "ssh", "checkpoints"]
 # Seconds for a call to a slow node: 10 to log in, 6 for mounts that hang, 10 for nvidia-smi. Nodes queried in turns
 # are rarely all that slow: 2 to log in, 10 for nvidia-smi without persistence mode.
 SLOW_CALL = 30
@@ -36,6 +36,7 @@ ARGUMENT_SPEC = {
     "run_id": {"type": "str", "default": ""},
     "user": {"type": "str", "default": ""},
     "mounts": {"type": "list", "elements": "str", "default": []},
+    "checkpoints": {"type": "str", "default": ""},
     "code": {"type": "dict", "default": {}},
     "image": {
         "type": "dict",

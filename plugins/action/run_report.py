@@ -16,6 +16,7 @@ from ansible.utils.display import Display
 
 from ansible_collections.muster.training.plugins.plugin_utils._command_line.command_hints import adapt_commands
 from ansible_collections.muster.training.plugins.plugin_utils._record.record_paths import find_record, records_directory
+from ansible_collections.muster.training.plugins.plugin_utils._report.bundle import write_bundle
 from ansible_collections.muster.training.plugins.plugin_utils._report.writer import write_comparison, write_report
 from ansible_collections.muster.training.plugins.plugin_utils._user_error import UserError
 
@@ -26,6 +27,7 @@ ARGUMENT_SPEC = {
     "logbook": {"type": "path", "default": ""},
     "report_directory": {"type": "path", "default": ""},
     "required": {"type": "bool", "default": True},
+    "bundle": {"type": "bool", "default": False},
 }
 MAX_RUNS = 20  # columns that fit on a page
 
@@ -71,7 +73,25 @@ def make_report(args: dict[str, Any], directory: Path) -> dict[str, Any]:
         written = write_report(records[0], logbook, time.time(), adapt_commands)
         page, drawing_error, findings = written.page, written.drawing_error, written.report["findings"]
     Display().display(f"report: {page}" + (f" (without plots: {drawing_error})" if drawing_error else ""))
-    return {"changed": True, "report": str(page), "findings": findings, "without_pictures": drawing_error}
+    bundle = pack(records) if args["bundle"] else ""
+    return {
+        "changed": True,
+        "report": str(page),
+        "bundle": bundle,
+        "findings": findings,
+        "without_pictures": drawing_error,
+    }
+
+
+def pack(records: list[Path]) -> str:
+    """Write the archive of a run to attach to a question, and return its path."""
+    if len(records) > 1:
+        raise AnsibleActionFail("an archive is of one run: leave out bundle, or name one run")
+    path = write_bundle(records[0])
+    Display().display(
+        f"bundle: {path} (secrets are removed, names and paths are not: look through it before you send it)"
+    )
+    return str(path)
 
 
 def run_option(runs: list[str]) -> str:

@@ -107,6 +107,16 @@ options:
     description: Seconds between SIGTERM and SIGKILL when a run ends.
     type: int
     default: 5
+  records:
+    description:
+      - Directory of the run records, which is searched for how long the job's last run took to save a checkpoint.
+        Defaults to C(runs) beside the inventory.
+    type: str
+    default: ""
+  group:
+    description: Inventory group of the nodes.
+    type: str
+    default: training
   outputs:
     description:
       - Paths or patterns of files that the job writes outside its run directory, for M(muster.training.run_outputs).

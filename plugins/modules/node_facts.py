@@ -68,6 +68,12 @@ options:
     type: list
     elements: str
     default: []
+  checkpoints:
+    description:
+      - Directory in which the job saves its checkpoints. If empty, O(args) and the configuration files that they name
+        are searched for it.
+    type: str
+    default: ""
   code:
     description:
       - Code tree to compare with the node's copy, as RV(muster.training.list_code#module:code) returns it. Files that
@@ -100,9 +106,10 @@ options:
       - V(connections) opens TCP connections between this node and all of O(peers), in both directions. Requires
         O(probe).
       - V(ssh) tries C(ssh PEER true) as the job's user with each of O(peers).
+      - V(checkpoints) reads whether the job's checkpoints outlive the node, and which of the newest are complete.
     type: list
     elements: str
-    choices: [gpus, software, storage, system, checkout, names, resolver, connections, ssh]
+    choices: [gpus, software, storage, system, checkout, names, resolver, connections, ssh, checkpoints]
     default: [gpus, software, storage, system, names]
   probe:
     description:

@@ -216,7 +216,7 @@ verdict:
       sample: USD
     first_failure:
       description:
-        - The first failure, with C(node), C(node_rank), C(rank), C(error), C(log) and C(last_lines), the last 20 or
+        - The first failure, with C(node), C(node_rank), C(rank), C(error), C(log) and C(last_lines), the last 120 or
           fewer lines of that log. V(null) if nothing failed.
       type: dict
       sample:

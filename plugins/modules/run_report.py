@@ -57,6 +57,12 @@ options:
     description: Fail if the report cannot be created. Otherwise only warn.
     type: bool
     default: true
+  bundle:
+    description:
+      - Also write C(NAME.tar.gz) into the record, an archive to attach to a question. It holds the verdict, the plan,
+        how each rank ended, and the last lines of each fetched log, without secrets.
+    type: bool
+    default: false
 seealso:
   - module: muster.training.run_record
   - module: muster.training.run_logs
@@ -79,6 +85,11 @@ report:
   returned: success
   type: str
   sample: /home/me/cluster/runs/first-try/report.html
+bundle:
+  description: Path of the archive. Empty without O(bundle).
+  returned: when the page was created
+  type: str
+  sample: /home/me/cluster/runs/first-try/first-try.tar.gz
 findings:
   description:
     - The findings about the run, each with C(id), C(severity) (V(problem) or V(hint)), C(about), C(found), C(remedy)

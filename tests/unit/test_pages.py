@@ -7,7 +7,7 @@ import re
 import pytest
 
 from ansible_collections.muster.training.plugins.plugin_utils._checks.catalogue import IDS
-from ansible_collections.muster.training.plugins.plugin_utils._failures.entries import CATALOGUE
+from ansible_collections.muster.training.plugins.plugin_utils._failures.entries.registry import CATALOGUE
 from tests.make_pages import DOCS, PAGES, code, prose
 
 

@@ -8,6 +8,7 @@ import os
 import re
 import select
 import subprocess
+import termios
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -118,7 +119,7 @@ def test_typed_secrets_are_stored_and_not_echoed(lab: Lab) -> None:
             if select.select([terminal], [], [], 1)[0]:
                 with contextlib.suppress(OSError):  # so Linux tells the end of a terminal
                     seen += os.read(terminal, 65536).decode(errors="replace")
-            else:  # what is typed before Ansible listens is lost
+            elif not termios.tcgetattr(terminal)[3] & termios.ECHO:  # it waits: what is typed before that is lost
                 asked = max(answers, key=seen.rfind)
                 os.write(terminal, f"{answers[asked]}\r".encode() if asked in seen else b"")
         assert process.returncode == 0, seen

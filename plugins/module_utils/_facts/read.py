@@ -323,6 +323,19 @@ def read_storage(context: FactsContext) -> None:
     }
 
 
+def read_checkpoints(context: FactsContext) -> None:
+    """Read where the job saves its checkpoints, and which of them are complete, if it says where."""
+    from ansible_collections.muster.training.plugins.module_utils._facts import checkpoints
+
+    request = context.request
+    path, source = checkpoints.name_directory(
+        request.get("checkpoints", ""), request["args"], context.directory, context.home
+    )
+    if path and not context.dead_mount(path):
+        facts = checkpoints.read_checkpoints(path, source)
+        context.facts["checkpoints"] = {**facts, "machine": context.facts["machine"]}
+
+
 def read_names(context: FactsContext) -> None:
     """Read what the names of this node and its peers resolve to."""
     peers = [name for name in context.request["peers"] if name != context.request["node"]]
@@ -342,6 +355,7 @@ PARTS: dict[str, Callable[[FactsContext], None]] = {
     "system": read_system,
     "storage": read_storage,
     "names": read_names,
+    "checkpoints": read_checkpoints,
 }
 
 
@@ -350,8 +364,8 @@ def read_facts(request: dict[str, Any]) -> dict[str, Any]:
 
     request: node (its inventory name), address (its node_address, or ""), peers ({name: address}), ports (TCP ports to
     be free on the address), interpreter, script, working_directory (each may be ""), runs_directory, run_id, user,
-    parts, mounts (paths that must be mounted), code (see _code/compare.py, or {}), image (name and engine, or {}),
-    probe (see _facts/peer_probe.py).
+    parts, mounts (paths that must be mounted), checkpoints (directory, or ""), code (see _code/compare.py, or {}),
+    image (name and engine, or {}), probe (see _facts/peer_probe.py).
     """
     start = clock()
     context = FactsContext(request)

@@ -126,6 +126,9 @@ class Plan(Container):
     stacks: bool  # the job's Python processes offer their stacks
     on_hang: str  # report | stop
     metrics: list[str]  # regular expressions whose named groups are metrics in the job's output
+    checkpoints: str  # directory or URL of the job's checkpoints
+    checkpoint: str  # path of the one to resume from, "" if there is none
+    resume_args: list[str]  # added to the arguments if there is a checkpoint, for {checkpoint}
     outputs: list[str]  # paths and patterns of the job's output to fetch to the controller
     lifeline: Lifeline
     timeouts: Timeouts

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 # First parts of paths. Those that begin with "supervisor" are internal as well, and the files that the plan lists.
 INTERNAL_NAMES = frozenset(
     (
+        "attempt.json",  # of _checkpoints/resume.py
         "asked",  # commands of a launcher that starts the other nodes: remote_start.py
         "bin",
         "checkpoints.json",  # of the role checkpoints

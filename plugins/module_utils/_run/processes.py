@@ -21,6 +21,11 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
 # pylint: disable=ansible-bad-function
 
 KILLED = (-signal.SIGKILL, 128 + signal.SIGKILL)  # exit codes; a shell or container engine reports the latter
+# Signals that end a process by themselves, not on request, by number.
+FATAL_SIGNALS = {
+    int(number): number.name
+    for number in (signal.SIGILL, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGKILL, signal.SIGSEGV)
+}
 PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 
 
@@ -118,7 +123,7 @@ def exit_code(status: int) -> int:
 
 
 def describe_exit(code: int | None) -> str:
-    """Describe an exit code as returned by Popen: "exit code 1", "signal SIGKILL", or "no exit code"."""
+    """Describe an exit code as returned by Popen: "exit code 139 (SIGSEGV)", "signal SIGKILL", or "no exit code"."""
     if code is None:
         return "no exit code"
     if code < 0:
@@ -126,7 +131,8 @@ def describe_exit(code: int | None) -> str:
             return f"signal {signal.Signals(-code).name}"
         except ValueError:
             return f"signal {-code}"
-    return f"exit code {code}"
+    name = FATAL_SIGNALS.get(code - 128)  # as a shell or container engine reports it
+    return f"exit code {code} ({name})" if name else f"exit code {code}"
 
 
 def oom_kills() -> int | None:

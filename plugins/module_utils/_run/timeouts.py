@@ -61,6 +61,10 @@ UNKNOWN_STOP_GRACE = 30.0  # stop grace assumed for a run whose plan its job has
 STOP_POLL_INTERVAL = 0.05  # between checks whether a stopped run has ended
 UNIT_STOP_GRACE_PERIOD = 20  # beyond the stop grace until systemd kills the unit: more than the supervisor itself needs
 
+# Checkpoints
+CHECKPOINT_RESUME_TIMEOUT = 4.0  # for those of a run before an attempt; the supervisor does nothing else meanwhile
+CHECKPOINT_READ_TIMEOUT = 10.0  # for the newest checkpoints of a job to be read before it starts
+
 # Calls from the controller: after them, a node that is reachable counts as not answering
 CALL_TIMEOUT = 300.0  # for a reply to a request that takes a node a few seconds
 STOP_CALL_TIMEOUT = 1800.0  # for runs to be stopped, whose stop graces the controller may not know

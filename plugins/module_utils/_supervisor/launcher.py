@@ -14,7 +14,13 @@ import signal
 import subprocess
 import time
 
+from ansible_collections.muster.training.plugins.module_utils._checkpoints.resume import (
+    ATTEMPT_FILE,
+    attempt_environment,
+    resume_arguments,
+)
 from ansible_collections.muster.training.plugins.module_utils._files.bounded import file_size
+from ansible_collections.muster.training.plugins.module_utils._run.error_text import final_message
 from ansible_collections.muster.training.plugins.module_utils._run.processes import (
     descendants,
     describe_exit,
@@ -31,6 +37,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.safe_files im
     make_private_directory,
     open_private,
     read_tail,
+    write_json,
 )
 from ansible_collections.muster.training.plugins.module_utils._run.timeouts import (
     FINAL_STACKS_TIMEOUT,
@@ -41,7 +48,6 @@ from ansible_collections.muster.training.plugins.module_utils._run.timeouts impo
 )
 from ansible_collections.muster.training.plugins.module_utils._supervisor.rank_reports import (
     CLOSING,
-    final_message,
     first_to_fail,
     launcher_error,
     rank_end,
@@ -121,6 +127,8 @@ class LauncherProcess:
         self.name = plan["node"]["name"]
         self.grace = plan["timeouts"]["grace"]
         self.temporary = plan["temporary_directory"]
+        self.attempt = int(plan.get("environment", {}).get("MUSTER_ATTEMPT", 0))
+        self.checkpoint = plan.get("checkpoint", "")  # from which this attempt resumes
         self.phase: Waiting | Running | Ending | Killing | LauncherEnded = Waiting()
         self.process: subprocess.Popen[bytes] | None = None
         self.code: int | None = None
@@ -155,6 +163,7 @@ class LauncherProcess:
             with open(self.journal.path("environment.json"), encoding="utf-8") as stream:
                 environment.update(json.load(stream))
         environment.update(self.plan.get("launcher_environment", {}))
+        environment.update(attempt_environment(self.attempt, self.checkpoint))
         programs = self.journal.path("bin")
         if os.path.isdir(programs):  # bin/ssh and bin/muster-rank, before any other
             environment["PATH"] = programs + os.pathsep + environment["PATH"]
@@ -178,6 +187,18 @@ class LauncherProcess:
             if self.plan.get("stacks"):
                 write_hook(self.journal.directory)
 
+    def with_checkpoint(self, command: list[str]) -> list[str]:
+        """Return the command with launch_resume_args if there is a checkpoint. Raise OSError.
+
+        If bin/muster-rank starts the job, it adds them itself, with the variables, which some launchers do not pass on.
+        """
+        arguments = resume_arguments(self.plan.get("resume_args", []), self.checkpoint)
+        if self.plan["rank_logs"] != "ranks":
+            return command + arguments
+        attempt = {"environment": attempt_environment(self.attempt, self.checkpoint), "arguments": arguments}
+        write_json(self.journal.path(ATTEMPT_FILE), attempt)
+        return command
+
     def start(self, command: list[str]) -> bool:
         """Start the job, once; return whether it runs.
 
@@ -191,7 +212,9 @@ class LauncherProcess:
             self.install_stack_hook()
             with open(log_path, "ab", buffering=0, opener=open_private) as log:
                 self.process = subprocess.Popen(
-                    self.container_prefix() + hook_prefix(self.plan, self.journal.directory) + command,
+                    self.container_prefix()
+                    + hook_prefix(self.plan, self.journal.directory)
+                    + self.with_checkpoint(command),
                     cwd=self.plan["working_directory"],
                     env=self.environment(),
                     stdin=subprocess.DEVNULL,

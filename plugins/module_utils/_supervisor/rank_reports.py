@@ -10,7 +10,13 @@ import os
 import re
 import signal
 
-from ansible_collections.muster.training.plugins.module_utils._run.processes import KILLED
+from ansible_collections.muster.training.plugins.module_utils._run.error_text import (
+    fatal_error,
+    final_message,
+    first_error,
+    tail_lines,
+)
+from ansible_collections.muster.training.plugins.module_utils._run.processes import KILLED, describe_exit
 from ansible_collections.muster.training.plugins.module_utils._run.rank_logs import rank_logs
 from ansible_collections.muster.training.plugins.module_utils._run.safe_files import read_job_object, read_tail
 from ansible_collections.muster.training.plugins.module_utils._run.stored_documents import is_exit_code
@@ -21,9 +27,6 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
 
     from ansible_collections.muster.training.plugins.module_utils._run.documents import NodeReport, RankReport
 
-TRACEBACK = "Traceback (most recent call last):"
-# torch puts it before each line of a traceback
-RANK_PREFIX = re.compile(r"^\[(?:rank|default)\d+\]:\s?", re.MULTILINE)
 # Numbers of at most 9 digits: a job may write such lines itself.
 TORCHRUN_FAILURE = re.compile(
     r"rank\s*: (?P<rank>[0-9]{1,9}) \(local_rank: (?P<local_rank>[0-9]{1,9})\)\s*\n"
@@ -88,12 +91,12 @@ def rank_reports(  # noqa: C901
             if code is None and not recorded:  # it may have survived errors without torch's prefix
                 recorded = (shared_errors(text, [rank]) or {}).get(rank, "")
             error = recorded or (first_error(text) if code is not None else "")
-            if not error and code == -signal.SIGABRT and ENDED_BY_FORCE in text:
-                error = ABORTED_AT_ITS_END
+            if not error and code is not None and code < 0:
+                error = ABORTED_AT_ITS_END if ended_by_force(code, text) else fatal_error(text)
             output = final_message(text)
             if not error and output and code is not None and code > 0 and not by_us:
                 # argparse, sys.exit("..."), a missing file
-                error = f"ended with exit code {code}, its last output: {output}"
+                error = f"ended with {describe_exit(code)}, its last output: {output}"
         report: RankReport = {"rank": rank, "local_rank": local_rank, "exit_code": code, "error": error, "log": stderr}
         if closed:
             report["closed"] = True
@@ -105,15 +108,9 @@ def rank_reports(  # noqa: C901
     return reports
 
 
-def first_error(text: str) -> str:
-    """Return the exception line ("ValueError: boom") that ended a program, from the end of its output, or ""."""
-    lines = RANK_PREFIX.sub("", text).splitlines()
-    starts = [index for index, line in enumerate(lines) if line.strip() == TRACEBACK]
-    for start in reversed(starts):
-        for line in lines[start + 1 :]:
-            if line and not line[0].isspace():
-                return line.strip()[:2000]
-    return ""
+def ended_by_force(code: int, text: str) -> bool:
+    """Return whether a rank's C++ runtime aborted it because the interpreter ended one of its threads."""
+    return code == -signal.SIGABRT and ENDED_BY_FORCE in text
 
 
 def shared_errors(text: str, ranks: list[int]) -> dict[int, str] | None:
@@ -128,11 +125,6 @@ def shared_errors(text: str, ranks: list[int]) -> dict[int, str] | None:
     return errors if any(errors.values()) else None
 
 
-def final_message(text: str) -> str:
-    """Return the exception that ended a program, else its last line of output, or ""."""
-    return first_error(text) or next((line.strip()[:2000] for line in reversed(text.splitlines()) if line.strip()), "")
-
-
 def log_of_failure(report: NodeReport) -> str:
     """Return the log of the rank that failed first, or the launcher's if no rank failed; "" if nothing failed."""
     well = (0, None, -signal.SIGTERM)
@@ -145,9 +137,8 @@ def log_of_failure(report: NodeReport) -> str:
 
 
 def last_lines(path: str) -> str:
-    """Return the last lines of a log as a terminal would show them: at most 20, and at most 4 KiB."""
-    lines = read_tail(path).rstrip().split("\n")[-20:]
-    return "\n".join(line.rstrip("\r").rpartition("\r")[2] for line in lines)[-4096:]
+    """Return the last lines of a log, to show and to search for the cause of a failure."""
+    return tail_lines(read_tail(path))
 
 
 def launcher_error(code: int | None, text: str) -> str:

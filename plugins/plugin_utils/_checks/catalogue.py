@@ -10,6 +10,7 @@ import difflib
 from collections.abc import Iterable, Mapping
 
 from ansible_collections.muster.training.plugins.plugin_utils._checks import start_conditions
+from ansible_collections.muster.training.plugins.plugin_utils._checks.checkpoints import check_checkpoints
 from ansible_collections.muster.training.plugins.plugin_utils._checks.code import check_code
 from ansible_collections.muster.training.plugins.plugin_utils._checks.connections import check_connections
 from ansible_collections.muster.training.plugins.plugin_utils._checks.context import CheckContext
@@ -28,6 +29,11 @@ IDS = {
     "unreachable": "the node does not respond",
     "address-not-here": "node_address is not on any interface of the node",
     "busy": "another muster run is running on the node",
+    "checkpoint-no-room": "the checkpoints that the job keeps do not fit on the disk",
+    "checkpoint-node-local": "the job's checkpoints are lost with the node that saved them",
+    "checkpoint-parts-missing": "a node lacks parts of the newest complete checkpoint",
+    "checkpoint-torn": "the newest checkpoint is not complete",
+    "checkpoint-world-size": "the checkpoint was saved by another number of ranks, and cannot be loaded",
     "clock-skew": "the node's clock differs from the others'",
     "code-older": "the code on the node is older than on the controller, or different",
     "code-unread": "the code on the controller cannot be read",
@@ -159,4 +165,5 @@ def check_all(context: CheckContext, unreached: Mapping[str, str]) -> list[Findi
         *check_images(context),
         *check_gpus(context),
         *check_system(context),
+        *check_checkpoints(context),
     ]

@@ -11,14 +11,24 @@ import re
 from collections.abc import Iterable, Set
 from dataclasses import dataclass
 
+from ansible_collections.muster.training.plugins.module_utils._run.error_text import (
+    MAX_TAIL_LINES,
+    MIN_PROGRESS,
+    PROGRESS,
+)
 from ansible_collections.muster.training.plugins.module_utils._run.node_loss import (
     RESTARTED,
     SHUT_DOWN,
     SUPERVISOR_DIED,
 )
-from ansible_collections.muster.training.plugins.plugin_utils._failures.entries import CATALOGUE, CatalogueEntry
+from ansible_collections.muster.training.plugins.plugin_utils._failures.entries.entry import CatalogueEntry
+from ansible_collections.muster.training.plugins.plugin_utils._failures.entries.registry import CATALOGUE
+from ansible_collections.muster.training.plugins.plugin_utils._failures.explanation import (
+    Confidence,
+    Explanation,
+    clean_line,
+)
 from ansible_collections.muster.training.plugins.plugin_utils._failures.hang import CAUSE, REMEDY, WAITED_FOR
-from ansible_collections.muster.training.plugins.plugin_utils._failures.verdict import Explanation, clean_line
 from ansible_collections.muster.training.plugins.plugin_utils._text.printable import ESCAPE
 
 MAX_TEXT = 1_000_000  # characters to search, from the end of a text, since what ends a job comes last
@@ -26,6 +36,10 @@ MAX_LINE = 300  # characters of a line to show
 CONTEXT = 100  # of these, characters before the match in a longer line
 SHUT_DOWN_NODE = re.compile(rf"\S{{1,255}} (?:{SHUT_DOWN}|is lost: {RESTARTED})\Z")
 DEAD_SUPERVISOR = re.compile(rf"\S{{1,255}} is lost: {re.escape(SUPERVISOR_DIED)}\Z")
+# An end without an error message: what the log has before it may be the reason.
+VAGUE = re.compile(
+    r"(?:one of ranks \d{1,9} to \d{1,9}: )?(?:was killed by|was stopped|ended with|the launcher )|\s{0,9}\Z"
+)
 LOST_NODE = re.compile(r"\S{1,255} is lost: ")  # the wording of supervisors and the verdict
 NODE_LOST: Explanation = {
     "id": "node-lost",
@@ -33,6 +47,7 @@ NODE_LOST: Explanation = {
     "remedy": "ansible-playbook ping.yml shows whether it is back; its provider's console, and journalctl --boot=-1 "
     "on it, may say what happened. Launch again from the last checkpoint; to leave it out: -e nodes=A,B",
     "seen": "",
+    "confidence": "error",
 }
 
 
@@ -44,6 +59,7 @@ NODE_SHUT_DOWN: Explanation = {
     'did it, set Unattended-Upgrade::Automatic-Reboot "false" in /etc/apt/apt.conf.d/50unattended-upgrades. Launch '
     "again from the last checkpoint",
     "seen": "",
+    "confidence": "error",
 }
 SUPERVISOR_ENDED: Explanation = {
     "id": "supervisor-died",
@@ -52,8 +68,9 @@ SUPERVISOR_ENDED: Explanation = {
     "remedy": "sudo dmesg on it names processes that were killed for lack of memory; sudo journalctl --boot "
     "--unit='muster-*' says what systemd stopped. Launch again from the last checkpoint",
     "seen": "",
+    "confidence": "error",
 }
-WAITED_FOR_RANK: Explanation = {"id": "hang", "cause": CAUSE, "remedy": REMEDY, "seen": ""}
+WAITED_FOR_RANK: Explanation = {"id": "hang", "cause": CAUSE, "remedy": REMEDY, "seen": "", "confidence": "error"}
 EXPLAINED = (
     (WAITED_FOR, WAITED_FOR_RANK),
     (SHUT_DOWN_NODE, NODE_SHUT_DOWN),
@@ -124,12 +141,12 @@ def explain(text: str) -> list[Match]:
     """Return the catalogue's matches in a text, most important first, each entry once.
 
     text: a log or an error, with arbitrary content; a carriage return also ends a line. Each line is explained by only
-    one entry, the first in the catalogue.
+    one entry, the first in the catalogue that is not general.
     """
     lines = ESCAPE.sub("", text[-MAX_TEXT:]).replace("\r", "\n")
     explained: set[int] = set()
     matches = []
-    for entry in CATALOGUE:
+    for entry in sorted(CATALOGUE, key=lambda entry: entry.general):
         match = find_first_line(entry, lines, explained)
         if match is not None:
             explained.add(match[0])
@@ -142,21 +159,44 @@ def explain_failure(error: str, last_lines: Iterable[str]) -> Explanation | None
 
     Args:
         error: The exception's message, or how the process ended.
-        last_lines: Of its log; used only if the error itself is unknown, a hint or a consequence, and then only for
-            possible causes.
+        last_lines: Of its log. They count if the error itself is unknown, general, a hint or a consequence: then for
+            possible causes; if it is only an exit code or a signal, also for hints and consequences.
     """
     for pattern, explanation in EXPLAINED:
         if pattern.match(error):
             return explanation
-    matches = explain(error)
-    of_log = [match for match in explain("\n".join(last_lines)) if priority(match) < 2]
-    best = min([*matches, *of_log], key=priority, default=None)
-    if best is None:
-        return None
-    entry = best.entry
-    return {
-        "id": entry.id,
-        "cause": entry.cause,
-        "remedy": entry.remedy,
-        "seen": "" if best in matches else best.line,
-    }
+    own = next(iter(explain(error)), None)
+    of_log = causes_in_log(last_lines)
+    if own is not None and priority(own) == 0:
+        refined = next((match for match in of_log if own.entry.id in match.entry.refines), None)
+        return explanation_of(refined, "log") if refined else explanation_of(own, "error")
+    causes = [match for match in of_log if priority(match) < 2]
+    if causes and (own is None or priority(causes[0]) < priority(own)):
+        return explanation_of(causes[0], "log")
+    if of_log and VAGUE.match(error) and (own is None or own.entry.general):
+        return explanation_of(of_log[0], "log")
+    return explanation_of(own, "error") if own is not None else None
+
+
+def shows_cause(error: str) -> bool:
+    """Return whether an error itself shows why a rank failed."""
+    return any(priority(match) == 0 for match in explain(error))
+
+
+def causes_in_log(last_lines: Iterable[str]) -> list[Match]:
+    """Return the matches in the end of a log that may tell why the program ended, most important first.
+
+    Not the messages that programs also print when they go on, nor those after which this one did.
+    """
+    lines = list(last_lines)[-MAX_TAIL_LINES:]
+    progress = [index for index, line in enumerate(lines) if PROGRESS.search(line[:MAX_LINE])]
+    if len(progress) >= MIN_PROGRESS:
+        lines = lines[progress[-MIN_PROGRESS] :]
+    return [match for match in explain("\n".join(lines)) if not match.entry.recoverable]
+
+
+def explanation_of(match: Match, confidence: Confidence) -> Explanation:
+    """Return a match as an explanation."""
+    entry = match.entry
+    seen = match.line if confidence == "log" else ""
+    return {"id": entry.id, "cause": entry.cause, "remedy": entry.remedy, "seen": seen, "confidence": confidence}

@@ -9,15 +9,23 @@ from __future__ import annotations
 import posixpath
 import re
 import signal
+import textwrap
 from collections.abc import Mapping
-from typing import Any, TypedDict
+from typing import Any
 
+from ansible_collections.muster.training.plugins.module_utils._run.error_text import MAX_TAIL_LINES
 from ansible_collections.muster.training.plugins.module_utils._run.node_loss import RESTARTED, SUPERVISOR_DIED
-from ansible_collections.muster.training.plugins.module_utils._run.processes import KILLED, describe_exit
+from ansible_collections.muster.training.plugins.module_utils._run.processes import FATAL_SIGNALS, KILLED, describe_exit
+from ansible_collections.muster.training.plugins.plugin_utils._failures.catalogue import shows_cause
+from ansible_collections.muster.training.plugins.plugin_utils._failures.explanation import Explanation, clean_line
 from ansible_collections.muster.training.plugins.plugin_utils._failures.hang import blame_hang
+from ansible_collections.muster.training.plugins.plugin_utils._failures.waiting import (
+    exited_early,
+    name_different_collectives,
+    never_arrived,
+)
 from ansible_collections.muster.training.plugins.plugin_utils._plan.cost import CURRENCY, format_amount, run_cost
 from ansible_collections.muster.training.plugins.plugin_utils._text.duration import format_duration
-from ansible_collections.muster.training.plugins.plugin_utils._text.printable import ESCAPE, printable
 
 # Messages of a rank that lost a peer: a consequence, not a cause.
 SECONDARY = re.compile(
@@ -27,28 +35,17 @@ SECONDARY = re.compile(
     r"killed by signal: Terminated",
     re.IGNORECASE,
 )
+# Of these, the messages that may also name a cause, such as a service that does not answer.
+UNCERTAIN = re.compile(r"socket timeout|timed out|DistBackendError|DistNetworkError|StoreError", re.IGNORECASE)
 CONSEQUENCE = 2  # from this weight on, a failure is a consequence of others' failures
 AFTERMATH = 60.0  # seconds within which an elastic run's end may be due to an earlier failed or lost node
 STOPPED_BY_US = (-signal.SIGTERM, None)
-MAX_LINES = 20  # lines of a log shown with the verdict ...
-MAX_LINE = 500  # ... and the most characters of each
+SHOWN_LINES = 20  # lines of a log shown with the verdict
+MAX_LINE = 500  # characters of a line of a log
 MAX_ERROR = 300  # characters of an error in one line: a failed compilation's has the whole command
+MAX_COMPLETE = 2000  # characters of an error that is shown with all its lines
 # Exit codes of a process that we ended, with SIGTERM or then SIGKILL.
 ENDED_BY_US = (-signal.SIGTERM, 128 + signal.SIGTERM, *KILLED)
-
-
-class Explanation(TypedDict):
-    """The error catalogue's entry for a failure. seen: the log line that shows it, "" if the error itself does."""
-
-    id: str
-    cause: str
-    remedy: str
-    seen: str
-
-
-def clean_line(text: str) -> str:
-    """Return a job's text as one line that is safe for a terminal."""
-    return printable(ESCAPE.sub("", text))
 
 
 def brief_error(text: str) -> str:
@@ -63,8 +60,8 @@ def exit_clause(code: int | None) -> str:
         return "was stopped"
     if code < 0:
         return f"was killed by {describe_exit(code)}".replace("signal SIG", "SIG")
-    if code in KILLED:
-        return f"was killed by SIGKILL ({describe_exit(code)})"
+    if code - 128 in FATAL_SIGNALS:  # as a shell or container engine reports it
+        return f"was killed by {FATAL_SIGNALS[code - 128]} (exit code {code})"
     return f"ended with {describe_exit(code)}"
 
 
@@ -83,7 +80,15 @@ def attribute_to_rank(rank: Mapping[str, Any], ranks: list[Any], error: str) -> 
 def last_lines_of(report: Mapping[str, Any], log: str) -> list[str]:
     """Return the last lines of a log, [] if they are not in the report. Bounded: a node may send anything."""
     text = str(report.get("last_lines") or "") if report.get("last_log") == log else ""
-    return [line[:MAX_LINE] for line in text.split("\n")[-MAX_LINES:]] if text else []
+    return [line[:MAX_LINE] for line in text.split("\n")[-MAX_TAIL_LINES:]] if text else []
+
+
+def is_consequence(error: str) -> bool:
+    """Return whether an error only says that another rank failed or did not arrive."""
+    if not SECONDARY.search(error):
+        return False
+    certain = SECONDARY.search(UNCERTAIN.sub("", error))
+    return bool(certain) or not shows_cause(error)
 
 
 def failure_candidates(node: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -111,9 +116,7 @@ def failure_candidates(node: Mapping[str, Any]) -> list[dict[str, Any]]:
         ended_by_us = rank.get("ended_by_us", False)
         if ended_by_us and not rank["error"]:  # whatever its exit code; an exception may predate the end
             continue
-        secondary = bool(SECONDARY.search(rank["error"])) or (
-            not rank["error"] and rank["exit_code"] == -signal.SIGABRT
-        )
+        secondary = is_consequence(rank["error"]) or (not rank["error"] and rank["exit_code"] == -signal.SIGABRT)
         error = rank["error"] or exit_clause(rank["exit_code"])
         if rank["exit_code"] in KILLED and report.get("oom_kills"):
             reason = (
@@ -170,7 +173,32 @@ def first_failure(result: Mapping[str, Any]) -> dict[str, Any] | None:
         log = node["launcher_log"] or None
         base = {"node": node["name"], "node_rank": node["node_rank"]}
         return {**base, "rank": None, "error": error, "log": log, "last_lines": []}
-    return {key: best[key] for key in ("node", "node_rank", "rank", "error", "log", "last_lines")} if best else None
+    if best is None:
+        return None
+    if best["weight"] == CONSEQUENCE:
+        best = without_reactions(result, best, failures)
+    return {key: best[key] for key in ("node", "node_rank", "rank", "error", "log", "last_lines")}
+
+
+def without_reactions(
+    result: Mapping[str, Any], best: dict[str, Any], failures: list[dict[str, Any]]
+) -> dict[str, Any]:
+    """Return the failure that explains why ranks only waited or lost a connection, by default the first of theirs."""
+    culprit = exited_early(result, failures) or never_arrived(result, failures)
+    if culprit is None:
+        return name_different_collectives(best, failures)
+    return {**best, **culprit}
+
+
+def count_reactions(result: Mapping[str, Any], first: Mapping[str, Any] | None) -> int:
+    """Return how many ranks failed only because of the first failure: they waited, or lost a connection."""
+    failures = [failure for node in result["nodes"] for failure in failure_candidates(node)]
+    return sum(
+        failure["rank"] is not None
+        and failure["weight"] >= CONSEQUENCE
+        and (first is None or failure["rank"] != first["rank"])
+        for failure in failures
+    )
 
 
 def with_replies(result: Mapping[str, Any], runs: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -211,6 +239,9 @@ def verdict_from_hub(plan: Mapping[str, Any], result: Mapping[str, Any]) -> dict
                 "ranks": [{"host": node["name"], **rank} for rank in report.get("ranks", [])],
             }
         )
+    first = None
+    if result["state"] not in ("succeeded", "stopped"):
+        first = blame_hang(result, plan.get("nodes", []), first_failure(result))
     return {
         "run_id": result["run_id"],
         "state": result["state"],
@@ -221,9 +252,8 @@ def verdict_from_hub(plan: Mapping[str, Any], result: Mapping[str, Any]) -> dict
         "ended": result["ended"],
         "cost": run_cost(plan, result["started"], result["ended"]),
         "currency": plan.get("currency", CURRENCY),
-        "first_failure": None
-        if result["state"] in ("succeeded", "stopped")
-        else blame_hang(result, plan.get("nodes", []), first_failure(result)),
+        "first_failure": first,
+        "reactions": count_reactions(result, first) if first else 0,
         "nodes": nodes,
     }
 
@@ -306,8 +336,34 @@ def render_last_lines(verdict: Mapping[str, Any], watched: bool) -> str:
     if not failure.get("last_lines") or (watched and failure["node_rank"] == 0 and failure["log"] in watched_logs):
         return ""
     source = "the launcher" if failure["rank"] is None else f"rank {failure['rank']}"
-    lines = [f"    {clean_line(line)}".rstrip() for line in failure["last_lines"]]
+    lines = [f"    {clean_line(line)}".rstrip() for line in failure["last_lines"][-SHOWN_LINES:]]
     return "\n".join([f"the last lines of {source} on {failure['node']}:", *lines])
+
+
+def render_explanation(explanation: Explanation | None, error: str) -> list[str]:
+    """Return why the first failure happened, and how certain that is; if unknown, the complete error."""
+    if explanation is None:
+        complete = complete_error(error) if brief_error(error) != error else []
+        return [*complete, "  cause:        unknown; the last lines of its log may show it"]
+    if explanation["confidence"] == "error":
+        return [f"  cause:        {explanation['cause']}", f"  what to do:   {explanation['remedy']}"]
+    return [
+        f"  possibly:     {explanation['cause']}",
+        f"  because its log says: {clean_line(explanation['seen'])}",
+        f"  what to do:   {explanation['remedy']}",
+    ]
+
+
+def complete_error(error: str) -> list[str]:
+    """Return an error with all its lines, long ones wrapped."""
+    lines = [clean_line(line).rstrip() for line in error[:MAX_COMPLETE].split("\n")]
+    wrapped = [piece for line in lines for piece in textwrap.wrap(line, MAX_ERROR, drop_whitespace=False)]
+    return ["  its complete error:", *(f"    {line.rstrip()}" for line in wrapped)]
+
+
+def format_reactions(count: int) -> str:
+    """Return a clause about ranks that only reacted to the first failure."""
+    return f"{count} other rank{'' if count == 1 else 's'} waited for it in vain or lost the connection to it"
 
 
 def render_verdict(  # noqa: C901
@@ -334,11 +390,9 @@ def render_verdict(  # noqa: C901
             f"  failed first: node {failure['node']} (node_rank {failure['node_rank']}){rank}: "
             f"{brief_error(failure['error'])}"
         )
-        if explanation is not None:
-            if explanation["seen"]:
-                lines.append(f"  its log says: {clean_line(explanation['seen'])}")
-            lines.append(f"  cause:        {explanation['cause']}")
-            lines.append(f"  what to do:   {explanation['remedy']}")
+        lines += render_explanation(explanation, failure["error"])
+        if verdict.get("reactions"):  # records of earlier versions have none
+            lines.append(f"  consequences: {format_reactions(verdict['reactions'])}")
         if failure["log"]:
             lines.append(f"  its log:      {failure['node']}:{failure['log']}")
         if failure["log"] and failure["rank"] is not None:

@@ -55,6 +55,9 @@ class Job:
     stacks: bool = True  # Python processes offer their stacks to the supervisor
     hang_timeout: int = 600  # seconds without output until a run may hang; 0: never
     on_hang: str = "report"  # or stop
+    checkpoints: str = ""  # directory of the job's checkpoints; "": as its arguments name it
+    resume_args: tuple[str, ...] = ()  # added to args if there is a checkpoint, for {checkpoint}
+    checkpoint: str = ""  # path of the checkpoint to resume from, which the plan chooses
     debug: bool = False  # enables NCCL's debug log and torch's flight recorder
 
     @property

@@ -32,6 +32,8 @@ CHECKED_OPTIONS: dict[str, dict[str, Any]] = {
     "rdzv_backend": {"type": "str", "choices": ["static", "c10d"]},
     "script": {"type": "str", "default": ""},
     "args": {"type": "raw", "default": []},
+    "checkpoints": {"type": "str", "default": ""},
+    "resume_args": {"type": "list", "elements": "str", "default": []},
     "interpreter": {"type": "str", "default": "python3"},
     "working_directory": {"type": "str", "default": ""},
     "master_port": {"type": "int", "default": 29500},

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Protocol
 
+from ansible_collections.muster.training.plugins.module_utils._checkpoints.resume import VARIABLES
 from ansible_collections.muster.training.plugins.module_utils._rank_table import (
     Node,
     RankTable,
@@ -128,6 +129,12 @@ def temporary_directory(run_id: str, node_rank: int) -> str:
     return f"/tmp/muster-{hashlib.sha256(f'{run_id}/{node_rank}'.encode()).hexdigest()[:12]}"
 
 
+def checkpoint_directory(job: Job, facts: Mapping[str, Any], run_directory: str) -> str:
+    """Return the directory of a run's checkpoints on a node; by default `checkpoints` in its run directory."""
+    path = (facts.get("checkpoints") or {}).get("path") or f"{run_directory}/checkpoints"
+    return str(path).replace("{run_directory}", run_directory).replace("{run_id}", job.run_id)
+
+
 def build_node_plan(
     job: Job, table: RankTable, node: Node, facts: Mapping[str, Any], machines: RunMachines | None = None
 ) -> Plan:
@@ -161,7 +168,7 @@ def build_node_plan(
     gpu_samples = sample_command(facts)
     container: Container = {}
     if job.image:
-        names = [*environment, *launcher_environment, *job.variables]
+        names = [*environment, *launcher_environment, *job.variables, *VARIABLES]
         wrapper_argv = container_argv(job, node, facts, run_directory, temporary, names)
         container = {"wrap": wrapper_argv, "remove": removal_argv(job, node)}
     return {
@@ -210,6 +217,9 @@ def build_node_plan(
         "variables": sorted(job.variables),
         "outputs": list(job.outputs),
         "metrics": list(job.metrics),
+        "checkpoints": checkpoint_directory(job, facts, run_directory),
+        "checkpoint": job.checkpoint,
+        "resume_args": list(job.resume_args),
         "temporary_directory": temporary,
         "mounts": [mount["point"] for mount in facts.get("storage", {}).get("mounts", ()) if mount["state"] == "ok"],
         "gpu_samples": gpu_samples,

@@ -152,6 +152,7 @@ class FailureCause(TypedDict):
     cause: str
     remedy: str
     seen: str
+    confidence: str  # error | log
 
 
 class Failure(TypedDict):

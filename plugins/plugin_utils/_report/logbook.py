@@ -111,7 +111,8 @@ def render_page(report: Report, record: str, plots: Sequence[tuple[str, str, str
     if failure is not None:
         lines += ["## What failed first", "", escape_long(f"{failure_location(failure)}: {failure['error']}"), ""]
         if failure["cause"] is not None:
-            lines += [f"Cause: {escape_long(failure['cause']['cause'])}", ""]
+            name = "Cause" if failure["cause"]["confidence"] == "error" else "Possible cause"
+            lines += [f"{name}: {escape_long(failure['cause']['cause'])}", ""]
             lines += [f"What to do: {escape_long(failure['cause']['remedy'])}", ""]
         if failure["lines"]:
             lines += [*code_block("\n".join(failure["lines"])), ""]

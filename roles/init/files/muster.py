@@ -18,7 +18,7 @@ from typing import Any
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 RUN = {"": "run_id", "--run-id": "run_id"}  # a word without an option is the name of a run
-REPORT = {**RUN, "--runs": "runs", "--fetch": "fetch=true"}
+REPORT = {**RUN, "--runs": "runs", "--fetch": "fetch=true", "--bundle": "bundle=true"}
 STATUS = {**RUN, "--mounts": "mounts=true"}
 RUNS = {"--grep": "grep", "--keep": "keep", "--older-than": "older_than"}
 IMAGE = {"": "cluster", "--name": "template"}
@@ -74,6 +74,7 @@ MEANINGS = {
     "run_id": "Name of the run. Default: the latest.",
     "runs": "Names of runs to compare, separated by commas.",
     "fetch": "Fetch measurements from the nodes again.",
+    "bundle": "Also write an archive without secrets, to attach to a question.",
     "template": "Name of the template to create.",
     "keep": "How many of the newest runs to keep on the nodes; older ones are removed. Default: all.",
     "older_than": "How old (90m, 12h, 30d, 2w) a run must be to be removed. Default: any age.",

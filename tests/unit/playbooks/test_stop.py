@@ -30,11 +30,13 @@ def test_unanswering_node_is_named_with_the_consequences(tmp_path: Path, other: 
         f"training: {{hosts: {{a: {CLOSED}, b: {other}}}, vars: {{launch_node_directory: {tmp_path}/node, "
         f"ansible_python_interpreter: {sys.executable}}}}}\n"
     )
-    done = typed(tmp_path, ["ansible-playbook", "muster.training.stop", "-i", "machines.yml", "-e", "run_id=first"])
+    done = typed(
+        tmp_path, ["ansible-playbook", "muster.training.stop", "-i", "machines.yml", "-e", "run_id=unanswered"]
+    )
     output = " ".join(done.stdout.split())
     assert done.returncode == 2, done.stdout
     assert "a does not answer, so stop.yml stopped nothing there" in output, done.stdout
     assert said in output and unsaid not in output, done.stdout
     assert "a unreachable did not answer a moment ago" in output, done.stdout
-    assert ("no node has a run first" in output) == (other == HERE)
+    assert ("no node has a run unanswered" in output) == (other == HERE)
     assert ("no node could be queried" in output) == (other == CLOSED)

@@ -99,6 +99,16 @@ def job_command(rules: Data, arguments: list[str], local_rank: int) -> list[str]
     return [*rules["command"], *added, *rules["arguments"]]
 
 
+def read_attempt(directory: str) -> Data:
+    """Return the variables and arguments of this attempt, from the supervisor; none if the file is missing."""
+    nothing: Data = {"environment": {}, "arguments": []}
+    try:
+        attempt = read_json(os.path.join(directory, "attempt.json"))
+    except (OSError, ValueError):
+        return nothing
+    return {**nothing, **attempt} if isinstance(attempt, dict) else nothing
+
+
 def write_exit(path: str, rank: int, code: int) -> None:
     """Record how a rank ended: its exit code, or minus the signal's number; and when, by two clocks.
 
@@ -131,6 +141,9 @@ def run(directory: str, arguments: list[str]) -> int:
     logs = os.path.join(directory, "ranks", str(local_rank))
     os.makedirs(logs, mode=0o700, exist_ok=True)
     environment = rank_environment(plan, secrets, dict(os.environ), rank, local_rank, directory)
+    attempt = read_attempt(directory)
+    environment.update(attempt["environment"])
+    rules = {**rules, "arguments": [*rules["arguments"], *attempt["arguments"]]}
     signals = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
     signal.pthread_sigmask(signal.SIG_BLOCK, signals)  # until there is a child to pass them to
     child = os.fork()

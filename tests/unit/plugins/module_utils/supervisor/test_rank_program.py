@@ -176,3 +176,24 @@ def test_signals_reach_the_job(tmp_path: Path, number: signal.Signals) -> None:
         process.send_signal(number)
         assert process.wait(120) == 128 + number if number == signal.SIGTERM else process.wait(120) in (1, 130)
     assert directory.exit()["exit_code"] in (-number, 1)
+
+
+def test_attempt_adds_its_variables_and_arguments(tmp_path: Path) -> None:
+    """Some launchers pass no variables on, so the supervisor leaves them in a file."""
+    script = (
+        "import os, sys; print(sys.argv[1:], os.environ.get('MUSTER_ATTEMPT'), os.environ.get('MUSTER_CHECKPOINT'))"
+    )
+    directory = RunDirectory(tmp_path, [sys.executable, "-c", script], ["--lr", "1"], {})
+    attempt = {"environment": {"MUSTER_ATTEMPT": "1", "MUSTER_CHECKPOINT": "/c/step-2"}, "arguments": ["--resume"]}
+    (tmp_path / "attempt.json").write_text(json.dumps(attempt))
+    assert directory.run()[0] == 0
+    output = tmp_path / "ranks" / "1" / "stdout.log"
+    assert output.read_text() == "['--lr', '1', '--resume'] 1 /c/step-2\n"
+
+
+@pytest.mark.parametrize("text", ["", "[]", "7", "{", "{}"])
+def test_attempt_that_cannot_be_read_adds_nothing(tmp_path: Path, text: str) -> None:
+    directory = RunDirectory(tmp_path, [sys.executable, "-c", "import sys; print(sys.argv[1:])"], ["--lr"], {})
+    (tmp_path / "attempt.json").write_text(text)
+    assert directory.run()[0] == 0
+    assert (tmp_path / "ranks" / "1" / "stdout.log").read_text() == "['--lr']\n"

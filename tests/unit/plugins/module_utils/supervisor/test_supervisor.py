@@ -28,6 +28,7 @@ from ansible_collections.muster.training.plugins.action.training_run import supe
 from ansible_collections.muster.training.plugins.module_utils._facts import deepspeed_config
 from ansible_collections.muster.training.plugins.module_utils._files.bounded import read_json
 from ansible_collections.muster.training.plugins.module_utils._run import machine_shutdown
+from ansible_collections.muster.training.plugins.module_utils._run.error_text import final_message, first_error
 from ansible_collections.muster.training.plugins.module_utils._run.processes import (
     describe_exit,
     is_rank,
@@ -62,8 +63,6 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor.peer i
 from ansible_collections.muster.training.plugins.module_utils._supervisor.programs import muster_rank, ssh_shim
 from ansible_collections.muster.training.plugins.module_utils._supervisor.rank_reports import (
     CLOSING,
-    final_message,
-    first_error,
     last_lines,
     launcher_error,
     log_of_failure,
@@ -266,7 +265,8 @@ def test_rank_is_recognised_by_its_environment(tmp_path: Path) -> None:
     ):
         process = subprocess.Popen(["sleep", "60"], env=environment)
         try:
-            eventually(lambda: Path(f"/proc/{process.pid}/comm").read_text() == "sleep\n")  # noqa: B023 - ends in this turn
+            environ = Path(f"/proc/{process.pid}/environ")
+            eventually(lambda: environ.read_bytes().count(b"\0") == len(environment))  # noqa: B023 - ends in this turn
             assert is_rank(process.pid, str(tmp_path)) is expected
         finally:
             process.kill()
@@ -554,11 +554,11 @@ def test_last_lines_come_from_the_rank_that_failed_first(
 
 def test_last_lines_are_few_and_as_a_terminal_shows_them(tmp_path: Path) -> None:
     log = tmp_path / "stderr.log"
-    log.write_text("".join(f"line {n}\n" for n in range(90)) + " 1%\r 2%\r 3%\nValueError: boom\r\n\n")
+    log.write_text("".join(f"line {n}\n" for n in range(290)) + " 1%\r 2%\r 3%\nValueError: boom\r\n\n")
     lines = last_lines(str(log)).split("\n")
-    assert lines == [*(f"line {n}" for n in range(72, 90)), " 3%", "ValueError: boom"]
-    log.write_text("x" * 10_000 + "\nend")
-    assert last_lines(str(log)).endswith("x\nend") and len(last_lines(str(log))) == 4096
+    assert lines == [*(f"line {n}" for n in range(172, 290)), " 3%", "ValueError: boom"]
+    log.write_text("x" * 20_000 + "\nend")
+    assert last_lines(str(log)).endswith("x\nend") and len(last_lines(str(log))) == 12288
     assert last_lines("") == last_lines(str(tmp_path / "none")) == ""
 
 
@@ -573,7 +573,14 @@ def test_failed_rank_stays_in_a_shortened_report_of_1000_ranks() -> None:
 
 @pytest.mark.parametrize(
     ("code", "words"),
-    [(0, "exit code 0"), (3, "exit code 3"), (-9, "signal SIGKILL"), (-250, "signal 250"), (None, "no exit code")],
+    [
+        (0, "exit code 0"),
+        (3, "exit code 3"),
+        (-9, "signal SIGKILL"),
+        (-250, "signal 250"),
+        (139, "exit code 139 (SIGSEGV)"),
+        (None, "no exit code"),
+    ],
 )
 def test_exit_codes_are_described_in_words(code: int | None, words: str) -> None:
     assert describe_exit(code) == words

@@ -13,14 +13,23 @@ from hypothesis import strategies as st
 from ansible_collections.muster.training.plugins.plugin_utils._failures.catalogue import (
     MAX_LINE,
     MAX_TEXT,
+    causes_in_log,
     explain,
     explain_failure,
 )
-from ansible_collections.muster.training.plugins.plugin_utils._failures.entries import CATALOGUE
+from ansible_collections.muster.training.plugins.plugin_utils._failures.entries.registry import CATALOGUE
+from tests.explain.offline import explain_offline
 
 RECORDED = Path(__file__).resolve().parents[3] / "fixtures" / "errors"
 TEXTS = {path.stem: path.read_text().partition("\n")[2] for path in RECORDED.glob("*.txt")}
 ENTRIES = {entry.id: entry for entry in CATALOGUE}
+# Texts of other threads than those in RECORDED: (entry, source, text).
+ELSEWHERE = [
+    (*head.split(), text)
+    for head, text in (
+        record.split("\n", 1) for record in (RECORDED.parent / "errors_elsewhere.txt").read_text().split("\n# ")[1:]
+    )
+]
 OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 56.00 MiB."
 CLOSED = (
     "RuntimeError: [../third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection closed by peer [10.0.0.10]:41234"
@@ -35,13 +44,27 @@ def test_each_entry_has_a_recorded_text_with_its_source() -> None:
     assert len(ENTRIES) == len(CATALOGUE) >= 40
     assert sorted(TEXTS) == sorted(ENTRIES)
     for path in RECORDED.glob("*.txt"):
-        source = r"[\w.-]+/[\w.-]+#\d+|the guide to \w[\w ]+|a run on one H200|torch 2\.13\.0 on a CPU"
-        assert re.match(rf"# source: ({source})\n.", path.read_text()), path.name
+        source = r"[\w.-]+/[\w.-]+#\d+|https://\S+|the guide to \w[\w ]+|a run on one H200|torch 2\.13\.0 on a CPU"
+        match = re.match(rf"# source: ({source})\n.", path.read_text())
+        assert match and match[1] == ENTRIES[path.stem].source, path.name
 
 
 @pytest.mark.parametrize("name", ENTRIES)
 def test_a_recorded_text_finds_its_own_entry_first(name: str) -> None:
     assert ids(TEXTS[name])[0] == name
+
+
+@pytest.mark.parametrize(
+    ("name", "source", "text"), ELSEWHERE, ids=[f"{name}-{source}" for name, source, _ in ELSEWHERE]
+)
+def test_a_text_of_another_thread_finds_the_entry_first(name: str, source: str, text: str) -> None:
+    assert ids(text)[:1] == [name]
+    assert source != ENTRIES[name].source
+
+
+def test_texts_of_other_threads_cover_most_entries() -> None:
+    assert len({name for name, _source, _text in ELSEWHERE}) >= 60
+    assert len({source for _name, source, _text in ELSEWHERE}) >= 100
 
 
 def test_entry_is_complete_and_matches_the_words_on_its_page() -> None:
@@ -51,6 +74,8 @@ def test_entry_is_complete_and_matches_the_words_on_its_page() -> None:
         assert ids("\n".join([words] * entry.min_lines))[:1] == [name]
         assert entry.cause.endswith("."), name
         assert entry.title and not entry.title.endswith(".") and not entry.remedy.endswith((".", ";")), name
+        assert not re.search(r"\{[A-Z_]+\}", entry.cause + entry.remedy), f"{name}: the f of an f-string is missing"
+        assert set(entry.refines) <= set(ENTRIES), name
 
 
 def test_patterns_have_no_unbounded_repetition() -> None:
@@ -95,6 +120,20 @@ node1:275975:275975 [0] NCCL INFO NCCL_SOCKET_IFNAME set by environment to =eth0
 node1:275975:275975 [0] NCCL INFO Call to connect returned Connection refused, retrying
 NCCL version 2.21.5+cuda12.4
 """,
+    "packages that complain and work": """\
+<frozen importlib._bootstrap>:219: RuntimeWarning: numpy.ndarray size changed, may indicate binary incompatibility. \
+Expected 80 from C header, got 88 from PyObject
+bitsandbytes/cextension.py:34: UserWarning: The installed version of bitsandbytes was compiled without GPU support. \
+8-bit \
+optimizers, 8-bit multiplication, and GPU quantization are unavailable.
+libbitsandbytes_cpu.so: undefined symbol: cadam32bit_grad_fp32
+ [WARNING]  async_io requires the dev libaio .so object and headers but these were not found.
+async_io ............... [NO] ....... [NO]
+OSError: [Errno 16] Device or resource busy: '.nfs00000000000f464500000da8'
+[2020-12-05 17:42:22,315] [WARNING] [runner.py:122:fetch_hostfile] Unable to find hostfile, will proceed with training \
+with local resources only.
+localhost: Warning: Permanently added '[localhost]:3411' (RSA) to the list of known hosts.
+""",
     "a training": "".join(
         f" {step}%|███▍      | {step}/100 [00:20<02:00, 1.22s/it, loss={3 / step:.3f}, mem=7.1G]\r"
         for step in range(1, 99)
@@ -110,9 +149,30 @@ NCCL version 2.21.5+cuda12.4
 }
 
 
+RETRIED = """\
+'(ProtocolError('Connection aborted.', RemoteDisconnected('Remote end closed connection without response')), '(Request \
+ID: 36a7cc72-4605-416a-8742-59488d719150)')' thrown while requesting GET https://huggingface.co/datasets/org/data.zst
+Retrying in 1s [Retry 1/5].
+'(ReadTimeoutError("HTTPSConnectionPool(host='huggingface.co', port=443): Read timed out. (read timeout=10)"), \
+'(Request \
+ID: 7d76f590)')' thrown while requesting HEAD https://huggingface.co/org/model/resolve/main/adapter_config.json
+WARNING:datasets.download.streaming_download_manager:Got disconnected from remote data host. Retrying in 5sec [1/20]
+wandb: Network error (ConnectTimeout), entering retry loop.
+[W socket.cpp:601] [c10d] The IPv6 network addresses of (localhost, 51595) cannot be retrieved (gai error: -2 - Name \
+or \
+service not known).
+[W522 06:29:34.248915854 socket.cpp:204] [c10d] The hostname of the client socket cannot be retrieved. err=-3
+[W socket.cpp:436] [c10d] The server socket has failed to bind to [::]:29500 (errno: 98 - Address already in use).
+"""
+
+
 @pytest.mark.parametrize("text", HARMLESS.values(), ids=HARMLESS)
 def test_harmless_output_is_not_an_error(text: str) -> None:
     assert ids(text) == []
+
+
+def test_request_that_is_retried_is_no_cause_in_a_log() -> None:
+    assert causes_in_log(RETRIED.splitlines()) == []
 
 
 def test_harmless_output_does_not_hide_an_error() -> None:
@@ -159,6 +219,7 @@ def test_known_error_takes_precedence_over_the_last_lines() -> None:
         "cause": entry.cause,
         "remedy": entry.remedy,
         "seen": "",
+        "confidence": "error",
     }
 
 
@@ -192,6 +253,96 @@ def test_hints_and_consequences_do_not_explain_another_error() -> None:
     assert explanation is not None and explanation["id"] == "gloo-peer-gone"
     hint = explain_failure(TEXTS["cudnn-no-algorithm"], [])
     assert hint is not None and hint["id"] == "cudnn-no-algorithm"
+
+
+WATCHDOG = TEXTS["nccl-time-out"]
+
+
+def test_cause_found_in_the_log_is_only_possible() -> None:
+    certain, possible = (
+        explain_failure(TEXTS["mount-died"], []),
+        explain_failure("ValueError: boom", ["", *TEXTS["mount-died"].splitlines()]),
+    )
+    assert certain is not None and (certain["confidence"], certain["seen"]) == ("error", "")
+    assert possible is not None and possible["confidence"] == "log" and "Transport endpoint" in possible["seen"]
+    assert explain_failure("ValueError: boom", ["Traceback", "ValueError: boom"]) is None
+
+
+@pytest.mark.parametrize("error", ["was killed by SIGABRT", "ended with exit code 1, its last output: bye", ""])
+def test_end_without_an_error_message_is_explained_by_consequences_in_the_log(error: str) -> None:
+    explanation = explain_failure(error, WATCHDOG.splitlines())
+    assert explanation is not None and (explanation["id"], explanation["confidence"]) == ("nccl-time-out", "log")
+
+
+@pytest.mark.parametrize(
+    ("error", "entry"),
+    [
+        ("was killed by SIGBUS", "bus-error"),
+        ("was killed by SIGBUS (exit code 135)", "bus-error"),
+        ("ended with exit code 139 (SIGSEGV), its last output: bye", "native-crash"),
+        ("was killed by SIGILL", "illegal-instruction"),
+        ("was killed by SIGABRT", "aborted"),
+        ("was killed by SIGSEGV", "native-crash"),
+        ("was killed by SIGKILL", "killed"),
+    ],
+)
+def test_signals_are_ordinary_entries(error: str, entry: str) -> None:
+    explanation = explain_failure(error, [])
+    assert explanation is not None and explanation["id"] == entry
+
+
+@pytest.mark.parametrize(
+    ("error", "lines", "entry"),
+    [
+        ("OSError: [Errno 28] No space left on device: '/data/model.pt'", [], "disk-full"),
+        (
+            "OSError: [Errno 28] No space left on device",
+            TEXTS["shared-memory-semaphores"].splitlines(),
+            "shared-memory-semaphores",
+        ),
+        (
+            "OSError: [Errno 28] No space left on device",
+            TEXTS["dataloader-shared-memory"].splitlines(),
+            "dataloader-shared-memory",
+        ),
+        ("RuntimeError: unable to write to file </torch_3_1>: No space left on device (28)", [], "shared-memory-full"),
+    ],
+)
+def test_full_shared_memory_is_not_taken_for_a_full_disk(error: str, lines: list[str], entry: str) -> None:
+    explanation = explain_failure(error, lines)
+    assert explanation is not None and explanation["id"] == entry
+
+
+def test_message_followed_by_progress_is_not_a_cause() -> None:
+    lines = [*TEXTS["mount-died"].splitlines(), *(f"step {number} loss 0.3" for number in range(3))]
+    assert explain_failure("ValueError: boom", lines) is None
+    assert explain_failure("ValueError: boom", lines[:-1]) is not None
+
+
+def test_lines_of_all_errors_and_of_the_window_are_matched() -> None:
+    explanation = explain_failure("RuntimeError: NCCL\nLast error:\nCould not find NET with id 0", [])
+    assert explanation is not None and explanation["id"] == "nccl-network-card"
+    window = [*TEXTS["mpi-slots"].splitlines(), *["further help"] * 60]
+    explanation = explain_failure("ended with exit code 1, its last output: help", window)
+    assert explanation is not None and explanation["id"] == "mpi-slots"
+    assert explain_failure("ended with exit code 1, its last output: help", [*window, *["help"] * 120]) is None
+
+
+# --- Healthy logs -----------------------------------------------------------------------------------------------------
+
+HEALTHY = {path.stem: path.read_text() for path in (RECORDED.parent / "healthy_logs").glob("*.txt")}
+UNKNOWN = "Traceback (most recent call last):\n  File 'train.py', line 3, in <module>\nValueError: boom at 5\n"
+
+
+def test_there_are_many_healthy_logs() -> None:
+    assert len(HEALTHY) >= 60
+
+
+@pytest.mark.parametrize("name", HEALTHY)
+@pytest.mark.parametrize("end", [UNKNOWN, "", "bye\n"], ids=["exception", "exit code", "last words"])
+def test_healthy_log_does_not_explain_an_unknown_failure(name: str, end: str) -> None:
+    answer = explain_offline({"ranks": {"0": HEALTHY[name] + end}, "exit": {"0": 3}})
+    assert (answer.id, answer.confidence) == ("", ""), answer
 
 
 # --- Hostile text -----------------------------------------------------------------------------------------------------

@@ -8,13 +8,11 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.muster.training.plugins.module_utils._supervisor.rank_reports import (
-    final_message,
-    rank_reports,
-)
+from ansible_collections.muster.training.plugins.module_utils._run.error_text import final_message
+from ansible_collections.muster.training.plugins.module_utils._supervisor.rank_reports import rank_reports
 from ansible_collections.muster.training.plugins.plugin_utils._failures.catalogue import explain
+from ansible_collections.muster.training.plugins.plugin_utils._failures.explanation import Explanation
 from ansible_collections.muster.training.plugins.plugin_utils._failures.verdict import (
-    Explanation,
     first_failure,
     render_last_lines,
     render_verdict,
@@ -437,6 +435,8 @@ def test_failure_message_names_node_rank_error_and_log() -> None:
     assert text == (
         "run first failed after 0:01:15: 2 nodes, world size 4\n"
         "  failed first: node node1 (node_rank 1), rank 2: ValueError: boom\n"
+        "  cause:        unknown; the last lines of its log may show it\n"
+        "  consequences: 1 other rank waited for it in vain or lost the connection to it\n"
         "  its log:      node1:/run/2.log\n  read it with: ansible-playbook logs.yml -e run_id=first -e rank=2\n"
         "  the run ended because why\n"
         "  on node1 these processes survive even SIGKILL: 4711; the node needs a reboot\n"
@@ -452,13 +452,22 @@ def test_failure_message_names_node_rank_error_and_log() -> None:
 
 @pytest.mark.parametrize("seen", ["", "Duplicate\x1b[2J GPU detected"])
 def test_known_failure_is_explained_with_cause_and_remedy(seen: str) -> None:
-    explanation: Explanation = {"id": "nccl-duplicate-gpu", "cause": "Two on one.", "remedy": "one each", "seen": seen}
+    explanation: Explanation = {
+        "id": "nccl-duplicate-gpu",
+        "cause": "Two on one.",
+        "remedy": "one each",
+        "seen": seen,
+        "confidence": "log" if seen else "error",
+    }
     verdict = verdict_from_hub({}, result(report(1, rank(0, 1, "DistBackendError: NCCL error"))))
     lines = render_verdict(verdict, "", {}, explanation).splitlines()
     assert lines[1:-1] == [
         "  failed first: node node0 (node_rank 0), rank 0: DistBackendError: NCCL error",
-        *(["  its log says: Duplicate GPU detected"] if seen else []),
-        "  cause:        Two on one.",
+        *(
+            ["  possibly:     Two on one.", "  because its log says: Duplicate GPU detected"]
+            if seen
+            else ["  cause:        Two on one."]
+        ),
         "  what to do:   one each",
         "  its log:      node0:/run/0.log",
         "  read it with: ansible-playbook logs.yml -e run_id=first -e rank=0",
@@ -485,8 +494,8 @@ def test_last_lines_of_the_failed_rank_are_shown_once() -> None:
 
 
 def test_overlong_last_lines_of_a_node_are_cut() -> None:
-    failure = failed_on(1, [str(n) * 1000 for n in range(100)])["first_failure"]
-    assert [line[:2] for line in failure["last_lines"]] == [str(n) for n in range(80, 100)]
+    failure = failed_on(1, [str(n) * 1000 for n in range(100, 300)])["first_failure"]
+    assert [line[:3] for line in failure["last_lines"]] == [str(n) for n in range(180, 300)]
     assert {len(line) for line in failure["last_lines"]} == {500}
 
 

@@ -45,7 +45,7 @@ def test_preflight_reads_the_same_job_keys_as_launch() -> None:
     ("job", "said"),
     [
         ({"scirpt": "train.py"}, "job has scirpt, but nothing reads it; did you mean script?"),
-        ({"xyz": 1}, "job has xyz, but nothing reads it; valid keys: accelerate_config, args, code, "),
+        ({"xyz": 1}, "job has xyz, but nothing reads it; valid keys: accelerate_config, args, checkpoints, "),
         ({4: 1}, "job has 4, but nothing reads it; valid keys: "),
         ("train.py", "job is 'train.py', but must be a dictionary. Write a file with `job:` and below it"),
         (None, "job is None, but must be a dictionary"),

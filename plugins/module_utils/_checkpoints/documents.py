@@ -1,0 +1,45 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Types of checkpoints, as a node describes them. No node imports this file: its imports are behind TYPE_CHECKING."""
+
+from __future__ import annotations
+
+from typing import TypedDict
+
+
+class Part(TypedDict, total=False):
+    """What the content of one file says."""
+
+    problem: str  # why the file is damaged, "" if it is not
+    required: dict[str, int]  # files that it refers to, relative to its directory, with their least sizes in bytes
+    recorded: dict[str, int]  # numbers that it records: global_step, dp_world_size, mp_world_size, zero_stage
+
+
+class Checkpoint(TypedDict):
+    """One checkpoint on one node, or the union of its parts on several."""
+
+    name: str  # relative to the directory of checkpoints; "." for the directory itself
+    path: str
+    format: str
+    step: int | None
+    unit: str  # of step: "step" or "epoch"
+    saved: float  # time of the newest file, seconds since 1970
+    seconds: float  # between the oldest and the newest file: at most what saving took
+    size: int  # bytes
+    parts: dict[str, int]  # sizes by relative path; "" if the checkpoint is a file
+    damaged: dict[str, str]  # why, by relative path
+    required: dict[str, int]  # least sizes of the files that others refer to
+    recorded: dict[str, dict[str, int]]  # by relative path
+    world_size: int | None  # ranks that saved it
+    fixed_world: bool  # whether only this number of ranks can load it
+    complete: bool
+    reason: str  # why it is not complete
+
+
+class Choice(TypedDict):
+    """The checkpoint to resume from, for several nodes."""
+
+    checkpoint: Checkpoint | None  # the union of its parts on all nodes; None if no checkpoint is complete
+    missing: dict[str, dict[str, str]]  # by node: its missing parts, each with a node that has it
+    torn: list[Checkpoint]  # newer ones that are not complete, newest first

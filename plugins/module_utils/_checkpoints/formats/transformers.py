@@ -1,0 +1,104 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Trainer of Transformers: checkpoint-N with trainer_state.json, which is written last; save_state of Accelerate."""
+
+from __future__ import annotations
+
+import re
+
+from ansible_collections.muster.training.plugins.module_utils._files.bounded import MAX_JSON_BYTES, read_json
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # importing typing would cost each node some milliseconds
+    from typing import Mapping
+
+    from ansible_collections.muster.training.plugins.module_utils._checkpoints.documents import Part
+
+STATE = "trainer_state.json"
+UNFINISHED = "checkpoint-is-incomplete.txt"  # the mark of enable_jit_checkpoint
+DIRECTORY = re.compile(r"checkpoint-[0-9]+\Z")
+FILES = re.compile(
+    r"(trainer_state\.json|training_args\.bin|(model|adapter_model|pytorch_model)[^/]*\.(safetensors|bin)|"
+    r"optimizer\.(pt|bin)|scheduler\.pt|rng_state(_[0-9]+)?\.pth)\Z"
+)
+WEIGHTS = re.compile(
+    r"(.*/)?((model|adapter_model|pytorch_model|diffusion_pytorch_model|tf_model)[^/]*\.(safetensors|bin|h5)"
+    r"|.*\.distcp|[^/]*_model_states\.pt)\Z"
+)
+OPTIMIZER = re.compile(
+    r"(optimizer\.(pt|bin)|optimizer_[0-9]+/.*|.*_optim_states\.pt|.*mp_rank_[0-9]+_model_states\.pt)\Z"
+)
+RNG = re.compile(r"rng_state_([0-9]{1,6})\.pth\Z")
+RANDOM = re.compile(r"random_states_([0-9]{1,6})\.pkl\Z")  # Accelerate's
+MAX_STATE_BYTES = 8 * MAX_JSON_BYTES  # its log_history grows with the run
+
+
+def recognizes(name: str, names: set[str]) -> bool:
+    """Return whether a directory of this name with these entries is the Trainer's."""
+    return STATE in names or (DIRECTORY.match(name) is not None and (not names or any(map(FILES.match, names))))
+
+
+def recognizes_accelerate(names: set[str]) -> bool:
+    """Return whether a directory with these entries is one of Accelerate's save_state."""
+    return any(map(RANDOM.match, names))
+
+
+def read_state(path: str) -> Part:
+    """Check trainer_state.json."""
+    state = read_json(path, MAX_STATE_BYTES)
+    step = state.get("global_step") if isinstance(state, dict) else None
+    if type(step) is not int or step < 0:
+        return {"problem": "it is truncated or damaged"}
+    return {"recorded": {"global_step": step}}
+
+
+def ranks_of(parts: Mapping[str, int]) -> set[int]:
+    """Return the ranks whose random state is saved."""
+    return {int(match[1]) for part in parts for match in (RNG.match(part), RANDOM.match(part)) if match}
+
+
+def world_size(parts: Mapping[str, int]) -> int | None:
+    """Return how many ranks saved a checkpoint, None if it does not say."""
+    ranks = ranks_of(parts)
+    if ranks:
+        return max(ranks) + 1
+    return 1 if "rng_state.pth" in parts else None
+
+
+def judge(parts: Mapping[str, int]) -> str:
+    """Return why a checkpoint of the Trainer with these files is not complete, "" if it is."""
+    if UNFINISHED in parts:
+        return f"{UNFINISHED} marks it as unfinished"
+    if STATE not in parts:
+        return f"{STATE} is missing, which is written last"
+    if not any(map(WEIGHTS.match, parts)):
+        return "the model is missing"
+    return judge_optimizer(parts) or judge_ranks(parts)
+
+
+def judge_optimizer(parts: Mapping[str, int]) -> str:
+    """Return what is missing beside the model, "" if nothing or if only the model was to be saved."""
+    random = "rng_state.pth" in parts or any(map(RNG.match, parts))
+    optimizer, scheduler = any(map(OPTIMIZER.match, parts)), "scheduler.pt" in parts
+    if not (random or optimizer or scheduler):
+        return ""  # save_only_model
+    if not optimizer:
+        return "optimizer.pt is missing"
+    if not scheduler and "optimizer.pt" in parts:
+        return "scheduler.pt is missing"
+    return "" if random else "rng_state is missing"
+
+
+def judge_ranks(parts: Mapping[str, int]) -> str:
+    """Return which rank's random state is missing, "" if none is."""
+    ranks = ranks_of(parts)
+    missing = next((rank for rank in range(max(ranks, default=-1) + 1) if rank not in ranks), None)
+    return "" if missing is None else f"the random state of rank {missing} is missing"
+
+
+def judge_accelerate(parts: Mapping[str, int]) -> str:
+    """Return why a directory of Accelerate's save_state is not complete, "" if it is."""
+    if not any(map(WEIGHTS.match, parts)):
+        return "the model is missing"
+    return judge_ranks(parts)

@@ -1,0 +1,119 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Extract the error that ended a program from its output, and the last lines to search for its cause."""
+
+from __future__ import annotations
+
+import re
+
+MAX_ERROR = 2000  # characters of an error ...
+MAX_ERROR_LINES = 12  # ... and lines: some messages name each parameter that does not fit
+MAX_BANNER_LINES = 40  # between two lines of dashes; Open MPI's longest help text has 30
+MAX_TAIL_LINES = 120  # lines to search for a cause ...
+MAX_TAIL = 12288  # ... and characters: a watchdog of NCCL writes 300 in a line
+MIN_PROGRESS = 3  # lines of progress after an error that the program survived
+
+TRACEBACK = "Traceback (most recent call last):"
+# torch puts it before each line of a traceback
+RANK_PREFIX = re.compile(r"^\[(?:rank|default)\d+\]:\s?", re.MULTILINE)
+# The start of a line that is not part of the exception's message above it.
+NEXT_MESSAGE = re.compile(
+    r"Traceback \(most recent|During handling of the above|The above exception was|Exception ignored in|"
+    r"Exception raised from |frame #|\[?[DEFIW]\d{3,4} |\[?\d{4}-\d\d-\d\d[ T]|(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)\b|"
+    r"\[W |\[E |wandb: |srun: |slurmstepd|terminate called|Fatal Python error|\S{0,200}: UserWarning|-{10}|={10}|\*{10}"
+)
+IGNORED = "Exception ignored in"  # in a destructor, above the traceback
+ORIGINAL = "Original Traceback (most recent call last):"  # of a DataLoader's worker, as part of the message
+FRAME = re.compile(r"(?:\[(?:rank|default)\d{1,9}\]:\s?)?frame #\d{1,9}: ")
+# Lines of a program that goes on: "step 20 loss 0.3", "Epoch 2/10", "45%|####", "3.2it/s".
+PROGRESS = re.compile(
+    r"\b(?:steps?|iter|iteration|epoch|batch)\b[ =:\[#(]{0,8}\d|\bloss\b'?[ =:]{1,3}-?\d|\d%\||\d(?:it/s|s/it)\b",
+    re.IGNORECASE,
+)
+TERMINATE = re.compile(r"terminate called after throwing an instance of '(?P<type>[^'\n]{1,200})'\s{1,4}what\(\): ")
+FATAL_PYTHON = re.compile(r"^Fatal Python error: [^\n]{1,300}", re.MULTILINE)
+RULE = re.compile(r"[-=*_#+~ ]{10,}")
+
+
+def first_error(text: str) -> str:
+    """Return the exception ("ValueError: boom", with all lines of its message) that ended a program, or "".
+
+    An exception after which the program went on did not end it.
+    """
+    lines = RANK_PREFIX.sub("", text).splitlines()
+    starts = [
+        index
+        for index, line in enumerate(lines)
+        if line.strip() == TRACEBACK and not lines[max(0, index - 1)].startswith(IGNORED)
+    ]
+    for start in reversed(starts):
+        for index in range(start + 1, len(lines)):
+            if lines[index] and not lines[index][0].isspace():
+                return "" if count_progress(lines[index + 1 :]) >= MIN_PROGRESS else message_at(lines, index)
+    return ""
+
+
+def count_progress(lines: list[str]) -> int:
+    """Return how many lines show that a program goes on."""
+    return sum(bool(PROGRESS.search(line[:500])) for line in lines)
+
+
+def message_at(lines: list[str], index: int) -> str:
+    """Return the message of the exception at an index of lines, without the frames of a worker's own traceback."""
+    message, in_frames = [lines[index].strip()], False
+    for line in lines[index + 1 :][: 4 * MAX_BANNER_LINES]:
+        if (
+            len(message) >= MAX_ERROR_LINES
+            or (NEXT_MESSAGE.match(line) and line != ORIGINAL)
+            or PROGRESS.search(line[:500])
+        ):
+            break
+        in_frames = line == ORIGINAL or (in_frames and line[:1].isspace())
+        if line.strip() and not in_frames:
+            message.append(line.rstrip())
+    return "\n".join(message)[:MAX_ERROR]
+
+
+def fatal_error(text: str) -> str:
+    """Return the message with which a C++ library or the interpreter ended the process, or ""."""
+    text = RANK_PREFIX.sub("", text)
+    thrown = list(TERMINATE.finditer(text))
+    if thrown:
+        message = text[thrown[-1].end() :][:MAX_ERROR].splitlines()[:1]
+        return f"{thrown[-1]['type']}: {''.join(message).strip()}"[:MAX_ERROR]
+    fatal = FATAL_PYTHON.findall(text)
+    return str(fatal[-1]) if fatal else ""
+
+
+def final_message(text: str) -> str:
+    """Return the exception that ended a program, else its last message, or "": a banner, or its last line."""
+    error = first_error(text)
+    if error:
+        return error
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    rules = [index for index, line in enumerate(lines) if RULE.fullmatch(line)]
+    if len(rules) > 1 and rules[-1] == len(lines) - 1 and 1 < rules[-1] - rules[-2] <= MAX_BANNER_LINES:
+        return "\n".join(lines[rules[-2] + 1 : rules[-1]])[:MAX_ERROR]
+    return next((line[:MAX_ERROR] for line in reversed(lines) if not RULE.fullmatch(line)), "")
+
+
+def tail_lines(text: str) -> str:
+    """Return the last lines of an output as a terminal would show them, with C++ frames as one line.
+
+    More than are shown: the line that tells the cause may stand above a banner or many frames.
+    """
+    lines: list[str] = []
+    frames = 0
+    for line in text.rstrip().split("\n")[-10 * MAX_TAIL_LINES :]:
+        shown = line.rstrip("\r").rpartition("\r")[2]
+        if FRAME.match(shown):
+            frames += 1
+            continue
+        if frames:
+            lines.append(f"    ({frames} C++ frames)")
+            frames = 0
+        lines.append(shown)
+    if frames:
+        lines.append(f"    ({frames} C++ frames)")
+    return "\n".join(lines[-MAX_TAIL_LINES:])[-MAX_TAIL:]

@@ -1,0 +1,254 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Failures to save, find or load checkpoints."""
+
+from __future__ import annotations
+
+from ansible_collections.muster.training.plugins.plugin_utils._failures.entries.entry import CatalogueEntry
+
+TOPIC = "Checkpoints"
+ENTRIES: tuple[CatalogueEntry, ...] = (
+    CatalogueEntry(
+        id="checkpoint-vocabulary",
+        title="The checkpoint has another vocabulary than the model",
+        example="size mismatch for lm_head.weight: copying a param with shape torch.Size([54953, 512]) from "
+        "checkpoint, the shape in current model is torch.Size([54944, 512])",
+        texts=(
+            r"size mismatch for [\w.]{0,160}(?:embed_tokens|lm_head|wte|tok_embeddings|word_embeddings|"
+            r"shared|embeddings)\.[\w.]{0,80}: copying a param",
+        ),
+        cause="The embedding of the checkpoint has another size than the model's: tokens were added before the "
+        "checkpoint was saved, or its vocabulary was padded.",
+        remedy="load the tokenizer that was saved with the checkpoint and call "
+        "model.resize_token_embeddings(len(tokenizer)) before loading, or with the number of rows that "
+        "the message names for the checkpoint",
+        source="thu-coai/Emotional-Support-Conversation#7",
+        recoverable=True,
+    ),
+    CatalogueEntry(
+        id="checkpoint-shapes",
+        title="Tensors of the checkpoint have other shapes than the model",
+        example="size mismatch for layers.0.weight: copying a param with shape torch.Size([512, 432]) from "
+        "checkpoint, the shape in current model is torch.Size([512, 192])",
+        texts=(r"size mismatch for [\w.]{1,200}: copying a param with shape",),
+        cause="The model is built with other settings than the checkpoint was: another size, number of heads or"
+        " classes, or tensor-parallel degree.",
+        remedy="build the model with the configuration that was saved with the checkpoint; to replace only a "
+        "head, remove its keys from the state_dict and load with strict=False",
+        source="zhongyy/Face-Transformer#23",
+        recoverable=True,
+    ),
+    CatalogueEntry(
+        id="checkpoint-world-size",
+        title="The checkpoint is from another number of ranks",
+        example="The checkpoint being loaded used a DP world size of 8 but the current world size is 16",
+        texts=(r"used a DP world size of \d{1,7} but the current world size is \d",),
+        cause="ZeRO saves the optimizer in one part per rank, so a checkpoint can be resumed only with the same"
+        " number of ranks.",
+        remedy="resume with the same number of ranks; or convert it to a universal checkpoint "
+        '(ds_to_universal.py, and "load_universal": true); or resume only the weights: zero_to_fp32.py',
+        source="deepspeedai/Megatron-DeepSpeed#439",
+    ),
+    CatalogueEntry(
+        id="checkpoint-not-written",
+        title="A checkpoint was not fully written",
+        example="PytorchStreamWriter failed writing file data/...: file write failed",
+        texts=(r"PytorchStreamWriter failed writing file", r"unexpected pos \d{1,20} vs \d{1,20}"),
+        cause="Usually the disk is full, or a network drive failed while the checkpoint was being saved.",
+        remedy="check free space on that node (df -h); ansible-playbook runs.yml -e keep=5 removes older runs; avoid "
+        "mounts that only append or cannot rename, such as mount-s3",
+        source="hiyouga/LlamaFactory#1223",
+        weak=True,
+    ),
+    CatalogueEntry(
+        id="checkpoint-on-one-node",
+        title="A checkpoint is on one node only",
+        example="FileNotFoundError: Checkpoint file not found: .../epoch_000.ckpt",
+        texts=(
+            r"Checkpoint file not found:",
+            r"Checkpoint at .{1,300} not found",
+            r"FileNotFoundError: \[Errno 2\].{1,300}\.ckpt\b",
+        ),
+        cause="Rank 0 writes the checkpoints, on the first node of the run. The nodes share no disk, so the others "
+        "lack the file that trainer.test or ckpt_path loads.",
+        remedy="leave the test out (test=False in a Hydra template), and test in a launch of its own on the first "
+        "node: ./muster launch -n 1 train.py ARGUMENTS; or save to a directory that all nodes mount: ./muster site "
+        "--tags data. To resume on all nodes, copy the checkpoint to them: ./muster stage-data -e "
+        "stage_data_path=DIRECTORY -e stage_data_destination=DIRECTORY",
+        source="Lightning-AI/pytorch-lightning#18413",
+        recoverable=True,
+    ),
+    CatalogueEntry(
+        id="checkpoint-keys",
+        title="The checkpoint does not fit the model",
+        example="Error(s) in loading state_dict for ...: Missing key(s) in state_dict: ...",
+        texts=(r"Error\(s\) in loading state_dict for", r"(?:Missing|Unexpected) key\(s\) in state_dict"),
+        cause="The checkpoint is from another model or other settings, or its keys have a prefix: 'module.' from "
+        "DistributedDataParallel, '_orig_mod.' from torch.compile.",
+        remedy="save model.module.state_dict() and load before wrapping; strip the prefix from the keys of an old one",
+        source="aks2203/deep-thinking#5",
+        recoverable=True,
+    ),
+    CatalogueEntry(
+        id="checkpoint-torn",
+        title="A checkpoint is incomplete",
+        example="PytorchStreamReader failed reading zip archive: failed finding central directory",
+        texts=(r"PytorchStreamReader failed", r"MetadataIncompleteBuffer\b"),
+        cause="The file is truncated: a job ended while saving, or a download was interrupted.",
+        remedy="use the previous one and remove this one (for a download: from the cache). Save under a temporary "
+        "name and rename when complete",
+        source="JizhiziLi/P3M#13",
+    ),
+    CatalogueEntry(
+        id="checkpoint-pickle",
+        title="torch.load refuses the contents of a checkpoint",
+        example="_pickle.UnpicklingError: Weights only load failed",
+        texts=(r"Weights only load failed",),
+        cause="Since torch 2.6, torch.load accepts only tensors and plain types, but this checkpoint contains objects "
+        "of a class.",
+        remedy="if you trust the file, use torch.load(..., weights_only=False), or "
+        "torch.serialization.add_safe_globals([CLASS])",
+        source="0Xiaohei0/LocalAIVtuber#51",
+        recoverable=True,
+    ),
+    CatalogueEntry(
+        id="checkpoint-file-missing",
+        title="A file of a checkpoint is missing on this node",
+        example="FileNotFoundError: [Errno 2] No such file or directory: '.../checkpoint-100/pytorch_model.bin'",
+        texts=(
+            r"No such file or directory: '[^'\n]{0,300}(?:checkpoint|ckpt|epoch[-_]\d|"
+            r"global_step\d|step[-_]\d)[^'\n]{0,200}\.(?:bin|pt|pth|json|safetensors|distcp)'",
+        ),
+        cause="The checkpoint is not on this node: only the first node has written it and the nodes share no "
+        "disk, or the path is wrong.",
+        remedy="save to a shared drive that all nodes mount (ansible-playbook site.yml --tags data), or copy the"
+        " checkpoint to all nodes: ansible-playbook stage_data.yml -e stage_data_path=DIRECTORY -e "
+        "stage_data_destination=DIRECTORY",
+        source="huggingface/transformers#30859",
+        recoverable=True,
+    ),
+    CatalogueEntry(
+        id="checkpoint-pointer",
+        title="A model file is only a pointer or a web page",
+        example="_pickle.UnpicklingError: invalid load key, 'v'.",
+        texts=(
+            r"invalid load key, '[v<]'",
+            r"Error while deserializing header: (?:HeaderTooLarge|header too large)",
+        ),
+        cause="The file does not contain weights: it is the pointer of Git LFS (its text begins with "
+        "`version`), a web page that was downloaded instead, or a damaged download.",
+        remedy="`head -c 200 FILE` on the node shows which. Run `git lfs pull` in the repository, or download "
+        "it again with huggingface-cli download; then copy it to all nodes (ansible-playbook "
+        "stage_data.yml)",
+        source="hhj1897/face_parsing#3",
+        recoverable=True,
+    ),
+    CatalogueEntry(
+        id="optimizer-state",
+        title="The saved optimizer has other parameters than this one",
+        example="ValueError: loaded state dict contains a parameter group that doesn't match the size of "
+        "optimizer's group",
+        texts=(
+            r"loaded state dict (?:contains a parameter group that doesn't match|has a different number of paramet"
+            r"er groups)",
+        ),
+        cause="The checkpoint's optimizer was created for other parameters: layers were frozen, unfrozen, "
+        "added or removed since it was saved, or the groups (weight decay) differ.",
+        remedy="create the model and the optimizer exactly as when it was saved before you resume; or load "
+        "only the model's weights and start with a new optimizer",
+        source="STVIR/pysot#92",
+        recoverable=True,
+    ),
+    CatalogueEntry(
+        id="checkpoint-directory-race",
+        title="Several ranks write one checkpoint directory at once",
+        example="OSError: [Errno 39] Directory not empty: '/results/tmp-checkpoint-1' -> '/results/checkpoint-50'",
+        texts=(
+            r"\[Errno 39\] Directory not empty: ",
+            r"FileExistsError: \[Errno 17\] File exists: '[^\n]{0,300}(?:checkpoint|ckpt|output|global_step|save)",
+        ),
+        cause="Each rank creates, renames or removes the same directory, and one was faster; on a network "
+        "drive even os.makedirs with exist_ok=True fails in this way.",
+        remedy="let one rank do it and the others wait: if rank == 0: os.makedirs(...), then "
+        "torch.distributed.barrier(). With the Trainer, upgrade transformers (4.49 saved from each "
+        "rank), and set save_on_each_node only if the nodes share no drive",
+        source="huggingface/transformers#36076",
+    ),
+    CatalogueEntry(
+        id="checkpoint-not-found",
+        title="There is no checkpoint to resume from on this node",
+        example="ValueError: Can't find a valid checkpoint at /outputs/checkpoint-50000",
+        texts=(
+            r"Can't find a valid checkpoint at ",
+            r"No valid checkpoint found in output directory",
+            r"Error no file named [^\n]{1,120} found in directory",
+        ),
+        cause="The directory does not exist on this node, or lacks the weights under the names that the "
+        "loader looks for. Without a shared drive, only the first node has what rank 0 saved; and a "
+        "checkpoint of another framework or strategy (ZeRO, FSDP, LoRA) has other files.",
+        remedy="save to a drive that all nodes share (ansible-playbook site.yml --tags data), or copy the "
+        "checkpoint to every node before you resume (ansible-playbook stage_data.yml); then give the "
+        "directory of one step, such as checkpoint-500, and resume with the same strategy that saved "
+        "it",
+        source="HKUDS/GraphGPT#78",
+        recoverable=True,
+    ),
+    CatalogueEntry(
+        id="checkpoint-directory-missing",
+        title="The directory of a checkpoint does not exist on this node",
+        example="RuntimeError: Parent directory ... does not exist.",
+        texts=(r"RuntimeError: Parent directory [^\n]{1,400} does not exist",),
+        cause="torch.save does not create directories. Rank 0 creates it only on its own node, or other "
+        "ranks save before it has done so.",
+        remedy="os.makedirs(directory, exist_ok=True) on every rank before it saves; or save to a shared "
+        "drive (ansible-playbook site.yml --tags data) and let the ranks wait at a barrier until rank "
+        "0 has created it",
+        source="karpathy/nanochat#336",
+    ),
+    CatalogueEntry(
+        id="checkpoint-cut-off",
+        title="A pickled file is empty or cut off",
+        example="EOFError: Ran out of input",
+        texts=(
+            r"EOFError: Ran out of input",
+            r"UnpicklingError: pickle data was truncated",
+            r"unexpected EOF(?:, expected \d{1,20} more bytes)?\. The file might be corrupted",
+        ),
+        cause="The file was not written to its end: the job was stopped while it saved, the disk was full, "
+        "or another rank is still writing it.",
+        remedy="resume from the checkpoint before it and remove this one, or the cached file. Let one rank "
+        "save to a temporary name and rename it, while the others wait at a barrier",
+        source="StrongResearch/isc-demos#3",
+        recoverable=True,
+    ),
+    CatalogueEntry(
+        id="torch-load-refused",
+        title="transformers refuses torch.load of an older torch",
+        example="ValueError: Due to a serious vulnerability issue in `torch.load`, even with "
+        "`weights_only=True`, we now require users to upgrade torch to at least v2.6",
+        texts=(r"serious vulnerability issue in `?torch\.load",),
+        cause="The weights or the optimizer are in pickle files (.bin, .pt), and this transformers reads "
+        "those only with torch 2.6 or later.",
+        remedy="install a newer torch: ansible-playbook site.yml --tags python_env,pytorch -e "
+        "pytorch_version=2.6.0; or weights in safetensors, and an older transformers (4.51) in the "
+        "job's requirements to resume a checkpoint",
+        source="Gaius-Augustus/learnMSA#21",
+        recoverable=True,
+    ),
+    CatalogueEntry(
+        id="distributed-checkpoint-keys",
+        title="A distributed checkpoint lacks entries",
+        example="RuntimeError: Missing key in checkpoint state_dict: optimizer.state.weight.step",
+        texts=(
+            r"Missing key in checkpoint state_dict: ",
+            r"Missing optimizer state for parameter '[^'\n]{1,200}' in checkpoint",
+        ),
+        cause="The checkpoint was saved by another model, another release of torch or without the optimizer, "
+        "or some parameters had no gradient yet.",
+        remedy="load what exists: dcp.load(..., planner=DefaultLoadPlanner(allow_partial_load=True)), or "
+        "StateDictOptions(strict=False); or resume with the model and the torch that saved it",
+        source="pytorch/pytorch#148252",
+    ),
+)

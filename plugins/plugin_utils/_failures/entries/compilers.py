@@ -1,0 +1,183 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Failures to compile code on a node."""
+
+from __future__ import annotations
+
+from ansible_collections.muster.training.plugins.plugin_utils._failures.entries.entry import CatalogueEntry
+
+TOPIC = "Compilers and toolkits"
+ENTRIES: tuple[CatalogueEntry, ...] = (
+    CatalogueEntry(
+        id="extension-not-built",
+        title="A C++ or CUDA extension was not built",
+        example="ImportError: .../torch_extensions/.../cpu_adam.so: cannot open shared object file: No such file "
+        "or directory",
+        texts=(r"torch_extensions/[^\n]{1,160}\.so: cannot open shared object file",),
+        cause="The op was not built: its compilation failed earlier, on this or another rank, because nvcc, "
+        "ninja, a compiler or header files are missing on the node.",
+        remedy="read the first error of the build further up in the logs of all ranks (ansible-playbook logs.yml"
+        " -e fetch=true); install a CUDA toolkit of torch's version and set CUDA_HOME in "
+        "launch_environment; or do without the op (torch.optim.AdamW instead of FusedAdam). Remove "
+        "~/.cache/torch_extensions before the next try",
+        source="deepspeedai/DeepSpeed#5723",
+    ),
+    CatalogueEntry(
+        id="cuda-toolkit-mismatch",
+        title="The CUDA toolkit does not match torch's version",
+        example="Installed CUDA version ... does not match the version torch was compiled with ...",
+        texts=(
+            r"Installed CUDA version \S{1,20} does not match the version torch was compiled with",
+            r"The detected CUDA version \(\S{1,12}\) mismatches the version that was used",
+        ),
+        cause="DeepSpeed compiles an op for this job with the node's nvcc, which is from another CUDA version than "
+        "torch.",
+        remedy="install torch for that CUDA (ansible-playbook site.yml --tags python_env,pytorch -e "
+        "pytorch_cuda=12.4), or set CUDA_HOME in launch_environment to a toolkit of torch's version",
+        source="JIA-Lab-research/MGM#91",
+        recoverable=True,
+    ),
+    CatalogueEntry(
+        id="cuda-home-missing",
+        title="There is no CUDA toolkit",
+        example="MissingCUDAException: CUDA_HOME does not exist, unable to compile CUDA op(s)",
+        texts=(r"CUDA_HOME does not exist", r"CUDA_HOME environment variable is not set"),
+        cause="DeepSpeed, or another package, compiles GPU code on first use and finds no nvcc on the node.",
+        remedy="install a toolkit of torch's CUDA on each node and set CUDA_HOME in launch_environment; or do without "
+        "the op (torch.optim.AdamW instead of FusedAdam)",
+        source="thinhlpg/vixtts-demo#12",
+        recoverable=True,
+    ),
+    CatalogueEntry(
+        id="python-headers-missing",
+        title="Python's header files are not installed",
+        example="fatal error: Python.h: No such file or directory",
+        texts=(r"fatal error: Python\.h: No such file or directory",),
+        cause="A package compiles C++ code on first use, DeepSpeed's optimizers for example, and the node lacks the "
+        "header files of its Python.",
+        remedy="""ansible-playbook site.yml --tags base_packages -e '{"base_packages_extra": ["python3-dev"]}' (for """
+        "another Python than the system's: python3.11-dev and so on); or do without the op (torch.optim.AdamW instead "
+        "of FusedAdam)",
+        source="torch 2.13.0 on a CPU",
+    ),
+    CatalogueEntry(
+        id="extension-build-failed",
+        title="C++ or CUDA code could not be compiled",
+        example="RuntimeError: Error building extension '...'",
+        texts=(
+            r"Error building extension '",
+            r"Command '\['ninja', '-v'\]' returned non-zero",
+        ),
+        cause="A package compiles C++ or CUDA code on first use, and the compiler failed.",
+        remedy="the first line with 'error:' in the rank's log says why; mostly header files are missing, the compiler "
+        "is too old or too new for the CUDA toolkit, or memory ran out (MAX_JOBS=2 in launch_environment)",
+        source="torch 2.13.0 on a CPU",
+        weak=True,
+    ),
+    CatalogueEntry(
+        id="c-compiler-missing",
+        title="There is no C compiler",
+        example="RuntimeError: Failed to find C compiler. Please specify via CC environment variable.",
+        texts=(
+            r"Failed to find C compiler",
+            r"\bInvalidCxxCompiler\b",
+            r"Command '\['which', '(?:c\+\+|g\+\+|gcc)'\]' returned non-zero",
+            r"No such file or directory: '(?:/usr/bin/)?(?:gcc|g\+\+|cc|c\+\+|x86_64-linux-gnu-g\+\+|x86_64-linux-"
+            r"gnu-gcc)'",
+            r"\b(?:gcc|g\+\+|c\+\+): (?:command )?not found",
+        ),
+        cause="Triton, torch.compile and DeepSpeed compile code while the job runs, and the node or the "
+        "image has no compiler.",
+        remedy="ansible-playbook site.yml --tags base_packages "
+        """-e '{"base_packages_extra": ["build-essential"]}'; in a container, use an image that has gcc, """
+        "or a -devel image",
+        source="MIC-DKFZ/nnUNet#2268",
+        recoverable=True,
+    ),
+    CatalogueEntry(
+        id="ninja-missing",
+        title="ninja is not installed",
+        example="RuntimeError: Ninja is required to load C++ extensions",
+        texts=(r"Ninja is required to load C\+\+ extensions",),
+        cause="A package, often DeepSpeed, compiles an extension while the job runs and needs the program "
+        "ninja, which is not installed or not in the job's PATH on that node.",
+        remedy="add ninja to the job's requirements (requirements: [...]) and run ansible-playbook site.yml "
+        "--tags python_env",
+        source="deepspeedai/DeepSpeed#5627",
+        recoverable=True,
+    ),
+    CatalogueEntry(
+        id="cuda-toolkit-too-old",
+        title="The CUDA toolkit does not know this GPU",
+        example="nvcc fatal   : Unsupported gpu architecture 'compute_89'",
+        texts=(r"nvcc fatal[ \t]{0,8}: Unsupported gpu architecture",),
+        cause="An extension is compiled for a GPU that the node's nvcc does not know: the toolkit is older "
+        "than the GPU, or so new that it dropped it.",
+        remedy="set CUDA_HOME in launch_environment to a toolkit of torch's CUDA version; or compile for an "
+        "architecture that both know, such as "
+        """-e '{"launch_environment": {"TORCH_CUDA_ARCH_LIST": "8.0+PTX"}}'""",
+        source="facebookresearch/3detr#59",
+    ),
+    CatalogueEntry(
+        id="deepspeed-op-not-built",
+        title="An op of DeepSpeed was not built",
+        example="AttributeError: 'DeepSpeedCPUAdam' object has no attribute 'ds_opt_adam'",
+        texts=(
+            r"object has no attribute 'ds_opt_\w{1,20}'",
+            r"Unable to JIT load the \w{1,40} op due to it not being compatible",
+        ),
+        cause="DeepSpeed compiles its ops (fused_adam, cpu_adam and so on) when they are first used, and the "
+        "build failed earlier, mostly because nvcc or the CUDA toolkit of torch's version, a compiler "
+        "or Python.h is missing on the node.",
+        remedy="find the first error of the build further up in the log. Remove what it left: rm -rf "
+        "~/.cache/torch_extensions on each node; ds_report there lists what is missing. Or do without "
+        "the op: torch.optim.AdamW instead of FusedAdam",
+        source="deepspeedai/DeepSpeed#1846",
+        weak=True,
+        recoverable=True,
+    ),
+    CatalogueEntry(
+        id="gcc-too-new",
+        title="The compiler is too new for the CUDA toolkit",
+        example="error: #error -- unsupported GNU version! gcc versions later than 12 are not supported!",
+        texts=(r"unsupported GNU version! gcc versions later than",),
+        cause="nvcc accepts only C++ compilers up to a certain release, and the one that it found is newer.",
+        remedy="install the last accepted release on the nodes (sudo apt-get install g++-12) and use it: "
+        """-e '{"launch_environment": {"CC": "gcc-12", "CXX": "g++-12", "NVCC_PREPEND_FLAGS": "-ccbin g++-12"}}';"""
+        " or a newer CUDA toolkit",
+        source="tianzhi0549/FCOS#37",
+    ),
+    CatalogueEntry(
+        id="cuda-toolkit-incomplete",
+        title="The CUDA toolkit lacks header files or libraries",
+        example="CUDAContext.h:10:10: fatal error: cusolverDn.h: No such file or directory",
+        texts=(
+            r"fatal error: (?:cuda|cudnn|cusparse|cusolver|cublas|curand|cufft|nvrtc|nvtx|nccl)\w{0,30}\.h: No suc"
+            r"h file",
+            r"cannot find -l(?:cuda|cudart|curand|cublas|cublasLt|cusparse|cusolver|nvrtc|cudnn|nccl)\b",
+        ),
+        cause="A package compiles CUDA code, and the toolkit that it finds has no development files: only a "
+        "part of it is installed, or CUDA_HOME names another directory.",
+        remedy="install the whole toolkit of torch's CUDA version on the nodes (sudo apt-get install "
+        "cuda-toolkit-12-4) and name it: "
+        """-e '{"launch_environment": {"CUDA_HOME": "/usr/local/cuda-12.4"}}', and LIBRARY_PATH to its """
+        "lib64; or use an image with `devel` in its tag",
+        source="deepspeedai/DeepSpeed#2684",
+    ),
+    CatalogueEntry(
+        id="triton-too-old",
+        title="triton does not know this GPU",
+        example="ptxas fatal   : Value 'sm_121a' is not defined for option 'gpu-name'",
+        texts=(
+            r"ptxas\S{0,20} fatal {1,4}: Value '",
+            r"PTX \.version [\d.]{1,8} does not support \.target sm_",
+        ),
+        cause="triton brings an assembler for GPUs (ptxas) of its own, which is older than this GPU.",
+        remedy="install a newer torch, which brings a newer triton (ansible-playbook site.yml --tags "
+        "python_env,pytorch); or use the assembler of a newer CUDA toolkit: "
+        """-e '{"launch_environment": {"TRITON_PTXAS_PATH": "/usr/local/cuda/bin/ptxas"}}'""",
+        source="triton-lang/triton#8539",
+    ),
+)

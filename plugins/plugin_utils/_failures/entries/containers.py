@@ -1,0 +1,114 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Failures of container engines and images."""
+
+from __future__ import annotations
+
+from ansible_collections.muster.training.plugins.plugin_utils._failures.entries.entry import CatalogueEntry
+
+TOPIC = "Containers"
+ENTRIES: tuple[CatalogueEntry, ...] = (
+    CatalogueEntry(
+        id="image-other-processor",
+        title="The image is for another kind of processor",
+        example="exec /usr/local/bin/python3: exec format error",
+        texts=(r"exec (?:/\S{1,255}|user process caused):? \"?exec format error",),
+        cause="The image was built for x86-64 and the node has an ARM processor (Grace, Jetson, Graviton), "
+        "or the other way round.",
+        remedy="use an image for both, or build it for the node: docker buildx build --platform "
+        "linux/arm64,linux/amd64; images of NVIDIA (nvcr.io) exist for both. `uname -m` on the node "
+        "says what it is",
+        source="yiqingxyq/RepoST#2",
+    ),
+    CatalogueEntry(
+        id="image-not-found",
+        title="The container image cannot be pulled",
+        example="Error response from daemon: pull access denied for ..., repository does not exist or may "
+        "require 'docker login'",
+        texts=(
+            r"pull access denied for ",
+            r"manifest for \S{1,300} not found: manifest unknown",
+            r"toomanyrequests: You have reached",
+        ),
+        cause="The image has another name or tag, is private, or is only on another node; or the registry "
+        "limits the downloads of anonymous users.",
+        remedy="check the name with `docker pull IMAGE` on that node; for a private image run docker login "
+        "there as the job's user; an image that you built must be pushed to a registry, or be loaded "
+        "on each node (docker save, docker load)",
+        source="dineshreddy91/Occlusion_Net#10",
+    ),
+    CatalogueEntry(
+        id="docker-not-running",
+        title="Docker does not run on a node",
+        example="docker: Cannot connect to the Docker daemon at unix:///var/run/docker.sock. Is the docker "
+        "daemon running?",
+        texts=(r"Cannot connect to the Docker daemon at ",),
+        cause="The Docker engine is not installed on that node, has failed, or listens elsewhere (rootless "
+        "Docker, DOCKER_HOST).",
+        remedy="ansible-playbook site.yml --tags docker_engine installs and starts it; `systemctl status "
+        "docker` on the node says why it failed, often a mistake in /etc/docker/daemon.json",
+        source="microsoft/unilm#226",
+    ),
+    CatalogueEntry(
+        id="docker-not-allowed",
+        title="The job's user may not use Docker",
+        example="permission denied while trying to connect to the Docker daemon socket at unix:///var/run/docker.sock",
+        texts=(r"permission denied while trying to connect to the (?:Docker daemon|docker API)",),
+        cause="The user that launches is not in the group docker on that node, or has not logged in again "
+        "since it was added.",
+        remedy="sudo usermod --append --groups docker USER on that node, then log in again; or use Podman or "
+        "Apptainer, which need no group",
+        source="NVIDIA/nvidia-docker#1138",
+    ),
+    CatalogueEntry(
+        id="container-lost-gpus",
+        title="A container has lost its GPUs",
+        example="Failed to initialize NVML: Unknown Error",
+        texts=(r"Failed to initialize NVML: Unknown Error",),
+        cause="systemd loaded its units again (systemctl daemon-reload, or an upgrade of packages), and "
+        "since then the running container may not use the GPUs. The node itself is well.",
+        remedy="launch again: a new container has its GPUs. So that it does not happen again, set "
+        '"exec-opts": ["native.cgroupdriver=cgroupfs"] in /etc/docker/daemon.json and restart Docker, '
+        "and stop unattended upgrades",
+        source="NVIDIA/nvidia-container-toolkit#1227",
+    ),
+    CatalogueEntry(
+        id="container-cuda-too-new",
+        title="The image needs a newer NVIDIA driver",
+        example="nvidia-container-cli: requirement error: unsatisfied condition: cuda>=11.0, please update "
+        "your driver to a newer version",
+        texts=(r"nvidia-container-cli: requirement error: unsatisfied condition",),
+        cause="The image's CUDA is newer than the node's driver supports.",
+        remedy="ansible-playbook site.yml --tags nvidia_driver -e nvidia_driver_cuda=12.4 installs a newer "
+        "driver; or use an image with an older CUDA (launch_image)",
+        source="NVIDIA/nvidia-docker#1442",
+    ),
+    CatalogueEntry(
+        id="container-driver-not-loaded",
+        title="The container finds no NVIDIA driver",
+        example="nvidia-container-cli: initialization error: nvml error: driver not loaded: unknown",
+        texts=(r"nvidia-container-cli: initialization error",),
+        cause="The node's NVIDIA driver is not loaded or does not work; the container is not the problem.",
+        remedy="run nvidia-smi on that node. ansible-playbook site.yml --tags nvidia_driver installs and "
+        "loads the driver, or says that the node needs a reboot",
+        source="NVIDIA/nvidia-docker#1629",
+    ),
+    CatalogueEntry(
+        id="container-toolkit-missing",
+        title="The container engine cannot use GPUs",
+        example='docker: Error response from daemon: could not select device driver "" with capabilities: [[gpu]].',
+        texts=(
+            r'could not select device driver "\w{0,20}" with capabilities',
+            r"nvidia-container-cli: ",
+            r"unknown or invalid runtime name: nvidia",
+            r"unresolvable CDI devices nvidia\.com/gpu",
+        ),
+        cause="The NVIDIA Container Toolkit is missing on that node, or the container engine was not restarted "
+        "after it was installed.",
+        remedy="ansible-playbook site.yml --tags docker_engine installs the NVIDIA Container Toolkit and "
+        "configures the engine for it",
+        source="NVIDIA/nvidia-docker#1034",
+    ),
+)

@@ -1,0 +1,127 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Mistakes in data sets and tokenizers."""
+
+from __future__ import annotations
+
+from ansible_collections.muster.training.plugins.plugin_utils._failures.entries.entry import CatalogueEntry
+
+TOPIC = "Data sets and tokenizers"
+ENTRIES: tuple[CatalogueEntry, ...] = (
+    CatalogueEntry(
+        id="dataset-columns",
+        title="The files of a data set have different columns",
+        example="datasets.table.CastError: Couldn't cast",
+        texts=(
+            r"datasets\.table\.CastError: Couldn't cast",
+            r"ValueError: Couldn't cast$",
+            r"\bDatasetGenerationCastError\b",
+            r"All the data files must have the same columns",
+            r"^because column names don't match",
+        ),
+        cause="load_dataset reads all files of a data set into one table, and a file has other columns, or "
+        "another type in a column, than the first one.",
+        remedy="give only files of one kind (data_files=...), or make their columns the same: for JSON, each "
+        "key in each line. If the data set was changed, remove its cache: rm -rf "
+        "~/.cache/huggingface/datasets/NAME on each node",
+        source="ZihanZhaoSJTU/LibriSQA#2",
+        recoverable=True,
+    ),
+    CatalogueEntry(
+        id="padding-token-missing",
+        title="The tokenizer has no padding token",
+        example="ValueError: Asking to pad but the tokenizer does not have a padding token.",
+        texts=(r"Asking to pad but the tokenizer does not have a padding token",),
+        cause="Batches are padded to one length, and the tokenizers of many causal models (GPT, Llama) have "
+        "no token for that.",
+        remedy="after loading the tokenizer: tokenizer.pad_token = tokenizer.eos_token",
+        source="DachengLi1/LongChat#31",
+    ),
+    CatalogueEntry(
+        id="dataset-empty",
+        title="The data set has no examples left",
+        example="IndexError: Invalid key: 25030 is out of bounds for size 0",
+        texts=(
+            r"Invalid key: \d{1,12} is out of bounds for size 0",
+            r"num_samples should be a positive integer value, but got num_samples=0",
+        ),
+        cause="Trainer removed all columns, since none is an argument of the model's forward, as happens "
+        "with wrapped models; or the path or a filter left nothing.",
+        remedy="TrainingArguments(remove_unused_columns=False) keeps the columns; print len(dataset) and its "
+        "column_names before training, on each node",
+        source="hiyouga/LlamaFactory#671",
+    ),
+    CatalogueEntry(
+        id="token-outside-vocabulary",
+        title="A token or position is outside the model's embedding",
+        example="IndexError: index out of range in self",
+        texts=(r"IndexError: index out of range in self",),
+        cause="A token's number is not below the number of rows of the embedding: tokens were added to the "
+        "tokenizer, or it is another model's; or a text is longer than the model allows.",
+        remedy="model.resize_token_embeddings(len(tokenizer)) after adding tokens; tokenizer(..., "
+        "truncation=True, max_length=...) for long texts. On a GPU, the same mistake is a device-side "
+        "assert",
+        source="mickeysjm/R-BERT#5",
+    ),
+    CatalogueEntry(
+        id="samples-not-alike",
+        title="The samples of a batch cannot be put into one tensor",
+        example="ValueError: Unable to create tensor, you should probably activate truncation and/or padding",
+        texts=(
+            r"Unable to create tensor, you should probably activate truncation",
+            r"stack expects each tensor to be equal size, but got",
+        ),
+        cause="The samples have different lengths or sizes, or a column still holds text, such as a label "
+        "that is not a number.",
+        remedy="pad them in the collator (DataCollatorWithPadding, DataCollatorForSeq2Seq), with "
+        "truncation=True in the tokenizer, and remove columns of text (dataset.remove_columns); images "
+        "need one size (Resize)",
+        source="ipuneetrathore/BERT_models#1",
+    ),
+    CatalogueEntry(
+        id="image-broken",
+        title="An image of the data set is broken",
+        example="OSError: image file is truncated (54 bytes not processed)",
+        texts=(
+            r"image file is truncated",
+            r"UnidentifiedImageError: cannot identify image file",
+            r"broken data stream when reading image file",
+        ),
+        cause="A file was not copied or downloaded completely, or is not an image; on one node only, its "
+        "copy of the data differs.",
+        remedy="compare the number and size of the files on the nodes and copy them again (ansible-playbook "
+        "stage_data.yml). To train without them: PIL.ImageFile.LOAD_TRUNCATED_IMAGES = True, or skip "
+        "in the data set what cannot be read",
+        source="pytorch/vision#138",
+        recoverable=True,
+    ),
+    CatalogueEntry(
+        id="worker-not-picklable",
+        title="DataLoader workers cannot be started with this data set",
+        example="AttributeError: Can't pickle local object 'train.<locals>.<lambda>'",
+        texts=(
+            r"Can't pickle local object '",
+            r"Can't get local object '",
+            r"TypeError: cannot pickle '[\w.]{1,60}' object",
+        ),
+        cause="Workers that are spawned (Python 3.14 does so as a default) get the data set as a pickle, and "
+        "that cannot hold lambdas, functions inside functions, or open files and connections.",
+        remedy="define the function at the top of a module, and open files in the worker at first use; or "
+        'DataLoader(multiprocessing_context="fork"), or num_workers=0',
+        source="Beckschen/TransUNet#95",
+        recoverable=True,
+    ),
+    CatalogueEntry(
+        id="main-not-guarded",
+        title="The script starts processes while it is imported",
+        example="RuntimeError: An attempt has been made to start a new process before the current process has "
+        "finished its bootstrapping phase.",
+        texts=(r"An attempt has been made to start a new process before the",),
+        cause="A spawned process imports the script, and the script then starts processes again, since its "
+        "main part is not guarded.",
+        remedy='put the main part into a function and call it under if __name__ == "__main__":',
+        source="psnc-qcg/QCG-PilotJob#85",
+    ),
+)

@@ -1,0 +1,130 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Failures of ranks that run different code or models, and of DistributedDataParallel."""
+
+from __future__ import annotations
+
+from ansible_collections.muster.training.plugins.plugin_utils._failures.entries.entry import CatalogueEntry
+
+TOPIC = "Ranks out of step"
+ENTRIES: tuple[CatalogueEntry, ...] = (
+    CatalogueEntry(
+        id="collectives-differ",
+        title="Ranks are at different points of the script",
+        example="Detected mismatch between collectives on ranks",
+        texts=(r"Detected mismatch between collectives on ranks",),
+        cause="One rank calls a different collective, or the same one with another shape: a branch only some ranks "
+        "take, a smaller last batch, metrics only rank 0 has.",
+        remedy="make the same calls with the same shapes on each rank: drop_last=True, and no collective inside `if "
+        "rank == 0`",
+        source="modelscope/ms-swift#9443",
+    ),
+    CatalogueEntry(
+        id="ddp-models-differ",
+        title="The ranks have different models",
+        example="DDP expects same model across all ranks, but Rank 0 has 686 params, while rank 1 has inconsistent 0 "
+        "params",
+        texts=(
+            r"DDP expects same model across all ranks",
+            r"params\[\d{1,6}\] in this process with sizes",
+        ),
+        cause="The ranks built different models or froze different layers; with 0 params, a rank has ended or is "
+        "elsewhere in the script.",
+        remedy="use the same code and settings on each node (ansible-playbook preflight.yml compares the script); "
+        "nothing in the model may depend on the rank. For 0 params, read that rank's log",
+        source="NJU-PCALab/STAR#44",
+    ),
+    CatalogueEntry(
+        id="ddp-unused-parameters",
+        title="Parameters took no part in the loss",
+        example="RuntimeError: Expected to have finished reduction in the prior iteration before starting a new one",
+        texts=(
+            r"Expected to have finished reduction in the prior iteration",
+            r"parameters that were not used in producing the loss returned by training_step",
+        ),
+        cause="DistributedDataParallel waits for the gradient of each parameter, but some have none in this step.",
+        remedy="DistributedDataParallel(..., find_unused_parameters=True), or freeze or remove unused parameters; "
+        """-e '{"launch_environment": {"TORCH_DISTRIBUTED_DEBUG": "DETAIL"}}' names the parameters""",
+        source="buxiangzhiren/DDCap#35",
+    ),
+    CatalogueEntry(
+        id="process-group-missing",
+        title="torch.distributed was not initialised",
+        example="Default process group has not been initialized, please make sure to call init_process_group",
+        texts=(r"Default process group has not been initialized",),
+        cause="The script uses collectives, or a layer such as SyncBatchNorm, before init_process_group or without it.",
+        remedy="call torch.distributed.init_process_group() first; frameworks need an option: --launcher pytorch "
+        "(MMEngine), strategy='ddp' (Lightning)",
+        source="open-mmlab/mmsegmentation#809",
+        recoverable=True,
+    ),
+    CatalogueEntry(
+        id="ddp-marked-twice",
+        title="A parameter gets its gradient twice in one step",
+        example="RuntimeError: Expected to mark a variable ready only once.",
+        texts=(r"Expected to mark a variable ready only once",),
+        cause="DistributedDataParallel expects one gradient per parameter and step. Gradient checkpointing "
+        "in its reentrant form, or a layer that is used twice, computes it again.",
+        remedy='use the other form of gradient checkpointing: gradient_checkpointing_kwargs={"use_reentrant": '
+        "False} (Trainer), torch.utils.checkpoint(..., use_reentrant=False); for a layer that is used "
+        "in each step alike, DistributedDataParallel(..., static_graph=True). Leave "
+        "find_unused_parameters out",
+        source="modelscope/ms-swift#3171",
+    ),
+    CatalogueEntry(
+        id="collective-on-cpu",
+        title="NCCL got a tensor that is not on a GPU",
+        example="RuntimeError: No backend type associated with device type cpu",
+        texts=(
+            r"No backend type associated with device type cpu",
+            r"Tensors must be CUDA and dense",
+        ),
+        cause="The backend nccl exchanges only dense tensors on a GPU, and the script gives a collective one "
+        "on the CPU, a sparse one, or a model that was not moved to the GPU.",
+        remedy="move the tensor or model to the GPU first (.cuda(), or .to_dense()); or let both kinds work: "
+        'init_process_group("cpu:gloo,cuda:nccl")',
+        source="zai-org/CogVLM#328",
+    ),
+    CatalogueEntry(
+        id="tensors-on-two-devices",
+        title="Tensors of one operation are on different devices",
+        example="RuntimeError: Expected all tensors to be on the same device, but found at least two devices, "
+        "cuda:0 and cuda:1!",
+        texts=(r"Expected all tensors to be on the same device",),
+        cause='One process uses several GPUs, or a GPU and the CPU: device_map="auto" spreads the model over '
+        "all GPUs although each GPU has a process of its own, a device such as cuda:0 is written into "
+        "the code, or an input was not moved.",
+        remedy='load the model without device_map, or with device_map={"": int(os.environ["LOCAL_RANK"])}; '
+        "call torch.cuda.set_device(local_rank) first and use .to(device) with that device everywhere",
+        source="sengine-research/SpaceLM#5",
+    ),
+    CatalogueEntry(
+        id="no-gradient",
+        title="Nothing in the loss can be trained",
+        example="RuntimeError: element 0 of tensors does not require grad and does not have a grad_fn",
+        texts=(r"element 0 of (?:tensors|variables) does not require grad",),
+        cause="No parameter that requires a gradient took part in the loss: all are frozen, or gradient "
+        "checkpointing in its reentrant form is used with adapters (LoRA), whose inputs need no "
+        "gradient.",
+        remedy="with adapters: model.enable_input_require_grads() before get_peft_model, or "
+        'gradient_checkpointing_kwargs={"use_reentrant": False}; check that some parameters have '
+        "requires_grad=True and that the loss is not computed under torch.no_grad()",
+        source="huggingface/peft#137",
+    ),
+    CatalogueEntry(
+        id="ddp-modified-in-place",
+        title="A tensor was changed before its gradient was computed",
+        example="RuntimeError: one of the variables needed for gradient computation has been modified by an "
+        "inplace operation",
+        texts=(r"one of the variables needed for gradient computation has been modified by an inplace operation",),
+        cause="With DDP, mostly the model is called twice before backward: each call copies the buffers of "
+        "rank 0, such as BatchNorm's, over those that the first one still needs. Else an operation "
+        "changes a tensor in place.",
+        remedy="DistributedDataParallel(..., broadcast_buffers=False); or call the model once per backward. "
+        "If it fails in one process, too: torch.autograd.set_detect_anomaly(True) names the operation "
+        "(x += y, relu(inplace=True))",
+        source="pytorch/pytorch#22095",
+    ),
+)

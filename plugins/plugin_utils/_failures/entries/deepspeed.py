@@ -1,0 +1,136 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Failures of DeepSpeed and its configuration."""
+
+from __future__ import annotations
+
+from ansible_collections.muster.training.plugins.plugin_utils._failures.entries.entry import CatalogueEntry
+
+TOPIC = "DeepSpeed"
+ENTRIES: tuple[CatalogueEntry, ...] = (
+    CatalogueEntry(
+        id="deepspeed-arguments-differ",
+        title="The DeepSpeed configuration contradicts the arguments",
+        example="Please correct the following DeepSpeed config values that mismatch TrainingArguments values",
+        texts=(
+            r"DeepSpeed config values that mismatch",
+            r"`--mixed_precision` arg cannot be set to `\w{1,8}` when `\w{1,8}` is set in the DeepSpeed config",
+        ),
+        cause="A value differs between the DeepSpeed configuration and the arguments of the Trainer or of "
+        "accelerate: fp16 or bf16, the batch size, or the learning rate.",
+        remedy='set these values to "auto" in the DeepSpeed configuration, so that they follow the arguments; or'
+        " give the same values in both",
+        source="LianjiaTech/BELLE#154",
+    ),
+    CatalogueEntry(
+        id="local-rank-unknown",
+        title="The script does not accept --local_rank",
+        example="train.py: error: unrecognized arguments: --local_rank=0",
+        texts=(
+            r"unrecognized arguments: [^\n]{0,200}--local[-_]rank",
+            r"not used by the HfArgumentParser: \['--local[-_]rank",
+        ),
+        cause="DeepSpeed's launcher passes --local_rank to each process, and the script's parser rejects it.",
+        remedy="add parser.add_argument('--local_rank', type=int, default=-1) to the script; or make it read "
+        "LOCAL_RANK and launch with -e launch_launcher=torchrun, which works with DeepSpeed too",
+        source="01-ai/Yi#69",
+    ),
+    CatalogueEntry(
+        id="deepspeed-batch-sizes",
+        title="The batch sizes of DeepSpeed do not fit",
+        example="train_batch_size is not equal to micro_batch_per_gpu * gradient_acc_step * world_size",
+        texts=(r"Check batch related parameters", r"train_batch_size is not equal to micro_batch_per_gpu"),
+        cause="DeepSpeed requires train_batch_size = train_micro_batch_size_per_gpu * gradient_accumulation_steps * "
+        "number of ranks. A world_size of 1 in the message means that deepspeed was initialised before "
+        "torch.distributed.",
+        remedy='leave train_batch_size out of the configuration (with the Hugging Face Trainer: "auto"), so that it '
+        "follows from the number of ranks",
+        source="deepspeedai/DeepSpeed#6914",
+    ),
+    CatalogueEntry(
+        id="deepspeed-configuration",
+        title="The DeepSpeed configuration is not found",
+        example="Expected a string path to an existing deepspeed config, or a dictionary, or a base64 encoded string",
+        texts=(r"Expected a string path to an existing deepspeed config",),
+        cause="The file is not where the job starts, or not on that node.",
+        remedy="give its path relative to launch_working_directory, or an absolute one; with code_source set, "
+        "ansible-playbook site.yml --tags code copies it to all nodes",
+        source="QwenLM/Qwen#1171",
+    ),
+    CatalogueEntry(
+        id="json-error",
+        title="A JSON file is not JSON",
+        example="json.decoder.JSONDecodeError: Expecting property name enclosed in double quotes",
+        texts=(r"JSONDecodeError: (?:Expecting|Extra data|Invalid|Unterminated)",),
+        cause="A configuration or data file has a comment, a comma before a closing bracket or single quotes, or is "
+        "empty.",
+        remedy="`python -m json.tool FILE` shows the position; if the file is an incomplete download, remove it",
+        source="bowang-lab/BioReason#10",
+        recoverable=True,
+    ),
+    CatalogueEntry(
+        id="deepspeed-two-precisions",
+        title="The DeepSpeed configuration enables fp16 and bf16",
+        example="AssertionError: bfloat16 and fp16 modes cannot be simultaneously enabled",
+        texts=(
+            r"bfloat16 and fp16 modes cannot be simultaneously enabled",
+            r"bf16 and fp16 modes cannot be simultaneously enabled",
+        ),
+        cause="Both precisions are on: one in the configuration file, the other often added by the framework.",
+        remedy='remove the section "fp16" from the configuration, or "bf16" for GPUs before Ampere; with the '
+        'Trainer, "enabled": "auto" in both sections follows --bf16 or --fp16',
+        source="Snowflake-AI-Research/Arctic-Platform#78",
+    ),
+    CatalogueEntry(
+        id="zero3-outside-engine",
+        title="A model is used outside of DeepSpeed's engine",
+        example="RuntimeError: 'weight' must be 2-D",
+        texts=(r"RuntimeError: 'weight' must be 2-D",),
+        cause="ZeRO-3 splits weights over the ranks and gathers them only in the forward of a model that "
+        "deepspeed.initialize was called with. Here an empty part is used: of a second model "
+        "(reference, teacher, text encoder), or of one called directly.",
+        remedy="call deepspeed.initialize or accelerator.prepare for that model as well, or create it outside "
+        "of zero.Init (zero3_init_flag: false); for a few weights: with "
+        "deepspeed.zero.GatheredParameters(...). Or use ZeRO-2",
+        source="arcee-ai/DistillKit#3",
+    ),
+    CatalogueEntry(
+        id="deepspeed-no-sync",
+        title="DeepSpeed and accelerate disagree about gradient accumulation",
+        example="AssertionError: no_sync context manager is incompatible with gradient partitioning logic of "
+        "ZeRO stage 2",
+        texts=(r"no.sync context manager is incompatible with gradient",),
+        cause="accelerate skips the exchange of gradients between two optimizer steps, which ZeRO 2 and 3 do "
+        "not allow; DeepSpeed 0.16 refuses it.",
+        remedy="upgrade accelerate and transformers in the job's requirements, or pin deepspeed==0.15.4, and "
+        "run ansible-playbook site.yml --tags python_env; or gradient_accumulation_steps=1",
+        source="kongds/E5-V#23",
+    ),
+    CatalogueEntry(
+        id="zero3-device-map",
+        title="A model for ZeRO 3 is loaded with device_map",
+        example="ValueError: DeepSpeed Zero-3 is not compatible with `low_cpu_mem_usage=True` or with passing "
+        "a `device_map`.",
+        texts=(r"DeepSpeed Zero-3 is not compatible with (?:`low_cpu_mem_usage|passing a `device_map)",),
+        cause="ZeRO 3 distributes the weights itself while they are loaded; device_map and low_cpu_mem_usage "
+        "would place them, too.",
+        remedy="leave device_map and low_cpu_mem_usage out of from_pretrained; a quantised model, which needs "
+        "device_map, works with ZeRO 2",
+        source="hiyouga/LlamaFactory#199",
+    ),
+    CatalogueEntry(
+        id="deepspeed-offload-optimizer",
+        title="ZeRO-Offload needs DeepSpeed's own optimizer",
+        example="ZeRORuntimeException: You are using ZeRO-Offload with a client provided optimizer (<class "
+        "'torch.optim.adamw.AdamW'>)",
+        texts=(r"You are using ZeRO-Offload with a client provided",),
+        cause="The configuration keeps the optimizer in the host's memory, but the script brings an "
+        "optimizer that is slow there.",
+        remedy='put an optimizer into the DeepSpeed configuration ("optimizer": {"type": "AdamW", ...}) or '
+        'use deepspeed.ops.adam.DeepSpeedCPUAdam; "zero_force_ds_cpu_optimizer": false allows the '
+        "script's own",
+        source="OptimalScale/LMFlow#693",
+    ),
+)

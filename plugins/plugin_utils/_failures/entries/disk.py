@@ -1,0 +1,132 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Failures of disks, permissions and open files."""
+
+from __future__ import annotations
+
+from ansible_collections.muster.training.plugins.plugin_utils._failures.entries.entry import CatalogueEntry
+
+TOPIC = "Disks and files"
+ENTRIES: tuple[CatalogueEntry, ...] = (
+    CatalogueEntry(
+        id="io-error",
+        title="A disk or network drive fails",
+        example="OSError: [Errno 5] Input/output error",
+        texts=(
+            r"\[Errno 5\] Input/output error",
+            r"Input/output error \(os error 5\)",
+            r"fd \d{1,6} failed with Input/output error",
+        ),
+        cause="The disk or network drive reports an error while the job reads or writes: the disk is failing or"
+        " full, or the drive's server does not answer.",
+        remedy="look in dmesg on that node; save to another disk; for a network drive, check its server and "
+        "mount it again: ansible-playbook site.yml --tags data",
+        source="pytorch/pytorch#48580",
+    ),
+    CatalogueEntry(
+        id="disk-full",
+        title="The disk is full",
+        example="OSError: [Errno 28] No space left on device",
+        texts=(r"No space left on device",),
+        cause="The disk with the checkpoints, logs, cache or /tmp is full on that node.",
+        remedy="ansible-playbook runs.yml -e keep=5 removes older runs and what they saved; keep fewer checkpoints "
+        "(save_total_limit), or save to a larger disk; HF_HOME in launch_environment moves the cache",
+        source="databrickslabs/dolly#139",
+        general=True,
+    ),
+    CatalogueEntry(
+        id="disk-quota",
+        title="The disk quota is exceeded",
+        example="OSError: [Errno 122] Disk quota exceeded",
+        texts=(r"Disk quota exceeded",),
+        cause="The file system has space, but not for this user.",
+        remedy="`quota -s` on the node; remove files, or save elsewhere: launch_node_directory moves the runs, "
+        "HF_HOME in launch_environment the cache",
+        source="open-mmlab/mmdetection#12069",
+    ),
+    CatalogueEntry(
+        id="read-only",
+        title="The file system is read-only",
+        example="OSError: [Errno 30] Read-only file system",
+        texts=(r"Read-only file system",),
+        cause="The directory is on a read-only mount, on a container mount with :ro, or on a disk the kernel "
+        "remounted read-only after errors.",
+        remedy="save elsewhere, or set HF_HOME in launch_environment to a writable directory; a local disk that "
+        "became read-only is failing: see dmesg",
+        source="XiangLi1999/PrefixTuning#27",
+    ),
+    CatalogueEntry(
+        id="permission-denied",
+        title="The job may not use a file",
+        example="PermissionError: [Errno 13] Permission denied: '...'",
+        texts=(r"\[Errno 13\] Permission denied",),
+        cause="The file or directory belongs to another user, often root after a job in a container or with sudo.",
+        remedy="run `ls -ld` on the path on that node and chown it to the job's user; or use another directory, for "
+        "caches "
+        "HF_HOME, TRITON_CACHE_DIR or XDG_CACHE_HOME in launch_environment",
+        source="meta-pytorch/tritonbench#247",
+        recoverable=True,
+        general=True,
+    ),
+    CatalogueEntry(
+        id="too-many-files",
+        title="Too many open files",
+        example="OSError: [Errno 24] Too many open files",
+        texts=(
+            r"\[Errno 24\] Too many open files",
+            r"received 0 items of ancdata",
+            r"RuntimeError: Too many open files",
+            r"unable to open shared memory object </torch_[^\n]{1,60}> in read-write mode",
+            r"Too many open files \(24\)",
+        ),
+        cause="Each tensor a DataLoader worker passes is an open file, and the limit is reached.",
+        remedy="ansible-playbook site.yml --tags base_packages raises the limit; or call in the script "
+        "torch.multiprocessing.set_sharing_strategy('file_system')",
+        source="kuleshov-group/caduceus#58",
+    ),
+    CatalogueEntry(
+        id="file-missing",
+        title="A file is missing",
+        example="FileNotFoundError: [Errno 2] No such file or directory: '...'",
+        texts=(r"FileNotFoundError: \[Errno 2\]",),
+        cause="The path is wrong relative to launch_working_directory, or the file is only on some nodes: the others "
+        "do not see what one node writes, a cache or a checkpoint, unless they share a drive.",
+        remedy="use absolute paths for data; ansible-playbook site.yml --tags code copies the code, ansible-playbook "
+        "stage_data.yml a bucket, to all nodes. What the job itself writes and reads must be on a shared drive "
+        "(ansible-playbook site.yml --tags data), or be written on each node",
+        source="GANWANSHUI/ES6D#22",
+        recoverable=True,
+        general=True,
+    ),
+    CatalogueEntry(
+        id="cross-device-rename",
+        title="A file cannot be moved to another disk",
+        example="OSError: [Errno 18] Invalid cross-device link: '/tmp/tmpzancmmsh' -> '/mnt/data/file'",
+        texts=(r"\[Errno 18\] (?:Invalid )?[Cc]ross-device link",),
+        cause="A program writes a temporary file and renames it, which does not work between two disks or "
+        "mounts: /tmp, or the cache, is on another one than the destination.",
+        remedy="put the temporary directory on the destination's disk: "
+        """-e '{"launch_environment": {"TMPDIR": "/mnt/data/tmp"}}' (it must exist on all nodes), and """
+        "for downloads HF_HOME; in your own code use shutil.move instead of os.rename",
+        source="huggingface/huggingface_hub#1439",
+    ),
+    CatalogueEntry(
+        id="cache-not-writable",
+        title="A cache directory is not writable",
+        example="PermissionError: [Errno 13] Permission denied: '/app/engine/.triton'",
+        texts=(
+            r"Permission denied: '[^'\n]{0,300}(?:/\.?triton[/']|/\.cache[/']|torchinductor_|torch_extensions|/hug"
+            r"gingface/)",
+        ),
+        cause="The cache belongs to another user of the machine, or to root after a job in a container; or "
+        "HOME does not exist in the container.",
+        remedy="give the job caches of its own: "
+        """-e '{"launch_environment": {"TRITON_CACHE_DIR": "/tmp/me/triton", "TORCHINDUCTOR_CACHE_DIR": """
+        '"/tmp/me/inductor", "XDG_CACHE_HOME": "/tmp/me/cache"}}\', and HF_HOME on a data disk; or '
+        "chown the directory on that node",
+        source="dphnAI/sonar#458",
+        recoverable=True,
+    ),
+)

@@ -1,0 +1,219 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Failures of GPUs, their driver and what belongs to it."""
+
+from __future__ import annotations
+
+from ansible_collections.muster.training.plugins.plugin_utils._failures.entries.entry import CatalogueEntry
+
+TOPIC = "GPUs and drivers"
+ENTRIES: tuple[CatalogueEntry, ...] = (
+    CatalogueEntry(
+        id="driver-too-old-for-image",
+        title="The container's CUDA is newer than the node's driver",
+        example="Error 804: forward compatibility was attempted on non supported HW",
+        texts=(
+            r"forward compatibility was attempted on non supported HW",
+            r"cudaErrorCompatNotSupportedOnDevice\b",
+        ),
+        cause="The image or environment has a newer CUDA than the driver supports, and forward compatibility "
+        "works only on data-centre GPUs.",
+        remedy="update the driver: ansible-playbook site.yml --tags nvidia_driver -e nvidia_driver_cuda=12.4; or"
+        " use an image with the CUDA of the current driver",
+        source="oobabooga/textgen#4407",
+    ),
+    CatalogueEntry(
+        id="cuda-unknown-error",
+        title="CUDA does not start: unknown error",
+        example="CUDA unknown error - this may be due to an incorrectly set up environment",
+        texts=(
+            r"CUDA unknown error - this may be due to",
+            r"cuda runtime error \((?:999|30)\) ?: unknown error",
+            r"\berror=(?:30|999) : unknown error",
+            r"(?:CUDA error|CUDA initialization): unknown error",
+            r"(?:CUDA_ERROR_UNKNOWN|cudaErrorUnknown)\b",
+        ),
+        cause="The NVIDIA driver is in a bad state: it was installed or updated without a reboot, or its module"
+        " nvidia_uvm is not loaded or hangs, for example after suspend.",
+        remedy="on that node: sudo modprobe -r nvidia_uvm && sudo modprobe nvidia_uvm; if that does not help, "
+        "reboot the node. ansible-playbook site.yml --tags nvidia_driver repairs the installation",
+        source="pytorch/pytorch#159954",
+        recoverable=True,
+    ),
+    CatalogueEntry(
+        id="driver-too-old",
+        title="The NVIDIA driver is too old for torch's CUDA",
+        example="The NVIDIA driver on your system is too old (found version ...)",
+        texts=(
+            r"NVIDIA driver on your system is too old",
+            r"CUDA driver version is insufficient for CUDA runtime version",
+        ),
+        cause="torch was built for a newer CUDA than the node's driver supports.",
+        remedy="ansible-playbook site.yml --tags nvidia_driver -e nvidia_driver_cuda=12.4 installs a newer driver; or "
+        "install a torch that fits the current driver: ansible-playbook site.yml --tags python_env,pytorch -e "
+        "pytorch_cuda=auto",
+        source="lllyasviel/Fooocus#1313",
+        recoverable=True,
+    ),
+    CatalogueEntry(
+        id="driver-library-mismatch",
+        title="The loaded driver and the installed driver libraries differ",
+        example="Failed to initialize NVML: Driver/library version mismatch",
+        texts=(r"Driver/library version mismatch",),
+        cause="The NVIDIA driver was upgraded while the old one was loaded, usually by unattended-upgrades.",
+        remedy="ansible-playbook site.yml --tags nvidia_driver loads the new one or names the node that needs a "
+        "reboot, and prevents further unattended driver upgrades",
+        source="mozilla/translations#1167",
+        recoverable=True,
+    ),
+    CatalogueEntry(
+        id="no-gpu",
+        title="CUDA shows no GPU",
+        example="RuntimeError: No CUDA GPUs are available",
+        texts=(r"No CUDA GPUs are available", r"Found no NVIDIA driver on your system"),
+        cause="The node has no GPU, its driver is not loaded, or CUDA_VISIBLE_DEVICES names GPUs that do not exist.",
+        remedy="ansible-playbook ping.yml shows the GPUs of each node; remove CUDA_VISIBLE_DEVICES from the script "
+        "and launch_environment, and select the GPU by local_rank instead",
+        source="jiaw-z/CoR-GS#23",
+        recoverable=True,
+    ),
+    CatalogueEntry(
+        id="invalid-device-ordinal",
+        title="A rank requests a GPU that the node does not have",
+        example="RuntimeError: CUDA error: invalid device ordinal",
+        texts=(
+            r"invalid device ordinal",
+            r"You requested gpu: \[[\d, ]{1,60}\]\s{1,4}But your machine only has",
+        ),
+        cause="More processes than GPUs were started on a node, or the script selects its GPU by the global rank.",
+        remedy="leave nproc_per_node out to start one process per GPU; in the script use "
+        "int(os.environ['LOCAL_RANK']), not RANK, for torch.cuda.set_device",
+        source="cfzd/Ultra-Fast-Lane-Detection#193",
+    ),
+    CatalogueEntry(
+        id="fabric-manager",
+        title="The NVSwitch of the machine is not ready",
+        example="Error 802: system not yet initialized",
+        texts=(r"Error 802: system not yet initialized", r"error \(802\)", r"cudaErrorSystemNotReady\b"),
+        cause="GPUs connected by NVSwitch need nvidia-fabricmanager in the driver's version before CUDA works. It is "
+        "not installed, not running, or a different version.",
+        remedy="on that node: systemctl status nvidia-fabricmanager; install the version that matches the driver and "
+        "reboot",
+        source="microsoft/lisa#2823",
+    ),
+    CatalogueEntry(
+        id="gpu-memory-error",
+        title="A GPU's memory is broken",
+        example="RuntimeError: CUDA error: uncorrectable ECC error encountered",
+        texts=(
+            r"uncorrectable ECC error",
+            r"uncorrectable NVLink error",
+            r"(?:cudaErrorECCUncorrectable|CUDA_ERROR_ECC_UNCORRECTABLE)\b",
+        ),
+        cause="A GPU found an uncorrectable error in its memory. This is a hardware fault.",
+        remedy="reboot the node so that the GPU can remap the broken cells; if the error returns, leave the node out "
+        "(-e nodes=...) and have the GPU replaced",
+        source="huggingface/accelerate#1192",
+    ),
+    CatalogueEntry(
+        id="gpu-lost",
+        title="A GPU no longer responds",
+        example="NVRM: Xid (PCI:0000:44:00): 79, GPU has fallen off the bus",
+        texts=(
+            r"GPU has fallen off the bus",
+            r"Unable to determine the device handle for GPU",
+            r"NVRM: Xid \(PCI:[^\n)]{1,40}\): (?:48|62|63|64|74|79|94|95|119|120)\b",
+        ),
+        cause="The machine lost a GPU: power, heat, the slot, or the GPU itself.",
+        remedy="reboot the node; if the error returns, leave it out (-e nodes=...) and have the GPU replaced",
+        source="NVIDIA/NVSentinel#155",
+        kind="confirmation",
+    ),
+    CatalogueEntry(
+        id="device-side-assert",
+        title="An index is out of range on the GPU",
+        example="CUDA error: device-side assert triggered",
+        texts=(r"device-side assert triggered", r"Assertion `t >= 0 && t < n_classes` failed"),
+        cause="A label, class or token index is negative or too large for its layer.",
+        remedy="compare the number of classes and the size of the embedding with the data; "
+        """-e '{"launch_environment": {"CUDA_LAUNCH_BLOCKING": "1"}}' shows the line""",
+        source="layumi/Person_reID_baseline_pytorch#372",
+    ),
+    CatalogueEntry(
+        id="illegal-memory-access",
+        title="A kernel accessed invalid memory",
+        example="CUDA error: an illegal memory access was encountered",
+        texts=(r"an illegal memory access was encountered",),
+        cause="A bug in a CUDA kernel, usually in an extension, in torch.compile's output, or with unusual sizes; "
+        "rarely the GPU itself.",
+        remedy="""-e '{"launch_environment": {"CUDA_LAUNCH_BLOCKING": "1"}}' shows the line; then try without the """
+        "extension, or another release of it. If it is always the same node: ansible-playbook preflight.yml checks its "
+        "GPUs for memory errors",
+        source="vllm-project/vllm#4108",
+    ),
+    CatalogueEntry(
+        id="cuda-after-fork",
+        title="CUDA is used in a forked process",
+        example="RuntimeError: Cannot re-initialize CUDA in forked subprocess",
+        texts=(r"Cannot re-initialize CUDA in forked subprocess",),
+        cause="A worker, usually of the DataLoader, uses CUDA after its parent did so before the fork.",
+        remedy="keep tensors in the dataset and in collate_fn on the CPU, or use "
+        "DataLoader(multiprocessing_context='spawn')",
+        source="facebookresearch/pycls#183",
+    ),
+    CatalogueEntry(
+        id="driver-combination",
+        title="The CUDA library belongs to another driver",
+        example="Error 803: system has unsupported display driver / cuda driver combination",
+        texts=(r"system has unsupported display driver / cuda driver combination",),
+        cause="The library libcuda that the job loads is not from the loaded driver: the driver was upgraded "
+        "without a reboot, or LD_LIBRARY_PATH or the image brings another libcuda.",
+        remedy="reboot the node, or ansible-playbook site.yml --tags nvidia_driver loads the installed "
+        "driver. If it remains, remove directories with libcuda.so (cuda/compat) from LD_LIBRARY_PATH "
+        "in launch_environment and the image",
+        source="CompVis/stable-diffusion#439",
+        recoverable=True,
+    ),
+    CatalogueEntry(
+        id="launch-failure",
+        title="A kernel failed on the GPU",
+        example="RuntimeError: CUDA error: unspecified launch failure",
+        texts=(r"\bunspecified launch failure",),
+        cause="A kernel crashed: by an access to invalid memory in an extension or in torch.compile's "
+        "output, or because the GPU itself fails, if it happens at random times and always on the same "
+        "node.",
+        remedy="sudo dmesg on the node shows the GPU's own message (NVRM: Xid), ansible-playbook "
+        "preflight.yml checks the GPUs. If it is always the same node, reboot it or leave it out (-e "
+        """nodes=...); otherwise -e '{"launch_environment": {"CUDA_LAUNCH_BLOCKING": "1"}}' shows the """
+        "line, and another release of the extension may help",
+        source="opendatalab/MinerU#426",
+        weak=True,
+    ),
+    CatalogueEntry(
+        id="gpu-exclusive",
+        title="A GPU serves only one process",
+        example="RuntimeError: CUDA error: all CUDA-capable devices are busy or unavailable",
+        texts=(r"all CUDA-capable devices are busy or unavailable",),
+        cause="The GPU is in exclusive mode and another process holds it: a leftover one, or several ranks "
+        "use GPU 0. Less often the GPU or its driver is in a bad state.",
+        remedy="ansible-playbook preflight.yml names the processes that hold GPUs; in the script call "
+        "torch.cuda.set_device(local_rank) before any other CUDA call. sudo nvidia-smi -c DEFAULT on "
+        "the node ends exclusive mode",
+        source="huggingface/pytorch-image-models#1033",
+    ),
+    CatalogueEntry(
+        id="cublas-failed",
+        title="A matrix multiplication failed on the GPU",
+        example="RuntimeError: CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling `cublasGemmEx(...)`",
+        texts=(r"CUBLAS_STATUS_(?:EXECUTION_FAILED|INTERNAL_ERROR|INVALID_VALUE|NOT_SUPPORTED|ARCH_MISMATCH)\b",),
+        cause="Mostly another error before it: an index outside an embedding, a label outside the classes, "
+        "or full GPU memory. Else the cuBLAS that is loaded is not torch's, or does not know this GPU.",
+        remedy="""-e '{"launch_environment": {"CUDA_LAUNCH_BLOCKING": "1"}}' makes the line appear that failed; """
+        "remove LD_LIBRARY_PATH from launch_environment, so that torch loads its own cuBLAS",
+        source="isl-org/DPT#4",
+        weak=True,
+        general=True,
+    ),
+)

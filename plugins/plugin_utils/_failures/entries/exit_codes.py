@@ -1,0 +1,142 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Processes that a signal ended."""
+
+from __future__ import annotations
+
+from ansible_collections.muster.training.plugins.plugin_utils._failures.entries.entry import CatalogueEntry
+from ansible_collections.muster.training.plugins.plugin_utils._failures.entries.shared_remedies import (
+    LESS_HOST_MEMORY,
+    MORE_SHARED_MEMORY,
+)
+
+TOPIC = "Signals and exit codes"
+ENTRIES: tuple[CatalogueEntry, ...] = (
+    CatalogueEntry(
+        id="bus-error",
+        title="A process was killed by a bus error",
+        example="was killed by SIGBUS",
+        texts=(
+            r"was killed by SIGBUS",
+            r"exit code \d{3} \(SIGBUS\)",
+            r"Signal 7 \(SIGBUS\) received by PID",
+            r"exitcode {1,4}: -7\b",
+            r"failed \(exitcode: -7\)",
+            r"return code = -7\b",
+            r"Fatal Python error: Bus error",
+            r"Bus error \((?:core dumped|signal 7)\)",
+        ),
+        cause="Almost always /dev/shm is full: the processes of a node share memory through it, and a "
+        "container's default is 64 MB. Rarely, a file that is mapped into memory was truncated, or its "
+        "disk failed.",
+        remedy=f"{MORE_SHARED_MEMORY}",
+        source="deepspeedai/DeepSpeed#4002",
+        weak=True,
+        general=True,
+    ),
+    CatalogueEntry(
+        id="illegal-instruction",
+        title="A program uses instructions that the CPU does not have",
+        example="was killed by SIGILL",
+        texts=(
+            r"was killed by SIGILL",
+            r"exit code \d{3} \(SIGILL\)",
+            r"Signal 4 \(SIGILL\) received by PID",
+            r"exitcode {1,4}: -4\b",
+            r"failed \(exitcode: -4\)",
+            r"return code = -4\b",
+            r"Illegal instruction\b",
+        ),
+        cause="A compiled package was built for a newer CPU (AVX2, AVX-512) than the node's, or on another node"
+        " with another CPU.",
+        remedy="compare `lscpu` of the nodes; install the package's ordinary wheel instead of one that was built"
+        " on another machine, and remove caches of compiled code that nodes share "
+        "(~/.cache/torch_extensions, TRITON_CACHE_DIR)",
+        source="pytorch/pytorch#37577",
+        weak=True,
+        general=True,
+    ),
+    CatalogueEntry(
+        id="aborted",
+        title="A process aborted itself",
+        example="was killed by SIGABRT",
+        texts=(
+            r"was killed by SIGABRT",
+            r"process \d{1,7} terminated with signal SIGABRT",
+            r"exit code \d{3} \(SIGABRT\)",
+            r"Signal 6 \(SIGABRT\) received by PID",
+            r"exitcode {1,4}: -6\b",
+            r"failed \(exitcode: -6\)",
+            r"return code = -6\b",
+        ),
+        cause="A C++ library ended the process because of an error that nothing caught: torch's watchdog of "
+        "NCCL after a timeout, an assertion, or damaged memory. Its message stands in the log before the "
+        "end.",
+        remedy="read the lines with `terminate called`, `what():` or `Assertion` in its log; for a timeout look "
+        "at what the other ranks were doing: ansible-playbook logs.yml -e fetch=true",
+        source="pytorch/pytorch#118369",
+        weak=True,
+        general=True,
+    ),
+    CatalogueEntry(
+        id="killed",
+        title="A process was killed from outside",
+        example="Signal 9 (SIGKILL) received by PID ...",
+        texts=(
+            r"Signal 9 \(SIGKILL\) received by PID",
+            r"failed \(exitcode: -9\)",
+            r"exitcode {1,4}: -9\b",
+            r"was killed by SIGKILL",
+            r"process \d{1,7} terminated with signal SIGKILL",
+            r"return code = -9\b",
+        ),
+        cause="Something sent it SIGKILL, most often the kernel for lack of memory; if so, dmesg on the node shows it.",
+        remedy=f"check free -g and dmesg on that node while the job runs; if it is memory: {LESS_HOST_MEMORY}",
+        source="lzhxmu/CPPO#6",
+        general=True,
+        weak=True,
+    ),
+    CatalogueEntry(
+        id="native-crash",
+        title="A process crashed outside Python",
+        example="Signal 11 (SIGSEGV) received by PID ...",
+        texts=(
+            r"Signal 11 \(SIGSEGV\) received by PID",
+            r"was killed by SIGSEGV",
+            r"process \d{1,7} terminated with signal SIGSEGV",
+            r"exit code \d{3} \(SIGSEGV\)",
+            r"exitcode {1,4}: -11\b",
+            r"failed \(exitcode: -11\)",
+            r"return code = -11\b",
+            r"Segmentation fault \(core dumped\)",
+            r"malloc\(\): (?:invalid|corrupted|memory corruption|unaligned)",
+            r"(?:free|munmap_chunk)\(\): invalid pointer",
+            r"double free or corruption \(",
+            r"Fatal Python error: Segmentation fault",
+        ),
+        cause="Compiled code accessed memory that it must not; mostly a package that was built for another torch, CUDA "
+        "or Python.",
+        remedy="""-e '{"launch_environment": {"PYTHONFAULTHANDLER": "1"}}' logs the line of Python where it happens; """
+        "reinstall the package of that line; ansible-playbook preflight.yml compares the versions on all nodes",
+        source="a run on one H200",
+        general=True,
+        weak=True,
+    ),
+    CatalogueEntry(
+        id="dataloader-crashed",
+        title="A DataLoader worker crashed outside Python",
+        example="RuntimeError: DataLoader worker (pid 1657) is killed by signal: Segmentation fault.",
+        texts=(
+            r"DataLoader worker \(pid \d{1,10}\) is killed by signal: (?:Segmentation fault|Aborted)",
+            r"Unexpected segmentation fault encountered in worker",
+        ),
+        cause="Compiled code that the data set uses crashed: a decoder of images or videos, OpenCV's threads "
+        "after a fork, or a package that does not fit the environment; sometimes memory ran out.",
+        remedy="DataLoader(num_workers=0) shows where; then cv2.setNumThreads(0) in the data set, or "
+        'DataLoader(multiprocessing_context="spawn"), and another release of the package',
+        source="STVIR/pysot#140",
+        weak=True,
+    ),
+)

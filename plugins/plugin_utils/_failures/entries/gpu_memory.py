@@ -1,0 +1,111 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Failures for lack of GPU memory."""
+
+from __future__ import annotations
+
+from ansible_collections.muster.training.plugins.plugin_utils._failures.entries.entry import CatalogueEntry
+from ansible_collections.muster.training.plugins.plugin_utils._failures.entries.shared_remedies import (
+    GPUS_IN_USE,
+    LESS_GPU_MEMORY,
+)
+
+TOPIC = "GPU memory"
+ENTRIES: tuple[CatalogueEntry, ...] = (
+    CatalogueEntry(
+        id="cuda-oom-absurd",
+        title="An absurd amount of GPU memory was requested",
+        example="CUDA out of memory. Tried to allocate more than 1EB memory",
+        texts=(r"Tried to allocate more than 1EB memory",),
+        cause="A rank received a corrupt size from another rank: the ranks are out of sync, for example after a "
+        "collective timed out. Memory is not the problem.",
+        remedy="look in the logs of the other ranks for what happened earlier, especially a timeout: ansible-playbook "
+        "logs.yml -e fetch=true",
+        source="pytorch/pytorch#145369",
+        kind="consequence",
+    ),
+    CatalogueEntry(
+        id="nccl-out-of-memory",
+        title="NCCL has no room on the GPU",
+        example="NCCL WARN Cuda failure 'out of memory'",
+        texts=(r"Cuda failure (?:\d{1,4} )?'out of memory'", r"Failed to CUDA (?:calloc|malloc|host alloc)"),
+        cause="The model uses so much GPU memory that none is left for NCCL, which needs a few hundred MB of its own.",
+        remedy=f"{LESS_GPU_MEMORY}. {GPUS_IN_USE}",
+        source="NVIDIA/nccl#1235",
+    ),
+    CatalogueEntry(
+        id="cuda-out-of-memory",
+        title="The GPU's memory is full",
+        example="torch.OutOfMemoryError: CUDA out of memory. Tried to allocate ...",
+        texts=(r"(?:CUDA|HIP|XPU) out of memory", r"torch\.(?:cuda\.)?OutOfMemoryError"),
+        cause="Model, optimizer, gradients and activations together need more memory than is free on the GPU.",
+        remedy=f"{LESS_GPU_MEMORY}. {GPUS_IN_USE}",
+        source="the guide to DeepSpeed over Open MPI",
+        recoverable=True,
+    ),
+    CatalogueEntry(
+        id="cuda-driver-out-of-memory",
+        title="CUDA itself is out of memory on the GPU",
+        example="RuntimeError: CUDA error: out of memory",
+        texts=(r"CUDA error: out of memory", r"cudaErrorMemoryAllocation\b", r"CUDA_ERROR_OUT_OF_MEMORY\b"),
+        cause="No GPU memory is left outside torch's own allocator. At the very start of a job, this means that other "
+        "processes use it, or that all ranks of a node use GPU 0.",
+        remedy="ansible-playbook preflight.yml names the processes that hold GPUs; in the script call "
+        f"torch.cuda.set_device(local_rank) before any other CUDA call. Otherwise: {LESS_GPU_MEMORY}",
+        source="taohan10200/IIM#28",
+        recoverable=True,
+    ),
+    CatalogueEntry(
+        id="cublas-alloc-failed",
+        title="A CUDA library is out of memory on the GPU",
+        example="CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
+        texts=(r"CUBLAS_STATUS_ALLOC_FAILED\b", r"CUDNN_STATUS_ALLOC_FAILED\b"),
+        cause="The GPU's memory is full, with no room for what cuBLAS or cuDNN need.",
+        remedy=f"{LESS_GPU_MEMORY}. {GPUS_IN_USE}",
+        source="the guide to DeepSpeed over Open MPI",
+        recoverable=True,
+    ),
+    CatalogueEntry(
+        id="cublas-not-initialized",
+        title="cuBLAS does not start",
+        example="CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`",
+        texts=(r"CUBLAS_STATUS_NOT_INITIALIZED\b",),
+        cause="Usually the GPU's memory is full; other causes are an index out of range, such as a token beyond the "
+        "embedding, and mismatched libraries.",
+        remedy="try a batch size of 1. If it runs, memory was the problem; if not, -e "
+        """'{"launch_environment": {"CUDA_LAUNCH_BLOCKING": "1"}}' shows the line that fails first""",
+        source="karpathy/llama2.c#279",
+        weak=True,
+    ),
+    CatalogueEntry(
+        id="cudnn-no-algorithm",
+        title="cuDNN finds no algorithm for a layer",
+        example="cuDNN error: CUDNN_STATUS_NOT_SUPPORTED",
+        texts=(
+            r"CUDNN_STATUS_(?:NOT_SUPPORTED|EXECUTION_FAILED)\b",
+            r"[Uu]nable to find (?:a valid cuDNN algorithm|an engine to execute)",
+        ),
+        cause="Usually the GPU's memory is full and no algorithm fits; otherwise cuDNN does not support the layer's "
+        "sizes or layout.",
+        remedy="try a smaller batch. If that does not help, call .contiguous() on the layer's input, or set "
+        "torch.backends.cudnn.enabled = False to see whether it is cuDNN",
+        source="pytorch/pytorch#11065",
+        recoverable=True,
+        weak=True,
+    ),
+    CatalogueEntry(
+        id="triton-shared-memory",
+        title="A Triton kernel is too large for this GPU",
+        example="triton.runtime.errors.OutOfResources: out of resource: shared memory, Required: ..., Hardware limit: "
+        "...",
+        texts=(r"out of resources?: shared memory",),
+        cause="A kernel requests more on-chip shared memory than this GPU model has. This is neither GPU memory nor "
+        "/dev/shm.",
+        remedy="use smaller block sizes or num_stages for the kernel, a release of the package that supports this "
+        "GPU, or its implementation without Triton",
+        source="Yuliang-Liu/MonkeyOCR#86",
+        recoverable=True,
+    ),
+)

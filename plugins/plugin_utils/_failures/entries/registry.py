@@ -1,0 +1,71 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The error catalogue: messages of failing jobs, their causes and remedies.
+
+docs/what_went_wrong.md is generated from it: make pages.
+"""
+
+from __future__ import annotations
+
+from ansible_collections.muster.training.plugins.plugin_utils._failures.entries import (
+    caches,
+    checkpoints,
+    compilers,
+    containers,
+    datasets,
+    ddp,
+    deepspeed,
+    disk,
+    driver,
+    exit_codes,
+    fsdp,
+    gpu_memory,
+    hangs,
+    host_memory,
+    hub,
+    launchers,
+    mounts,
+    names,
+    nccl,
+    network,
+    packages,
+    precision,
+    rdma,
+    s3,
+    shared_memory,
+    wandb,
+)
+from ansible_collections.muster.training.plugins.plugin_utils._failures.entries.entry import CatalogueEntry
+
+# Entries by topic. If several match a line, the first one counts, and those marked general after all others.
+TOPICS: dict[str, tuple[CatalogueEntry, ...]] = {
+    gpu_memory.TOPIC: gpu_memory.ENTRIES,
+    shared_memory.TOPIC: shared_memory.ENTRIES,
+    host_memory.TOPIC: host_memory.ENTRIES,
+    driver.TOPIC: driver.ENTRIES,
+    packages.TOPIC: packages.ENTRIES,
+    compilers.TOPIC: compilers.ENTRIES,
+    containers.TOPIC: containers.ENTRIES,
+    hangs.TOPIC: hangs.ENTRIES,
+    names.TOPIC: names.ENTRIES,
+    network.TOPIC: network.ENTRIES,
+    rdma.TOPIC: rdma.ENTRIES,
+    nccl.TOPIC: nccl.ENTRIES,
+    ddp.TOPIC: ddp.ENTRIES,
+    fsdp.TOPIC: fsdp.ENTRIES,
+    deepspeed.TOPIC: deepspeed.ENTRIES,
+    precision.TOPIC: precision.ENTRIES,
+    datasets.TOPIC: datasets.ENTRIES,
+    disk.TOPIC: disk.ENTRIES,
+    mounts.TOPIC: mounts.ENTRIES,
+    caches.TOPIC: caches.ENTRIES,
+    checkpoints.TOPIC: checkpoints.ENTRIES,
+    s3.TOPIC: s3.ENTRIES,
+    hub.TOPIC: hub.ENTRIES,
+    wandb.TOPIC: wandb.ENTRIES,
+    launchers.TOPIC: launchers.ENTRIES,
+    exit_codes.TOPIC: exit_codes.ENTRIES,
+}
+CATALOGUE = tuple(entry for entries in TOPICS.values() for entry in entries)

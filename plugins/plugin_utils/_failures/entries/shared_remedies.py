@@ -1,0 +1,33 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Remedies that several entries of the catalogue share."""
+
+from __future__ import annotations
+
+LESS_GPU_MEMORY = (
+    "use a smaller batch per rank with more gradient accumulation steps; gradient checkpointing; or ZeRO stage 2 or "
+    "3, or FSDP, which shard the optimizer across ranks. If much memory is reserved but unallocated: "
+    """-e '{"launch_environment": {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}}'"""
+)
+GPUS_IN_USE = "Check whether other processes use the GPUs: ansible-playbook preflight.yml names them"
+LESS_HOST_MEMORY = (
+    "use fewer DataLoader workers (each copies what the dataset keeps in Python lists), a streaming dataset, no CPU "
+    "offload, fewer ranks per node (-e nproc_per_node=N), or machines with more memory"
+)
+MORE_SHARED_MEMORY = (
+    "ansible-playbook site.yml --tags base_packages sets /dev/shm to half of the memory (base_packages_shm_size); a "
+    "run in a container has the node's, or its own with -e launch_container_shm_size=16g; or use fewer workers"
+)
+SAME_SOFTWARE = (
+    "ansible-playbook preflight.yml names the nodes whose versions differ, ansible-playbook site.yml --tags "
+)
+CPU_ONLY_TORCH = (
+    "on nodes without GPUs, {change}. On nodes with GPUs: ansible-playbook site.yml --tags python_env,pytorch -e "
+    "pytorch_cuda=auto installs the build with CUDA"
+)
+OPEN_NETWORK = (
+    "ansible-playbook preflight.yml tests each connection in both directions and names what is blocked; all TCP ports "
+    "must be open between the nodes (security group, firewall)"
+)

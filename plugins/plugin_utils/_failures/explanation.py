@@ -1,0 +1,29 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What the error catalogue says about a failure."""
+
+from __future__ import annotations
+
+from typing import Literal, TypedDict
+
+from ansible_collections.muster.training.plugins.plugin_utils._text.printable import ESCAPE, printable
+
+# error: the error itself shows the cause. log: only a line near the end of its log does, so it is a possible cause.
+Confidence = Literal["error", "log"]
+
+
+class Explanation(TypedDict):
+    """The error catalogue's entry for a failure. seen: the log line that shows it, "" if the error itself does."""
+
+    id: str
+    cause: str
+    remedy: str
+    seen: str
+    confidence: Confidence
+
+
+def clean_line(text: str) -> str:
+    """Return a job's text as one line that is safe for a terminal."""
+    return printable(ESCAPE.sub("", text))

@@ -1,0 +1,59 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""How often to save a checkpoint: Young's formula, and what the last run of the same program reported."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+from ansible_collections.muster.training.plugins.module_utils._files.bounded import read_json
+from ansible_collections.muster.training.plugins.plugin_utils._record.coerce import to_mapping, to_number
+
+# GPU hours between two failures of the hardware. Meta's research clusters: 7.9 hours on 1,024 GPUs, 1.8 on 16,384
+# (arXiv 2410.21680). Rented machines of mixed age fail more often, and spot machines are taken away far more often.
+GPU_HOURS_TO_FAILURE = 8000.0
+MAX_RECORDS = 50  # newest runs that are searched
+
+
+def seconds_to_failure(gpus: int) -> float:
+    """Return the expected seconds between two failures of the hardware of a run."""
+    return GPU_HOURS_TO_FAILURE * 3600 / max(1, gpus)
+
+
+def best_interval(seconds_to_save: float, between_failures: float) -> float:
+    """Return the seconds between two checkpoints with the least loss: of saving, and of work done again (Young)."""
+    return math.sqrt(2 * seconds_to_save * between_failures)
+
+
+def reported_seconds(records: Path, program: str) -> float | None:
+    """Return how long saving took in the newest run of a program that reported checkpoint_seconds, None if none did.
+
+    records: directory of the run records.
+    """
+    plans = []
+    for path in records.glob("*/plan.json"):
+        try:
+            plans.append((path.stat().st_mtime, path))
+        except OSError:
+            continue
+    for _time, path in sorted(plans, reverse=True)[:MAX_RECORDS]:
+        if path.is_symlink() or path.parent.is_symlink() or to_mapping(read_json(str(path))).get("program") != program:
+            continue
+        result = to_mapping(read_json(str(path.parent / "result.json")))
+        seconds = to_number(to_mapping(result.get("said")).get("checkpoint_seconds"))
+        if seconds is not None and 0 < seconds < 1e6:
+            return seconds
+    return None
+
+
+def format_duration(seconds: float) -> str:
+    """Format a duration for a person: 8 s, 25 min, 2 h 13 min."""
+    if seconds < 100:
+        return f"{seconds:.3g} s"
+    minutes = round(seconds / 60)
+    if minutes < 100:
+        return f"{minutes} min"
+    return f"{minutes // 60} h" + (f" {minutes % 60} min" if minutes % 60 and minutes < 24 * 60 else "")

@@ -1,0 +1,100 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Remove secrets from text that is sent to somebody else: tokens of known forms, and values of names like PASSWORD."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from typing import Any
+
+REMOVED = "[removed]"
+MIN_SECRET = 6  # characters of a known value to remove; shorter ones would remove ordinary words
+MAX_DEPTH = 50  # of nested lists and mappings
+# A name whose value is secret, as part of an identifier: HF_TOKEN, aws_secret_access_key, "apiKey", dbPassword.
+SECRET_NAME = (
+    r"[\w.-]{0,60}(?:passw(?:or)?d|passphrase|secret|token|api[_-]?key|access[_-]?key|private[_-]?key|credential|"
+    r"authorization|signature|session[_-]?id|cookie)[\w.-]{0,40}"
+)
+# Names that match, of values that are not secret: counts of tokens in a text, for example.
+ORDINARY = re.compile(
+    r"(?:max|min|num|n|pad|eos|bos|unk|new|total|special|added|input|output|per|seen|use)_?\w{0,20}tokens?\w{0,20}|"
+    r"tokens(?:_\w{0,30})?|tokenizer\w{0,40}|\w{0,40}token_ids?|\w{0,20}tokens_\w{0,30}",
+    re.IGNORECASE,
+)
+WHOLE = re.compile(
+    r"(?:^[A-Za-z0-9+/=]{1,80}\n){1,400}-----END [A-Z ]{0,30}PRIVATE KEY-----|"  # cut off before
+    r"-----BEGIN [A-Z ]{0,30}PRIVATE KEY-----.{0,20000}?(?:-----END [A-Z ]{0,30}PRIVATE KEY-----|\Z)"  # SSH, TLS
+    r"|\b(?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{16}\b"  # AWS
+    r"|\bhf_[A-Za-z0-9]{20,200}|\bapi_org_[A-Za-z0-9]{20,200}"  # Hugging Face
+    r"|\bgh[pousr]_[A-Za-z0-9]{20,255}|\bgithub_pat_\w{20,255}|\bglpat-[\w-]{16,255}"  # GitHub, GitLab
+    r"|\bsk-[\w-]{16,255}|\bxox[abeoprs]-[\w-]{10,255}|\bAIza[\w-]{30,60}|\bya29\.[\w.-]{20,400}"  # OpenAI, Slack
+    r"|\bnvapi-[\w-]{20,255}|\bpypi-[\w-]{20,400}|\bnpm_[A-Za-z0-9]{20,100}|\bdop_v1_[0-9a-f]{20,100}"
+    r"|\beyJ[\w-]{10,2000}\.[\w-]{5,4000}\.?[\w-]{0,2000}"  # JSON web tokens
+    r"|\bssh-(?:rsa|ed25519|dss) [A-Za-z0-9+/=]{40,2000}"
+    r"|\b[0-9a-f]{40}\b(?=[^\n]{0,40}wandb)|(?<=wandb: )[0-9a-f]{40}\b",  # Weights & Biases
+    re.DOTALL | re.MULTILINE,
+)
+URL_PASSWORD = re.compile(r"(?P<scheme>\b[a-z][a-z0-9+.-]{1,20}://)[^\s/@:]{0,200}:[^\s/@]{1,400}@", re.IGNORECASE)
+SIGNED_URL = re.compile(
+    r"(?P<name>[?&](?:X-Amz-(?:Signature|Credential|Security-Token)|sig|signature|token|key|access_token|api_key)=)"
+    r"[^&\s\"']{1,2000}",
+    re.IGNORECASE,
+)
+BEARER = re.compile(r"(?P<name>\b(?:Bearer|Basic|Token)\s{1,3})[\w.~+/=-]{12,4000}")
+KEPT = re.escape(REMOVED)
+ASSIGNMENT = re.compile(
+    rf"(?P<name>(?P<key>{SECRET_NAME})[\"']?\s{{0,3}}(?:[=:]|\s--?>)\s{{0,3}})(?!{KEPT})"
+    r"(?P<value>\"[^\"\n]{1,2000}\"|'[^'\n]{1,2000}'|[^\s,;}\]\"']{1,2000})",
+    re.IGNORECASE,
+)
+OPTION = re.compile(
+    rf"(?P<name>--(?P<key>{SECRET_NAME})[ \n]{{1,3}})(?!{KEPT})(?P<value>[^\s-][^\s]{{0,2000}})", re.IGNORECASE
+)
+SECRET_KEY = re.compile(SECRET_NAME, re.IGNORECASE)
+
+
+def without_value(match: re.Match[str]) -> str:
+    """Return an assignment with its value removed, unless its name is an ordinary one or the value a small number."""
+    if ORDINARY.fullmatch(match["key"]) or re.fullmatch(r"[\d.]{1,12}|true|false|null|none", match["value"], re.I):
+        return match[0]
+    return match["name"] + REMOVED
+
+
+def redact(text: str, secrets: Iterable[str] = ()) -> str:
+    """Return a text without secrets.
+
+    secrets: values that are known to be secret, of whatever form.
+    """
+    for secret in sorted(secrets, key=len, reverse=True):
+        if len(secret) >= MIN_SECRET:
+            text = text.replace(secret, REMOVED)
+    text = WHOLE.sub(REMOVED, text)
+    text = URL_PASSWORD.sub(rf"\g<scheme>{REMOVED}@", text)
+    for pattern in (SIGNED_URL, BEARER):
+        text = pattern.sub(rf"\g<name>{REMOVED}", text)
+    for pattern in (ASSIGNMENT, OPTION):
+        text = pattern.sub(without_value, text)
+    return text
+
+
+def redact_values(value: Any, clean: Callable[[str], str], depth: int = 0) -> Any:
+    """Return a JSON value with the texts in it cleaned, and without the values of secret names."""
+    if depth > MAX_DEPTH:
+        return REMOVED
+    if isinstance(value, str):
+        return clean(value)
+    if isinstance(value, list) and value and all(isinstance(item, str) for item in value):
+        return clean("\n".join(value)).split("\n")  # a key may take several lines, and an option two items
+    if isinstance(value, list):
+        return [redact_values(item, clean, depth + 1) for item in value]
+    if not isinstance(value, dict):
+        return value
+    return {
+        clean(str(key)): REMOVED
+        if isinstance(item, str) and SECRET_KEY.fullmatch(str(key)) and not ORDINARY.fullmatch(str(key))
+        else redact_values(item, clean, depth + 1)
+        for key, item in value.items()
+    }

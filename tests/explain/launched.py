@@ -1,0 +1,66 @@
+"""Explain a case by launching it: its ranks print what they printed, and end as they ended."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tests.explain.cases import Answer
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+REPLAY = Path(__file__).with_name("replay.py")
+LIMIT = 180  # seconds of a launch
+SECTION = re.compile(
+    r"^  (?:cause|possibly): +(?P<cause>.*?)(?:^  because its log says:.*?)?^  what to do: +(?P<remedy>.*?)^  \w",
+    re.M | re.S,
+)
+
+
+def explain_launched(cases: Path) -> Callable[[dict[str, Any]], Answer]:
+    """A function that launches a case of this file on nodes of this machine, and returns what the product says."""
+
+    def explain(case: dict[str, Any]) -> Answer:
+        with tempfile.TemporaryDirectory() as name:
+            options = {
+                "nnodes": len(case["exit"]),
+                "nproc_per_node": 1,
+                "launch_launcher": "env",
+                "launch_script": str(REPLAY),
+                "launch_args": f"{cases.resolve()} {case['case']}",
+                "launch_report": False,
+                "launch_runs_directory": name,
+                "launch_node_directory": f"{name}/nodes",
+                "run_id": f"case-{case['case']}",
+            }
+            done = subprocess.run(
+                [
+                    Path(sys.executable).with_name("ansible-playbook"),
+                    "playbooks/launch.yml",
+                    *("-i", "inventories/local.yml", "-e", json.dumps(options)),
+                ],
+                cwd=CHECKOUT,
+                env={**os.environ, "ANSIBLE_NOCOLOR": "1"},
+                capture_output=True,
+                text=True,
+                timeout=LIMIT,
+                check=False,
+            )
+        return answer_of(done.stdout)
+
+    return explain
+
+
+def answer_of(output: str) -> Answer:
+    """The explanation in the output of a launch."""
+    match = SECTION.search(output + "\n  end")
+    if match is None:
+        return Answer("", output[-2000:], "")
+    confidence = "error" if match[0].startswith("  cause") else "log"
+    return Answer("shown", " ".join(f"{match['cause']} {match['remedy']}".split()), confidence)

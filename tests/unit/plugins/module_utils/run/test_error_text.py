@@ -1,0 +1,113 @@
+"""The error that ended a program, from its output: whole messages, banners, fatal errors; nothing that it survived."""
+
+from __future__ import annotations
+
+import pytest
+
+from ansible_collections.muster.training.plugins.module_utils._run.error_text import (
+    MAX_ERROR,
+    MAX_ERROR_LINES,
+    MAX_TAIL,
+    MAX_TAIL_LINES,
+    fatal_error,
+    final_message,
+    first_error,
+    tail_lines,
+)
+
+TRACEBACK = 'Traceback (most recent call last):\n  File "train.py", line 3, in <module>\n    main()\n'
+STEPS = "\n".join(f"step {number} loss 0.3" for number in range(5))
+NCCL = (
+    "torch.distributed.DistBackendError: NCCL error in: NCCLUtils.cpp:77, internal error\n"
+    "ncclInternalError: Internal check failed.\n"
+    "Last error:\n"
+    "Could not find NET with id 0"
+)
+STATE_DICT = (
+    "RuntimeError: Error(s) in loading state_dict for Net:\n"
+    "        size mismatch for lm_head.weight: copying a param with shape torch.Size([3]) from checkpoint"
+)
+BANNER = "-" * 70
+
+
+@pytest.mark.parametrize("message", [NCCL, STATE_DICT])
+def test_all_lines_of_an_exceptions_message_are_kept(message: str) -> None:
+    assert first_error(f"step 1 loss 3\n{TRACEBACK}{message}\n") == message
+    prefixed = "".join(f"[rank3]: {line}\n" for line in f"{TRACEBACK}{message}".splitlines())
+    assert first_error(prefixed + "[rank3]:[W1124 ProcessGroupNCCL.cpp:1250] Warning: not destroyed\n") == message
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        "[rank0]:[E626 06:24:44.9 ProcessGroupNCCL.cpp:616] watchdog",
+        "2024-05-02 08:00:00 INFO upload finished",
+        "wandb: Run summary:",
+        "srun: error: node1: task 0: Exited with exit code 1",
+        "frame #0: c10::Error::Error",
+        "step 4 loss 0.2",
+    ],
+)
+def test_message_of_an_exception_ends_at_the_next_message(after: str) -> None:
+    assert first_error(f"{TRACEBACK}ValueError: boom\n{after}\n") == "ValueError: boom"
+
+
+def test_exception_of_a_dataloader_worker_is_kept_without_its_frames() -> None:
+    text = (
+        f"{TRACEBACK}OSError: Caught OSError in DataLoader worker process 1.\n"
+        "Original Traceback (most recent call last):\n"
+        '  File "/env/asyncio/tasks.py", line 490, in wait_for\n    return fut.result()\n'
+        "OSError: [Errno 5] Input/output error\n"
+    )
+    assert first_error(text) == (
+        "OSError: Caught OSError in DataLoader worker process 1.\nOSError: [Errno 5] Input/output error"
+    )
+
+
+def test_exception_that_the_program_survived_did_not_end_it() -> None:
+    assert first_error(f"{TRACEBACK}torch.OutOfMemoryError: CUDA out of memory\n{STEPS}\n") == ""
+    assert first_error(f"Exception ignored in: <function f>\n{TRACEBACK}AssertionError: child\n") == ""
+    survived = f"{TRACEBACK}KeyError: 'a'\n{STEPS}\n"
+    assert first_error(f"{survived}{TRACEBACK}ValueError: boom\n") == "ValueError: boom"
+
+
+def test_message_is_bounded() -> None:
+    long = first_error(f"{TRACEBACK}ValueError: boom\n" + "  more\n" * 100)
+    assert len(long.split("\n")) == MAX_ERROR_LINES
+    assert len(first_error(f"{TRACEBACK}ValueError: {'x' * 9000}\n")) == MAX_ERROR
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "terminate called after throwing an instance of 'c10::DistBackendError'\n"
+            "  what():  [Rank 1] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=7)\n"
+            "Exception raised from checkTimeout at x.cpp:618 (most recent call first):\nframe #0: f\n",
+            "c10::DistBackendError: [Rank 1] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=7)",
+        ),
+        ("Fatal Python error: Bus error\n\nThread 0x1 (most recent call first):\n", "Fatal Python error: Bus error"),
+        ("step 1\n", ""),
+    ],
+)
+def test_fatal_error_is_the_message_of_the_runtime(text: str, message: str) -> None:
+    assert fatal_error(text) == message
+
+
+def test_banner_is_the_final_message_without_its_rules() -> None:
+    banner = f"starting\n{BANNER}\nThere are not enough slots\n\nEither request fewer\n{BANNER}\n"
+    assert final_message(banner) == "There are not enough slots\nEither request fewer"
+    assert final_message(f"usage: x\n{BANNER}\n") == "usage: x"
+    assert final_message("\n \n") == ""
+
+
+def test_tail_has_frames_of_a_stack_as_one_line() -> None:
+    frames = "".join(f"frame #{number}: c10::f() + 0x57\n" for number in range(60))
+    assert tail_lines(f"the cause\n{frames}end\n{frames}") == (
+        "the cause\n    (60 C++ frames)\nend\n    (60 C++ frames)"
+    )
+
+
+def test_tail_is_bounded() -> None:
+    assert len(tail_lines("line\n" * 1000).split("\n")) == MAX_TAIL_LINES
+    assert len(tail_lines("x" * 100_000)) == MAX_TAIL
