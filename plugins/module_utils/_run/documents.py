@@ -82,6 +82,29 @@ class Timeouts(TypedDict):
     grace: float  # between SIGTERM and SIGKILL
 
 
+class NoticeSettings(TypedDict):
+    """Which notices end the run, and how its ranks receive them."""
+
+    signal: str  # SIGTERM | SIGUSR1 | SIGUSR2 | none
+    grace: float  # for the ranks to save
+    time_limit: float  # 0: none
+    cost_limit: float  # in the plan's currency; 0: none
+    stall_limit: float  # for a hang; 0: none
+    metadata: dict[str, str]  # HOST:PORT of metadata services by provider, for tests
+
+
+class SaveNotice(TypedDict):
+    """A notice that all ranks shall save now."""
+
+    source: str  # ec2 | gcp | azure | request | the name of a limit
+    node: str
+    text: str
+    ends: bool  # the run ends after it
+    machine: bool  # it is about the machine of the node
+    seconds: float  # until the machine is taken away or the limit is reached; 0: unknown
+    time: float
+
+
 class Container(TypedDict, total=False):
     """Additional fields of a plan whose job runs in a container."""
 
@@ -126,6 +149,7 @@ class Plan(Container):
     outputs: list[str]  # paths and patterns of the job's output to fetch to the controller
     lifeline: Lifeline
     timeouts: Timeouts
+    notices: NoticeSettings
 
 
 class RankMarks(TypedDict, total=False):
@@ -210,7 +234,7 @@ class Status(RankZeroStatus):
     run_id: str
     node_rank: int
     name: str
-    state: str  # starting | running | stopping | ended | succeeded | failed | stopped
+    state: str  # starting | running | stopping | ended | succeeded | failed | stopped | interrupted
     message: str
     since: float
     started: float
@@ -224,7 +248,7 @@ class Result(TypedDict):
     """result.json: how the run ended, as seen by rank 0."""
 
     run_id: str
-    state: str  # succeeded | failed | stopped
+    state: str  # succeeded | failed | stopped | interrupted
     reason: str
     first_node: str | None  # the node that ended the run
     world_size: int
@@ -232,3 +256,4 @@ class Result(TypedDict):
     started: float
     ended: float
     nodes: list[NodeResult]
+    notice: SaveNotice | None  # which ended the run

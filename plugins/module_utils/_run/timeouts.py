@@ -38,6 +38,16 @@ MOUNT_CHECK_INTERVAL = 10.0  # between checks of a mount
 MOUNT_CHECK_TIMEOUT = 10.0  # for a mount to answer
 FINAL_CHECK_TIMEOUT = 2.0  # for the checks of mounts and GPUs that a failed node's report waits for
 
+# Notices and notifications
+METADATA_POLL_INTERVAL = 5.0  # between two requests to a provider's metadata service, as Amazon recommends
+METADATA_CONNECT_TIMEOUT = 1.0  # for a connection to it
+METADATA_READ_TIMEOUT = 2.0  # for each part of its reply
+NOTIFICATION_TIMEOUT = 5.0  # for a server to accept a notification; nothing else waits for it until the run has ended
+NOTIFICATION_END_TIMEOUT = 10.0  # for the last notifications to be sent before the supervisor of rank 0 ends
+
+SAVE_REQUEST_TIMEOUT = 10.0  # for a supervisor to take a request to save
+SAVE_REPLY_INTERVAL = 1.0  # for the reports of all nodes to reach rank 0 after it
+
 # Stop
 SHUTDOWN_QUERY_TIMEOUT = 2.0  # for systemd to say whether the machine is shutting down; nothing else happens meanwhile
 LAUNCHER_EXIT_GRACE_PERIOD = 1.0  # for a launcher to end by itself once its ranks have ended or are being ended

@@ -29,6 +29,7 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor.lifeli
 from ansible_collections.muster.training.plugins.module_utils._supervisor.lifeline_end import (
     LifelineEnd,
     RestartRanks,
+    Save,
     Start,
     Stop,
     shutdown_reason,
@@ -39,6 +40,10 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor.node_v
     initial_views,
     results_of,
     status_of,
+)
+from ansible_collections.muster.training.plugins.module_utils._supervisor.notices.hub_notices import (
+    HubNotices,
+    checked_notice,
 )
 from ansible_collections.muster.training.plugins.module_utils._supervisor.rank_watch import ENDED_RANKS
 from ansible_collections.muster.training.plugins.module_utils._supervisor.remote_start import RemoteStart
@@ -51,6 +56,7 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
         NodeView,
         Plan,
         Result,
+        SaveNotice,
     )
     from ansible_collections.muster.training.plugins.module_utils._supervisor.journal import Journal
 
@@ -71,6 +77,7 @@ class Hub(LifelineEnd):
         self.remote_start = RemoteStart(journal, self.nodes)
         self.ended_ranks: dict[int, float] = {}  # when ranks exited while others run, in seconds since 1970
         self.named_ranks: set[int] = set()  # those of which an event was written
+        self.notices = HubNotices(plan)
 
     def admitted_connections(self) -> list[LifelineConnection]:
         """Return the connections to nodes that have proved that they hold the token."""
@@ -137,6 +144,8 @@ class Hub(LifelineEnd):
             connection.send({"type": "go"})
         if self.nodes[rank]["remote_started"]:  # the connection may have broken before the command arrived
             self.remote_start.send_command(connection)
+        if self.notices.current is not None:  # the connection may have broken before it arrived
+            connection.send(self.save_message(self.notices.current))
         if self.stop_reason:
             connection.send({"type": "stop", "reason": self.stop_reason})
 
@@ -162,7 +171,9 @@ class Hub(LifelineEnd):
             self.take_report(node, checked_report(message["report"]))
         elif kind == "failing":
             self.on_failing(node, str(message.get("text", "")))
-        elif kind in ("mount", "gpus", "logs", "files"):
+        elif kind == "notice":
+            self.raise_notice(message, node["name"])
+        elif kind in ("mount", "gpus", "logs", "files", "saving"):
             self.journal.event(kind, str(message.get("text", "")), node=node["name"])
         elif kind == ENDED_RANKS:
             self.note_ended_ranks(node["node_rank"], str(message.get("text", "")))
@@ -243,6 +254,9 @@ class Hub(LifelineEnd):
 
     def node_failed(self, node: NodeView, reason: str) -> None:
         """Decide whether the run can go on without a node that failed or is lost."""
+        if self.notices.is_saving(time.monotonic()):  # ranks of other nodes may still be writing
+            self.journal.event("notice", f"{reason}; the others may still save", node=node["name"])
+            return
         alive = [
             other_node for other_node in self.nodes if other_node["state"] != "lost" and not has_failed(other_node)
         ]
@@ -288,6 +302,49 @@ class Hub(LifelineEnd):
         else:
             self.journal.event(kind, text, node=self.names[0])
 
+    # - notices
+
+    def raise_notice(self, fields: Data, node: str = "") -> None:
+        """Send a notice to the ranks of all nodes, since saving is collective; node: where it comes from."""
+        now, notice = time.monotonic(), checked_notice(fields, node or self.names[0])
+        if self.stop_reason is not None:
+            return
+        if notice["ends"] and notice["machine"] and self.can_spare(notice["node"]):
+            notice["ends"] = False
+        self.journal.event("notice", notice["text"], node=notice["node"])
+        if not self.go:  # the ranks have not started
+            if notice["ends"]:
+                self.notices.accept(notice, now)
+                self.stop_everywhere(notice["text"])
+            return
+        if self.notices.accept(notice, now):
+            for connection in self.admitted_connections():
+                connection.send(self.save_message(notice))
+            self.orders.append(Save(notice, self.notices.number))
+            if notice["ends"]:
+                self.journal.set_state("running", f"saving before the end: {notice['text']}")
+
+    def save_message(self, notice: SaveNotice) -> Data:
+        return {"type": "save", "number": self.notices.number, "notice": notice}
+
+    def can_spare(self, name: str) -> bool:
+        """Return whether an elastic run can go on without a node whose machine will be taken away."""
+        alive = [node for node in self.nodes if node["state"] != "lost" and not has_failed(node)]
+        return bool(self.plan["elastic"] and len(alive) > self.plan["min_nnodes"] and name != self.names[0])
+
+    def step_notices(self, now: float) -> None:
+        """Watch the limits of the run, and end it once its ranks have had their time to save."""
+        if not self.go or self.stop_reason is not None:
+            return
+        if self.notices.started is None:
+            self.notices.started = now
+        for text in self.notices.warnings(now):
+            self.journal.event("limit", text)
+        for notice in self.notices.due(now):
+            self.raise_notice(dict(notice))
+        if self.notices.is_late(now) and self.notices.current is not None:
+            self.stop_everywhere(self.notices.current["text"])
+
     # - ranks that wait for others
 
     def ranks_of(self, node_rank: int) -> range:
@@ -327,6 +384,7 @@ class Hub(LifelineEnd):
     def step(self, now: float) -> None:
         self.check_connections(now)
         self.name_ended_ranks()
+        self.step_notices(now)
         self.judge(now)
 
     def judge(self, now: float) -> None:
@@ -382,16 +440,20 @@ class Hub(LifelineEnd):
         """Write the result, and send it to the peers."""
         if self.stop_requested:
             state = "stopped"
+        elif self.notices.current is not None and self.notices.ends_run:
+            state = "interrupted"
+            self.stop_reason = self.stop_reason or self.notices.current["text"]
         else:
             state = "succeeded" if self.stop_reason is None and have_succeeded(self.plan, self.nodes) else "failed"
         self.journal.set_state(state, self.stop_reason or "")
         self.journal.free_reserved_space()
-        self.journal.write("result.json", self.result(state))
+        self.result = self.make_result(state)
+        self.journal.write("result.json", self.result)
         for connection in self.admitted_connections():
             connection.send({"type": "end", "state": state, "message": self.stop_reason or ""})
         self.result_state = state
 
-    def result(self, state: str) -> Result:
+    def make_result(self, state: str) -> Result:
         """Return the content of result.json."""
         return {
             "run_id": self.plan["run_id"],
@@ -403,6 +465,7 @@ class Hub(LifelineEnd):
             "started": self.journal.started_at(),
             "ended": time.time(),
             "nodes": results_of(self.nodes),
+            "notice": self.notices.current if self.notices.ends_run else None,
         }
 
     def is_busy(self) -> bool:

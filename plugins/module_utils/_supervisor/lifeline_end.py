@@ -18,7 +18,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.timeouts impo
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
-    from ansible_collections.muster.training.plugins.module_utils._run.documents import Data, NodeReport, Plan
+    from ansible_collections.muster.training.plugins.module_utils._run.documents import Data, NodeReport, Plan, Result
     from ansible_collections.muster.training.plugins.module_utils._supervisor.journal import Journal
     from ansible_collections.muster.training.plugins.module_utils._supervisor.lifeline import LifelineConnection
 
@@ -29,6 +29,8 @@ Start = collections.namedtuple("Start", "command")  # the job; command: its argv
 Stop = collections.namedtuple("Stop", "reason leaving shutdown")
 # After a node was lost; last_heard: when its last message arrived, by the monotonic clock.
 RestartRanks = collections.namedtuple("RestartRanks", "last_heard")
+# The ranks of this node shall save; number: of the notice in this run.
+Save = collections.namedtuple("Save", "notice number")
 
 
 def shutdown_reason(node: str) -> str:
@@ -49,13 +51,14 @@ class LifelineEnd:
         self.started = time.monotonic()
         self.beat_due = 0.0
         self.connections: list[LifelineConnection] = []
-        self.orders: list[Start | Stop | RestartRanks] = []
+        self.orders: list[Start | Stop | RestartRanks | Save] = []
         self.stop_reason: str | None = None
         self.stop_requested = False  # whether a person requested the stop
         self.local_report: NodeReport | None = None  # this node's
+        self.result: Result | None = None  # as rank 0 has written it; None elsewhere
         self.result_state: str | None = None  # how the run ended, as far as this node knows
 
-    def take_orders(self) -> list[Start | Stop | RestartRanks]:
+    def take_orders(self) -> list[Start | Stop | RestartRanks | Save]:
         orders, self.orders = self.orders, []
         return orders
 
@@ -108,6 +111,10 @@ class LifelineEnd:
 
     def say(self, kind: str, text: str) -> None:
         """Report an event on this node to those who watch the run."""
+        raise NotImplementedError
+
+    def raise_notice(self, fields: Data) -> None:
+        """Report that this node's ranks, and so those of all nodes, shall save."""
         raise NotImplementedError
 
     def report(self, report: NodeReport) -> None:

@@ -28,10 +28,12 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor.lifeli
 )
 from ansible_collections.muster.training.plugins.module_utils._supervisor.lifeline_end import (
     LifelineEnd,
+    Save,
     Start,
     Stop,
     shutdown_reason,
 )
+from ansible_collections.muster.training.plugins.module_utils._supervisor.notices.hub_notices import checked_notice
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
@@ -52,6 +54,9 @@ class Peer(LifelineEnd):
         self.has_started = False  # whether this node's job has started
         self.leaving = False  # whether this node ends its part without a request to stop the run
         self.deadline = math.inf  # until when a stopped node waits for rank 0's result
+        self.unsent_notices: list[Data] = []  # those that arose while there was no connection
+        self.notice_number = 0  # of the newest notice from rank 0
+        self.is_ending = False  # whether a notice ends the run
 
     @property
     def connection(self) -> LifelineConnection | None:
@@ -124,6 +129,9 @@ class Peer(LifelineEnd):
             connection.send({"type": "running"})
         if self.stop_requested:
             connection.send({"type": "stop", "reason": self.stop_reason})
+        notices, self.unsent_notices = self.unsent_notices, []
+        for fields in notices:
+            self.raise_notice(fields)
 
     def obey(self, connection: LifelineConnection, message: Data, now: float) -> None:
         kind = message.get("type")
@@ -140,6 +148,8 @@ class Peer(LifelineEnd):
             self.orders.append(Start(["/bin/sh", "-c", str(message.get("command", ""))]))
         elif kind == "stop":
             self.stop(str(message.get("reason", "")))
+        elif kind == "save" and isinstance(message.get("notice"), dict):
+            self.on_save(message)
         elif kind == "end":
             self.result_state = str(message.get("state", "failed"))
             self.journal.message = str(message.get("message", ""))
@@ -177,6 +187,23 @@ class Peer(LifelineEnd):
         connection = self.open_connection()
         if connection is not None:
             connection.send({"type": kind, "text": text})
+
+    def raise_notice(self, fields: Data) -> None:
+        connection = self.open_connection()
+        if connection is None:
+            self.unsent_notices.append(fields)
+        else:
+            connection.send({**fields, "type": "notice"})
+
+    def on_save(self, message: Data) -> None:
+        """Let the ranks of this node save, once per notice: rank 0 repeats it on a new connection."""
+        number = message.get("number")
+        if isinstance(number, int) and number > self.notice_number:
+            self.notice_number = number
+            fields = message["notice"]
+            notice = checked_notice(fields, str(fields.get("node", ""))[:255])
+            self.is_ending = self.is_ending or notice["ends"]
+            self.orders.append(Save(notice, number))
 
     def report(self, report: NodeReport) -> None:
         self.local_report = report
@@ -222,7 +249,7 @@ class Peer(LifelineEnd):
         else:
             return
         self.stop(reason)
-        self.result_state = "failed"
+        self.result_state = "interrupted" if self.is_ending else "failed"
 
     def is_busy(self) -> bool:
         return False

@@ -33,6 +33,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.secrets impor
 from ansible_collections.muster.training.plugins.module_utils._run.timeouts import (
     BUSY_STEP_INTERVAL,
     IDLE_STEP_INTERVAL,
+    NOTIFICATION_END_TIMEOUT,
 )
 from ansible_collections.muster.training.plugins.module_utils._supervisor.heartbeat_file import Pulse
 from ansible_collections.muster.training.plugins.module_utils._supervisor.hub import Hub
@@ -46,9 +47,12 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor.lifeli
 from ansible_collections.muster.training.plugins.module_utils._supervisor.lifeline_end import (
     LifelineEnd,
     RestartRanks,
+    Save,
     Start,
     Stop,
 )
+from ansible_collections.muster.training.plugins.module_utils._supervisor.notices.node_notices import NodeNotices
+from ansible_collections.muster.training.plugins.module_utils._supervisor.notifications.outbox import Outbox
 from ansible_collections.muster.training.plugins.module_utils._supervisor.peer import Peer
 from ansible_collections.muster.training.plugins.module_utils._supervisor.rank_reports import last_lines, log_of_failure
 from ansible_collections.muster.training.plugins.module_utils._supervisor.rank_watch import RankWatch
@@ -76,6 +80,8 @@ class Supervisor:
         self.launcher = LauncherProcess(self.journal, self.plan)
         self.watchers = Watchers(self.journal, self.plan)
         self.rank_watch = RankWatch(directory, self.plan)
+        self.notices = NodeNotices(self.journal, self.plan)
+        self.outbox = Outbox(self.journal, self.plan)
         kind = Peer if self.plan["node"]["node_rank"] else Hub
         self.lifeline: LifelineEnd = kind(self.plan, token, self.journal, self.selector)
         self.stop_signal: int | None = None  # the signal that asked this node to stop
@@ -174,11 +180,21 @@ class Supervisor:
                 self.lifeline.after_start(self.launcher.start(order.command))
             elif isinstance(order, RestartRanks):
                 self.launcher.restart_ranks(order.last_heard)
+            elif isinstance(order, Save):
+                self.save(order)
             elif isinstance(order, Stop):
                 if order.leaving and not self.launcher.has_failed():
                     self.launcher.rank_failed = order.reason
                     self.launcher.shutdown = order.shutdown
                 self.stop(order.reason)
+
+    def save(self, order: Save) -> None:
+        """Let this node's ranks save; those that have ended or are being ended cannot."""
+        if isinstance(self.launcher.phase, Running):
+            if order.notice["ends"]:
+                self.launcher.is_saving = True
+            pid = self.launcher.process.pid if self.launcher.process else 0
+            self.lifeline.say("saving", self.notices.deliver(order.notice, order.number, pid))
 
     def stop(self, reason: str) -> None:
         """End this node's part."""
@@ -190,9 +206,15 @@ class Supervisor:
         """Reap children, step the watchers and the launcher, and report once this node's part has ended."""
         ended = reap()
         running = isinstance(self.launcher.phase, Running)
+        for fields in self.notices.step(running, ended):
+            self.lifeline.raise_notice(fields)
+        if self.notices.has_saved():
+            self.lifeline.say("saving", f"{self.notices.name}: the job has removed the notice file: it has saved")
+        self.outbox.step(now, ended)
         notices = self.watchers.step(now, ended, self.launcher.process is not None, running)
         if self.report is None and not isinstance(self.launcher.phase, LauncherEnded):
-            notices += self.launcher.step(now, ended, self.watchers.pids())
+            own_pids = self.watchers.pids() + self.notices.pids() + self.outbox.pids()
+            notices += self.launcher.step(now, ended, own_pids)
         if running:
             notices += self.rank_watch.step(now, self.launcher)
         phase = self.launcher.phase
@@ -230,12 +252,18 @@ class Supervisor:
 
     def clean_up(self) -> None:
         self.lifeline.close()
+        self.notices.close()
         remove_secrets(self.journal.directory)
         self.journal.free_reserved_space()
         message = self.journal.message or self.launcher.stop_reason or ""
         self.journal.set_state(self.lifeline.result_state or "failed", message)
         self.write_status(time.monotonic())
+        self.outbox.end(self.lifeline.result)
         remover = start_in_background(["/bin/rm", "-rf", "--", self.launcher.temporary], os.devnull)  # may take long
-        while remover and remover not in reap():
+        ended: dict[int, int] = {}
+        deadline = time.monotonic() + NOTIFICATION_END_TIMEOUT
+        while (remover and remover not in ended) or not (self.outbox.is_empty() or time.monotonic() > deadline):
             self.pulse.beat(time.monotonic())
             time.sleep(0.01)
+            ended.update(reap())
+            self.outbox.step(time.monotonic(), ended)

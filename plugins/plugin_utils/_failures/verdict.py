@@ -28,6 +28,7 @@ SECONDARY = re.compile(
 )
 CONSEQUENCE = 2  # from this weight on, a failure is a consequence of others' failures
 AFTERMATH = 60.0  # seconds within which an elastic run's end may be due to an earlier failed or lost node
+ENDED_AS_ASKED = ("succeeded", "stopped", "interrupted")  # states of runs of which no rank failed first
 STOPPED_BY_US = (-signal.SIGTERM, None)
 MAX_LINES = 20  # lines of a log shown with the verdict ...
 MAX_LINE = 500  # ... and the most characters of each
@@ -220,7 +221,7 @@ def verdict_from_hub(plan: Mapping[str, Any], result: Mapping[str, Any]) -> dict
         "ended": result["ended"],
         "cost": run_cost(plan, result["started"], result["ended"]),
         "currency": plan.get("currency", CURRENCY),
-        "first_failure": None if result["state"] in ("succeeded", "stopped") else first_failure(result),
+        "first_failure": None if result["state"] in ENDED_AS_ASKED else first_failure(result),
         "nodes": nodes,
     }
 
@@ -235,7 +236,7 @@ def verdict_without_hub(plan: Mapping[str, Any], runs: Mapping[str, Any], now: f
     final_states = [
         run["state"]
         for run in runs.values()
-        if run is not None and run["state"] in ("succeeded", "stopped") and not (run["report"] or {}).get("reason")
+        if run is not None and run["state"] in ENDED_AS_ASKED and not (run["report"] or {}).get("reason")
     ]
     master = plan["nodes"][0]["name"]
     default_reason = f"{master} is lost: it does not answer"
@@ -293,6 +294,15 @@ def format_report(report: Mapping[str, Any]) -> str:
     return ", ".join(f"{key} {value}" for key, value in format_reported(single))
 
 
+def describe_interruption(run_id: str) -> list[str]:
+    """Return what an interrupted run means for a person, and how to continue it."""
+    return [
+        "  its ranks could save before the end; exit codes of 0 do not mean that the job is complete",
+        f"  to continue: ansible-playbook report.yml -e run_id={run_id} shows the command of this launch; run it again "
+        "with the job's option to resume from its newest checkpoint",
+    ]
+
+
 def render_last_lines(verdict: Mapping[str, Any], watched: bool) -> str:
     """Return the last output of the rank or launcher that failed first, for a terminal; empty if unknown.
 
@@ -343,7 +353,9 @@ def render_verdict(  # noqa: C901
             lines.append(f"  read it with: {command}")
     else:
         if verdict["reason"]:
-            lines.append(f"  reason: {verdict['reason']}")
+            lines.append(f"  reason: {brief_error(verdict['reason'])}")
+        if verdict["state"] == "interrupted":
+            lines += describe_interruption(verdict["run_id"])
         for first in [node for node in verdict["nodes"] if node["log"]][:1]:
             lines.append(f"  logs: {first['name']}:{posixpath.dirname(first['log'])}")
     if failure and verdict["reason"] and failure["error"] != verdict["reason"]:

@@ -52,6 +52,11 @@ class Job:
     log_limit: int = 10  # GB for the logs of a node; 0: unlimited
     outputs: tuple[str, ...] = ()  # paths and patterns of output files outside the run directory
     metrics: tuple[str, ...] = ()  # regular expressions whose named groups are metrics in the job's output
+    notice_signal: str = "SIGTERM"  # sent to ranks that handle it, so that they save; or SIGUSR1, SIGUSR2, none
+    notice_grace: int = 100  # seconds for the ranks to save before they are ended
+    time_limit: float = 0.0  # 0: no limit
+    cost_limit: float = 0.0  # in the currency of the plan; 0: no limit
+    stall_limit: float = 0.0  # seconds that the run may hang; 0: no limit
     debug: bool = False  # enables NCCL's debug log and torch's flight recorder
 
     @property

@@ -23,6 +23,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.timeouts impo
     GPU_SAMPLE_INTERVAL,
     HEARTBEAT_INTERVAL,
 )
+from ansible_collections.muster.training.plugins.module_utils._supervisor.notices.node_notices import NOTICE_FILE
 from ansible_collections.muster.training.plugins.plugin_utils._cluster import hostfile_formats
 from ansible_collections.muster.training.plugins.plugin_utils._plan.container_command import (
     container_argv,
@@ -156,6 +157,7 @@ def build_node_plan(
         **launcher.environment(job, table, node),
         "PYTHONUNBUFFERED": "1",
         "MUSTER_RUN_ID": job.run_id,
+        "MUSTER_NOTICE_FILE": f"{run_directory}/{NOTICE_FILE}",
     }
     launcher_environment = launcher.launcher_environment(job, table, node)
     gpu_samples = sample_command(facts)
@@ -221,6 +223,14 @@ def build_node_plan(
             "sample": GPU_SAMPLE_INTERVAL,
             "silence": job.silence_timeout,
             "grace": job.stop_grace,
+        },
+        "notices": {
+            "signal": job.notice_signal,
+            "grace": job.notice_grace,
+            "time_limit": job.time_limit,
+            "cost_limit": job.cost_limit,
+            "stall_limit": job.stall_limit,
+            "metadata": {},
         },
     }
 

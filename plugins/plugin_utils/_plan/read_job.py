@@ -20,6 +20,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._plan.job import (
     environment_problems,
     parse_nnodes,
 )
+from ansible_collections.muster.training.plugins.plugin_utils._plan.limits import duration_options, limit_problems
 
 MAX_METRIC_PATTERNS, MAX_METRIC_PATTERN = 20, 500  # in launch_metrics, and characters of each
 POSITION_GROUPS = {"step", "epoch"}  # named groups with the position of the others, not metrics themselves
@@ -103,7 +104,7 @@ def read_job(args: Mapping[str, Any], target_needed: bool = True) -> Job:  # noq
     for name, minimum in (("start_timeout", 5), ("silence_timeout", 5), ("stop_grace", 0)):
         if args[name] < minimum:
             problems.append(f"launch_{name} is {args[name]} s; must be {minimum} or more")
-    problems += metric_problems(args["metrics"])
+    problems += metric_problems(args["metrics"]) + limit_problems(args)
     if args["log_limit"] < 0:
         problems.append(f"launch_log_limit is {args['log_limit']} GB; must be 1 or more, or 0 for no limit")
     if args["nproc_per_node"] is not None and args["nproc_per_node"] < 1:
@@ -126,6 +127,7 @@ def read_job(args: Mapping[str, Any], target_needed: bool = True) -> Job:  # noq
         "variables": list(args["environment"]),
         "min_nnodes": min(min_nodes, max_nodes) if elastic else None,
         "max_restarts": restarts,
+        **duration_options(args),
     }
     values: dict[str, Any] = {**passed, **derived}
     for name, value in values.items():

@@ -27,7 +27,8 @@ BENCHMARK = {"-n": "nnodes", "--baseline": "baseline"}
 JOB_OPTIONS = """
     -n:nnodes --nnodes:nnodes --nproc-per-node:nproc_per_node --launcher:launch_launcher --image:launch_image
     --name:launch_name --run-id:run_id --as-user:launch_user --directory:launch_working_directory --python:launch_python
-    --detach:detach=true --replace:replace=true --debug:debug=true
+    --time-limit:launch_time_limit --cost-limit:launch_cost_limit --detach:detach=true --replace:replace=true
+    --debug:debug=true
 """
 JOB = dict(re.findall(r"(\S+):(\S+)", JOB_OPTIONS))
 SHELL = {"": "nodes", "--image": "launch_image", "--run-id": "run_id", "--as-user": "launch_user"}
@@ -50,6 +51,7 @@ COMMANDS: dict[str, tuple[str, str, str, dict[str, str]]] = {
     "fetch": ("fetch", "launch", "copy a job's output files: ./muster fetch [RUN]", {**RUN, "--yes": "confirm=true"}),
     "report": ("report", "launch", "write a report on a run, or compare runs: ./muster report --runs A,B", REPORT),
     "shell": ("shell", "launch", "log in to a node, as a rank: ./muster shell NODE [--run-id RUN]", SHELL),
+    "save": ("save", "launch", "ask a run to save now: ./muster save [RUN] [--stop]", {**RUN, "--stop": "stop=true"}),
     "stop": ("stop", "launch", "stop a run: ./muster stop [RUN]", RUN),
     "runs": ("runs", "launch", "list runs, and remove old ones: ./muster runs --grep TEXT", RUNS),
     "env": ("env", "python_env", "list the Python environments, and remove old ones", {"--remove": "remove"}),
