@@ -64,7 +64,8 @@ options:
   notify:
     description:
       - With O(state=started), where the first node reports events of the run, as
-        O(muster.training.launch_plan#module:notify). The URLs are kept out of logs, process lists and diffs, and hidden from other users.
+        O(muster.training.launch_plan#module:notify). The URLs are kept out of logs, process lists and diffs, and hidden
+        from other users.
     type: raw
     default: []
   stop:

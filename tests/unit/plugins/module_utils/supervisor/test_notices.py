@@ -225,6 +225,18 @@ def test_cost_limit_ends_the_run(make: RunMaker) -> None:
     assert result["reason"] == "launch_cost_limit (2 USD) is reached"
 
 
+def test_run_that_hangs_longer_than_the_stall_limit_saves_and_ends(make: RunMaker) -> None:
+    run = make(SAVES_AND_ENDS, SAVES_AND_ENDS, notices={"stall_limit": 60})
+    hub_notices = "program/_supervisor/notices/hub_notices.py"
+    assert "float | None = None  # by the monotonic clock; set" in run.sources[hub_notices]
+    run.sources[hub_notices] = run.sources[hub_notices].replace(
+        "float | None = None  # by the monotonic clock; set", "float | None = -99.0  # by the monotonic clock; set"
+    )
+    run.start()
+    result = run.result()
+    assert (result["state"], result["reason"]) == ("interrupted", "the run has hung for 60 s (launch_stall_limit)")
+
+
 def test_elastic_run_goes_on_when_a_node_that_it_can_spare_gets_a_notice(make: RunMaker, service: Any) -> None:
     run = make(WITHOUT_HANDLER, WITHOUT_HANDLER, min_nnodes=1, launcher="torchrun", rdzv_backend="c10d")
     run.plans[1]["notices"]["metadata"] = {"gcp": service.address}
@@ -260,7 +272,7 @@ class MetadataServer:
                 self.end_headers()
                 self.wfile.write(body.encode())
 
-            do_PUT = do_GET  # noqa: N815
+            do_PUT = do_GET
 
             def log_message(self, *_arguments: Any) -> None:
                 pass
