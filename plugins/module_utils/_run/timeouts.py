@@ -42,6 +42,7 @@ FINAL_CHECK_TIMEOUT = 2.0  # for the checks of mounts and GPUs that a failed nod
 METADATA_POLL_INTERVAL = 5.0  # between two requests to a provider's metadata service, as Amazon recommends
 METADATA_CONNECT_TIMEOUT = 1.0  # for a connection to it
 METADATA_READ_TIMEOUT = 2.0  # for each part of its reply
+SIGNAL_INTERVAL = 1.0  # between searches for ranks that can only now handle the signal of a notice
 NOTIFICATION_TIMEOUT = 5.0  # for a server to accept a notification; nothing else waits for it until the run has ended
 NOTIFICATION_END_TIMEOUT = 10.0  # for the last notifications to be sent before the supervisor of rank 0 ends
 

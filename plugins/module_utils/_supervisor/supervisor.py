@@ -206,7 +206,7 @@ class Supervisor:
         """Reap children, step the watchers and the launcher, and report once this node's part has ended."""
         ended = reap()
         running = isinstance(self.launcher.phase, Running)
-        for fields in self.notices.step(running, ended):
+        for fields in self.notices.step(now, ended, running):
             self.lifeline.raise_notice(fields)
         if self.notices.has_saved():
             self.lifeline.say("saving", f"{self.notices.name}: the job has removed the notice file: it has saved")

@@ -13,6 +13,7 @@ import sys
 
 from ansible_collections.muster.training.plugins.module_utils._files.bounded import parse_json
 from ansible_collections.muster.training.plugins.module_utils._run.processes import signal_all
+from ansible_collections.muster.training.plugins.module_utils._run.timeouts import SIGNAL_INTERVAL
 from ansible_collections.muster.training.plugins.module_utils._supervisor.notices import sources
 from ansible_collections.muster.training.plugins.module_utils._supervisor.notices.ranks import (
     catches,
@@ -50,10 +51,16 @@ class NodeNotices:
         self.child: subprocess.Popen[bytes] | None = None
         self.has_looked = False  # whether the child was started, if this machine needs one
         self.buffer = b""
+        self.launcher: int | None = None  # pid of the launcher whose ranks shall save before the end
+        self.signalled: set[int] = set()  # ranks that were sent the signal for this notice
+        self.signals_due = 0.0
         self.awaits_removal = False  # whether the job may remove the notice file, to report that it has saved
 
-    def step(self, running: bool, ended: dict[int, int]) -> list[Data]:
+    def step(self, now: float, ended: dict[int, int], running: bool) -> list[Data]:
         """Return new notices from this node, as fields for the lifeline; ended: wait statuses just reaped, by pid."""
+        if running and self.launcher is not None and now >= self.signals_due:
+            self.signals_due = now + SIGNAL_INTERVAL
+            self.signal_ranks(self.find_ranks(self.launcher))
         if running and not self.has_looked:
             self.has_looked = True
             self.start_child()
@@ -121,11 +128,12 @@ class NodeNotices:
         launcher: the launcher's pid. SIGTERM means to end, so a run that continues only gets signals that mean to save.
         """
         self.write_file(notice, number)
-        ranks = rank_pids(read_members(self.plan, self.journal.directory, launcher))
+        ranks = self.find_ranks(launcher)
         if self.signal is None or (self.signal == signal.SIGTERM and not notice["ends"]):
             return f"{self.name}: wrote the notice file for {count(len(ranks), 'rank')}"
-        catching = [pid for pid in ranks if catches(pid, self.signal)]
-        signal_all(catching, self.signal)
+        self.launcher = launcher if notice["ends"] else None
+        self.signalled = set()
+        catching = self.signal_ranks(ranks)
         name = signal.Signals(self.signal).name
         if len(catching) == len(ranks):
             return f"{self.name}: wrote the notice file and sent {name} to {count(len(ranks), 'rank')}"
@@ -134,6 +142,18 @@ class NodeNotices:
             f"{self.name}: wrote the notice file and sent {name} to {len(catching)} of {count(len(ranks), 'rank')}; "
             f"{without} without a handler for it {'was' if without == 1 else 'were'} left alone"
         )
+
+    def find_ranks(self, launcher: int) -> list[int]:
+        return rank_pids(read_members(self.plan, self.journal.directory, launcher))
+
+    def signal_ranks(self, ranks: list[int]) -> list[int]:
+        """Signal the ranks that handle the signal, each once; return their pids. Some may set a handler later."""
+        if self.signal is None:
+            return []
+        catching = [pid for pid in ranks if pid not in self.signalled and catches(pid, self.signal)]
+        self.signalled.update(catching)
+        signal_all(catching, self.signal)
+        return catching
 
     def write_file(self, notice: SaveNotice, number: int) -> None:
         """Write the file that MUSTER_NOTICE_FILE names."""
