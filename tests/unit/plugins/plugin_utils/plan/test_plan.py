@@ -245,6 +245,14 @@ def test_plan_of_a_node_is_complete() -> None:
         "log_limit": 10_000_000_000,
         "lifeline": {"address": "10.0.0.9", "port": 29499},
         "timeouts": {"start": 60, "heartbeat": 2, "sample": 15, "silence": 20, "grace": 7},
+        "notices": {
+            "signal": "SIGTERM",
+            "grace": 100,
+            "time_limit": 0.0,
+            "cost_limit": 0.0,
+            "stall_limit": 0.0,
+            "metadata": {},
+        },
     }
 
 
