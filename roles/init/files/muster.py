@@ -19,6 +19,7 @@ from typing import Any
 HERE = os.path.dirname(os.path.abspath(__file__))
 RUN = {"": "run_id", "--run-id": "run_id"}  # a word without an option is the name of a run
 REPORT = {**RUN, "--runs": "runs", "--fetch": "fetch=true"}
+SAVE = {**RUN, "--stop": "save_stop=true"}
 STATUS = {**RUN, "--mounts": "mounts=true"}
 RUNS = {"--grep": "grep", "--keep": "keep", "--older-than": "older_than"}
 IMAGE = {"": "cluster", "--name": "template"}
@@ -51,7 +52,7 @@ COMMANDS: dict[str, tuple[str, str, str, dict[str, str]]] = {
     "fetch": ("fetch", "launch", "copy a job's output files: ./muster fetch [RUN]", {**RUN, "--yes": "confirm=true"}),
     "report": ("report", "launch", "write a report on a run, or compare runs: ./muster report --runs A,B", REPORT),
     "shell": ("shell", "launch", "log in to a node, as a rank: ./muster shell NODE [--run-id RUN]", SHELL),
-    "save": ("save", "launch", "ask a run to save now: ./muster save [RUN] [--stop]", {**RUN, "--stop": "stop=true"}),
+    "save": ("save", "launch", "ask a run to save now: ./muster save [RUN] [--stop]", SAVE),
     "stop": ("stop", "launch", "stop a run: ./muster stop [RUN]", RUN),
     "runs": ("runs", "launch", "list runs, and remove old ones: ./muster runs --grep TEXT", RUNS),
     "env": ("env", "python_env", "list the Python environments, and remove old ones", {"--remove": "remove"}),

@@ -159,6 +159,7 @@ def test_env_launcher_passes_the_rendezvous_in_the_environment() -> None:
         "TP_SOCKET_IFNAME": "ens5",
         "PYTHONUNBUFFERED": "1",
         "MUSTER_RUN_ID": "first",
+        "MUSTER_NOTICE_FILE": "/home/me/.muster/runs/first/node1/notice.json",
     }
 
 
