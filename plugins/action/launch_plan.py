@@ -50,7 +50,9 @@ from ansible_collections.muster.training.plugins.plugin_utils._plan.job_argument
     parse_environment,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job_spec import JOB_OPTIONS
+from ansible_collections.muster.training.plugins.plugin_utils._plan.limits import unpriced_nodes
 from ansible_collections.muster.training.plugins.plugin_utils._plan.machines import describe_machines
+from ansible_collections.muster.training.plugins.plugin_utils._plan.notify_targets import read_targets
 from ansible_collections.muster.training.plugins.plugin_utils._plan.plan import (
     build_node_plan,
     render_hostfiles,
@@ -74,6 +76,7 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "records": {"type": "str", "default": ""},
     "group": {"type": "str", "default": "training"},
     "replace": {"type": "bool", "default": False},
+    "notify": {"type": "raw", "default": [], "no_log": True},
     "code": {"type": "dict", "default": {}},
     "code_left": {"type": "str", "choices": ["", "as_is", "later", "refused", "in_use"], "default": ""},
     "skip": {"type": "list", "elements": "str", "default": []},
@@ -197,11 +200,18 @@ class ActionModule(ActionBase):
             args["args"] = parse_arguments(args["args"], self._loader)
             args["environment"] = parse_environment(args["environment"], self._loader)
             prices = read_prices(args["prices"])
+            read_targets(args["notify"])
             job, table, findings = make_plan(args)
         except RankTableError as error:
             raise AnsibleActionFail(f"the nodes are not a valid cluster:\n{error}") from error
         except ValueError as error:
             raise AnsibleActionFail(f"the job cannot be planned:\n{error}") from error
+        unpriced = unpriced_nodes(job.cost_limit, prices, [node.name for node in table.nodes])
+        if unpriced:
+            raise UserError(
+                f"launch_cost_limit needs the price of each node: set node_price_per_hour of {', '.join(unpriced)} in "
+                "the inventory"
+            )
         display = Display()
         reply = args["facts"].get(table.master.name)
         cost = hourly_cost(table, prices, args["currency"])

@@ -11,27 +11,32 @@ from typing import Any
 
 from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
 from ansible.plugins.action import ActionBase
+from ansible.utils.display import Display
 
 from ansible_collections.muster.training.plugins.module_utils._run.timeouts import CALL_TIMEOUT, STOP_CALL_TIMEOUT
+from ansible_collections.muster.training.plugins.plugin_utils._failures.verdict import clean_line
 from ansible_collections.muster.training.plugins.plugin_utils._node_call.call import call_node, module_source
 from ansible_collections.muster.training.plugins.plugin_utils._node_call.program_files import program_sources
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job import SAFE_RUN_ID, environment_problems
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job_arguments import parse_environment
 from ansible_collections.muster.training.plugins.plugin_utils._plan.launchers.base import RANK_PROGRAM, SHELL_PROGRAM
+from ansible_collections.muster.training.plugins.plugin_utils._plan.notify_targets import read_targets
 
 ARGUMENT_SPEC = {
-    "state": {"type": "str", "choices": ["started", "stopped", "absent"]},
+    "state": {"type": "str", "choices": ["started", "saved", "stopped", "absent"]},
     "run_id": {"type": "str", "default": ""},
     "plan": {"type": "dict"},
     "environment": {"type": "dict", "default": {}, "no_log": True},
     "token": {"type": "str", "no_log": True},
+    "notify": {"type": "raw", "default": [], "no_log": True},
+    "stop": {"type": "bool", "default": False},
     "runs_directory": {"type": "str", "default": "~/.muster/runs"},
     "user": {"type": "str", "default": ""},
     "replace": {"type": "bool", "default": False},
     "share": {"type": "bool", "default": False},
     "wait": {"type": "int", "default": 0},
 }
-OPERATIONS = {"started": "start", "stopped": "stop", "absent": "remove", None: "read"}
+OPERATIONS = {"started": "start", "saved": "save", "stopped": "stop", "absent": "remove", None: "read"}
 PROGRAMS = {RANK_PROGRAM: "_supervisor.programs.muster_rank", SHELL_PROGRAM: "_supervisor.programs.ssh_shim"}
 SUPERVISOR = "_supervisor.entry"
 
@@ -93,6 +98,7 @@ class ActionModule(ActionBase):
                 )
             try:
                 variables = parse_environment(request["environment"], self._loader)
+                request["notify"] = read_targets(request["notify"])
             except ValueError as error:
                 raise AnsibleActionFail(str(error)) from None
             request["environment"] = {name: str(value) for name, value in variables.items()}
@@ -106,7 +112,10 @@ class ActionModule(ActionBase):
             request["programs"] = {name: module_source(PROGRAMS[name]) for name in request["plan"].get("programs", [])}
         try:
             timeout = request["wait"] + CALL_TIMEOUT if request["state"] is None else STOP_CALL_TIMEOUT
-            return call_node(self, "_run.dispatch", request, task_vars, timeout)
+            reply = call_node(self, "_run.dispatch", request, task_vars, timeout)
+            for text in reply.get("events", []):
+                Display().display(f"[muster] {clean_line(text)}")
+            return reply
         except AnsibleConnectionFailure as error:
             if request["state"] or not self._task.ignore_unreachable:
                 raise

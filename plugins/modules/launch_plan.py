@@ -182,6 +182,42 @@ options:
         the job continues. V(0) means no limit.
     type: int
     default: 10
+  notice_signal:
+    description:
+      - Signal that asks the ranks to save when a notice ends the run. Sent only to ranks that have a handler for it. In
+        any case, the file appears that C(MUSTER_NOTICE_FILE) names.
+    type: str
+    choices: [SIGTERM, SIGUSR1, SIGUSR2, none]
+    default: SIGTERM
+  notice_grace:
+    description: Seconds that the ranks have to save and end before they are ended. At least 1.
+    type: int
+    default: 100
+  time_limit:
+    description:
+      - How long the run may take, in seconds or as V(90m), V(12h) or V(2d). The run is asked to save before that, and
+        has then ended. If empty, there is no limit.
+    type: raw
+    default: ""
+  cost_limit:
+    description:
+      - What the run may cost on all nodes together, in O(currency). Requires O(prices) of all nodes. The run is asked
+        to save before that, and has then ended. V(0) means no limit.
+    type: float
+    default: 0
+  stall_limit:
+    description:
+      - How long a run that was reported as hanging may go on, in seconds or as V(30m), before it is asked to save, and
+        is ended. If empty, there is no limit.
+    type: raw
+    default: ""
+  notify:
+    description:
+      - URLs to report events of the run to, which are checked here and used by
+        O(muster.training.training_run#module:notify). They are secrets, and the plan does not contain them.
+      - A list of URLs and of dictionaries with C(url), C(kind) and C(events), or a string with blanks between the URLs.
+    type: raw
+    default: []
   replace:
     description:
       - Plan the run even if other runs are active on the nodes. Use it with

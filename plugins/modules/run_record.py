@@ -186,7 +186,7 @@ verdict:
       type: str
       sample: first-try
     state:
-      description: V(succeeded), V(failed) or V(stopped).
+      description: V(succeeded), V(failed), V(stopped) or V(interrupted).
       type: str
       sample: succeeded
     reason:

@@ -30,12 +30,14 @@ options:
   state:
     description:
       - V(started) writes the run directory and starts the run. Nothing is changed if the same plan is already running.
+      - V(saved) asks all ranks of the run to save, and returns what the supervisors reported. Only the first node of
+        the run takes the request; on others, nothing is changed.
       - V(stopped) ends all processes of the run, including those that ignore SIGTERM or have detached themselves, and
         returns once they have exited. Nothing is changed if none is running.
       - V(absent) does the same and removes the run directory with all logs.
       - If omitted, nothing is changed, and RV(run) returns the status of the run.
     type: str
-    choices: [started, stopped, absent]
+    choices: [started, saved, stopped, absent]
   run_id:
     description:
       - Name of the run. Not used with O(state=started), since O(plan) contains it.
@@ -59,6 +61,18 @@ options:
         O(state=started).
       - Generate a new one for each run, such as 64 random hexadecimal digits, as M(muster.training.run_record) does.
     type: str
+  notify:
+    description:
+      - With O(state=started), where the first node reports events of the run, as
+        O(muster.training.launch_plan#module:notify). The URLs are kept out of logs, process lists and diffs, and hidden
+        from other users.
+    type: raw
+    default: []
+  stop:
+    description:
+      - With O(state=saved), end the run once its ranks have saved. Its state is then V(interrupted).
+    type: bool
+    default: false
   runs_directory:
     description:
       - Directory of the runs on the node. C(RUN_ID/nodeRANK) is created below it. A leading C(~) means the home
@@ -105,6 +119,11 @@ EXAMPLES = r"""
 - name: Read the status of the newest run
   muster.training.training_run:
   register: newest
+
+- name: Ask all ranks of a run to save
+  muster.training.training_run:
+    state: saved
+    run_id: first-try
 
 - name: End a run
   muster.training.training_run:
@@ -162,7 +181,7 @@ run:
     state:
       description:
         - V(starting), V(running), V(stopping), V(ended) (this node has finished, others may not have), V(succeeded),
-          V(failed) or V(stopped).
+          V(failed), V(stopped) or V(interrupted) (a notice ended it, after its ranks could save).
         - V(died) if the supervisor terminated without reporting an end.
       type: str
       sample: running
@@ -263,9 +282,15 @@ command:
   type: list
   elements: str
   sample: [/usr/bin/python3, train.py]
+events:
+  description: What the supervisors of the run reported about the request.
+  returned: when O(state=saved)
+  type: list
+  elements: str
+  sample: ["requested to save and continue", "node1: wrote the notice file for 8 ranks"]
 stopped:
   description: Names of the runs that were running on this node.
-  returned: when O(state) is set
+  returned: when O(state) is V(started), V(stopped) or V(absent)
   type: list
   elements: str
   sample: [first-try]

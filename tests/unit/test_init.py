@@ -57,6 +57,7 @@ OTHER_FILES = [
     "rehearse.yml",
     "report.yml",
     "runs.yml",
+    "save.yml",
     "shell.yml",
     "site.yml",
     "stage_data.yml",

@@ -26,6 +26,10 @@ def run_operation(request: Data) -> Data:
         from ansible_collections.muster.training.plugins.module_utils._run.stop import remove, stop
 
         return stop(request) if operation == "stop" else remove(request)
+    if operation == "save":
+        from ansible_collections.muster.training.plugins.module_utils._run.save import save
+
+        return save(request)
     if operation == "read":
         from ansible_collections.muster.training.plugins.module_utils._run.status import read
 

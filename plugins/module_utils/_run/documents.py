@@ -84,6 +84,29 @@ class Timeouts(TypedDict):
     hang: float  # without output until a run may hang; 0: never
 
 
+class NoticeSettings(TypedDict):
+    """Which notices end the run, and how its ranks receive them."""
+
+    signal: str  # SIGTERM | SIGUSR1 | SIGUSR2 | none
+    grace: float  # for the ranks to save
+    time_limit: float  # 0: none
+    cost_limit: float  # in the plan's currency; 0: none
+    stall_limit: float  # for a hang; 0: none
+    metadata: dict[str, str]  # HOST:PORT of metadata services by provider, for tests
+
+
+class SaveNotice(TypedDict):
+    """A notice that all ranks shall save now."""
+
+    source: str  # ec2 | gcp | azure | request | the name of a limit
+    node: str
+    text: str
+    ends: bool  # the run ends after it
+    machine: bool  # it is about the machine of the node
+    seconds: float  # until the machine is taken away or the limit is reached; 0: unknown
+    time: float
+
+
 class Container(TypedDict, total=False):
     """Additional fields of a plan whose job runs in a container."""
 
@@ -188,6 +211,7 @@ class Plan(Container, Restartable):
     outputs: list[str]  # paths and patterns of the job's output to fetch to the controller
     lifeline: Lifeline
     timeouts: Timeouts
+    notices: NoticeSettings
 
 
 class RankMarks(TypedDict, total=False):
@@ -277,7 +301,8 @@ class Status(RankZeroStatus):
     run_id: str
     node_rank: int
     name: str
-    state: str  # starting | running | stopping | ended | restarting | spare | succeeded | failed | stopped
+    # starting | running | stopping | ended | restarting | spare | succeeded | failed | stopped | interrupted
+    state: str
     message: str
     since: float
     started: float
@@ -291,7 +316,7 @@ class Result(TypedDict):
     """result.json: how the run ended, as seen by rank 0."""
 
     run_id: str
-    state: str  # succeeded | failed | stopped
+    state: str  # succeeded | failed | stopped | interrupted
     reason: str
     first_node: str | None  # the node that ended the run
     world_size: int
@@ -303,3 +328,4 @@ class Result(TypedDict):
     hang: Data | None  # the hang that was reported and had not ended: text, since, culprits, groups
     attempts: list[AttemptRecord]  # [] if the run was not to restart
     not_restarted: str  # why no attempt followed the last one
+    notice: SaveNotice | None  # which ended the run

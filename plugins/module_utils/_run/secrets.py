@@ -8,7 +8,8 @@ from __future__ import annotations
 import contextlib
 import os
 
-SECRETS = ("token", "environment.json")  # files that are not needed after the run
+NOTIFY = "notify.json"  # URLs of webhooks and mail servers, on rank 0's node
+SECRETS = ("token", "environment.json", NOTIFY)  # files that are not needed after the run
 MEMORY_ROOT = "/run/muster"  # owned by root; in memory, so it is empty after a loss of power
 
 

@@ -37,6 +37,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.running_super
 from ansible_collections.muster.training.plugins.module_utils._run.safe_files import write_private
 from ansible_collections.muster.training.plugins.module_utils._run.secrets import (
     MEMORY_ROOT,
+    NOTIFY,
     SECRETS,
     memory_directory,
     remove_secrets,
@@ -103,7 +104,10 @@ def start_locked(request: Data) -> Data:  # noqa: C901
             os.mkdir(os.path.join(directory, name), 0o700)
         write_private(os.path.join(directory, "plan.json"), json.dumps(plan, indent=1, sort_keys=True))
         environment = dict(request["environment"], MUSTER_RUN_DIRECTORY=directory)
-        write_secrets(directory, {"environment.json": json.dumps(environment), "token": request["token"]})
+        secrets = {"environment.json": json.dumps(environment), "token": request["token"]}
+        if request.get("notify") and plan["node"]["node_rank"] == 0:
+            secrets[NOTIFY] = json.dumps(request["notify"])
+        write_secrets(directory, secrets)
         write_supervisor(directory, request["supervisor"])
         for name, content in plan.get("files", {}).items():
             write_private(os.path.join(directory, name), content)

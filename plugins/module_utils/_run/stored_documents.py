@@ -32,8 +32,11 @@ PATH = re.compile(r"/[^\0]{0,4095}")
 RANK = range(10**6)
 TIME = Between(-1e11, 1e11)  # seconds since 1970
 DURATION = Between(0, 1e7)  # seconds
-RUN_STATES = ("starting", "running", "stopping", "ended", "restarting", "spare", "succeeded", "failed", "stopped")
-FINAL_STATES = ("succeeded", "failed", "stopped")
+RUN_STATES = (
+    *("starting", "running", "stopping", "ended", "restarting", "spare"),
+    *("succeeded", "failed", "stopped", "interrupted"),
+)
+FINAL_STATES = ("succeeded", "failed", "stopped", "interrupted")
 NODE_STATES = ("waiting", "ready", "running", "ended", "lost", "spare")
 
 SUPERVISOR = {"pid": range(2, 2**22 + 1), "boot": Maybe(str)}
@@ -100,6 +103,7 @@ RESULT = {
         ]
     ),
     "not_restarted": Maybe(str),
+    "notice": Maybe({"source": str, "node": str, "text": str, "seconds": DURATION}),
 }
 READ = {
     "run_id": RUN_ID,

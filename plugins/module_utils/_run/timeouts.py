@@ -53,6 +53,16 @@ LEAST_HANG_TIMEOUT = 120.0  # that is adapted to a run
 HANG_GAP_FACTOR = 5  # how many times longer than the longest gap so far a silence must be
 STACKS_REQUEST_TIMEOUT = 10.0  # for a supervisor to answer stacks.yml
 
+# Notices and notifications
+METADATA_POLL_INTERVAL = 5.0  # between two requests to a provider's metadata service, as Amazon recommends
+METADATA_CONNECT_TIMEOUT = 1.0  # for a connection to it
+METADATA_READ_TIMEOUT = 2.0  # for each part of its reply
+SIGNAL_INTERVAL = 1.0  # between searches for ranks that can only now handle the signal of a notice
+NOTIFICATION_TIMEOUT = 5.0  # for a server to accept a notification; nothing else waits for it until the run has ended
+NOTIFICATION_END_TIMEOUT = 10.0  # for the last notifications to be sent before the supervisor of rank 0 ends
+SAVE_REQUEST_TIMEOUT = 10.0  # for a supervisor to take a request to save
+SAVE_REPLY_INTERVAL = 1.0  # for the reports of all nodes to reach rank 0 after it
+
 # Stop
 SHUTDOWN_QUERY_TIMEOUT = 2.0  # for systemd to say whether the machine is shutting down; nothing else happens meanwhile
 LAUNCHER_EXIT_GRACE_PERIOD = 1.0  # for a launcher to end by itself once its ranks have ended or are being ended

@@ -18,7 +18,18 @@ def write_to(log: str) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """Run the supervisor of a run directory; with ``--guard`` first, as the child of a guard."""
+    """Run the supervisor of a run directory; with ``--guard`` first, as the child of a guard.
+
+    With ``--cloud-watch`` or ``--notify`` first, run a child process of a supervisor.
+    """
+    if arguments[:1] == ["--cloud-watch"]:
+        from ansible_collections.muster.training.plugins.module_utils._supervisor.notices import cloud_watch
+
+        return cloud_watch.main(arguments[1:])
+    if arguments[:1] == ["--notify"]:
+        from ansible_collections.muster.training.plugins.module_utils._supervisor.notifications import sender
+
+        return sender.main(arguments[1:])
     guarded = arguments[:1] == ["--guard"]
     write_to(os.path.join(arguments[1 if guarded else 0], "supervisor.log"))
     if guarded:

@@ -36,6 +36,7 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor.lifeli
     LifelineEnd,
     NewAttempt,
     RestartRanks,
+    Save,
     Start,
     Stop,
     shutdown_reason,
@@ -47,6 +48,10 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor.node_v
     reset_views,
     results_of,
     status_of,
+)
+from ansible_collections.muster.training.plugins.module_utils._supervisor.notices.hub_notices import (
+    HubNotices,
+    checked_notice,
 )
 from ansible_collections.muster.training.plugins.module_utils._supervisor.rank_watch import ENDED_RANKS
 from ansible_collections.muster.training.plugins.module_utils._supervisor.remote_start import RemoteStart
@@ -60,6 +65,7 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
         NodeView,
         Plan,
         Result,
+        SaveNotice,
     )
     from ansible_collections.muster.training.plugins.module_utils._supervisor.journal import Journal
 
@@ -85,6 +91,7 @@ class Hub(LifelineEnd):
         self.hangs = HangWatch(plan)
         self.ended_early: list[int] = []  # ranks that had exited with 0 when the run began to end
         self.named_ranks: set[int] = set()  # those of which an event was written
+        self.notices = HubNotices(plan)
 
     def admitted_connections(self) -> list[LifelineConnection]:
         """Return the connections to nodes that have proved that they hold the token."""
@@ -155,6 +162,8 @@ class Hub(LifelineEnd):
             self.nodes[rank]
         ):  # the connection may have broken before the command arrived
             self.remote_start.send_command(connection)
+        if self.notices.current is not None:  # the connection may have broken before it arrived
+            connection.send(self.save_message(self.notices.current))
         if self.stop_reason:
             connection.send({"type": "stop", "reason": self.stop_reason})
 
@@ -173,7 +182,7 @@ class Hub(LifelineEnd):
         if kind in OF_ATTEMPT and message.get("attempt", 0) != self.attempts.number:
             return
         text = str(message.get("text", ""))
-        if kind in ("mount", "gpus", "logs", "files"):
+        if kind in ("mount", "gpus", "logs", "files", "saving"):
             self.journal.event(kind, text, node=node["name"])
         elif kind == "ready":
             self.on_ready(node, str(message.get("launcher_log", "")))
@@ -193,6 +202,8 @@ class Hub(LifelineEnd):
         kind, node_rank = message.get("type"), node["node_rank"]
         if kind == "failing":
             self.on_failing(node, text)
+        elif kind == "notice":
+            self.raise_notice(message, node["name"])
         elif kind == "beat":
             self.hangs.note_quiet(node_rank, message.get("quiet"))
         elif kind == "stacks":
@@ -294,6 +305,9 @@ class Hub(LifelineEnd):
 
     def node_failed(self, node: NodeView, reason: str) -> None:
         """Decide whether the run can go on without a node that failed or is lost."""
+        if self.notices.is_saving(time.monotonic()):  # ranks of other nodes may still be writing
+            self.journal.event("notice", f"{reason}; the others may still save", node=node["name"])
+            return
         alive = [
             other_node for other_node in self.nodes if other_node["state"] != "lost" and not has_failed(other_node)
         ]
@@ -324,7 +338,8 @@ class Hub(LifelineEnd):
         if requested and self.attempts.has_ended():  # the next attempt has not begun
             self.stop_reason, self.stop_requested, self.first_node = reason, True, None
         if self.stop_reason is None:
-            self.stop_reason, self.stop_requested, self.end_class = reason, requested, end_class
+            self.stop_reason, self.stop_requested = reason, requested
+            self.end_class = end_class or self.end_class
             self.ended_early = sorted(self.ended_ranks)
             for connection in self.admitted_connections():
                 connection.send({"type": "stop", "reason": reason})
@@ -348,6 +363,53 @@ class Hub(LifelineEnd):
             self.note_ended_ranks(0, text)
         else:
             self.journal.event(kind, text, node=self.names[0])
+
+    # - notices
+
+    def raise_notice(self, fields: Data, node: str = "") -> None:
+        """Send a notice to the ranks of all nodes, since saving is collective; node: where it comes from."""
+        now, notice = time.monotonic(), checked_notice(fields, node or self.names[0])
+        if self.stop_reason is not None:
+            return
+        if notice["ends"] and notice["machine"] and self.can_spare(notice["node"]):
+            notice["ends"] = False
+        self.journal.event("notice", notice["text"], node=notice["node"])
+        if notice["ends"] and notice["machine"]:
+            self.first_node, self.end_class = notice["node"], restart_policy.INTERRUPTED
+        elif notice["ends"]:  # a person or a limit ends the run
+            self.attempts.policy = None
+        if not self.go:  # the ranks have not started
+            if notice["ends"]:
+                self.notices.accept(notice, now)
+                self.stop_everywhere(notice["text"])
+            return
+        if self.notices.accept(notice, now):
+            for connection in self.admitted_connections():
+                connection.send(self.save_message(notice))
+            self.orders.append(Save(notice, self.notices.number))
+            if notice["ends"]:
+                self.journal.set_state("running", f"saving before the end: {notice['text']}")
+
+    def save_message(self, notice: SaveNotice) -> Data:
+        return {"type": "save", "number": self.notices.number, "notice": notice}
+
+    def can_spare(self, name: str) -> bool:
+        """Return whether an elastic run can go on without a node whose machine will be taken away."""
+        alive = [node for node in self.nodes if node["state"] != "lost" and not has_failed(node)]
+        return bool(self.plan["elastic"] and len(alive) > self.plan["min_nnodes"] and name != self.names[0])
+
+    def step_notices(self, now: float) -> None:
+        """Watch the limits of the run, and end it once its ranks have had their time to save."""
+        if not self.go or self.stop_reason is not None:
+            return
+        if self.notices.started is None:
+            self.notices.started = now
+        for text in self.notices.warnings(now):
+            self.journal.event("limit", text)
+        for notice in self.notices.due(now):
+            self.raise_notice(dict(notice))
+        if self.notices.is_late(now) and self.notices.current is not None:
+            self.stop_everywhere(self.notices.current["text"])
 
     # - ranks that wait for others
 
@@ -398,6 +460,10 @@ class Hub(LifelineEnd):
             self.orders.append(CollectStacks())
             for connection in self.admitted_connections():
                 connection.send({"type": "collect"})
+        if self.hangs.hang is None:
+            self.notices.hang_since = None
+        elif self.notices.hang_since is None:
+            self.notices.hang_since = now
         news = self.hangs.take_news()
         if news:
             self.journal.event("hang", news)
@@ -411,6 +477,7 @@ class Hub(LifelineEnd):
         self.check_connections(now)
         self.name_ended_ranks()
         self.watch_for_hangs(now)
+        self.step_notices(now)
         self.judge(now)
 
     def judge(self, now: float) -> None:
@@ -427,7 +494,8 @@ class Hub(LifelineEnd):
     def continues(self, now: float) -> bool:
         """After the end of an attempt, begin the next one or wait for it; return whether the run goes on."""
         if not self.attempts.has_ended():
-            end = End(self.stop_reason or "", self.first_node, self.end_class, self.go, self.stop_requested)
+            reason = self.stop_reason or (self.notices.current["text"] if self.notices.ends_run else "")
+            end = End(reason, self.first_node, self.end_class, self.go, self.stop_requested)
             self.attempts.record_end(end, self.nodes)
         connected = {0, *(connection.node_rank or 0 for connection in self.admitted_connections())}
         attempt = self.attempts.next(connected, self.nodes, now)
@@ -446,6 +514,7 @@ class Hub(LifelineEnd):
         self.go, self.started = False, now
         self.stop_reason = self.first_node = self.deadline = self.local_report = None
         self.end_class = ""
+        self.notices.forget()
         self.ended_ranks.clear()
         self.named_ranks.clear()
         self.orders.append(NewAttempt(attempt))
@@ -512,17 +581,21 @@ class Hub(LifelineEnd):
         """Write the result, and send it to the peers."""
         if self.stop_requested:
             state = "stopped"
+        elif self.notices.current is not None and self.notices.ends_run:
+            state = "interrupted"
+            self.stop_reason = self.stop_reason or self.notices.current["text"]
         else:
             members = [node for node in self.nodes if self.attempts.takes_part(node)]
             state = "succeeded" if self.stop_reason is None and have_succeeded(self.plan, members) else "failed"
         self.journal.set_state(state, self.stop_reason or "")
         self.journal.free_reserved_space()
-        self.journal.write("result.json", self.result(state))
+        self.result = self.make_result(state)
+        self.journal.write("result.json", self.result)
         for connection in self.admitted_connections():
             connection.send({"type": "end", "state": state, "message": self.stop_reason or ""})
         self.result_state = state
 
-    def result(self, state: str) -> Result:
+    def make_result(self, state: str) -> Result:
         """Return the content of result.json."""
         return {
             "run_id": self.plan["run_id"],
@@ -538,6 +611,7 @@ class Hub(LifelineEnd):
             "hang": self.hangs.hang,
             "attempts": self.attempts.history if "restart" in self.plan else [],
             "not_restarted": self.attempts.refused,
+            "notice": self.notices.current if self.notices.ends_run else None,
         }
 
     def is_busy(self) -> bool:

@@ -18,7 +18,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.safe_files im
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from typing import Any
 
     from ansible_collections.muster.training.plugins.module_utils._run.documents import Data, Plan
@@ -52,6 +52,7 @@ class Journal:
         self.directory_modes: dict[str, int] = {}  # permissions of the run directory and its parent, as they were set
         self.events: list[str] = []  # the last lines of events.jsonl
         self.damage = ""  # what the job has done to the run directory
+        self.on_event: Callable[[str, str], None] | None = None  # called with the kind and text of each event
         self.unwritten = ""  # the error if the run directory could not be written
 
     def path(self, name: str) -> str:
@@ -99,6 +100,8 @@ class Journal:
         with self.tolerate_full_disk(), open(path, "a", encoding="utf-8", opener=open_private) as stream:
             stream.write(line)
         self.events = [*self.events, line][-MAX_EVENTS:]
+        if self.on_event is not None:
+            self.on_event(kind, text)
 
     def set_state(self, state: str, message: str = "") -> None:
         if (state, message) != (self.state, self.message):

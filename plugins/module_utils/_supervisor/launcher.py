@@ -144,6 +144,7 @@ class LauncherProcess:
         self.remover: int | None = None  # pid of the process that removes this node's container, 0 if it did not start
         self.removed: int | None = None  # the remover's exit code
         self.stacks = StackCollector(journal.directory, plan)
+        self.is_saving = False  # whether ranks may still save before the end, although one of them has ended
         self.oom_before = oom_kills()
         self.hits_before = limit_hits()
 
@@ -307,10 +308,11 @@ class LauncherProcess:
                 self.end(now)
         if isinstance(self.phase, Running):
             self.note_attempt(now)
-        if isinstance(self.phase, Running) and self.plan["rank_logs"] == "ranks":
+        if isinstance(self.phase, Running) and self.plan["rank_logs"] == "ranks" and not self.is_saving:
             self.end_after_failed_rank(now)
         if isinstance(self.phase, Running):
-            return self.kill_late_ranks(now) if self.plan["rank_logs"] == "torchrun" else []
+            watches_torchrun = self.plan["rank_logs"] == "torchrun" and not self.is_saving
+            return self.kill_late_ranks(now) if watches_torchrun else []
         ending = self.ending()
         return self.finish_ending(now, ending, excluded) if ending is not None else []
 

@@ -12,10 +12,13 @@ line. So no third party can add, replace, reorder or repeat a line.
   peer:   {"type": "failing", "text"} before the report, if it takes time to end the remaining processes on this node
   peer:   {"type": "mount", "text"} if a mount has died during the run or come back
   peer:   {"type": "logs", "text"} if its logs were shortened
+  peer:   {"type": "notice", "source", "text", "ends", "seconds"} if all ranks of the run shall save
+  peer:   {"type": "saving", "text"} once its ranks have received a notice, or have saved
   peer:   {"type": "gpus", "text"} if nvidia-smi no longer finds all GPUs healthy, or does again
   peer:   {"type": "stacks", "groups"}, the reply to "collect"
   server: {"type": "collect"} to ask for the stacks of a run that may hang
   server: {"type": "beat"} | {"type": "go"} | {"type": "stop", "reason"} | {"type": "end", "state", "message"}
+  server: {"type": "save", "number", "notice"} if the ranks shall save
   server: {"type": "start", "command"} if rank 0's launcher starts the processes on the other nodes, as mpirun does
 """
 

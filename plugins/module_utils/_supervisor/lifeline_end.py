@@ -18,7 +18,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.timeouts impo
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
-    from ansible_collections.muster.training.plugins.module_utils._run.documents import Data, NodeReport, Plan
+    from ansible_collections.muster.training.plugins.module_utils._run.documents import Data, NodeReport, Plan, Result
     from ansible_collections.muster.training.plugins.module_utils._supervisor.journal import Journal
     from ansible_collections.muster.training.plugins.module_utils._supervisor.lifeline import LifelineConnection
 
@@ -33,6 +33,8 @@ RestartRanks = collections.namedtuple("RestartRanks", "last_heard")
 CollectStacks = collections.namedtuple("CollectStacks", "")
 # The next attempt at the job, once the last one has ended on this node.
 NewAttempt = collections.namedtuple("NewAttempt", "attempt")
+# The ranks of this node shall save; number: of the notice in this run.
+Save = collections.namedtuple("Save", "notice number")
 
 
 def shutdown_reason(node: str) -> str:
@@ -53,15 +55,16 @@ class LifelineEnd:
         self.started = time.monotonic()
         self.beat_due = 0.0
         self.connections: list[LifelineConnection] = []
-        self.orders: list[Start | Stop | RestartRanks | CollectStacks | NewAttempt] = []
+        self.orders: list[Start | Stop | RestartRanks | CollectStacks | NewAttempt | Save] = []
         self.stop_reason: str | None = None
         self.stop_requested = False  # whether a person requested the stop
         self.quiet = 0.0  # seconds since this node's job made progress
         self.local_report: NodeReport | None = None  # this node's
+        self.result: Result | None = None  # as rank 0 has written it; None elsewhere
         self.result_state: str | None = None  # how the run ended, as far as this node knows
         self.failure_code = 1  # the supervisor's exit code after a failure
 
-    def take_orders(self) -> list[Start | Stop | RestartRanks | CollectStacks | NewAttempt]:
+    def take_orders(self) -> list[Start | Stop | RestartRanks | CollectStacks | NewAttempt | Save]:
         orders, self.orders = self.orders, []
         return orders
 
@@ -122,6 +125,10 @@ class LifelineEnd:
 
     def send_stacks(self, groups: list[Data]) -> None:
         """Send what this node's ranks do."""
+        raise NotImplementedError
+
+    def raise_notice(self, fields: Data) -> None:
+        """Report that this node's ranks, and so those of all nodes, shall save."""
         raise NotImplementedError
 
     def report(self, report: NodeReport) -> None:

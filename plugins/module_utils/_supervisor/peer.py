@@ -32,10 +32,12 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor.lifeli
     CollectStacks,
     LifelineEnd,
     NewAttempt,
+    Save,
     Start,
     Stop,
     shutdown_reason,
 )
+from ansible_collections.muster.training.plugins.module_utils._supervisor.notices.hub_notices import checked_notice
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
@@ -64,6 +66,9 @@ class Peer(LifelineEnd):
         self.lost_at: float | None = None  # when rank 0 was given up
         self.loss = ""  # why
         self.deadline = math.inf  # until when a stopped node waits for rank 0's result
+        self.unsent_notices: list[Data] = []  # those that arose while there was no connection
+        self.notice_number = 0  # of the newest notice from rank 0
+        self.is_ending = False  # whether a notice ends the run
 
     @property
     def connection(self) -> LifelineConnection | None:
@@ -143,6 +148,9 @@ class Peer(LifelineEnd):
         self.unsent = []
         if self.stop_requested:
             connection.send({"type": "stop", "reason": self.stop_reason})
+        notices, self.unsent_notices = self.unsent_notices, []
+        for fields in notices:
+            self.raise_notice(fields)
 
     def send(self, message: Data) -> None:
         """Send a message about the current attempt, if rank 0 can be reached."""
@@ -157,7 +165,7 @@ class Peer(LifelineEnd):
             return
         self.attempt = attempt["number"]
         self.stop_reason = self.local_report = None
-        self.has_started = False
+        self.has_started = self.is_ending = False
         self.orders.append(NewAttempt(attempt))
 
     def after_new_attempt(self, plan: Plan) -> None:
@@ -189,6 +197,8 @@ class Peer(LifelineEnd):
             self.orders.append(Start(["/bin/sh", "-c", str(message.get("command", ""))]))
         elif kind == "stop" and self.takes_part():
             self.stop(str(message.get("reason", "")))
+        elif kind == "save" and isinstance(message.get("notice"), dict):
+            self.on_save(message)
         elif kind == "end":
             if self.local_report is None:  # a spare
                 self.orders.append(Stop("the run has ended", leaving=False, shutdown=False))
@@ -233,6 +243,23 @@ class Peer(LifelineEnd):
 
     def send_stacks(self, groups: list[Data]) -> None:
         self.send({"type": "stacks", "groups": groups})
+
+    def raise_notice(self, fields: Data) -> None:
+        connection = self.open_connection()
+        if connection is None:
+            self.unsent_notices.append(fields)
+        else:
+            connection.send({**fields, "type": "notice"})
+
+    def on_save(self, message: Data) -> None:
+        """Let the ranks of this node save, once per notice: rank 0 repeats it on a new connection."""
+        number = message.get("number")
+        if isinstance(number, int) and number > self.notice_number:
+            self.notice_number = number
+            fields = message["notice"]
+            notice = checked_notice(fields, str(fields.get("node", ""))[:255])
+            self.is_ending = self.is_ending or notice["ends"]
+            self.orders.append(Save(notice, number))
 
     def report(self, report: NodeReport) -> None:
         self.local_report = report
@@ -283,7 +310,7 @@ class Peer(LifelineEnd):
             return
         if "restart" not in self.plan or not self.admitted:
             self.stop(reason)
-            self.result_state = "failed"
+            self.result_state = "interrupted" if self.is_ending else "failed"
             return
         self.lost_at, self.loss = now, reason
         if self.takes_part():

@@ -33,6 +33,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.secrets impor
 from ansible_collections.muster.training.plugins.module_utils._run.timeouts import (
     BUSY_STEP_INTERVAL,
     IDLE_STEP_INTERVAL,
+    NOTIFICATION_END_TIMEOUT,
 )
 from ansible_collections.muster.training.plugins.module_utils._supervisor.attempt_plan import plan_of_attempt
 from ansible_collections.muster.training.plugins.module_utils._supervisor.hang_watch import Progress
@@ -50,9 +51,12 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor.lifeli
     LifelineEnd,
     NewAttempt,
     RestartRanks,
+    Save,
     Start,
     Stop,
 )
+from ansible_collections.muster.training.plugins.module_utils._supervisor.notices.node_notices import NodeNotices
+from ansible_collections.muster.training.plugins.module_utils._supervisor.notifications.outbox import Outbox
 from ansible_collections.muster.training.plugins.module_utils._supervisor.peer import Peer
 from ansible_collections.muster.training.plugins.module_utils._supervisor.rank_reports import last_lines, log_of_failure
 from ansible_collections.muster.training.plugins.module_utils._supervisor.rank_watch import RankWatch
@@ -85,6 +89,8 @@ class Supervisor:
         self.watchers = Watchers(self.journal, self.plan)
         self.rank_watch = RankWatch(directory, self.plan)
         self.progress = Progress(directory, self.plan)
+        self.notices = NodeNotices(self.journal, self.plan)
+        self.outbox = Outbox(self.journal, self.plan)
         kind = Peer if self.plan["node"]["node_rank"] else Hub
         self.lifeline: LifelineEnd = kind(self.plan, token, self.journal, self.selector)
         self.stop_signal: int | None = None  # the signal that asked this node to stop
@@ -187,6 +193,8 @@ class Supervisor:
                 self.launcher.restart_ranks(order.last_heard)
             elif isinstance(order, NewAttempt):
                 self.begin_attempt(order.attempt)
+            elif isinstance(order, Save):
+                self.save(order)
             elif isinstance(order, Stop):
                 if order.leaving and not self.launcher.has_failed():
                     self.launcher.rank_failed = order.reason
@@ -201,8 +209,17 @@ class Supervisor:
         self.rank_watch = RankWatch(self.journal.directory, self.plan)
         self.progress = Progress(self.journal.log_path(""), self.plan)
         self.watchers.begin_attempt(self.plan)
+        self.notices.begin_attempt(self.plan)
         self.report = None
         self.lifeline.after_new_attempt(self.plan)
+
+    def save(self, order: Save) -> None:
+        """Let this node's ranks save; those that have ended or are being ended cannot."""
+        if isinstance(self.launcher.phase, Running):
+            if order.notice["ends"]:
+                self.launcher.is_saving = True
+            pid = self.launcher.process.pid if self.launcher.process else 0
+            self.lifeline.say("saving", self.notices.deliver(order.notice, order.number, pid))
 
     def stop(self, reason: str) -> None:
         """End this node's part."""
@@ -214,9 +231,15 @@ class Supervisor:
         """Reap children, step the watchers and the launcher, and report once this node's part has ended."""
         ended = reap()
         running = isinstance(self.launcher.phase, Running)
+        for fields in self.notices.step(now, ended, running):
+            self.lifeline.raise_notice(fields)
+        if self.notices.has_saved():
+            self.lifeline.say("saving", f"{self.notices.name}: the job has removed the notice file: it has saved")
+        self.outbox.step(now, ended)
         notices = self.watchers.step(now, ended, self.launcher.process is not None, running)
         if self.report is None and not isinstance(self.launcher.phase, LauncherEnded):
-            notices += self.launcher.step(now, ended, self.watchers.pids())
+            own_pids = self.watchers.pids() + self.notices.pids() + self.outbox.pids()
+            notices += self.launcher.step(now, ended, own_pids)
         if running:
             notices += self.rank_watch.step(now, self.launcher)
             self.lifeline.quiet = self.progress.quiet(now)
@@ -256,12 +279,18 @@ class Supervisor:
 
     def clean_up(self) -> None:
         self.lifeline.close()
+        self.notices.close()
         remove_secrets(self.journal.directory)
         self.journal.free_reserved_space()
         message = self.journal.message or self.launcher.stop_reason or ""
         self.journal.set_state(self.lifeline.result_state or "failed", message)
         self.write_status(time.monotonic())
+        self.outbox.end(self.lifeline.result)
         remover = start_in_background(["/bin/rm", "-rf", "--", self.launcher.temporary], os.devnull)  # may take long
-        while remover and remover not in reap():
+        ended: dict[int, int] = {}
+        deadline = time.monotonic() + NOTIFICATION_END_TIMEOUT
+        while (remover and remover not in ended) or not (self.outbox.is_empty() or time.monotonic() > deadline):
             self.pulse.beat(time.monotonic())
             time.sleep(0.01)
+            ended.update(reap())
+            self.outbox.step(time.monotonic(), ended)

@@ -38,6 +38,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._text.duration imp
 UNCERTAIN = re.compile(r"socket timeout|timed out|DistBackendError|DistNetworkError|StoreError", re.IGNORECASE)
 CONSEQUENCE = 2  # from this weight on, a failure is a consequence of others' failures
 AFTERMATH = 60.0  # seconds within which an elastic run's end may be due to an earlier failed or lost node
+ENDED_AS_ASKED = ("succeeded", "stopped", "interrupted")  # states of runs of which no rank failed first
 STOPPED_BY_US = (-signal.SIGTERM, None)
 SHOWN_LINES = 20  # lines of a log shown with the verdict
 MAX_LINE = 500  # characters of a line of a log
@@ -239,8 +240,9 @@ def verdict_from_hub(plan: Mapping[str, Any], result: Mapping[str, Any]) -> dict
                 "ranks": [{"host": node["name"], **rank} for rank in report.get("ranks", [])],
             }
         )
-    ended_well = result["state"] in ("succeeded", "stopped")
-    first = None if ended_well else blame_hang(result, plan.get("nodes", []), first_failure(result))
+    first = (
+        None if result["state"] in ENDED_AS_ASKED else blame_hang(result, plan.get("nodes", []), first_failure(result))
+    )
     return {
         "run_id": result["run_id"],
         "state": result["state"],
@@ -268,7 +270,7 @@ def verdict_without_hub(plan: Mapping[str, Any], runs: Mapping[str, Any], now: f
     final_states = [
         run["state"]
         for run in runs.values()
-        if run is not None and run["state"] in ("succeeded", "stopped") and not (run["report"] or {}).get("reason")
+        if run is not None and run["state"] in ENDED_AS_ASKED and not (run["report"] or {}).get("reason")
     ]
     master = plan["nodes"][0]["name"]
     default_reason = f"{master} is lost: it does not answer"
@@ -326,6 +328,15 @@ def format_report(report: Mapping[str, Any]) -> str:
     """Return the numbers and texts of one report on one line, such as "step 20, loss 0.31"."""
     single = {key: value for key, value in report.items() if isinstance(value, (int, float, str))}
     return ", ".join(f"{key} {value}" for key, value in format_reported(single))
+
+
+def describe_interruption(run_id: str) -> list[str]:
+    """Return what an interrupted run means for a person, and how to continue it."""
+    return [
+        "  its ranks could save before the end; exit codes of 0 do not mean that the job is complete",
+        f"  to continue: ansible-playbook report.yml -e run_id={run_id} shows the command of this launch; run it again "
+        "with the job's option to resume from its newest checkpoint",
+    ]
 
 
 def render_last_lines(verdict: Mapping[str, Any], watched: bool) -> str:
@@ -403,7 +414,9 @@ def render_verdict(  # noqa: C901
             lines.append(f"  read it with: {command}")
     else:
         if verdict["reason"]:
-            lines.append(f"  reason: {verdict['reason']}")
+            lines.append(f"  reason: {brief_error(verdict['reason'])}")
+        if verdict["state"] == "interrupted":
+            lines += describe_interruption(verdict["run_id"])
         for first in [node for node in verdict["nodes"] if node["log"]][:1]:
             lines.append(f"  logs: {first['name']}:{posixpath.dirname(first['log'])}")
     if failure and verdict["reason"] and failure["error"] != verdict["reason"]:

@@ -19,6 +19,8 @@ ROLES = ("launch", "code", "python_env")
 """The roles whose defaults take values from a job file."""
 JOB_KEY = re.compile(r"\bjob\.(\w+)")
 CODE = "code_source"
+SECRET_SETTINGS = ("launch_notify",)
+"""Settings that are read from the job itself, since Ansible would show the facts that replace them."""
 PROGRAM_SETTINGS: dict[str, dict[str, Any]] = {
     "launch_script": {"launch_module": "", "launch_args": [], "launch_no_python": False},
     "launch_module": {"launch_script": "", "launch_args": [], "launch_no_python": False},
@@ -89,7 +91,9 @@ def settings_of_job(
         code_directory: returns the absolute path of a directory of code.
     """
     values = {
-        name: job[key] for key, name in keys.items() if key in job and key not in extra_vars and name not in extra_vars
+        name: job[key]
+        for key, name in keys.items()
+        if key in job and not {key, name} & {*SECRET_SETTINGS} and key not in extra_vars and name not in extra_vars
     }
     variables = {name: value for name, value in values.items() if name in project}
     if values.get(CODE):

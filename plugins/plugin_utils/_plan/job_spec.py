@@ -66,5 +66,10 @@ JOB_OPTIONS: dict[str, dict[str, Any]] = {
     "on_hang": {"type": "str", "choices": ["report", "stop"], "default": "report"},
     "outputs": {"type": "list", "elements": "str", "default": []},
     "metrics": {"type": "list", "elements": "str", "default": []},
+    "notice_signal": {"type": "str", "choices": ["SIGTERM", "SIGUSR1", "SIGUSR2", "none"], "default": "SIGTERM"},
+    "notice_grace": {"type": "int", "default": 100},
+    "time_limit": {"type": "raw", "default": ""},
+    "cost_limit": {"type": "float", "default": 0.0},
+    "stall_limit": {"type": "raw", "default": ""},
 }
 DEFAULTS: dict[str, Any] = {name: option.get("default") for name, option in JOB_OPTIONS.items()}

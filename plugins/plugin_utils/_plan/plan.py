@@ -33,6 +33,7 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor.attemp
     first_attempt,
     plan_of_attempt,
 )
+from ansible_collections.muster.training.plugins.module_utils._supervisor.notices.node_notices import NOTICE_FILE
 from ansible_collections.muster.training.plugins.plugin_utils._cluster import hostfile_formats
 from ansible_collections.muster.training.plugins.plugin_utils._plan.container_command import (
     container_argv,
@@ -181,6 +182,7 @@ def build_node_plan(
         "PYTHONUNBUFFERED": "1",
         "MUSTER_RUN_ID": job.run_id,
         "MUSTER_ATTEMPT": "0",
+        "MUSTER_NOTICE_FILE": f"{run_directory}/{NOTICE_FILE}",
     }
     launcher_environment = launcher.launcher_environment(job, table, node)
     gpu_samples = sample_command(facts)
@@ -253,6 +255,14 @@ def build_node_plan(
             "silence": job.silence_timeout,
             "grace": job.stop_grace,
             "hang": job.hang_timeout,
+        },
+        "notices": {
+            "signal": job.notice_signal,
+            "grace": job.notice_grace,
+            "time_limit": job.time_limit,
+            "cost_limit": job.cost_limit,
+            "stall_limit": job.stall_limit,
+            "metadata": {},
         },
     }
     if not job.restarts:

@@ -25,6 +25,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._plan.job import (
     environment_problems,
     parse_nnodes,
 )
+from ansible_collections.muster.training.plugins.plugin_utils._plan.limits import duration_options, limit_problems
 
 MAX_RESTARTS = 100  # in launch_restarts
 MAX_METRIC_PATTERNS, MAX_METRIC_PATTERN = 20, 500  # in launch_metrics, and characters of each
@@ -139,7 +140,7 @@ def read_job(args: Mapping[str, Any], target_needed: bool = True) -> Job:  # noq
             problems.append(f"launch_{name} is {args[name]} s; must be {minimum} or more")
     if args["stop_grace"] > MAX_STOP_GRACE:
         problems.append(f"launch_stop_grace is {args['stop_grace']} s; must be {MAX_STOP_GRACE} or less")
-    problems += metric_problems(args["metrics"])
+    problems += metric_problems(args["metrics"]) + limit_problems(args)
     if args["hang_timeout"] < 0:
         problems.append(f"launch_hang_timeout is {args['hang_timeout']} s; must be 1 or more, or 0 to turn it off")
     if args["log_limit"] < 0:
@@ -165,6 +166,7 @@ def read_job(args: Mapping[str, Any], target_needed: bool = True) -> Job:  # noq
         "variables": list(args["environment"]),
         "min_nnodes": min(min_nodes, max_nodes) if elastic else None,
         "max_restarts": restarts,
+        **duration_options(args),
     }
     values: dict[str, Any] = {**passed, **derived, "gpus": gpus}
     for name, value in values.items():

@@ -56,7 +56,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._report.summary im
 )
 from ansible_collections.muster.training.plugins.plugin_utils._text.duration import format_duration
 
-STATES = ("succeeded", "failed", "stopped")
+STATES = ("succeeded", "failed", "stopped", "interrupted")
 MAX_LOG_LINE = 1000
 MAX_SEARCHED = 10_000  # characters of a line searched for a cause
 MAX_METRICS = 100
@@ -200,7 +200,7 @@ def format_end(report: Report) -> str:
     """Return how the run ended, without what failed."""
     duration = f" after {format_duration(report['seconds'])}" if report["seconds"] is not None else ""
     size = f"{report['nnodes']} node{'' if report['nnodes'] == 1 else 's'}, world size {report['world_size']}"
-    reason = f"; {report['reason']}" if report["state"] == "stopped" and report["reason"] else ""
+    reason = f"; {report['reason']}" if report["state"] in ("stopped", "interrupted") and report["reason"] else ""
     state = report["state"] if report["state"] in STATES else "is not over, or its verdict is missing here"
     return f"{report['run_id']} {state}{duration}: {size}{reason}"
 

@@ -19,6 +19,7 @@ from typing import Any
 HERE = os.path.dirname(os.path.abspath(__file__))
 RUN = {"": "run_id", "--run-id": "run_id"}  # a word without an option is the name of a run
 REPORT = {**RUN, "--runs": "runs", "--fetch": "fetch=true", "--bundle": "bundle=true"}
+SAVE = {**RUN, "--stop": "save_stop=true"}
 STATUS = {**RUN, "--mounts": "mounts=true"}
 RUNS = {"--grep": "grep", "--keep": "keep", "--older-than": "older_than"}
 IMAGE = {"": "cluster", "--name": "template"}
@@ -27,8 +28,8 @@ BENCHMARK = {"-n": "nnodes", "--baseline": "baseline"}
 JOB_OPTIONS = """
     -n:nnodes --nnodes:nnodes --nproc-per-node:nproc_per_node --gpus:gpus --launcher:launch_launcher
     --image:launch_image --name:launch_name --run-id:run_id --as-user:launch_user --directory:launch_working_directory
-    --python:launch_python --restarts:launch_restarts --spares:launch_spares --detach:detach=true
-    --replace:replace=true --debug:debug=true
+    --python:launch_python --restarts:launch_restarts --spares:launch_spares --time-limit:launch_time_limit
+    --cost-limit:launch_cost_limit --detach:detach=true --replace:replace=true --debug:debug=true
 """
 JOB = dict(re.findall(r"(\S+):(\S+)", JOB_OPTIONS))
 SHELL = {"": "nodes", "--image": "launch_image", "--run-id": "run_id", "--as-user": "launch_user"}
@@ -52,6 +53,7 @@ COMMANDS: dict[str, tuple[str, str, str, dict[str, str]]] = {
     "fetch": ("fetch", "launch", "copy a job's output files: ./muster fetch [RUN]", {**RUN, "--yes": "confirm=true"}),
     "report": ("report", "launch", "write a report on a run, or compare runs: ./muster report --runs A,B", REPORT),
     "shell": ("shell", "launch", "log in to a node, as a rank: ./muster shell NODE [--run-id RUN]", SHELL),
+    "save": ("save", "launch", "ask a run to save now: ./muster save [RUN] [--stop]", SAVE),
     "stop": ("stop", "launch", "stop a run: ./muster stop [RUN]", RUN),
     "runs": ("runs", "launch", "list runs, and remove old ones: ./muster runs --grep TEXT", RUNS),
     "env": ("env", "python_env", "list the Python environments, and remove old ones", {"--remove": "remove"}),

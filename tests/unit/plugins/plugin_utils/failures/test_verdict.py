@@ -279,10 +279,19 @@ def test_run_whose_nodes_were_all_stopped_has_no_failure() -> None:
     assert first_failure(result(report(TERMINATED, rank(0, None)), report(None, state="not started"))) is None
 
 
-@pytest.mark.parametrize("state", ["succeeded", "stopped"])
+@pytest.mark.parametrize("state", ["succeeded", "stopped", "interrupted"])
 def test_succeeded_or_stopped_run_names_no_failure(state: str) -> None:
     made = result(report(1, rank(0, 1, "ValueError: boom")), None, state=state)
     assert verdict_from_hub({}, made)["first_failure"] is None
+
+
+def test_interrupted_run_is_explained_with_the_command_to_continue() -> None:
+    made = result(report(0, rank(0, 0)), report(TERMINATED, rank(1, None)), state="interrupted", reason="b: taken away")
+    shown = render_verdict(verdict_from_hub({}, {**made, "run_id": "first"}), "/r", {})
+    assert shown.startswith("run first interrupted")
+    assert "\n  reason: b: taken away\n" in shown
+    assert "exit codes of 0 do not mean that the job is complete" in shown
+    assert "to continue: ansible-playbook report.yml -e run_id=first shows the command" in shown
 
 
 def test_cost_is_reported_only_if_all_prices_are_known() -> None:

@@ -160,6 +160,7 @@ def test_env_launcher_passes_the_rendezvous_in_the_environment() -> None:
         "PYTHONUNBUFFERED": "1",
         "MUSTER_RUN_ID": "first",
         "MUSTER_ATTEMPT": "0",
+        "MUSTER_NOTICE_FILE": "/home/me/.muster/runs/first/node1/notice.json",
     }
 
 
@@ -252,6 +253,14 @@ def test_plan_of_a_node_is_complete() -> None:
         "on_hang": "report",
         "lifeline": {"address": "10.0.0.9", "port": 29499},
         "timeouts": {"start": 60, "heartbeat": 2, "sample": 15, "silence": 20, "grace": 7, "hang": 600},
+        "notices": {
+            "signal": "SIGTERM",
+            "grace": 100,
+            "time_limit": 0.0,
+            "cost_limit": 0.0,
+            "stall_limit": 0.0,
+            "metadata": {},
+        },
     }
 
 

@@ -1,0 +1,77 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Request that a run saves now, from outside."""
+
+from __future__ import annotations
+
+import os
+import time
+
+from ansible_collections.muster.training.plugins.module_utils._files.bounded import parse_json
+from ansible_collections.muster.training.plugins.module_utils._run.find_runs import (
+    check_alive_elsewhere,
+    node_directories,
+)
+from ansible_collections.muster.training.plugins.module_utils._run.identity import RunError
+from ansible_collections.muster.training.plugins.module_utils._run.running_supervisors import is_alive
+from ansible_collections.muster.training.plugins.module_utils._run.safe_files import read_tail, write_private
+from ansible_collections.muster.training.plugins.module_utils._run.stored_documents import conforms
+from ansible_collections.muster.training.plugins.module_utils._run.timeouts import (
+    SAVE_REPLY_INTERVAL,
+    SAVE_REQUEST_TIMEOUT,
+    STATUS_POLL_INTERVAL,
+)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
+    from ansible_collections.muster.training.plugins.module_utils._run.documents import Data
+
+EVENT = {"time": float, "event": str, "text": str}
+
+
+def save(request: Data) -> Data:
+    """Request that a run saves; with ``stop``, that it ends afterwards. Return what its supervisors reported.
+
+    Only rank 0's node takes the request, and passes it on to all ranks.
+    """
+    runs = node_directories(request)
+    if not runs:
+        check_alive_elsewhere(request)
+    for path, plan in runs:
+        if plan["node"]["node_rank"] == 0 and is_alive(path):
+            events = [] if request["check"] else request_save(path, bool(request.get("stop")))
+            return {"changed": True, "run_id": plan["run_id"], "events": events}
+    return {"changed": False, "run_id": "", "events": []}
+
+
+def request_save(path: str, stop: bool) -> list[str]:
+    """Leave a request in a run directory, wait until its supervisor has taken it, and return what it reported."""
+    start_time = time.time()
+    name = os.path.join(path, "drain" if stop else "save")
+    try:
+        write_private(name, "")
+    except FileExistsError:
+        pass  # an earlier request that the supervisor has not taken yet
+    except OSError as error:
+        raise RunError(f"cannot write {name}: {error.strerror}") from None
+    deadline = time.monotonic() + SAVE_REQUEST_TIMEOUT
+    while os.path.lexists(name) and time.monotonic() < deadline:
+        time.sleep(STATUS_POLL_INTERVAL)
+    if os.path.lexists(name):
+        raise RunError(f"the supervisor of the run has not taken the request {name} within {SAVE_REQUEST_TIMEOUT:g} s")
+    time.sleep(SAVE_REPLY_INTERVAL)
+    return events_since(path, start_time)
+
+
+def events_since(path: str, start_time: float) -> list[str]:
+    """Return the texts of a run's events about saving since a time."""
+    texts = []
+    for line in read_tail(os.path.join(path, "events.jsonl")).splitlines():
+        try:
+            event = parse_json(line)
+        except ValueError:
+            continue
+        if conforms(event, EVENT) and event["event"] in ("notice", "saving") and event["time"] >= start_time:
+            texts.append(event["text"][:500])
+    return texts[:200]

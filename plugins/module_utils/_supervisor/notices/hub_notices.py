@@ -1,0 +1,137 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Rank 0's part of notices: which notice is in force, until when the ranks may save, and the limits of the run."""
+
+from __future__ import annotations
+
+import time
+
+from ansible_collections.muster.training.plugins.module_utils._supervisor.notices.limits import (
+    WARNING_SHARE,
+    is_hung_too_long,
+    run_limits,
+    save_moment,
+)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
+    from typing import Any, Mapping
+
+    from ansible_collections.muster.training.plugins.module_utils._run.documents import Plan, SaveNotice
+
+DEFAULT_GRACE = 100.0  # seconds; used for a plan without notices
+MAX_TEXT = 500  # characters of a notice's text
+
+
+def checked_notice(value: Mapping[str, Any], node: str) -> SaveNotice:
+    """Return a notice from another node with each field converted to its type."""
+    seconds = value.get("seconds")
+    valid = isinstance(seconds, (int, float)) and not isinstance(seconds, bool) and 0 < seconds < 86400
+    return {
+        "source": str(value.get("source", ""))[:40],
+        "node": node,
+        "text": " ".join(str(value.get("text", "")).split())[:MAX_TEXT],
+        "ends": value.get("ends") is True,
+        "machine": value.get("machine") is True,
+        "seconds": float(seconds) if valid and seconds is not None else 0.0,
+        "time": time.time(),
+    }
+
+
+class HubNotices:
+    """The notices of a run, as rank 0's supervisor knows them."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.settings: Mapping[str, Any] = plan.get("notices") or {}
+        self.limits = run_limits(plan)
+        self.warned: set[str] = set()  # names of limits of which a warning was given
+        self.reached: set[str] = set()
+        self.current: SaveNotice | None = None  # the notice that ends the run, else the last one
+        self.number = 0  # of notices that were sent to the nodes
+        self.deadline: float | None = None  # until when the ranks may save before they are ended
+        self.hang_since: float | None = None  # by the monotonic clock; set by the detection of hangs
+        self.started: float | None = None  # when the run started, by the monotonic clock
+
+    def forget(self) -> None:
+        """Forget the notice that ended an attempt, since another one follows."""
+        self.current = self.deadline = self.hang_since = None
+
+    @property
+    def ends_run(self) -> bool:
+        """Return whether a notice that ends the run is in force."""
+        return self.current is not None and self.current["ends"]
+
+    def is_saving(self, now: float) -> bool:
+        """Return whether ranks may still be saving before the end, so that a failed node must not end the others."""
+        return self.ends_run and self.deadline is not None and now < self.deadline
+
+    def is_late(self, now: float) -> bool:
+        """Return whether the ranks have had their time to save before the end."""
+        return self.ends_run and self.deadline is not None and now >= self.deadline
+
+    def accept(self, notice: SaveNotice, now: float) -> bool:
+        """Put a notice in force; return whether the nodes need to hear of it.
+
+        While the ranks save before the end, another notice can only shorten their time.
+        """
+        grace = float(self.settings.get("grace", DEFAULT_GRACE))
+        if notice["ends"]:
+            stop_grace = self.plan["timeouts"]["grace"]
+            if notice["seconds"]:  # SIGTERM must be sent early enough for the stop grace to fit
+                grace = min(grace, max(notice["seconds"] - stop_grace, notice["seconds"] / 2))
+            deadline = now + grace
+            if self.ends_run and self.deadline is not None:
+                self.deadline = min(self.deadline, deadline)
+                return False
+            self.deadline = deadline
+        elif self.ends_run:
+            return False
+        self.current = notice
+        self.number += 1
+        return True
+
+    def warnings(self, now: float) -> list[str]:
+        """Return a warning, once, for each limit of which the run has used most."""
+        texts = []
+        for limit in self.limits:
+            elapsed = now - self.started if self.started is not None else 0.0
+            if elapsed >= WARNING_SHARE * limit.seconds and limit.name not in self.warned:
+                self.warned.add(limit.name)
+                remaining = max(0.0, save_moment(limit, self.grace()) - elapsed)
+                texts.append(
+                    f"{elapsed / limit.seconds:.0%} of {limit.name} ({limit.text}) is used; the run will save and end "
+                    f"in {format_seconds(remaining)}"
+                )
+        return texts
+
+    def grace(self) -> float:
+        return float(self.settings.get("grace", DEFAULT_GRACE))
+
+    def due(self, now: float) -> list[SaveNotice]:
+        """Return a notice, once, for each limit that the run has reached."""
+        notices = []
+        elapsed = now - self.started if self.started is not None else 0.0
+        for limit in self.limits:
+            if elapsed >= save_moment(limit, self.grace()) and limit.name not in self.reached:
+                self.reached.add(limit.name)
+                remaining = max(1.0, limit.seconds - elapsed)
+                text = f"{limit.name} ({limit.text}) is reached"
+                notices.append(self.own_notice(limit.name, text, remaining))
+        stall_limit = float(self.settings.get("stall_limit", 0))
+        if is_hung_too_long(stall_limit, self.hang_since, now) and "launch_stall_limit" not in self.reached:
+            self.reached.add("launch_stall_limit")
+            text = f"the run has hung for {format_seconds(stall_limit)} (launch_stall_limit)"
+            notices.append(self.own_notice("launch_stall_limit", text, 0.0))
+        return notices
+
+    def own_notice(self, source: str, text: str, seconds: float) -> SaveNotice:
+        return checked_notice({"source": source, "text": text, "ends": True, "seconds": seconds}, "")
+
+
+def format_seconds(seconds: float) -> str:
+    """Return a duration such as "90 s", "12 min" or "3.5 h"."""
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.3g} h"

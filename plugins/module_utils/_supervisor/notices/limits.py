@@ -1,0 +1,49 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Limits of a run's time and cost, and of the time that it may hang. Pure: times are seconds."""
+
+from __future__ import annotations
+
+import collections
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
+    from typing import Any, Mapping
+
+WARNING_SHARE = 0.8  # of a limit, at which a warning is given
+GRACE_SHARE = 0.1  # the part of a limit that saving may take at most
+
+# A limit of a run: its name, the seconds after which it is reached, and a text for people, such as "12 h".
+Limit = collections.namedtuple("Limit", "name seconds text")
+
+
+def hourly_price(plan: Mapping[str, Any]) -> float | None:
+    """Return the price of all nodes per hour, None if that of any is unknown."""
+    prices = [node.get("price_per_hour") for node in plan["nodes"]]
+    if not all(isinstance(price, (int, float)) for price in prices):
+        return None
+    return float(sum(prices))
+
+
+def run_limits(plan: Mapping[str, Any]) -> list[Limit]:
+    """Return the limits of time and cost of a run."""
+    settings = plan.get("notices") or {}
+    limits = []
+    if settings.get("time_limit"):
+        limits.append(Limit("launch_time_limit", settings["time_limit"], f"{settings['time_limit'] / 3600:.3g} h"))
+    price = hourly_price(plan)
+    if settings.get("cost_limit") and price:
+        text = f"{settings['cost_limit']:g} {plan.get('currency', '')}".strip()
+        limits.append(Limit("launch_cost_limit", settings["cost_limit"] / price * 3600, text))
+    return limits
+
+
+def save_moment(limit: Limit, grace: float) -> float:
+    """Return after how many seconds a run has to save, so that it has ended when the limit is reached."""
+    return float(limit.seconds - min(grace, GRACE_SHARE * limit.seconds))
+
+
+def is_hung_too_long(limit: float, hang_since: float | None, now: float) -> bool:
+    """Return whether a hang has lasted longer than launch_stall_limit; 0: no limit. hang_since: None without a hang."""
+    return limit > 0 and hang_since is not None and now - hang_since >= limit

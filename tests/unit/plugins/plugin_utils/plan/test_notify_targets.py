@@ -1,0 +1,61 @@
+"""Targets of notifications as users write them. No error contains a URL."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ansible_collections.muster.training.plugins.module_utils._supervisor.notifications.messages import EVENT_NAMES
+from ansible_collections.muster.training.plugins.plugin_utils._plan.job_file import settings_of_job
+from ansible_collections.muster.training.plugins.plugin_utils._plan.notify_targets import read_targets
+
+SLACK = "https://hooks.slack.com/services/s3cr3t"
+NTFY = "https://ntfy.example.org/s3cr3t"
+MAIL = "smtps://me:s3cr3t@mail.example.org:465?from=a@b.org&to=c@d.org"
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("", []),
+        (None, []),
+        ([], []),
+        (SLACK, [(SLACK, "slack", [*EVENT_NAMES])]),
+        (f" {SLACK} {NTFY},\n", [(SLACK, "slack", [*EVENT_NAMES]), (NTFY, "json", [*EVENT_NAMES])]),
+        ([SLACK, {"url": NTFY, "kind": "ntfy", "events": ["ended"]}],
+         [(SLACK, "slack", [*EVENT_NAMES]), (NTFY, "ntfy", ["ended"])]),
+        ({"url": MAIL, "events": "ended,hang"}, [(MAIL, "smtp", ["ended", "hang"])]),
+    ],
+)  # fmt: skip
+def test_targets_are_read(value: Any, expected: list[tuple[str, str, list[str]]]) -> None:
+    targets = [(target["url"], target["kind"], target["events"]) for target in read_targets(value)]
+    assert targets == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [
+        ("s3cr3t", "entry 1: the URL is invalid"),
+        ("ftp://example.org/s3cr3t", "entry 1: for the kind json, the URL must begin with http:// or https://"),
+        ("https://[s3cr3t/", "entry 1: the URL is invalid"),
+        (["https://example.org/a", "https://example.org:s3cr3t/"], "entry 2: the URL is invalid"),
+        ([{"url": SLACK, "kind": "fax"}], "entry 1: unknown kind 'fax'"),
+        ([{"url": SLACK, "events": ["ended", "lunch"]}], "entry 1: unknown event 'lunch'; use started, hang"),
+        ([{"url": SLACK, "when": "now"}], "entry 1: unknown key 'when'"),
+        ([{"kind": "slack"}], "entry 1: the URL is invalid"),
+        ("smtps://me:s3cr3t@mail.example.org", "entry 1: the URL of a mail server must end with"),
+        ([SLACK] * 11, "launch_notify has 11 URLs; use 10"),
+        (7, "launch_notify must be a URL"),
+    ],
+)
+def test_errors_name_the_entry_but_no_secret(value: Any, problem: str) -> None:
+    with pytest.raises(ValueError, match="launch_notify") as caught:
+        read_targets(value)
+    assert problem in str(caught.value)
+    assert "s3cr3t" not in str(caught.value)
+
+
+def test_job_files_urls_become_no_fact_and_are_not_shown() -> None:
+    settings = settings_of_job({"notify": SLACK}, {"notify": "launch_notify"}, {}, {"launch_notify": NTFY})
+    assert settings == ({}, {})
