@@ -14,7 +14,7 @@ from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
 from ansible_collections.muster.training.plugins.module_utils._run.timeouts import CALL_TIMEOUT, STOP_CALL_TIMEOUT
-from ansible_collections.muster.training.plugins.plugin_utils._failures.verdict import clean_line
+from ansible_collections.muster.training.plugins.plugin_utils._failures.explanation import clean_line
 from ansible_collections.muster.training.plugins.plugin_utils._node_call.call import call_node, module_source
 from ansible_collections.muster.training.plugins.plugin_utils._node_call.program_files import program_sources
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job import SAFE_RUN_ID, environment_problems

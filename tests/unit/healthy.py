@@ -157,7 +157,7 @@ def node(name: str, everyone: list[str], gpu_count: int = 0) -> Facts:
         "imports": imported(),
         "caches": caches(),
         "compilers": {"cc": "/usr/bin/gcc", "cxx": "/usr/bin/g++", "nvcc": "/usr/local/cuda/bin/nvcc"},
-        "checkpoints": {},
+        "resumed_checkpoints": {},
         "services": {"models": {}, "buckets": []},
         "storage": {
             "mounts": [],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from typing import Any
 
 import pytest
 
@@ -16,7 +17,7 @@ QUICK = {"launch_skip": ["own-name-loopback"], "launch_fetch_record": True}
 
 def test_spare_takes_the_place_of_a_node_without_power_and_the_curve_goes_on(lab: Lab, nodes: list[str]) -> None:
     arguments = ["--epochs", "40", "--checkpoint-every", "1", "--resume"]
-    options = {"nnodes": 3, "launch_restarts": 2, "launch_spares": 1, **QUICK}
+    options: dict[str, Any] = {"nnodes": 3, "launch_restarts": 2, "launch_spares": 1, **QUICK}
     play = drive.start(
         "launch.yml", lab.inventory, run_id="spare", launch_script=str(TRAINING), launch_args=arguments, **options
     )
@@ -39,7 +40,7 @@ def test_spare_takes_the_place_of_a_node_without_power_and_the_curve_goes_on(lab
 
 
 def test_node_that_was_cut_off_for_a_while_takes_part_again(lab: Lab, nodes: list[str]) -> None:
-    options = {"nnodes": 3, "launch_launcher": "env", "launch_restarts": 1, **QUICK}
+    options: dict[str, Any] = {"nnodes": 3, "launch_launcher": "env", "launch_restarts": 1, **QUICK}
     play = drive.launch(lab, "ticks.py", "--until", "end", run_id="returns", **options)
     play.wait_for(r"step 3 of rank 0")
     lab.cut_off("node3")
@@ -56,7 +57,7 @@ def test_node_that_was_cut_off_for_a_while_takes_part_again(lab: Lab, nodes: lis
 
 
 def test_loss_of_the_first_node_ends_the_run_with_the_command_that_continues_it(lab: Lab, nodes: list[str]) -> None:
-    options = {"nnodes": 3, "launch_launcher": "env", "launch_restarts": 1, **QUICK}
+    options: dict[str, Any] = {"nnodes": 3, "launch_launcher": "env", "launch_restarts": 1, **QUICK}
     play = drive.launch(lab, "ticks.py", run_id="first", **options)
     play.wait_for(r"step 3 of rank 0")
     lab.power_off("node1")

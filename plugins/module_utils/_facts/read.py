@@ -318,7 +318,7 @@ def start_job(context: FactsContext) -> None:
         search_path = os.pathsep.join(entry for entry in os.get_exec_path() if not context.dead_mount(entry))
         facts["compilers"] = job_needs.read_compilers(job["environment"], search_path)
         facts["caches"] = job_needs.read_caches(job["environment"], context.home, context.user, context.dead_mount)
-    facts["checkpoints"] = job_needs.read_checkpoints(arguments, directory, context.dead_mount)
+    facts["resumed_checkpoints"] = job_needs.read_checkpoints(arguments, directory, context.dead_mount)
     locations = {"directory": directory, "home": context.home, "script_text": script_text}
     context.pending["services"] = job_needs.ServiceQuery(job, arguments, locations, facts.get("caches", {}))
     start_imports(context, directory, is_readable)

@@ -494,7 +494,7 @@ class Hub(LifelineEnd):
     def continues(self, now: float) -> bool:
         """After the end of an attempt, begin the next one or wait for it; return whether the run goes on."""
         if not self.attempts.has_ended():
-            reason = self.stop_reason or (self.notices.current["text"] if self.notices.ends_run else "")
+            reason = self.stop_reason or self.notices.reason()
             end = End(reason, self.first_node, self.end_class, self.go, self.stop_requested)
             self.attempts.record_end(end, self.nodes)
         connected = {0, *(connection.node_rank or 0 for connection in self.admitted_connections())}

@@ -33,7 +33,7 @@ TRUE = ("true", "1", "yes")
 
 def check_checkpoints(context: CheckContext) -> list[Finding]:
     """Check that each node sees the checkpoints that the arguments name. Some scripts read them on one rank only."""
-    checkpoints = {node.name: facts for node, facts in context.nodes_with("checkpoints")}
+    checkpoints = {node.name: facts for node, facts in context.nodes_with("resumed_checkpoints")}
     outputs = output_options(context.job.args)
     findings = []
     for option in dict.fromkeys(option for facts in checkpoints.values() for option in facts):

@@ -63,6 +63,10 @@ class HubNotices:
         """Return whether a notice that ends the run is in force."""
         return self.current is not None and self.current["ends"]
 
+    def reason(self) -> str:
+        """Return why a notice ends the run, "" if none does."""
+        return self.current["text"] if self.current is not None and self.current["ends"] else ""
+
     def is_saving(self, now: float) -> bool:
         """Return whether ranks may still be saving before the end, so that a failed node must not end the others."""
         return self.ends_run and self.deadline is not None and now < self.deadline

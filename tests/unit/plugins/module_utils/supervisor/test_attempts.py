@@ -45,8 +45,11 @@ def log(run: Run, member: int, attempt: int) -> str:
 
 def wait_for_log(run: Run, attempt: int, lines: dict[int, str]) -> None:
     """Wait until these nodes have printed these lines in an attempt."""
-    for member, line in lines.items():
-        eventually(lambda member=member, line=line: line in log(run, member, attempt).splitlines(), 60)
+
+    def is_complete() -> bool:
+        return all(line in log(run, member, attempt).splitlines() for member, line in lines.items())
+
+    eventually(is_complete, 60)
 
 
 def kill_supervisor(run: Run, member: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import sys
@@ -90,7 +91,7 @@ def start(run: Run) -> None:
     """Start all nodes, and wait until each rank is ready for signals."""
     run.start()
     for rank in range(len(run.plans)):
-        eventually(lambda rank=rank: (run.node(rank) / "ready").exists())
+        eventually((run.node(rank) / "ready").exists)
 
 
 def ask(run: Run, stop: bool = False, rank: int = 0) -> Any:
@@ -121,13 +122,17 @@ def test_save_without_stop_lets_the_run_continue(make: RunMaker) -> None:
     reply = ask(run)
     assert "node1: wrote the notice file for 1 rank" in reply["events"], "SIGTERM would end the job"
     for rank in (0, 1):
-        notice = json.loads(eventually(lambda rank=rank: read(run.node(rank) / "saved1")))
+        notice = json.loads(eventually(functools.partial(read, run.node(rank) / "saved1")))
         assert (notice["stop"], notice["reason"]) == (False, "requested to save and continue")
     eventually(lambda: sum("it has saved" in text for text in run.events()) == 2)
     assert (run.state(0), run.state(1)) == ("running", "running")
     ask(run, stop=True)
     assert json.loads(eventually(lambda: read(run.node(1) / "saved2")))["stop"] is True
     assert run.result()["state"] == "interrupted"
+
+
+def is_missing(path: Path) -> bool:
+    return not path.exists()
 
 
 def read(path: Path) -> str:
@@ -191,7 +196,7 @@ def test_notice_during_a_save_sends_no_second_signal(make: RunMaker, tmp_path: P
     ask(run, stop=True)
     for rank in (0, 1):
         (run.node(rank) / "drain").touch()
-        eventually(lambda rank=rank: not (run.node(rank) / "drain").exists())
+        eventually(functools.partial(is_missing, run.node(rank) / "drain"))
     eventually(lambda: run.events().count("requested to save and end") == 3)
     (tmp_path / "hold").unlink()
     assert run.result()["state"] == "interrupted"

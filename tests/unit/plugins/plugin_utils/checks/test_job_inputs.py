@@ -30,7 +30,7 @@ def test_checkpoint_must_be_visible_on_all_nodes(
 ) -> None:
     facts = cluster(2)
     for node, entry in zip(facts.values(), entries, strict=True):
-        node["checkpoints"] = {option: entry}
+        node["resumed_checkpoints"] = {option: entry}
     found = findings(facts, args=[option, HERE["path"]])
     assert [(one.severity, one.id, one.nodes) for one in found] == (
         [("warning", "checkpoint-missing", nodes)] if nodes else []
@@ -50,7 +50,7 @@ def test_checkpoint_must_be_visible_on_all_nodes(
 def test_deepspeed_checkpoint_must_have_the_states_of_all_ranks(shards: list[list[int]], problem: str) -> None:
     facts = cluster(2, gpu_count=2)
     for node, ranks in zip(facts.values(), shards, strict=True):
-        node["checkpoints"] = {"--load": {**HERE, "shards": ranks}}
+        node["resumed_checkpoints"] = {"--load": {**HERE, "shards": ranks}}
     found = findings(facts, args=["--load", "/mnt/runs"])
     assert [one.id for one in found] == (["checkpoint-shards"] if problem else [])
     assert all(problem in one.problem for one in found)
