@@ -95,7 +95,7 @@ def format_gpus(gpus: Mapping[str, Any] | None) -> str:
 def render_status(nodes: list[dict[str, Any]], now: float) -> str:
     """Return the table: node, ranks, state, since, gpus if there are any, last line."""
     rows: list[tuple[str, ...]] = [("node", "ranks", "state", "since", "gpus", "last line")]
-    awaited_ranks = {rank for node in nodes if node["hang"] for rank in node["hang"]["culprits"]}
+    awaited_ranks = {rank for node in nodes if node.get("hang") for rank in node["hang"]["culprits"]}
     for node in nodes:
         ranks = node["ranks"]
         rank_range = "" if not ranks else str(ranks[0]) if len(ranks) == 1 else f"{ranks[0]}-{ranks[-1]}"
