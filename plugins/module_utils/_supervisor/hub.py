@@ -460,10 +460,7 @@ class Hub(LifelineEnd):
             self.orders.append(CollectStacks())
             for connection in self.admitted_connections():
                 connection.send({"type": "collect"})
-        if self.hangs.hang is None:
-            self.notices.hang_since = None
-        elif self.notices.hang_since is None:
-            self.notices.hang_since = now
+        self.notices.note_hang(now, self.hangs.hang is not None)
         news = self.hangs.take_news()
         if news:
             self.journal.event("hang", news)
@@ -476,8 +473,8 @@ class Hub(LifelineEnd):
     def step(self, now: float) -> None:
         self.check_connections(now)
         self.name_ended_ranks()
-        self.watch_for_hangs(now)
         self.step_notices(now)
+        self.watch_for_hangs(now)
         self.judge(now)
 
     def judge(self, now: float) -> None:

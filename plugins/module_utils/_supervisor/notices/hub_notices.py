@@ -58,6 +58,10 @@ class HubNotices:
         """Forget the notice that ended an attempt, since another one follows."""
         self.current = self.deadline = self.hang_since = None
 
+    def note_hang(self, now: float, hangs: bool) -> None:
+        """Note whether the run hangs now."""
+        self.hang_since = (now if self.hang_since is None else self.hang_since) if hangs else None
+
     @property
     def ends_run(self) -> bool:
         """Return whether a notice that ends the run is in force."""

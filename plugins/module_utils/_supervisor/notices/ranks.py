@@ -7,8 +7,12 @@ from __future__ import annotations
 
 import collections
 import os
+import signal
 
 from ansible_collections.muster.training.plugins.module_utils._run.processes import process_table
+from ansible_collections.muster.training.plugins.module_utils._supervisor.programs.stack_hook import (
+    NO_OWN_SIGTERM_HANDLER,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
@@ -109,10 +113,13 @@ def read_name(pid: int) -> str:
 
 
 def catches(pid: int, number: int) -> bool:
-    """Return whether a process has a handler for a signal; without one, most signals would end it."""
+    """Return whether a process has a handler of its own for a signal; without one, most signals would end it."""
     try:
         with open(f"/proc/{pid}/status", "rb") as stream:
             lines = [line for line in stream.read(65536).split(b"\n") if line.startswith(b"SigCgt:")]
     except OSError:
         return False
-    return bool(lines) and bool(int(lines[0].split()[1], 16) >> (number - 1) & 1)
+    caught = int(lines[0].split()[1], 16) if lines else 0
+    if number == signal.SIGTERM and caught >> (NO_OWN_SIGTERM_HANDLER - 1) & 1:
+        return False
+    return bool(caught >> (number - 1) & 1)

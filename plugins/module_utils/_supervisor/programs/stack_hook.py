@@ -18,6 +18,7 @@ import os
 import sys
 
 STACK_SIGNAL = 43  # SIGRTMIN + 9 of glibc; a number, since musl's SIGRTMIN is another
+NO_OWN_SIGTERM_HANDLER = 44  # a handler of this signal says that the process's only handler of SIGTERM is this hook's
 SIGTERM = 15
 HOOKS = "hooks"  # in the run directory: the directory on PYTHONPATH, ...
 STACKS = "stacks"  # ... and the one with the files that faulthandler writes: (rank-LOCAL_RANK|process)-PID.txt
@@ -37,6 +38,7 @@ def file_name(environment, pid):  # type: ignore[no-untyped-def]
 
 def install(directory):  # type: ignore[no-untyped-def]
     """Register faulthandler for this process. directory: of the run."""
+    import _signal
     import atexit
     import faulthandler
     import fcntl
@@ -55,12 +57,22 @@ def install(directory):  # type: ignore[no-untyped-def]
         if os.getpid() == pid and os.path.exists(path):
             os.unlink(path)
 
-    def after_fork():  # type: ignore[no-untyped-def]  # data loaders may end many of them
+    def release_sigterm():  # type: ignore[no-untyped-def]
         faulthandler.unregister(SIGTERM)
+        faulthandler.unregister(NO_OWN_SIGTERM_HANDLER)
+
+    set_handler = _signal.signal  # what signal.signal calls
+
+    def set_own_handler(number, handler):  # type: ignore[no-untyped-def]
+        if number == SIGTERM:
+            release_sigterm()
+        return set_handler(number, handler)
 
     faulthandler.register(STACK_SIGNAL, file=descriptor, all_threads=True)
+    faulthandler.register(NO_OWN_SIGTERM_HANDLER, file=descriptor)
     faulthandler.register(SIGTERM, file=descriptor, all_threads=True, chain=True)
-    os.register_at_fork(after_in_child=after_fork)
+    _signal.signal = set_own_handler
+    os.register_at_fork(after_in_child=release_sigterm)  # data loaders may end many children
     atexit.register(remove)
 
 

@@ -16,6 +16,7 @@ from ansible_collections.muster.training.plugins.module_utils._run import status
 from ansible_collections.muster.training.plugins.module_utils._run.dispatch import main as dispatch
 from ansible_collections.muster.training.plugins.module_utils._run.safe_files import read_tail
 from ansible_collections.muster.training.plugins.module_utils._run.stored_documents import checked_result
+from ansible_collections.muster.training.plugins.module_utils._supervisor.notices.ranks import catches
 from ansible_collections.muster.training.plugins.module_utils._supervisor.programs.stack_hook import STACK_SIGNAL
 from ansible_collections.muster.training.plugins.module_utils._supervisor.stack_collector import write_hook
 from ansible_collections.muster.training.plugins.plugin_utils._failures.catalogue import explain_failure
@@ -245,3 +246,22 @@ def test_rank_that_sigterm_ends_leaves_its_stack_and_its_children_do_not(tmp_pat
     process.terminate()
     assert process.wait() == -signal.SIGTERM
     assert 'File "<string>", line ' in file.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("setting", "expected"),
+    [
+        ("", False),
+        ("signal.signal(signal.SIGTERM, lambda *_: None)", True),
+        ("signal.signal(15, signal.SIG_DFL)", False),
+    ],
+)
+def test_hooks_own_handler_is_not_taken_for_the_jobs(tmp_path: Path, setting: str, expected: bool) -> None:
+    write_hook(str(tmp_path))
+    code = f"import signal, time\n{setting}\nprint('ready', flush=True)\ntime.sleep(600)"
+    process = start_python(tmp_path, code, PYTHONPATH=f"{tmp_path}/hooks", LOCAL_RANK="3")
+    assert process.stdout is not None and process.stdout.readline() == "ready\n"
+    assert handles_signal(process)
+    assert catches(process.pid, signal.SIGTERM) is expected
+    process.kill()
+    process.wait()

@@ -233,10 +233,9 @@ def test_cost_limit_ends_the_run(make: RunMaker) -> None:
 def test_run_that_hangs_longer_than_the_stall_limit_saves_and_ends(make: RunMaker) -> None:
     run = make(SAVES_AND_ENDS, SAVES_AND_ENDS, notices={"stall_limit": 60})
     hub_notices = "program/_supervisor/notices/hub_notices.py"
-    assert "float | None = None  # by the monotonic clock; set" in run.sources[hub_notices]
-    run.sources[hub_notices] = run.sources[hub_notices].replace(
-        "float | None = None  # by the monotonic clock; set", "float | None = -99.0  # by the monotonic clock; set"
-    )
+    noted = "(now if self.hang_since is None else self.hang_since) if hangs else None"
+    assert noted in run.sources[hub_notices]
+    run.sources[hub_notices] = run.sources[hub_notices].replace(noted, "-99.0")
     run.start()
     result = run.result()
     assert (result["state"], result["reason"]) == ("interrupted", "the run has hung for 60 s (launch_stall_limit)")
