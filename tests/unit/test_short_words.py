@@ -340,7 +340,8 @@ INTERRUPTED = """
 import os, signal, sys, time
 try:
     print("started", flush=True)
-    time.sleep(600)
+    while True:
+        time.sleep(0.05)  # short: a signal just before a sleep does not end it
 except KeyboardInterrupt:
     for line in {lines}:
         print(line, file=sys.stderr)
