@@ -60,6 +60,7 @@ OTHER_FILES = [
     "save.yml",
     "shell.yml",
     "site.yml",
+    "stacks.yml",
     "stage_data.yml",
     "status.yml",
     "stop.yml",

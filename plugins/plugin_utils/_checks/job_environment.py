@@ -197,7 +197,7 @@ def expiry_finding(nodes: list[str], source: str, remaining: float) -> Finding |
         problem=f"the temporary AWS credentials in {source} "
         + (f"expired {minutes} ago" if expired else f"expire in {minutes}"),
         requirement="credentials that are valid as long as the job reads from or writes to the bucket",
-        remedy="get new ones (aws sso login, aws sts assume-role); for long runs give the machines a role instead",
+        remedy="get new ones (aws sso login, aws sts assume-role); for long runs use an instance profile",
     )
 
 
@@ -216,9 +216,9 @@ def check_credentials(context: CheckContext) -> list[Finding]:
                 missing,
                 problem=f"the job reads {buckets}, and the node has no AWS credentials: no key in "
                 "launch_environment, no "
-                "~/.aws/credentials, no role of the machine",
+                "~/.aws/credentials, no instance profile",
                 requirement="credentials on each node, unless the bucket is public",
-                remedy='pass yours: -e \'{"launch_pass_environment": ["AWS_*"]}\', or give the machines a role',
+                remedy='pass yours: -e \'{"launch_pass_environment": ["AWS_*"]}\', or use an instance profile',
             )
         )
     now = next((facts["clock"]["after"] for _node, facts in _clocks(context)), None)

@@ -39,7 +39,7 @@ def planned(**given: Any) -> dict[str, dict[str, Any]]:
     action._task = SimpleNamespace(args=given_by_task, async_val=0, check_mode=True, action="launch_plan")
     action._loader = DataLoader()
     action._connection = SimpleNamespace(_shell=SimpleNamespace(tmpdir="unused"))
-    result = action.run(task_vars={})
+    result = action.run(task_vars={"groups": {}, "hostvars": {}, "playbook_dir": "/playbooks"})
     assert "failed" not in result, result["msg"]
     nodes: dict[str, dict[str, Any]] = result["nodes"]
     return nodes

@@ -57,7 +57,8 @@ def comparable(plan: Any) -> dict[str, Any]:
         for word in plan["command"]
         if not word.startswith(("--log-dir=", "--rdzv-id=", "--hostfile=", "--config_file=", "/runs/"))
     ]
-    environment = {name: value for name, value in plan["environment"].items() if name != "MUSTER_ATTEMPT"}
+    own = ("MUSTER_ATTEMPT", "MUSTER_NOTICE_FILE")  # of the attempt, and in the node's run directory
+    environment = {name: value for name, value in plan["environment"].items() if name not in own}
     parts = ("world_size", "launcher_environment", "files")
     ranks = [(node["name"], node["first_rank"], node["slots"]) for node in plan["nodes"] if node["slots"]]
     return {"command": command, "environment": environment, "ranks": ranks, **{part: plan[part] for part in parts}}
