@@ -129,7 +129,7 @@ def size_problems(config: Mapping[str, Any], arguments: tuple[str, ...]) -> list
     problems = []
     for key, option in ((MICRO, "per_device_train_batch_size"), (STEPS, "gradient_accumulation_steps")):
         value, configured = argument_value(arguments, option), config.get(key)
-        if value is not None and value.isdigit() and type(configured) is int and configured != int(value):
+        if value is not None and value.isdigit() and isinstance(configured, int) and configured != int(value):
             problems.append(f"{key} is {configured}, and --{option} is {value}")
     return problems
 

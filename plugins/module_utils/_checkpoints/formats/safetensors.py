@@ -9,6 +9,7 @@ import os
 import re
 
 from ansible_collections.muster.training.plugins.module_utils._files.bounded import open_regular, parse_json, read_json
+from ansible_collections.muster.training.plugins.module_utils._run.stored_documents import is_a
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # importing typing would cost each node some milliseconds
@@ -32,7 +33,7 @@ def last_offset(header: Any) -> int | None:
         if name == "__metadata__":
             continue
         offsets = entry.get("data_offsets") if isinstance(entry, dict) else None
-        if not isinstance(offsets, list) or len(offsets) != 2 or any(type(offset) is not int for offset in offsets):
+        if not isinstance(offsets, list) or len(offsets) != 2 or not all(is_a(int, offset) for offset in offsets):
             return None
         last = max(last, *offsets)
     return last

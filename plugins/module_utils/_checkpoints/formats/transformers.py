@@ -48,7 +48,7 @@ def read_state(path: str) -> Part:
     """Check trainer_state.json."""
     state = read_json(path, MAX_STATE_BYTES)
     step = state.get("global_step") if isinstance(state, dict) else None
-    if type(step) is not int or step < 0:
+    if not isinstance(step, int) or isinstance(step, bool) or step < 0:
         return {"problem": "it is truncated or damaged"}
     return {"recorded": {"global_step": step}}
 
