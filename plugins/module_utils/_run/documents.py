@@ -9,12 +9,18 @@ clock of the node that wrote them, durations are in seconds, exit codes are in P
 
 from __future__ import annotations
 
-from typing import Any, Dict, NotRequired, TypedDict
+from typing import Any, Dict, TypedDict
 
 Data = Dict[str, Any]
 
 
-class PlanNode(TypedDict):
+class PlanNodeAttempt(TypedDict, total=False):
+    """Additional field of the node in the plan of a run that may restart."""
+
+    attempt_rank: int  # its node_rank in this attempt, -1 if it does not take part
+
+
+class PlanNode(PlanNodeAttempt):
     """The node that a plan is for."""
 
     name: str
@@ -22,7 +28,6 @@ class PlanNode(TypedDict):
     slots: int
     node_rank: int  # at the start of the run, also its number in `nodes`
     first_rank: int
-    attempt_rank: NotRequired[int]  # its node_rank in this attempt, -1 if it does not take part
 
 
 class Hardware(TypedDict):
