@@ -140,7 +140,9 @@ class Attempts:
         members = assign(self.current["members"], usable, self.policy, self.size)
         if not members or 0 not in members:
             names = ", ".join(nodes[member]["name"] for member in usable) or "no node"
-            self.refused = f"at least {self.policy['min_nodes']} nodes are needed, and only {names} can be used"
+            needed = f"at least {self.policy['min_nodes']} nodes are needed, and only {names} can be used"
+            first = f"{nodes[0]['name']}, the first node, takes part in each attempt, and cannot be used again"
+            self.refused = needed if 0 in usable else first
             return None
         port = free_master_port(self.policy["master_port"], self.plan["lifeline"]["port"])
         size = sum(self.policy["slots"][member] for member in members)
@@ -157,7 +159,7 @@ class Attempts:
             text += f"; {len(attempt['members'])} of {self.size} nodes"
         joined = [names[member] for member in attempt["members"] if names[member] not in last["nodes"]]
         if joined:
-            text += f"; {', '.join(joined)} joins"
+            text += f"; {', '.join(joined)} join{'s' if len(joined) == 1 else ''}"
         allowed = policy["restarts"] if policy else 0
         return f"{text}; {allowed} restart{'' if allowed == 1 else 's'} allowed, {remaining} remain"
 

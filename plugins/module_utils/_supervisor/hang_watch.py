@@ -87,8 +87,9 @@ class Progress:
 class HangRule:
     """The pure rule: how long a silence must be, from the silences that the run has survived."""
 
-    def __init__(self, timeout: float) -> None:
+    def __init__(self, timeout: float, least: float = LEAST_HANG_TIMEOUT) -> None:
         self.timeout = timeout  # 0: never
+        self.least = min(least, timeout)  # below which the threshold is not adapted
         self.longest_gap: float | None = None  # None until the first progress
         self.quiet = 0.0  # at the last call
         self.postponed = 0.0  # until which silence the rule is not asked again
@@ -99,7 +100,7 @@ class HangRule:
             return math.inf
         adapted = self.timeout
         if self.longest_gap is not None:
-            adapted = max(min(LEAST_HANG_TIMEOUT, self.timeout), HANG_GAP_FACTOR * self.longest_gap)
+            adapted = max(self.least, HANG_GAP_FACTOR * self.longest_gap)
         return max(adapted, self.postponed)
 
     def note(self, quiet: float) -> bool:
@@ -157,7 +158,9 @@ class HangWatch:
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
-        self.rule = HangRule(plan["timeouts"].get("hang", 0) if plan.get("stacks") else 0)
+        timeout = plan["timeouts"].get("hang", 0) if plan.get("stacks") else 0
+        # to end a healthy run, such as one whose first rank evaluates, would cost more than a late report
+        self.rule = HangRule(timeout, timeout if plan.get("on_hang") == "stop" else LEAST_HANG_TIMEOUT)
         self.quiets: dict[int, float] = {}  # seconds of silence, by node_rank
         self.replies: dict[int, list[Data]] = {}  # groups by node_rank, of the collection in progress
         self.asked = 0.0  # when that began, by the monotonic clock; 0.0: none is in progress

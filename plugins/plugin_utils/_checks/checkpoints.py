@@ -61,7 +61,7 @@ def check_survival(context: CheckContext, contract: Contract) -> list[Finding]:
         problem = f"{contract.path} ({contract.source}) is on the node's own disk: if the node is lost, so are they"
     nodes = contract.local_nodes or tuple(node.name for node in context.nodes)
     remedy = (
-        "save below a shared mount (site.yml -e data_mounts_enabled=true), or have them copied to a bucket: "
+        "save below a shared mount (docs/data.md shows how to set one up), or have them copied to a bucket: "
         "ansible-playbook checkpoints.yml -e checkpoints_bucket=BUCKET -e checkpoints_directory="
         f"{shlex.quote(contract.path)}"
     )
@@ -105,7 +105,7 @@ def check_torn(context: CheckContext, contract: Contract) -> list[Finding]:
     if complete is not None:
         fallback = f"{describe_step(complete)} ({complete['name']}) is the newest complete one"
     else:
-        fallback = "no complete one is left"
+        fallback = "no other one is complete"
     findings = []
     for checkpoint in contract.choice["torn"][:2]:
         make_finding = error if named_by_job(context.job, checkpoint) else warning

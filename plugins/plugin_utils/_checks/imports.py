@@ -116,7 +116,7 @@ def check_import_failures(context: CheckContext) -> list[Finding]:
                     f"{imports['failures'][0]['error']}"
                     if imports["failures"]
                     else "the GPUs did not answer in time",
-                    requirement="libraries that load in time: ranks that start late are waited for until a time-out",
+                    requirement="libraries that load in time: the other ranks wait for a late one only until a timeout",
                     remedy="put the environment on a local disk instead of a network drive, and check the disk; "
                     f"{SKIP_HINT}",
                 )

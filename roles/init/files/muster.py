@@ -49,7 +49,7 @@ COMMANDS: dict[str, tuple[str, str, str, dict[str, str]]] = {
     "launch": ("launch", "launch", "run a job: ./muster launch job.yml, or launch -n 4 train.py --epochs 3", JOB),
     "status": ("status", "launch", "show the state of a run: ./muster status [RUN]", STATUS),
     "logs": ("logs", "launch", "show the output of a rank", {**RUN, "--rank": "rank", "--fetch": "fetch=true"}),
-    "stacks": ("stacks", "launch", "show the source line at which each rank is", {**RUN, "--rank": "rank"}),
+    "stacks": ("stacks", "launch", "show which source line each rank executes", {**RUN, "--rank": "rank"}),
     "fetch": ("fetch", "launch", "copy a job's output files: ./muster fetch [RUN]", {**RUN, "--yes": "confirm=true"}),
     "report": ("report", "launch", "write a report on a run, or compare runs: ./muster report --runs A,B", REPORT),
     "shell": ("shell", "launch", "log in to a node, as a rank: ./muster shell NODE [--run-id RUN]", SHELL),

@@ -122,6 +122,14 @@ def test_a_rule_without_progress_keeps_its_timeout() -> None:
     assert not rule.is_suspicious()
 
 
+def test_timeout_that_stops_the_run_is_never_shortened() -> None:
+    for least, expected in ((120.0, True), (600.0, False)):
+        rule = HangRule(600, least)
+        for quiet in (10, 0, 300):
+            rule.note(quiet)
+        assert rule.is_suspicious() is expected
+
+
 def test_single_rank_that_is_stuck_without_others_counts() -> None:
     stuck = [group(0, **LOADS)]
     assert is_hang(stuck, stuck, [])
