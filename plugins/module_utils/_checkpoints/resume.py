@@ -34,7 +34,7 @@ def resume_arguments(arguments: Sequence[str], checkpoint: str) -> list[str]:
 
 
 def local_checkpoints(directory: str) -> list[Checkpoint]:
-    """Return the checkpoints below a directory of this node, newest first; [] if it does not answer in time.
+    """Return the checkpoints below a directory of this node, newest first. Raise TimeoutError.
 
     A child process reads them: a mount whose server is unavailable blocks every access.
     """
@@ -42,14 +42,17 @@ def local_checkpoints(directory: str) -> list[Checkpoint]:
     from ansible_collections.muster.training.plugins.module_utils._facts.commands import call_in_children
 
     calls = {directory: functools.partial(find_checkpoints, directory)}
-    checkpoints: list[Checkpoint] = call_in_children(calls, CHECKPOINT_RESUME_TIMEOUT).get(directory, [])
+    replies = call_in_children(calls, CHECKPOINT_RESUME_TIMEOUT)
+    if directory not in replies:
+        raise TimeoutError(directory)
+    checkpoints: list[Checkpoint] = replies[directory]
     return checkpoints
 
 
 def newest_local_checkpoint(plan: Plan) -> str:
     """Return the path of the newest checkpoint that is complete on this node, and that the run's ranks can load.
 
-    "" if there is none, or if the plan does not say where to look.
+    "" if there is none, or if the plan does not say where to look. Raise TimeoutError if the directory does not answer.
     """
     from ansible_collections.muster.training.plugins.module_utils._checkpoints.choice import choose_checkpoint
 

@@ -17,6 +17,7 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import sys
 import time
 
@@ -39,7 +40,11 @@ LIBRARY_DIRECTORIES = {"site-packages", "dist-packages"}
 # Libraries that act when they are imported: MPI starts, or a text or a browser appears.
 ACTING_LIBRARIES = {"mpi4py", "this", "antigravity", "idlelib", "turtledemo"}
 # What a job may do so that it finds modules which this program does not.
-PATH_CHANGES = ("sys.path", "sys.modules", "addsitedir", "sys.meta_path")
+PATH_CHANGES = (
+    *("sys.path", "sys.modules", "addsitedir", "sys.meta_path", "from sys import path", "import sys as"),
+    *(".path.insert(", ".path.append(", "setup_root", "autoroot"),
+)
+SETS_VARIABLE = r"os\.environ\[[^\]]{1,100}\] *=(?!=)|os\.environ\.(?:setdefault|update)\(|os\.putenv\("
 LOCAL_RANK_OPTIONS = ("--local_rank", "--local-rank")
 
 
@@ -126,20 +131,19 @@ class Sources:
         self.kinds: dict[str, str] = {}  # of top-level modules: library, local, missing or unknown
         self.directories: dict[str, list[str]] = {}  # of local packages
         self.changes_path = False
+        self.sets_variables = False  # which may decide what a library imports
         self.failures: list[dict[str, Any]] = []
 
     def read(self, path: str, module: str, is_main: bool) -> None:
-        """Read a file and all that it loads."""
-        waiting = [(path, module, is_main)]
-        while waiting and len(self.seen_paths) < MAX_FILES:
-            path, module, is_main = waiting.pop(0)
-            real_path = os.path.realpath(path)
-            if real_path in self.seen_paths:
-                continue
-            self.seen_paths.add(real_path)
-            for statement in self.parse(path, is_main):
-                for name in imported_names(statement, module, path.endswith("__init__.py")):
-                    waiting += [(*local_file, False) for local_file in self.record(path, statement, name)]
+        """Read a file and all that it loads, in the order in which Python would."""
+        real_path = os.path.realpath(path)
+        if real_path in self.seen_paths or len(self.seen_paths) >= MAX_FILES:
+            return
+        self.seen_paths.add(real_path)
+        for statement in self.parse(path, is_main):
+            for name in imported_names(statement, module, path.endswith("__init__.py")):
+                for local_path, local_module in self.record(path, statement, name):
+                    self.read(local_path, local_module, False)
 
     def parse(self, path: str, is_main: bool) -> list[ast.Import | ast.ImportFrom]:
         """Return the imports of a file; an error in the script's syntax is a failure."""
@@ -158,12 +162,14 @@ class Sources:
             if isinstance(error, SyntaxError) and len(data) < MAX_FILE_BYTES:
                 version = "{}.{}".format(*sys.version_info[:2])
                 self.failures.append(
-                    {**failure(path, line, "", f"SyntaxError in Python {version}: {error.msg}"), "certain": True}
+                    {**failure(path, line, "", f"SyntaxError in Python {version}: {error.msg}"), "certain": is_main}
                 )
             return []
         text = data.decode("utf-8", "replace")
         if any(change in text for change in PATH_CHANGES) or ("pip" in text and "install" in text):
             self.changes_path = True
+        if re.search(SETS_VARIABLE, text):
+            self.sets_variables = True
         self.features.update(used_features(tree))
         if accepts_local_rank(tree):
             self.features.add("local-rank")
@@ -272,9 +278,10 @@ def import_libraries(sources: Sources, report: Reporter) -> list[dict[str, Any]]
             exec(compile(statement.text, statement.path, "exec"), {"__name__": "muster_import_test"})
         except BaseException as error:  # libraries may also call sys.exit
             entry = failure(statement.path, statement.line, statement.text, describe(error))
-            # the job may find a module that this program does not
-            is_missing = isinstance(error, ModuleNotFoundError) and sources.kind(statement.name) == "missing"
-            entry["certain"] = not (is_missing and sources.changes_path)
+            # the job may find a module that this program does not, or its library may import another one
+            is_own = isinstance(error, ImportError) and sources.changes_path
+            is_other = isinstance(error, ModuleNotFoundError) and str(error.name).partition(".")[0] != statement.name
+            entry["certain"] = not (is_own or (is_other and sources.sets_variables))
             if entry["error"] not in {earlier["error"] for earlier in failures}:
                 failures.append(entry)
             if len(failures) >= MAX_FAILURES:

@@ -55,8 +55,8 @@ def first_error(text: str) -> str:
 
 
 def count_progress(lines: list[str]) -> int:
-    """Return how many lines show that a program goes on."""
-    return sum(bool(PROGRESS.search(line[:500])) for line in lines)
+    """Return how many lines show that a program goes on; the summary that wandb prints at its end does not."""
+    return sum(bool(PROGRESS.search(line[:500])) for line in lines if not line.startswith("wandb: "))
 
 
 def message_at(lines: list[str], index: int) -> str:

@@ -35,6 +35,7 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
         AttemptRecord,
         NodeView,
         Plan,
+        RestartPlan,
     )
 
 PORTS = 16  # that an attempt may use, from the master port: another program may have taken the first
@@ -73,6 +74,7 @@ class Attempts:
         self.waiting = ""  # the nodes that may return, for which the next attempt waits
         self.newest_checkpoint: Callable[[Plan], str] = newest_local_checkpoint
         self.initial_checkpoint = plan.get("checkpoint", "")
+        self.is_unreadable = False  # whether the directory of checkpoints did not answer once
 
     @property
     def number(self) -> int:
@@ -115,7 +117,7 @@ class Attempts:
                 "end_class": end_class,
                 "node": lost or end.first_node or "",
                 "reason": end.reason,
-                "checkpoint": self.newest_checkpoint(self.plan) if self.policy else "",
+                "checkpoint": self.read_checkpoint(sum(self.slots(self.current["members"]))) if self.policy else "",
             }
         )
 
@@ -127,7 +129,9 @@ class Attempts:
         self.waiting = ""
         if self.policy is None:
             return None
-        decision = decide(self.policy, self.history, self.initial_checkpoint)
+        counts_progress = self.policy["counts_progress"] and not self.is_unreadable
+        policy: RestartPlan = {**self.policy, "counts_progress": counts_progress}
+        decision = decide(policy, self.history, self.initial_checkpoint)
         self.refused = decision.why
         if not decision.restart:
             self.exit_code = NO_REQUEUE if decision.final else 1
@@ -145,9 +149,23 @@ class Attempts:
             self.refused = needed if 0 in usable else first
             return None
         port = free_master_port(self.policy["master_port"], self.plan["lifeline"]["port"])
-        size = sum(self.policy["slots"][member] for member in members)
-        checkpoint = self.newest_checkpoint({**self.plan, "world_size": size})
+        checkpoint = self.history[-1]["checkpoint"]
+        if sum(self.slots(members)) != sum(self.slots(self.current["members"])):
+            checkpoint = self.read_checkpoint(sum(self.slots(members)))
+        checkpoint = checkpoint or self.current["checkpoint"]
         return {"number": self.number + 1, "members": members, "master_port": port, "checkpoint": checkpoint}
+
+    def slots(self, members: list[int]) -> list[int]:
+        """Return the ranks of these nodes."""
+        return [self.policy["slots"][member] for member in members] if self.policy else []
+
+    def read_checkpoint(self, world_size: int) -> str:
+        """Return the newest checkpoint that this number of ranks can load; "" if there is none, or it is unknown."""
+        try:
+            return self.newest_checkpoint({**self.plan, "world_size": world_size})
+        except TimeoutError:
+            self.is_unreadable = True
+            return ""
 
     def describe_next(self, attempt: Attempt, names: list[str]) -> str:
         """Return what a person who watches the run should know about the next attempt."""

@@ -19,7 +19,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.hang_analysis
     merge_groups,
 )
 from ansible_collections.muster.training.plugins.module_utils._run.processes import descendants
-from ansible_collections.muster.training.plugins.module_utils._run.rank_logs import rank_logs
+from ansible_collections.muster.training.plugins.module_utils._run.rank_logs import log_directory, rank_logs
 from ansible_collections.muster.training.plugins.module_utils._run.stack_dump import CODE, STOPPED
 from ansible_collections.muster.training.plugins.module_utils._run.timeouts import (
     HANG_CONFIRM_INTERVAL,
@@ -72,7 +72,7 @@ class Progress:
 
     def has_progressed(self, now: float) -> bool:
         """Return whether the job has written anything since the last check."""
-        paths = {os.path.join(self.directory, "launcher.log")}
+        paths = {os.path.join(log_directory(self.plan, self.directory), "launcher.log")}
         for local_rank in range(self.plan["node"]["slots"]):
             paths.update(rank_logs(self.plan, self.directory, local_rank))
         sizes = {path: file_size(path) for path in paths}

@@ -348,6 +348,7 @@ class Hub(LifelineEnd):
 
     def on_stop_signal(self, name: str) -> None:
         if self.machine_leaves():
+            self.attempts.policy = None  # the next attempt would start on a machine that shuts down
             if self.stop_reason is None:  # otherwise another failure came first
                 self.first_node = self.names[0]
                 reason = shutdown_reason(self.names[0])
@@ -369,15 +370,22 @@ class Hub(LifelineEnd):
     def raise_notice(self, fields: Data, node: str = "") -> None:
         """Send a notice to the ranks of all nodes, since saving is collective; node: where it comes from."""
         now, notice = time.monotonic(), checked_notice(fields, node or self.names[0])
+        member = self.nodes[self.names.index(notice["node"])]
+        is_reclaimed = notice["ends"] and notice["machine"]
+        if is_reclaimed and not self.plan["elastic"]:
+            member["excluded"] = True  # from the next attempts, even if this one is ending
+        elif notice["ends"] and not notice["machine"]:
+            self.attempts.policy = None  # a person or a limit ends the run, even between two attempts
         if self.stop_reason is not None:
+            return
+        if is_reclaimed and not self.attempts.takes_part(member):
+            self.journal.event("notice", notice["text"], node=notice["node"])
             return
         if notice["ends"] and notice["machine"] and self.can_spare(notice["node"]):
             notice["ends"] = False
         self.journal.event("notice", notice["text"], node=notice["node"])
-        if notice["ends"] and notice["machine"]:
+        if notice["ends"] and notice["machine"] and not self.notices.ends_run:
             self.first_node, self.end_class = notice["node"], restart_policy.INTERRUPTED
-        elif notice["ends"]:  # a person or a limit ends the run
-            self.attempts.policy = None
         if not self.go:  # the ranks have not started
             if notice["ends"]:
                 self.notices.accept(notice, now)
@@ -511,6 +519,7 @@ class Hub(LifelineEnd):
         self.go, self.started = False, now
         self.stop_reason = self.first_node = self.deadline = self.local_report = None
         self.end_class = ""
+        self.ended_early = []
         self.notices.forget()
         self.ended_ranks.clear()
         self.named_ranks.clear()

@@ -145,6 +145,7 @@ class LauncherProcess:
         self.removed: int | None = None  # the remover's exit code
         self.stacks = StackCollector(journal.directory, plan)
         self.is_saving = False  # whether ranks may still save before the end, although one of them has ended
+        self.earlier: set[int] = set()  # pids before the start, such as a reader that hangs on a dead mount
         self.oom_before = oom_kills()
         self.hits_before = limit_hits()
 
@@ -211,6 +212,7 @@ class LauncherProcess:
         try:
             make_private_directory(self.temporary)
             self.install_stack_hook()
+            self.earlier = set(descendants(os.getpid()))
             with open(log_path, "ab", buffering=0, opener=open_private) as log:
                 self.process = subprocess.Popen(
                     self.container_prefix()
@@ -364,7 +366,7 @@ class LauncherProcess:
             # the container's processes are the engine's children, not ours
             self.remover = start_in_background(self.plan["remove"], self.journal.path("supervisor.log"))
             self.removed = None if self.remover else 127
-        remaining = [pid for pid in descendants(os.getpid()) if pid not in excluded]
+        remaining = [pid for pid in descendants(os.getpid()) if pid not in excluded and pid not in self.earlier]
         killed = [pid for pid in remaining if pid != self.remover]
         notices: list[Notice] = []
         if remaining and is_late:

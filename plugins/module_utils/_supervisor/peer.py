@@ -160,8 +160,9 @@ class Peer(LifelineEnd):
 
     def begin_attempt(self, attempt: Attempt) -> None:
         """Get ready for another attempt, unless this node leaves the run."""
+        is_ending = self.has_started and self.local_report is None
         stuck = self.local_report is not None and self.local_report["stuck"]
-        if attempt["number"] <= self.attempt or self.stop_requested or self.leaving or stuck:
+        if attempt["number"] <= self.attempt or self.stop_requested or self.leaving or stuck or is_ending:
             return
         self.attempt = attempt["number"]
         self.stop_reason = self.local_report = None

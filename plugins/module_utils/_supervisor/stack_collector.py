@@ -10,11 +10,13 @@ import os
 import re
 import time
 
+from ansible_collections.muster.training.plugins.module_utils._facts.storage import REMOTE, parse_mountinfo
 from ansible_collections.muster.training.plugins.module_utils._files.bounded import (
     file_size,
     list_directory,
     open_regular,
     read_bytes,
+    remove_entry,
 )
 from ansible_collections.muster.training.plugins.module_utils._run.hang_analysis import MAX_WORKERS, merge_groups
 from ansible_collections.muster.training.plugins.module_utils._run.processes import (
@@ -23,6 +25,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.processes imp
     process_table,
     signal_all,
 )
+from ansible_collections.muster.training.plugins.module_utils._run.rank_logs import log_directory
 from ansible_collections.muster.training.plugins.module_utils._run.running_supervisors import marked_processes
 from ansible_collections.muster.training.plugins.module_utils._run.safe_files import (
     make_private_directory,
@@ -60,6 +63,7 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
 FILE = re.compile(r"(?:rank-(?P<rank>[0-9]{1,5})|process)-(?P<pid>[0-9]{1,7})\.txt")
 MAX_FILES = 10_000
 MAX_DUMP = 262_144  # bytes
+MAX_LINKS = 40  # symbolic links in a path, as in the kernel
 MAX_SOURCE = 4_194_304  # bytes of a source file that is read to show a line
 STOPPED_STATES = "Tt"
 EXTEND_PYTHONPATH = 'PYTHONPATH="$0${PYTHONPATH:+:$PYTHONPATH}"; export PYTHONPATH; exec "$@"'
@@ -67,6 +71,7 @@ EXTEND_PYTHONPATH = 'PYTHONPATH="$0${PYTHONPATH:+:$PYTHONPATH}"; export PYTHONPA
 
 def write_hook(directory: str) -> None:
     """Write the hook into a run directory. Raise OSError."""
+    remove_entry(os.path.join(directory, STACKS))  # those of an earlier attempt
     make_private_directory(os.path.join(directory, STACKS))
     make_private_directory(os.path.join(directory, HOOKS))
     with open(stack_hook.__file__, encoding="utf-8") as stream:
@@ -143,7 +148,7 @@ class StackCollector:
     def __init__(self, directory: str, plan: Plan) -> None:
         self.directory = directory
         self.plan = plan
-        self.launcher_log = os.path.join(directory, "launcher.log")  # of all ranks under some launchers
+        self.launcher_log = os.path.join(log_directory(plan, directory), "launcher.log")  # may be that of all ranks
         self.ticks: dict[int, int] = {}  # CPU time at the previous collection, by pid
         self.consumed: dict[str, int] = {}  # bytes of each file that were read
         self.last: list[Data] = []  # the groups of the last collection
@@ -255,6 +260,10 @@ class StackCollector:
                 continue
             if len(texts) >= MAX_WORKERS or time.monotonic() > deadline:
                 break
+            process.has_handler = False
+            process.read_status()  # again: a child that has executed another program since has no handler
+            if not process.has_handler:
+                continue
             if not process.path:
                 process.path = rank.path
             frames = self.read_stacks([process], max(0.0, deadline - time.monotonic())).get(process.pid, [])
@@ -309,11 +318,36 @@ class StackCollector:
     def source_line(self, path: str, number: int) -> str:
         """Return a line of the user's code; "" if it cannot be read."""
         path = os.path.join(self.plan["working_directory"], path)
+        if not is_local(path):
+            return ""
         try:
             lines = read_bytes(path, MAX_SOURCE).decode("utf-8", "replace").splitlines()
         except OSError:
             return ""
         return lines[number - 1].strip() if 0 < number <= len(lines) else ""
+
+
+def is_local(path: str) -> bool:
+    """Return whether a file is on a local disk: reading it from a server that does not answer would block."""
+    with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as stream:
+        mounts = parse_mountinfo(stream.read())
+    remote = {point for point, mount in mounts.items() if REMOTE.match(mount["type"])}
+    links, pending, resolved = 0, path.split("/"), "/"
+    while pending:
+        name = pending.pop(0)
+        entry = os.path.normpath(os.path.join(resolved, name))
+        if entry in remote:
+            return False
+        try:
+            target = os.readlink(entry) if os.path.islink(entry) else ""
+        except OSError:
+            return False
+        if target and links > MAX_LINKS:
+            return False
+        links += bool(target)
+        pending = target.split("/") + pending if target else pending
+        resolved = "/" if target.startswith("/") else resolved if target else entry
+    return True
 
 
 def empty_group(state: str, cpu: str) -> Data:

@@ -207,7 +207,7 @@ class Supervisor:
         self.journal.begin_attempt(self.plan)
         self.launcher = LauncherProcess(self.journal, self.plan)
         self.rank_watch = RankWatch(self.journal.directory, self.plan)
-        self.progress = Progress(self.journal.log_path(""), self.plan)
+        self.progress = Progress(self.journal.directory, self.plan)
         self.watchers.begin_attempt(self.plan)
         self.notices.begin_attempt(self.plan)
         self.report = None

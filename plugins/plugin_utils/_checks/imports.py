@@ -147,6 +147,8 @@ def check_cuda(context: CheckContext) -> list[Finding]:
         if node.name in explained or imports["ended"] == "time":
             continue
         for failure in imports["cuda"]:
+            if failure["gpu"] >= 0 and context.job.gpus and failure["gpu"] not in context.job.gpus:
+                continue  # the job does not use it
             subject = "CUDA does not start" if failure["gpu"] < 0 else f"GPU {failure['gpu']} runs no kernel"
             text = one_line(failure["error"])
             default = "look for 'NVRM: Xid' in dmesg, and reboot the node"

@@ -210,8 +210,7 @@ def check_requested_gid(indexes: dict[str, tuple[tuple[int, ...], ...]], request
             wrong,
             problem=f"NCCL_IB_GID_INDEX is {requested}, but the RoCE v2 addresses are at "
             f"{describe_indexes(indexes[wrong[0]])}",
-            requirement="the index of a RoCE v2 address on each node: otherwise NCCL fails with "
-            "completion error 12",
+            requirement="the index of a RoCE v2 address on each node: otherwise NCCL fails with completion error 12",
             remedy="remove NCCL_IB_GID_INDEX from launch_environment (NCCL 2.21 and newer choose by themselves), "
             "or correct it",
         )

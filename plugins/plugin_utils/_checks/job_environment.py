@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import datetime
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -28,9 +29,15 @@ CACHE_USERS: dict[str, frozenset[str]] = {
 }
 
 
+DOCKER_BRIDGE = re.compile(r"br-[0-9a-f]{12}")  # other bridges, such as br-ex or br-bond0, may be uplinks
+# Credentials that AWS's libraries prefer to a file.
+PREFERRED_CREDENTIALS = {"AWS_ACCESS_KEY_ID", "AWS_WEB_IDENTITY_TOKEN_FILE"}
+
+
 def is_internal(interface: str) -> bool:
     """Return whether an interface does not lead to other machines."""
-    return interface == "lo" or interface.startswith(INTERNAL_PREFIXES[1:])
+    prefixes = tuple(prefix for prefix in INTERNAL_PREFIXES[1:] if not prefix.startswith("br-"))
+    return interface == "lo" or interface.startswith(prefixes) or bool(DOCKER_BRIDGE.fullmatch(interface))
 
 
 def selected_interfaces(variable: str, value: str, interfaces: list[str]) -> tuple[list[str], list[str]]:
@@ -229,7 +236,7 @@ def check_credentials(context: CheckContext) -> list[Finding]:
     for name, facts in services.items():
         credentials = facts.get("credentials") or {}
         expiry = parse_expiry(credentials.get("expires") or "")
-        if now is not None and expiry is not None and "AWS_ACCESS_KEY_ID" not in context.job.variables:
+        if now is not None and expiry is not None and not PREFERRED_CREDENTIALS & set(context.job.variables):
             finding = expiry_finding([name], credentials["source"], expiry - now)
             findings += [finding] if finding else []
     return findings

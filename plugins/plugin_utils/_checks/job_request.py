@@ -30,6 +30,7 @@ PLAIN_VARIABLES = frozenset(
         *("NCCL_IB_DISABLE", "NCCL_IB_GID_INDEX", "NCCL_IB_HCA", "NCCL_NET", "FI_PROVIDER", "XDG_CACHE_HOME"),
         *("HF_HOME", "HF_HUB_OFFLINE", "HF_ENDPOINT", "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "TORCH_HOME"),
         *("TORCH_EXTENSIONS_DIR", "WANDB_MODE", "WANDB_BASE_URL", "AWS_PROFILE", "AWS_SHARED_CREDENTIALS_FILE"),
+        *("PYTHONUSERBASE", "PYTHONNOUSERSITE", "PYTHONHOME", "KERAS_BACKEND", "USE_TF", "USE_TORCH", "LC_ALL"),
         *("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_CREDENTIAL_EXPIRATION", "TORCHDYNAMO_DISABLE"),
     )
 )
@@ -52,7 +53,7 @@ def plain_environment(environment: Mapping[str, Any]) -> dict[str, str]:
         if name in PLAIN_VARIABLES
         and not isinstance(value, (dict, list, bool))
         and value is not None
-        and "@" not in str(value)  # a URL may have a password
+        and not ("://" in str(value) and "@" in str(value))  # a URL may have a password
     }
 
 

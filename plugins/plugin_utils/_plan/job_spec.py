@@ -36,8 +36,6 @@ CHECKED_OPTIONS: dict[str, dict[str, Any]] = {
     "rdzv_backend": {"type": "str", "choices": ["static", "c10d"]},
     "script": {"type": "str", "default": ""},
     "args": {"type": "raw", "default": []},
-    "checkpoints": {"type": "str", "default": ""},
-    "resume_args": {"type": "list", "elements": "str", "default": []},
     "interpreter": {"type": "str", "default": "python3"},
     "working_directory": {"type": "str", "default": ""},
     "master_port": {"type": "int", "default": 29500},
@@ -45,6 +43,8 @@ CHECKED_OPTIONS: dict[str, dict[str, Any]] = {
 }
 JOB_OPTIONS: dict[str, dict[str, Any]] = {
     **CHECKED_OPTIONS,
+    "checkpoints": {"type": "str", "default": ""},
+    "resume_args": {"type": "list", "elements": "str", "default": []},
     **CONTAINER_OPTIONS,
     "deepspeed_local_rank": {"type": "str", "choices": list(LOCAL_RANK_CHOICES), "default": "auto"},
     "nproc_per_node": {"type": "int"},

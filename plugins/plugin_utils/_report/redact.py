@@ -15,18 +15,22 @@ MIN_SECRET = 6  # characters of a known value to remove; shorter ones would remo
 MAX_DEPTH = 50  # of nested lists and mappings
 # A name whose value is secret, as part of an identifier: HF_TOKEN, aws_secret_access_key, "apiKey", dbPassword.
 SECRET_NAME = (
-    r"[\w.-]{0,60}(?:passw(?:or)?d|passphrase|secret|token|api[_-]?key|access[_-]?key|private[_-]?key|credential|"
+    r"[\w.-]{0,60}(?:passw(?:or)?d|_pwd|_pass\b|passphrase|secret|token|api[_-]?key|access[_-]?key|private[_-]?key|"
+    r"(?:wandb|kaggle|account|client|auth)[_-]?key|credential|"
     r"authorization|signature|session[_-]?id|cookie)[\w.-]{0,40}"
 )
 # Names that match, of values that are not secret: counts of tokens in a text, for example.
 ORDINARY = re.compile(
-    r"(?:max|min|num|n|pad|eos|bos|unk|new|total|special|added|input|output|per|seen|use)_?\w{0,20}tokens?\w{0,20}|"
-    r"tokens(?:_\w{0,30})?|tokenizer\w{0,40}|\w{0,40}token_ids?|\w{0,20}tokens_\w{0,30}",
+    r"(?:(?:max|min|num|n|total|special|added|input|output|per|seen|new)_(?:\w{1,20}_)?)?tokens(?:_\w{0,30})?|"
+    r"(?:pad|eos|bos|unk|cls|sep|mask|image)_token|tokenizer\w{0,40}|(?:pad|eos|bos|unk|image)?_?token_ids?",
     re.IGNORECASE,
 )
 WHOLE = re.compile(
     r"(?:^[A-Za-z0-9+/=]{1,80}\n){1,400}-----END [A-Z ]{0,30}PRIVATE KEY-----|"  # cut off before
-    r"-----BEGIN [A-Z ]{0,30}PRIVATE KEY-----.{0,20000}?(?:-----END [A-Z ]{0,30}PRIVATE KEY-----|\Z)"  # SSH, TLS
+    r"-----BEGIN [A-Z ]{0,30}PRIVATE KEY(?: BLOCK)?-----.{0,20000}?"  # SSH, TLS, PGP
+    r"(?:-----END [A-Z ]{0,30}PRIVATE KEY(?: BLOCK)?-----|\Z)"
+    r"|\bhooks\.slack\.com/services/\S{1,200}|\bdiscord(?:app)?\.com/api/webhooks/\S{1,200}"
+    r"|\bgsk_[A-Za-z0-9]{20,200}|\br8_[A-Za-z0-9]{20,200}"  # Groq, Replicate
     r"|\b(?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{16}\b"  # AWS
     r"|\bhf_[A-Za-z0-9]{20,200}|\bapi_org_[A-Za-z0-9]{20,200}"  # Hugging Face
     r"|\bgh[pousr]_[A-Za-z0-9]{20,255}|\bgithub_pat_\w{20,255}|\bglpat-[\w-]{16,255}"  # GitHub, GitLab
@@ -34,10 +38,14 @@ WHOLE = re.compile(
     r"|\bnvapi-[\w-]{20,255}|\bpypi-[\w-]{20,400}|\bnpm_[A-Za-z0-9]{20,100}|\bdop_v1_[0-9a-f]{20,100}"
     r"|\beyJ[\w-]{10,2000}\.[\w-]{5,4000}\.?[\w-]{0,2000}"  # JSON web tokens
     r"|\bssh-(?:rsa|ed25519|dss) [A-Za-z0-9+/=]{40,2000}"
-    r"|\b[0-9a-f]{40}\b(?=[^\n]{0,40}wandb)|(?<=wandb: )[0-9a-f]{40}\b",  # Weights & Biases
+    r"|\b[0-9a-f]{40}\b(?=[^\n]{0,40}wandb)|(?<=wandb: )[0-9a-f]{40}\b"  # Weights & Biases
+    r"|\bwandb[^\n]{0,40}\b[0-9a-f]{40}\b",
     re.DOTALL | re.MULTILINE,
 )
-URL_PASSWORD = re.compile(r"(?P<scheme>\b[a-z][a-z0-9+.-]{1,20}://)[^\s/@:]{0,200}:[^\s/@]{1,400}@", re.IGNORECASE)
+URL_PASSWORD = re.compile(r"(?P<scheme>\b[a-z][a-z0-9+.-]{1,20}://)[^\s/@]{1,400}@", re.IGNORECASE)
+NETRC = re.compile(
+    r"(?P<name>\bmachine\s{1,4}\S{1,255}\s{1,20}(?:(?:login|account)\s{1,4}\S{1,255}\s{1,20}){0,2}password\s{1,4})\S{1,2000}"
+)
 SIGNED_URL = re.compile(
     r"(?P<name>[?&](?:X-Amz-(?:Signature|Credential|Security-Token)|sig|signature|token|key|access_token|api_key)=)"
     r"[^&\s\"']{1,2000}",
@@ -46,8 +54,8 @@ SIGNED_URL = re.compile(
 BEARER = re.compile(r"(?P<name>\b(?:Bearer|Basic|Token)\s{1,3})[\w.~+/=-]{12,4000}")
 KEPT = re.escape(REMOVED)
 ASSIGNMENT = re.compile(
-    rf"(?P<name>(?P<key>{SECRET_NAME})[\"']?\s{{0,3}}(?:[=:]|\s--?>)\s{{0,3}})(?!{KEPT})"
-    r"(?P<value>\"[^\"\n]{1,2000}\"|'[^'\n]{1,2000}'|[^\s,;}\]\"']{1,2000})",
+    rf"(?P<name>(?P<key>{SECRET_NAME})(?:\\?[\"'])?\s{{0,3}}(?:[=:]|\s--?>)\s{{0,3}})(?!{KEPT})"
+    r"(?P<value>\\\"[^\"\\\n]{1,2000}\\\"|\"[^\"\n]{1,2000}\"|'[^'\n]{1,2000}'|[^\s,;}\]\"']{1,2000})",
     re.IGNORECASE,
 )
 OPTION = re.compile(
@@ -72,6 +80,7 @@ def redact(text: str, secrets: Iterable[str] = ()) -> str:
         if len(secret) >= MIN_SECRET:
             text = text.replace(secret, REMOVED)
     text = WHOLE.sub(REMOVED, text)
+    text = NETRC.sub(rf"\g<name>{REMOVED}", text)
     text = URL_PASSWORD.sub(rf"\g<scheme>{REMOVED}@", text)
     for pattern in (SIGNED_URL, BEARER):
         text = pattern.sub(rf"\g<name>{REMOVED}", text)

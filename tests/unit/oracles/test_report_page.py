@@ -72,7 +72,7 @@ def rich_record(runs: Path, run_id: str) -> Path:
         "node": "gpu1",
         "node_rank": 1,
         "rank": 2,
-        "error": "ValueError: no",
+        "error": "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB",
         "log": "/x/node1/ranks/2/stderr.log",
     }
     directory = write_record(

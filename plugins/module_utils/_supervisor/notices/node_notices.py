@@ -59,6 +59,7 @@ class NodeNotices:
     def begin_attempt(self, plan: Plan) -> None:
         """Forget the notice that ended the last attempt."""
         self.plan, self.launcher, self.awaits_removal = plan, None, False
+        self.has_looked = self.child is not None
         self.signalled.clear()
         with contextlib.suppress(OSError):
             os.unlink(self.journal.path(NOTICE_FILE))
@@ -88,11 +89,17 @@ class NodeNotices:
             return
         program = self.journal.path("supervisor.py")
         command = [sys.executable, "-I", "-S", program, OPTION, self.journal.directory]
-        with contextlib.suppress(OSError):
+        # a blocked signal stays blocked in the child: the end of an attempt sends SIGTERM to all descendants
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+        try:
             self.child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
-            self.child.returncode = 0  # the supervisor reaps it
-            if self.child.stdout is not None:
-                os.set_blocking(self.child.stdout.fileno(), False)
+        except OSError:
+            return
+        finally:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
+        self.child.returncode = 0  # the supervisor reaps it
+        if self.child.stdout is not None:
+            os.set_blocking(self.child.stdout.fileno(), False)
 
     def announced(self) -> list[Data]:
         """Return what the child has written."""

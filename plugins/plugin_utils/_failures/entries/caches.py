@@ -17,7 +17,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         texts=(
             r"Failed to open local file '[^'\n]{0,300}\.incomplete/",
             r"No such file or directory: '[^'\n]{0,300}(?:\.incomplete|/dataset_info\.json)",
-            r"FileExistsError: [^\n]{0,300}/datasets/",
+            r"FileExistsError: [^\n]{0,300}/huggingface/datasets/",
             r"No such file or directory: '[^'\n]{0,300}-of-NNNNN\.arrow'",
         ),
         cause="Several ranks or jobs prepare the same data set in one cache at the same time, and one removes "

@@ -119,7 +119,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         example="FileNotFoundError: [Errno 2] No such file or directory: '.../checkpoint-100/pytorch_model.bin'",
         texts=(
             r"No such file or directory: '[^'\n]{0,300}(?:checkpoint|ckpt|epoch[-_]\d|"
-            r"global_step\d|step[-_]\d)[^'\n]{0,200}\.(?:bin|pt|pth|json|safetensors|distcp)'",
+            r"global_step\d|step[-_]\d)[^'\n]{0,200}\.(?:bin|pt|pth|safetensors|distcp)'",
+            r"No such file or directory: '[^'\n]{0,300}/checkpoint-\d{1,9}/[^'\n]{0,200}\.json'",
         ),
         cause="The checkpoint is not on this node: only the first node has written it and the nodes share no "
         "disk, or the path is wrong.",
@@ -175,6 +176,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         "torch.distributed.barrier(). With the Trainer, upgrade transformers (4.49 saved from each "
         "rank), and set save_on_each_node only if the nodes share no drive",
         source="huggingface/transformers#36076",
+        weak=True,
     ),
     CatalogueEntry(
         id="checkpoint-not-found",

@@ -60,7 +60,10 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         id="hub-rate-limit",
         title="The Hugging Face Hub received too many requests",
         example="429 Client Error: Too Many Requests for url: https://huggingface.co/...",
-        texts=(r"429 Client Error", r"429 Too Many Requests"),
+        texts=(
+            r"429 Client Error[^\n]{0,200}(?:huggingface|hf)\.co",
+            r"429 Too Many Requests[^\n]{0,200}(?:huggingface|hf)\.co",
+        ),
         cause="All ranks of all nodes contacted the Hub at once.",
         remedy="download once before the job and run it offline: "
         """-e '{"launch_environment": {"HF_HUB_OFFLINE": "1"}}'; with a token more requests are allowed""",
@@ -144,7 +147,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         id="hub-server-error",
         title="The Hugging Face Hub has a disturbance",
         example="HfHubHTTPError: 504 Server Error: Gateway Time-out for url: https://huggingface.co/...",
-        texts=(r"HTTPError(?:\x1b\[39m)?: 50\d Server Error: ",),
+        texts=(r"HTTPError(?:\x1b\[39m)?: 50\d Server Error: [^\n]{0,200}(?:huggingface|hf)\.co",),
         cause="The server failed to answer (500 to 504). It is not a mistake of the job: the Hub, or a proxy "
         "before it, is overloaded or down.",
         remedy="look at https://status.huggingface.co and launch again later; download once, copy the cache "

@@ -20,7 +20,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"ssh: connect to host \S{1,255} port \d{1,5}: ",
             r"Permission denied \((?:password|keyboard-interactive|gssapi)",
             r"ssh exited with exit code 255",
-            r"Permission denied \(publickey",
+            r"(?<!git@github\.com: )(?<!git@gitlab\.com: )Permission denied \(publickey",
             r"Host key verification failed",
         ),
         cause="This launcher starts ranks over SSH, and the first node cannot log in to another node, or to "

@@ -199,7 +199,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="Two Python packages do not fit together",
         example="ImportError: cannot import name 'top_k_top_p_filtering' from 'transformers'",
         texts=(
-            r"ImportError: cannot import name '",
+            r"ImportError: cannot import name '[^'\n]{1,100}' from '",
             r"^(?:\[rank\d{1,5}\]: ?)?cannot import name '\w{1,100}' from '",
         ),
         cause="The package named after `from` is too new or too old for the package that imports the name "
@@ -229,7 +229,10 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         id="argument-unknown",
         title="The installed release does not know an option",
         example="TypeError: TrainingArguments.__init__() got an unexpected keyword argument 'evaluation_strategy'",
-        texts=(r"TypeError: \w{0,60}(?:Arguments|Config|Trainer)\.__init__\(\) got an unexpected keyword argument '",),
+        texts=(
+            r"TypeError: (?:TrainingArguments|Seq2SeqTrainingArguments|(?:SFT|DPO|GRPO|PPO|ORPO|KTO|Reward)Config|"
+            r"(?:Lora|Peft|BitsAndBytes)Config|\w{0,60}Trainer)\.__init__\(\) got an unexpected keyword argument '",
+        ),
         cause="The option was renamed or removed in the installed release, or is newer than it. transformers "
         "renamed evaluation_strategy to eval_strategy, and Trainer(tokenizer=...) to processing_class.",
         remedy="use the new name, or pin the release that the script was written for in the job's "

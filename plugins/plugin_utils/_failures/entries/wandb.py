@@ -59,7 +59,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         example="wandb: ERROR Error while calling W&B API: permission denied (<Response [403]>)",
         texts=(
             r"Error while calling W&B API: [^\n]{0,60}(?:permission denied|not found)",
-            r"wandb\.errors\.(?:\w{1,20}\.)?(?:CommError|AuthenticationError)",
+            r"wandb\.errors\.(?:\w{1,20}\.)?(?:CommError|AuthenticationError)"
+            r"[^\n]{0,200}(?:permission|denied|403|404|not found)",
         ),
         cause="The key is valid, but not for the entity or project named in the script.",
         remedy="set your own: wandb_entity and wandb_project, or WANDB_ENTITY and WANDB_PROJECT in launch_environment",

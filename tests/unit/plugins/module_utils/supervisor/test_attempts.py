@@ -49,7 +49,7 @@ def wait_for_log(run: Run, attempt: int, lines: dict[int, str]) -> None:
     def is_complete() -> bool:
         return all(line in log(run, member, attempt).splitlines() for member, line in lines.items())
 
-    eventually(is_complete, 60)
+    eventually(is_complete)
 
 
 def kill_supervisor(run: Run, member: int) -> None:

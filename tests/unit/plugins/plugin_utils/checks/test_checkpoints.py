@@ -82,7 +82,7 @@ def test_local_disk_is_named_with_both_remedies(tmp_path: Path) -> None:
     (finding,) = reported(everywhere(described(tmp_path / "new", shared=False)))
     assert (finding.severity, finding.id, finding.nodes) == ("warning", "checkpoint-node-local", ("node1", "node2"))
     assert f"{tmp_path}/new (--output_dir) is on the node's own disk" in finding.problem
-    assert "data_mounts" in finding.remedy and "checkpoints_bucket" in finding.remedy
+    assert "docs/data.md" in finding.remedy and "checkpoints_bucket" in finding.remedy
 
 
 @pytest.mark.parametrize("case", ["one node", "one machine", "bucket", "service", "all nodes have it"])

@@ -64,7 +64,7 @@ def line(when: float, index: int, sample: Sample, offset: float = 0.0, limit: st
     return f"{stamp}.000, {index}, {used:g}, {memory:g}, 40960, {degrees:g}, {watts:.2f}{limit}"
 
 
-def plan_of(run_id: str, nodes: int, gpus: int, **more: Any) -> dict[str, Any]:
+def plan_of(run_id: str, nodes: int, gpus: int, /, **more: Any) -> dict[str, Any]:
     return {
         "run_id": run_id,
         "launcher": "torchrun",

@@ -109,3 +109,28 @@ def test_hostile_text_takes_little_time(piece: str) -> None:
     begun = time.process_time()
     redact((piece * 64_000)[:64_000])
     assert time.process_time() - begun < 20
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "NEPTUNE_API_TOKEN=abcdef123456",
+        "NGC_TOKEN=abcdef123456",
+        "USER_TOKEN=abcdef123456",
+        "machine api.wandb.ai login user password abcdef123456",
+        "machine api.wandb.ai\n  login user\n  password abcdef123456",
+        "MYSQL_PWD=abcdef123456",
+        "https://abcdef123456@github.com/me/project",
+        "https://hooks.slack.com/services/T0/B0/abcdef123456",
+        '{\\"password\\": \\"abcdef123456\\"}',
+    ],
+)
+def test_secrets_in_further_formats_are_removed(text: str) -> None:
+    assert "abcdef123456" not in redact(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["max_new_tokens=128", "pad_token=<pad>", "tokenizer_name: gpt2-medium", "tokens_per_second=1234.5"]
+)
+def test_ordinary_names_stay(text: str) -> None:
+    assert redact(text) == text
