@@ -38,7 +38,7 @@ def test_full_disk_fails_the_run_and_is_reported(lab: Lab, nodes: list[str], sma
     play.wait()
     assert play.rc == 2, play.output
     number = nodes.index(node)
-    assert f"  failed first: node {node} (node_rank {number}), rank {number}: " in play.last_lines(), play.output
+    assert f"  failed first: node {node} (node_rank {number}), rank {number}: " in play.output
     told = f"  on {node} the run's directory could not be written to at times: No space left on device; make room"
     assert told in play.last_lines(), play.output
     assert drive.record(lab, f"full-{node}")["nodes"][number]["state"] == "ended"

@@ -74,6 +74,7 @@ def write_hook(directory: str) -> None:
     remove_entry(os.path.join(directory, STACKS))  # those of an earlier attempt
     make_private_directory(os.path.join(directory, STACKS))
     make_private_directory(os.path.join(directory, HOOKS))
+    make_private_directory(os.path.join(directory, HOOKS, "__pycache__"))  # Python would let others read it
     with open(stack_hook.__file__, encoding="utf-8") as stream:
         source = stream.read().replace("from __future__ import annotations\n", "")  # unknown before Python 3.7
     path = os.path.join(directory, HOOKS, "sitecustomize.py")

@@ -18,7 +18,7 @@ from tests.unit.supervised import eventually
 from tests.unit.two_nodes import state_of, two_nodes
 from tests.unit.typed import typed
 
-SECRET = "s3cr3t-Kq9"
+SECRET = "s3cr3t-Wm4"
 JOB = """
 import json, os, pathlib, time
 file = pathlib.Path(os.environ["MUSTER_NOTICE_FILE"])

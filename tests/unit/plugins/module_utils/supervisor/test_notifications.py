@@ -24,7 +24,7 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor.notifi
 )
 from tests.unit.supervised import Run, command_line, end_by_force, eventually, free_port, make_run
 
-SECRET = "s3cr3t-Kq9"
+SECRET = "s3cr3t-Wm4"
 QUICK = [sys.executable, "-c", "print('here')"]
 FAILS = [sys.executable, "-c", "raise ValueError('boom')"]
 FOREVER = ["/bin/sleep", "600"]
