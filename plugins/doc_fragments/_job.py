@@ -108,19 +108,6 @@ options:
         original spelling is unknown, and for values such as C(yes) and C(null).
     type: raw
     default: []
-  checkpoints:
-    description:
-      - Directory or URL of the job's checkpoints. C({run_directory}) and C({run_id}) are replaced. If empty, the
-        directory that O(args), or a configuration file in them, names as C(output_dir), C(save_dir), C(dirpath) or
-        the like.
-    type: str
-    default: ""
-  resume_args:
-    description:
-      - Arguments to add to O(args) if there is a checkpoint. C({checkpoint}) is replaced by its path.
-    type: list
-    elements: str
-    default: []
   interpreter:
     description: Python interpreter of the job, as a path or a name, the same on each node.
     type: str

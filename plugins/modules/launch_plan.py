@@ -27,6 +27,19 @@ extends_documentation_fragment:
   - muster.training._job.container
   - muster.training._job.container_options
 options:
+  checkpoints:
+    description:
+      - Directory or URL of the job's checkpoints. C({run_directory}) and C({run_id}) are replaced. If empty, the
+        directory that O(args), or a configuration file in them, names as C(output_dir), C(save_dir), C(dirpath) or
+        the like.
+    type: str
+    default: ""
+  resume_args:
+    description:
+      - Arguments to add to O(args) if there is a checkpoint. C({checkpoint}) is replaced by its path.
+    type: list
+    elements: str
+    default: []
   nodes:
     description:
       - The nodes in rank order, as RV(muster.training.choose_nodes#module:nodes) returns them.
