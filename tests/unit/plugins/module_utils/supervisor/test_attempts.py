@@ -53,15 +53,18 @@ def wait_for_log(run: Run, attempt: int, lines: dict[int, str]) -> None:
 
 
 def kill_supervisor(run: Run, member: int) -> None:
-    """End a node as a power cut does: nothing of it remains."""
+    """End a node as a power cut does: nothing of it remains, and none of its processes sees another one end."""
+    directory, pids = str(run.node(member)), []
     for pid in run.processes():
-        directory = str(run.node(member))
         try:
             words = Path(f"/proc/{pid}/cmdline").read_bytes() + Path(f"/proc/{pid}/environ").read_bytes()
         except OSError:
             continue
         if directory.encode() + b"\0" in words or f"MUSTER_RUN_DIRECTORY={directory}\0".encode() in words:
-            os.kill(pid, signal.SIGKILL)
+            pids.append(pid)
+            os.kill(pid, signal.SIGSTOP)
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
 
 
 def test_run_restarts_on_the_same_nodes_after_a_rank_was_killed(launch: Starter) -> None:
