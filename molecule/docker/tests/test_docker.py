@@ -97,6 +97,11 @@ def images(lab: Lab) -> str:
     return lab.exec("node1", words).stdout
 
 
+def describe(lab: Lab) -> str:
+    """The containers of both hosts, with their commands."""
+    return "".join(lab.exec(name, ["docker", "ps", "--all", "--no-trunc"]).stdout for name in NODES)
+
+
 def containers(lab: Lab) -> str:
     """All containers of both hosts, "" without one."""
     found = ""
@@ -142,7 +147,7 @@ def test_containers_end_with_the_run(image: Lab, how: str) -> None:
         assert drive.run("stop.yml", image.inventory, run_id="image-stop").rc == 0
     elif how == "supervisor":
         image.exec("node2", ["kill", "-9", str(drive.pid_of(image, "node2", "supervisor.py"))])
-    drive.eventually("no container is left", lambda: containers(image) == "", 120)
+    drive.eventually("no container is left", lambda: containers(image) == "", 60, lambda: describe(image))
     drive.nothing_left(image, NODES, within=30)
     play.wait()
     assert play.rc == 2, play.output

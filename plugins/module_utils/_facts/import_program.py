@@ -45,6 +45,7 @@ PATH_CHANGES = (
     *(".path.insert(", ".path.append(", "setup_root", "autoroot"),
 )
 SETS_VARIABLE = r"os\.environ\[[^\]]{1,100}\] *=(?!=)|os\.environ\.(?:setdefault|update)\(|os\.putenv\("
+LONGEST_TEST = 70.0  # seconds; longer than the caller waits
 LOCAL_RANK_OPTIONS = ("--local_rank", "--local-rank")
 
 
@@ -442,8 +443,11 @@ def test_imports(request: dict[str, Any], sources: Sources, report: Reporter) ->
 
 def main(request: dict[str, Any]) -> None:
     """Write the result of the test, or with `test` false only what the sources say."""
+    import faulthandler
     import sysconfig
 
+    # in a container, nothing else ends a test whose caller was ended
+    faulthandler.dump_traceback_later(LONGEST_TEST, exit=True)
     report = Reporter()
     sources = read_sources(request)
     result: dict[str, Any] = {

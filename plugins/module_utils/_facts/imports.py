@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from ansible_collections.muster.training.plugins.module_utils._facts.commands import CommandOutput
 
+REMOVAL_TIMEOUT = 10.0  # for the container of a test that took too long
 TIMEOUT = 60.0  # seconds; torch takes 2 s from a local disk, and up to a minute from a network drive
 KEPT_VARIABLES = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "TZ")  # of a run's launcher
 MAX_OUTPUT = 1500  # characters of what a crashed interpreter printed last
@@ -76,6 +77,11 @@ class ImportQuery:
         return parse_result(self.command.output(self.deadline))
 
 
+def container_name() -> str:
+    """Return the name of the container in which this process tests imports."""
+    return f"muster-import-test-{os.getpid()}"
+
+
 class ImageImportQuery:
     """The import test in the job's image, started once the image is known to exist.
 
@@ -103,7 +109,11 @@ class ImageImportQuery:
         lifetime = import_program.CUDA_LIFETIME if request["cuda"] else import_program.CACHE_LIFETIME
         if isinstance(entry.get("result"), dict) and now - entry["passed"] < lifetime:
             return {**entry["result"], "cached": True, "ended": ""}
-        result = parse_result(Command(with_group(self.engine, self.command(request))).output(self.deadline))
+        output = Command(with_group(self.engine, self.command(request))).output(self.deadline)
+        if output.hangs:  # ending the client does not end the container
+            remove = [self.engine, "rm", "--force", container_name()]
+            Command(with_group(self.engine, remove)).output(time.monotonic() + REMOVAL_TIMEOUT)
+        result = parse_result(output)
         if not (result["ended"] or result["failures"] or result["cuda"]):
             import_program.write_cache(path, {"passed": now, "result": result})
         return result
@@ -125,6 +135,7 @@ class ImageImportQuery:
             self.engine,
             "run",
             "--rm",
+            f"--name={container_name()}",
             "--pull=never",
             "--network=host",
             "--ipc=host",
