@@ -96,6 +96,38 @@ def start_in_background(command: list[str], log: str) -> int:
     return 0
 
 
+def start_shielded(command: list[str], stdin: int, stdout: int) -> subprocess.Popen[bytes] | None:
+    """Start a child that SIGTERM does not end, for reap() to reap; return None if it cannot be started.
+
+    The end of the job sends SIGTERM to all descendants, and a blocked signal stays blocked in the child.
+    """
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+    try:
+        process = subprocess.Popen(command, stdin=stdin, stdout=stdout)
+    except OSError:
+        return None
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
+    process.returncode = 0  # otherwise subprocess would reap it, and reap() would never see its end
+    return process
+
+
+def process_status(pid: int) -> dict[bytes, bytes]:
+    """Return the fields of /proc/PID/status, {} if the process has ended."""
+    try:
+        with open(f"/proc/{pid}/status", "rb") as stream:
+            lines = [line.partition(b":") for line in stream.read(65536).splitlines()]
+    except OSError:
+        return {}
+    return {name: value.strip() for name, _colon, value in lines}
+
+
+def handled_signals(status: dict[bytes, bytes]) -> set[int]:
+    """Return the signals for which a process has a handler."""
+    mask = int(status.get(b"SigCgt", b"0"), 16)
+    return {number for number in range(1, mask.bit_length() + 1) if mask >> (number - 1) & 1}
+
+
 def signal_all(pids: Iterable[int], number: int) -> None:
     """Send a signal to each process that this user may signal."""
     for pid in pids:

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import time
@@ -21,7 +20,9 @@ from ansible_collections.muster.training.plugins.module_utils._files.bounded imp
 from ansible_collections.muster.training.plugins.module_utils._run.hang_analysis import MAX_WORKERS, merge_groups
 from ansible_collections.muster.training.plugins.module_utils._run.processes import (
     descendants,
+    handled_signals,
     local_rank_of,
+    process_status,
     process_table,
     signal_all,
 )
@@ -115,12 +116,10 @@ class Process:
 
     def read_status(self) -> None:
         """Read from the kernel whether it handles STACK_SIGNAL: otherwise the signal would kill it."""
-        with contextlib.suppress(OSError, ValueError, IndexError), open(f"/proc/{self.pid}/status", "rb") as stream:
-            for line in stream:
-                if line.startswith(b"SigCgt:"):
-                    self.has_handler = bool(int(line.split()[1], 16) >> (STACK_SIGNAL - 1) & 1)
-                elif line.startswith(b"NSpid:"):
-                    self.inner = int(line.split()[-1])
+        status = process_status(self.pid)
+        self.has_handler = STACK_SIGNAL in handled_signals(status)
+        if b"NSpid" in status:
+            self.inner = int(status[b"NSpid"].split()[-1])
 
 
 def cpu_ticks(pid: int) -> int | None:
@@ -261,7 +260,6 @@ class StackCollector:
                 continue
             if len(texts) >= MAX_WORKERS or time.monotonic() > deadline:
                 break
-            process.has_handler = False
             process.read_status()  # again: a child that has executed another program since has no handler
             if not process.has_handler:
                 continue

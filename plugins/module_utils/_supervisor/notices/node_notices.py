@@ -12,7 +12,7 @@ import subprocess
 import sys
 
 from ansible_collections.muster.training.plugins.module_utils._files.bounded import parse_json
-from ansible_collections.muster.training.plugins.module_utils._run.processes import signal_all
+from ansible_collections.muster.training.plugins.module_utils._run.processes import signal_all, start_shielded
 from ansible_collections.muster.training.plugins.module_utils._run.timeouts import SIGNAL_INTERVAL
 from ansible_collections.muster.training.plugins.module_utils._supervisor.notices import sources
 from ansible_collections.muster.training.plugins.module_utils._supervisor.notices.ranks import (
@@ -89,16 +89,8 @@ class NodeNotices:
             return
         program = self.journal.path("supervisor.py")
         command = [sys.executable, "-I", "-S", program, OPTION, self.journal.directory]
-        # a blocked signal stays blocked in the child: the end of an attempt sends SIGTERM to all descendants
-        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
-        try:
-            self.child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
-        except OSError:
-            return
-        finally:
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
-        self.child.returncode = 0  # the supervisor reaps it
-        if self.child.stdout is not None:
+        self.child = start_shielded(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+        if self.child is not None and self.child.stdout is not None:
             os.set_blocking(self.child.stdout.fileno(), False)
 
     def announced(self) -> list[Data]:

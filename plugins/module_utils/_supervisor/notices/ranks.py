@@ -9,7 +9,11 @@ import collections
 import os
 import signal
 
-from ansible_collections.muster.training.plugins.module_utils._run.processes import process_table
+from ansible_collections.muster.training.plugins.module_utils._run.processes import (
+    handled_signals,
+    process_status,
+    process_table,
+)
 from ansible_collections.muster.training.plugins.module_utils._supervisor.programs.stack_hook import (
     NO_OWN_SIGTERM_HANDLER,
 )
@@ -114,12 +118,5 @@ def read_name(pid: int) -> str:
 
 def catches(pid: int, number: int) -> bool:
     """Return whether a process has a handler of its own for a signal; without one, most signals would end it."""
-    try:
-        with open(f"/proc/{pid}/status", "rb") as stream:
-            lines = [line for line in stream.read(65536).split(b"\n") if line.startswith(b"SigCgt:")]
-    except OSError:
-        return False
-    caught = int(lines[0].split()[1], 16) if lines else 0
-    if number == signal.SIGTERM and caught >> (NO_OWN_SIGTERM_HANDLER - 1) & 1:
-        return False
-    return bool(caught >> (number - 1) & 1)
+    handled = handled_signals(process_status(pid))
+    return number in handled and not (number == signal.SIGTERM and NO_OWN_SIGTERM_HANDLER in handled)

@@ -13,7 +13,7 @@ import subprocess
 import sys
 
 from ansible_collections.muster.training.plugins.module_utils._files.bounded import parse_json
-from ansible_collections.muster.training.plugins.module_utils._run.processes import signal_all
+from ansible_collections.muster.training.plugins.module_utils._run.processes import signal_all, start_shielded
 from ansible_collections.muster.training.plugins.module_utils._run.secrets import NOTIFY
 from ansible_collections.muster.training.plugins.module_utils._run.timeouts import NOTIFICATION_TIMEOUT
 from ansible_collections.muster.training.plugins.module_utils._supervisor.notifications.messages import (
@@ -108,17 +108,10 @@ class Outbox:
         if not targets:
             return
         self.killed_at = now + 2 * NOTIFICATION_TIMEOUT
-        # a blocked signal stays blocked in the child: the end of the job sends SIGTERM to all descendants
-        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
-        try:
-            process = subprocess.Popen(
-                [sys.executable, "-I", "-S", self.program, OPTION], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL
-            )
-        except OSError:
+        command = [sys.executable, "-I", "-S", self.program, OPTION]
+        process = start_shielded(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
+        if process is None:
             return
-        finally:
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
-        process.returncode = 0  # the supervisor reaps it
         self.child = process.pid
         with contextlib.suppress(OSError):
             if process.stdin is not None:
