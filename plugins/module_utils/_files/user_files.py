@@ -115,6 +115,8 @@ def ensure_directory(path: str, mode: int | None, closed: bool, check: bool) -> 
             os.makedirs(path)
         except PermissionError:
             return {"changed": True, "missing": True}
+        except FileExistsError:  # created meanwhile by another node that has the same file system
+            return ensure_directory(path, mode, closed, check)
         os.chmod(path, 0o755 if mode is None else mode)
         return {"changed": True}
     except PermissionError:

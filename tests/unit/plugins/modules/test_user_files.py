@@ -74,6 +74,20 @@ def test_directories_and_files_are_made_once(home: Path) -> None:
     assert (again["changed"], again["diff"]) == (False, [])
 
 
+def test_directory_that_another_node_creates_at_the_same_moment_is_used(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create = os.makedirs
+
+    def create_twice(path: str) -> None:
+        create(path)
+        create(path)
+
+    monkeypatch.setattr(os, "makedirs", create_twice)
+    keep(directories=[{"path": "~/shared", "mode": "0700"}])
+    assert mode(home / "shared") == "700"
+
+
 def test_changed_files_are_named_and_invalid_text_is_not_written(home: Path) -> None:
     (home / "same").write_text("as it is\n")
     (home / "same").chmod(0o600)
