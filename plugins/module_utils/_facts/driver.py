@@ -26,8 +26,8 @@ TIMEOUT = 30.0  # seconds; apt-cache takes 1 to 3 on a machine with many sources
 DRIVER_PACKAGE = re.compile(
     r"(nvidia-(driver|dkms|kernel|utils|compute|headless|firmware|settings|open|modprobe|persistenced|smi|alternative"
     r"|legacy|tesla|egl|vdpau|vulkan|suspend|powerd|detect|cuda-mps|opencl|libopencl|driver-.*)|libnvidia-(?!container)"
-    r"|xserver-xorg-video-nvidia|linux-(modules|objects|signatures)-nvidia|libcuda1|libcudadebugger1|cuda-drivers|libnvcuvid|libnvoptix"
-    r"|lib(gl|egl).*-nvidia|firmware-nvidia)"
+    r"|xserver-xorg-video-nvidia|linux-(modules|objects|signatures)-nvidia|libcuda1|libcudadebugger1|cuda-drivers"
+    r"|libnvcuvid|libnvoptix|lib(gl|egl).*-nvidia|firmware-nvidia)"
 )
 FABRIC_MANAGER = re.compile(r"nvidia-fabric-?manager(-[0-9]+)?\Z")
 KERNEL_PACKAGE = re.compile(r"linux-(image|headers|modules|generic|virtual|aws|gcp|azure|oracle)\b")
