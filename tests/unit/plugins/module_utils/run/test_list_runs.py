@@ -87,7 +87,8 @@ def test_active_runs_are_unknown_where_processes_of_others_are_hidden(monkeypatc
 
 def test_hidden_processes_are_noticed_by_an_ordinary_account() -> None:
     module = running_supervisors.__name__
-    program = f"import os; from {module} import *; os.setuid(65534); raise SystemExit(processes_are_hidden() + 20)"
+    become = "import os; os.setgroups([]); os.setgid(65534); os.setuid(65534)"
+    program = f"from {module} import *; {become}; raise SystemExit(processes_are_hidden() + 20)"
     for options, code in (("hidepid=0", 20), ("hidepid=2", 21)):
         mount = f"mount -t proc -o {options} proc /proc && exec \"$@\""
         argv = ["unshare", "--mount", "sh", "-c", mount, "sh", sys.executable, "-c", program]
