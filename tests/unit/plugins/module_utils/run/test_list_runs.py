@@ -90,7 +90,7 @@ def test_hidden_processes_are_noticed_by_an_ordinary_account() -> None:
     become = "import os; os.setgroups([]); os.setgid(65534); os.setuid(65534)"
     program = f"from {module} import *; {become}; raise SystemExit(processes_are_hidden() + 20)"
     for options, code in (("hidepid=0", 20), ("hidepid=2", 21)):
-        mount = f"mount -t proc -o {options} proc /proc && exec \"$@\""
+        mount = f'mount -t proc -o {options} proc /proc && exec "$@"'
         argv = ["unshare", "--mount", "sh", "-c", mount, "sh", sys.executable, "-c", program]
         assert subprocess.run(argv, check=False).returncode == code, options
 
