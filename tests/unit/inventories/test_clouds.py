@@ -19,7 +19,11 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.unit.inventories.listing import EXAMPLES, contract, list_training
+from ansible_collections.muster.training.plugins.plugin_utils._cluster.lambda_instances import (
+    ResponseError,
+    parse_instances,
+)
+from tests.unit.inventories.listing import EXAMPLES, contract, list_training, run_inventory
 
 RESPONSES = json.loads((Path(__file__).parents[1] / "fixtures" / "inventories" / "responses.json").read_text())
 
@@ -35,7 +39,7 @@ class Api(BaseHTTPRequestHandler):
             running = [server for server in response["servers"] if server["status"] == "running"]
             response = {**response, "servers": running}
         text = json.dumps(response).encode()
-        self.send_response(200 if path in RESPONSES["http"] else 404)
+        self.send_response(401 if path.startswith("/refused") else 200 if path in RESPONSES["http"] else 404)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(text)))
         self.end_headers()
@@ -89,6 +93,70 @@ def test_gpu_droplets_are_the_cluster(tmp_path: Path, url: str) -> None:
             "node_price_per_hour": 3.39,
         },
     }
+
+
+LAMBDA = (EXAMPLES / "lambda_cloud.yml").read_text()
+
+
+def test_active_instances_at_lambda_are_the_cluster(tmp_path: Path, url: str) -> None:
+    text = f"{LAMBDA}\nregion: us-east-1\napi_url: {url}/lambda\n"
+    hosts = list_training(tmp_path, "lambda_cloud.yml", text, LAMBDA_API_KEY="secret-key")
+    assert contract(hosts) == {
+        "bert-2": {
+            "ansible_host": "203.0.113.2",
+            "ansible_user": "ubuntu",
+            "node_address": "10.19.0.2",
+            "node_rank": 0,
+            "node_slots": 8,
+            "node_price_per_hour": 23.92,
+        },
+        "bert-10": {
+            "ansible_host": "203.0.113.3",
+            "ansible_user": "ubuntu",
+            "node_address": "10.19.0.3",
+            "node_rank": 1,
+            "node_slots": 1,
+            "node_price_per_hour": 0.75,
+        },
+    }
+    assert set(list_training(tmp_path, "lambda_cloud.yml", text.replace("region:", "#"), LAMBDA_API_KEY="x")) == {
+        *hosts,
+        "west",
+    }
+
+
+@pytest.mark.parametrize(
+    ("settings", "key", "message"),
+    [
+        ("", "", "no API key. Create one at https://cloud.lambda.ai/api-keys and export LAMBDA_API_KEY"),
+        ("api_url: http://cloud.example.com/v1", "secret-key", "the key is sent only over https"),
+        ("api_url: {url}/missing", "secret-key", "HTTP 404"),
+        ("api_url: {url}/refused", "secret-key", "the API key is not accepted. Create one at"),
+        ("api_url: http://127.0.0.1:1", "secret-key", "no connection:"),
+    ],
+)
+def test_failing_request_to_lambda_is_explained(
+    tmp_path: Path, url: str, settings: str, key: str, message: str
+) -> None:
+    text = f"{LAMBDA}\n{settings.format(url=url)}\n"
+    done = run_inventory(tmp_path, "lambda_cloud.yml", text, LAMBDA_API_KEY=key)
+    assert done.returncode != 0
+    assert message in " ".join(done.stderr.split()), done.stderr
+    assert "secret-key" not in done.stdout + done.stderr and "Traceback" not in done.stderr
+
+
+def test_odd_response_of_lambda_is_data() -> None:
+    same = {"status": "active", "name": "same", "ip": "x; rm", "private_ip": 7, "instance_type": [], "region": None}
+    odd = [{**same, "id": "a"}, {**same, "id": "b"}, None, {"status": "active", "id": "{{ 1 }}\n"}]
+    assert [(host.name, host.variables) for host in parse_instances({"data": odd})] == [
+        ("1", {"lambda_id": "{{ 1 }}"}),
+        ("same-a", {"lambda_id": "a"}),
+        ("same-b", {"lambda_id": "b"}),
+    ]
+    documents: list[Any] = [[], {}, {"data": {}}, None]
+    for document in documents:
+        with pytest.raises(ResponseError):
+            parse_instances(document)
 
 
 def evaluate(directory: Path, example: str, compose: str, groups: str) -> dict[str, dict[str, Any]]:

@@ -44,7 +44,7 @@ HETZNER = [
     )
     for number in (1, 2, 10)
 ]
-MACHINES = {
+MACHINES: dict[str, dict[str, Any]] = {
     "aws_instance": {"tags": {"Name": "a"}, "public_ip": "203.0.113.1", "private_ip": "10.0.0.1"},
     "azurerm_linux_virtual_machine": {
         "name": "a",
@@ -160,7 +160,15 @@ def test_hostile_state_is_data() -> None:
         deep = {"child_modules": [deep]}
     with pytest.raises(StateError, match="nested more than"):
         find_machines({"format_version": "1.0", "values": {"root_module": deep}})
-    for values in (None, [], "x", {"name": {"a": 1}}, {"name": "training"}, {"name": "../../x\n{{ lookup('pipe') }}"}):
+    odd_values: list[Any] = [
+        None,
+        [],
+        "x",
+        {"name": {"a": 1}},
+        {"name": "training"},
+        {"name": "../../x\n{{ lookup('pipe') }}"},
+    ]
+    for values in odd_values:
         odd = {**resource("hcloud_server", "x"), "values": values}
         (machine,) = find_machines(state(odd))
         assert set(machine.name) <= set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
