@@ -268,6 +268,10 @@ facts:
       type: list
       elements: dict
       sample: [{run_id: bert-1, address: 10.0.0.10, directory: /home/me/.muster/runs/bert-1/node0, gpus: [0, 1]}]
+    hides_processes:
+      description: Whether C(/proc) hides the processes, and so the runs, of other accounts from O(user).
+      type: bool
+      sample: false
     ports:
       description:
         - The listening process for each of O(ports) that is in use. Another user's process is looked up with C(sudo

@@ -126,6 +126,7 @@ def node(name: str, everyone: list[str], gpu_count: int = 0) -> Facts:
         "interface": "ens5",
         "routes": {address(peer): {"interface": "ens5", "source": own, "gateway": None, "mtu": 0} for peer in peers},
         "runs": [],
+        "hides_processes": False,
         "ports": {},
         "binds": {"29500": "", "29499": ""},
         "runs_directory": "/home/ubuntu/.muster/runs",

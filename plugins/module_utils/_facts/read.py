@@ -21,7 +21,10 @@ from ansible_collections.muster.training.plugins.module_utils._run.find_runs imp
 from ansible_collections.muster.training.plugins.module_utils._run.find_runs import runs_directory as directory_of_runs
 from ansible_collections.muster.training.plugins.module_utils._run.gpu_claims import claim_of
 from ansible_collections.muster.training.plugins.module_utils._run.identity import RunError, act_as, become_user
-from ansible_collections.muster.training.plugins.module_utils._run.running_supervisors import find_supervisors
+from ansible_collections.muster.training.plugins.module_utils._run.running_supervisors import (
+    find_supervisors,
+    processes_are_hidden,
+)
 from ansible_collections.muster.training.plugins.module_utils._run.unit import may_raise_limits
 
 TYPE_CHECKING = False  # importing typing would cost more than all other imports
@@ -195,6 +198,7 @@ def read_identity(context: FactsContext) -> dict[str, Any]:
         "kernel": os.uname().release,
         "glibc": glibc_version(),
         "runs": [{**run, **claim_of(run["directory"])} for run in find_supervisors()],
+        "hides_processes": processes_are_hidden(),
         "runs_directory": context.runs_directory,
     }
 

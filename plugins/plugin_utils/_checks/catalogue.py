@@ -118,6 +118,7 @@ IDS = {
     "requirements-changed": "the project's requirements differ from what was installed",
     "run-id-taken": "a run with this name already exists",
     "runs-directory": "the run's user cannot write to the runs directory",
+    "runs-hidden": "/proc hides the runs of other accounts",
     "script-missing": "the job's script is missing",
     "script-not-executable": "the job's program is not executable",
     "several-interfaces": "two interfaces of the node are in the nodes' network",

@@ -183,7 +183,6 @@ class Report(TypedDict):
     nnodes: int
     launcher: str
     command: list[str]
-    job: str  # its program with the arguments
     working_directory: str
     commit: str
     dirty: bool

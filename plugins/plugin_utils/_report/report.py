@@ -131,15 +131,14 @@ def compose_report(record: Record, now: float) -> Report:
         "nnodes": len([row for row in rows if row["slots"]]) or len(rows),
         "launcher": clean_text(plan.get("launcher"), 40),
         "command": command,
-        "job": ""
-        if program is None
-        else shlex.join([clean_text(plan.get("program"), 500) or program.name, *program.arguments]),
         "working_directory": clean_text(plan.get("working_directory"), 500),
         "commit": clean_text(code.get("commit"), 60),
         "dirty": code.get("dirty") is True,
         "repeat": repeat_command(program, command, plan, rows),
         "origin": record.origin,
-        "program": [program.name, *program.arguments] if program is not None else [],
+        "program": []
+        if program is None
+        else [clean_text(plan.get("program"), 500) or program.name, *program.arguments],
         "environment": environment_names(plan),
         "variables": user_variables(plan),
         "settings": {},
