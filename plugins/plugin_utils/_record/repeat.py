@@ -1,0 +1,127 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""How a run is repeated from its snapshot: the settings to use, the environment to restore, and what stands against it."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from ansible_collections.muster.training.plugins.plugin_utils._plan.job_spec import JOB_OPTIONS
+from ansible_collections.muster.training.plugins.plugin_utils._record.coerce import to_list, to_mapping, to_mappings
+from ansible_collections.muster.training.plugins.plugin_utils._record.snapshot import (
+    Difference,
+    environment_digest,
+    read_environment,
+)
+from ansible_collections.muster.training.plugins.plugin_utils._text.name_list import format_list
+
+# Job options that are no part of what a run computes, or that each run has for itself.
+OWN_OPTIONS = ("environment", "run_id", "name", "master_port", "lifeline_port")
+OTHER_NAMES = {"interpreter": "launch_python"}
+MAX_ROWS = 30  # differences that a message lists
+
+
+class Restoration(NamedTuple):
+    """The environment that the nodes need for a repeated run."""
+
+    needed: bool = False
+    home: str = ""  # directory of the environment on the nodes
+    problem: str = ""  # why it cannot be restored
+
+
+def setting_names() -> dict[str, str]:
+    """Return the role variable of each job option that a snapshot keeps."""
+    names = {name: OTHER_NAMES.get(name, f"launch_{name}") for name in JOB_OPTIONS if name not in OWN_OPTIONS}
+    return {**names, "user": "launch_user"}
+
+
+def settings_to_use(snapshot: Mapping[str, Any], extra: Iterable[str]) -> dict[str, Any]:
+    """Return the recorded settings, except for those that the user sets with -e."""
+    explicit = set(extra)
+    # -e nnodes=4 sets the variable that launch_nnodes refers to
+    explicit |= {f"launch_{name}" for name in explicit}
+    settings = to_mapping(snapshot.get("settings"))
+    names = {*setting_names().values()}
+    chosen = {name: value for name, value in settings.items() if name in names and name not in explicit}
+    return {**chosen, "launch_fitted": ""}
+
+
+def unknown_variables(snapshot: Mapping[str, Any], current: Mapping[str, Any]) -> list[str]:
+    """Return the names of the job's environment variables whose values are neither recorded nor set."""
+    known_names = {*to_mapping(snapshot.get("values")), *current}
+    return [name for name in map(str, to_list(snapshot.get("variables"))) if name not in known_names]
+
+
+def choose_restoration(snapshot: Mapping[str, Any], replies: Mapping[str, Any]) -> Restoration:
+    """Return whether the nodes need the recorded environment, and where.
+
+    An environment of the same name with other packages stays as it is: then a new one is created next to it.
+
+    Args:
+        snapshot: of the run to repeat.
+        replies: of node_facts with the part provenance, by node.
+    """
+    recorded = to_mapping(snapshot.get("environment"))
+    expected = environment_digest(recorded)
+    facts = [to_mapping(to_mapping(reply).get("facts")) for reply in replies.values()]
+    environments = [read_environment(node) for node in facts]
+    if not expected or all(environment_digest(environment) == expected for environment in environments):
+        return Restoration()
+    home = str(recorded.get("home") or "")
+    if not home:
+        return Restoration(
+            problem="the role python_env did not create the run's environment, so it cannot be restored: install these versions"
+        )
+    if recorded.get("manager") == "conda":
+        return Restoration(problem="a conda environment cannot be restored: install these versions")
+    is_occupied = any(
+        environment["home"] == home and environment_digest(environment) != expected for environment in environments
+    )
+    return Restoration(True, other_home(home, expected) if is_occupied else home)
+
+
+def other_home(home: str, digest: str) -> str:
+    """Return the directory of another environment next to one."""
+    parent = posixpath.dirname(home)
+    root = posixpath.dirname(parent) if posixpath.basename(parent) == "envs" else home
+    return posixpath.join(root, "envs", f"like-{digest[:12]}")
+
+
+def layers_to_restore(snapshot: Mapping[str, Any], home: str) -> list[dict[str, Any]]:
+    """Return the layers of the recorded environment, in order, as the role python_env takes them."""
+    environment = to_mapping(snapshot.get("environment"))
+    manager = str(environment.get("manager") or "venv")
+    layers = []
+    for lock in to_mappings(environment.get("locks")):
+        version = str(lock.get("python") or "3")
+        layers.append(
+            {
+                "layer": str(lock.get("layer")),
+                "order": int(lock.get("order") or 0),
+                "directory": home,
+                "manager": manager,
+                # venv has only the interpreters of the system, by their minor release
+                "python": version if manager == "uv" else ".".join(version.split(".")[:2]),
+                "requirements": [],
+                "lock": {"editable": [], "packages": [], "key": "", **lock},
+            }
+        )
+    return layers
+
+
+def describe_differences(run_id: str, differences: Sequence[Difference], notes: Sequence[str] = ()) -> str:
+    """Render what differs from the run to repeat, one line each."""
+    rows = [f"  {row.part:<11}{row.name}: {row.before} -> {row.after}" for row in differences[:MAX_ROWS]]
+    more = [f"  and {len(differences) - MAX_ROWS} more"] if len(differences) > MAX_ROWS else []
+    return "\n".join([f"differences from run {run_id}:", *rows, *more, *(f"  {note}" for note in notes)])
+
+
+def seed_note(snapshot: Mapping[str, Any]) -> str:
+    """Return what is known about the seeds of a run."""
+    seeds = to_mapping(snapshot.get("seeds"))
+    if seeds:
+        return f"seeds: {format_list(f'{name} {value}' for name, value in seeds.items())}"
+    return "no seed in the arguments or variables: the same inputs may give another result"
