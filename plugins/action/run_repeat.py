@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections.abc import Mapping
@@ -50,6 +51,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._record.snapshot i
     SETTING,
     CodeSnapshot,
     Difference,
+    JobInputs,
     Snapshot,
     compare_snapshots,
     make_snapshot,
@@ -87,8 +89,8 @@ def read_snapshot(record: Path) -> dict[str, Any]:
     snapshot = read_json(str(record / FILE), MAX_SNAPSHOT)
     if not isinstance(snapshot, dict) or not isinstance(snapshot.get("settings"), dict):
         raise UserError(
-            f"the record of run {record.name} has no {FILE}: it was launched by an older release, so it cannot be repeated "
-            "exactly"
+            f"the record of run {record.name} has no {FILE}: it was launched by an older release, so it cannot be "
+            "repeated exactly"
         )
     return snapshot
 
@@ -190,7 +192,9 @@ class ActionModule(ActionBase):
         variables["__launch_like_values"] = dict(to_mapping(snapshot.get("values")))
         source, differences = CodeToRepeat(record, snapshot).find(restore=not self._task.check_mode)
         differences += [
-            Difference(SETTING, name, "set", "its value, which may be secret, is not recorded: set it in launch_environment")
+            Difference(
+                SETTING, name, "set", "its value, which may be secret, is not recorded: set it in launch_environment"
+            )
             for name in unknown_variables(snapshot, self.args["environment"])
         ]
         code = to_mapping(snapshot.get("code"))
@@ -254,7 +258,7 @@ class ActionModule(ActionBase):
             parts = format_list(dict.fromkeys(row.part for row in differences if row.is_material))
             raise UserError(
                 adapt_commands(
-                    f"nothing was started: run {run_id} cannot be repeated exactly ({parts}). To start it nevertheless: "
+                    f"nothing was started: run {run_id} cannot be repeated exactly ({parts}). To start it anyway: "
                     f"ansible-playbook launch.yml -e like={run_id} -e launch_like_allow_differences=true"
                 ),
                 result={"changed": False},
@@ -273,7 +277,8 @@ class ActionModule(ActionBase):
         facts = {name: to_mapping(to_mapping(reply).get("facts")) for name, reply in replies.items()}
         names = repository_names(self.args["repositories"])
         like = find_record(self.directory, self.args["like"]).name if self.args["like"] else ""
-        return make_snapshot(self.args["plan"], facts, self.settings(), self.args["environment"], code, names, like)
+        inputs = JobInputs(self.settings(), self.args["environment"], code, names, like)
+        return make_snapshot(self.args["plan"], facts, inputs)
 
     def describe_code(self) -> tuple[CodeSnapshot, bytes]:
         """Return the code of the run, and the patch of its uncommitted changes."""
@@ -298,8 +303,6 @@ class ActionModule(ActionBase):
 
     def write(self) -> dict[str, Any]:
         """Write the snapshot of the run that is about to start into its record."""
-        import json
-
         record = self.directory / self.args["run_id"]
         if self._task.check_mode:
             return {"changed": True, "snapshot": str(record / FILE)}

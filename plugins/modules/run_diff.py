@@ -11,8 +11,8 @@ author: muster contributors (@muster)
 version_added: 0.1.0
 short_description: Show what differs between two runs
 description:
-  - Shows the settings, arguments, packages, nodes, drivers, images, inputs and files of the code that differ between two
-    runs, and below how the runs ended, with their last metrics, duration and cost.
+  - Shows the settings, arguments, packages, nodes, drivers, images, inputs and files of the code that differ between
+    two runs, and below how the runs ended, with their last metrics, duration and cost.
   - Reads the records of the runs on the controller and connects to nothing.
 extends_documentation_fragment:
   - ansible.builtin.action_common_attributes

@@ -213,7 +213,9 @@ def read_repositories(cache: str) -> dict[str, str]:
         if kind not in ("models", "datasets") or not parts:
             continue
         commit = read_text(os.path.join(cache, folder, "refs", "main"))
-        snapshots = [name for name in list_directory(os.path.join(cache, folder, "snapshots")) if COMMIT.fullmatch(name)]
+        snapshots = [
+            name for name in list_directory(os.path.join(cache, folder, "snapshots")) if COMMIT.fullmatch(name)
+        ]
         if commit in snapshots or len(snapshots) == 1:
             commits["/".join(parts)] = commit if commit in snapshots else snapshots[0]
     return commits

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Restore a layer from the lock of an earlier run on the first node: the same files, or an error that names the others."""
+"""Restore a layer from the lock of an earlier run on the first node: the same files, or an error that names them."""
 
 from __future__ import annotations
 

@@ -185,7 +185,14 @@ def restore_code(
             index = repository.run(["ls-files", "-z", "--full-name"]).split(b"\0")
             listed = {os.fsdecode(name) for name in index}
             repository.run(
-                ["-C", str(repository.environment["GIT_WORK_TREE"]), "checkout-index", "-z", "--stdin", f"--prefix={target}/"],
+                [
+                    "-C",
+                    str(repository.environment["GIT_WORK_TREE"]),
+                    "checkout-index",
+                    "-z",
+                    "--stdin",
+                    f"--prefix={target}/",
+                ],
                 encode_names(name for name in wanted if name in listed),
             )
     except (GitError, OSError) as error:

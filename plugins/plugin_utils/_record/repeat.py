@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""How a run is repeated from its snapshot: the settings to use, the environment to restore, and what stands against it."""
+"""How a run is repeated from its snapshot: the settings to use, and the environment to restore."""
 
 from __future__ import annotations
 
@@ -73,7 +73,8 @@ def choose_restoration(snapshot: Mapping[str, Any], replies: Mapping[str, Any]) 
     home = str(recorded.get("home") or "")
     if not home:
         return Restoration(
-            problem="the role python_env did not create the run's environment, so it cannot be restored: install these versions"
+            problem="the run's environment was not created by the role python_env, so it cannot be restored: install "
+            "these versions"
         )
     if recorded.get("manager") == "conda":
         return Restoration(problem="a conda environment cannot be restored: install these versions")

@@ -38,7 +38,9 @@ def find_secret(name: str, text: str) -> int:
     positions = [match.start() for pattern in (WHOLE, NETRC, SIGNED_URL) for match in pattern.finditer(text)]
     positions += [match.start() for match in URL_PASSWORD.finditer(text) if is_url_password(match[0])]
     positions += [match.start() for match in BEARER.finditer(text) if re.search(r"\d", match[0])]
-    unquoted = posixpath.splitext(posixpath.basename(name))[1] in SETTINGS_FILES or posixpath.basename(name)[:4] == ".env"
+    unquoted = (
+        posixpath.splitext(posixpath.basename(name))[1] in SETTINGS_FILES or posixpath.basename(name)[:4] == ".env"
+    )
     positions += [match.start("value") for match in ASSIGNMENT.finditer(text) if is_secret(match, unquoted)]
     return text.count("\n", 0, min(positions)) + 1 if positions else 0
 

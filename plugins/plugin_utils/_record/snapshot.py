@@ -100,6 +100,16 @@ class Difference(NamedTuple):
     is_material: bool = True  # whether it may change the result
 
 
+class JobInputs(NamedTuple):
+    """What the controller knows about a job that is about to start."""
+
+    settings: Mapping[str, Any]  # role variables by name
+    environment: Mapping[str, Any]  # variables, whose values may be secret
+    code: CodeSnapshot
+    repositories: Sequence[str] = ()  # names of the models and datasets that the role hugging_face downloads
+    like: str = ""  # the run that it repeats
+
+
 NO_CODE: CodeSnapshot = {
     "source": "",
     "directory": "",
@@ -219,44 +229,26 @@ def initial_checkpoint(plan: Mapping[str, Any], facts: Mapping[str, Any]) -> dic
     return {"path": path, "step": to_int(entry.get("step")), "size": to_int(entry.get("size"), 2**62)}
 
 
-def make_snapshot(
-    plan: Mapping[str, Any],
-    facts: Mapping[str, Mapping[str, Any]],
-    settings: Mapping[str, Any],
-    environment: Mapping[str, Any],
-    code: CodeSnapshot,
-    repositories: Sequence[str] = (),
-    like: str = "",
-) -> Snapshot:
-    """Return the snapshot of a run that is about to start.
-
-    Args:
-        plan: rank 0's plan.json.
-        facts: of each node, by name.
-        settings: role variables by name.
-        environment: the job's variables, whose values may be secret.
-        code: the code.
-        repositories: names of the models and datasets that the role hugging_face downloads.
-        like: the run that it repeats.
-    """
+def make_snapshot(plan: Mapping[str, Any], facts: Mapping[str, Mapping[str, Any]], inputs: JobInputs) -> Snapshot:
+    """Return the snapshot of a run that is about to start, from rank 0's plan.json and the facts of each node."""
     planned = to_mappings(plan.get("nodes"))
     node_facts = [to_mapping(facts.get(str(node.get("name")))) for node in planned]
     arguments = [str(argument) for argument in to_list(plan.get("arguments"))]
-    values = repeatable_values(environment)
+    values = repeatable_values(inputs.environment)
     first = node_facts[0] if node_facts else {}
     return {
         "version": VERSION,
-        "like": like,
-        "settings": json.loads(json.dumps(dict(settings), default=str)),
-        "variables": sorted(map(str, environment)),
+        "like": inputs.like,
+        "settings": json.loads(json.dumps(dict(inputs.settings), default=str)),
+        "variables": sorted(map(str, inputs.environment)),
         "values": values,
         "seeds": find_seeds(arguments, values),
         "world_size": to_int(plan.get("world_size")),
         "nodes": [node_snapshot(node, entry) for node, entry in zip(planned, node_facts, strict=True)],
         "environment": read_environment(first),
-        "code": code,
+        "code": inputs.code,
         "inputs": merge_inputs(node_facts),
-        "repositories": find_repositories(first, arguments, repositories),
+        "repositories": find_repositories(first, arguments, inputs.repositories),
         "checkpoint": initial_checkpoint(plan, first),
     }
 
@@ -339,7 +331,8 @@ def describe_input(entry: Mapping[str, Any]) -> str:
     """Return path and content of an input for a person."""
     if not entry:
         return "missing"
-    return f"{clean_text(entry.get('path'), 40)} ({entry.get('files')} files, {clean_text(entry.get('digest'), 12) or '?'})"
+    digest = clean_text(entry.get("digest"), 12) or "not identified"
+    return f"{clean_text(entry.get('path'), 40)} ({to_int(entry.get('files'))} files, {digest})"
 
 
 def compare_snapshots(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Difference]:

@@ -68,7 +68,9 @@ def test_code_is_restored_after_it_has_changed_and_the_repository_is_untouched(s
     assert problems == {}
     assert fingerprints(directory, NAMES) == recorded
     assert os.readlink(directory / "link") == "a.py" and os.access(directory / "new.sh", os.X_OK)
-    assert sorted(str(path.relative_to(directory)) for path in directory.rglob("*") if not path.is_dir()) == sorted(NAMES)
+    assert sorted(str(path.relative_to(directory)) for path in directory.rglob("*") if not path.is_dir()) == sorted(
+        NAMES
+    )
     assert (source / "a.py").read_text() == "a = 3\n"
 
 

@@ -18,6 +18,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._record.repeat imp
 )
 from ansible_collections.muster.training.plugins.plugin_utils._record.snapshot import (
     NO_CODE,
+    JobInputs,
     compare_snapshots,
     environment_digest,
     make_snapshot,
@@ -59,13 +60,13 @@ def planned(names: tuple[str, ...] = ("gpu0", "gpu1"), driver: str = "550") -> d
 
 def snapshot(**more: Any) -> Any:
     arguments: dict[str, Any] = {
-        "plan": planned(),
-        "facts": {"gpu0": node_facts(), "gpu1": node_facts()},
         "settings": {"launch_args": ["--seed", "7"], "launch_script": "train.py"},
         "environment": {"API_TOKEN": SECRET, "NCCL_DEBUG": "INFO", "PYTHONHASHSEED": 3},
         "code": NO_CODE,
     }
-    return make_snapshot(**{**arguments, **more})
+    plan = more.pop("plan", planned())
+    facts = more.pop("facts", {"gpu0": node_facts(), "gpu1": node_facts()})
+    return make_snapshot(plan, facts, JobInputs(**{**arguments, **more}))
 
 
 def rows(before: Any, after: Any) -> list[tuple[str, str]]:
