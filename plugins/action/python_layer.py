@@ -22,11 +22,8 @@ DESCRIPTIONS = {
     "stop_serving": "stopping the file server",
 }
 READ_ONLY_STEPS = ("read_lock", "compare")
-RESUMABLE_STEPS = (
-    "solve",
-    "restore",
-    "install",
-)  # steps that are followed if an interrupted play has left them running
+# steps that are followed if an interrupted play has left them running
+RESUMABLE_STEPS = ("solve", "restore", "install")
 ARGUMENT_SPEC: dict[str, Any] = {
     "step": {"type": "str", "choices": list(DESCRIPTIONS), "required": True},
     "directory": {"type": "path", "required": True},

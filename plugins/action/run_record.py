@@ -145,14 +145,8 @@ def drop_record(directory: Path, run_id: str) -> dict[str, Any]:
     """Remove the record of a run that was not started, and point `latest` to the previous one."""
     record, link = directory / run_id, directory / LATEST
     exists = record.is_dir()
-    for name in (
-        "token",
-        "plan.json",
-        CODE_FILE,
-        ORIGIN_FILE,
-        SNAPSHOT_FILE,
-        PATCH_FILE,
-    ):  # everything written by open_record()
+    # everything written before the start
+    for name in ("token", "plan.json", CODE_FILE, ORIGIN_FILE, SNAPSHOT_FILE, PATCH_FILE):
         (record / name).unlink(missing_ok=True)
     with contextlib.suppress(OSError):  # missing, or not empty by now
         record.rmdir()

@@ -12,7 +12,8 @@ version_added: 0.1.0
 short_description: Record what decides the result of a run, and repeat a recorded run
 description:
   - Writes C(snapshot.json) into the record of a run (its settings, environment with lock, nodes, inputs, initial
-    checkpoint and code), and C(code.patch) with the changes of the code that are not committed. Reads them to repeat the run.
+    checkpoint and code), and C(code.patch) with the changes of the code that are not committed. Reads them to repeat
+    the run.
   - Keeps no values of environment variables but of those that cannot hold a secret, and no patch in which a line may
     be a secret.
   - Runs on the controller and connects to nothing.
