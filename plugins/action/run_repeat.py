@@ -306,10 +306,18 @@ class ActionModule(ActionBase):
         record = self.directory / self.args["run_id"]
         if self._task.check_mode:
             return {"changed": True, "snapshot": str(record / FILE)}
+        try:
+            self.write_files(record)
+        except Exception as error:  # a run is worth more than its snapshot
+            Display().warning(f"this run cannot be repeated with --like: {FILE} could not be written: {error}")
+            return {"snapshot": ""}
+        return {"changed": True, "snapshot": str(record / FILE)}
+
+    def write_files(self, record: Path) -> None:
+        """Write snapshot.json and code.patch."""
         code, patch = self.describe_code()
         write_atomically(str(record / FILE), json.dumps(self.snapshot(code), indent=1, sort_keys=True) + "\n")
         if code["patch"]:
             descriptor = os.open(record / PATCH_FILE, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
             with os.fdopen(descriptor, "wb") as stream:
                 stream.write(patch)
-        return {"changed": True, "snapshot": str(record / FILE)}

@@ -6,11 +6,18 @@
 from __future__ import annotations
 
 import posixpath
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job_spec import JOB_OPTIONS
-from ansible_collections.muster.training.plugins.plugin_utils._record.coerce import to_list, to_mapping, to_mappings
+from ansible_collections.muster.training.plugins.plugin_utils._record.coerce import (
+    clean_text,
+    to_int,
+    to_list,
+    to_mapping,
+    to_mappings,
+)
 from ansible_collections.muster.training.plugins.plugin_utils._record.snapshot import (
     Difference,
     environment_digest,
@@ -21,6 +28,11 @@ from ansible_collections.muster.training.plugins.plugin_utils._text.name_list im
 # Job options that are no part of what a run computes, or that each run has for itself.
 OWN_OPTIONS = ("environment", "run_id", "name", "master_port", "lifeline_port")
 OTHER_NAMES = {"interpreter": "launch_python"}
+LAYER = re.compile(r"[a-z][a-z0-9_-]{0,40}")
+VERSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+!-]{0,100}")
+DIGEST = re.compile(r"[0-9a-f]{64}")
+FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+!%~-]{0,200}")
+TREE = re.compile(r"[~/][\w./~+\[\], -]{0,300}")
 MAX_ROWS = 30  # differences that a message lists
 
 
@@ -76,6 +88,9 @@ def choose_restoration(snapshot: Mapping[str, Any], replies: Mapping[str, Any]) 
             problem="the run's environment was not created by the role python_env, so it cannot be restored: install "
             "these versions"
         )
+    locks = to_mappings(recorded.get("locks"))
+    if not locks or None in map(safe_lock, locks) or recorded.get("manager") not in ("uv", "venv", "conda"):
+        return Restoration(problem="the lock of the environment is missing or invalid: install these versions")
     if recorded.get("manager") == "conda":
         return Restoration(problem="a conda environment cannot be restored: install these versions")
     is_occupied = any(
@@ -91,23 +106,44 @@ def other_home(home: str, digest: str) -> str:
     return posixpath.join(root, "envs", f"like-{digest[:12]}")
 
 
+def safe_lock(lock: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return a lock with the fields that an installation uses, or None if a value is not what the role writes.
+
+    A node reported it, and its names become paths and requirements on other nodes.
+    """
+    files, packages = to_mappings(lock.get("files")), to_mappings(lock.get("packages"))
+    editable, trees = to_list(lock.get("editable")), to_list(lock.get("trees"))
+    texts = [(LAYER, lock.get("layer")), (VERSION, lock.get("python")), (DIGEST, lock.get("key"))]
+    texts += [pair for file in files for pair in ((FILE_NAME, file.get("file")), (DIGEST, file.get("sha256")))]
+    texts += [(LAYER, file.get("kind")) for file in files]
+    texts += [(VERSION, value) for package in packages for value in (package.get("name"), package.get("version"))]
+    texts += [*((TREE, path) for path in editable), *((VERSION, name) for name in trees)]
+    if not all(isinstance(text, str) and pattern.fullmatch(text) for pattern, text in texts):
+        return None
+    safe = {"layer": lock["layer"], "order": to_int(lock.get("order")), "key": lock["key"], "python": lock["python"]}
+    entries = [{name: file[name] for name in ("kind", "file", "sha256")} for file in files]
+    names = [{name: package[name] for name in ("name", "version")} for package in packages]
+    project = {name: clean_text(lock.get(name), 200) for name in ("project", "project_name")}
+    return {**safe, **project, "files": entries, "packages": names, "editable": editable, "trees": trees}
+
+
 def layers_to_restore(snapshot: Mapping[str, Any], home: str) -> list[dict[str, Any]]:
     """Return the layers of the recorded environment, in order, as the role python_env takes them."""
     environment = to_mapping(snapshot.get("environment"))
     manager = str(environment.get("manager") or "venv")
     layers = []
-    for lock in to_mappings(environment.get("locks")):
-        version = str(lock.get("python") or "3")
+    for lock in filter(None, map(safe_lock, to_mappings(environment.get("locks")))):
+        version = lock["python"]
         layers.append(
             {
-                "layer": str(lock.get("layer")),
-                "order": int(lock.get("order") or 0),
+                "layer": lock["layer"],
+                "order": lock["order"],
                 "directory": home,
                 "manager": manager,
                 # venv has only the interpreters of the system, by their minor release
                 "python": version if manager == "uv" else ".".join(version.split(".")[:2]),
                 "requirements": [],
-                "lock": {"editable": [], "packages": [], "key": "", **lock},
+                "lock": lock,
             }
         )
     return layers

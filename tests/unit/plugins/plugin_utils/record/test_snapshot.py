@@ -27,6 +27,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._record.snapshot i
 
 LOCK = {
     "layer": "requirements",
+    "key": "c" * 64,
     "order": 20,
     "python": "3.11.7",
     "packages": [{"name": "six", "version": "1.0"}],
@@ -188,6 +189,26 @@ def test_environment_that_cannot_be_restored_is_a_problem(field: str, value: str
     recorded = snapshot()
     recorded["environment"][field] = value
     assert choose_restoration(recorded, replies(a=without_environment())).problem
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"layer": "../base"},
+        {"key": ""},
+        {"python": "3.11\n"},
+        {"files": [{"kind": "wheel", "file": "../../six-1.0.whl", "sha256": "a" * 64}]},
+        {"files": [{"kind": "wheel", "file": "six-1.0.whl\n--index-url=x", "sha256": "a" * 64}]},
+        {"files": [{"kind": "wheel", "file": "six-1.0.whl", "sha256": None}]},
+        {"editable": ["--target=/x"]},
+        {"packages": [{"name": "-r", "version": "1"}]},
+    ],
+)
+def test_lock_that_the_role_did_not_write_is_not_restored(change: dict[str, Any]) -> None:
+    recorded = snapshot()
+    recorded["environment"]["locks"][0].update(change)
+    assert choose_restoration(recorded, replies(a=without_environment())).problem
+    assert layers_to_restore(recorded, "/opt/muster") == []
 
 
 def test_layers_carry_their_lock() -> None:
