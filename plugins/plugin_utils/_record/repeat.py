@@ -151,7 +151,10 @@ def layers_to_restore(snapshot: Mapping[str, Any], home: str) -> list[dict[str, 
 
 def describe_differences(run_id: str, differences: Sequence[Difference], notes: Sequence[str] = ()) -> str:
     """Render what differs from the run to repeat, one line each."""
-    rows = [f"  {row.part:<11}{row.name}: {row.before} -> {row.after}" for row in differences[:MAX_ROWS]]
+    rows = [
+        f"  {row.part:<11}{clean_text(row.name, 200)}: {clean_text(row.before, 200)} -> {clean_text(row.after, 300)}"
+        for row in differences[:MAX_ROWS]
+    ]
     more = [f"  and {len(differences) - MAX_ROWS} more"] if len(differences) > MAX_ROWS else []
     return "\n".join([f"differences from run {run_id}:", *rows, *more, *(f"  {note}" for note in notes)])
 

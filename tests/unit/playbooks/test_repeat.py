@@ -8,7 +8,6 @@ import http.server
 import json
 import shutil
 import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -147,6 +146,8 @@ def test_run_is_repeated_after_its_environment_is_gone_and_its_code_has_changed(
     assert said[0] == said[1], "the same loss, to the last digit"
     assert (code / "train.py").read_text() == "raise SystemExit(3)\n"
 
-    compared = typed(tmp_path, "ansible-playbook muster.training.diff -i machines.yml -e run_id=second".split())
+    compared = typed(
+        tmp_path, ["ansible-playbook", "muster.training.diff", "-i", "machines.yml", "-e", "run_id=second"]
+    )
     assert compared.returncode == 0, compared.stdout
     assert "no differences are recorded" in compared.stdout and "succeeded" in compared.stdout
