@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ansible import constants as C
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 from ansible.utils.vars import load_extra_vars
@@ -104,20 +105,19 @@ def repository_names(entries: Any) -> list[str]:
 class CodeToRepeat:
     """The code of a run to repeat on this machine: unchanged in its directory, or restored."""
 
-    def __init__(self, record: Path, snapshot: Mapping[str, Any]) -> None:
-        self.record = record
+    def __init__(self, record: Path, snapshot: Mapping[str, Any], target: Path) -> None:
+        """target: directory in which the code is restored."""
+        self.record, self.target = record, target
         self.code = to_mapping(snapshot.get("code"))
         self.files = read_files(read_json(str(record / CODE_FILE), MAX_SNAPSHOT)) or {}
 
-    def find(self, restore: bool) -> tuple[str, list[Difference]]:
+    def find(self) -> tuple[str, list[Difference]]:
         """Return the directory with the code ("" if none was recorded), and the files that are not as recorded."""
         if not self.code.get("digest"):
             return "", []
         source = Path(str(self.code.get("source")))
         if source.is_dir() and self.digest_of(source) == self.code["digest"]:
             return str(source), []
-        if not restore:
-            return str(source), [Difference(CODE, str(source), "as recorded", "changed")]
         return self.restore(source)
 
     def digest_of(self, source: Path) -> str:
@@ -129,15 +129,14 @@ class CodeToRepeat:
         return digest_of_files(make_code_tree("", tree)["files"])
 
     def restore(self, source: Path) -> tuple[str, list[Difference]]:
-        """Write the recorded files into the record, under the directory's own name."""
-        target = self.record / RESTORED_CODE
-        shutil.rmtree(target, ignore_errors=True)
-        target.mkdir(mode=0o700)
+        """Write the recorded files into the target."""
+        shutil.rmtree(self.target, ignore_errors=True)
+        self.target.mkdir(mode=0o700)
         patch = self.record / PATCH_FILE
         has_patch = bool(self.code.get("patch")) and patch.is_file()
         root = source if source.is_dir() else self.record
         directory, problems = restore_code(
-            root, self.files, str(self.code.get("commit") or ""), patch if has_patch else None, target
+            root, self.files, str(self.code.get("commit") or ""), patch if has_patch else None, self.target
         )
         reason = str(self.code.get("without_patch") or "")
         return str(directory), [
@@ -190,7 +189,9 @@ class ActionModule(ActionBase):
         extra = load_extra_vars(self._loader)
         variables = settings_to_use(snapshot, extra)
         variables["__launch_like_values"] = dict(to_mapping(snapshot.get("values")))
-        source, differences = CodeToRepeat(record, snapshot).find(restore=not self._task.check_mode)
+        # with --check into a directory that Ansible removes when it ends
+        target = Path(C.DEFAULT_LOCAL_TMP) if self._task.check_mode else record
+        source, differences = CodeToRepeat(record, snapshot, target / RESTORED_CODE).find()
         differences += [
             Difference(
                 SETTING, name, "set", "its value, which may be secret, is not recorded: set it in launch_environment"
@@ -222,11 +223,12 @@ class ActionModule(ActionBase):
             return unchanged
         if not restoration.needed or self.args["allow_differences"]:
             return unchanged
+        is_original = restoration.home == to_mapping(snapshot.get("environment")).get("home")
         Display().display(f"the nodes get the environment of run {record.name} in {restoration.home}")
         return {
             "restore": True,
             "home": restoration.home,
-            "interpreter": f"{restoration.home}/env/bin/python",
+            "interpreter": "" if is_original else f"{restoration.home}/env/bin/python",
             "layers": layers_to_restore(snapshot, restoration.home),
         }
 

@@ -141,7 +141,7 @@ home:
   returned: with O(state=environment)
   type: str
 interpreter:
-  description: Its interpreter.
+  description: Its interpreter. Empty if it is the one that the run had.
   returned: with O(state=environment)
   type: str
 layers:
