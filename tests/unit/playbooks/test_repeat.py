@@ -112,6 +112,7 @@ def test_run_is_repeated_after_its_environment_is_gone_and_its_code_has_changed(
         launch_nnodes=1,
         launch_report=False,
         launch_import_test=False,
+        launch_python=str(environment / "env" / "bin" / "python"),
         python_env_directory=str(environment.parents[1]),
         python_env_name="toy",
         python_env_manager="venv",
