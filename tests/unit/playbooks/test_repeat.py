@@ -119,7 +119,7 @@ def test_run_is_repeated_after_its_environment_is_gone_and_its_code_has_changed(
         python_env_index_url=index,
         python_env_space=0,
         code_source=str(code),
-        code_directory=str(code),
+        code_directory=str(tmp_path / "on_the_node" / "toy"),
     )
     variables = {"PYTHONPATH": str(Path(torch.__file__).parents[1]), "PYTHONHASHSEED": "7", "API_TOKEN": SECRET}
     settings = {"launch_script": "train.py", "launch_launcher": "env", "launch_environment": variables}
