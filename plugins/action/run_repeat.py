@@ -38,6 +38,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._record.repeat imp
     choose_restoration,
     describe_differences,
     layers_to_restore,
+    nodes_to_use,
     seed_note,
     setting_names,
     settings_to_use,
@@ -176,12 +177,8 @@ class ActionModule(ActionBase):
     def choose_nodes(self) -> dict[str, Any]:
         """Return how many nodes the run had, and their names if all of them are still in the inventory."""
         record, snapshot = self.like()
-        names = [str(node.get("name")) for node in to_mappings(snapshot.get("nodes"))]
         members = group_members(self.args["group"], self.task_vars["groups"])
-        nnodes = to_mapping(snapshot.get("settings")).get("launch_nnodes") or len(names)
-        spares = to_mapping(snapshot.get("settings")).get("launch_spares") or 0
-        present = all(name in members for name in names)
-        return {"run_id": record.name, "nnodes": nnodes, "spares": spares, "names": names if present else []}
+        return {"run_id": record.name, **nodes_to_use(snapshot, members)}
 
     def choose_settings(self) -> dict[str, Any]:
         """Return the variables with which the run is repeated, after restoring its code where it has changed."""

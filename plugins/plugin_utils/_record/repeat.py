@@ -61,6 +61,18 @@ def settings_to_use(snapshot: Mapping[str, Any], extra: Iterable[str]) -> dict[s
     return {**chosen, "launch_fitted": ""}
 
 
+def nodes_to_use(snapshot: Mapping[str, Any], members: Sequence[str]) -> dict[str, Any]:
+    """Return how many nodes and spares a run had, and their names if all of them are still in the inventory."""
+    settings = to_mapping(snapshot.get("settings"))
+    names = [str(node.get("name")) for node in to_mappings(snapshot.get("nodes"))]
+    spares = to_int(settings.get("launch_spares"))
+    return {
+        "nnodes": settings.get("launch_nnodes") or len(names) - spares,
+        "spares": spares,
+        "names": names if all(name in members for name in names) else [],
+    }
+
+
 def unknown_variables(snapshot: Mapping[str, Any], current: Mapping[str, Any]) -> list[str]:
     """Return the names of the job's environment variables whose values are neither recorded nor set."""
     known_names = {*to_mapping(snapshot.get("values")), *current}

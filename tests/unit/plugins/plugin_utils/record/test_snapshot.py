@@ -11,6 +11,7 @@ import pytest
 from ansible_collections.muster.training.plugins.plugin_utils._record.repeat import (
     choose_restoration,
     layers_to_restore,
+    nodes_to_use,
     seed_note,
     setting_names,
     settings_to_use,
@@ -155,6 +156,13 @@ def test_settings_set_on_the_command_line_take_precedence() -> None:
     assert settings_to_use(recorded, ["nnodes", "launch_args"]) == {"launch_script": "train.py", "launch_fitted": ""}
     assert {"launch_args", "launch_python", "launch_user"} <= {*setting_names().values()}
     assert "launch_environment" not in setting_names().values()
+
+
+def test_nodes_are_the_same_or_as_many() -> None:
+    recorded = snapshot(settings={"launch_spares": 1, "launch_nnodes": ""})
+    assert nodes_to_use(recorded, ["gpu1", "gpu0", "x"]) == {"nnodes": 1, "spares": 1, "names": ["gpu0", "gpu1"]}
+    assert nodes_to_use(recorded, ["gpu0", "x"]) == {"nnodes": 1, "spares": 1, "names": []}
+    assert nodes_to_use(snapshot(settings={"launch_nnodes": "1:2"}), [])["nnodes"] == "1:2"
 
 
 def test_variables_without_a_value_are_named() -> None:
