@@ -32,7 +32,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._record.code_tree 
     make_code_tree,
     read_files,
 )
-from ansible_collections.muster.training.plugins.plugin_utils._record.coerce import to_mapping, to_mappings
+from ansible_collections.muster.training.plugins.plugin_utils._record.coerce import to_mapping
 from ansible_collections.muster.training.plugins.plugin_utils._record.record_paths import find_record, records_directory
 from ansible_collections.muster.training.plugins.plugin_utils._record.repeat import (
     choose_restoration,

@@ -65,10 +65,11 @@ def nodes_to_use(snapshot: Mapping[str, Any], members: Sequence[str]) -> dict[st
     """Return how many nodes and spares a run had, and their names if all of them are still in the inventory."""
     settings = to_mapping(snapshot.get("settings"))
     names = [str(node.get("name")) for node in to_mappings(snapshot.get("nodes"))]
-    spares = to_int(settings.get("launch_spares"))
+    spares = str(settings.get("launch_spares") or 0)  # a text if it was set with -e
+    spare_nodes = int(spares) if spares.isdecimal() and len(spares) < 7 else 0
     return {
-        "nnodes": settings.get("launch_nnodes") or len(names) - spares,
-        "spares": spares,
+        "nnodes": settings.get("launch_nnodes") or len(names) - spare_nodes,
+        "spares": spare_nodes,
         "names": names if all(name in members for name in names) else [],
     }
 

@@ -159,7 +159,7 @@ def test_settings_set_on_the_command_line_take_precedence() -> None:
 
 
 def test_nodes_are_the_same_or_as_many() -> None:
-    recorded = snapshot(settings={"launch_spares": 1, "launch_nnodes": ""})
+    recorded = snapshot(settings={"launch_spares": "1", "launch_nnodes": ""})
     assert nodes_to_use(recorded, ["gpu1", "gpu0", "x"]) == {"nnodes": 1, "spares": 1, "names": ["gpu0", "gpu1"]}
     assert nodes_to_use(recorded, ["gpu0", "x"]) == {"nnodes": 1, "spares": 1, "names": []}
     assert nodes_to_use(snapshot(settings={"launch_nnodes": "1:2"}), [])["nnodes"] == "1:2"
