@@ -64,10 +64,10 @@ def read_run(record: Path) -> RunFiles:
 
 def input_differences(runs: Sequence[RunFiles], reports: Sequence[Report]) -> list[Difference]:
     """Return the differences between two runs but for their code: from their snapshots, else from their reports."""
-    before, after = runs[0].snapshot, runs[1].snapshot
-    if before is not None and after is not None:
-        return compare_snapshots(before, after)
-    return [Difference(SETTING, *map(str, row)) for row in differing_settings(reports)]
+    snapshots = [run.snapshot for run in runs if run.snapshot is not None]
+    if len(snapshots) == 2:
+        return compare_snapshots(*snapshots)
+    return [Difference(SETTING, name, before, after) for name, before, after in differing_settings(reports)]
 
 
 def differing_names(runs: Sequence[RunFiles]) -> list[str]:
@@ -121,9 +121,9 @@ def compare_file(name: str, runs: Sequence[RunFiles], contents: Sequence[Mapping
     sides = [contents[side].get(name, b"") for side in (0, 1)]
     if any(b"\0" in side for side in sides):
         return CodeChange(name, kind, [])
-    texts = [redact(side.decode("utf-8", "replace")).splitlines() for side in sides]
+    before, after = (redact(side.decode("utf-8", "replace")).splitlines() for side in sides)
     titles = [f"{run.record.name}/{name}" for run in runs]
-    lines = difflib.unified_diff(*texts, *titles, n=2, lineterm="")
+    lines = difflib.unified_diff(before, after, titles[0], titles[1], n=2, lineterm="")
     return CodeChange(name, kind, [clean_line(line, 300) for line in lines])
 
 
