@@ -31,7 +31,7 @@ options:
     default: ""
   directory:
     description:
-      - Directory of the records on the controller.
+      - Directory on the controller with the records of both runs.
       - If empty, defaults to C(launch_runs_directory) of the first host of O(group), otherwise C(runs).
     type: path
     default: ""
