@@ -296,8 +296,8 @@ def test_option_after_a_job_file_that_may_be_of_the_script_is_refused(option: st
 
 
 def test_abbreviated_ansible_options_after_a_job_file_are_of_the_script() -> None:
-    argv = muster.translate("launch", ["job.yml", "--li", "4", "--check"])
-    assert argv[-1] == '{"more_args": ["--li", "4", "--check"]}'
+    argv = muster.translate("launch", ["job.yml", "--vau", "4", "--check"])
+    assert argv[-1] == '{"more_args": ["--vau", "4", "--check"]}'
     assert "--check" in muster.translate("launch", ["job.yml", "--check"])
 
 
