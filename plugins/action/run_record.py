@@ -50,6 +50,8 @@ from ansible_collections.muster.training.plugins.plugin_utils._record.record_pat
     records_directory,
     resolve_run_id,
 )
+from ansible_collections.muster.training.plugins.plugin_utils._record.snapshot import FILE as SNAPSHOT_FILE
+from ansible_collections.muster.training.plugins.plugin_utils._record.snapshot import PATCH_FILE
 from ansible_collections.muster.training.plugins.plugin_utils._user_error import UserError
 
 ARGUMENT_SPEC = {
@@ -143,7 +145,8 @@ def drop_record(directory: Path, run_id: str) -> dict[str, Any]:
     """Remove the record of a run that was not started, and point `latest` to the previous one."""
     record, link = directory / run_id, directory / LATEST
     exists = record.is_dir()
-    for name in ("token", "plan.json", CODE_FILE, ORIGIN_FILE):  # everything written by open_record()
+    # everything written before the start
+    for name in ("token", "plan.json", CODE_FILE, ORIGIN_FILE, SNAPSHOT_FILE, PATCH_FILE):
         (record / name).unlink(missing_ok=True)
     with contextlib.suppress(OSError):  # missing, or not empty by now
         record.rmdir()

@@ -148,9 +148,12 @@ options:
         O(probe).
       - V(ssh) tries C(ssh PEER true) as the job's user with each of O(peers).
       - V(checkpoints) reads whether the job's checkpoints outlive the node, and which of the newest are complete.
+      - V(provenance) reads the packages of O(interpreter) with the locks of its environment, and identifies the inputs
+        that O(args) name, so that a run can be repeated.
     type: list
     elements: str
-    choices: [gpus, links, software, storage, system, checkout, names, resolver, connections, ssh, checkpoints]
+    choices: [gpus, links, software, storage, system, checkout, names, resolver, connections, ssh, checkpoints,
+      provenance]
     default: [gpus, software, storage, system, names]
   probe:
     description:
@@ -438,6 +441,13 @@ facts:
       returned: with O(job)
       type: dict
       sample: {--resume: {path: /mnt/runs/last.pt, exists: true, readable: true, shards: []}}
+    provenance:
+      description:
+        - C(environment) (C(python), C(packages), C(manager), C(home) and C(locks) of an environment that the role
+          python_env created), C(inputs) that O(args) name, by option, and C(repositories) of the Hugging Face cache
+          with their commits.
+      returned: with the part V(provenance)
+      type: dict
     services:
       description:
         - The error of connecting to each service that the job needs (C(hub), C(wandb), C(s3)), AWS C(credentials)

@@ -43,6 +43,7 @@ OTHER_FILES = [
     "check.yml",
     "checkpoints.yml",
     "cost.yml",
+    "diff.yml",
     "docker.yml",
     "env.yml",
     "fetch.yml",

@@ -350,6 +350,17 @@ def start_imports(context: FactsContext, directory: str, is_readable: bool) -> N
         context.pending["imports"] = imports.ImportQuery(request, context.interpreter, context.script, directory)
 
 
+def start_provenance(context: FactsContext) -> None:
+    """Start the query of the packages and inputs by which a run can be repeated."""
+    from ansible_collections.muster.training.plugins.module_utils._facts import provenance
+
+    readable = context.interpreter and not context.request.get("image") and not context.dead_mount(context.interpreter)
+    interpreter = context.interpreter if readable else ""
+    context.pending["provenance"] = provenance.ProvenanceQuery(
+        interpreter, context.request["args"], context.directory, context.home, context.dead_mount
+    )
+
+
 def read_system(context: FactsContext) -> None:
     """Read the operating system, memory, RDMA devices, leftover variables and limits."""
     from ansible_collections.muster.training.plugins.module_utils._facts import rdma, system
@@ -411,6 +422,7 @@ PARTS: dict[str, Callable[[FactsContext], None]] = {
     "storage": read_storage,
     "names": read_names,
     "checkpoints": read_checkpoints,
+    "provenance": start_provenance,
 }
 
 
