@@ -205,7 +205,7 @@ class Hub(LifelineEnd):
         elif kind == "notice":
             self.raise_notice(message, node["name"])
         elif kind == "beat":
-            self.hangs.note_quiet(node_rank, message.get("quiet"))
+            self.hangs.note_quiet(node_rank, message.get("quiet"), node["heard"])
         elif kind == "stacks":
             self.hangs.take(node_rank, message.get("groups"))
         elif kind == ENDED_RANKS:
@@ -463,7 +463,7 @@ class Hub(LifelineEnd):
         if self.stop_reason is not None:
             return
         running = [node["node_rank"] for node in self.nodes if node["state"] == "running"]
-        self.hangs.note_quiet(0, self.quiet)
+        self.hangs.note_quiet(0, self.quiet, now)
         if self.hangs.step(now, running, sorted(self.ended_ranks)):
             self.orders.append(CollectStacks())
             for connection in self.admitted_connections():
