@@ -53,6 +53,7 @@ PROGRESS_CHECK_INTERVAL = 2.0  # between checks whether the job has written anyt
 HANG_CONFIRM_INTERVAL = 10.0  # between the two collections of stacks that must agree before a hang is reported
 LEAST_HANG_TIMEOUT = 120.0  # that is adapted to a run
 HANG_GAP_FACTOR = 5  # how many times longer than the longest gap so far a silence must be
+RAS_TIMEOUT = 2.0  # for NCCL to say which ranks differ, once for each hang; rank 0 does nothing else meanwhile
 STACKS_REQUEST_TIMEOUT = 10.0  # for a supervisor to answer stacks.yml
 
 # Notices and notifications

@@ -126,8 +126,9 @@ def is_hang(earlier: Sequence[Mapping[str, Any]], later: Sequence[Mapping[str, A
     """Return whether two collections of stacks, some seconds apart, show that no rank can go on.
 
     Ranks that wait for others must do so in the same call and line in both. Either they use no CPU time meanwhile, or,
-    as a wait for a GPU uses some, all ranks must stay in their lines, and some of them be waited for. If no rank waits
-    for others, no main thread may use CPU time, and all must stay where they are. groups: merged.
+    as a wait for a GPU uses some, all ranks must stay in their lines, and some of them be waited for or all GPUs be
+    busy at low power. If no rank waits for others, no main thread may use CPU time, and all must stay where they are.
+    groups: merged.
     """
     waiting = [group for group in later if group["kind"] in WAITING]
     before = {rank: position(group) for group in earlier for rank in group["ranks"]}
@@ -139,6 +140,8 @@ def is_hang(earlier: Sequence[Mapping[str, Any]], later: Sequence[Mapping[str, A
             return True
         lines = {rank: position(group)[:-1] for group in earlier for rank in group["ranks"]}
         same = all(lines.get(rank) == position(group)[:-1] for group in later for rank in group["ranks"])
+        if same and all(group.get("gpu") for group in [*earlier, *later]):
+            return True
         return same and bool(culprits) and culprits == find_culprits(earlier, ended)
     if any(group["kind"] == STOPPED for group in later):
         return True
@@ -229,6 +232,12 @@ class HangWatch:
         self.news = f"no output for {format_age(self.rule.quiet)}: {text}"
         self.resumed = 0.0
         self.hang = {"text": text, "since": time.time() - self.rule.quiet, "culprits": culprits, "groups": groups}
+
+    def add_evidence(self, text: str) -> None:
+        """Add to the description of the hang that is about to be reported. text: a continuation, or empty."""
+        if self.hang is not None:
+            self.hang["text"] += text
+            self.news += text
 
     def take_news(self) -> str:
         """Return what to report, once."""

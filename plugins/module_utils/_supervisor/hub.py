@@ -41,6 +41,7 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor.lifeli
     Stop,
     shutdown_reason,
 )
+from ansible_collections.muster.training.plugins.module_utils._supervisor.nccl_ras import describe_nccl
 from ansible_collections.muster.training.plugins.module_utils._supervisor.node_views import (
     has_failed,
     have_succeeded,
@@ -469,6 +470,8 @@ class Hub(LifelineEnd):
             for connection in self.admitted_connections():
                 connection.send({"type": "collect"})
         self.notices.note_hang(now, self.hangs.hang is not None)
+        if self.hangs.news and self.hangs.hang is not None:
+            self.hangs.add_evidence(describe_nccl(self.plan["environment"]))
         news = self.hangs.take_news()
         if news:
             self.journal.event("hang", news)

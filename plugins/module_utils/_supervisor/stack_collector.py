@@ -17,7 +17,14 @@ from ansible_collections.muster.training.plugins.module_utils._files.bounded imp
     read_bytes,
     remove_entry,
 )
-from ansible_collections.muster.training.plugins.module_utils._run.hang_analysis import MAX_WORKERS, merge_groups
+from ansible_collections.muster.training.plugins.module_utils._run.gpu_samples import FILE as SAMPLES
+from ansible_collections.muster.training.plugins.module_utils._run.gpu_waits import waiting_gpus
+from ansible_collections.muster.training.plugins.module_utils._run.hang_analysis import (
+    GPU_WAITS,
+    MAX_WORKERS,
+    WAITING,
+    merge_groups,
+)
 from ansible_collections.muster.training.plugins.module_utils._run.processes import (
     descendants,
     handled_signals,
@@ -209,10 +216,13 @@ class StackCollector:
         answering = [process for process in ranks.values() if process.state not in STOPPED_STATES]
         stacks = self.read_stacks(answering, timeout)
         deadline = time.monotonic() + min(timeout, WORKER_STACKS_TIMEOUT)
+        gpus = waiting_gpus(read_from(os.path.join(self.directory, SAMPLES), 0))
         groups = []
         for local_rank, process in sorted(ranks.items()):
             frames = stacks.get(process.pid, [])
             group = self.describe(process, frames)
+            if group["kind"] in WAITING and local_rank < len(gpus) and gpus[local_rank]:
+                group["gpu"] = GPU_WAITS
             if group["kind"] == CODE:
                 group["workers"] = self.read_workers(process, processes, deadline)
             groups.append({**group, "ranks": [self.plan["node"]["first_rank"] + local_rank]})
@@ -348,7 +358,7 @@ def is_local(path: str) -> bool:
 def empty_group(state: str, cpu: str) -> Data:
     """Return the description of a rank without a stack."""
     empty = {"call": "", "function": "", "file": "", "line": 0, "text": "", "frames": [], "workers": []}
-    return {"kind": NO_STACK, "state": state, "cpu": cpu, **empty}
+    return {"kind": NO_STACK, "state": state, "cpu": cpu, "gpu": "", **empty}
 
 
 def describe_worker(frames: list[Frame]) -> str:

@@ -135,3 +135,13 @@ def test_single_rank_that_is_stuck_without_others_counts() -> None:
     assert is_hang(stuck, stuck, [])
     assert not is_hang(stuck, [group(0, cpu="moving", **LOADS)], [])
     assert not is_hang([], [], [])
+
+
+def test_gpus_at_low_power_show_a_hang_in_which_all_ranks_wait_in_one_line() -> None:
+    """As in loss.item() after an all_reduce with tensors of different sizes: the main threads spin."""
+    spins = {**WAITS, "kind": "gpu", "call": "synchronize"}
+    waits = [group(0, cpu="moving", gpu="waits", **spins), group(1, cpu="moving", gpu="waits", **spins)]
+    works = [waits[0], group(1, cpu="moving", **spins)]
+    assert is_hang(waits, waits, [])
+    assert not is_hang(works, works, [])
+    assert not is_hang(works, waits, [])
