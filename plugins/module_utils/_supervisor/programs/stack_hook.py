@@ -57,6 +57,7 @@ def install(directory):  # type: ignore[no-untyped-def]
         descriptor = first
 
     def remove():  # type: ignore[no-untyped-def]
+        set_handler(PYTHON_STACK_SIGNAL, _signal.SIG_IGN)  # the interpreter would set SIG_DFL, which ends the process
         if os.getpid() == pid and os.path.exists(path):
             os.unlink(path)
 
@@ -74,6 +75,7 @@ def install(directory):  # type: ignore[no-untyped-def]
             release_sigterm()
         return set_handler(number, handler)
 
+    set_handler(STACK_SIGNAL, _signal.SIG_IGN)  # what faulthandler restores when the interpreter ends
     faulthandler.register(STACK_SIGNAL, file=descriptor, all_threads=False)
     set_handler(PYTHON_STACK_SIGNAL, write_stack)
     _signal.siginterrupt(PYTHON_STACK_SIGNAL, False)  # system calls of C code continue

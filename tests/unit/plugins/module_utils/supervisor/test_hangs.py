@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,10 @@ from ansible_collections.muster.training.plugins.module_utils._run.safe_files im
 from ansible_collections.muster.training.plugins.module_utils._run.stack_dump import main_stack, parse_dump
 from ansible_collections.muster.training.plugins.module_utils._run.stored_documents import checked_result
 from ansible_collections.muster.training.plugins.module_utils._supervisor.notices.ranks import catches
-from ansible_collections.muster.training.plugins.module_utils._supervisor.programs.stack_hook import STACK_SIGNAL
+from ansible_collections.muster.training.plugins.module_utils._supervisor.programs.stack_hook import (
+    PYTHON_STACK_SIGNAL,
+    STACK_SIGNAL,
+)
 from ansible_collections.muster.training.plugins.module_utils._supervisor.stack_collector import write_hook
 from ansible_collections.muster.training.plugins.module_utils._supervisor.stack_signals import (
     StackFiles,
@@ -277,6 +281,18 @@ def test_reading_the_stacks_of_a_busy_process_does_not_crash_it(tmp_path: Path, 
     text = Path(path).read_text(encoding="utf-8")
     assert "Thread 0x" not in text  # only the main thread
     assert {frame.function for frame in main_stack(parse_dump(text))} <= {"step", "spin", "<module>"}
+
+
+@pytest.mark.parametrize("number", [STACK_SIGNAL, PYTHON_STACK_SIGNAL])
+def test_process_that_ends_is_not_killed_by_a_late_request(tmp_path: Path, number: int) -> None:
+    write_hook(str(tmp_path))
+    for _process in range(5):
+        process = start_python(tmp_path, "print('ready', flush=True)", PYTHONPATH=f"{tmp_path}/hooks", LOCAL_RANK="0")
+        assert process.stdout is not None and process.stdout.readline() == "ready\n"
+        while process.poll() is None:
+            os.kill(process.pid, number)
+            time.sleep(0.0005)  # so that it can end meanwhile
+        assert process.returncode == 0
 
 
 def test_process_in_c_code_that_runs_is_asked_by_the_other_signal(tmp_path: Path) -> None:
