@@ -29,6 +29,7 @@ SCRIPT = Path(__file__).parents[4] / "jobs" / "hangs.py"
 HANG = 5.0  # launch_hang_timeout
 GLOO = 12  # torch's own timeout, in which the hang is reported before
 RANKS = 4
+LONGEST = 400.0  # for four ranks to import torch on a busy machine
 # Nodes and ranks of each: accelerate and env start as many ranks on each node, mpirun needs a host of its own for each.
 LAUNCHERS = {"torchrun": (2, 2), "deepspeed": (2, 2), "accelerate": (2, 2), "mpirun": (1, 4), "env": (4, 1)}
 LAST = RANKS - 1
@@ -53,7 +54,7 @@ KINDS: dict[str, tuple[int, str, str]] = {
     "exit": (LAST, "", "had already ended with exit code 0"),  # gloo notices that its connection was closed
 }
 CASES = [(launcher, kind) for launcher in LAUNCHERS for kind in KINDS]
-FEW = (("torchrun", "loop"), ("torchrun", "lock"), ("deepspeed", "uneven"))
+FEW = (("torchrun", "loop"), ("torchrun", "lock"), ("env", "uneven"))
 
 
 def make_torch_run(directory: Path, launcher: str, kind: str, ports: tuple[int, int]) -> Run:
@@ -117,16 +118,15 @@ def test_hang_names_the_rank_and_its_line(tmp_path: Path, runs: list[Run], launc
         return [event for event in run.events() if event.startswith("no output for") or run.read(0, "result.json")]
 
     if described:
-        text = eventually(reported)[-1]
-        late = time.time()
+        text = eventually(reported, LONGEST)[-1]
+        moment = time.time()
         assert text.startswith("no output for"), f"{run.events()}\n{output(run)}"
         hang = eventually(lambda: run_status.read(run.request(0, wait=0))["run"]["hang"])
-        print(f"\nMATRIX|{launcher}|{kind}|{text}|{late - hang['since'] - HANG:.1f}")
+        print(f"{launcher} {kind}: {moment - hang['since'] - HANG:.1f} s after the limit: {text}")  # with pytest -s
         assert hang["culprits"] == [rank], text
         assert re.search(rf"rank {rank} on node\d+ {described}", text), text
-    result = checked_result(run.result())
+    result = checked_result(eventually(lambda: run.read(0, "result.json"), LONGEST))
     assert result is not None
     failure = verdict_from_hub(run.plans[0], result)["first_failure"]
-    print(f"\nVERDICT|{launcher}|{kind}|{failure and failure['rank']}|{failure and failure['error']}")
     assert failure is not None and failure["rank"] == rank, failure
     assert verdict in failure["error"]
