@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,7 +14,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.gpu_waits imp
 TRAINS, WAITS, IDLE, LIGHT = (97, 345.0), (100, 108.0), (0, 62.0), (100, 120.0)
 
 
-def text_of(*gpus: list[tuple[float, float]]) -> str:
+def text_of(*gpus: Sequence[tuple[float, float]]) -> str:
     """The content of gpus.csv for GPUs with these samples of utilisation and power."""
     lines = [
         f"2026/11/22 10:{number // 4:02d}:{number % 4 * 15:02d}.123, {index}, {used}, 30000, 40960, 60, {watts}, 400.00"
