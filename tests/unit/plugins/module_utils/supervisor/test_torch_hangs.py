@@ -131,3 +131,4 @@ def test_hang_names_the_rank_and_its_line(tmp_path: Path, runs: list[Run], launc
     failure = verdict_from_hub(run.plans[0], result)["first_failure"]
     assert failure is not None and failure["rank"] == rank, failure
     assert verdict in failure["error"]
+    run.wait_until_gone(LONGEST)
