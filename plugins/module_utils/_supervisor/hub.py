@@ -41,6 +41,7 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor.lifeli
     Stop,
     shutdown_reason,
 )
+from ansible_collections.muster.training.plugins.module_utils._supervisor.nccl_ras import describe_nccl
 from ansible_collections.muster.training.plugins.module_utils._supervisor.node_views import (
     has_failed,
     have_succeeded,
@@ -205,7 +206,7 @@ class Hub(LifelineEnd):
         elif kind == "notice":
             self.raise_notice(message, node["name"])
         elif kind == "beat":
-            self.hangs.note_quiet(node_rank, message.get("quiet"))
+            self.hangs.note_quiet(node_rank, message.get("quiet"), node["heard"])
         elif kind == "stacks":
             self.hangs.take(node_rank, message.get("groups"))
         elif kind == ENDED_RANKS:
@@ -463,12 +464,14 @@ class Hub(LifelineEnd):
         if self.stop_reason is not None:
             return
         running = [node["node_rank"] for node in self.nodes if node["state"] == "running"]
-        self.hangs.note_quiet(0, self.quiet)
+        self.hangs.note_quiet(0, self.quiet, now)
         if self.hangs.step(now, running, sorted(self.ended_ranks)):
             self.orders.append(CollectStacks())
             for connection in self.admitted_connections():
                 connection.send({"type": "collect"})
         self.notices.note_hang(now, self.hangs.hang is not None)
+        if self.hangs.news and self.hangs.hang is not None:
+            self.hangs.add_evidence(describe_nccl(self.plan["environment"]))
         news = self.hangs.take_news()
         if news:
             self.journal.event("hang", news)

@@ -25,7 +25,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._failures.attempts
 )
 from ansible_collections.muster.training.plugins.plugin_utils._failures.catalogue import shows_cause
 from ansible_collections.muster.training.plugins.plugin_utils._failures.explanation import Explanation, clean_line
-from ansible_collections.muster.training.plugins.plugin_utils._failures.hang import blame_hang
+from ansible_collections.muster.training.plugins.plugin_utils._failures.hang import blame_hang, recorded_stacks
 from ansible_collections.muster.training.plugins.plugin_utils._failures.waiting import (
     exited_early,
     name_different_collectives,
@@ -257,6 +257,7 @@ def verdict_from_hub(plan: Mapping[str, Any], result: Mapping[str, Any]) -> dict
         "reactions": count_reactions(result, first) if first else 0,
         "nodes": nodes,
         **summarize(plan, result),
+        **recorded_stacks(result, plan.get("nodes", [])),
     }
 
 

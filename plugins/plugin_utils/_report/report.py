@@ -48,6 +48,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._report.documents 
 from ansible_collections.muster.training.plugins.plugin_utils._report.findings import Facts, find_all
 from ansible_collections.muster.training.plugins.plugin_utils._report.gpu_samples import GpuSamples
 from ansible_collections.muster.training.plugins.plugin_utils._report.log_excerpt import MAX_LINES, choose_lines
+from ansible_collections.muster.training.plugins.plugin_utils._report.stacks import stack_groups
 from ansible_collections.muster.training.plugins.plugin_utils._report.summary import (
     gpu_numbers,
     node_rows,
@@ -156,6 +157,7 @@ def compose_report(record: Record, now: float) -> Report:
         "cost": cost_of(rows, numbers, seconds, start_up, samples, rate, clean_text(plan.get("currency"), 10) or "USD"),
         "restarts": record.attempts,
         "attempts": describe_attempts(result),
+        "stacks": stack_groups(plan, result),
         "event_files": record.event_files,
         "notes": record_notes(record, gpus, rows),
     }
