@@ -45,6 +45,7 @@ OTHER_FILES = [
     "env.yml",
     "fetch.yml",
     "fit.yml",
+    "forgive.yml",
     "group_vars/training.yml",
     "image.yml",
     "keys.yml",

@@ -13,7 +13,7 @@ import re
 
 TYPE_CHECKING = False  # importing typing would cost more than all other imports
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
     from typing import Any
 
 # Fields of all drivers since 418.
@@ -37,7 +37,7 @@ ROW_FIELDS = (
     "remapped_rows.failure",
 )
 # What changes while a job runs. The first name of the throttle reasons is that of drivers before 535.
-PACE_FIELDS = ("index", "uuid", "clocks.sm", "clocks.max.sm", "power.draw", "power.limit", "utilization.gpu")
+PACE_FIELDS = ("index", "uuid", "clocks.current.sm", "clocks.max.sm", "power.draw", "power.limit", "utilization.gpu")
 THROTTLE_FIELDS = ("clocks_throttle_reasons.active", "clocks_event_reasons.active")
 # Bits of the reasons (nvml.h, nvmlClocksEventReasons) for which a GPU is slower than it should be.
 THROTTLE_REASONS = {
@@ -60,15 +60,17 @@ def query(smi: str, target: str, fields: Iterable[str]) -> list[str]:
     return [smi, f"--query-{target}={','.join(fields)}", "--format=csv,nounits"]
 
 
-def parse_rows(text: str, first: str) -> list[dict[str, str]]:
-    """Return the lines of a query's output as dictionaries, [] for an error. first: the first name."""
+def parse_rows(text: str, fields: Sequence[str]) -> list[dict[str, str]]:
+    """Return the lines of a query's output as dictionaries, [] for an error. fields: in the order of the query.
+
+    Only the first field is compared with the names in the output, since drivers print some under another name.
+    """
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    start = next((number for number, line in enumerate(lines) if line.partition(",")[0] == first), None)
+    start = next((number for number, line in enumerate(lines) if line.partition(",")[0] == fields[0]), None)
     if start is None:
         return []
-    names = [name.split(" [")[0] for name in lines[start].split(", ")]
     rows = [line.split(", ") for line in lines[start + 1 :]]
-    return [dict(zip(names, row)) for row in rows[:MAX_GPUS] if len(row) == len(names)]
+    return [dict(zip(fields, row)) for row in rows[:MAX_GPUS] if len(row) == len(fields)]
 
 
 def number(text: str) -> float | None:
@@ -83,7 +85,7 @@ def whole(text: str) -> int | None:
     return None if value is None else int(value)
 
 
-def known(text: str) -> str:
+def text_or_empty(text: str) -> str:
     """Return a text, "" for [N/A], [Not Supported] and the like."""
     return "" if text.startswith("[") or text in ("0", "N/A") else text
 
@@ -93,17 +95,16 @@ def parse_devices(text: str) -> list[dict[str, Any]]:
     return [
         {
             "index": whole(row["index"]),
-            "uuid": known(row["uuid"]),
-            "serial": known(row["serial"]),
-            "pci": known(row["pci.bus_id"]),
+            "uuid": text_or_empty(row["uuid"]),
+            "serial": text_or_empty(row["serial"]),
+            "pci": text_or_empty(row["pci.bus_id"]),
             "pcie_gen": whole(row["pcie.link.gen.current"]),
             "pcie_gen_max": whole(row["pcie.link.gen.max"]),
             "pcie_width": whole(row["pcie.link.width.current"]),
             "pcie_width_max": whole(row["pcie.link.width.max"]),
             "ecc_aggregate": whole(row["ecc.errors.uncorrected.aggregate.total"]),
         }
-        for row in parse_rows(text, "index")
-        if set(DEVICE_FIELDS) <= set(row)
+        for row in parse_rows(text, DEVICE_FIELDS)
     ]
 
 
@@ -116,8 +117,7 @@ def parse_remapped(text: str) -> dict[str, dict[str, Any]]:
             "pending": row["remapped_rows.pending"] in ("Yes", "1"),
             "failure": row["remapped_rows.failure"] in ("Yes", "1"),
         }
-        for row in parse_rows(text, "gpu_uuid")
-        if set(ROW_FIELDS) <= set(row)
+        for row in parse_rows(text, ROW_FIELDS)
     }
 
 
@@ -134,7 +134,7 @@ def parse_mask(text: str) -> int:
 def parse_throttling(text: str) -> list[int]:
     """Return the throttle reasons of each GPU in index order, [] if the driver has no such query."""
     for field in THROTTLE_FIELDS:
-        rows = parse_rows(text, field)
+        rows = parse_rows(text, (field,))
         if rows:
             return [parse_mask(row[field]) for row in rows]
     return []
@@ -142,24 +142,19 @@ def parse_throttling(text: str) -> list[int]:
 
 def parse_pace(text: str) -> list[dict[str, Any]]:
     """Return clock, power and utilization of each GPU, and its throttle reasons; None: not known."""
-    paces = []
-    for row in parse_rows(text, "index"):
-        if not set(PACE_FIELDS) <= set(row):
-            continue
-        mask = next((row[field] for field in THROTTLE_FIELDS if field in row), "")
-        paces.append(
-            {
-                "index": whole(row["index"]),
-                "uuid": known(row["uuid"]),
-                "clock": number(row["clocks.sm"]),
-                "clock_max": number(row["clocks.max.sm"]),
-                "power": number(row["power.draw"]),
-                "power_limit": number(row["power.limit"]),
-                "utilization": number(row["utilization.gpu"]),
-                "throttling": parse_mask(mask),
-            }
-        )
-    return paces
+    return [
+        {
+            "index": whole(row["index"]),
+            "uuid": text_or_empty(row["uuid"]),
+            "clock": number(row["clocks.current.sm"]),
+            "clock_max": number(row["clocks.max.sm"]),
+            "power": number(row["power.draw"]),
+            "power_limit": number(row["power.limit"]),
+            "utilization": number(row["utilization.gpu"]),
+            "throttling": parse_mask(row[THROTTLE_FIELDS[0]]),
+        }
+        for row in parse_rows(text, (*PACE_FIELDS, THROTTLE_FIELDS[0]))
+    ]
 
 
 def parse_nvlinks(status: str, errors: str) -> list[dict[str, Any]]:

@@ -55,13 +55,11 @@ def check_errors(context: CheckContext) -> list[Finding]:
     for node, health in context.nodes_with("health"):
         if not health["kernel_log"]:
             continue
-        names = {
-            normalize_pci(gpu["pci"]): f"GPU {gpu['index']}"
-            for gpu in used_gpus(context, node.name, health)
-            if gpu["pci"]
-        }
+        names = {normalize_pci(gpu["pci"]): f"GPU {gpu['index']}" for gpu in health["gpus"] if gpu["pci"]}
+        used = {normalize_pci(gpu["pci"]) for gpu in used_gpus(context, node.name, health) if gpu["pci"]}
         for fields in health["kernel_log"]["errors"]:
-            if fields["level"] != MACHINE or (fields["kind"] == "Xid" and names and fields["pci"] not in names):
+            is_unused = fields["kind"] == "Xid" and fields["pci"] in names and fields["pci"] not in used
+            if fields["level"] != MACHINE or is_unused:
                 continue
             gpu_error = GpuError(*(fields[name] for name in GpuError._fields))
             age = format_duration(max(0.0, time.time() - fields["time"]))

@@ -28,8 +28,8 @@ def blamed_nodes(verdict: Mapping[str, Any]) -> list[Blame]:
         return []
     blames: dict[str, Blame] = {}
     for blame in all_blames(verdict):
-        known = blames.get(blame.node)
-        if known is None or (not known.gpus and blame.gpus):
+        earlier = blames.get(blame.node)
+        if earlier is None or (not earlier.gpus and blame.gpus):
             blames[blame.node] = blame
     return list(blames.values())
 

@@ -32,7 +32,7 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor.health
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
     from typing import Any
 
     from ansible_collections.muster.training.plugins.module_utils._health.xid_catalogue import GpuError
@@ -46,38 +46,36 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
 
 # Kinds of notices: a problem, broken hardware, the end of a problem, figures for rank 0.
 HEALTH, BROKEN, HEALTHY, PACE = "health", "broken", "healthy", "pace"
-SEPARATOR = "---"  # between the outputs of queries
-MAX_OUTPUT = 262144  # bytes of a reading
+MAX_OUTPUT = 262144  # bytes of a query
 MAX_FINDINGS = 20  # in a node report
 MAX_EVENTS = 100  # of a node in a run; a failing GPU repeats itself
 
 
-def reading_command(smi: str, selection: list[str]) -> list[str]:
-    """Return the command of one reading of the GPUs, whose outputs SEPARATOR separates."""
-    throttling = gpu_health.THROTTLE_FIELDS
-    pace = [gpu_health.query(smi, "gpu", (*gpu_health.PACE_FIELDS, field)) for field in throttling]
-    queries = [
-        gpu_health.query(smi, "gpu", gpu_health.DEVICE_FIELDS) + selection,
-        gpu_health.query(smi, "remapped-rows", gpu_health.ROW_FIELDS) + selection,
-        [smi, "nvlink", "--status"],
-        [smi, "nvlink", "-e"],
+def reading_queries(smi: str, selection: list[str]) -> list[tuple[str, list[str]]]:
+    """Return name and command of each query of one reading of the GPUs.
+
+    The last one is the alternative to the one before, for drivers with another name of the throttle reasons.
+    """
+    first, second = (
+        gpu_health.query(smi, "gpu", (*gpu_health.PACE_FIELDS, field)) for field in gpu_health.THROTTLE_FIELDS
+    )
+    return [
+        ("devices", gpu_health.query(smi, "gpu", gpu_health.DEVICE_FIELDS) + selection),
+        ("rows", gpu_health.query(smi, "remapped-rows", gpu_health.ROW_FIELDS) + selection),
+        ("links", [smi, "nvlink", "--status"]),
+        ("link_errors", [smi, "nvlink", "-e"]),
+        ("pace", first + selection),
+        ("other_pace", second + selection),
     ]
-    script = [shlex.join(query) for query in queries]
-    script.append(" || ".join(shlex.join(query + selection) for query in pace))
-    return ["/bin/sh", "-c", f"exec 2>/dev/null; {f'; echo; echo {SEPARATOR}; '.join(script)}; echo; echo {SEPARATOR}"]
 
 
-def parse_reading(text: str) -> dict[str, Any] | None:
-    """Return the readings of GPUs in the output of reading_command(), None if it is not complete."""
-    sections = text.split(f"\n{SEPARATOR}\n")
-    if len(sections) != 6:
-        return None
-    devices, rows, links, link_errors, pace, _end = sections
+def parse_reading(outputs: Mapping[str, str]) -> dict[str, Any]:
+    """Return the readings of GPUs in the outputs of reading_queries()."""
     return {
-        "devices": gpu_health.parse_devices(devices),
-        "rows": gpu_health.parse_remapped(rows),
-        "nvlinks": gpu_health.parse_nvlinks(links, link_errors),
-        "pace": gpu_health.parse_pace(pace),
+        "devices": gpu_health.parse_devices(outputs.get("devices", "")),
+        "rows": gpu_health.parse_remapped(outputs.get("rows", "")),
+        "nvlinks": gpu_health.parse_nvlinks(outputs.get("links", ""), outputs.get("link_errors", "")),
+        "pace": gpu_health.parse_pace(outputs.get("pace", "")) or gpu_health.parse_pace(outputs.get("other_pace", "")),
     }
 
 
@@ -126,7 +124,10 @@ class NodeHealth:
         self.log: KernelLog | None = None
         self.follower: LinesOfChild | None = None  # follows the journal if the kernel log is root's
         self.partial_line = b""
-        self.reader: LinesOfChild | None = None  # reads the state of the GPUs
+        self.reader: LinesOfChild | None = None  # the running query of the GPUs
+        self.queries: list[tuple[str, list[str]]] = []  # of this reading: the next ones, by name
+        self.query = ""  # name of the running one
+        self.outputs: dict[str, str] = {}
         self.output = b""
         self.reader_due = self.host_due = self.reader_killed = 0.0
         self.first: dict[str, Any] | None = None  # the first readings of GPUs
@@ -237,34 +238,47 @@ class NodeHealth:
         return self.compare(problems, lambda problem: problem.gpu is None)
 
     def read_gpus(self, now: float, ended: dict[int, int], running: bool) -> list[Notice]:
-        """Read the GPUs in a child process, since nvidia-smi may hang; return notices of what has changed."""
+        """Query the GPUs in child processes, since nvidia-smi may hang; return notices of what has changed."""
         if self.reader is None:
-            if running and now >= self.reader_due and self.plan.get("gpu_samples"):
-                smi, *options = self.plan["gpu_samples"]
-                selection = [option for option in options if option.startswith("--id=")]
-                self.output = b""
-                self.reader = LinesOfChild(reading_command(smi, selection))
-                self.reader_due, self.reader_killed = now + HEALTH_CHECK_INTERVAL, now + HEALTH_CHECK_TIMEOUT
+            self.start_query(now, running)
             return []
         self.output = (self.output + self.reader.read())[:MAX_OUTPUT]
-        if now >= self.reader_killed:
+        if now >= self.reader_killed or not running:  # nothing waits for it
             self.reader.kill()
         if self.reader.pid is not None and self.reader.pid not in ended:
             return []
-        self.output = (self.output + self.reader.read())[:MAX_OUTPUT]
+        output = (self.output + self.reader.read())[:MAX_OUTPUT]
+        self.outputs[self.query] = output.decode("utf-8", "replace")
         self.reader.close()
         self.reader = None
-        reading = parse_reading(self.output.decode("utf-8", "replace"))
-        return self.take_reading(reading, running) if reading is not None and reading["devices"] else []
+        if self.query == "pace" and gpu_health.parse_pace(self.outputs["pace"]):
+            self.queries = []
+        if self.queries or not running:
+            return []
+        reading = parse_reading(self.outputs)
+        return self.take_reading(reading) if reading["devices"] else []
 
-    def take_reading(self, reading: dict[str, Any], running: bool) -> list[Notice]:
+    def start_query(self, now: float, running: bool) -> None:
+        """Start the next query of a reading, or a new reading when it is due."""
+        if not running:
+            self.queries = []
+            return
+        if not self.queries and now >= self.reader_due and self.plan.get("gpu_samples"):
+            smi, *options = self.plan["gpu_samples"]
+            self.queries = reading_queries(smi, [option for option in options if option.startswith("--id=")])
+            self.outputs = {}
+            self.reader_due = now + HEALTH_CHECK_INTERVAL
+        if self.queries:
+            self.query, command = self.queries.pop(0)
+            self.output, self.reader_killed = b"", now + HEALTH_CHECK_TIMEOUT
+            self.reader = LinesOfChild(command)
+
+    def take_reading(self, reading: dict[str, Any]) -> list[Notice]:
         """Return notices from a reading of the GPUs, and the figures by which rank 0 compares the nodes."""
         self.first = self.first or reading
         notices = self.compare(list(judge.gpu_problems(self.first, reading)), lambda problem: problem.gpu is not None)
-        if running:
-            figures = {"gpus": reading["pace"], "steps": self.step_times.take()}
-            notices.append((PACE, json.dumps(figures)))
-        return notices
+        figures = {"gpus": reading["pace"], "steps": self.step_times.take()}
+        return [*notices, (PACE, json.dumps(figures))]
 
     def compare(self, problems: Iterable[Problem], is_covered: Any) -> list[Notice]:
         """Return notices of problems that are new, and of those that have ended.

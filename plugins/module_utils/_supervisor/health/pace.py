@@ -155,13 +155,13 @@ class PaceWatch:
             key: [value for moment, value in values if now - moment <= PACE_WINDOW]
             for key, values in self.steps.items()
         }
-        found = {(slow.node, slow.what): slow for slow in [*find_slow_gpus(gpus), *find_slow_ranks(steps)]}
-        for key, slow in found.items():
+        slow_parts = {(slow.node, slow.what): slow for slow in [*find_slow_gpus(gpus), *find_slow_ranks(steps)]}
+        for key, slow in slow_parts.items():
             text = f"{slow.text}; {describe_cost(slow.share, self.price, self.currency)}"
             if key not in self.slow:
                 self.news.append(text)
             self.slow[key] = text
-        for key in [key for key in self.slow if key not in found]:
+        for key in [key for key in self.slow if key not in slow_parts]:
             del self.slow[key]
             self.news.append(f"{key[1]} of {key[0]} is as fast as the others again")
 
