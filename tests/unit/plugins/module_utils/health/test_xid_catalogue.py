@@ -138,16 +138,8 @@ LINES = [
 @pytest.mark.parametrize(("line", "code", "pci", "level"), LINES)
 def test_line_of_a_kernel_log(line: str, code: int | None, pci: str, level: str) -> None:
     error = parse_line(line)
-    assert (
-        (None, "", "") == (code, pci, level)
-        if error is None
-        else (error.code, error.pci, error.level)
-        == (
-            code,
-            pci,
-            level,
-        )
-    )
+    parsed = (error.code, error.pci, error.level) if error is not None else (None, "", "")
+    assert parsed == (code, pci, level)
 
 
 def test_description_has_the_action_of_nvidia() -> None:
