@@ -145,9 +145,9 @@ def matches(entry: BadNode, node: str, identity: Mapping[str, Any]) -> bool:
     if entry["gpus"] and gpus:
         return bool(set(entry["gpus"]) & gpus)
     for name in ("serial", "asset", "machine_id"):
-        if entry[name] and identity.get(name):  # type: ignore[literal-required]
-            return bool(entry[name] == identity[name])  # type: ignore[literal-required]
-    has_identity = entry["gpus"] or any(entry[name] for name in ("serial", "asset", "machine_id"))  # type: ignore[literal-required]
+        if entry[name] and identity.get(name):
+            return bool(entry[name] == identity[name])
+    has_identity = entry["gpus"] or any(entry[name] for name in ("serial", "asset", "machine_id"))
     return not has_identity and entry["node"] == node
 
 
