@@ -50,7 +50,7 @@ def parse_record(record: bytes, boot: float) -> tuple[float, str] | None:
 
 def read_records(descriptor: int, limit: int = MAX_RECORDS) -> list[bytes]:
     """Return the records that can be read without waiting."""
-    records = []
+    records: list[bytes] = []
     while len(records) < limit:
         try:
             record = os.read(descriptor, MAX_RECORD)
