@@ -129,6 +129,6 @@ def test_gpu_that_the_job_does_not_use_is_no_reason() -> None:
     for device, own in zip(facts["node2"]["gpus"]["devices"], facts["node2"]["health"]["gpus"], strict=True):
         device["uuid"] = own["uuid"]
     recorded = [entry(facts, "node2", blamed=["GPU-node2-1"])]
-    options = {"bad_nodes": recorded, "nproc_per_node": 1}
+    options: dict[str, Any] = {"bad_nodes": recorded, "nproc_per_node": 1}
     assert "bad-node" not in [finding.id for finding in findings(facts, gpus=[0], **options)]
     assert "bad-node" in [finding.id for finding in findings(facts, gpus=[1], **options)]

@@ -83,7 +83,7 @@ def test_name_decides_only_without_anything_else() -> None:
 
 
 def verdict(**values: Any) -> dict[str, Any]:
-    nodes = [{"name": name, "gpus": "", "health": []} for name in ("gpu0", "gpu1")]
+    nodes: list[Any] = [{"name": name, "gpus": "", "health": []} for name in ("gpu0", "gpu1")]
     usual = {"run_id": "bert", "state": "failed", "nodes": nodes, "broken": [], "first_failure": None, "attempts": []}
     return {**usual, **values}
 
