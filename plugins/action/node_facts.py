@@ -23,6 +23,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._plan.job_argument
 PARTS = [
     "gpus",
     "links",
+    "health",
     "software",
     "storage",
     "system",

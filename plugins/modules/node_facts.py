@@ -138,6 +138,8 @@ options:
       - Parts to read in addition to the basic facts, which take almost no time.
       - V(gpus) queries nvidia-smi, if available, and finds processes that use a GPU.
       - V(links), with V(gpus), reads the links between GPUs, and the fabric manager of machines with NVSwitches.
+      - V(health) reads what identifies the machine, GPU errors in the kernel log, the GPUs' memory rows, throttling,
+        PCI express and NVLink, the ports of RDMA devices, and the memory.
       - V(software) reads the versions of the packages of O(interpreter), without importing them.
       - V(checkout) reads which commit is checked out, if O(working_directory) is in a git checkout.
       - V(storage) tests network mounts, and reads the free space.
@@ -152,7 +154,7 @@ options:
         that O(args) name, so that a run can be repeated.
     type: list
     elements: str
-    choices: [gpus, links, software, storage, system, checkout, names, resolver, connections, ssh, checkpoints,
+    choices: [gpus, links, health, software, storage, system, checkout, names, resolver, connections, ssh, checkpoints,
       provenance]
     default: [gpus, software, storage, system, names]
   probe:
@@ -380,6 +382,13 @@ facts:
             fault: ""
             compute_capability: [9, 0]
         processes: []
+    health:
+      description:
+        - What identifies the machine (C(identity)); GPU errors since the boot in the C(kernel_log), and whether this
+          user may read it; for each of the C(gpus), its C(uuid), memory C(rows), ECC errors, C(throttling) and
+          PCI express link; the C(nvlinks) of each GPU; the RDMA C(ports); the C(memory) and swap.
+      returned: with the part V(health)
+      type: dict
     links:
       description:
         - Number of NVSwitches (C(switches)), for each GPU the C(state) and C(status) of its C(fabric), version and

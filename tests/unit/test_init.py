@@ -48,6 +48,7 @@ OTHER_FILES = [
     "env.yml",
     "fetch.yml",
     "fit.yml",
+    "forgive.yml",
     "group_vars/training.yml",
     "image.yml",
     "keys.yml",

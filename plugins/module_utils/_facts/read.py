@@ -310,6 +310,13 @@ def start_links(context: FactsContext) -> None:
         context.pending["links"] = gpu_links.LinkQuery()
 
 
+def start_health(context: FactsContext) -> None:
+    """Start the queries of the node's health, and read what identifies it, which may need root."""
+    from ansible_collections.muster.training.plugins.module_utils._facts import health
+
+    context.pending["health"] = health.HealthQuery()
+
+
 def start_job(context: FactsContext) -> None:
     """Read what the job's variables and arguments refer to; start the import test and the queries of services."""
     from ansible_collections.muster.training.plugins.module_utils._facts import job_needs
@@ -408,7 +415,11 @@ def read_names(context: FactsContext) -> None:
 
 
 # In this order. ROOT_PARTS run before we become the run's user.
-ROOT_PARTS: dict[str, Callable[[FactsContext], None]] = {"gpus": start_gpus, "links": start_links}
+ROOT_PARTS: dict[str, Callable[[FactsContext], None]] = {
+    "gpus": start_gpus,
+    "links": start_links,
+    "health": start_health,
+}
 PARTS: dict[str, Callable[[FactsContext], None]] = {
     "connections": start_connections,
     "ssh": start_ssh,

@@ -39,6 +39,10 @@ GPU_SAMPLE_INTERVAL = 15  # between two samples of the GPUs; written into the pl
 GPU_SILENCE_TIMEOUT = 4 * GPU_SAMPLE_INTERVAL  # age of the last sample from which nvidia-smi counts as silent
 MOUNT_CHECK_INTERVAL = 10.0  # between checks of a mount
 MOUNT_CHECK_TIMEOUT = 10.0  # for a mount to answer
+HEALTH_CHECK_INTERVAL = 60.0  # between two readings of the GPUs' health
+HEALTH_CHECK_TIMEOUT = 30.0  # for each query of such a reading; nothing waits for it
+HOST_CHECK_INTERVAL = 15.0  # between checks of RDMA ports, memory and the disk of the run
+PACE_WINDOW = 300.0  # over which the nodes' clocks and step times are compared
 FINAL_CHECK_TIMEOUT = 2.0  # for the checks of mounts and GPUs that a failed node's report waits for
 
 # Hangs

@@ -61,6 +61,8 @@ STATES = ("succeeded", "failed", "stopped", "interrupted")
 MAX_LOG_LINE = 1000
 MAX_SEARCHED = 10_000  # characters of a line searched for a cause
 MAX_METRICS = 100
+HEALTH_EVENTS = ("health", "broken", "slow")  # kinds of a run's events
+MAX_HEALTH_EVENTS = 20
 MAX_ARGUMENTS = 500  # of the command
 # Names of curves and metrics with the samples per second of the whole job
 THROUGHPUT = re.compile(r"(?:.*[/_])?(?:train_)?samples[_/]?(?:per_|/)?s(?:ec|econd)?\Z", re.IGNORECASE)
@@ -101,6 +103,11 @@ def compose_report(record: Record, now: float) -> Report:
     shrunk = [
         clean_text(event.get("text"), 300) for event in map(to_mapping, record.events) if event.get("event") == "shrink"
     ]
+    unhealthy = [
+        clean_text(event.get("text"), 300)
+        for event in map(to_mapping, record.events)
+        if event.get("event") in HEALTH_EVENTS
+    ][:MAX_HEALTH_EVENTS]
     facts = Facts(
         gpus=numbers,
         nodes=rows,
@@ -111,6 +118,7 @@ def compose_report(record: Record, now: float) -> Report:
         reported=numbers_reported,
         restarts=record.attempts,
         shrunk=shrunk,
+        unhealthy=unhealthy,
         sampled_nodes=frozenset(node.name for node in record.nodes if node.sampled) if record.fetched else None,
     )
     start_up = window.start - started if window is not None and started is not None else None

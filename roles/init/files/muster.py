@@ -21,6 +21,7 @@ RUN = {"": "run_id", "--run-id": "run_id"}  # a word without an option is the na
 REPORT = {**RUN, "--runs": "runs", "--fetch": "fetch=true", "--bundle": "bundle=true"}
 DIFF = {"": "run_id", " ": "other_run", "--lines": "lines=true"}  # " ": a second word without an option
 SAVE = {**RUN, "--stop": "save_stop=true"}
+FORGIVE = {"": "node", "--add": "add", "--reason": "reason"}
 STATUS = {**RUN, "--mounts": "mounts=true"}
 RUNS = {"--grep": "grep", "--keep": "keep", "--older-than": "older_than"}
 IMAGE = {"": "cluster", "--name": "template"}
@@ -58,6 +59,7 @@ COMMANDS: dict[str, tuple[str, str, str, dict[str, str]]] = {
     "shell": ("shell", "launch", "log in to a node, as a rank: ./muster shell NODE [--run-id RUN]", SHELL),
     "save": ("save", "launch", "ask a run to save now: ./muster save [RUN] [--stop]", SAVE),
     "stop": ("stop", "launch", "stop a run: ./muster stop [RUN]", RUN),
+    "forgive": ("forgive", "", "use a repaired machine again: ./muster forgive [NODE]", FORGIVE),
     "runs": ("runs", "launch", "list runs, and remove old ones: ./muster runs --grep TEXT", RUNS),
     "env": ("env", "python_env", "list the Python environments, and remove old ones", {"--remove": "remove"}),
     "provision": ("provision", "", "create machines: ./muster provision bert -n 4", {"": "cluster", "-n": "nnodes"}),
@@ -76,6 +78,9 @@ COMMANDS: dict[str, tuple[str, str, str, dict[str, str]]] = {
 MEANINGS = {
     "cluster": "Name of the cluster.",
     "nodes": "Name of a node of the inventory.",
+    "node": "Name of the machine to use again. Default: list the machines that no run uses.",
+    "add": "Name of a machine that no run may use.",
+    "reason": "Why no run may use it.",
     "nnodes": "Number of nodes. Default: all.",
     "run_id": "Name of the run. Default: the latest.",
     "gpus": "GPUs of each node to use, as nvidia-smi numbers them, such as 0,1. Default: all.",
