@@ -143,7 +143,13 @@ class RestartPlan(TypedDict):
     hostfile_lines: dict[str, list[str]]  # the line of each node, by file
 
 
-class Attempt(TypedDict):
+class AttemptCheckpoint(TypedDict, total=False):
+    """Additional field of an attempt that resumes from a checkpoint which the nodes have agreed on."""
+
+    checkpoint_name: str  # path relative to each node's directory of checkpoints
+
+
+class Attempt(AttemptCheckpoint):
     """One start of the job within a run."""
 
     number: int  # from 0
@@ -152,7 +158,16 @@ class Attempt(TypedDict):
     checkpoint: str  # path of the checkpoint from which the ranks resume; "" if there is none
 
 
-class AttemptRecord(TypedDict):
+class AttemptDetails(AttemptCheckpoint, total=False):
+    """Additional fields of an attempt that has ended, if known."""
+
+    step: int | None  # of the checkpoint at its end
+    unit: str  # of the step: "step" or "epoch"
+    saved: float  # when that checkpoint was saved
+    unusable: dict[str, str]  # why nodes could not take part in the next attempt, by name
+
+
+class AttemptRecord(AttemptDetails):
     """How an attempt ended."""
 
     number: int

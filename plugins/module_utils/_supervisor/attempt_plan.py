@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 
+from ansible_collections.muster.training.plugins.module_utils._checkpoints.agreement import MAX_PATH, is_relative
 from ansible_collections.muster.training.plugins.module_utils._run.rank_logs import attempt_logs
 from ansible_collections.muster.training.plugins.module_utils._run.stored_documents import conforms
 
@@ -16,7 +17,6 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
     from ansible_collections.muster.training.plugins.module_utils._run.documents import Attempt, Data, Plan
 
 MAX_ATTEMPTS = 1000
-MAX_PATH = 4096  # characters
 ATTEMPT = {"number": range(MAX_ATTEMPTS), "members": [range(10**6)], "master_port": range(1, 65536)}
 
 
@@ -27,13 +27,22 @@ def checked_attempt(message: Data, nnodes: int) -> Attempt | None:
     members = message["members"]
     if len(set(members)) != len(members) or any(member >= nnodes for member in members):
         return None
-    checkpoint = str(message.get("checkpoint") or "")[:MAX_PATH]
+    name = message.get("checkpoint_name")
     return {
         "number": message["number"],
         "members": members,
         "master_port": message["master_port"],
-        "checkpoint": checkpoint,
+        "checkpoint": str(message.get("checkpoint") or "")[:MAX_PATH],
+        "checkpoint_name": name if isinstance(name, str) and is_relative(name) else "",
     }
+
+
+def local_checkpoint(plan: Plan, attempt: Attempt) -> str:
+    """Return the path on this node of the checkpoint from which an attempt resumes: homes may differ."""
+    name, directory = attempt.get("checkpoint_name", ""), plan.get("checkpoints", "")
+    if name and directory.startswith("/"):
+        return os.path.normpath(os.path.join(directory, name))
+    return attempt["checkpoint"] or plan.get("checkpoint", "")
 
 
 def first_attempt(plan: Plan) -> Attempt:
@@ -72,7 +81,7 @@ def plan_of_attempt(plan: Plan, attempt: Attempt, directory: str) -> Plan:
     return {
         **plan,
         "attempt": attempt["number"],
-        "checkpoint": attempt["checkpoint"] or plan.get("checkpoint", ""),
+        "checkpoint": local_checkpoint(plan, attempt),
         "logs": logs,
         "node": {
             **plan["node"],

@@ -35,6 +35,7 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor.lifeli
     CollectStacks,
     LifelineEnd,
     NewAttempt,
+    Prepare,
     RestartRanks,
     Save,
     Start,
@@ -52,6 +53,9 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor.node_v
 from ansible_collections.muster.training.plugins.module_utils._supervisor.notices.hub_notices import (
     HubNotices,
     checked_notice,
+)
+from ansible_collections.muster.training.plugins.module_utils._supervisor.preparation.hub_preparation import (
+    HubPreparation,
 )
 from ansible_collections.muster.training.plugins.module_utils._supervisor.rank_watch import ENDED_RANKS
 from ansible_collections.muster.training.plugins.module_utils._supervisor.remote_start import RemoteStart
@@ -86,6 +90,7 @@ class Hub(LifelineEnd):
         self.nodes = initial_views(self.names, journal.path("launcher.log"))
         self.remote_start = RemoteStart(journal, self.nodes)
         self.attempts = Attempts(plan)
+        self.attempts.preparation = HubPreparation(plan, self.send_request, self.tell_preparation)
         self.end_class = ""  # of the attempt's end, if the one who ends it knows: see restart_policy.py
         self.ended_ranks: dict[int, float] = {}  # when ranks exited while others run, in seconds since 1970
         self.hangs = HangWatch(plan)
@@ -204,6 +209,8 @@ class Hub(LifelineEnd):
             self.on_failing(node, text)
         elif kind == "notice":
             self.raise_notice(message, node["name"])
+        elif kind == "prepared" and isinstance(message.get("reply"), dict) and self.attempts.preparation is not None:
+            self.attempts.preparation.take(node_rank, message["reply"])
         elif kind == "beat":
             self.hangs.note_quiet(node_rank, message.get("quiet"))
         elif kind == "stacks":
@@ -254,6 +261,23 @@ class Hub(LifelineEnd):
             self.first_node = self.names[0]
             self.journal.event("failure", reason, node=self.names[0])
             self.stop_everywhere(reason)
+
+    # - preparation of the next attempt
+
+    def send_request(self, member: int, request: Data) -> None:
+        """Send a request about the next attempt to a node."""
+        if member == 0:
+            self.orders.append(Prepare(request))
+        for connection in self.admitted_connections():
+            if connection.node_rank == member:
+                connection.send({"type": "prepare", "request": request})
+
+    def send_prepared(self, reply: Data) -> None:
+        if self.attempts.preparation is not None:
+            self.attempts.preparation.take(0, reply)
+
+    def tell_preparation(self, text: str, node: str) -> None:
+        self.journal.event("prepare", text, node=node)
 
     # - failures
 
@@ -507,7 +531,7 @@ class Hub(LifelineEnd):
         if attempt is not None:
             self.begin_attempt(attempt, now)
         elif self.attempts.waiting:
-            self.journal.set_state("restarting", f"{self.attempts.waiting} may return within {RETURN_TIMEOUT:.0f} s")
+            self.journal.set_state("restarting", self.attempts.waiting)
         self.failure_code = self.attempts.exit_code
         return attempt is not None or bool(self.attempts.waiting)
 

@@ -16,6 +16,8 @@ line. So no third party can add, replace, reorder or repeat a line.
   peer:   {"type": "saving", "text"} once its ranks have received a notice, or have saved
   peer:   {"type": "gpus", "text"} if nvidia-smi no longer finds all GPUs healthy, or does again
   peer:   {"type": "stacks", "groups"}, the reply to "collect"
+  peer:   {"type": "prepared", "reply"}, the reply to "prepare"
+  server: {"type": "prepare", "request"} before another attempt: check the node, offer or copy a checkpoint
   server: {"type": "collect"} to ask for the stacks of a run that may hang
   server: {"type": "beat"} | {"type": "go"} | {"type": "stop", "reason"} | {"type": "end", "state", "message"}
   server: {"type": "save", "number", "notice"} if the ranks shall save

@@ -32,6 +32,7 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor.lifeli
     CollectStacks,
     LifelineEnd,
     NewAttempt,
+    Prepare,
     Save,
     Start,
     Stop,
@@ -182,8 +183,8 @@ class Peer(LifelineEnd):
         if kind == "beat":  # reply at once, so that rank 0 hears all nodes together and wakes less often
             self.beat_due = now + UNPROMPTED_BEAT_INTERVAL * self.timeouts["heartbeat"]
             connection.send({"type": "beat", "quiet": self.quiet})
-        elif kind == "collect":
-            self.orders.append(CollectStacks())
+        elif kind in ("collect", "prepare"):
+            self.orders.append(CollectStacks() if kind == "collect" else Prepare(message.get("request")))
         elif kind == "attempt":
             attempt = checked_attempt(message, len(self.names))
             if attempt is not None:
@@ -244,6 +245,9 @@ class Peer(LifelineEnd):
 
     def send_stacks(self, groups: list[Data]) -> None:
         self.send({"type": "stacks", "groups": groups})
+
+    def send_prepared(self, reply: Data) -> None:
+        self.send({"type": "prepared", "reply": reply})
 
     def raise_notice(self, fields: Data) -> None:
         connection = self.open_connection()

@@ -50,6 +50,7 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor.lifeli
     CollectStacks,
     LifelineEnd,
     NewAttempt,
+    Prepare,
     RestartRanks,
     Save,
     Start,
@@ -58,6 +59,9 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor.lifeli
 from ansible_collections.muster.training.plugins.module_utils._supervisor.notices.node_notices import NodeNotices
 from ansible_collections.muster.training.plugins.module_utils._supervisor.notifications.outbox import Outbox
 from ansible_collections.muster.training.plugins.module_utils._supervisor.peer import Peer
+from ansible_collections.muster.training.plugins.module_utils._supervisor.preparation.node_preparation import (
+    NodePreparation,
+)
 from ansible_collections.muster.training.plugins.module_utils._supervisor.rank_reports import last_lines, log_of_failure
 from ansible_collections.muster.training.plugins.module_utils._supervisor.rank_watch import RankWatch
 from ansible_collections.muster.training.plugins.module_utils._supervisor.reports import (
@@ -91,6 +95,7 @@ class Supervisor:
         self.progress = Progress(directory, self.plan)
         self.notices = NodeNotices(self.journal, self.plan)
         self.outbox = Outbox(self.journal, self.plan)
+        self.preparation = NodePreparation(self.journal, self.plan, token)
         kind = Peer if self.plan["node"]["node_rank"] else Hub
         self.lifeline: LifelineEnd = kind(self.plan, token, self.journal, self.selector)
         self.stop_signal: int | None = None  # the signal that asked this node to stop
@@ -193,6 +198,8 @@ class Supervisor:
                 self.launcher.restart_ranks(order.last_heard)
             elif isinstance(order, NewAttempt):
                 self.begin_attempt(order.attempt)
+            elif isinstance(order, Prepare):
+                self.preparation.begin(order.request, time.monotonic())
             elif isinstance(order, Save):
                 self.save(order)
             elif isinstance(order, Stop):
@@ -203,6 +210,7 @@ class Supervisor:
 
     def begin_attempt(self, attempt: Attempt) -> None:
         """Get ready for another attempt: its files and logs, and a launcher that has not been started."""
+        self.preparation.close()
         self.plan = plan_of_attempt(self.plan, attempt, self.journal.directory)
         self.journal.begin_attempt(self.plan)
         self.launcher = LauncherProcess(self.journal, self.plan)
@@ -236,9 +244,11 @@ class Supervisor:
         if self.notices.has_saved():
             self.lifeline.say("saving", f"{self.notices.name}: the job has removed the notice file: it has saved")
         self.outbox.step(now, ended)
+        for reply in self.preparation.step(now, ended):
+            self.lifeline.send_prepared(reply)
         notices = self.watchers.step(now, ended, self.launcher.process is not None, running)
         if self.report is None and not isinstance(self.launcher.phase, LauncherEnded):
-            own_pids = self.watchers.pids() + self.notices.pids() + self.outbox.pids()
+            own_pids = self.watchers.pids() + self.notices.pids() + self.outbox.pids() + self.preparation.pids()
             notices += self.launcher.step(now, ended, own_pids)
         if running:
             notices += self.rank_watch.step(now, self.launcher)
@@ -279,6 +289,7 @@ class Supervisor:
 
     def clean_up(self) -> None:
         self.lifeline.close()
+        self.preparation.close()
         self.notices.close()
         remove_secrets(self.journal.directory)
         self.journal.free_reserved_space()

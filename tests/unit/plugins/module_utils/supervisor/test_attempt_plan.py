@@ -14,6 +14,7 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor.attemp
     change_arguments,
     checked_attempt,
     first_attempt,
+    local_checkpoint,
     plan_of_attempt,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._plan.plan import build_node_plan, get_launcher
@@ -133,7 +134,21 @@ def test_malformed_attempt_is_rejected(message: dict[str, Any]) -> None:
 def test_attempt_with_impossible_members_is_rejected(members: Any) -> None:
     assert checked_attempt({"number": 1, "members": members, "master_port": 29500, "checkpoint": ""}, 4) is None
     good = {"number": 1, "members": [0, 3], "master_port": 29500, "checkpoint": ""}
-    assert checked_attempt({**good, "more": 1}, 4) == good
+    assert checked_attempt({**good, "more": 1}, 4) == {**good, "checkpoint_name": ""}
+
+
+@pytest.mark.parametrize("name", ["/etc", "../other", "a/../../b", "", 3, "a" * 5000, "a\0b"])
+def test_checkpoint_outside_of_the_directory_of_checkpoints_is_ignored(name: Any) -> None:
+    message = {"number": 1, "members": [0], "master_port": 29500, "checkpoint": "/work/c/a", "checkpoint_name": name}
+    attempt = checked_attempt(message, 4)
+    assert attempt is not None and attempt["checkpoint_name"] == ""
+
+
+def test_each_node_finds_the_checkpoint_below_its_own_directory() -> None:
+    plan: Any = {"checkpoints": "/home/b/c"}
+    attempt: Any = {"checkpoint": "/home/a/c/step-4", "checkpoint_name": "step-4"}
+    assert local_checkpoint(plan, attempt) == "/home/b/c/step-4"
+    assert local_checkpoint(plan, {**attempt, "checkpoint_name": ""}) == "/home/a/c/step-4"
 
 
 def test_only_the_launchers_own_argument_is_changed() -> None:
