@@ -64,6 +64,10 @@ METADATA_READ_TIMEOUT = 2.0  # for each part of its reply
 SIGNAL_INTERVAL = 1.0  # between searches for ranks that can only now handle the signal of a notice
 NOTIFICATION_TIMEOUT = 5.0  # for a server to accept a notification; nothing else waits for it until the run has ended
 NOTIFICATION_END_TIMEOUT = 10.0  # for the last notifications to be sent before the supervisor of rank 0 ends
+SAVE_WATCH_INTERVAL = 2.0  # between two looks at the checkpoints after a notice that ends the run
+SAVED_GRACE_PERIOD = (
+    5.0  # for ranks that have saved to end by themselves, which is at most the rest of the grace period
+)
 SAVE_REQUEST_TIMEOUT = 10.0  # for a supervisor to take a request to save
 SAVE_REPLY_INTERVAL = 1.0  # for the reports of all nodes to reach rank 0 after it
 

@@ -22,6 +22,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.timeouts impo
     RECONNECT_TIMEOUT,
     REPORT_GRACE_PERIOD,
     RETURN_TIMEOUT,
+    SAVED_GRACE_PERIOD,
 )
 from ansible_collections.muster.training.plugins.module_utils._supervisor import restart_policy
 from ansible_collections.muster.training.plugins.module_utils._supervisor.attempts import Attempts, End
@@ -54,6 +55,7 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor.notice
     HubNotices,
     checked_notice,
 )
+from ansible_collections.muster.training.plugins.module_utils._supervisor.notices.save_watch import SaveWatch
 from ansible_collections.muster.training.plugins.module_utils._supervisor.preparation.hub_preparation import (
     HubPreparation,
 )
@@ -97,6 +99,7 @@ class Hub(LifelineEnd):
         self.ended_early: list[int] = []  # ranks that had exited with 0 when the run began to end
         self.named_ranks: set[int] = set()  # those of which an event was written
         self.notices = HubNotices(plan)
+        self.save_watch = SaveWatch(plan, self.send_request)
 
     def admitted_connections(self) -> list[LifelineConnection]:
         """Return the connections to nodes that have proved that they hold the token."""
@@ -209,8 +212,8 @@ class Hub(LifelineEnd):
             self.on_failing(node, text)
         elif kind == "notice":
             self.raise_notice(message, node["name"])
-        elif kind == "prepared" and isinstance(message.get("reply"), dict) and self.attempts.preparation is not None:
-            self.attempts.preparation.take(node_rank, message["reply"])
+        elif kind == "prepared" and isinstance(message.get("reply"), dict):
+            self.take_prepared(node_rank, message["reply"])
         elif kind == "beat":
             self.hangs.note_quiet(node_rank, message.get("quiet"))
         elif kind == "stacks":
@@ -273,8 +276,13 @@ class Hub(LifelineEnd):
                 connection.send({"type": "prepare", "request": request})
 
     def send_prepared(self, reply: Data) -> None:
+        self.take_prepared(0, reply)
+
+    def take_prepared(self, member: int, reply: Data) -> None:
+        """Handle a node's reply to send_request."""
+        self.save_watch.take(member, reply)
         if self.attempts.preparation is not None:
-            self.attempts.preparation.take(0, reply)
+            self.attempts.preparation.take(member, reply)
 
     def tell_preparation(self, text: str, node: str) -> None:
         self.journal.event("prepare", text, node=node)
@@ -440,8 +448,19 @@ class Hub(LifelineEnd):
             self.journal.event("limit", text)
         for notice in self.notices.due(now):
             self.raise_notice(dict(notice))
+        if self.notices.is_saving(now):
+            self.watch_for_save(now)
         if self.notices.is_late(now) and self.notices.current is not None:
             self.stop_everywhere(self.notices.current["text"])
+
+    def watch_for_save(self, now: float) -> None:
+        """Shorten the time that ranks have to save before the end, once they have."""
+        connected = {0, *(connection.node_rank or 0 for connection in self.admitted_connections())}
+        members = [member for member in self.attempts.current["members"] if member in connected]
+        saved = self.save_watch.step(members, self.plan["world_size"], now)
+        if saved:
+            self.journal.event("saving", f"{saved} was saved after the notice: the ranks end now")
+            self.notices.shorten(now + SAVED_GRACE_PERIOD)
 
     # - ranks that wait for others
 
@@ -545,6 +564,7 @@ class Hub(LifelineEnd):
         self.end_class = ""
         self.ended_early = []
         self.notices.forget()
+        self.save_watch.forget()
         self.ended_ranks.clear()
         self.named_ranks.clear()
         self.orders.append(NewAttempt(attempt))

@@ -79,6 +79,11 @@ class HubNotices:
         """Return whether the ranks have had their time to save before the end."""
         return self.ends_run and self.deadline is not None and now >= self.deadline
 
+    def shorten(self, deadline: float) -> None:
+        """End the ranks at this time at the latest: they have saved."""
+        if self.deadline is not None:
+            self.deadline = min(self.deadline, deadline)
+
     def accept(self, notice: SaveNotice, now: float) -> bool:
         """Put a notice in force; return whether the nodes need to hear of it.
 
