@@ -217,6 +217,7 @@ class Plan(Container, Restartable):
     working_directory: str
     environment: dict[str, str]
     variables: list[str]  # names of the user's variables
+    options: dict[str, Any]  # variables of the role launch that the user set, to launch the job again; no secrets
     temporary_directory: str
     mounts: list[str]  # mount points that are watched
     gpus: list[int]  # that the run uses on this node, as nvidia-smi numbers them; [] for all

@@ -116,6 +116,7 @@ IDS = {
     "rdma-gid": "RoCE v2 addresses are at different indexes, or not at the configured one",
     "rdma-ports": "the active RDMA ports differ between nodes",
     "requirements-changed": "the project's requirements differ from what was installed",
+    "restart-no-checkpoint": "the run may restart, and nothing says where its checkpoints are",
     "run-id-taken": "a run with this name already exists",
     "runs-directory": "the run's user cannot write to the runs directory",
     "script-missing": "the job's script is missing",

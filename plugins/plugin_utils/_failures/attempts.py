@@ -66,6 +66,9 @@ def render_attempts(verdict: Mapping[str, Any]) -> list[str]:
         lines.append(f"  not restarted: {printable(verdict['not_restarted'])[:MAX_REASON]}")
     if verdict.get("continue_with"):
         lines.append(f"  continue with: {verdict['continue_with']}")
+        names = ", ".join(printable(name) for name in (verdict.get("continue_variables") or [])[:MAX_SHOWN])
+        if names:
+            lines.append(f"  and add launch_environment, whose values are not recorded: {names}")
     return lines
 
 
@@ -75,7 +78,9 @@ def continue_command(plan: Mapping[str, Any], lost: set[str]) -> str:
     program = str(plan.get("program") or "")
     if "restart" not in plan or not names or not program:
         return ""
+    options = plan.get("options")
     job = {
+        **(options if isinstance(options, dict) else {}),
         "nodes": ",".join(names),
         "launch_launcher": plan.get("launcher"),
         "launch_working_directory": plan.get("working_directory"),
@@ -83,7 +88,28 @@ def continue_command(plan: Mapping[str, Any], lost: set[str]) -> str:
         "launch_args": plan.get("arguments") or [],
         "launch_restarts": plan["restart"]["restarts"],
     }
-    options = json.dumps(job, ensure_ascii=False)
-    if "{{" in options or "{%" in options:  # Ansible would read a template
+    job.update(fewer_nodes(job, plan, len(names)))
+    text = json.dumps(job, ensure_ascii=False)
+    if "{{" in text or "{%" in text:  # Ansible would read a template
         return ""
-    return f"ansible-playbook launch.yml -e {shlex.quote(options)}"
+    return f"ansible-playbook launch.yml -e {shlex.quote(text)}"
+
+
+def fewer_nodes(job: Mapping[str, Any], plan: Mapping[str, Any], count: int) -> dict[str, Any]:
+    """Return the spares and the least number of nodes that a launch can have on the nodes that remain."""
+    spares = int(job.get("launch_spares") or 0)
+    active = len(plan["nodes"]) - spares
+    remaining = max(0, count - active)
+    changed: dict[str, Any] = {"launch_spares": min(spares, remaining)} if spares else {}
+    least = job.get("launch_restart_min_nodes")
+    if isinstance(least, int) and least > count:
+        changed["launch_restart_min_nodes"] = count
+    if spares:
+        changed["nnodes"] = count - changed["launch_spares"]
+    return changed
+
+
+def unknown_values(plan: Mapping[str, Any]) -> list[str]:
+    """Return the names of the variables of a job's environment, whose values no record has."""
+    variables = plan.get("variables")
+    return [name for name in variables if isinstance(name, str)] if isinstance(variables, list) else []

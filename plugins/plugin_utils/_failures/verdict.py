@@ -22,6 +22,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._failures.attempts
     of_last_attempt,
     render_attempts,
     summarize,
+    unknown_values,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._failures.catalogue import shows_cause
 from ansible_collections.muster.training.plugins.plugin_utils._failures.explanation import Explanation, clean_line
@@ -306,7 +307,8 @@ def verdict_without_hub(plan: Mapping[str, Any], runs: Mapping[str, Any], now: f
     }
     lost = {node["name"] for node in nodes if node["state"] == "lost"}
     command = continue_command(plan, lost) if master in lost and result["state"] == "failed" else ""
-    return {**verdict_from_hub(plan, result), "continue_with": command}
+    variables = unknown_values(plan) if command else []
+    return {**verdict_from_hub(plan, result), "continue_with": command, "continue_variables": variables}
 
 
 def format_silence(seconds: float | None) -> str:

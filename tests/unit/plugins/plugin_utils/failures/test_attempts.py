@@ -14,7 +14,9 @@ from ansible_collections.muster.training.plugins.plugin_utils._failures.verdict 
     verdict_from_hub,
     verdict_without_hub,
 )
+from ansible_collections.muster.training.plugins.plugin_utils._plan.launch_options import launch_options
 from ansible_collections.muster.training.plugins.plugin_utils._report.attempts import describe_attempts
+from tests.unit.supervised import make_job
 
 PLAN: dict[str, Any] = {
     "run_id": "first",
@@ -80,6 +82,23 @@ def test_loss_of_the_first_node_shows_the_command_that_continues_the_run() -> No
     given = json.loads(options)
     assert (given["nodes"], given["launch_script"], given["launch_restarts"]) == ("gpu2,gpu3", "train.py", 3)
     assert given["launch_args"] == ["--resume", "it's"]
+
+
+def test_command_repeats_what_the_launch_set_besides_secrets() -> None:
+    settings = {"image": "nvcr.io/x:1", "gpus": (0, 1), "time_limit": 43200.0, "restart_min_nodes": 3, "spares": 1}
+    job = make_job(restarts=2, variables=("HF_TOKEN",), interpreter="/venv/bin/python", **settings)
+    plan = {**PLAN, "options": launch_options(job), "variables": ["HF_TOKEN"]}
+    run = {"state": "failed", "message": "gpu1 is lost: silent", "report": None, "directory": "/runs/first/node1"}
+    verdict = verdict_without_hub(plan, {"gpu1": None, "gpu2": run, "gpu3": run}, 2000.0)
+    given = json.loads(shlex.split(verdict["continue_with"])[-1])
+    expected = {"launch_image": "nvcr.io/x:1", "launch_gpus": [0, 1], "launch_time_limit": 43200.0}
+    assert expected.items() <= given.items() and given["launch_python"] == "/venv/bin/python"
+    assert (given["nnodes"], given["launch_spares"], given["launch_restart_min_nodes"]) == (2, 0, 2), "a node less"
+    assert "launch_environment, whose values are not recorded: HF_TOKEN" in render_verdict(verdict, "", {})
+
+
+def test_options_that_were_not_set_are_not_repeated() -> None:
+    assert launch_options(make_job()) == {}
 
 
 def test_command_is_left_out_where_ansible_would_read_a_template() -> None:
