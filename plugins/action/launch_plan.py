@@ -50,6 +50,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._plan.job_argument
     parse_environment,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job_spec import JOB_OPTIONS
+from ansible_collections.muster.training.plugins.plugin_utils._plan.launch_options import launch_options
 from ansible_collections.muster.training.plugins.plugin_utils._plan.limits import unpriced_nodes
 from ansible_collections.muster.training.plugins.plugin_utils._plan.machines import describe_machines
 from ansible_collections.muster.training.plugins.plugin_utils._plan.notify_targets import read_targets
@@ -236,6 +237,8 @@ class ActionModule(ActionBase):
         facts = {node.name: limit_facts(args["facts"][node.name]["facts"], job.gpus) for node in table.nodes}
         machines = describe_machines(facts, prices, table.master.name, args["currency"], bool(job.image))
         plans = {node.name: build_node_plan(job, table, node, facts[node.name], machines) for node in table.nodes}
+        for plan in plans.values():
+            plan["options"] = launch_options(job)
         return {
             "changed": False,
             "run_id": job.run_id,

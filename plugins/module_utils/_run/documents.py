@@ -164,6 +164,7 @@ class AttemptDetails(AttemptCheckpoint, total=False):
     step: int | None  # of the checkpoint at its end
     unit: str  # of the step: "step" or "epoch"
     saved: float  # when that checkpoint was saved
+    reached: int | None  # the last step that rank 0 printed
     unusable: dict[str, str]  # why nodes could not take part in the next attempt, by name
 
 
@@ -188,7 +189,13 @@ class Restartable(TypedDict, total=False):
     logs: str  # directory of the attempt's logs in the run directory; "" for the first attempt
 
 
-class Plan(Container, Restartable):
+class Launched(TypedDict, total=False):
+    """Additional field of a plan, to launch its job again."""
+
+    options: Data  # variables of the role launch that the user set; no secrets
+
+
+class Plan(Container, Restartable, Launched):
     """plan.json: the part of one node in a run. Holds no secret."""
 
     run_id: str
@@ -217,7 +224,6 @@ class Plan(Container, Restartable):
     working_directory: str
     environment: dict[str, str]
     variables: list[str]  # names of the user's variables
-    options: dict[str, Any]  # variables of the role launch that the user set, to launch the job again; no secrets
     temporary_directory: str
     mounts: list[str]  # mount points that are watched
     gpus: list[int]  # that the run uses on this node, as nvidia-smi numbers them; [] for all
@@ -314,6 +320,7 @@ class RankZeroStatus(TypedDict, total=False):
     hang: Data | None  # as in the result
     attempt: int
     exited: str  # which ranks exited a while ago, and for which the run still waits; "" if none
+    lost: str  # what the attempts so far lost, such as "40 steps"; "" if none has ended
 
 
 class Status(RankZeroStatus):

@@ -70,6 +70,7 @@ def describe(path: str, plan: Data) -> Data:
         "job": describe_job(plan) if plan["node"]["node_rank"] == 0 else "",
         "world_size": plan["world_size"],
         "attempt": plan.get("attempt") or 0,
+        "lost": str(status.get("lost") or "")[:200],
         "state": state,
         "message": message,
         "since": status["since"],

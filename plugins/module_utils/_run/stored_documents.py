@@ -64,6 +64,7 @@ STATUS = {
     "updated": Maybe(TIME),
     "report": Maybe(dict),
     "attempt": Maybe(range(1000)),
+    "lost": Maybe(str),
     "nodes": Maybe([{"name": NAME, "node_rank": RANK, "state": NODE_STATES, "since": TIME}]),
 }
 RESULT = {
@@ -99,6 +100,11 @@ RESULT = {
                 "node": str,
                 "reason": str,
                 "checkpoint": str,
+                "step": Maybe(range(10**16)),
+                "unit": Maybe(("step", "epoch")),
+                "saved": Maybe(TIME),
+                "reached": Maybe(range(10**16)),
+                "unusable": Maybe(dict),
             }
         ]
     ),

@@ -9,8 +9,19 @@ import collections
 import time
 
 from ansible_collections.muster.training.plugins.module_utils._checkpoints.resume import newest_local
+from ansible_collections.muster.training.plugins.module_utils._run.attempt_losses import (
+    format_loss,
+    last_step,
+    losses,
+    total_loss,
+)
+from ansible_collections.muster.training.plugins.module_utils._run.rank_logs import rank_logs
+from ansible_collections.muster.training.plugins.module_utils._run.safe_files import read_tail
 from ansible_collections.muster.training.plugins.module_utils._run.timeouts import RETURN_TIMEOUT
-from ansible_collections.muster.training.plugins.module_utils._supervisor.attempt_plan import first_attempt
+from ansible_collections.muster.training.plugins.module_utils._supervisor.attempt_plan import (
+    first_attempt,
+    plan_of_attempt,
+)
 from ansible_collections.muster.training.plugins.module_utils._supervisor.ports import free_port
 from ansible_collections.muster.training.plugins.module_utils._supervisor.restart_policy import (
     HARDWARE,
@@ -200,6 +211,20 @@ class Attempts:
     def slots(self, members: list[int]) -> list[int]:
         """Return the ranks of these nodes."""
         return [self.policy["slots"][member] for member in members] if self.policy else []
+
+    def note_reached(self, directory: str) -> None:
+        """Record the last step that rank 0, on this node, printed in the attempt that has ended."""
+        record = self.history[-1]
+        plan = plan_of_attempt(self.plan, self.current, directory) if self.policy else self.plan
+        texts = [read_tail(path) for path in dict.fromkeys(rank_logs(plan, directory, 0))]
+        steps = [last_step(text, record.get("unit", "step")) for text in texts]
+        record["reached"] = max((step for step in steps if step is not None), default=None)
+
+    def describe_losses(self) -> str:
+        """Return what the attempts so far lost, "" if none has ended."""
+        counts = bool(self.policy and self.policy["counts_progress"])
+        ended = self.history[: self.number]
+        return format_loss(total_loss(losses(ended, counts))) if ended else ""
 
     def read_checkpoint(self, world_size: int) -> Checkpoint | None:
         """Return the newest checkpoint on this node that so many ranks can load; None if none is known."""

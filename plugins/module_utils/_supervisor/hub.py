@@ -545,6 +545,7 @@ class Hub(LifelineEnd):
             reason = self.stop_reason or self.notices.reason()
             end = End(reason, self.first_node, self.end_class, self.go, self.stop_requested)
             self.attempts.record_end(end, self.nodes)
+            self.attempts.note_reached(self.journal.directory)
         connected = {0, *(connection.node_rank or 0 for connection in self.admitted_connections())}
         attempt = self.attempts.next(connected, self.nodes, now)
         if attempt is not None:
@@ -678,4 +679,6 @@ class Hub(LifelineEnd):
             "exited": exited,
             "hang": self.hangs.hang,
         }
-        return {**fields, "attempt": self.attempts.number} if "restart" in self.plan else fields
+        if "restart" not in self.plan:
+            return fields
+        return {**fields, "attempt": self.attempts.number, "lost": self.attempts.describe_losses()}

@@ -12,7 +12,13 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
+from ansible_collections.muster.training.plugins.module_utils._run.attempt_losses import (
+    format_loss,
+    losses,
+    total_loss,
+)
 from ansible_collections.muster.training.plugins.plugin_utils._plan.cost import format_amount, run_cost
+from ansible_collections.muster.training.plugins.plugin_utils._record.coerce import to_mapping
 from ansible_collections.muster.training.plugins.plugin_utils._text.duration import format_duration
 from ansible_collections.muster.training.plugins.plugin_utils._text.printable import printable
 
@@ -24,17 +30,34 @@ MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 def summarize(plan: Mapping[str, Any], result: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of a verdict about a run's attempts; the attempts are [] if the run was not to restart.
 
-    effective_seconds: for how long the job ran in all attempts, without the time between them. between_seconds: how
-    long each attempt waited for the next, with its cost; None for the last one.
+    effective_seconds: for how long the job ran in all attempts, without the time between them; kept_seconds: without
+    the work that was lost, too, None if unknown. between_seconds: how long each attempt waited for the next, with its
+    cost; None for the last one. lost_steps, lost_seconds, lost_cost: the work after the attempt's newest checkpoint.
     """
     records = list(result.get("attempts") or [])
     attempts = []
+    lost = losses(records, bool(to_mapping(plan.get("restart")).get("counts_progress")))
     for index, record in enumerate(records):
         following = records[index + 1]["started"] if index + 1 < len(records) else None
         between = None if following is None else max(0.0, following - record["ended"])
         cost = None if between is None else run_cost(plan, record["ended"], record["ended"] + between)
-        attempts.append({**record, "between_seconds": between, "between_cost": cost})
+        seconds = lost[index].seconds
+        lost_cost = None if seconds is None else run_cost(plan, record["ended"] - seconds, record["ended"])
+        attempts.append(
+            {
+                **record,
+                "between_seconds": between,
+                "between_cost": cost,
+                "lost_steps": lost[index].steps,
+                "lost_seconds": seconds,
+                "lost_cost": lost_cost,
+                "lost": format_loss(lost[index]),
+            }
+        )
+    total = total_loss(lost).seconds
+    running = sum(max(0.0, record["ended"] - record["started"]) for record in records)
     return {
+        "kept_seconds": None if total is None else running - total,
         "attempts": attempts,
         "effective_seconds": sum(max(0.0, record["ended"] - record["started"]) for record in records),
         "not_restarted": result.get("not_restarted") or "",
@@ -53,15 +76,21 @@ def render_attempts(verdict: Mapping[str, Any]) -> list[str]:
     if len(attempts) > 1:
         whole = (verdict["ended"] or 0.0) - (verdict["started"] or 0.0)
         share = f", {100 * verdict['effective_seconds'] / whole:.0f} % of its time in the job" if whole > 0 else ""
+        kept = verdict.get("kept_seconds")
+        if kept is not None and whole > 0:
+            share += f", {100 * kept / whole:.0f} % in work that was kept"
         lines.append(f"  attempts: {len(attempts)}{share}")
     for record in attempts[:-1][-MAX_SHOWN:]:
         seconds = format_duration(max(0.0, record["ended"] - record["started"]))
-        cost = record["between_cost"]
-        price = f" ({format_amount(cost, verdict['currency'])})" if cost is not None else ""
+        costs = [record["between_cost"], record.get("lost_cost")]
+        known = [cost for cost in costs if cost is not None]
+        price = f" ({format_amount(sum(known), verdict['currency'])})" if known else ""
         lines.append(
-            f"    attempt {record['number']} ended after {seconds}: {printable(record['reason'])[:MAX_REASON]}; the "
-            f"next began {record['between_seconds']:.0f} s later{price}"
+            f"    attempt {record['number']} ended after {seconds}: {printable(record['reason'])[:MAX_REASON]}; work "
+            f"lost: {record.get('lost') or 'unknown'}; the next began {record['between_seconds']:.0f} s later{price}"
         )
+        for name, why in to_mapping(record.get("unusable")).items():
+            lines.append(f"      {printable(str(name))} could not take part: {printable(str(why))[:MAX_REASON]}")
     if verdict.get("not_restarted"):
         lines.append(f"  not restarted: {printable(verdict['not_restarted'])[:MAX_REASON]}")
     if verdict.get("continue_with"):

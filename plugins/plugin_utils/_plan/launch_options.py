@@ -22,7 +22,7 @@ OPTIONS = (
     *("time_limit", "cost_limit", "stall_limit"),
 )
 VARIABLES = {"interpreter": "python"}  # names of variables that differ from their option's
-UNSET = ("", None, 0, 0.0, (), [], {})
+UNSET: tuple[Any, ...] = ("", None, [], {})
 
 
 def launch_options(job: Job) -> dict[str, Any]:
@@ -34,7 +34,7 @@ def launch_options(job: Job) -> dict[str, Any]:
     for name in OPTIONS:
         value, default = getattr(job, name), DEFAULTS[name]
         value = list(value) if isinstance(value, tuple) else dict(value) if isinstance(value, Mapping) else value
-        if value != default and not (value in UNSET and default in UNSET):
+        if value != default and value not in UNSET:
             options[f"launch_{VARIABLES.get(name, name)}"] = value
     if job.rdzv_backend == ("c10d" if job.elastic else "static"):
         options.pop("launch_rdzv_backend", None)

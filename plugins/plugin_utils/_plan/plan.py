@@ -41,7 +41,6 @@ from ansible_collections.muster.training.plugins.plugin_utils._plan.container_co
 )
 from ansible_collections.muster.training.plugins.plugin_utils._plan.gpu_selection import limit_facts, visible_devices
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job import Job
-from ansible_collections.muster.training.plugins.plugin_utils._plan.launch_options import launch_options
 from ansible_collections.muster.training.plugins.plugin_utils._plan.launchers.accelerate import Accelerate
 from ansible_collections.muster.training.plugins.plugin_utils._plan.launchers.deepspeed import (
     DeepSpeed,
@@ -236,7 +235,6 @@ def build_node_plan(
         "working_directory": facts["working_directory"]["path"],
         "environment": environment,
         "variables": sorted(job.variables),
-        "options": launch_options(job),
         "outputs": list(job.outputs),
         "metrics": list(job.metrics),
         "checkpoints": checkpoint_directory(job, facts, run_directory),
