@@ -31,6 +31,7 @@ from ansible_collections.muster.training.plugins.module_utils._files.bounded imp
     parse_json,
     remove_tree,
 )
+from ansible_collections.muster.training.plugins.module_utils._run.stored_documents import Between, conforms
 from ansible_collections.muster.training.plugins.module_utils._run.timeouts import COPY_SILENCE_TIMEOUT
 from ansible_collections.muster.training.plugins.module_utils._supervisor.lifeline import line_mac
 
@@ -220,9 +221,9 @@ def checked_parts(reply: Any) -> Parts:
     checked: Parts = {}
     for path, value in parts.items():
         size, changed = value if isinstance(value, list) and len(value) == 2 else (None, None)
-        if type(size) is not int or not 0 <= size < 2**50 or type(changed) not in (int, float):
+        if not conforms(size, range(2**50)) or not conforms(changed, Between(0, 1e11)):
             raise TransferError("the other node sent an invalid list of files")
-        checked[path] = (size, min(max(0.0, float(changed)), 1e11))
+        checked[path] = (int(size or 0), float(changed or 0.0))
     return checked
 
 

@@ -42,8 +42,8 @@ def loss_of(record: Mapping[str, Any], knows_checkpoints: bool) -> Loss:
         return Loss(reached, unit, duration) if knows_checkpoints else Loss(None, unit, None)
     saved = record.get("saved")
     seconds = None if saved is None else min(duration, max(0.0, record["ended"] - saved))
-    known = reached is not None and step is not None
-    return Loss(max(0, reached - step) if known else None, unit, seconds)
+    steps = max(0, reached - step) if reached is not None and step is not None else None
+    return Loss(steps, unit, seconds)
 
 
 def losses(records: Sequence[Mapping[str, Any]], knows_checkpoints: bool) -> list[Loss]:

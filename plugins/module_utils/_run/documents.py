@@ -78,7 +78,13 @@ class Lifeline(TypedDict):
     port: int
 
 
-class Timeouts(TypedDict):
+class TestTimeouts(TypedDict, total=False):
+    """Timeouts that only tests change."""
+
+    gpu_free: float  # for the GPU memory of the last attempt to become free
+
+
+class Timeouts(TestTimeouts):
     """Timeouts and intervals."""
 
     start: float  # for all nodes to check in

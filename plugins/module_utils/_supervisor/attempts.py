@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import collections
+import os
 import time
 
 from ansible_collections.muster.training.plugins.module_utils._checkpoints.resume import newest_local
@@ -127,8 +128,15 @@ class Attempts:
         """Record the newest complete checkpoint at the end of the last attempt."""
         if checkpoint is not None:
             record = self.history[-1]
-            record["checkpoint"], record["checkpoint_name"] = checkpoint["path"], checkpoint["name"]
-            record["step"], record["unit"], record["saved"] = (checkpoint[name] for name in ("step", "unit", "saved"))
+            record["checkpoint"], record["checkpoint_name"] = self.local_path(checkpoint), checkpoint["name"]
+            record["step"], record["unit"] = checkpoint["step"], checkpoint["unit"]
+            record["saved"] = checkpoint["saved"]
+
+    def local_path(self, checkpoint: Checkpoint) -> str:
+        """Return the path of a checkpoint on this node, which may have been found on another one."""
+        directory = self.plan.get("checkpoints", "")
+        is_local = directory.startswith("/")
+        return os.path.normpath(os.path.join(directory, checkpoint["name"])) if is_local else checkpoint["path"]
 
     def next(self, connected: Iterable[int], nodes: list[NodeView], now: float) -> Attempt | None:
         """Return the next attempt, or None: none may follow (`refused` says why), or not yet (`waiting`).
@@ -160,7 +168,14 @@ class Attempts:
         if self.preparation is not None and not self.agree(members, sorted(connected), now):
             return None
         port = free_port(self.policy["master_port"], self.plan["lifeline"]["port"]) or self.policy["master_port"]
-        return {"number": self.number + 1, "members": members, "master_port": port, **self.next_checkpoint(members)}
+        path, name = self.next_checkpoint(members)
+        return {
+            "number": self.number + 1,
+            "members": members,
+            "master_port": port,
+            "checkpoint": path,
+            "checkpoint_name": name,
+        }
 
     def check_nodes(self, usable: list[int], connected: list[int], now: float) -> list[int] | None:
         """Return the nodes that can take part in the next attempt, by their own checks; None while these go on."""
@@ -185,19 +200,19 @@ class Attempts:
         self.note_checkpoint(preparation.checkpoint)
         return True
 
-    def next_checkpoint(self, members: list[int]) -> dict[str, str]:
-        """Return the fields of an attempt about its checkpoint: the agreed one, else the newest on this node."""
+    def next_checkpoint(self, members: list[int]) -> tuple[str, str]:
+        """Return path and name of an attempt's checkpoint: the agreed one, else the newest on this node."""
         agreed = self.preparation.checkpoint if self.preparation is not None else None
         if agreed is None and sum(self.slots(members)) != sum(self.slots(self.current["members"])):
             checkpoint = self.read_checkpoint(sum(self.slots(members)))
         else:
             checkpoint = agreed
         if checkpoint is not None:
-            return {"checkpoint": checkpoint["path"], "checkpoint_name": checkpoint["name"]}
+            return self.local_path(checkpoint), checkpoint["name"]
         last = self.history[-1]
         if last["checkpoint"]:
-            return {"checkpoint": last["checkpoint"], "checkpoint_name": last.get("checkpoint_name", "")}
-        return {"checkpoint": self.current["checkpoint"], "checkpoint_name": self.current.get("checkpoint_name", "")}
+            return last["checkpoint"], last.get("checkpoint_name", "")
+        return self.current["checkpoint"], self.current.get("checkpoint_name", "")
 
     def describe_shortage(self, checked: list[int], nodes: list[NodeView]) -> str:
         """Return why no attempt follows, since nodes that it needs cannot take part."""

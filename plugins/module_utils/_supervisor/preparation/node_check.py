@@ -52,7 +52,7 @@ MAX_NAMED = 5  # processes that a problem names
 def main(arguments: list[str]) -> int:
     """Check this node; arguments: the run directory."""
     directory = arguments[0]
-    plan: Plan = read_json(os.path.join(directory, "plan.json")) or {}
+    plan: Any = read_json(os.path.join(directory, "plan.json"))
     request = parse_json(sys.stdin.buffer.readline(65536).decode("utf-8"))
     problems = [] if request.get("list_only") else wait_until_free(plan, directory) + check_storage(plan, directory)
     listing = list_checkpoints(plan)
@@ -75,7 +75,7 @@ def write(message: Data) -> None:
 
 def wait_until_free(plan: Plan, directory: str) -> list[str]:
     """Return what is still in use at the end of the time that the last attempt has to leave: [] as a rule at once."""
-    deadline = time.monotonic() + float(plan.get("timeouts", {}).get("gpu_free", GPU_FREE_TIMEOUT))
+    deadline = time.monotonic() + plan["timeouts"].get("gpu_free", GPU_FREE_TIMEOUT)
     while True:
         problems = [*leftover_processes(directory), *busy_gpus(plan), *busy_ports(plan)]
         if not problems or time.monotonic() >= deadline:

@@ -148,7 +148,8 @@ def test_each_node_finds_the_checkpoint_below_its_own_directory() -> None:
     plan: Any = {"checkpoints": "/home/b/c"}
     attempt: Any = {"checkpoint": "/home/a/c/step-4", "checkpoint_name": "step-4"}
     assert local_checkpoint(plan, attempt) == "/home/b/c/step-4"
-    assert local_checkpoint(plan, {**attempt, "checkpoint_name": ""}) == "/home/a/c/step-4"
+    without_name: Any = {**attempt, "checkpoint_name": ""}
+    assert local_checkpoint(plan, without_name) == "/home/a/c/step-4"
 
 
 def test_only_the_launchers_own_argument_is_changed() -> None:

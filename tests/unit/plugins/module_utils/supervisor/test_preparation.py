@@ -31,7 +31,7 @@ def launch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Starter]
 
     def launcher(nodes: int = 3, script: str = JOB, start: bool = True, **given: Any) -> Run:
         policy = {"restarts": 3, "restart_when": ("node_lost", "rank_failed", "interrupted"), **given}
-        ports = {"lifeline_port": free_port(), "master_port": free_port()}
+        ports: dict[str, Any] = {"lifeline_port": free_port(), "master_port": free_port()}
         commands = [["/bin/sh", "-c", script, "sh", str(number)] for number in range(nodes)]
         run = make_run(tmp_path, commands, **ports, **policy)
         for number, plan in enumerate(run.plans):
@@ -77,8 +77,8 @@ def restart(run: Run, member: int = 1) -> None:
 
 def wait_for_resume(run: Run, name: str, *members: int) -> None:
     """Wait until these nodes have resumed from a checkpoint, of which each has a copy."""
-    for member in members:
-        eventually(lambda member=member: log(run, member) == [f"checkpoint {name}", "it is here"])
+    expected = [f"checkpoint {name}", "it is here"]
+    eventually(lambda: all(log(run, member) == expected for member in members))
 
 
 def test_checkpoint_that_every_node_has_is_used(launch: Starter, tmp_path: Path) -> None:

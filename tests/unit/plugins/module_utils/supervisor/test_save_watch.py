@@ -44,7 +44,7 @@ def launch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Starter]
     runs: list[Run] = []
 
     def launcher(nodes: int, metadata: dict[int, str], **given: Any) -> Run:
-        ports = {"lifeline_port": free_port(), "master_port": free_port()}
+        ports: dict[str, Any] = {"lifeline_port": free_port(), "master_port": free_port()}
         run = make_run(tmp_path, [[sys.executable, "-c", COUNTS]] * nodes, **ports, **given)
         for number, plan in enumerate(run.plans):
             plan["working_directory"], plan["checkpoints"] = str(tmp_path), str(tmp_path / "checkpoints")
@@ -110,7 +110,7 @@ class Replies:
     """A watch whose nodes reply at once with what they list now."""
 
     def __init__(self) -> None:
-        self.watch = SaveWatch({"nodes": [{"name": "a"}], "checkpoints": "/c"}, self.reply)  # type: ignore[arg-type, typeddict-item]
+        self.watch = SaveWatch({"nodes": [{"name": "a"}], "checkpoints": "/c"}, self.reply)  # type: ignore[typeddict-item]
         self.listing: list[Any] = []
         self.now = 0.0
         self.requests: list[tuple[int, Any]] = []
