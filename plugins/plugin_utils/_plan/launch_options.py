@@ -34,7 +34,7 @@ def launch_options(job: Job) -> dict[str, Any]:
     for name in OPTIONS:
         value, default = getattr(job, name), DEFAULTS[name]
         value = list(value) if isinstance(value, tuple) else dict(value) if isinstance(value, Mapping) else value
-        if value != default and value not in UNSET:
+        if value != default and value not in UNSET and not (value == 0 and default in UNSET):
             options[f"launch_{VARIABLES.get(name, name)}"] = value
     if job.rdzv_backend == ("c10d" if job.elastic else "static"):
         options.pop("launch_rdzv_backend", None)
