@@ -143,7 +143,13 @@ class RestartPlan(TypedDict):
     hostfile_lines: dict[str, list[str]]  # the line of each node, by file
 
 
-class Attempt(TypedDict):
+class AttemptHub(TypedDict, total=False):
+    """Additional field of an attempt."""
+
+    hub: int  # node_rank of the node whose supervisor leads the run; 0 if missing
+
+
+class Attempt(AttemptHub):
     """One start of the job within a run."""
 
     number: int  # from 0
@@ -170,6 +176,7 @@ class Restartable(TypedDict, total=False):
 
     restart: RestartPlan
     attempt: int
+    hub: int  # node_rank of the node whose supervisor leads the run, once it is not 0
     logs: str  # directory of the attempt's logs in the run directory; "" for the first attempt
 
 
@@ -297,6 +304,7 @@ class RankZeroStatus(TypedDict, total=False):
     nodes: list[NodeStatus]
     hang: Data | None  # as in the result
     attempt: int
+    hub: int  # node_rank of the node whose supervisor leads the run; of all nodes of a run that may restart
     exited: str  # which ranks exited a while ago, and for which the run still waits; "" if none
 
 
@@ -334,3 +342,5 @@ class Result(TypedDict):
     attempts: list[AttemptRecord]  # [] if the run was not to restart
     not_restarted: str  # why no attempt followed the last one
     notice: SaveNotice | None  # which ended the run
+    hub: int  # node_rank of the node whose supervisor wrote this
+    cut_off: bool  # it reached fewer than half of the nodes: the others may have gone on

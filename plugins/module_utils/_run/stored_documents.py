@@ -64,6 +64,7 @@ STATUS = {
     "updated": Maybe(TIME),
     "report": Maybe(dict),
     "attempt": Maybe(range(1000)),
+    "hub": Maybe(RANK),
     "nodes": Maybe([{"name": NAME, "node_rank": RANK, "state": NODE_STATES, "since": TIME}]),
 }
 RESULT = {
@@ -103,6 +104,8 @@ RESULT = {
         ]
     ),
     "not_restarted": Maybe(str),
+    "hub": Maybe(RANK),
+    "cut_off": Maybe(bool),
     "notice": Maybe({"source": str, "node": str, "text": str, "seconds": DURATION}),
 }
 READ = {
@@ -111,6 +114,7 @@ READ = {
     "message": str,
     "directory": PATH,
     "started": Maybe(TIME),
+    "hub": Maybe(RANK),
     "report": Maybe(dict),
     "said": Maybe(dict),
 }

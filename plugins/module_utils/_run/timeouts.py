@@ -27,6 +27,10 @@ FLUSH_TIMEOUT = 1.0  # for the last messages to leave before the connections are
 # Attempts
 RETURN_TIMEOUT = 15.0  # for a node that fell silent to return before the next attempt begins without it
 
+# Succession
+CANDIDATE_TIMEOUT = 5.0  # for a candidate for the lead of a run to answer before the others turn to the next
+SETTLE_TIMEOUT = 2.0  # for which a candidate that a majority follows waits for the others
+
 # Supervisor
 BUSY_STEP_INTERVAL = 0.05  # between two steps while the run starts or ends
 IDLE_STEP_INTERVAL = 0.25  # between two steps while the job runs

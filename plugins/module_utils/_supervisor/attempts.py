@@ -24,6 +24,7 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor.restar
     decide,
     format_seconds,
     has_left,
+    with_first,
 )
 
 TYPE_CHECKING = False
@@ -66,6 +67,7 @@ class Attempts:
         self.plan = plan
         self.policy = plan.get("restart")
         self.current: Attempt = first_attempt(plan)
+        self.needs_hub = False  # whether the run goes on if another node leads it
         self.size = len(self.current["members"])
         self.started = time.time()
         self.history: list[AttemptRecord] = []
@@ -126,7 +128,7 @@ class Attempts:
 
         connected: numbers of the nodes whose supervisors can be reached.
         """
-        self.waiting = ""
+        self.waiting, self.needs_hub = "", False
         if self.policy is None:
             return None
         counts_progress = self.policy["counts_progress"] and not self.is_unreadable
@@ -142,18 +144,27 @@ class Attempts:
             return None
         usable = [member for member in sorted(connected) if is_usable(nodes[member])]
         members = assign(self.current["members"], usable, self.policy, self.size)
-        if not members or 0 not in members:
+        hub = self.current.get("hub", 0)
+        if not members or hub not in members:
+            self.needs_hub = bool(members)
             names = ", ".join(nodes[member]["name"] for member in usable) or "no node"
             needed = f"at least {self.policy['min_nodes']} nodes are needed, and only {names} can be used"
-            first = f"{nodes[0]['name']}, the first node, takes part in each attempt, and cannot be used again"
-            self.refused = needed if 0 in usable else first
+            first = f"{nodes[hub]['name']}, the first node, takes part in each attempt, and cannot be used again"
+            self.refused = needed if hub in usable else first
             return None
+        members = with_first(members, hub)
         port = free_master_port(self.policy["master_port"], self.plan["lifeline"]["port"])
         checkpoint = self.history[-1]["checkpoint"]
         if sum(self.slots(members)) != sum(self.slots(self.current["members"])):
             checkpoint = self.read_checkpoint(sum(self.slots(members)))
         checkpoint = checkpoint or self.current["checkpoint"]
-        return {"number": self.number + 1, "members": members, "master_port": port, "checkpoint": checkpoint}
+        return {
+            "number": self.number + 1,
+            "hub": hub,
+            "members": members,
+            "master_port": port,
+            "checkpoint": checkpoint,
+        }
 
     def slots(self, members: list[int]) -> list[int]:
         """Return the ranks of these nodes."""
