@@ -522,8 +522,8 @@ class Hub(LifelineEnd):
             self.attempts.record_end(end, self.nodes)
         connected = {self.own, *(connection.node_rank or 0 for connection in self.admitted_connections())}
         attempt = self.attempts.next(connected, self.nodes, now)
-        has_run = self.go or self.attempts.number > 0
-        if has_run and not (keeps_quorum(self.plan, len(connected)) or self.attempts.waiting or self.stop_requested):
+        may_wait = self.attempts.waiting or self.stop_requested or not (self.go or self.attempts.number)
+        if not may_wait and not keeps_quorum(self.plan, self.own, connected):
             self.is_cut_off = True
             attempt = self.refuse_without_quorum(attempt, connected)
         if self.attempts.needs_hub and can_succeed(self.plan) and len(connected) > majority(len(self.nodes)):

@@ -59,7 +59,7 @@ class Replica:
             if record["number"] == len(self.records) < MAX_ATTEMPTS:
                 self.records.append(record)
         elif kind == "event" and conforms(message.get("event"), EVENT):
-            line = json.dumps(message["event"]) + "\n"
+            line = json.dumps({**message["event"], "replicated": True}) + "\n"
             if line not in self.events:  # a new connection repeats them
                 self.events = [*self.events, line][-MAX_EVENTS:]
 

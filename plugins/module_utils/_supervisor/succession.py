@@ -5,8 +5,8 @@
 
 The supervisor that leads a run is the hub: at first that of node 0. If it is lost, the living node with the lowest
 node_rank above it succeeds it, once a majority of the nodes that started, spares included, follows it. The hub itself
-begins another attempt only while at least half of them are connected to it. So two parts of a network that was split
-never run the job at the same time.
+begins another attempt only while the nodes that it cannot reach are no majority. So two parts of a network that was
+split never run the job at the same time.
 """
 
 from __future__ import annotations
@@ -31,12 +31,13 @@ def majority(nnodes: int) -> int:
     return nnodes // 2 + 1
 
 
-def keeps_quorum(plan: Plan, connected: int) -> bool:
-    """Return whether a hub may begin another attempt; connected: the number of nodes it can reach, with its own.
+def keeps_quorum(plan: Plan, hub: int, connected: Collection[int]) -> bool:
+    """Return whether a hub may begin another attempt; connected: the nodes that it can reach.
 
-    If it may not, the others are a majority, and may have a successor.
+    If it may not, the others are a majority and may have a successor. A node follows only those before it.
     """
-    return not can_succeed(plan) or 2 * connected >= len(plan["nodes"])
+    others = [rank for rank in range(hub + 1, len(plan["nodes"])) if rank not in connected]
+    return not can_succeed(plan) or len(others) < majority(len(plan["nodes"]))
 
 
 def takeover_delay(timeouts: Timeouts) -> float:
