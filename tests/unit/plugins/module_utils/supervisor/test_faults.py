@@ -30,7 +30,8 @@ HEADER = r"{\"w\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4]}}"
 SAVE = f"""
 save() {{
   header="{HEADER}"
-  printf "\\\\$(printf %03o ${{#header}})\\\\0\\\\0\\\\0\\\\0\\\\0\\\\0\\\\0%s$2" "$header" > "$directory/step_$1.safetensors"
+  length="$(printf %03o ${{#header}})"
+  printf "\\\\$length\\\\0\\\\0\\\\0\\\\0\\\\0\\\\0\\\\0%s$2" "$header" > "$directory/step_$1.safetensors"
 }}
 directory="$PWD/saved"; mkdir -p "$directory"
 """
