@@ -158,7 +158,14 @@ class Attempt(AttemptHub):
     checkpoint: str  # path of the checkpoint from which the ranks resume; "" if there is none
 
 
-class AttemptRecord(TypedDict):
+class AttemptPhases(TypedDict, total=False):
+    """Additional fields of an attempt that a failure ended."""
+
+    noticed: float  # when the failure was noticed
+    silent: float  # seconds without a sign of life of a lost node before that
+
+
+class AttemptRecord(AttemptPhases):
     """How an attempt ended."""
 
     number: int

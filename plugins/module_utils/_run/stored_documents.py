@@ -100,6 +100,8 @@ RESULT = {
                 "node": str,
                 "reason": str,
                 "checkpoint": str,
+                "noticed": Maybe(TIME),
+                "silent": Maybe(DURATION),
             }
         ]
     ),

@@ -70,6 +70,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
     from ansible_collections.muster.training.plugins.module_utils._run.documents import (
         Attempt,
+        AttemptPhases,
         Data,
         NodeReport,
         NodeView,
@@ -97,6 +98,7 @@ class Hub(LifelineEnd):
         self.nodes = initial_views(self.names, journal.path("launcher.log"))
         self.remote_start = RemoteStart(journal, self.nodes)
         self.attempts = Attempts(plan)
+        self.phases: AttemptPhases = {}  # when the failure that ends the attempt was noticed
         self.end_class = ""  # of the attempt's end, if the one who ends it knows: see restart_policy.py
         self.ended_ranks: dict[int, float] = {}  # when ranks exited while others run, in seconds since 1970
         self.hangs = HangWatch(plan)
@@ -305,6 +307,8 @@ class Hub(LifelineEnd):
         """Mark a node as lost: powered off, cut off from the network, or without its supervisor."""
         if node["state"] in ("lost", "ended"):
             return
+        if node["heard"] and not self.stop_reason:
+            self.phases["silent"] = time.monotonic() - node["heard"]
         self.set_node(node, "lost")
         node["why"] = f"{node['name']} is lost: {reason}"
         if not self.attempts.takes_part(node):
@@ -354,6 +358,7 @@ class Hub(LifelineEnd):
             self.stop_reason, self.stop_requested, self.first_node = reason, True, None
         if self.stop_reason is None:
             self.stop_reason, self.stop_requested = reason, requested
+            self.phases["noticed"] = time.time()
             self.end_class = end_class or self.end_class
             self.ended_early = sorted(self.ended_ranks)
             for connection in self.admitted_connections():
@@ -520,6 +525,7 @@ class Hub(LifelineEnd):
             reason = self.stop_reason or self.notices.reason()
             end = End(reason, self.first_node, self.end_class, self.go, self.stop_requested)
             self.attempts.record_end(end, self.nodes)
+            self.attempts.history[-1].update(self.phases)
         connected = {self.own, *(connection.node_rank or 0 for connection in self.admitted_connections())}
         attempt = self.attempts.next(connected, self.nodes, now)
         may_wait = self.attempts.waiting or self.stop_requested or not (self.go or self.attempts.number)
@@ -563,7 +569,7 @@ class Hub(LifelineEnd):
         self.attempts.current = attempt
         self.go, self.started = False, now
         self.stop_reason = self.first_node = self.deadline = self.local_report = None
-        self.end_class = ""
+        self.end_class, self.phases = "", {}
         self.ended_early = []
         self.notices.forget()
         self.ended_ranks.clear()

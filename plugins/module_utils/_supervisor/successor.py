@@ -39,7 +39,9 @@ class Successor(Hub):
 
     def inherit(self, peer: Peer, attempt: Attempt) -> None:
         """Take over what this node knows as a peer; attempt: the current one."""
-        replica = peer.replica
+        replica, now = peer.replica, time.monotonic()
+        lost_at = peer.lost_at or now
+        self.phases = {"noticed": time.time() - (now - lost_at), "silent": lost_at - peer.last_heard}
         self.predecessor, self.loss = peer.hub, peer.loss
         self.local_report, self.quiet = peer.local_report, peer.quiet
         self.attempts.current = {**attempt, "hub": self.own}
@@ -110,6 +112,7 @@ class Successor(Hub):
         if not self.attempts.has_ended():
             end = End(self.loss, self.first_node, restart_policy.NODE_LOST, True, False)
             self.attempts.record_end(end, self.nodes)
+            self.attempts.history[-1].update(self.phases)
 
     def give_up(self, reason: str) -> None:
         """End the part of this node and of those that follow it, without a verdict."""

@@ -59,7 +59,8 @@ def render_attempts(verdict: Mapping[str, Any]) -> list[str]:
         cost = record["between_cost"]
         price = f" ({format_amount(cost, verdict['currency'])})" if cost is not None else ""
         lines.append(
-            f"    attempt {record['number']} ended after {seconds}: {printable(record['reason'])[:MAX_REASON]}; the "
+            f"    attempt {record['number']} ended after {seconds}: {printable(record['reason'])[:MAX_REASON]}; "
+            f"{describe_phases(record)}the "
             f"next began {record['between_seconds']:.0f} s later{price}"
         )
     if verdict.get("not_restarted"):
@@ -67,6 +68,15 @@ def render_attempts(verdict: Mapping[str, Any]) -> list[str]:
     if verdict.get("continue_with"):
         lines.append(f"  continue with: {verdict['continue_with']}")
     return lines
+
+
+def describe_phases(record: Mapping[str, Any]) -> str:
+    """Return how long it took to notice the failure that ended an attempt, and to end its processes; "" if unknown."""
+    noticed, silent = record.get("noticed"), record.get("silent")
+    if noticed is None:
+        return ""
+    ended = f"ended on all nodes {max(0.0, record['ended'] - noticed):.0f} s later, "
+    return f"noticed after {silent:.0f} s, {ended}" if silent is not None else f"{ended}"
 
 
 def continue_command(plan: Mapping[str, Any], lost: set[str]) -> str:

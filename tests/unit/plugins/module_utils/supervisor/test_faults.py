@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -83,20 +85,14 @@ def test_node_0_lost_while_an_attempt_starts(make: Maker) -> None:
     power_off(run, 3)
     eventually(lambda: (run.node(1) / "attempt-1").exists())
     power_off(run, 0)
-    eventually(lambda: run.read(2, "plan.json")["hub" if run.read(2, "plan.json").get("hub") else "attempt"])
-    eventually(lambda: (run.read(2, "status.json") or {}).get("hub") == 1 and "rank 1 of 2" in last_log(run, 2))
+    wait_for_ranks(run, 2, [1, 2])
     result = end_by_user(run, 1)
     assert classes(result) == ["node_lost", "node_lost", "stopped"]
 
 
-def last_log(run: Run, member: int) -> str:
-    """Return what a node's job has printed in its newest attempt."""
-    return log(run, member, run.read(member, "plan.json")["attempt"])
-
-
 def test_cut_in_one_direction_is_a_lost_node(make: Maker) -> None:
     """The node hears the hub, which hears nothing of it: its supervisor stands still, and its guard ends it."""
-    run = make(timeouts={"silence": 3.0})
+    run = make(timeouts={"silence": 8.0})
     wait_for_ranks(run, 0, range(3))
     os.kill(run.supervisor(1), signal.SIGSTOP)
     wait_for_ranks(run, 1, [0, 2])
@@ -125,7 +121,8 @@ def test_hang_restarts_on_the_same_nodes(make: Maker) -> None:
         for plan in run.plans:
             plan["on_hang"] = "stop"
 
-    script = 'if [ "$MUSTER_ATTEMPT" = 0 ]; then exec sleep 600; fi; exit 0'
+    wait = f'exec "{sys.executable}" -c "import time; print(1, flush=True); time.sleep(600)"'
+    script = f'if [ "$MUSTER_ATTEMPT" = 0 ]; then {wait}; fi; exit 0'
     run = make(script, timeouts={"hang": 1.0}, prepare=prepare)
     result = result_of(run, 0)
     assert classes(result) == ["hang", "succeeded"] and result["attempts"][1]["nodes"] == ["node0", "node1", "node2"]
@@ -220,8 +217,6 @@ def test_spare_lost_before_it_is_needed_is_not_counted_on(make: Maker) -> None:
 
 
 def test_successor_that_fails_to_listen_leaves_the_lead_to_the_next(make: Maker) -> None:
-    import socket
-
     run = make(nodes=5, restart_min_nodes=2)
     wait_for_ranks(run, 0, range(5))
     port = run.plans[1]["lifeline"]["port"]
@@ -234,7 +229,7 @@ def test_successor_that_fails_to_listen_leaves_the_lead_to_the_next(make: Maker)
 
 def test_node_that_was_cut_off_with_the_hub_follows_no_one(make: Maker) -> None:
     """Nodes 0 and 1 of five stand still together, the others go on, and the two end when they return."""
-    run = make(nodes=5, timeouts={"silence": 3.0})
+    run = make(nodes=5, timeouts={"silence": 8.0})
     wait_for_ranks(run, 0, range(5))
     pids = signal_nodes(run, signal.SIGSTOP, 0, 1)
     wait_for_ranks(run, 1, [2, 3, 4])

@@ -174,7 +174,7 @@ def test_node_0_with_a_broken_gpu_hands_the_run_over_at_once(make: Maker) -> Non
 
 
 def test_node_0_that_returns_ends_and_runs_nothing(make: Maker) -> None:
-    run = make(timeouts={"silence": 3.0})
+    run = make(timeouts={"silence": 8.0})
     wait_for_ranks(run, 0, range(3))
     cut_off = signal_nodes(run, signal.SIGSTOP, 0)
     wait_for_ranks(run, 1, [1, 2])
