@@ -72,6 +72,14 @@ class Successor(Hub):
             return
         self.journal.set_state("restarting", f"{self.loss}; {self.names[self.own]} waits for the others")
 
+    def stop_everywhere(
+        self, reason: str, requested: bool = False, shutdown: bool = False, end_class: str = ""
+    ) -> None:
+        """Stop the run; before this node leads it, only a request by a person changes how it ends."""
+        if requested and not self.leads:
+            self.record_loss()
+        super().stop_everywhere(reason, requested, shutdown, end_class)
+
     def judge(self, now: float) -> None:
         """Wait for a majority, then go on like the hub before."""
         if self.leads:

@@ -199,6 +199,19 @@ def test_user_stops_a_run_that_looks_for_a_leader(make: Maker) -> None:
     check_end(run)
 
 
+def test_user_stops_a_candidate_that_waits_for_a_majority(make: Maker) -> None:
+    run = make(nodes=4)
+    wait_for_ranks(run, 0, range(4))
+    power_off(run, 0, 3)
+    signal_nodes(run, signal.SIGSTOP, 2)
+    eventually(lambda: "node1 waits for the others" in (run.read(1, "status.json") or {}).get("message", ""))
+    run.stop(1)
+    result = result_of(run, 1)
+    assert (result["state"], result["attempts"][0]["node"]) == ("stopped", "node0")
+    signal_nodes(run, signal.SIGKILL, 2)
+    check_end(run, 1)
+
+
 def test_successor_takes_requests_to_save_and_may_notify(make: Maker) -> None:
     run = make()
     wait_for_ranks(run, 0, range(3))
