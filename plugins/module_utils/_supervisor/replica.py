@@ -14,11 +14,33 @@ from ansible_collections.muster.training.plugins.module_utils._run.stored_docume
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
-    from typing import Iterator
+    from typing import Iterator, Protocol
 
-    from ansible_collections.muster.training.plugins.module_utils._run.documents import AttemptRecord, Data
-    from ansible_collections.muster.training.plugins.module_utils._supervisor.hub import Hub
+    from ansible_collections.muster.training.plugins.module_utils._run.documents import (
+        AttemptRecord,
+        Data,
+        NodeView,
+        Plan,
+        Timeouts,
+    )
+    from ansible_collections.muster.training.plugins.module_utils._supervisor.attempts import Attempts
+    from ansible_collections.muster.training.plugins.module_utils._supervisor.journal import Journal
     from ansible_collections.muster.training.plugins.module_utils._supervisor.lifeline import LifelineConnection
+    from ansible_collections.muster.training.plugins.module_utils._supervisor.notices.hub_notices import HubNotices
+
+    class Leader(Protocol):
+        """The parts of a hub that the other nodes must know."""
+
+        plan: Plan
+        timeouts: Timeouts
+        journal: Journal
+        attempts: Attempts
+        nodes: list[NodeView]
+        notices: HubNotices
+
+        def admitted_connections(self) -> list[LifelineConnection]:
+            """Return the connections to nodes that have proved that they hold the token."""
+
 
 KINDS = ("state", "record", "event")  # of messages
 MAX_EVENTS = 200  # that each node keeps, the last ones
@@ -67,7 +89,7 @@ class Replica:
 class Replicator:
     """The hub's messages about the past of the run."""
 
-    def __init__(self, hub: Hub) -> None:
+    def __init__(self, hub: Leader) -> None:
         self.hub = hub
         self.is_needed = can_succeed(hub.plan)
         self.due = 0.0
