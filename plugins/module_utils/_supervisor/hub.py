@@ -531,7 +531,8 @@ class Hub(LifelineEnd):
         may_wait = self.attempts.waiting or self.stop_requested or not (self.go or self.attempts.number)
         if not may_wait and not keeps_quorum(self.plan, self.own, connected):
             self.is_cut_off = True
-            attempt = self.refuse_without_quorum(attempt, connected)
+            self.refuse_without_quorum(attempt, connected)
+            attempt = None
         if self.attempts.needs_hub and can_succeed(self.plan) and len(connected) > majority(len(self.nodes)):
             self.hand_over()
             return True

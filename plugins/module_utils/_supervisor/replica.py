@@ -76,7 +76,7 @@ class Replica:
             self.is_final = message["final"]
             self.started = time.monotonic() - message["elapsed"] if message["elapsed"] else None
             self.lost, self.excluded, self.checkpoint = message["lost"], message["excluded"], message["checkpoint"]
-        elif kind == "record" and conforms([message.get("record")], RESULT["attempts"].schema):
+        elif kind == "record" and conforms([message.get("record")], RESULT["attempts"]):
             record = message["record"]
             if record["number"] == len(self.records) < MAX_ATTEMPTS:
                 self.records.append(record)
