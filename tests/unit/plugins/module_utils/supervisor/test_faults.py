@@ -80,12 +80,12 @@ def test_killed_supervisor_of_node_0_is_succeeded(make: Maker) -> None:
 
 
 def test_node_0_lost_while_an_attempt_starts(make: Maker) -> None:
-    run = make(nodes=4)
-    wait_for_ranks(run, 0, range(4))
-    power_off(run, 3)
+    run = make(nodes=5)
+    wait_for_ranks(run, 0, range(5))
+    power_off(run, 4)
     eventually(lambda: (run.node(1) / "attempt-1").exists())
     power_off(run, 0)
-    wait_for_ranks(run, 2, [1, 2])
+    wait_for_ranks(run, 2, [1, 2, 3])
     result = end_by_user(run, 1)
     assert classes(result) == ["node_lost", "node_lost", "stopped"]
 
