@@ -43,6 +43,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._plan.cost import 
     read_prices,
     total_price,
 )
+from ansible_collections.muster.training.plugins.plugin_utils._plan.first_node import why_loss_ends_run
 from ansible_collections.muster.training.plugins.plugin_utils._plan.gpu_selection import limit_facts
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job import Job
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job_arguments import (
@@ -56,6 +57,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._plan.machines imp
 from ansible_collections.muster.training.plugins.plugin_utils._plan.notify_targets import read_targets
 from ansible_collections.muster.training.plugins.plugin_utils._plan.plan import (
     build_node_plan,
+    get_launcher,
     render_hostfiles,
     without_spares,
 )
@@ -130,6 +132,9 @@ def render_restarts(job: Job, table: RankTable, prices: Mapping[str, float | Non
         return []
     spares = table.nodes[table.nnodes - job.spares :]
     lines = [f"  restarts     {job.restarts} at most, after {', '.join(job.restart_when) or 'nothing'}"]
+    why = why_loss_ends_run(table.nnodes, get_launcher(job).remote_start) if table.nnodes > 1 else ""
+    if why:
+        lines.append(f"  first node   its loss ends the run: {why}")
     if spares:
         rate = total_price(prices.get(node.name) for node in spares)
         price = f", {format_amount(rate, currency)} an hour of the costs above" if rate is not None else ""

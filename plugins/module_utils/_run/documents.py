@@ -149,13 +149,14 @@ class RestartPlan(TypedDict):
     hostfile_lines: dict[str, list[str]]  # the line of each node, by file
 
 
-class AttemptCheckpoint(TypedDict, total=False):
-    """Additional field of an attempt that resumes from a checkpoint which the nodes have agreed on."""
+class AttemptExtras(TypedDict, total=False):
+    """Additional fields of an attempt."""
 
-    checkpoint_name: str  # path relative to each node's directory of checkpoints
+    hub: int  # node_rank of the node whose supervisor leads the run; 0 if missing
+    checkpoint_name: str  # path relative to each node's directory of checkpoints, if the nodes have agreed on it
 
 
-class Attempt(AttemptCheckpoint):
+class Attempt(AttemptExtras):
     """One start of the job within a run."""
 
     number: int  # from 0
@@ -164,17 +165,25 @@ class Attempt(AttemptCheckpoint):
     checkpoint: str  # path of the checkpoint from which the ranks resume; "" if there is none
 
 
-class AttemptDetails(AttemptCheckpoint, total=False):
+class AttemptDetails(TypedDict, total=False):
     """Additional fields of an attempt that has ended, if known."""
 
-    step: int | None  # of the checkpoint at its end
+    checkpoint_name: str  # of the checkpoint at its end, relative to each node's directory of checkpoints
+    step: int | None  # of that checkpoint
     unit: str  # of the step: "step" or "epoch"
     saved: float  # when that checkpoint was saved
     reached: int | None  # the last step that rank 0 printed
     unusable: dict[str, str]  # why nodes could not take part in the next attempt, by name
 
 
-class AttemptRecord(AttemptDetails):
+class AttemptPhases(TypedDict, total=False):
+    """Additional fields of an attempt that a failure ended."""
+
+    noticed: float  # when the failure was noticed
+    silent: float  # seconds without a sign of life of a lost node before that
+
+
+class AttemptRecord(AttemptDetails, AttemptPhases):
     """How an attempt ended."""
 
     number: int
@@ -192,6 +201,7 @@ class Restartable(TypedDict, total=False):
 
     restart: RestartPlan
     attempt: int
+    hub: int  # node_rank of the node whose supervisor leads the run, once it is not 0
     logs: str  # directory of the attempt's logs in the run directory; "" for the first attempt
 
 
@@ -325,6 +335,7 @@ class RankZeroStatus(TypedDict, total=False):
     nodes: list[NodeStatus]
     hang: Data | None  # as in the result
     attempt: int
+    hub: int  # node_rank of the node whose supervisor leads the run; of all nodes of a run that may restart
     exited: str  # which ranks exited a while ago, and for which the run still waits; "" if none
     lost: str  # what the attempts so far lost, such as "40 steps"; "" if none has ended
 
@@ -363,3 +374,5 @@ class Result(TypedDict):
     attempts: list[AttemptRecord]  # [] if the run was not to restart
     not_restarted: str  # why no attempt followed the last one
     notice: SaveNotice | None  # which ended the run
+    hub: int  # node_rank of the node whose supervisor wrote this
+    cut_off: bool  # it reached fewer than half of the nodes: the others may have gone on

@@ -65,6 +65,7 @@ STATUS = {
     "report": Maybe(dict),
     "attempt": Maybe(range(1000)),
     "lost": Maybe(str),
+    "hub": Maybe(RANK),
     "nodes": Maybe([{"name": NAME, "node_rank": RANK, "state": NODE_STATES, "since": TIME}]),
 }
 RESULT = {
@@ -105,10 +106,14 @@ RESULT = {
                 "saved": Maybe(TIME),
                 "reached": Maybe(range(10**16)),
                 "unusable": Maybe(dict),
+                "noticed": Maybe(TIME),
+                "silent": Maybe(DURATION),
             }
         ]
     ),
     "not_restarted": Maybe(str),
+    "hub": Maybe(RANK),
+    "cut_off": Maybe(bool),
     "notice": Maybe({"source": str, "node": str, "text": str, "seconds": DURATION}),
 }
 READ = {
@@ -117,6 +122,7 @@ READ = {
     "message": str,
     "directory": PATH,
     "started": Maybe(TIME),
+    "hub": Maybe(RANK),
     "report": Maybe(dict),
     "said": Maybe(dict),
 }

@@ -31,6 +31,10 @@ NODE_CHECK_TIMEOUT = 20.0  # beyond GPU_FREE_TIMEOUT, for a node's checks before
 SMI_TIMEOUT = 10.0  # for nvidia-smi to answer before an attempt
 RETURN_TIMEOUT = 15.0  # for a node that fell silent to return before the next attempt begins without it
 
+# Succession
+CANDIDATE_TIMEOUT = 5.0  # for a candidate for the lead of a run to answer before the others turn to the next
+SETTLE_TIMEOUT = 2.0  # for which a candidate that a majority follows waits for the others
+
 # Supervisor
 BUSY_STEP_INTERVAL = 0.05  # between two steps while the run starts or ends
 IDLE_STEP_INTERVAL = 0.25  # between two steps while the job runs

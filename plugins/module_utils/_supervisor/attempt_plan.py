@@ -27,9 +27,12 @@ def checked_attempt(message: Data, nnodes: int) -> Attempt | None:
     members = message["members"]
     if len(set(members)) != len(members) or any(member >= nnodes for member in members):
         return None
-    name = message.get("checkpoint_name")
+    name, hub = message.get("checkpoint_name"), message.get("hub", 0)
+    if not conforms(hub, range(nnodes)):
+        return None
     return {
         "number": message["number"],
+        "hub": hub,
         "members": members,
         "master_port": message["master_port"],
         "checkpoint": str(message.get("checkpoint") or "")[:MAX_PATH],
@@ -65,8 +68,10 @@ def plan_of_attempt(plan: Plan, attempt: Attempt, directory: str) -> Plan:
         world_size += restart["slots"][member]
     slots = [number if member in first_ranks else 0 for member, number in enumerate(restart["slots"])]
     attempt_rank = members.index(own) if own in first_ranks else -1
-    logs, master = attempt_logs(attempt["number"]), plan["lifeline"]["address"]
+    logs, master = attempt_logs(attempt["number"]), plan["nodes"][members[0]]["address"]
     values = {
+        "is_host": int(attempt_rank == 0),
+        "master_address": master,
         "nnodes": len(members),
         "node_rank": attempt_rank,
         "world_size": world_size,
@@ -79,7 +84,7 @@ def plan_of_attempt(plan: Plan, attempt: Attempt, directory: str) -> Plan:
     fields = restart["fields"]
     changed = {name: text.format(**values) for name, text in fields.get("environment", {}).items()}
     return {
-        **plan,
+        **plan_with_hub(plan, attempt.get("hub", 0)),
         "attempt": attempt["number"],
         "checkpoint": local_checkpoint(plan, attempt),
         "logs": logs,
@@ -98,6 +103,13 @@ def plan_of_attempt(plan: Plan, attempt: Attempt, directory: str) -> Plan:
         "environment": {**plan["environment"], **changed, "MUSTER_ATTEMPT": str(attempt["number"])},
         "files": change_files(plan, members, values),
     }
+
+
+def plan_with_hub(plan: Plan, hub: int) -> Plan:
+    """Return a plan whose lifeline leads to the node with this node_rank."""
+    if hub == plan.get("hub", 0):
+        return plan
+    return {**plan, "hub": hub, "lifeline": {**plan["lifeline"], "address": plan["nodes"][hub]["address"]}}
 
 
 def change_arguments(command: list[str], arguments: dict[str, str], values: Data) -> list[str]:

@@ -37,6 +37,7 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor.restar
     decide,
     format_seconds,
     has_left,
+    with_first,
 )
 
 TYPE_CHECKING = False
@@ -66,6 +67,7 @@ class Attempts:
         self.plan = plan
         self.policy = plan.get("restart")
         self.current: Attempt = first_attempt(plan)
+        self.needs_hub = False  # whether the run goes on if another node leads it
         self.size = len(self.current["members"])
         self.started = time.time()
         self.history: list[AttemptRecord] = []
@@ -143,7 +145,7 @@ class Attempts:
 
         connected: numbers of the nodes whose supervisors can be reached.
         """
-        self.waiting = ""
+        self.waiting, self.needs_hub = "", False
         if self.policy is None:
             return None
         counts_progress = self.policy["counts_progress"] and not self.is_unreadable
@@ -162,15 +164,19 @@ class Attempts:
         if checked is None:
             return None
         members = assign(self.current["members"], checked, self.policy, self.size)
-        if not members or 0 not in members:
+        hub = self.current.get("hub", 0)
+        if not members or hub not in members:
+            self.needs_hub = bool(members)
             self.refused = self.describe_shortage(checked, nodes)
             return None
+        members = with_first(members, hub)
         if self.preparation is not None and not self.agree(members, sorted(connected), now):
             return None
         port = free_port(self.policy["master_port"], self.plan["lifeline"]["port"]) or self.policy["master_port"]
         path, name = self.next_checkpoint(members)
         return {
             "number": self.number + 1,
+            "hub": hub,
             "members": members,
             "master_port": port,
             "checkpoint": path,
@@ -218,10 +224,11 @@ class Attempts:
         """Return why no attempt follows, since nodes that it needs cannot take part."""
         problems = self.preparation.unusable() if self.preparation is not None else {}
         why = "".join(f"; {name} cannot take part: {problem}" for name, problem in problems.items())
-        if self.policy is not None and 0 in checked:
+        hub = self.current.get("hub", 0)
+        if self.policy is not None and hub in checked:
             names = ", ".join(nodes[member]["name"] for member in checked)
             return f"at least {self.policy['min_nodes']} nodes are needed, and only {names} can be used{why}"
-        return f"{nodes[0]['name']}, the first node, takes part in each attempt, and cannot be used again{why}"
+        return f"{nodes[hub]['name']}, the first node, takes part in each attempt, and cannot be used again{why}"
 
     def slots(self, members: list[int]) -> list[int]:
         """Return the ranks of these nodes."""

@@ -37,6 +37,8 @@ NewAttempt = collections.namedtuple("NewAttempt", "attempt")
 Prepare = collections.namedtuple("Prepare", "request")
 # The ranks of this node shall save; number: of the notice in this run.
 Save = collections.namedtuple("Save", "notice number")
+# This node shall lead the run from now on.
+TakeOver = collections.namedtuple("TakeOver", "")
 
 
 def shutdown_reason(node: str) -> str:
@@ -57,7 +59,7 @@ class LifelineEnd:
         self.started = time.monotonic()
         self.beat_due = 0.0
         self.connections: list[LifelineConnection] = []
-        self.orders: list[Start | Stop | RestartRanks | CollectStacks | NewAttempt | Prepare | Save] = []
+        self.orders: list[Start | Stop | RestartRanks | CollectStacks | NewAttempt | Prepare | Save | TakeOver] = []
         self.stop_reason: str | None = None
         self.stop_requested = False  # whether a person requested the stop
         self.quiet = 0.0  # seconds since this node's job made progress
@@ -66,7 +68,7 @@ class LifelineEnd:
         self.result_state: str | None = None  # how the run ended, as far as this node knows
         self.failure_code = 1  # the supervisor's exit code after a failure
 
-    def take_orders(self) -> list[Start | Stop | RestartRanks | CollectStacks | NewAttempt | Prepare | Save]:
+    def take_orders(self) -> list[Start | Stop | RestartRanks | CollectStacks | NewAttempt | Prepare | Save | TakeOver]:
         orders, self.orders = self.orders, []
         return orders
 

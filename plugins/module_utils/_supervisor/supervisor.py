@@ -55,6 +55,7 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor.lifeli
     Save,
     Start,
     Stop,
+    TakeOver,
 )
 from ansible_collections.muster.training.plugins.module_utils._supervisor.notices.node_notices import NodeNotices
 from ansible_collections.muster.training.plugins.module_utils._supervisor.notifications.outbox import Outbox
@@ -69,6 +70,7 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor.report
     shorten_report,
 )
 from ansible_collections.muster.training.plugins.module_utils._supervisor.stack_requests import answer_request
+from ansible_collections.muster.training.plugins.module_utils._supervisor.successor import Successor
 from ansible_collections.muster.training.plugins.module_utils._supervisor.watchers import Watchers
 
 TYPE_CHECKING = False
@@ -202,6 +204,8 @@ class Supervisor:
                 self.preparation.begin(order.request, time.monotonic())
             elif isinstance(order, Save):
                 self.save(order)
+            elif isinstance(order, TakeOver):
+                self.take_over()
             elif isinstance(order, Stop):
                 if order.leaving and not self.launcher.has_failed():
                     self.launcher.rank_failed = order.reason
@@ -220,6 +224,16 @@ class Supervisor:
         self.notices.begin_attempt(self.plan)
         self.report = None
         self.lifeline.after_new_attempt(self.plan)
+
+    def take_over(self) -> None:
+        """Lead the run from now on, in place of a hub that was lost."""
+        peer = self.lifeline
+        if isinstance(peer, Peer):
+            peer.close()
+            successor = Successor(peer.plan, peer.token, self.journal, self.selector)
+            successor.inherit(peer, peer.current)
+            self.lifeline = successor
+            successor.open()
 
     def save(self, order: Save) -> None:
         """Let this node's ranks save; those that have ended or are being ended cannot."""

@@ -86,8 +86,9 @@ def render_attempts(verdict: Mapping[str, Any]) -> list[str]:
         known = [cost for cost in costs if cost is not None]
         price = f" ({format_amount(sum(known), verdict['currency'])})" if known else ""
         lines.append(
-            f"    attempt {record['number']} ended after {seconds}: {printable(record['reason'])[:MAX_REASON]}; work "
-            f"lost: {record.get('lost') or 'unknown'}; the next began {record['between_seconds']:.0f} s later{price}"
+            f"    attempt {record['number']} ended after {seconds}: {printable(record['reason'])[:MAX_REASON]}; "
+            f"{describe_phases(record)}work lost: {record.get('lost') or 'unknown'}; the next began "
+            f"{record['between_seconds']:.0f} s later{price}"
         )
         for name, why in to_mapping(record.get("unusable")).items():
             lines.append(f"      {printable(str(name))} could not take part: {printable(str(why))[:MAX_REASON]}")
@@ -99,6 +100,15 @@ def render_attempts(verdict: Mapping[str, Any]) -> list[str]:
         if names:
             lines.append(f"  and add launch_environment, whose values are not recorded: {names}")
     return lines
+
+
+def describe_phases(record: Mapping[str, Any]) -> str:
+    """Return how long it took to notice the failure that ended an attempt, and to end its processes; "" if unknown."""
+    noticed, silent = record.get("noticed"), record.get("silent")
+    if noticed is None:
+        return ""
+    ended = f"ended on all nodes {max(0.0, record['ended'] - noticed):.0f} s later, "
+    return f"noticed after {silent:.0f} s, {ended}" if silent is not None else f"{ended}"
 
 
 def continue_command(plan: Mapping[str, Any], lost: set[str]) -> str:

@@ -258,6 +258,7 @@ def verdict_from_hub(plan: Mapping[str, Any], result: Mapping[str, Any]) -> dict
         "reactions": count_reactions(result, first) if first else 0,
         "nodes": nodes,
         **summarize(plan, result),
+        **command_without_node_0(plan, result),
     }
 
 
@@ -305,10 +306,16 @@ def verdict_without_hub(plan: Mapping[str, Any], runs: Mapping[str, Any], now: f
         "first_node": master if nodes[0]["state"] == "lost" else None,
         "nodes": nodes,
     }
-    lost = {node["name"] for node in nodes if node["state"] == "lost"}
-    command = continue_command(plan, lost) if master in lost and result["state"] == "failed" else ""
-    variables = unknown_values(plan) if command else []
-    return {**verdict_from_hub(plan, result), "continue_with": command, "continue_variables": variables}
+    return verdict_from_hub(plan, result)
+
+
+def command_without_node_0(plan: Mapping[str, Any], result: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the command that continues a run which failed after the loss of node 0, as a field of the verdict."""
+    lost = {node["name"] for node in result["nodes"] if node["state"] == "lost"}
+    if result["state"] != "failed" or plan["nodes"][0]["name"] not in lost:
+        return {}
+    command = continue_command(plan, lost)
+    return {"continue_with": command, "continue_variables": unknown_values(plan) if command else []}
 
 
 def format_silence(seconds: float | None) -> str:

@@ -54,6 +54,10 @@ class HubNotices:
         self.hang_since: float | None = None  # by the monotonic clock; set by the detection of hangs
         self.started: float | None = None  # when the run started, by the monotonic clock
 
+    def elapsed(self) -> float:
+        """Return the seconds since the run started."""
+        return time.monotonic() - self.started if self.started is not None else 0.0
+
     def forget(self) -> None:
         """Forget the notice that ended an attempt, since another one follows."""
         self.current = self.deadline = self.hang_since = None

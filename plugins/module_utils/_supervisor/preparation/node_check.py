@@ -23,6 +23,7 @@ from ansible_collections.muster.training.plugins.module_utils._facts.commands im
 from ansible_collections.muster.training.plugins.module_utils._facts.storage import disk_space, existing_parent
 from ansible_collections.muster.training.plugins.module_utils._files.bounded import parse_json, read_json
 from ansible_collections.muster.training.plugins.module_utils._run.gpu_samples import last_sample
+from ansible_collections.muster.training.plugins.module_utils._run.hub_node import leads_run
 from ansible_collections.muster.training.plugins.module_utils._run.node_loss import boot_identity
 from ansible_collections.muster.training.plugins.module_utils._run.running_supervisors import marked_processes
 from ansible_collections.muster.training.plugins.module_utils._run.timeouts import (
@@ -145,7 +146,7 @@ def judge_gpus(devices: list[dict[str, float | None]], expected: int, error: str
 
 def busy_ports(plan: Plan) -> list[str]:
     """Return a text if the first node has no free port for the next attempt's ranks to meet on."""
-    if plan["node"]["node_rank"]:
+    if not leads_run(plan):
         return []
     first = plan["restart"]["master_port"]
     port = free_port(first, plan["lifeline"]["port"])
