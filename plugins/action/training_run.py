@@ -35,6 +35,7 @@ ARGUMENT_SPEC = {
     "replace": {"type": "bool", "default": False},
     "share": {"type": "bool", "default": False},
     "wait": {"type": "int", "default": 0},
+    "hub": {"type": "int"},
 }
 OPERATIONS = {"started": "start", "saved": "save", "stopped": "stop", "absent": "remove", None: "read"}
 PROGRAMS = {RANK_PROGRAM: "_supervisor.programs.muster_rank", SHELL_PROGRAM: "_supervisor.programs.ssh_shim"}

@@ -101,6 +101,11 @@ options:
       - RV(run) is returned as soon as the run has ended.
     type: int
     default: 0
+  hub:
+    description:
+      - The C(node_rank) of the node that led the run and was lost. With it, O(wait) also ends once another node leads
+        the run.
+    type: int
 seealso:
   - module: muster.training.launch_plan
   - module: muster.training.training_watch

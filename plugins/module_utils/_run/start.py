@@ -27,6 +27,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.gpu_claims im
     describe_gpus,
     share_gpus,
 )
+from ansible_collections.muster.training.plugins.module_utils._run.hub_node import can_succeed
 from ansible_collections.muster.training.plugins.module_utils._run.identity import (
     RunError,
     become_user,
@@ -105,7 +106,7 @@ def start_locked(request: Data) -> Data:  # noqa: C901
         write_private(os.path.join(directory, "plan.json"), json.dumps(plan, indent=1, sort_keys=True))
         environment = dict(request["environment"], MUSTER_RUN_DIRECTORY=directory)
         secrets = {"environment.json": json.dumps(environment), "token": request["token"]}
-        if request.get("notify") and plan["node"]["node_rank"] == 0:
+        if request.get("notify") and (plan["node"]["node_rank"] == 0 or can_succeed(plan)):
             secrets[NOTIFY] = json.dumps(request["notify"])
         write_secrets(directory, secrets)
         write_supervisor(directory, request["supervisor"])

@@ -130,6 +130,7 @@ IDS = {
     "rdma-ports": "the active RDMA ports differ between nodes",
     "rdma-rate": "the RDMA ports of a node are slower than the others'",
     "requirements-changed": "the project's requirements differ from what was installed",
+    "restart-no-checkpoint": "the run may restart, and nothing says where its checkpoints are",
     "run-id-taken": "a run with this name already exists",
     "runs-directory": "the run's user cannot write to the runs directory",
     "runs-hidden": "/proc hides the runs of other accounts",
