@@ -136,7 +136,8 @@ options:
         elements: str
         required: true
   slurm:
-    description: Read what the configuration of Slurm depends on, and the state of its packages, files, key and services.
+    description:
+      - Read what the configuration of Slurm depends on, and the state of its packages, files, key and services.
     type: dict
     suboptions:
       packages:
@@ -473,7 +474,7 @@ slurm:
       elements: str
       sample: []
     version:
-      description: Version of slurmd that is C(installed), or else C(available) from the package sources. Empty if unknown.
+      description: Version of slurmd, C(installed) or else C(available) from the package sources. Empty if unknown.
       type: dict
       sample: {installed: 22.05.8, available: ""}
     cpus:

@@ -93,7 +93,8 @@ def slurm(options: Data) -> Data:
 
 
 READERS: dict[str, Callable[[Data], Data]] = {
-    reader.__name__: reader for reader in (base_packages, nvidia_driver, hosts_file, firewall, ssh_mesh, ssh_logins, slurm)
+    reader.__name__: reader
+    for reader in (base_packages, nvidia_driver, hosts_file, firewall, ssh_mesh, ssh_logins, slurm)
 }
 
 

@@ -55,7 +55,9 @@ def write_key(key: bytes, check: bool) -> bool:
     except user_files.UserFileError:
         if check:  # the package is not installed yet
             return True
-        raise user_files.UserFileError("the package munge is not installed. Install it: apt-get install munge") from None
+        raise user_files.UserFileError(
+            "the package munge is not installed. Install it: apt-get install munge"
+        ) from None
     text = key.decode("utf-8", "surrogateescape")
     write = functools.partial(user_files.ensure_file, PATH, MODE, check, text, "", "")
 

@@ -97,7 +97,9 @@ def name_errors(nodes: Sequence[SlurmNode]) -> list[str]:
 
 def user_errors(states: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """Return an error if the login user is not the same on all nodes: Slurm starts jobs by numeric user ID."""
-    users = {name: (state["user"]["name"], state["user"]["uid"], state["user"]["gid"]) for name, state in states.items()}
+    users = {
+        name: (state["user"]["name"], state["user"]["uid"], state["user"]["gid"]) for name, state in states.items()
+    }
     if len(set(users.values())) == 1:
         return []
     listed = "; ".join(f"{name} has {user} with uid {uid}, gid {gid}" for name, (user, uid, gid) in users.items())
@@ -121,7 +123,9 @@ def find_notices(cluster: Cluster, states: Mapping[str, Mapping[str, Any]]) -> l
     if cluster.cgroups:
         return []
     nodes = [name for name, state in states.items() if state["cgroups"] != "v2"]
-    cause = f"{', '.join(nodes)}: the machine mounts cgroup v1" if nodes else f"Slurm {cluster.version} has no cgroup v2"
+    cause = (
+        f"{', '.join(nodes)}: the machine mounts cgroup v1" if nodes else f"Slurm {cluster.version} has no cgroup v2"
+    )
     return [
         f"{cause}, so Slurm neither limits a job's memory and devices, nor ends processes that left their session. "
         "muster's supervisor still ends all processes of its runs"
@@ -148,7 +152,9 @@ def build_cluster(
     version = min(known_versions, key=release_of, default="")
     cgroups = all(state["cgroups"] == "v2" for state in states.values())
     supported = not version or release_of(version) >= CGROUP_V2_SINCE
-    return Cluster(nodes=slurm_nodes, version=version, release=release_of(version), options=options, cgroups=cgroups and supported)
+    return Cluster(
+        nodes=slurm_nodes, version=version, release=release_of(version), options=options, cgroups=cgroups and supported
+    )
 
 
 def directories_of(files: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:

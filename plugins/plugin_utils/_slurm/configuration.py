@@ -4,7 +4,7 @@
 
 """The configuration files of a Slurm cluster.
 
-Configless: only the controller has slurm.conf, gres.conf and cgroup.conf; the other nodes fetch them when slurmd starts.
+Configless: only the controller has slurm.conf, gres.conf and cgroup.conf; the others fetch them when slurmd starts.
 """
 
 from __future__ import annotations

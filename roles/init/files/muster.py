@@ -29,7 +29,8 @@ JOB_OPTIONS = """
     -n:nnodes --nnodes:nnodes --nproc-per-node:nproc_per_node --gpus:gpus --launcher:launch_launcher
     --image:launch_image --name:launch_name --run-id:run_id --as-user:launch_user --directory:launch_working_directory
     --python:launch_python --restarts:launch_restarts --spares:launch_spares --time-limit:launch_time_limit
-    --cost-limit:launch_cost_limit --detach:detach=true --replace:replace=true --debug:debug=true
+    --cost-limit:launch_cost_limit --scheduler:launch_scheduler --partition:launch_slurm_partition
+    --detach:detach=true --replace:replace=true --debug:debug=true
 """
 JOB = dict(re.findall(r"(\S+):(\S+)", JOB_OPTIONS))
 SHELL = {"": "nodes", "--image": "launch_image", "--run-id": "run_id", "--as-user": "launch_user"}
