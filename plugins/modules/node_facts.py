@@ -268,6 +268,11 @@ facts:
       type: list
       elements: dict
       sample: [{run_id: bert-1, address: 10.0.0.10, directory: /home/me/.muster/runs/bert-1/node0, gpus: [0, 1]}]
+    slurm_jobs:
+      description: Numbers of the jobs that Slurm runs on the machine.
+      type: list
+      elements: str
+      sample: ["12"]
     ports:
       description:
         - The listening process for each of O(ports) that is in use. Another user's process is looked up with C(sudo
