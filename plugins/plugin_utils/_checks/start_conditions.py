@@ -94,7 +94,7 @@ def check_slurm_jobs(table: RankTable, facts: Facts) -> list[Finding]:
             [node.name],
             problem=f"Slurm runs {'jobs' if jobs[1:] else 'job'} {', '.join(jobs)} on the node",
             requirement="a node that Slurm has not given to a job",
-            remedy="wait in the queue: add -e launch_scheduler=slurm; or wait until the job ends (squeue shows its user)",
+            remedy="wait in the queue: add -e launch_scheduler=slurm; or wait until the job ends (see squeue)",
         )
         for node in nodes_with_facts(table, facts)
         for jobs in [facts[node.name].get("slurm_jobs") or []]
