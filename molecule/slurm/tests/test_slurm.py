@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -145,6 +146,56 @@ def test_replaced_node_gets_the_key_and_its_configuration(lab: Lab, cluster: Pat
     assert play.rc == 0, play.output
     assert len({lab.exec(node.name, KEY).stdout for node in lab.nodes}) == 1
     assert as_user(lab, "node3", "srun --nodes=3 printenv SLURMD_NODENAME").split().count("node3") == 1
+
+
+def in_queue(lab: Lab, run_id: str, *args: str, **extra: Any) -> drive.Play:
+    """Launch a job on the first two nodes through the queue."""
+    options: dict[str, Any] = {"nnodes": 2, "run_id": run_id, "launch_launcher": "env", "launch_import_test": False}
+    return drive.launch(lab, "ticks.py", *args, **options, launch_scheduler="slurm", **extra)
+
+
+@pytest.fixture
+def occupied(lab: Lab, cluster: Path) -> Iterator[str]:
+    """A job on node2, of the same user; yield its number."""
+    job = as_user(lab, "node1", "sbatch --parsable --nodelist=node2 --output=/dev/null --wrap='sleep 900'")
+    drive.eventually("the job runs", lambda: states(lab)["node2"] == "allocated", 60)
+    yield job
+    lab.exec("node1", ["scancel", job])
+    drive.eventually("node2 is idle", lambda: states(lab)["node2"] == "idle", 60)
+
+
+def test_run_waits_for_its_nodes_and_then_runs(lab: Lab, occupied: str) -> None:
+    play = in_queue(lab, "waits", "--until", "enough")
+    play.wait_for(r"\[muster\] queued as job \d+ of Slurm, position 1")
+    root(lab, "node1", f"scancel {occupied}")
+    play.wait_for("step 1 of rank 0")
+    for node, rank in (("node1", 0), ("node2", 1)):
+        as_user(lab, node, f"touch /home/muster/.muster/runs/waits/node{rank}/enough")
+    play.wait()
+    assert play.rc == 0, play.output
+    assert drive.record(lab, "waits")["state"] == "succeeded"
+    drive.nothing_left(lab, ["node1", "node2"], within=60)
+
+
+def test_waiting_run_is_shown_and_can_be_stopped(lab: Lab, occupied: str) -> None:
+    assert in_queue(lab, "never", detach=True).wait().rc == 0
+    play = drive.run("status.yml", lab.inventory, run_id="never")
+    assert re.search(r"queued as job \d+ of Slurm, position 1", play.output), play.output
+    play = drive.run("stop.yml", lab.inventory, run_id="never")
+    assert play.rc == 0 and "removed from the queue of Slurm" in play.output, play.output
+    assert as_user(lab, "node1", "squeue --noheader --name=never") == ""
+
+
+def test_failure_of_a_rank_ends_the_run_and_the_job(lab: Lab, cluster: Path) -> None:
+    play = in_queue(lab, "fails", "--detach", "--unknown-argument").wait()
+    assert play.rc != 0 and "unrecognized arguments: --unknown-argument" in play.output, play.output
+    drive.nothing_left(lab, ["node1", "node2"], within=60)
+    drive.eventually("the job has ended", lambda: as_user(lab, "node1", "squeue --noheader --name=fails") == "", 60)
+
+
+def test_run_without_a_queue_is_refused_on_nodes_with_a_job(lab: Lab, occupied: str) -> None:
+    play = drive.launch(lab, "ticks.py", nnodes=2, run_id="refused", launch_launcher="env").wait()
+    assert play.rc != 0 and f"slurm-job on node2: Slurm runs job {occupied} on the node" in play.output, play.output
 
 
 def test_accounting_records_finished_jobs(lab: Lab, cluster: Path) -> None:
