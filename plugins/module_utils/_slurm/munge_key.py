@@ -36,7 +36,7 @@ def read_key() -> bytes:
     except user_files.UserFileError:  # the package is not installed
         return b""
     text = user_files.run_as_user(user, lambda: {"text": user_files.read(PATH) or ""})["text"]
-    return text.encode("utf-8", "surrogateescape")  # type: ignore[no-any-return]
+    return text.encode("utf-8", "surrogateescape")
 
 
 def fingerprint() -> str:
