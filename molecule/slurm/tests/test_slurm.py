@@ -69,8 +69,8 @@ def cluster(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     play = site(lab, inventory, "-vvv")
     assert play.rc == 0, play.output
-    for node in ("node1", "node2"):
-        key = lab.exec(node, KEY).stdout
+    for name in ("node1", "node2"):
+        key = lab.exec(name, KEY).stdout
         assert len(key) > 40 and key not in play.output, "the key was printed"
     return inventory
 

@@ -173,7 +173,8 @@ def test_complete_cluster_has_nothing_left_to_do() -> None:
     states = {node["name"]: as_planned(planned, node["name"]) for node in NODES}
     assert plan_cluster(NODES, states, SlurmOptions())["incomplete"] == []
 
-    for changes in ({"munge_key": "other"}, {"proof": "older"}, {"units": {}}, {"files": {}}):
+    differences: list[dict[str, Any]] = [{"munge_key": "other"}, {"proof": "older"}, {"units": {}}, {"files": {}}]
+    for changes in differences:
         changed = {**states, "gpu2": {**states["gpu2"], **changes}}
         assert plan_cluster(NODES, changed, SlurmOptions())["incomplete"] == ["gpu2"], changes
 
