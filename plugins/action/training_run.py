@@ -34,6 +34,7 @@ ARGUMENT_SPEC = {
     "user": {"type": "str", "default": ""},
     "replace": {"type": "bool", "default": False},
     "share": {"type": "bool", "default": False},
+    "scheduler": {"type": "str", "choices": ["ssh", "slurm"], "default": "ssh"},
     "wait": {"type": "int", "default": 0},
     "hub": {"type": "int"},
 }

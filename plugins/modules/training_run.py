@@ -95,6 +95,13 @@ options:
       - With O(state=started), start alongside other runs on this node, which must not compete for its GPUs and ports.
     type: bool
     default: false
+  scheduler:
+    description:
+      - What starts the supervisor with O(state=started). With V(slurm), only the run directory is written; the job of
+        M(muster.training.slurm_job) starts the supervisors of all nodes.
+    type: str
+    choices: [ssh, slurm]
+    default: ssh
   wait:
     description:
       - Seconds to wait for the run on this node to end before it is inspected. Used without O(state).
@@ -107,6 +114,7 @@ options:
         the run.
     type: int
 seealso:
+  - module: muster.training.slurm_job
   - module: muster.training.launch_plan
   - module: muster.training.training_watch
 """

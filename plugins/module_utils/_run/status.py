@@ -25,6 +25,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.stored_docume
     read_supervisor_boot,
 )
 from ansible_collections.muster.training.plugins.module_utils._run.timeouts import STATUS_POLL_INTERVAL
+from ansible_collections.muster.training.plugins.module_utils._slurm import queued_run
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
@@ -63,8 +64,9 @@ def describe(path: str, plan: Data) -> Data:
     }
     state, message = status["state"], status["message"]
     if state in UNFINISHED_STATES and not is_alive(path):
-        state = "died"
-        message = death_message(read_supervisor_boot(path))
+        queue_message = queued_run.describe(path, plan["run_id"]) if queued_run.is_waiting(path) else ""
+        state = "starting" if queue_message else "died"
+        message = queue_message or death_message(read_supervisor_boot(path))
     local_rank = 0
     out, err = rank_logs(plan, path, local_rank)
     newest = max((out, err), key=modification_time)

@@ -116,3 +116,7 @@ WATCH_POLL_INTERVAL = 0.1  # between checks for news
 LAST_OUTPUT_GRACE_PERIOD = 0.2  # for the last output of a dead supervisor to reach the disk
 STATUS_POLL_INTERVAL = 0.2  # between checks whether a run has ended
 RETRY_INTERVAL = 1.0  # between attempts of the watch to reach a node that does not answer
+
+# Slurm
+SLURM_COMMAND_TIMEOUT = 60.0  # for a command of Slurm, which itself waits for its controller
+QUEUE_POLL_INTERVAL = 0.5  # between checks whether a run in the queue has started

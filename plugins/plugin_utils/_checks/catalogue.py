@@ -153,6 +153,7 @@ IDS = {
     "skew-script": "the script's content differs",
     "skew-torch": "versions of torch differ",
     "skew-transformers": "versions of transformers differ",
+    "slurm-job": "Slurm runs a job on the node",
     "ssh-between-nodes": "nodes cannot log in to each other, which the launcher needs",
     "torch-missing": "the interpreter has no torch",
     "torch-no-kernels": "torch was not built for a node's GPUs",
