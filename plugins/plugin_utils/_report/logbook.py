@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import time
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -173,11 +174,12 @@ def logbook_row(report: Report, page_name: str) -> LogbookRow:
     numbers = [metric for metric in report["metrics"] if not isinstance(metric["value"], str)][:3]
     cost, failure = report["cost"], report["failure"]
     directory = report["working_directory"].rstrip("/").rpartition("/")[2]
+    program = shlex.join(report["program"])
     return LogbookRow(
         started=report["started"] or report["ended"] or 0.0,
         run_id=report["run_id"],
         state=report["state"] + (f": {failure['error'].partition(chr(10))[0]}" if failure and failure["error"] else ""),
-        job=f"{report['job']} in {directory}" if report["job"] and directory else report["job"],
+        job=f"{program} in {directory}" if program and directory else program,
         nodes=f"{report['nnodes']}, {report['world_size']} processes",
         metrics=", ".join(f"{metric['name']} {format_value(metric['value'])}" for metric in numbers),
         seconds=report["seconds"],
