@@ -52,6 +52,7 @@ STATE = {
     "lost": [range(10**6)],
     "excluded": [range(10**6)],
     "elapsed": Between(0, 1e9),  # seconds since the job first started
+    "began": Between(0, 1e11),  # when the job of the current attempt started
     "checkpoint": str,  # before the first attempt
 }
 EVENT = {"time": Between(0, 1e11), "event": str, "text": str}
@@ -65,6 +66,7 @@ class Replica:
         self.lost: list[int] = []
         self.excluded: list[int] = []
         self.started: float | None = None  # when the job first started, by the monotonic clock
+        self.began = time.time()
         self.checkpoint = ""
         self.records: list[AttemptRecord] = []
         self.events: list[str] = []  # lines of events.jsonl
@@ -74,6 +76,7 @@ class Replica:
         kind = message.get("type")
         if kind == "state" and conforms(message, STATE):
             self.is_final = message["final"]
+            self.began = message["began"]
             self.started = time.monotonic() - message["elapsed"] if message["elapsed"] else None
             self.lost, self.excluded, self.checkpoint = message["lost"], message["excluded"], message["checkpoint"]
         elif kind == "record" and conforms([message.get("record")], RESULT["attempts"]):
@@ -134,6 +137,7 @@ class Replicator:
             "lost": [node["node_rank"] for node in hub.nodes if node["state"] == "lost"],
             "excluded": [node["node_rank"] for node in hub.nodes if node["excluded"]],
             "elapsed": hub.notices.elapsed(),
+            "began": hub.attempts.started,
             "checkpoint": hub.attempts.initial_checkpoint,
         }
 

@@ -46,7 +46,7 @@ class Successor(Hub):
         self.local_report, self.quiet = peer.local_report, peer.quiet
         self.attempts.current = {**attempt, "hub": self.own}
         self.attempts.history = list(replica.records)
-        self.attempts.initial_checkpoint = replica.checkpoint
+        self.attempts.initial_checkpoint, self.attempts.started = replica.checkpoint, replica.began
         if replica.is_final:
             self.attempts.policy = None
         self.notices.number = peer.notice_number
@@ -111,7 +111,8 @@ class Successor(Hub):
         if missing and now < self.settled:
             return
         self.leads = True
-        text = f"{self.names[self.own]} leads the run from now on, followed by {len(self.followers()) - 1} nodes"
+        followers = ", ".join(self.names[rank] for rank in self.followers() if rank != self.own)
+        text = f"{self.names[self.own]} leads the run from now on, followed by {followers}"
         self.journal.event("successor", f"{self.loss}; {text}", node=self.names[self.own])
         self.record_loss()
 

@@ -103,6 +103,8 @@ def test_next_node_leads_the_run_after_the_loss_of_node_0(make: Maker) -> None:
     run.stop(2)
     result = result_of(run, 1)
     assert (result["state"], result["hub"]) == ("stopped", 1)
+    first = result["attempts"][0]
+    assert first["started"] <= first["noticed"] <= first["ended"] and first["silent"] >= 0
     assert [(record["end_class"], record["node"]) for record in result["attempts"]][0] == ("node_lost", "node0")
     check_end(run, 1)
 
