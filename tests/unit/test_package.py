@@ -230,7 +230,12 @@ def test_module_defaults_of_a_group_reach_its_modules(group: str, tmp_path: Path
                     "module_defaults": {
                         f"group/muster.training.{group}": {"api_url": "http://127.0.0.1:9/v1", "retries": 0}
                     },
-                    "tasks": [{"name": "Show", "muster.training.paperspace_cluster_info": {"api_key": "x" * 30}}],
+                    "tasks": [
+                        {
+                            "name": "Show",
+                            "muster.training.cluster_info": {"provider": "paperspace", "api_key": "x" * 30},
+                        }
+                    ],
                 }
             ]
         )
