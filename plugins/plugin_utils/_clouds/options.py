@@ -23,6 +23,7 @@ WATCH_OPTIONS: dict[str, dict[str, Any]] = {
     "idle_after": {"type": "str", "default": "30m"},
     "ttl": {"type": "str", "default": "24h"},
 }
+FirstBoot = Callable[[str, Mapping[str, str]], str]  # from a public key, and the idle watch's files by path
 MAX_NODES = 512  # more than any account allows; limits the cost of a typo
 
 
@@ -85,9 +86,7 @@ def read_common_settings(options: Mapping[str, Any], check: bool, example_type: 
     }
 
 
-def read_first_boot(
-    options: Mapping[str, Any], first_boot: Callable[[str, Mapping[str, str]], str], alternative: str = ""
-) -> str:
+def read_first_boot(options: Mapping[str, Any], first_boot: FirstBoot, alternative: str = "") -> str:
     """Return the provider's data for the first boot. alternative: to setting a key, as the end of a sentence."""
     key = options["ssh_public_key"]
     return first_boot(

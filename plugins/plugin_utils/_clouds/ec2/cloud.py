@@ -88,7 +88,7 @@ class Ec2Cloud(Cloud[AwsClient, Ec2Request, Ec2Offer, Ec2Account]):
     @classmethod
     def build_request(cls, options: Options, check: bool) -> Ec2Request:
         """Return the request."""
-        return settings.build_request(options, check)
+        return settings.build_request(options, check, cls.first_boot)
 
     @classmethod
     def complete_request(cls, request: Ec2Request) -> Ec2Request:

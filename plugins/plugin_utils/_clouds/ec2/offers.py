@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.cloud import Offer, Offers
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.cost import budget_error, estimate_cost
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.documents import (
-    ClusterPlan,
     DesiredCluster,
     ResourceKind,
 )
@@ -44,7 +43,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._clouds.membership
     find_network,
     network_name,
 )
-from ansible_collections.muster.training.plugins.plugin_utils._clouds.planner import plan_cluster
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.planner import count_new_machines, plan_cluster
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.prices import Price
 
 MARKETS = {"on-demand": ["on-demand"], "spot": ["spot"], "spot-else-on-demand": ["spot", "on-demand"]}
@@ -83,11 +82,6 @@ class Ec2Offer(Offer):
     efa: bool = False  # whether its network interfaces are Elastic Fabric Adapters
     vpc: str = ""  # empty if it does not exist yet
     image: Ec2Image | None = None
-
-
-def count_new_machines(plan: ClusterPlan) -> int:
-    """Return how many machines a plan creates."""
-    return sum(step["action"] == "make" and step["what"] == "machine" for step in plan["steps"])
 
 
 def find_instances(context: Ec2Context, account: Ec2Account) -> list[Mapping[str, Any]]:

@@ -15,11 +15,11 @@ from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.client
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.offers import MARKETS, Ec2Request
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.placement import choose_region
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.request import (
-    build_first_boot,
     parse_ssh_sources,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.membership import PlanRefusedError
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.options import (
+    FirstBoot,
     read_common_settings,
     read_first_boot,
 )
@@ -47,7 +47,7 @@ def connect(options: Options, show: Show) -> AwsClient:
     return AwsClient(session, choose_region(session, options["region"]), show=show)
 
 
-def build_request(options: Options, check: bool) -> Ec2Request:
+def build_request(options: Options, check: bool, first_boot: FirstBoot) -> Ec2Request:
     """Return the request, without a default for the source address of SSH. Raise PlanRefusedError if it is invalid."""
     settings = read_common_settings(options, check, example_type="g5.xlarge", disk_gb=DEFAULT_DISK_GB)
     if options["own_network"] and options["subnet_id"]:
@@ -69,7 +69,7 @@ def build_request(options: Options, check: bool) -> Ec2Request:
         own_network=options["own_network"],
         efa=options["efa"],
         local_networks=local_networks() if options["own_network"] else (),
-        first_boot=read_first_boot(options, build_first_boot),
+        first_boot=read_first_boot(options, first_boot),
         key_name=options["key_name"],
         ssh_from=parse_ssh_sources(options["ssh_from"]),
         wait_minutes=options["wait_minutes"] if options["on_shortage"] == "wait" else 0.0,

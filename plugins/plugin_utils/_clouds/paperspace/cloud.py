@@ -36,7 +36,6 @@ from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace
     PaperspaceRequest,
     check_clock,
     check_machine_limit,
-    count_new_machines,
     find_offer,
     find_offers,
 )
@@ -58,6 +57,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace
     wait_for_capacity,
     wait_until_ready,
 )
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.planner import count_new_machines
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.prices import CloudPrices
 
 PaperspaceCreation = Creation[PaperspaceRequest, PaperspaceOffer]
@@ -87,7 +87,7 @@ class PaperspaceCloud(Cloud[Client, PaperspaceRequest, PaperspaceOffer, PlainAcc
     @classmethod
     def build_request(cls, options: Options, check: bool) -> PaperspaceRequest:
         """Return the request."""
-        return settings.build_request(options, check)
+        return settings.build_request(options, check, cls.first_boot)
 
     @staticmethod
     def first_boot(key: str, watch: Mapping[str, str]) -> str:

@@ -13,7 +13,6 @@ from ansible_collections.muster.training.plugins.plugin_utils._clouds.cloud impo
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.cost import budget_error, estimate_cost
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.documents import (
     AccountResources,
-    ClusterPlan,
     DesiredCluster,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.membership import (
@@ -32,7 +31,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace
     check_disk,
     choose_template,
 )
-from ansible_collections.muster.training.plugins.plugin_utils._clouds.planner import plan_cluster
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.planner import count_new_machines, plan_cluster
 from ansible_collections.muster.training.plugins.plugin_utils._text.duration import format_duration
 
 CONSOLE = "https://console.paperspace.com"
@@ -79,11 +78,6 @@ def check_clock(server_time: float | None, local_time: float) -> None:
             "so nothing was created: ages of machines, and recovery after an interruption, depend on it. Set the "
             "clock: sudo timedatectl set-ntp true"
         )
-
-
-def count_new_machines(plan: ClusterPlan) -> int:
-    """Return how many machines a plan creates."""
-    return sum(step["action"] == "make" and step["what"] == "machine" for step in plan["steps"])
 
 
 def candidate_types(context: PaperspaceContext, request: PaperspaceRequest, resources: AccountResources) -> list[str]:

@@ -11,15 +11,13 @@ from typing import Any
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.cloud import Options, Show
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.membership import PlanRefusedError
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.options import (
+    FirstBoot,
     read_common_settings,
     read_first_boot,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.api_key import find_api_key
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.client import Client
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.errors import DEFAULT_URL
-from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.first_boot import (
-    build_first_boot_script,
-)
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.offers import PaperspaceRequest
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.validate import parse_region
 
@@ -49,7 +47,7 @@ def connect(options: Options, warn: Show) -> Client:
     )
 
 
-def build_request(options: Options, check: bool) -> PaperspaceRequest:
+def build_request(options: Options, check: bool, first_boot: FirstBoot) -> PaperspaceRequest:
     """Return the request. Raise PlanRefusedError if it is invalid."""
     settings = read_common_settings(options, check, example_type="A6000x2", disk_gb=DEFAULT_DISK_GB)
     if not options["region"]:
@@ -65,6 +63,6 @@ def build_request(options: Options, check: bool) -> PaperspaceRequest:
         on_shortage=options["on_shortage"],
         wait_minutes=options["wait_minutes"],
         first_boot=read_first_boot(
-            options, build_first_boot_script, ", or omit ssh_public_key if the Paperspace account has your key"
+            options, first_boot, ", or omit ssh_public_key if the Paperspace account has your key"
         ),
     )
