@@ -243,7 +243,7 @@ class Ec2Cloud(Cloud[AwsClient, Ec2Request, Ec2Offer, Ec2Account]):
         """Terminate machines, with their disks."""
         ids = {name: machine_id for machine_id, name in names_by_id.items()}
         refused = terminate(self, names_by_id)
-        return {f"machine {name} ({ids[name]})": reason for name, reason in refused.items()}
+        return {f"machine {name} ({ids.get(name, 'shutting down')})": reason for name, reason in refused.items()}
 
     def delete(self, step: Step) -> str:
         """Remove a group or a part of the cluster's own network."""

@@ -238,25 +238,17 @@ def name_machines(context: Ec2Context, machines: Iterable[tuple[str, Mapping[str
 
 
 def terminate(context: Ec2Context, ids: Mapping[str, str]) -> dict[str, str]:
-    """Terminate machines and wait until they are gone; return the reasons why some still exist, by name."""
-    if not ids:
-        return {}
-    refused: dict[str, str] = {}
-    try:
-        _terminate(context, list(ids))
-    except Ec2Error as error:
-        if error.transient:
-            raise
-        states = {str(raw["InstanceId"]): instance_state(raw) for raw in _read_instances(context)}
-        for machine_id, name in ids.items():  # a protected or already removed machine makes the whole request fail
-            if states.get(machine_id, "terminated") in ENDED_STATES:
-                continue
-            try:
-                _terminate(context, [machine_id])
-            except Ec2Error as single_error:
-                refused[name] = str(single_error)
-                context.show(f"cannot remove {name}: {single_error}")
-    pending = {machine_id: name for machine_id, name in ids.items() if name not in refused}
+    """Terminate machines and wait until they are gone; return the reasons why some still exist, by name.
+
+    Also wait for machines of the cluster that are already shutting down: groups are in use until they have ended.
+    """
+    refused = _request_termination(context, ids) if ids else {}
+    ending = {
+        str(raw["InstanceId"]): name
+        for raw in _read_instances(context)
+        if instance_state(raw) == "shutting-down" and (name := instance_node_name(raw))
+    }
+    pending = {**ending, **{machine_id: name for machine_id, name in ids.items() if name not in refused}}
     began = context.clock()
     while pending:
         states = {str(raw["InstanceId"]): instance_state(raw) for raw in _read_instances(context)}
@@ -275,6 +267,26 @@ def terminate(context: Ec2Context, ids: Mapping[str, str]) -> dict[str, str]:
             }
         if pending:
             context.sleep(STATE_INTERVAL)
+    return refused
+
+
+def _request_termination(context: Ec2Context, ids: Mapping[str, str]) -> dict[str, str]:
+    """Request that machines end; return the reasons of refusals by name."""
+    refused: dict[str, str] = {}
+    try:
+        _terminate(context, list(ids))
+    except Ec2Error as error:
+        if error.transient:
+            raise
+        states = {str(raw["InstanceId"]): instance_state(raw) for raw in _read_instances(context)}
+        for machine_id, name in ids.items():  # a protected or already removed machine makes the whole request fail
+            if states.get(machine_id, "terminated") in ENDED_STATES:
+                continue
+            try:
+                _terminate(context, [machine_id])
+            except Ec2Error as single_error:
+                refused[name] = str(single_error)
+                context.show(f"cannot remove {name}: {single_error}")
     return refused
 
 
