@@ -202,10 +202,15 @@ def members(group: str) -> list[str]:
     return sorted(names)
 
 
+#: Modules with the option `provider`.
+CLOUD_MODULES = ("cluster", "cluster_info")
+
+
 def test_action_groups_have_the_modules_of_each_provider_and_all_modules() -> None:
     assert set(GROUPS) == {"all", "ec2", "paperspace"}
     for provider in ("ec2", "paperspace"):
-        assert members(provider) == [name for name in MODULES if name.startswith(f"{provider}_")]
+        own = [name for name in MODULES if name.startswith(f"{provider}_")]
+        assert members(provider) == [*CLOUD_MODULES, *own]
     assert members("all") == MODULES, "meta/runtime.yml: action_groups"
 
 
