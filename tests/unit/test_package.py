@@ -199,7 +199,7 @@ def members(group: str) -> list[str]:
             names += [name for extended in entry["metadata"]["extend_group"] for name in members(extended)]
         else:
             names.append(entry)
-    return sorted(names)
+    return sorted(set(names))  # a module of several providers is in the group of each
 
 
 #: Modules with the option `provider`.
