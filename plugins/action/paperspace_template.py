@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,6 +13,8 @@ from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.documents import Machine
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.engine.teardown import Confirm
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.errors import ClusterError
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.journal import (
     ClusterJournal,
     JournalError,
@@ -25,22 +26,15 @@ from ansible_collections.muster.training.plugins.plugin_utils._clouds.options im
     resolve_beside_inventory,
     validate_cluster_name,
 )
-from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.api_key import find_api_key
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.client import Client
-from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.create import (
-    PaperspaceClusterError,
-    PaperspaceContext,
-)
-from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.errors import (
-    DEFAULT_URL,
-    PaperspaceError,
-)
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.context import PaperspaceContext
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.errors import PaperspaceError
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.image import (
     TemplateResult,
     ensure_template,
     remove_template,
 )
-from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.teardown import Confirm
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.settings import ACCESS_OPTIONS, connect
 from ansible_collections.muster.training.plugins.plugin_utils._command_line.command_hints import adapt_commands
 from ansible_collections.muster.training.plugins.plugin_utils._text.printable import single_line
 from ansible_collections.muster.training.plugins.plugin_utils._user_error import UserError
@@ -55,10 +49,7 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "network_id": {"type": "str", "default": ""},
     "runs_directory": {"type": "path", "default": ""},
     "directory": {"type": "path", "default": ""},
-    "api_key": {"type": "str", "no_log": True},
-    "api_url": {"type": "str", "default": ""},
-    "timeout": {"type": "float", "default": 30.0},
-    "retries": {"type": "int", "default": 4},
+    **ACCESS_OPTIONS,
 }
 
 
@@ -75,7 +66,7 @@ def apply_state(context: PaperspaceContext, args: dict[str, Any], confirm: Confi
     """Create or remove the template.
 
     Raises:
-        PlanRefusedError, PaperspaceClusterError, JournalError, PaperspaceError
+        PlanRefusedError, ClusterError, JournalError, PaperspaceError
     """
     if args["state"] == "absent":
         return remove_template(context, args["name"], check)
@@ -110,15 +101,9 @@ class ActionModule(ActionBase):
         try:
             cluster = validate_cluster_name(args["cluster"])
             validate_template_name(args["name"])
-            client = Client(
-                find_api_key(args["api_key"], os.environ, os.path.expanduser("~")),
-                args["api_url"] or os.environ.get("PAPERSPACE_API_URL") or DEFAULT_URL,
-                timeout=args["timeout"],
-                retries=args["retries"],
-                notify=display.warning,
-            )
+            client = connect(args, display.warning)
             with open_journal(directory, cluster, "paperspace", check) as journal:
                 template = apply_state(create_context(client, journal), args, confirm, check)
-        except (PlanRefusedError, PaperspaceClusterError, JournalError, PaperspaceError) as error:
+        except (PlanRefusedError, ClusterError, JournalError, PaperspaceError) as error:
             raise UserError(adapt_commands(str(error))) from None
         return {"changed": template.changed, "template": template.template_id, "msg": template.message}

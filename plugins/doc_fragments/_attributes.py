@@ -35,15 +35,15 @@ attributes:
     membership: [muster.training.paperspace, muster.training.all]
 """
 
-    # A module that uses the EC2 API.
-    EC2 = r"""
+    # A module that uses the API of any provider.
+    CLOUD = r"""
 attributes:
   action_group:
     description:
-      - Use C(group/muster.training.ec2) or C(group/muster.training.all) in C(module_defaults) to set defaults for this
-        module.
+      - Use C(group/muster.training.paperspace), C(group/muster.training.ec2) or C(group/muster.training.all) in
+        C(module_defaults) to set defaults for this module.
     support: full
-    membership: [muster.training.ec2, muster.training.all]
+    membership: [muster.training.paperspace, muster.training.ec2, muster.training.all]
 """
 
     # A module that only reads a node.

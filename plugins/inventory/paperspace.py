@@ -87,7 +87,7 @@ options:
     type: str
   cluster:
     description:
-      - Select the machines of this cluster, created by M(muster.training.paperspace_cluster). These are named
+      - Select the machines of this cluster, created by M(muster.training.cluster). These are named
         C(CLUSTER-NUMBER) and are in the private network C(muster-CLUSTER).
       - If the cluster does not exist yet, the plugin only warns.
     type: str

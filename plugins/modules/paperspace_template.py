@@ -13,8 +13,8 @@ short_description: Create a Paperspace template from a cluster's machine
 description:
   - Stops the machine, has Paperspace create a template of its disk, waits until it is listed, and starts the machine
     again. An existing template of this name and machine is not changed.
-  - M(muster.training.paperspace_cluster) creates machines from it if
-    O(muster.training.paperspace_cluster#module:template) is its name.
+  - M(muster.training.cluster) creates machines from it if
+    O(muster.training.cluster#module:template) is its name.
   - The template contains the whole disk. Run M(muster.training.image_cleanup) on the machine first, as the playbook
     C(muster.training.image) does.
   - A template is billed monthly as long as it exists, even after its machine was removed.
@@ -67,7 +67,7 @@ options:
     type: int
     default: 4
 seealso:
-  - module: muster.training.paperspace_cluster
+  - module: muster.training.cluster
   - module: muster.training.image_cleanup
 """
 

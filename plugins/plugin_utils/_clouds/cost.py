@@ -14,16 +14,14 @@ from ansible_collections.muster.training.plugins.plugin_utils._clouds.documents 
     DesiredState,
     Machine,
 )
-from ansible_collections.muster.training.plugins.plugin_utils._clouds.prices import (
-    PAPERSPACE,
-    TOLERANCE,
-    CloudPrices,
-    machine_price,
-)
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.prices import CloudPrices
+
+#: Share of the listed price: a machine's price that deviates by more is reported.
+TOLERANCE = 0.02
 
 
 def estimate_cost(
-    desired: DesiredCluster, plan: ClusterPlan, price_per_hour: float | None = None, prices: CloudPrices = PAPERSPACE
+    desired: DesiredCluster, plan: ClusterPlan, prices: CloudPrices, price_per_hour: float | None = None
 ) -> ClusterCost:
     """Return the cost of the cluster after the plan is carried out.
 
@@ -83,7 +81,7 @@ def _sum_known(amounts: Sequence[float | None]) -> float | None:
     return sum(known_amounts) if len(known_amounts) == len(amounts) else None
 
 
-def budget_error(cost: ClusterCost, limit: float | None, machine_type: str, page: str = PAPERSPACE.page) -> str:
+def budget_error(cost: ClusterCost, limit: float | None, machine_type: str, page: str) -> str:
     """Return why the hourly budget does not permit the cost, or an empty string if it does."""
     if limit is None:
         return "max_usd_per_hour is not set. Set a limit for the hourly cost of the cluster: -e max_usd_per_hour=10"
@@ -98,11 +96,11 @@ def budget_error(cost: ClusterCost, limit: float | None, machine_type: str, page
     return ""
 
 
-def find_price_differences(machines: Sequence[Machine]) -> list[str]:
+def find_price_differences(machines: Sequence[Machine], prices: CloudPrices) -> list[str]:
     """Return a sentence for each type whose machines report a price that differs from the table's."""
     messages = {}
     for machine in machines:
-        listed = machine_price(machine["machine_type"])
+        listed = prices.machine(machine["machine_type"])
         if listed and machine["per_hour"] and abs(machine["per_hour"] - listed.usd) > TOLERANCE * listed.usd:
             messages[machine["machine_type"]] = (
                 f"a machine of type {machine['machine_type']} costs {format_usd(machine['per_hour'])} an hour, not "

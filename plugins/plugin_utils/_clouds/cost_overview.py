@@ -15,7 +15,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._clouds.membership
     find_machines,
     parse_cluster_name,
 )
-from ansible_collections.muster.training.plugins.plugin_utils._clouds.prices import PAPERSPACE, CloudPrices
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.prices import CloudPrices
 from ansible_collections.muster.training.plugins.plugin_utils._text.duration import format_duration
 
 
@@ -36,7 +36,7 @@ class ClusterOverview(TypedDict):
 
 
 def summarize_clusters(
-    resources: AccountResources, now: float, prices: CloudPrices = PAPERSPACE
+    resources: AccountResources, now: float, prices: CloudPrices
 ) -> tuple[list[ClusterOverview], list[Machine]]:
     """Return the clusters, sorted by name, and the machines outside clusters. now: seconds since 1970."""
     overviews: list[ClusterOverview] = []
@@ -70,7 +70,7 @@ def summarize_clusters(
     return overviews, [machine for machine in resources["machines"] if machine["id"] not in cluster_machine_ids]
 
 
-def hourly_rate(machine: Machine, prices: CloudPrices = PAPERSPACE) -> float | None:
+def hourly_rate(machine: Machine, prices: CloudPrices) -> float | None:
     """Return a machine's price per hour while it is on: as it reports, otherwise from the table."""
     listed = prices.machine(machine["machine_type"])
     return machine["per_hour"] if machine["per_hour"] is not None else listed.usd if listed else None
@@ -114,7 +114,7 @@ def find_expired(clusters: Iterable[ClusterOverview], ttl: float | None) -> list
 def format_overview(
     clusters: Sequence[ClusterOverview],
     other_machines: Sequence[Machine],
-    prices: CloudPrices = PAPERSPACE,
+    prices: CloudPrices,
     ttl: float | None = None,
 ) -> list[str]:
     """Return the table, a line about machines outside clusters, and one for each cluster that is too old."""

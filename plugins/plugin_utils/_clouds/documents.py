@@ -115,6 +115,7 @@ class AccountResources(TypedDict):
     scripts: list[BootScript]
     addresses: list[Address]
     parts: NotRequired[list[Part]]  # at providers that have them
+    ended: NotRequired[list[str]]  # ids of machines that are still listed, but were removed
 
 
 class JournalNotes(TypedDict):

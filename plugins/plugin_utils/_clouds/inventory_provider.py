@@ -11,18 +11,18 @@ from typing import Any, TypedDict
 
 import yaml
 
-CLOUDS = {
-    "amazon.aws.aws_ec2": "ec2",
-    "aws_ec2": "ec2",
-    "muster.training.paperspace": "paperspace",
-}
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.registry import (
+    CLOUDS,
+    DEFAULT_CLOUD,
+    inventory_plugins,
+)
 
 
 class InventoryCloud(TypedDict):
     """The provider of an inventory's machines."""
 
-    cloud: str  # ec2 or paperspace
-    region: str  # EC2's, if exactly one is configured, otherwise ""
+    cloud: str  # name of a provider
+    region: str  # for new machines, otherwise ""
 
 
 class AmbiguousCloudError(Exception):
@@ -35,20 +35,22 @@ def detect_cloud(sources: Iterable[str]) -> InventoryCloud:
     Raises:
         AmbiguousCloudError: they name several.
     """
+    providers = inventory_plugins()
     contents = {
-        path: content for path in _source_files(sources) if str((content := _read_source(path)).get("plugin")) in CLOUDS
+        path: content
+        for path in _source_files(sources)
+        if str((content := _read_source(path)).get("plugin")) in providers
     }
-    clouds = sorted({CLOUDS[content["plugin"]] for content in contents.values()})
+    clouds = sorted({providers[content["plugin"]] for content in contents.values()})
     if len(clouds) > 1:
         raise AmbiguousCloudError(
             f"the inventory has machines of two providers ({', '.join(sorted(map(str, contents)))}). Pass only one of "
             "the files with -i, or choose a provider: -e provision_provider=ec2"
         )
+    cloud = clouds[0] if clouds else DEFAULT_CLOUD
     regions = {str(region) for content in contents.values() for region in _as_list(content.get("regions"))}
-    return {
-        "cloud": clouds[0] if clouds else "paperspace",
-        "region": regions.pop() if clouds == ["ec2"] and len(regions) == 1 else "",
-    }
+    single = CLOUDS[cloud].inventory_region and len(regions) == 1
+    return {"cloud": cloud, "region": regions.pop() if single else ""}
 
 
 class _UntaggedLoader(yaml.SafeLoader):

@@ -173,14 +173,18 @@ class ClusterJournal:
             ) from None
 
 
+def new_journal(cluster: str, provider: str, path: Path | None = None) -> ClusterJournal:
+    """Return an empty journal."""
+    return ClusterJournal(path, {"cluster": cluster, "provider": provider, "entries": [], "addresses": {}})
+
+
 def read_journal(directory: Path, cluster: str, provider: str, writable: bool = True) -> ClusterJournal:
     """Return the journal of a cluster, empty if it has none. writable: whether changes are written to the file."""
     path = directory / f"{cluster}.json"
-    empty: JournalContent = {"cluster": cluster, "provider": provider, "entries": [], "addresses": {}}
     try:
         content = _validate(json.loads(path.read_text(encoding="utf-8")))
     except FileNotFoundError:
-        content = empty
+        return new_journal(cluster, provider, path if writable else None)
     except (OSError, ValueError, KeyError, TypeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is malformed"
         raise JournalError(

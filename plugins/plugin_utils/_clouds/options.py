@@ -6,22 +6,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.active_runs import find_active_runs
-from ansible_collections.muster.training.plugins.plugin_utils._clouds.age_limit import normalize_limit
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.documents import Machine
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.membership import CLUSTER_NAME, PlanRefusedError
-from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.first_boot import (
-    UNIT_DIRECTORY,
-    WATCH_PROGRAM_DIRECTORY,
-    WATCH_SETTINGS,
-    WATCH_UNITS,
-    format_watch_settings,
-)
-from ansible_collections.muster.training.plugins.plugin_utils._node_call.program_files import program_sources
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.public_key import read_public_key
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.watch_files import read_watch_files
 from ansible_collections.muster.training.plugins.plugin_utils._text.printable import single_line
 
 #: Options of modules whose machines power themselves off
@@ -30,7 +23,7 @@ WATCH_OPTIONS: dict[str, dict[str, Any]] = {
     "idle_after": {"type": "str", "default": "30m"},
     "ttl": {"type": "str", "default": "24h"},
 }
-UNITS = Path(__file__).resolve().parents[3] / "roles" / "idle_watch" / "files"
+FirstBoot = Callable[[str, Mapping[str, str]], str]  # from a public key, and the idle watch's files by path
 MAX_NODES = 512  # more than any account allows; limits the cost of a typo
 
 
@@ -53,16 +46,6 @@ def validate_cluster_name(name: str) -> str:
     return name
 
 
-def read_watch_files(after: str, ttl: str) -> dict[str, str]:
-    """Return the role idle_watch's files, by path on the node, so that the watch works before the role runs."""
-    programs = program_sources("_idle_watch.idle_watch")
-    return {
-        **{f"{WATCH_PROGRAM_DIRECTORY}/{path}": text for path, text in programs.items()},
-        **{f"{UNIT_DIRECTORY}/{name}": (UNITS / name).read_text(encoding="utf-8") for name in WATCH_UNITS},
-        WATCH_SETTINGS: format_watch_settings(normalize_limit("idle_after", after), normalize_limit("ttl", ttl)),
-    }
-
-
 def refuse_active_runs(cluster: str, directory: Path, machines: Sequence[Machine]) -> None:
     """Raise PlanRefusedError if a run may be active on machines about to be stopped or removed."""
     runs = find_active_runs(directory, [machine["private_ip"] for machine in machines if machine["private_ip"]])
@@ -71,3 +54,42 @@ def refuse_active_runs(cluster: str, directory: Path, machines: Sequence[Machine
             f"{cluster} may still be running {', '.join(runs[:4])}: no result is recorded in {directory}. Check with "
             f"`ansible-playbook status.yml -e run_id={runs[0]}`, stop it, or override this with -e force=true"
         )
+
+
+def read_common_settings(options: Mapping[str, Any], check: bool, example_type: str, disk_gb: int) -> dict[str, Any]:
+    """Return the settings that the requests of all providers have. Raise PlanRefusedError if one is invalid.
+
+    example_type, disk_gb: the provider's example of a machine type, and its default size of a disk.
+    """
+    if not 1 <= options["nnodes"] <= MAX_NODES:
+        raise PlanRefusedError(f"nnodes is {options['nnodes']}. Set the number of machines: -e nnodes=4")
+    machine_types = [name.strip() for name in options["machine_types"] if name.strip()]
+    if not machine_types:
+        raise PlanRefusedError(
+            f"no machine type is set. List suitable types, best first: -e machine_types={example_type}"
+        )
+    for name in ("disk_gb", "max_usd_per_hour", "price_per_hour", "wait_minutes"):
+        value = options[name]
+        if value is not None and (value < 0 or (name == "disk_gb" and value == 0)):
+            raise PlanRefusedError(f"{name} cannot be {value}")
+    if options["max_usd_per_hour"] is None and not check:
+        raise PlanRefusedError(
+            "max_usd_per_hour is not set. Set a limit for the hourly cost of the cluster, for example "
+            "-e max_usd_per_hour=10; --check shows what it would cost"
+        )
+    return {
+        "nnodes": options["nnodes"],
+        "machine_types": machine_types,
+        "disk_gb": disk_gb if options["disk_gb"] is None else options["disk_gb"],
+        "max_usd_per_hour": options["max_usd_per_hour"],
+        "price_per_hour": options["price_per_hour"],
+    }
+
+
+def read_first_boot(options: Mapping[str, Any], first_boot: FirstBoot, alternative: str = "") -> str:
+    """Return the provider's data for the first boot. alternative: to setting a key, as the end of a sentence."""
+    key = options["ssh_public_key"]
+    return first_boot(
+        read_public_key(key, alternative) if key else "",
+        read_watch_files(options["idle_after"], options["ttl"]) if options["power_off"] else {},
+    )

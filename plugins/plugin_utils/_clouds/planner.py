@@ -264,6 +264,11 @@ def find_addresses(machines: Iterable[Machine], resources: AccountResources, not
 # --- Steps and texts
 
 
+def count_new_machines(plan: ClusterPlan) -> int:
+    """Return how many machines a plan creates."""
+    return sum(step["action"] == "make" and step["what"] == "machine" for step in plan["steps"])
+
+
 def _machine_step(action: StepAction, machine: Machine) -> Step:
     return {"action": action, "what": "machine", "name": machine["name"], "id": machine["id"]}
 

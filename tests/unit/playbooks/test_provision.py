@@ -84,6 +84,10 @@ def test_check_mode_shows_plan_price_and_diff(server: PaperspaceServer, tmp_path
             "ttl is '5m'. Use a number with a unit",
         ),
         (
+            ("-e", "cluster=bert", *NODES, "--check", "-e", "provision_provider=lambda"),
+            "unknown provider 'lambda'. Known providers: ec2, paperspace",
+        ),
+        (
             ("-e", "cluster=bert", *NODES, "--check", "-e", "region=mars1"),
             "unknown Paperspace region 'mars1'. Choose one of: ny2 (East Coast (NY2))",
         ),

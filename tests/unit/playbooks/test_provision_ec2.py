@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.muster.training.plugins.action.ec2_nodes import local_public_address
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.client import AwsClient
-from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.discover import Ec2Context
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.cloud import Ec2Cloud
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.offers import Ec2Request
-from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.provision import provision
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.settings import local_public_address
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.engine.provision import provision
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.journal import read_journal
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.membership import PlanRefusedError
 from tests.ec2_server import EC2Server
@@ -58,7 +58,7 @@ def directory(server: EC2Server, tmp_path: Path) -> Path:
     records = tmp_path / ".muster" / "clusters"
     records.mkdir(parents=True)
     aws = AwsClient(Clients(server), "us-east-1", lambda _line: None)
-    provision(Ec2Context("bert", aws, read_journal(records, "bert", "ec2"), show=lambda _line: None), ASK)
+    provision(Ec2Cloud("bert", aws, read_journal(records, "bert", "ec2"), show=lambda _line: None), ASK)
     return tmp_path
 
 

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.errors import CloudError
 from ansible_collections.muster.training.plugins.plugin_utils._text.printable import single_line
 
 #: The request may succeed elsewhere, later or with another type: https://docs.aws.amazon.com/AWSEC2/latest/APIReference/errors-overview.html
@@ -60,20 +61,18 @@ _CREDENTIAL_ERRORS = frozenset(
 )
 
 
-class Ec2Error(Exception):
+class Ec2Error(CloudError):
     """A request that AWS refused or did not reply to. str() is one line for a person. code: AWS's, or NO_REPLY."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
         self.code = code
-
-    @property
-    def transient(self) -> bool:
-        """Return whether the same request may succeed later."""
-        return self.code in TRANSIENT_ERRORS or self.code == NO_REPLY
+        self.transient = code in TRANSIENT_ERRORS or code == NO_REPLY
+        self.refused = not self.transient
+        self.scope = "offer" if code in CAPACITY_ERRORS else "pool" if code in QUOTA_ERRORS else "request"
 
 
-class BotoMissingError(Exception):
+class BotoMissingError(CloudError):
     """boto3 is not installed. str() is one line for a person."""
 
 

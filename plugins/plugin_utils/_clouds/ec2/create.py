@@ -8,13 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.cloud import LISTING_TIMEOUT, POLL_INTERVAL
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.client import Ec2Error
-from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.discover import (
-    LISTING_TIMEOUT,
-    POLL_INTERVAL,
-    Ec2ClusterError,
-    Ec2Context,
-)
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.context import Ec2Context
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.network_resources import parse_placement_group
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.remove import REMOVAL_TIMEOUT
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.request import (
@@ -36,6 +32,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.tags i
     parse_cluster,
     parse_tags,
 )
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.errors import ClusterError
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.membership import network_name
 from ansible_collections.muster.training.plugins.plugin_utils._text.duration import format_duration
 from ansible_collections.muster.training.plugins.plugin_utils._text.printable import single_line
@@ -53,10 +50,9 @@ def create_security_group(context: Ec2Context, vpc: str) -> str:
     """Create the security group and return its id. Names are unique in a VPC."""
     name = network_name(context.cluster)
     tags = [{"ResourceType": "security-group", "Tags": build_tags(context.cluster)}]
-    context.journal.record_request("network", name, context.clock())
     try:
-        group = str(
-            context.aws.ec2(
+        return str(
+            context.client.ec2(
                 "create_security_group",
                 GroupName=name,
                 Description=f"Nodes of the cluster {context.cluster}",
@@ -67,18 +63,15 @@ def create_security_group(context: Ec2Context, vpc: str) -> str:
     except Ec2Error as error:
         if error.code != "InvalidGroup.Duplicate":
             raise
-        group = _find_security_group(context, name, vpc)  # the reply to an earlier request was lost
-    context.journal.record_created("network", name, group)
-    context.show(f"created security group {name} ({group})")
-    return group
+        return _find_security_group(context, name, vpc)  # the reply to an earlier request was lost
 
 
 def _find_security_group(context: Ec2Context, name: str, vpc: str) -> str:
     filters = [{"Name": "group-name", "Values": [name]}, {"Name": "vpc-id", "Values": [vpc]}]
-    for raw in context.aws.list_all("describe_security_groups", "SecurityGroups", Filters=filters):
-        if parse_network(context.aws.region, raw):
+    for raw in context.client.list_all("describe_security_groups", "SecurityGroups", Filters=filters):
+        if parse_network(context.client.region, raw):
             return str(raw["GroupId"])
-    raise Ec2ClusterError(
+    raise ClusterError(
         f"someone else has created a security group {name} in {vpc} in the meantime. Choose another cluster name"
     )
 
@@ -90,13 +83,13 @@ def ensure_ingress_rules(
     missing, stale = diff_rules(group, rules, ssh_from)
     if missing:
         try:
-            context.aws.ec2("authorize_security_group_ingress", GroupId=group, IpPermissions=missing)
+            context.client.ec2("authorize_security_group_ingress", GroupId=group, IpPermissions=missing)
         except Ec2Error as error:
             if error.code != "InvalidPermission.Duplicate":
                 raise
     if stale:
         try:
-            context.aws.ec2("revoke_security_group_ingress", GroupId=group, IpPermissions=stale)
+            context.client.ec2("revoke_security_group_ingress", GroupId=group, IpPermissions=stale)
         except Ec2Error as error:
             if error.code != "InvalidPermission.NotFound":
                 raise
@@ -113,79 +106,69 @@ def ensure_egress_rule(context: Ec2Context, group: str, rules: Sequence[Mapping[
     missing = missing_node_rule(group, rules)
     if missing:
         try:
-            context.aws.ec2("authorize_security_group_egress", GroupId=group, IpPermissions=missing)
+            context.client.ec2("authorize_security_group_egress", GroupId=group, IpPermissions=missing)
         except Ec2Error as error:
             if error.code != "InvalidPermission.Duplicate":
                 raise
 
 
-def create_placement_group(context: Ec2Context) -> None:
-    """Create the placement group. Names are unique in a region."""
+def create_placement_group(context: Ec2Context) -> str:
+    """Create the placement group and return its id. Names are unique in a region."""
     name = network_name(context.cluster)
     tags = [{"ResourceType": "placement-group", "Tags": build_tags(context.cluster)}]
-    context.journal.record_request("placement group", name, context.clock())
     try:
-        context.aws.ec2("create_placement_group", GroupName=name, Strategy="cluster", TagSpecifications=tags)
+        context.client.ec2("create_placement_group", GroupName=name, Strategy="cluster", TagSpecifications=tags)
     except Ec2Error as error:
         if error.code != "InvalidPlacementGroup.Duplicate":
             raise
     filters = [{"Name": "group-name", "Values": [name]}]
     groups = [
         parse_placement_group(raw)
-        for raw in context.aws.list_all("describe_placement_groups", "PlacementGroups", Filters=filters)
+        for raw in context.client.list_all("describe_placement_groups", "PlacementGroups", Filters=filters)
     ]
     cluster_groups = [part for part in groups if part]
     if groups and not cluster_groups:
-        raise Ec2ClusterError(
+        raise ClusterError(
             f"someone else has created a placement group {name} in the meantime. Choose another cluster name"
         )
-    context.journal.record_created("placement group", name, cluster_groups[0]["id"] if cluster_groups else name)
-    context.show(f"created placement group {name}")
+    return cluster_groups[0]["id"] if cluster_groups else name
 
 
 # --- Machines
 
 
+def _read_instances(context: Ec2Context) -> list[dict[str, Any]]:
+    return read_instances(context.client, context.cluster)
+
+
 def launch_machines(context: Ec2Context, request: LaunchRequest, names: Sequence[str]) -> dict[str, str]:
-    """Create a set of machines and return their names by id.
+    """Create a set of machines and return their ids by name.
 
     Raises:
-        Ec2Error: no machine was created.
-        Ec2ClusterError: machines were requested, but EC2 does not list them.
+        Ec2Error: no machine was created, or the outcome is unknown.
+        ClusterError: machines were requested, but EC2 does not list them.
     """
     try:
-        instances = context.aws.ec2("run_instances", **build_launch_request(request))["Instances"]
+        instances = context.client.ec2("run_instances", **build_launch_request(request))["Instances"]
     except Ec2Error as error:
         if error.code == "IdempotentParameterMismatch":
             return _find_launched(context, names)  # an earlier request succeeded, with another price or image
-        if not error.transient:
-            for name in names:
-                context.journal.forget("machine", name)
         raise
-    names_by_id = {}
-    for raw in instances:
-        node = instance_node_name(raw)
-        if node:
-            names_by_id[str(raw["InstanceId"])] = node
-            context.journal.record_created("machine", node, str(raw["InstanceId"]))
-    context.show(f"created {', '.join(f'machine {name} ({machine_id})' for machine_id, name in names_by_id.items())}")
-    return names_by_id
+    return {name: str(raw["InstanceId"]) for raw in instances if (name := instance_node_name(raw))}
 
 
 def _find_launched(context: Ec2Context, names: Sequence[str]) -> dict[str, str]:
     began = context.clock()
     while True:
         launched = {
-            str(raw["InstanceId"]): name
-            for raw in read_instances(context.aws, context.cluster)
+            name: str(raw["InstanceId"])
+            for raw in _read_instances(context)
             if instance_state(raw) not in ENDED_STATES and (name := instance_node_name(raw)) in names and name
         }
-        if set(launched.values()) >= set(names):
-            for machine_id, name in launched.items():
-                context.journal.record_created("machine", name, machine_id)
+        if launched.keys() >= set(names):
             return launched
         if context.clock() - began > LISTING_TIMEOUT:
-            raise Ec2ClusterError(
+            raise ClusterError(
                 f"{', '.join(names)} of {context.cluster} were requested earlier, but EC2 does not list them. Wait a "
                 "minute, then run this command again; check https://console.aws.amazon.com/ec2 if it fails again"
             )
@@ -199,11 +182,11 @@ def wait_until_running(context: Ec2Context, ids: Mapping[str, str]) -> dict[str,
         ids: names by id.
 
     Raises:
-        Ec2ClusterError: a machine neither runs nor fails within START_TIMEOUT.
+        ClusterError: a machine neither runs nor fails within START_TIMEOUT.
     """
     began, states, pending, failures = context.clock(), dict.fromkeys(ids, ""), dict(ids), dict[str, str]()
     while pending:
-        instances = {str(instance["InstanceId"]): instance for instance in read_instances(context.aws, context.cluster)}
+        instances = {str(instance["InstanceId"]): instance for instance in _read_instances(context)}
         elapsed = context.clock() - began
         for machine_id, name in list(pending.items()):
             raw = instances.get(machine_id)
@@ -221,7 +204,7 @@ def wait_until_running(context: Ec2Context, ids: Mapping[str, str]) -> dict[str,
                 del pending[machine_id]
         if pending:
             if elapsed > START_TIMEOUT:
-                raise Ec2ClusterError(
+                raise ClusterError(
                     f"{', '.join(pending.values())} of {context.cluster} are not running after "
                     f"{format_duration(elapsed)}, and are billed. Check https://console.aws.amazon.com/ec2, then run "
                     "this command again to continue"
@@ -236,7 +219,7 @@ def start_machines(context: Ec2Context, ids: Mapping[str, str]) -> None:
     context.show(f"starting {', '.join(ids.values())}")
     while True:
         try:
-            context.aws.ec2("start_instances", InstanceIds=sorted(ids))
+            context.client.ec2("start_instances", InstanceIds=sorted(ids))
             return
         except Ec2Error as error:
             if error.code != "IncorrectInstanceState" or context.clock() - began > STOP_TIMEOUT:
@@ -251,32 +234,24 @@ def name_machines(context: Ec2Context, machines: Iterable[tuple[str, Mapping[str
         missing = [tag for tag in ("Name", NODE_TAG) if name and parse_tags(raw).get(tag) != name]
         if missing:
             tags = [{"Key": tag, "Value": name} for tag in missing]
-            context.aws.ec2("create_tags", Resources=[machine_id], Tags=tags)
+            context.client.ec2("create_tags", Resources=[machine_id], Tags=tags)
 
 
 def terminate(context: Ec2Context, ids: Mapping[str, str]) -> dict[str, str]:
-    """Terminate machines and wait until they are gone; return the reasons why some still exist, by name."""
-    if not ids:
-        return {}
-    refused: dict[str, str] = {}
-    try:
-        _terminate(context, list(ids))
-    except Ec2Error as error:
-        if error.transient:
-            raise
-        states = {str(raw["InstanceId"]): instance_state(raw) for raw in read_instances(context.aws, context.cluster)}
-        for machine_id, name in ids.items():  # a protected or already removed machine makes the whole request fail
-            if states.get(machine_id, "terminated") in ENDED_STATES:
-                continue
-            try:
-                _terminate(context, [machine_id])
-            except Ec2Error as single_error:
-                refused[name] = str(single_error)
-                context.show(f"cannot remove {name}: {single_error}")
-    pending = {machine_id: name for machine_id, name in ids.items() if name not in refused}
+    """Terminate machines and wait until they are gone; return the reasons why some still exist, by name.
+
+    Also wait for machines of the cluster that are already shutting down: groups are in use until they have ended.
+    """
+    refused = _request_termination(context, ids) if ids else {}
+    ending = {
+        str(raw["InstanceId"]): name
+        for raw in _read_instances(context)
+        if instance_state(raw) == "shutting-down" and (name := instance_node_name(raw))
+    }
+    pending = {**ending, **{machine_id: name for machine_id, name in ids.items() if name not in refused}}
     began = context.clock()
     while pending:
-        states = {str(raw["InstanceId"]): instance_state(raw) for raw in read_instances(context.aws, context.cluster)}
+        states = {str(raw["InstanceId"]): instance_state(raw) for raw in _read_instances(context)}
         for machine_id, name in list(pending.items()):
             if states.get(machine_id, "terminated") == "terminated":
                 context.show(f"removed machine {name}")
@@ -295,8 +270,28 @@ def terminate(context: Ec2Context, ids: Mapping[str, str]) -> dict[str, str]:
     return refused
 
 
+def _request_termination(context: Ec2Context, ids: Mapping[str, str]) -> dict[str, str]:
+    """Request that machines end; return the reasons of refusals by name."""
+    refused: dict[str, str] = {}
+    try:
+        _terminate(context, list(ids))
+    except Ec2Error as error:
+        if error.transient:
+            raise
+        states = {str(raw["InstanceId"]): instance_state(raw) for raw in _read_instances(context)}
+        for machine_id, name in ids.items():  # a protected or already removed machine makes the whole request fail
+            if states.get(machine_id, "terminated") in ENDED_STATES:
+                continue
+            try:
+                _terminate(context, [machine_id])
+            except Ec2Error as single_error:
+                refused[name] = str(single_error)
+                context.show(f"cannot remove {name}: {single_error}")
+    return refused
+
+
 def _terminate(context: Ec2Context, ids: list[str]) -> None:
-    context.aws.ec2("terminate_instances", InstanceIds=ids)
+    context.client.ec2("terminate_instances", InstanceIds=ids)
 
 
 def stop_machines(context: Ec2Context, ids: Mapping[str, str]) -> list[str]:
@@ -305,12 +300,12 @@ def stop_machines(context: Ec2Context, ids: Mapping[str, str]) -> list[str]:
     while ids:
         if not requested:
             try:
-                context.aws.ec2("stop_instances", InstanceIds=sorted(ids))
+                context.client.ec2("stop_instances", InstanceIds=sorted(ids))
                 requested = True
             except Ec2Error as error:
                 if error.code != "IncorrectInstanceState":  # a machine is still starting
                     raise
-        states = {str(raw["InstanceId"]): instance_state(raw) for raw in read_instances(context.aws, context.cluster)}
+        states = {str(raw["InstanceId"]): instance_state(raw) for raw in _read_instances(context)}
         running = [
             name
             for machine_id, name in ids.items()

@@ -5,18 +5,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.cloud import Offer, Offers
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.cost import budget_error, estimate_cost
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.documents import (
-    ClusterCost,
-    ClusterPlan,
     DesiredCluster,
     ResourceKind,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2 import prices
-from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.discover import Ec2Context
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.context import Ec2Context
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.network_resources import subnet_name
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.placement import (
     InstanceType,
@@ -43,7 +43,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._clouds.membership
     find_network,
     network_name,
 )
-from ansible_collections.muster.training.plugins.plugin_utils._clouds.planner import plan_cluster
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.planner import count_new_machines, plan_cluster
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.prices import Price
 
 MARKETS = {"on-demand": ["on-demand"], "spot": ["spot"], "spot-else-on-demand": ["spot", "on-demand"]}
@@ -70,43 +70,23 @@ class Ec2Request(NamedTuple):
     wait_minutes: float = 0.0
 
 
-class Ec2Offer(NamedTuple):
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Ec2Offer(Offer):
     """A market, type and zone that can fulfil the request."""
 
     machine_type: str
     market: str
-    zone: str  # empty if no machine needs to be created
-    subnet: str  # empty if the cluster's own network has none in the zone yet
-    desired: DesiredCluster
-    plan: ClusterPlan
-    cost: ClusterCost
-    price: Price | None  # of one machine per hour
+    zone: str = ""  # empty if no machine needs to be created
+    subnet: str = ""  # empty if the cluster's own network has none in the zone yet
+    price: Price | None = None  # of one machine per hour
     efa: bool = False  # whether its network interfaces are Elastic Fabric Adapters
-
-    @property
-    def description(self) -> str:
-        """Return one line about the offer."""
-        return f"{self.machine_type} {format_market(self.market)} in {self.zone}{', with EFA' if self.efa else ''}"
-
-
-class Ec2Offers(NamedTuple):
-    """All offers, and messages about them."""
-
-    possible: list[Ec2Offer]  # best first
-    refusals: list[str]  # reasons why others are impossible
-    remarks: list[str]  # other messages for a person
-    site: Site
-    image: Ec2Image | None
-
-
-def count_new_machines(plan: ClusterPlan) -> int:
-    """Return how many machines a plan creates."""
-    return sum(step["action"] == "make" and step["what"] == "machine" for step in plan["steps"])
+    vpc: str = ""  # empty if it does not exist yet
+    image: Ec2Image | None = None
 
 
 def find_instances(context: Ec2Context, account: Ec2Account) -> list[Mapping[str, Any]]:
     """Return the cluster's machines as EC2 describes them, by number."""
-    network = find_network(context.cluster, account.resources["networks"], context.group_id)
+    network = find_network(context.cluster, account.resources["networks"], context.network_id)
     return [account.instances[machine["id"]] for machine in find_machines(context.cluster, network, account.resources)]
 
 
@@ -131,25 +111,26 @@ def desired_cluster(
         "state": "present",
         "nnodes": request.nnodes,
         "machine_type": machine_type,
-        "region": context.aws.region,
+        "region": context.client.region,
         "disk_gb": request.disk_gb,
         "drive_gb": 0,
         "script": "",
-        "network_id": context.group_id,
+        "network_id": context.network_id,
         "remove_drive": False,
         "parts": parts,
         "address_block": block,
     }
 
 
-def find_offers(context: Ec2Context, request: Ec2Request, account: Ec2Account, check: bool) -> Ec2Offers:
+def find_offers(context: Ec2Context, request: Ec2Request, account: Ec2Account, check: bool) -> Offers[Ec2Offer]:
     """Return the offers in the order to try them.
 
     Raises:
         PlanRefusedError: no other offer could help.
         Ec2Error: a request failed.
     """
-    network = find_network(context.cluster, account.resources["networks"], context.group_id)
+    refuse_foreign_name(context, account)
+    network = find_network(context.cluster, account.resources["networks"], context.network_id)
     nodes = find_instances(context, account)
     existing_types = {str(raw.get("InstanceType")) for raw in nodes}
     matching_types = [machine_type for machine_type in request.machine_types if machine_type in existing_types]
@@ -168,28 +149,46 @@ def find_offers(context: Ec2Context, request: Ec2Request, account: Ec2Account, c
     efa = choose_efa(context.cluster, request.efa, nodes)
     if not count_new_machines(plan):
         market = "spot" if any(raw.get("InstanceLifecycle") == "spot" for raw in nodes) else "on-demand"
-        known_prices = prices.make_prices(types[0], None, prices.read_disk_price(context.aws))
-        cost = estimate_cost(desired, plan, request.price_per_hour, known_prices)
+        known_prices = prices.make_prices(types[0], None, prices.read_disk_price(context.client))
+        cost = estimate_cost(desired, plan, known_prices, request.price_per_hour)
         starts = any(step["action"] == "start" for step in plan["steps"])
         reason = budget_error(cost, request.max_usd_per_hour, types[0], prices.PAGE) if starts else ""
         if reason and not (check and request.max_usd_per_hour is None):
             raise PlanRefusedError(reason)
-        offer = Ec2Offer(types[0], market, "", "", desired, plan, cost, None)
-        return Ec2Offers([offer], [], [], Site("", {}), None)
+        description = f"{types[0]} {format_market(market)}"
+        offer = Ec2Offer(
+            desired=desired, plan=plan, cost=cost, description=description, machine_type=types[0], market=market
+        )
+        return Offers([offer], [])
     has_network = any(part["what"] == "VPC" for part in plan["parts"])
     if not nodes and not request.subnet_id and (has_network or request.own_network):
-        site = dedicated_site(context.aws, context.cluster, plan["parts"], account.vpcs, request.local_networks)
+        site = dedicated_site(context.client, context.cluster, plan["parts"], account.vpcs, request.local_networks)
     else:
-        site = read_site(context.aws, request.subnet_id, nodes, group)
-    image = read_image(context.aws, request.image, nodes)
+        site = read_site(context.client, request.subnet_id, nodes, group)
+    image = read_image(context.client, request.image, nodes)
     if request.disk_gb < image.min_gb:
         raise PlanRefusedError(
             f"disk_gb is {request.disk_gb}, but the image {image.name} needs at least {image.min_gb}"
         )
     if request.key_name:
-        check_key_name(context.aws, request.key_name)
+        check_key_name(context.client, request.key_name)
     zones = _candidate_zones(request, site, bool(nodes))
     return _list_offers(context, request._replace(efa=efa), account, types, site, image, zones, check)
+
+
+def refuse_foreign_name(context: Ec2Context, account: Ec2Account) -> None:
+    """Raise PlanRefusedError if a foreign resource has the cluster's name."""
+    name = network_name(context.cluster)
+    conflicts = [
+        group
+        for group in account.foreign_groups
+        if group.split(" (")[0] in (f"security group {name}", f"placement group {name}")
+    ]
+    if conflicts:
+        raise PlanRefusedError(
+            f"the name {context.cluster} is taken: {', '.join(conflicts)} exists without the tags of a cluster, so "
+            "it belongs to someone else. Choose another name"
+        )
 
 
 def choose_efa(cluster: str, requested: str, nodes: Sequence[Mapping[str, Any]]) -> str:
@@ -234,7 +233,7 @@ def _list_offers(  # noqa: PLR0913
     image: Ec2Image,
     zones: list[str],
     check: bool,
-) -> Ec2Offers:
+) -> Offers[Ec2Offer]:
     refusals: list[str] = []
     remarks: list[str] = []
     instance_types: dict[str, InstanceType] = {}
@@ -243,7 +242,7 @@ def _list_offers(  # noqa: PLR0913
             instance_types[name] = _check_type(context, request, name, image, zones)
         except PlanRefusedError as error:
             refusals.append(str(error))
-    disk_price = prices.read_disk_price(context.aws) if instance_types else None
+    disk_price = prices.read_disk_price(context.client) if instance_types else None
     offers = []
     for market in MARKETS[request.market]:
         for instance_type in instance_types.values():
@@ -273,7 +272,7 @@ def _list_offers(  # noqa: PLR0913
                 desired = desired_cluster(context, request, instance_type.name, parts, site.block)
                 plan = plan_cluster(desired, account.resources, context.notes)
                 known_prices = prices.make_prices(instance_type.name, price, disk_price)
-                cost = estimate_cost(desired, plan, request.price_per_hour, known_prices)
+                cost = estimate_cost(desired, plan, known_prices, request.price_per_hour)
                 too_expensive = budget_error(
                     cost, request.max_usd_per_hour, f"{instance_type.name} {format_market(market)}", prices.PAGE
                 )
@@ -281,17 +280,33 @@ def _list_offers(  # noqa: PLR0913
                     over_budget.append(too_expensive)
                 else:
                     efa = instance_type.efa and request.efa != "none"
+                    description = f"{instance_type.name} {format_market(market)} in {zone}{', with EFA' if efa else ''}"
                     offers.append(
-                        Ec2Offer(instance_type.name, market, zone, site.subnets[zone], desired, plan, cost, price, efa)
+                        Ec2Offer(
+                            desired=desired,
+                            plan=plan,
+                            cost=cost,
+                            description=description,
+                            location=description,
+                            pool=(market, type_family(instance_type.name)),
+                            machine_type=instance_type.name,
+                            market=market,
+                            zone=zone,
+                            subnet=site.subnets[zone],
+                            price=price,
+                            efa=efa,
+                            vpc=site.vpc,
+                            image=image,
+                        )
                     )
             refusals += over_budget[:1]
-    return Ec2Offers(offers, refusals, remarks, site, image)
+    return Offers(offers, refusals, remarks)
 
 
 def _check_type(
     context: Ec2Context, request: Ec2Request, name: str, image: Ec2Image, zones: Sequence[str]
 ) -> InstanceType:
-    instance_type = read_type(context.aws, name)
+    instance_type = read_type(context.client, name)
     if image.architecture and instance_type.architectures and image.architecture not in instance_type.architectures:
         raise PlanRefusedError(
             f"{name} has the architecture {', '.join(instance_type.architectures)}, but the image {image.name} is for "
@@ -309,7 +324,7 @@ def _check_quota(
     context: Ec2Context, account: Ec2Account, market: str, instance_type: InstanceType, count: int
 ) -> tuple[str, str]:
     code = quota_code(market, instance_type.name)
-    quota = read_quota(context.aws, code) if code else None
+    quota = read_quota(context.client, code) if code else None
     used = account.vcpus.get((market, type_family(instance_type.name) or ""), 0)
     return check_quota(market, instance_type.name, count, instance_type.vcpus, quota, used)
 
@@ -320,8 +335,8 @@ def _zone_prices(
     if request.price_per_hour is not None:
         return dict.fromkeys(zones, Price(request.price_per_hour, "set by you", ""))
     if market == "spot":
-        return prices.read_spot_prices(context.aws, machine_type)
-    price = prices.read_on_demand_price(context.aws, machine_type)
+        return prices.read_spot_prices(context.client, machine_type)
+    price = prices.read_on_demand_price(context.client, machine_type)
     return dict.fromkeys(zones, price) if price else {}
 
 

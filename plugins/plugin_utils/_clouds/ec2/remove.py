@@ -10,13 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.cloud import POLL_INTERVAL
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.client import Ec2Error
-from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.discover import (
-    POLL_INTERVAL,
-    Ec2Context,
-    to_ec2_terms,
-)
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.context import Ec2Context
 
+#: What EC2 calls a cluster's network.
+NETWORK_TERM = "security group"
 #: Seconds.
 REMOVAL_TIMEOUT = 900.0
 NOTICE_AFTER = 30.0  # of waiting before the user is notified
@@ -43,36 +42,40 @@ def remove_part(context: Ec2Context, what: str, name: str, part_id: str) -> str:
                 if not notified and context.clock() - began > NOTICE_AFTER:
                     notified = True
                     limit = f"{REMOVAL_TIMEOUT / 60:g} minutes"
-                    context.show(to_ec2_terms(f"{what} {name} is still in use; waiting at most {limit}: {error}"))
+                    context.show(_to_ec2_terms(f"{what} {name} is still in use; waiting at most {limit}: {error}"))
                 context.sleep(POLL_INTERVAL)
                 continue
             if error.code not in _NOT_FOUND:
-                context.show(to_ec2_terms(f"cannot remove {what} {name}: {error}"))
+                context.show(_to_ec2_terms(f"cannot remove {what} {name}: {error}"))
                 return str(error)
-        context.show(to_ec2_terms(f"removed {what} {name}"))
+        context.show(_to_ec2_terms(f"removed {what} {name}"))
         context.journal.forget(what, name, part_id)
         return ""
 
 
+def _to_ec2_terms(text: str) -> str:
+    return text.replace("network muster-", f"{NETWORK_TERM} muster-")
+
+
 def _remove_gateway(context: Ec2Context, _name: str, gateway: str) -> None:
-    for raw in context.aws.list_all("describe_internet_gateways", "InternetGateways", InternetGatewayIds=[gateway]):
+    for raw in context.client.list_all("describe_internet_gateways", "InternetGateways", InternetGatewayIds=[gateway]):
         for attachment in raw.get("Attachments") or []:
             try:
-                context.aws.ec2(
+                context.client.ec2(
                     "detach_internet_gateway", InternetGatewayId=gateway, VpcId=str(attachment.get("VpcId"))
                 )
             except Ec2Error as error:
                 if error.code != "Gateway.NotAttached":
                     raise
-    context.aws.ec2("delete_internet_gateway", InternetGatewayId=gateway)
+    context.client.ec2("delete_internet_gateway", InternetGatewayId=gateway)
 
 
 _REQUESTS: Mapping[str, Callable[[Ec2Context, str, str], object]] = {
-    "placement group": lambda context, name, _group: context.aws.ec2("delete_placement_group", GroupName=name),
-    "network": lambda context, _name, group: context.aws.ec2("delete_security_group", GroupId=group),
-    "subnet": lambda context, _name, subnet: context.aws.ec2("delete_subnet", SubnetId=subnet),
+    "placement group": lambda context, name, _group: context.client.ec2("delete_placement_group", GroupName=name),
+    "network": lambda context, _name, group: context.client.ec2("delete_security_group", GroupId=group),
+    "subnet": lambda context, _name, subnet: context.client.ec2("delete_subnet", SubnetId=subnet),
     "internet gateway": _remove_gateway,
-    "VPC": lambda context, _name, vpc: context.aws.ec2("delete_vpc", VpcId=vpc),
+    "VPC": lambda context, _name, vpc: context.client.ec2("delete_vpc", VpcId=vpc),
 }
 #: Kinds in the order of removal: each is in use by those before it.
 REMOVABLE = tuple(_REQUESTS)

@@ -115,7 +115,8 @@ def parse_account(  # noqa: PLR0913
     networks: _Networks,
 ) -> Ec2Account:
     """Return EC2's descriptions in the planner's form."""
-    live_instances = {str(raw["InstanceId"]): raw for raw in instances if instance_state(raw) not in ENDED_STATES}
+    listed = {str(raw["InstanceId"]): raw for raw in instances}
+    live_instances = {key: raw for key, raw in listed.items() if instance_state(raw) not in ENDED_STATES}
     groups_by_id = {str(raw["GroupId"]): raw for raw in groups}
     placements = [raw for raw in placements if raw.get("State") in (None, "available", "pending")]
     sizes = {
@@ -138,6 +139,7 @@ def parse_account(  # noqa: PLR0913
             *(placement for raw in placements if (placement := parse_placement_group(raw))),
             *parse_network_parts(*networks, instances=list(live_instances.values())),
         ],
+        "ended": sorted(listed.keys() - live_instances.keys()),
     }
     foreign_groups = [
         f"security group {single_line(raw['GroupName'], 80)} ({raw['GroupId']} in {raw.get('VpcId')})"

@@ -10,12 +10,14 @@ from the API is sanitized before it becomes part of a message.
 
 from __future__ import annotations
 
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.errors import CloudError
+
 DEFAULT_URL = "https://api.paperspace.com/v1"
 KEYS_PAGE = "https://console.paperspace.com/settings/apikeys"
 STATUS_PAGE = "https://status.paperspace.com"
 
 
-class PaperspaceError(Exception):
+class PaperspaceError(CloudError):
     """A request failed. str() is the complete one-line message; summary is the same without the hint.
 
     status: HTTP status, None without a reply. code: the API's own error code, for example "NOT_FOUND".
@@ -23,10 +25,6 @@ class PaperspaceError(Exception):
     """
 
     hint = ""
-    #: Whether the request was definitely not executed.
-    refused = False
-    #: Whether the same request may soon succeed.
-    transient = False
 
     def __init__(
         self,
@@ -37,12 +35,13 @@ class PaperspaceError(Exception):
         code: str | None = None,
         retry_after: float | None = None,
     ) -> None:
-        self.summary = summary
         self.hint = type(self).hint if hint is None else hint
         self.status = status
         self.code = code
         self.retry_after = retry_after
         super().__init__(f"{summary}{'' if summary.endswith('.') else '.'} {self.hint}".strip())
+        self.summary = summary
+        self.scope = "offer" if self.refused and not self.transient else "request"
 
 
 class ApiKeyError(PaperspaceError):
@@ -127,6 +126,8 @@ class LostReplyError(PaperspaceError):
     """
 
     hint = "It may have been executed anyway: check what exists before sending it again."
+    reply_lost = True
+    cause: PaperspaceError
 
     def __init__(self, cause: PaperspaceError) -> None:
         super().__init__(cause.summary, status=cause.status, code=cause.code, retry_after=cause.retry_after)

@@ -9,7 +9,6 @@ Paperspace stores its text, so it contains no secret and no API key.
 from __future__ import annotations
 
 import hashlib
-import json
 import shlex
 from collections.abc import Mapping
 from pathlib import PurePosixPath
@@ -17,11 +16,6 @@ from pathlib import PurePosixPath
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.membership import script_name
 
 HOME = "/home/paperspace"  # all of Paperspace's templates have this user
-#: Where the role idle_watch installs its program and its units.
-WATCH_PROGRAM_DIRECTORY = "/usr/local/lib/muster"
-UNIT_DIRECTORY = "/etc/systemd/system"
-WATCH_UNITS = ("muster_idle_watch.service", "muster_idle_watch.timer")
-WATCH_SETTINGS = "/etc/muster/idle_watch.json"
 _END = "END_OF_MUSTER_FILE"
 
 
@@ -53,11 +47,6 @@ def build_first_boot_script(key: str, watch: Mapping[str, str]) -> str:
 
 def _timer_path(watch: Mapping[str, str]) -> str:
     return next(path for path in watch if path.endswith(".timer"))
-
-
-def format_watch_settings(after: str, ttl: str) -> str:
-    """Return the settings of the idle watch, byte for byte as the role writes them without a user."""
-    return json.dumps({"after": after, "ttl": ttl}, indent=4, sort_keys=True) + "\n"
 
 
 def first_boot_script_name(cluster: str, script: str) -> str:

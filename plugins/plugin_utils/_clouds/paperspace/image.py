@@ -12,8 +12,11 @@ import contextlib
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.cloud import LISTING_TIMEOUT, POLL_INTERVAL
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.cost import format_usd
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.documents import Machine
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.engine.teardown import Confirm
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.errors import ClusterError
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.membership import (
     PlanRefusedError,
     find_machines,
@@ -21,22 +24,17 @@ from ansible_collections.muster.training.plugins.plugin_utils._clouds.membership
 )
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace import operations
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.client import FINAL_EVENT_STATES
-from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.create import (
-    LISTING_TIMEOUT,
-    POLL_INTERVAL,
-    PaperspaceClusterError,
-    PaperspaceContext,
-)
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.context import PaperspaceContext
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.errors import (
     LostReplyError,
     PaperspaceError,
     RequestError,
 )
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.prices import template_price
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.resources import (
     parse_name,
     read_account,
 )
-from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.teardown import Confirm
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.templates import (
     Template,
     cluster_templates,
@@ -49,7 +47,6 @@ from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace
     stop_and_wait,
     wait_until_ready,
 )
-from ansible_collections.muster.training.plugins.plugin_utils._clouds.prices import template_price
 from ansible_collections.muster.training.plugins.plugin_utils._text.duration import format_duration
 from ansible_collections.muster.training.plugins.plugin_utils._text.printable import single_line
 
@@ -82,7 +79,7 @@ def ensure_template(  # noqa: PLR0913
         confirm: raises PlanRefusedError if the machine must not be stopped.
 
     Raises:
-        PlanRefusedError, PaperspaceClusterError, PaperspaceError
+        PlanRefusedError, ClusterError, PaperspaceError
     """
     operations.get_session(context.client)
     machine = _find_machine(context, node)
@@ -107,7 +104,7 @@ def ensure_template(  # noqa: PLR0913
         if start:
             _start_machine(context, machine)
     except PaperspaceError as error:
-        raise PaperspaceClusterError(f"{error.summary}. {node} may be off. Run the command again to continue") from None
+        raise ClusterError(f"{error.summary}. {node} may be off. Run the command again to continue") from None
     context.journal.settle_entry("template", name)
     message = f"created template {name} ({template_id}) from {node}; use it with provision_template={name}"
     context.show(message)
@@ -118,9 +115,7 @@ def remove_template(context: PaperspaceContext, name: str, check: bool = False) 
     """Remove the templates of this name created from the cluster's machines. Raises the same as ensure_template()."""
     operations.get_session(context.client)
     templates = [
-        template
-        for template in cluster_templates(context, _cluster_machine_ids(context))
-        if parse_name(template) == name
+        template for template in cluster_templates(context, _cluster_machine_ids(context)) if template.name == name
     ]
     if not templates:
         namesakes = [template for template in operations.list_templates(context.client) if parse_name(template) == name]
@@ -128,7 +123,7 @@ def remove_template(context: PaperspaceContext, name: str, check: bool = False) 
         context.journal.forget_any("template", name)
         return TemplateResult(False, "", f"no template is called {name}")
     for template in templates:
-        context.show(f"remove: template {format_template(template)}")
+        context.show(f"remove: template {template.label}")
         if not check:
             delete_template(context, template)
     return TemplateResult(True, "", f"removed template {name}")
@@ -180,9 +175,7 @@ def _refuse_foreign_templates(templates: Sequence[Template]) -> None:
 def _stop_machine(context: PaperspaceContext, machine: Machine) -> None:
     _wait_for_events(context, machine["id"])
     if stop_and_wait(context, {machine["id"]: machine["name"]}):
-        raise PaperspaceClusterError(
-            f"{machine['name']} could not be stopped, so no template was created. Run the command again"
-        )
+        raise ClusterError(f"{machine['name']} could not be stopped, so no template was created. Run the command again")
 
 
 def _create_template(context: PaperspaceContext, name: str, machine: Machine) -> str:
@@ -201,14 +194,12 @@ def _create_template(context: PaperspaceContext, name: str, machine: Machine) ->
         )
         if entry and failure:
             context.journal.forget_any("template", name)
-            raise PaperspaceClusterError(
+            raise ClusterError(
                 f"no template of {machine['name']} was created: {failure}. The machine is off. Run the command again"
             )
         if attempt < 2:
             _request_template(context, name, machine)
-    raise PaperspaceClusterError(
-        f"the template {name} was requested twice, but is not listed. {machine['name']} is off"
-    )
+    raise ClusterError(f"the template {name} was requested twice, but is not listed. {machine['name']} is off")
 
 
 def _request_template(context: PaperspaceContext, name: str, machine: Machine) -> None:
@@ -250,7 +241,7 @@ def _wait_for_events(context: PaperspaceContext, machine_id: str) -> None:
     started = context.clock()
     while any(event.get("state") not in FINAL_EVENT_STATES for event in _list_events(context, machine_id)):
         if context.clock() - started > TEMPLATE_TIMEOUT:
-            raise PaperspaceClusterError(
+            raise ClusterError(
                 f"an operation on the machine {machine_id} has not finished after "
                 f"{format_duration(TEMPLATE_TIMEOUT)}. See https://console.paperspace.com"
             )
@@ -263,4 +254,4 @@ def _start_machine(context: PaperspaceContext, machine: Machine) -> None:
     failures = wait_until_ready(context, {machine["id"]: machine["name"]})
     if failures:
         details = "; ".join(f"{name} {reason}" for name, reason in failures.items())
-        raise PaperspaceClusterError(f"the template was created, but {details}. Start the machine with provision.yml")
+        raise ClusterError(f"the template was created, but {details}. Start the machine with provision.yml")

@@ -5,14 +5,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.cloud import Offer, Offers
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.cost import budget_error, estimate_cost
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.documents import (
     AccountResources,
-    ClusterCost,
-    ClusterPlan,
     DesiredCluster,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.membership import (
@@ -22,15 +22,16 @@ from ansible_collections.muster.training.plugins.plugin_utils._clouds.membership
     find_scripts,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace import operations
-from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.create import PaperspaceContext
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.context import PaperspaceContext
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.first_boot import (
     first_boot_script_name,
 )
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.prices import PAPERSPACE
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.validate import (
     check_disk,
     choose_template,
 )
-from ansible_collections.muster.training.plugins.plugin_utils._clouds.planner import plan_cluster
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.planner import count_new_machines, plan_cluster
 from ansible_collections.muster.training.plugins.plugin_utils._text.duration import format_duration
 
 CONSOLE = "https://console.paperspace.com"
@@ -57,12 +58,10 @@ class PaperspaceRequest(NamedTuple):
     first_boot: str = ""
 
 
-class PaperspaceOffer(NamedTuple):
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PaperspaceOffer(Offer):
     """A plan with one machine type. script_id: of the first-boot script, "" if it does not exist yet."""
 
-    desired: DesiredCluster
-    plan: ClusterPlan
-    cost: ClusterCost
     template_id: str
     script_id: str
 
@@ -81,11 +80,6 @@ def check_clock(server_time: float | None, local_time: float) -> None:
         )
 
 
-def count_new_machines(plan: ClusterPlan) -> int:
-    """Return how many machines a plan creates."""
-    return sum(step["action"] == "make" and step["what"] == "machine" for step in plan["steps"])
-
-
 def candidate_types(context: PaperspaceContext, request: PaperspaceRequest, resources: AccountResources) -> list[str]:
     """Return the types in the order to try them; for an existing cluster only one, its own if that is requested."""
     machines = find_machines(
@@ -94,6 +88,18 @@ def candidate_types(context: PaperspaceContext, request: PaperspaceRequest, reso
     existing_types = {machine["machine_type"] for machine in machines}
     matches = [name for name in request.machine_types if name in existing_types]
     return (matches or request.machine_types)[:1] if existing_types else list(request.machine_types)
+
+
+def find_offers(
+    context: PaperspaceContext, request: PaperspaceRequest, resources: AccountResources, check: bool
+) -> Offers[PaperspaceOffer]:
+    """Return one offer for each machine type, in the order to try them."""
+    refusals: list[str] = []
+    offers = [
+        find_offer(context, request, machine_type, resources, check, refusals)
+        for machine_type in candidate_types(context, request, resources)
+    ]
+    return Offers([offer for offer in offers if offer is not None], refusals)
 
 
 def find_offer(  # noqa: PLR0913
@@ -121,14 +127,16 @@ def find_offer(  # noqa: PLR0913
         "remove_drive": False,
     }
     cluster_plan = plan_cluster(desired, resources, context.notes)
-    cost = estimate_cost(desired, cluster_plan, request.price_per_hour)
+    cost = estimate_cost(desired, cluster_plan, PAPERSPACE, request.price_per_hour)
     template_id = ""
     try:
         if count_new_machines(cluster_plan):
             template = _choose_template(context, request, machine_type)
             check_disk(request.disk_gb, template)
             template_id = str(template["id"])
-        refusal = budget_error(cost, request.max_usd_per_hour, machine_type) if cluster_plan["steps"] else ""
+        refusal = ""
+        if cluster_plan["steps"]:
+            refusal = budget_error(cost, request.max_usd_per_hour, machine_type, PAPERSPACE.page)
         if refusal and not (check and request.max_usd_per_hour is None):
             raise PlanRefusedError(refusal)
         if count_new_machines(cluster_plan) and not operations.is_available(
@@ -140,7 +148,14 @@ def find_offer(  # noqa: PLR0913
         return None
     scripts = find_scripts(context.cluster, cluster_plan["nodes"], resources)
     script_id = next((script["id"] for script in scripts if script["name"] == desired["script"]), "")
-    return PaperspaceOffer(desired, cluster_plan, cost, template_id, script_id)
+    return PaperspaceOffer(
+        desired=desired,
+        plan=cluster_plan,
+        cost=cost,
+        description=machine_type,
+        template_id=template_id,
+        script_id=script_id,
+    )
 
 
 def _choose_template(context: PaperspaceContext, request: PaperspaceRequest, machine_type: str) -> Mapping[str, Any]:

@@ -9,12 +9,10 @@ import contextlib
 import dataclasses
 from collections.abc import Callable, Mapping
 
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.cloud import LISTING_TIMEOUT, POLL_INTERVAL
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.documents import Machine, Step
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace import operations
-from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.create import (
-    POLL_INTERVAL,
-    PaperspaceContext,
-)
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.context import PaperspaceContext
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.errors import (
     ForbiddenError,
     LostReplyError,
@@ -23,7 +21,11 @@ from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace
     RequestError,
     ServerError,
 )
-from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.resources import read_machines
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.resources import (
+    parse_machine,
+    read_addresses,
+    read_machines,
+)
 
 #: Seconds.
 REMOVAL_TIMEOUT = 600.0
@@ -45,7 +47,7 @@ class _PendingRemoval:
 
 
 def remove_machines(context: PaperspaceContext, names_by_id: Mapping[str, str]) -> dict[str, str]:
-    """Remove machines, all at once; return the reason of each failure, by name and id.
+    """Remove machines, all at once; return the reason of each failure, by resource.
 
     Only a 404 confirms that a machine no longer exists.
     """
@@ -64,7 +66,7 @@ def remove_machines(context: PaperspaceContext, names_by_id: Mapping[str, str]) 
                 context.journal.forget("machine", removal.name, machine_id)
             elif removal.attempts >= MAX_ATTEMPTS or context.clock() - started > REMOVAL_TIMEOUT:
                 reason = removal.error or f"it still exists after {REMOVAL_TIMEOUT / 60:g} minutes"
-                remaining[f"{removal.name} ({machine_id})"] = reason
+                remaining[f"machine {removal.name} ({machine_id})"] = reason
                 context.show(f"machine {removal.name} ({machine_id}) could not be removed: {reason}")
             else:
                 continue
@@ -132,3 +134,52 @@ def remove_resource(context: PaperspaceContext, step: Step) -> str:
         else:
             context.journal.forget(step["what"], step["name"], step["id"])
         return ""
+
+
+# --- Fixed addresses
+
+
+def remove_machines_and_addresses(context: PaperspaceContext, names_by_id: Mapping[str, str]) -> dict[str, str]:
+    """Remove machines, then their fixed addresses, which are billed separately; return the reason of each failure."""
+    fixed = [
+        machine for machine in _find_machines(context, names_by_id) if machine["fixed_address"] and machine["public_ip"]
+    ]
+    context.journal.record_addresses({machine["public_ip"]: machine["id"] for machine in fixed})
+    remaining = remove_machines(context, names_by_id)
+    for ip in list(context.notes["addresses"]):
+        reason = release_address(context, ip)
+        if reason:
+            remaining[f"address {ip}"] = reason
+    return remaining
+
+
+def _find_machines(context: PaperspaceContext, names_by_id: Mapping[str, str]) -> list[Machine]:
+    """Return machines by their ids, including those that are not listed yet."""
+    listed = {machine["id"]: machine for machine in read_machines(context.client)} if names_by_id else {}
+    machines = [listed[machine_id] for machine_id in names_by_id if machine_id in listed]
+    for machine_id in names_by_id.keys() - listed.keys():
+        with contextlib.suppress(NotFoundError):
+            machines.append(parse_machine(operations.get_machine(context.client, machine_id)))
+    return machines
+
+
+def release_address(context: PaperspaceContext, ip: str) -> str:
+    """Release the fixed address of a removed machine; return the reason if that fails.
+
+    An address that was reassigned to another machine is left alone. An unlisted one is polled for a minute.
+    """
+    machine_id = context.notes["addresses"].get(ip)
+    if machine_id is None:
+        return ""  # it was released with its machine
+    started = context.clock()
+    while True:
+        if machine_id in [machine["id"] for machine in read_machines(context.client)]:
+            return ""  # the machine still exists and keeps it
+        holder = {address["ip"]: address["machine"] for address in read_addresses(context.client)}.get(ip)
+        if holder in ("", machine_id):
+            return remove_resource(context, {"action": "remove", "what": "address", "name": ip, "id": ip})
+        if holder or context.clock() - started > LISTING_TIMEOUT:
+            context.show(f"address {ip} was not released: it no longer exists, or belongs to someone else")
+            context.journal.forget_address(ip)
+            return ""
+        context.sleep(POLL_INTERVAL)

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.cloud import CloudTemplate
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace import operations
-from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.create import PaperspaceContext
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.context import PaperspaceContext
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.errors import (
     LostReplyError,
     NotFoundError,
@@ -20,11 +21,11 @@ from ansible_collections.muster.training.plugins.plugin_utils._text.printable im
 Template = Mapping[str, Any]
 
 
-def cluster_templates(context: PaperspaceContext, machines: Collection[str]) -> list[Template]:
+def cluster_templates(context: PaperspaceContext, machines: Collection[str]) -> list[CloudTemplate]:
     """Return the templates created from these machines, and those in the journal. machines: ids."""
     recorded = {entry["id"] for entry in context.journal.content["entries"] if entry["what"] == "template"}
     return [
-        template
+        CloudTemplate(str(template["id"]), parse_name(template), format_template(template))
         for template in operations.list_templates(context.client)
         if template["id"] in recorded or template.get("parentMachineId") in machines
     ]
@@ -35,11 +36,11 @@ def format_template(template: Template) -> str:
     return f"{parse_name(template)} ({single_line(template['id'], 80)})"
 
 
-def delete_template(context: PaperspaceContext, template: Template) -> None:
+def delete_template(context: PaperspaceContext, template: CloudTemplate) -> None:
     """Remove a template. Raises PaperspaceError."""
     for last in (False, True):
         try:
-            operations.delete_template(context.client, str(template["id"]))
+            operations.delete_template(context.client, template.id)
         except NotFoundError:
             pass
         except LostReplyError as error:
@@ -47,5 +48,5 @@ def delete_template(context: PaperspaceContext, template: Template) -> None:
                 raise error.cause from None
             continue
         break
-    context.show(f"removed template {format_template(template)}")
-    context.journal.forget("template", parse_name(template), str(template["id"]))
+    context.show(f"removed template {template.label}")
+    context.journal.forget("template", template.name, template.id)

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import difflib
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -19,9 +18,6 @@ from ansible_collections.muster.training.plugins.plugin_utils._text.printable im
 
 #: https://docs.digitalocean.com/products/paperspace/machines/details/availability/
 REGIONS = {"ny2": "East Coast (NY2)", "ca1": "West Coast (CA1)", "ams1": "Europe (AMS1)"}
-PUBLIC_KEY = re.compile(
-    r"(ssh-ed25519|ssh-rsa|(?:sk-)?ecdsa-[\w@.-]+|sk-ssh-[\w@.-]+) (AAAA[0-9A-Za-z+/]+={0,3})(?: .*)?"
-)
 
 Template = Mapping[str, Any]
 
@@ -33,22 +29,6 @@ def parse_region(region: str) -> str:
         known_regions = ", ".join(f"{code} ({name})" for code, name in REGIONS.items())
         raise PlanRefusedError(f"unknown Paperspace region {single_line(region, 40)!r}. Choose one of: {known_regions}")
     return code
-
-
-# --- Key
-
-
-def parse_public_key(text: str) -> str:
-    """Return the key without its comment. text: the line of a file such as id_ed25519.pub. Raise PlanRefusedError."""
-    if "PRIVATE KEY" in text:
-        raise PlanRefusedError("ssh_public_key is a private key. Set the public one, from the file that ends with .pub")
-    match = PUBLIC_KEY.fullmatch(text.strip())
-    if not match:
-        raise PlanRefusedError(
-            "ssh_public_key is not an SSH public key. Set the line in a file such as ~/.ssh/id_ed25519.pub, or the "
-            "path of that file"
-        )
-    return f"{match[1]} {match[2]}"
 
 
 # --- Template

@@ -14,14 +14,12 @@ import dataclasses
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.cloud import LISTING_TIMEOUT
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.documents import Machine
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.errors import ClusterError
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace import operations
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.client import FINAL_EVENT_STATES
-from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.create import (
-    LISTING_TIMEOUT,
-    PaperspaceClusterError,
-    PaperspaceContext,
-)
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.context import PaperspaceContext
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.errors import (
     LostReplyError,
     NotFoundError,
@@ -39,6 +37,7 @@ OFF_GRACE_PERIOD = 60.0
 SLOW_AFTER = 600.0
 STUCK_AFTER = 1200.0
 STOP_TIMEOUT = 600.0
+CAPACITY_INTERVAL = 60.0  # between attempts to start all machines while waiting for capacity
 NO_CAPACITY = "got no capacity"
 
 
@@ -58,7 +57,7 @@ def wait_until_ready(
 ) -> dict[str, str]:
     """Wait for machines; return why some will not become ready, by name.
 
-    restart: whether to start a machine once more if it stays off. Raise PaperspaceClusterError if one is stuck.
+    restart: whether to start a machine once more if it stays off. Raise ClusterError if one is stuck.
     """
     started = context.clock()
     pending = {
@@ -93,7 +92,7 @@ def _show_state_change(context: PaperspaceContext, pending: _PendingMachine, mac
 def _failure_reason(
     context: PaperspaceContext, machine_id: str, pending: _PendingMachine, machine: Machine | None
 ) -> str:
-    """Return why a machine will not become ready, or "" while it may. Raise PaperspaceClusterError if it is stuck."""
+    """Return why a machine will not become ready, or "" while it may. Raise ClusterError if it is stuck."""
     waited = context.clock() - pending.since
     if machine is None:
         return _missing_reason(context, machine_id) if pending.listed or waited > LISTING_TIMEOUT else ""
@@ -110,7 +109,7 @@ def _failure_reason(
     if machine["state"] in ("coming", "going") and waited >= SLOW_AFTER:
         failure = latest_failure(operations.list_machine_events(context.client, machine_id))
         if not failure and waited >= STUCK_AFTER:
-            raise PaperspaceClusterError(
+            raise ClusterError(
                 f"{pending.name} ({machine_id}) has been {machine['provider_state']} for "
                 f"{format_duration(waited)}, and is billed. Open a support ticket at https://console.paperspace.com, "
                 "and run the command again to continue"
@@ -163,3 +162,28 @@ def stop_and_wait(context: PaperspaceContext, names_by_id: Mapping[str, str]) ->
         if not pending or context.clock() - started > STOP_TIMEOUT:
             return list(pending.values())
         context.sleep(STATE_INTERVAL)
+
+
+def start_machine(context: PaperspaceContext, machine_id: str, name: str) -> None:
+    """Request that a machine starts. Its state will show whether it does."""
+    context.show(f"starting {name}")
+    # wait_until_ready() restarts a machine that was still stopping; a machine that is already starting is fine
+    with contextlib.suppress(RequestError, LostReplyError):
+        operations.start_machine(context.client, machine_id)
+
+
+def wait_for_capacity(
+    context: PaperspaceContext, awaited: Mapping[str, str], minutes: float, failures: dict[str, str]
+) -> dict[str, str]:
+    """Try to start all machines every minute; in between they are off, and only their disks are billed."""
+    deadline = context.clock() + 60 * minutes
+    while (
+        failures and context.clock() < deadline and all(reason.startswith(NO_CAPACITY) for reason in failures.values())
+    ):
+        context.show(f"waiting for capacity with all machines off: {format_duration(deadline - context.clock())} left")
+        stop_and_wait(context, awaited)
+        context.sleep(CAPACITY_INTERVAL)
+        for machine_id, name in awaited.items():
+            start_machine(context, machine_id, name)
+        failures = wait_until_ready(context, awaited, restart=False)
+    return failures

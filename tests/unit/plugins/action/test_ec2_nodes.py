@@ -17,18 +17,19 @@ import boto3
 import pytest
 
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.client import AwsClient, Ec2Error
-from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.discover import Ec2ClusterError, Ec2Context
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.cloud import Ec2Cloud
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.offers import Ec2Request
-from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.provision import Ec2ProvisionResult, provision
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.request import build_first_boot
-from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.teardown import (
-    Ec2TeardownResult,
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.engine.provision import ProvisionResult, provision
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.engine.teardown import (
+    TeardownResult,
     stop,
     teardown,
 )
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.errors import ClusterError
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.journal import read_journal
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.membership import PlanRefusedError
-from ansible_collections.muster.training.plugins.plugin_utils._clouds.options import read_watch_files
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.watch_files import read_watch_files
 from tests.ec2_server import EC2Server, Fault
 
 pytestmark = pytest.mark.one_core
@@ -100,21 +101,21 @@ class Bench:
     def sleep(self, seconds: float) -> None:
         self.now += seconds
 
-    def work(self) -> Ec2Context:
+    def work(self) -> Ec2Cloud:
         self.sent = self.changed = 0
         keys = {"aws_access_key_id": self.server.access_key, "aws_secret_access_key": self.server.secret_key}
         aws = CutAws(session(self.server, **keys), self.server.region, self.said.append, self.sleep, self.clients)
         aws.bench = self
         record = read_journal(self.directory, "bert", "ec2")
-        return Ec2Context("bert", aws, record, "", self.said.append, self.sleep, self.clock)
+        return Ec2Cloud("bert", aws, record, "", self.said.append, self.sleep, self.clock)
 
     def clock(self) -> float:
         return self.now
 
-    def provide(self, **changes: Any) -> Ec2ProvisionResult:
+    def provide(self, **changes: Any) -> ProvisionResult:
         return provision(self.work(), ASK._replace(**changes))
 
-    def remove(self) -> Ec2TeardownResult:
+    def remove(self) -> TeardownResult:
         return teardown(self.work())
 
     def own(self, everything: dict[str, Any] | None = None) -> dict[str, dict[str, Any]]:
@@ -239,7 +240,7 @@ def broken_off(bench: Bench, how: str, at: int, command: Callable[[], object]) -
     bench.kill_after = at if how == "killed after a change" else None
     if how == "answer lost":
         bench.server.faults.append(LostChange(action=None, skip=at - 1, carried_out=True))
-    with contextlib.suppress(Killed, Ec2ClusterError):
+    with contextlib.suppress(Killed, ClusterError):
         command()
     bench.kill_before = bench.kill_change = bench.kill_after = None
     bench.server.faults.clear()
@@ -251,47 +252,6 @@ class LostChange(Fault):
 
     def applies(self, action: str, zone: str, market: str, instance_type: str) -> bool:
         return not action.startswith("Describe") and super().applies(action, zone, market, instance_type)
-
-
-@pytest.mark.parametrize(
-    ("how", "hidden", "changes"),
-    [
-        ("killed before a change", 0, {}),
-        ("answer lost", 3, OWN),
-        # before the next change it is killed in the first row, and what was made is hidden in the second
-        pytest.param("killed after a change", 3, OWN, marks=pytest.mark.thorough),
-        # a question changes nothing: before it all is as before the next change
-        pytest.param("killed before", 0, OWN, marks=pytest.mark.thorough),
-        # the same, with and without a network of its own
-        pytest.param("killed before a change", 0, OWN, marks=pytest.mark.thorough),
-        pytest.param("killed after a change", 3, {}, marks=pytest.mark.thorough),
-        pytest.param("answer lost", 3, {}, marks=pytest.mark.thorough),
-    ],
-)
-def test_provision_and_teardown_complete_after_break_at_any_request(
-    bench: Bench, how: str, hidden: int, changes: dict[str, Any]
-) -> None:
-    """Exactly the nodes and one of each group; then nothing at all, and the meter at 0. Other people's are as before.
-
-    hidden: so many lists do not show yet what was made.
-    """
-    whole = ["VPC 10.2.0.0/16", "gateway of 1", "route 0.0.0.0/0", "subnet 10.2.16.0/20"] * bool(changes)
-    changes = {**changes, "zones": ["us-east-1b"]}
-    bench.server.hidden = hidden
-    for at in range(1, 100):
-        bench.server.an_hour_passes()
-        came = broken_off(bench, how, at, lambda: bench.provide(**changes))
-        bench.provide(**changes)
-        found = bench.server.everything()
-        assert sorted(bench.own(found)) == ["bert-0", "bert-1"], at
-        assert bench.groups(found) == ["pg-muster-bert", "sg-muster-bert"], at
-        assert bench.network(found) == whole, at
-        came = broken_off(bench, how, at, bench.remove) or came
-        assert bench.remove().remaining == [], at
-        bench.nothing_left()
-        if not came:
-            return
-    raise AssertionError("no command ends")
 
 
 # --- Provision
@@ -575,7 +535,7 @@ def test_half_removed_network_is_repaired(bench: Bench) -> None:
 def test_failed_network_creation_leaves_nothing(bench: Bench) -> None:
     for action in ("CreateVpc", "CreateInternetGateway", "CreateSubnet"):
         bench.server.faults = [Fault("LimitExceeded", action=action, times=None)]
-        with pytest.raises(Ec2ClusterError, match="LimitExceeded"):
+        with pytest.raises(ClusterError, match="LimitExceeded"):
             bench.provide(**OWN)
         bench.server.faults = []
         bench.nothing_left()
@@ -689,7 +649,7 @@ def test_missing_spot_quota_switches_to_on_demand_after_one_request(bench: Bench
 
 def test_lack_of_capacity_leaves_nothing(bench: Bench) -> None:
     bench.server.faults = [Fault(SHORT, times=None)]
-    with pytest.raises(Ec2ClusterError) as failed:
+    with pytest.raises(ClusterError) as failed:
         bench.provide(zones=["us-east-1a"])
     assert "g4dn.xlarge on demand in us-east-1a: run_instances was refused: Refused on purpose" in str(failed.value)
     assert "Nothing of bert is left, 0 USD an hour" in str(failed.value)
@@ -701,7 +661,7 @@ def test_lack_of_capacity_leaves_nothing(bench: Bench) -> None:
 
 def test_permanent_refusal_is_not_retried_and_leaves_nothing(bench: Bench) -> None:
     bench.server.faults = [Fault("OptInRequired", times=None)]
-    with pytest.raises(Ec2ClusterError, match="OptInRequired"):
+    with pytest.raises(ClusterError, match="OptInRequired"):
         bench.provide()
     assert len(launches(bench)) == 1
     bench.nothing_left()

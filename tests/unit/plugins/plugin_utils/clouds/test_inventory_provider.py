@@ -13,6 +13,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._clouds.inventory_
     AmbiguousCloudError,
     detect_cloud,
 )
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.registry import CLOUDS
 
 EC2 = "plugin: amazon.aws.aws_ec2\nregions: [eu-west-1]\n"
 PAPERSPACE = "plugin: muster.training.paperspace\n"
@@ -51,3 +52,14 @@ def test_listed_hosts_default_to_paperspace(tmp_path: Path) -> None:
 def test_two_clouds_are_refused(tmp_path: Path) -> None:
     with pytest.raises(AmbiguousCloudError, match=r"machines of two providers \(.*a.yml, .*b.yml\)"):
         detect_cloud(written(tmp_path, a=EC2, b=PAPERSPACE))
+
+
+def test_no_playbook_has_a_condition_on_a_provider() -> None:
+    playbooks = Path(__file__).resolve().parents[5] / "playbooks"
+    conditions = [
+        f"{path.name}: {line.strip()}"
+        for path in playbooks.glob("*.yml")
+        for line in path.read_text().splitlines()
+        if "when:" in line and ("muster_cloud" in line or any(f"'{name}'" in line for name in CLOUDS))
+    ]
+    assert conditions == []

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ansible_collections.muster.training.plugins.plugin_utils._clouds import cost, prices
+from ansible_collections.muster.training.plugins.plugin_utils._clouds import cost
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.documents import (
     AccountResources,
     ClusterPlan,
@@ -31,6 +31,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._clouds.membership
     node_number,
     script_name,
 )
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace import prices
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.planner import list_clusters, plan_cluster
 
 SCRIPT = script_name("bert", "0123abcd")
@@ -426,7 +427,7 @@ def test_clusters_are_recognized_by_network_name() -> None:
 def test_cost_covers_existing_and_planned_machines() -> None:
     there = account(machine("bert-0", per_hour=4.0), networks=[network("muster-bert")])
     want = wanted(nnodes=3)
-    found = cost.estimate_cost(want, plan_cluster(want, there, NOTHING))
+    found = cost.estimate_cost(want, plan_cluster(want, there, NOTHING), prices.PAPERSPACE)
     assert found["per_hour"] == pytest.approx(4.0 + 2 * 3.78)
     assert found["per_day"] == pytest.approx(24 * (4.0 + 2 * 3.78))
     assert found["disks_per_month"] == 30.0
@@ -435,31 +436,31 @@ def test_cost_covers_existing_and_planned_machines() -> None:
 
 def test_unknown_price_is_reported_as_unknown() -> None:
     want = wanted(machine_type="B300x8", disk_gb=4000, drive_gb=250)
-    found = cost.estimate_cost(want, plan_cluster(want, account(), NOTHING))
+    found = cost.estimate_cost(want, plan_cluster(want, account(), NOTHING), prices.PAPERSPACE)
     assert (found["per_hour"], found["per_day"], found["disks_per_month"]) == (None, None, None)
     assert found["unknown"] == ["a machine of type B300x8", "a disk of 4000 GB", "the drive"]
-    assert "the price of B300x8 is unknown" in cost.budget_error(found, 10.0, "B300x8")
-    told = cost.estimate_cost(want, plan_cluster(want, account(), NOTHING), price_per_hour=2.0)
+    assert "the price of B300x8 is unknown" in cost.budget_error(found, 10.0, "B300x8", prices.PAGE)
+    told = cost.estimate_cost(want, plan_cluster(want, account(), NOTHING), prices.PAPERSPACE, price_per_hour=2.0)
     assert told["per_hour"] == 6.0
-    assert cost.budget_error(told, 6.0, "B300x8") == ""
+    assert cost.budget_error(told, 6.0, "B300x8", prices.PAGE) == ""
 
 
 def test_plan_without_budget_or_over_budget_is_reported() -> None:
     want = wanted()
-    found = cost.estimate_cost(want, plan_cluster(want, account(), NOTHING))
-    assert "max_usd_per_hour is not set" in cost.budget_error(found, None, "A6000x2")
+    found = cost.estimate_cost(want, plan_cluster(want, account(), NOTHING), prices.PAPERSPACE)
+    assert "max_usd_per_hour is not set" in cost.budget_error(found, None, "A6000x2", prices.PAGE)
     assert (
-        cost.budget_error(found, 11.33, "A6000x2")
+        cost.budget_error(found, 11.33, "A6000x2", prices.PAGE)
         == "with A6000x2 the cluster costs 11.34 USD an hour, but max_usd_per_hour is 11.33"
     )
-    assert cost.budget_error(found, 11.34, "A6000x2") == ""
+    assert cost.budget_error(found, 11.34, "A6000x2", prices.PAGE) == ""
 
 
 def test_price_that_differs_from_the_table_is_reported() -> None:
-    assert cost.find_price_differences([machine("bert-0", per_hour=3.80)]) == []
-    assert cost.find_price_differences([machine("bert-0", per_hour=4.2), machine("bert-1", per_hour=4.2)]) == [
-        "a machine of type A6000x2 costs 4.20 USD an hour, not 3.78 USD as on 2025-12-28"
-    ]
+    assert cost.find_price_differences([machine("bert-0", per_hour=3.80)], prices.PAPERSPACE) == []
+    assert cost.find_price_differences(
+        [machine("bert-0", per_hour=4.2), machine("bert-1", per_hour=4.2)], prices.PAPERSPACE
+    ) == ["a machine of type A6000x2 costs 4.20 USD an hour, not 3.78 USD as on 2025-12-28"]
 
 
 def test_plan_is_shown_in_words_and_as_a_diff() -> None:
@@ -472,7 +473,7 @@ def test_plan_is_shown_in_words_and_as_a_diff() -> None:
         "create: machine bert-1 of type A6000x2 with 250 GB",
         "ignored, in other networks: bert-9 (other)",
     ]
-    costs = cost.estimate_cost(want, found)
+    costs = cost.estimate_cost(want, found, prices.PAPERSPACE)
     before, after = (cost.cluster_snapshot(want, found, costs, after) for after in (False, True))
     assert before == {"network": "muster-bert", "drive": None, "nodes": {"bert-0": "ready"}}
     assert after["nodes"] == {"bert-0": "ready", "bert-1": "ready"}

@@ -28,8 +28,8 @@ from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2 import
 )
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.client import parse_error
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.membership import PlanRefusedError
-from ansible_collections.muster.training.plugins.plugin_utils._clouds.options import read_watch_files
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.prices import Price
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.watch_files import read_watch_files
 
 
 def instance(**changes: Any) -> dict[str, Any]:

@@ -15,11 +15,11 @@ import pytest
 
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.age_limit import limit_seconds, normalize_limit
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.membership import PlanRefusedError
-from ansible_collections.muster.training.plugins.plugin_utils._clouds.options import read_watch_files
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.first_boot import (
     build_first_boot_script,
     first_boot_script_name,
 )
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.watch_files import read_watch_files
 
 ROLE = Path(__file__).resolve().parents[6] / "roles" / "idle_watch"
 PROGRAM = Path(__file__).resolve().parents[6] / "plugins" / "module_utils" / "_idle_watch" / "idle_watch.py"

@@ -6,25 +6,38 @@
 from __future__ import annotations
 
 DOCUMENTATION = r"""
-module: paperspace_cluster_info
+module: cluster_info
 author: muster contributors (@muster)
 version_added: 0.1.0
-short_description: Show the clusters of a Paperspace account and what they cost
+short_description: Show the clusters at Paperspace or EC2 and what they cost
 description:
-  - Shows a table of all clusters created by M(muster.training.paperspace_cluster) in the account, and one line for
-    machines that belong to no cluster.
+  - Shows a table of all clusters created by M(muster.training.cluster) in the account, at EC2 in one region, and one
+    line for machines that belong to no cluster.
   - The cost so far is an upper limit, which assumes that the machines were never off. Paperspace does not report how
-    long a machine has been on.
+    long a machine has been on. At EC2, the hourly price is that of the day on which a machine was created, as noted in
+    its tags.
+requirements:
+  - for EC2, boto3 in the Python of C(ansible-playbook)
 extends_documentation_fragment:
-  - muster.training._attributes.paperspace
+  - muster.training._attributes.cloud
   - ansible.builtin.action_common_attributes
   - ansible.builtin.action_common_attributes.flow
   - ansible.builtin.action_common_attributes.conn
   - muster.training._attributes.controller
   - muster.training._paperspace
 options:
+  provider:
+    description: Provider of the machines, V(ec2) or V(paperspace). Others are refused.
+    type: str
+    required: true
   cluster:
     description: Name of a single cluster to show. If empty, all are shown.
+    type: str
+    default: ""
+  region:
+    description:
+      - AWS region. If empty, taken from the environment (E(AWS_DEFAULT_REGION)) or the profile. Of a Paperspace
+        account, all regions are shown.
     type: str
     default: ""
   ttl:
@@ -39,16 +52,17 @@ options:
     type: str
     default: ""
   retries:
-    description: Number of retries after a temporary failure.
+    description: Number of retries of a request to Paperspace after a temporary failure.
     type: int
     default: 4
 seealso:
-  - module: muster.training.paperspace_cluster
+  - module: muster.training.cluster
 """
 
 EXAMPLES = r"""
 - name: Show the clusters and their cost
-  muster.training.paperspace_cluster_info:
+  muster.training.cluster_info:
+    provider: paperspace
 """
 
 RETURN = r"""
@@ -56,7 +70,7 @@ clusters:
   description:
     - Each cluster with C(cluster), C(network) (ID), C(region), C(types) (of its machines), C(on) and C(off) (numbers of
       machines), C(age) (seconds since its oldest machine was created), C(per_hour), C(so_far), C(stopped_per_month) (US
-      dollars, V(null) if a price is not known) and C(besides) (other items that cost money, at an unknown price).
+      dollars, V(null) if a price is not known) and C(besides) (other items that cost money).
   returned: success
   type: list
   elements: dict

@@ -1,0 +1,211 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Stop or tear down a cluster: check repeatedly until none of its resources is left."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.cloud import (
+    POLL_INTERVAL,
+    AnyCloud,
+    CloudTemplate,
+)
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.cost import (
+    estimate_cost,
+    format_cost,
+    format_plan,
+)
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.documents import (
+    ClusterCost,
+    ClusterPlan,
+    DesiredCluster,
+    Machine,
+)
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.engine.create import remove_step
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.engine.discover import (
+    desired_without_machines,
+    discover,
+    format_recorded,
+    to_cloud_terms,
+)
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.engine.rollback import CONTAINERS, format_rate
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.errors import CloudError, ClusterError
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.planner import plan_cluster
+
+#: Raises PlanRefusedError if these machines must not be stopped or removed.
+Confirm = Callable[[Sequence[Machine]], None]
+ROUNDS = 3  # a list may be outdated, and show remaining resources only once the others are gone
+
+
+class TeardownResult(NamedTuple):
+    """How the cluster was stopped or removed."""
+
+    changed: bool
+    desired: DesiredCluster
+    initial: ClusterPlan  # before anything was changed
+    current: ClusterPlan
+    cost: ClusterCost
+    remaining: list[str]  # resources that could not be removed, with reasons
+    message: str
+
+
+class Removal(NamedTuple):
+    """What a teardown removes besides the machines."""
+
+    drive: bool = False
+    templates: bool = False
+
+
+MACHINES_ONLY = Removal()
+
+
+def stop(cloud: AnyCloud, check: bool = False, confirm: Confirm = lambda machines: None) -> TeardownResult:
+    """Stop all machines of the cluster. check: only plan, with read-only requests.
+
+    Raises:
+        PlanRefusedError: nothing was changed.
+        ClusterError: a machine stays on.
+        CloudError: a request failed.
+    """
+    cloud.check_access(creates=False)
+    account = discover(cloud, wait=not check)
+    desired = desired_without_machines(cloud, "stopped")
+    initial = plan_cluster(desired, account.resources, cloud.notes)
+    _show_plan(cloud, desired, initial)
+    running = {
+        machine["id"]: machine["name"]
+        for machine in [*initial["nodes"], *initial["duplicates"]]
+        if machine["state"] != "off"
+    }
+    cloud.check_stoppable(account, running)
+    confirm([machine for machine in initial["nodes"] if machine["state"] != "off"])
+    changes = bool(initial["steps"])
+    if check:
+        cost = _estimate_cost(cloud, desired, initial)
+        return TeardownResult(changes, desired, initial, initial, cost, [], "")
+    still_on = cloud.stop(running) if running else []
+    if still_on:
+        raise ClusterError(
+            f"{', '.join(still_on)} of {cloud.cluster} could not be stopped and still cost money. Run this command "
+            "again"
+        )
+    current = plan_cluster(desired, discover(cloud).resources, cloud.notes)
+    cost = _estimate_cost(cloud, desired, current)
+    number = len(current["nodes"]) + len(current["duplicates"])
+    message = (
+        f"{cloud.cluster}: {number} machine{' is' if number == 1 else 's are'} off; {format_cost(cost, 'stopped')}"
+    )
+    cloud.show(message)
+    return TeardownResult(changes, desired, initial, current, cost, [], message)
+
+
+def teardown(
+    cloud: AnyCloud,
+    removal: Removal = MACHINES_ONLY,
+    check: bool = False,
+    confirm: Confirm = lambda machines: None,
+) -> TeardownResult:
+    """Remove the whole cluster and verify that it is gone. Exceptions are those of stop()."""
+    cloud.check_access(creates=False)
+    desired = desired_without_machines(cloud, "absent", removal.drive)
+    initial = plan_cluster(desired, discover(cloud, wait=not check).resources, cloud.notes)
+    _show_plan(cloud, desired, initial)
+    confirm([machine for machine in initial["nodes"] if machine["state"] != "off"])
+    templates = cloud.find_templates([machine["id"] for machine in [*initial["nodes"], *initial["duplicates"]]])
+    for template in templates:
+        cloud.show(f"{'remove' if removal.templates else 'keep'}: template {template.label}")
+    if check:
+        changes = bool(initial["steps"]) or (removal.templates and bool(templates))
+        cost = _estimate_cost(cloud, desired, initial)
+        return TeardownResult(changes, desired, initial, initial, cost, [], "")
+    try:
+        for template in templates:
+            if removal.templates:
+                cloud.delete_template(template)
+            else:  # once their machines are removed, only the journal says whose they are
+                cloud.journal.record_existing("template", template.name, template.id, cloud.clock())
+        return _remove_cluster(cloud, desired, initial, [] if removal.templates else templates)
+    except CloudError as error:
+        raise ClusterError(f"{error.summary}. {format_recorded(cloud)} Run this command again to continue") from None
+
+
+def _remove_cluster(
+    cloud: AnyCloud, desired: DesiredCluster, initial: ClusterPlan, templates: Sequence[CloudTemplate]
+) -> TeardownResult:
+    current, reasons = initial, dict[str, str]()
+    for _round in range(ROUNDS):
+        reasons = _take_steps(cloud, current)
+        account = discover(cloud)
+        current = plan_cluster(desired, account.resources, cloud.notes)
+        if initial["steps"] and not current["steps"]:  # a list may be outdated
+            cloud.sleep(POLL_INTERVAL)
+            account = discover(cloud)
+            current = plan_cluster(desired, account.resources, cloud.notes)
+        if reasons or not current["steps"]:
+            break
+    remaining = _list_remaining(cloud, account, current, reasons)
+    if not remaining and not current["drives"] and not templates:
+        cloud.journal.delete()
+    cost = _estimate_cost(cloud, desired, current)
+    message = _summarize(cloud, current, remaining, [template.label for template in templates])
+    cloud.show(message)
+    return TeardownResult(bool(initial["steps"]), desired, initial, current, cost, remaining, message)
+
+
+def _take_steps(cloud: AnyCloud, plan: ClusterPlan) -> dict[str, str]:
+    """Remove everything in the plan; return the reasons why some resources still exist, by resource.
+
+    What contains machines is not tried while a removal failed: it would be refused until its timeout.
+    """
+    machines = {step["id"]: step["name"] for step in plan["steps"] if step["what"] == "machine"}
+    reasons = cloud.delete_machines(machines)
+    for step in plan["steps"]:
+        if step["what"] != "machine" and not (reasons and step["what"] in CONTAINERS):
+            reasons = {**reasons, **remove_step(cloud, step)}
+    return reasons
+
+
+def _list_remaining(cloud: AnyCloud, account: Any, current: ClusterPlan, reasons: dict[str, str]) -> list[str]:
+    remaining = [f"{step['what']} {step['name']} ({step['id']})" for step in current["steps"]]
+    remaining = [f"{item}: {reasons[item]}" if item in reasons else item for item in remaining]
+    remaining += [
+        f"{item}: {reason}" for item, reason in reasons.items() if not any(line.startswith(item) for line in remaining)
+    ]
+    kept = ("the network", "the VPC") if current["foreign_machines"] else ("the VPC",)
+    remaining += [line for line in current["retained"] if line.startswith(kept)]
+    remaining = [to_cloud_terms(cloud, item) for item in remaining]
+    disks = cloud.unattached_disks(account, cloud.cluster)
+    return remaining + [f"volume {disk}: detached by someone, and still costs money" for disk in disks]
+
+
+def _estimate_cost(cloud: AnyCloud, desired: DesiredCluster, plan: ClusterPlan) -> ClusterCost:
+    disks = any(machine["disk_gb"] for machine in plan["nodes"])
+    return estimate_cost(desired, plan, cloud.prices(None, disks))
+
+
+def _show_plan(cloud: AnyCloud, desired: DesiredCluster, initial: ClusterPlan) -> None:
+    for line in format_plan(desired, initial):
+        cloud.show(to_cloud_terms(cloud, line))
+
+
+def _summarize(cloud: AnyCloud, current: ClusterPlan, remaining: list[str], templates: Sequence[str]) -> str:
+    if remaining:
+        return (
+            f"{cloud.cluster} is not completely removed, {format_rate(current)} an hour. Remaining: "
+            f"{'; '.join(remaining)}"
+        )
+    template_note = (
+        f"; the template {', '.join(templates)} is kept; remove it with teardown_template=true" if templates else ""
+    )
+    if current["retained"]:
+        exceptions = "; ".join(current["retained"])
+        return (
+            f"no machine of {cloud.cluster} is left; {exceptions}, at an unknown price. Remove it with "
+            f"teardown_drive=true{template_note}"
+        )
+    if templates:
+        return f"no machine of {cloud.cluster} is left{template_note}"
+    return f"nothing of {cloud.cluster} is left, 0 USD an hour"

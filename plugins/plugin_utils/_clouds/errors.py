@@ -1,0 +1,34 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Errors of all providers, and of a cluster that is not in the desired state."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+#: How far a refusal reaches. offer: another offer may succeed. pool: offers of the same pool would be refused as well.
+#: request: no other offer can help.
+RefusalScope = Literal["offer", "pool", "request"]
+
+
+class CloudError(Exception):
+    """A request to a provider failed. str() is one line for a person; summary is the same without the hint."""
+
+    #: Whether the request was definitely not executed.
+    refused = False
+    #: Whether the same request may soon succeed.
+    transient = False
+    #: Whether a changing request may have been executed: search for the resource before repeating it.
+    reply_lost = False
+    scope: RefusalScope = "request"
+    #: The error in place of a lost reply.
+    cause: CloudError | None = None
+
+    def __init__(self, summary: str) -> None:
+        super().__init__(summary)
+        self.summary = summary
+
+
+class ClusterError(Exception):
+    """The cluster is not in the desired state. str() says what exists now and what to do."""

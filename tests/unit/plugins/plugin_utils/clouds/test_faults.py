@@ -1,0 +1,237 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Commands are killed at every request, and lose every reply, at each provider: the engine completes or removes all."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.engine.provision import ProvisionResult, provision
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.engine.teardown import (
+    TeardownResult,
+    stop,
+    teardown,
+)
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.errors import CloudError, ClusterError
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.journal import read_journal
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.membership import PlanRefusedError
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.registry import CLOUDS, find_cloud
+from tests.ec2_server import EC2Server
+from tests.minimal_cloud import Account, MinimalCloud, Request
+from tests.paperspace_server.server import PaperspaceServer
+from tests.unit.plugins.action import test_ec2_nodes as at_ec2
+from tests.unit.plugins.action import test_paperspace_cluster as at_paperspace
+
+pytestmark = pytest.mark.one_core
+
+
+class Killed(BaseException):
+    """The command ends here, as if by a signal that cannot be caught."""
+
+
+class MinimalBench:
+    """An account in memory with other people's resources, whose requests can be cut."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.now = 1_800_000_000.0
+        self.said: list[str] = []
+        self.account = Account()
+        self.fresh()
+
+    def fresh(self) -> None:
+        self.account.resources.clear()
+        self.foreign = {self.account.add("machine", "bert-0", "n9"), self.account.add("network", "muster-bertha")}
+        for path in self.directory.glob("*.json"):
+            path.unlink()
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+    def work(self) -> MinimalCloud:
+        journal = read_journal(self.directory, "bert", "minimal")
+        return MinimalCloud("bert", self.account, journal, "", self.said.append, self.sleep, lambda: self.now)
+
+    def provide(self, request: Request | None = None) -> ProvisionResult:
+        return provision(self.work(), request or Request())
+
+    def remove(self) -> TeardownResult:
+        return teardown(self.work())
+
+    def own(self) -> list[str]:
+        return sorted(one["name"] for key, one in self.account.resources.items() if key not in self.foreign)
+
+    def nothing_left(self) -> None:
+        assert set(self.account.resources) == self.foreign
+
+    def break_off(self, how: str, at: int, command: Callable[[], object]) -> bool:
+        sent = changed = 0
+
+        def cut(change: bool, executed: bool) -> None:
+            nonlocal sent, changed
+            if not executed:
+                sent, changed = sent + 1, changed + change
+            if how == "killed before" and not executed and sent == at:
+                raise Killed
+            if executed and change and changed == at and how == "killed after a change":
+                raise Killed
+            if executed and change and changed == at and how == "answer lost":
+                error = CloudError("no reply")
+                error.reply_lost = True
+                raise error
+
+        self.account.cut = cut
+        with contextlib.suppress(Killed, ClusterError):
+            command()
+        self.account.cut = lambda change, executed: None
+        return (sent if how == "killed before" else changed) >= at
+
+
+@pytest.fixture
+def minimal(tmp_path: Path) -> MinimalBench:
+    return MinimalBench(tmp_path)
+
+
+class Account3:
+    """The minimal provider as one of the three."""
+
+    def __init__(self, directory: Path, hidden: int, changes: dict[str, Any]) -> None:
+        self.bench = MinimalBench(directory)
+        self.fresh, self.remove, self.nothing_left = self.bench.fresh, self.bench.remove, self.bench.nothing_left
+        self.break_off, self.provide = self.bench.break_off, self.bench.provide
+
+    def check_whole(self, at: int) -> None:
+        assert self.bench.own() == ["bert-0", "bert-1", "muster-bert"], at
+
+
+class Paperspace:
+    """Paperspace behind its server. hidden: so many lists do not show yet what was made."""
+
+    def __init__(self, server: PaperspaceServer, directory: Path, hidden: int) -> None:
+        self.bench, self.hidden = at_paperspace.Bench(server, directory), hidden
+        self.provide, self.remove, self.nothing_left = self.bench.provide, self.bench.remove, self.bench.nothing_left
+
+    def fresh(self) -> None:
+        self.bench.fresh()
+        self.bench.account.hidden_lists = self.hidden
+
+    def break_off(self, how: str, at: int, command: Callable[[], object]) -> bool:
+        return at_paperspace.broken_off(self.bench, how, at, command)
+
+    def check_whole(self, at: int) -> None:
+        assert self.bench.nodes() == ["bert-0", "bert-1"], at
+        assert self.bench.networks() == ["muster-bert"], at
+
+
+class EC2:
+    """EC2 behind its server. changes: to the request."""
+
+    def __init__(self, server: EC2Server, directory: Path, hidden: int, changes: dict[str, Any]) -> None:
+        self.bench = at_ec2.Bench(server, directory)
+        self.changes = {**changes, "zones": ["us-east-1b"]}
+        network = ["VPC 10.2.0.0/16", "gateway of 1", "route 0.0.0.0/0", "subnet 10.2.16.0/20"]
+        self.network = network if changes else []
+        self.fresh = server.an_hour_passes
+        self.remove, self.nothing_left = self.bench.remove, self.bench.nothing_left
+        server.hidden = hidden
+
+    def provide(self) -> ProvisionResult:
+        return self.bench.provide(**self.changes)
+
+    def break_off(self, how: str, at: int, command: Callable[[], object]) -> bool:
+        return at_ec2.broken_off(self.bench, how, at, command)
+
+    def check_whole(self, at: int) -> None:
+        found = self.bench.server.everything()
+        assert sorted(self.bench.own(found)) == ["bert-0", "bert-1"], at
+        assert self.bench.groups(found) == ["pg-muster-bert", "sg-muster-bert"], at
+        assert self.bench.network(found) == self.network, at
+
+
+@pytest.fixture
+def provider(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    name, hidden, changes = request.param
+    if name == "minimal":
+        yield Account3(tmp_path, hidden, changes)
+    elif name == "paperspace":
+        with PaperspaceServer() as server:
+            monkeypatch.setattr(server, "document", None)  # other tests hold the same requests against it
+            yield Paperspace(server, tmp_path, hidden)
+    else:
+        with EC2Server() as server:
+            yield EC2(server, tmp_path, hidden, changes)
+
+
+def row(name: str, hidden: int, how: str, changes: dict[str, Any] | None = None, thorough: bool = False) -> Any:
+    marks = [pytest.mark.thorough] if thorough else []
+    title = f"{name}-{how}-{hidden}{'-own network' if changes else ''}".replace(" ", "-")
+    return pytest.param((name, hidden, changes or {}), how, marks=marks, id=title)
+
+
+@pytest.mark.parametrize(
+    ("provider", "how"),
+    [
+        *(row("minimal", 0, how) for how in ("killed before", "killed after a change", "answer lost")),
+        row("paperspace", 0, "killed before"),
+        row("paperspace", 0, "killed after a change"),
+        row("paperspace", 3, "killed after a change"),
+        row("paperspace", 3, "answer lost"),
+        row("ec2", 0, "killed before a change"),
+        row("ec2", 3, "answer lost", at_ec2.OWN),
+        # before the next change it is killed in an earlier row, and what was made is hidden in the row above
+        row("ec2", 3, "killed after a change", at_ec2.OWN, thorough=True),
+        # a question changes nothing: before it all is as before the next change
+        row("ec2", 0, "killed before", at_ec2.OWN, thorough=True),
+        row("ec2", 0, "killed before a change", at_ec2.OWN, thorough=True),
+        row("ec2", 3, "killed after a change", thorough=True),
+        row("ec2", 3, "answer lost", thorough=True),
+    ],
+    indirect=["provider"],
+)
+def test_provision_and_teardown_complete_after_break_at_any_request(provider: Any, how: str) -> None:
+    """Exactly the nodes and one network; then nothing at all, and the meter at 0. Other people's things stay."""
+    for at in range(1, 100):
+        provider.fresh()
+        came = provider.break_off(how, at, provider.provide)
+        provider.provide()
+        provider.check_whole(at)
+        came = provider.break_off(how, at, provider.remove) or came
+        assert provider.remove().remaining == [], at
+        provider.nothing_left()
+        if not came:
+            return
+    raise AssertionError("no command ends")
+
+
+def test_next_offer_is_tried_and_exhausted_one_leaves_nothing(minimal: MinimalBench) -> None:
+    minimal.account.full = ("small",)
+    minimal.provide(Request(machine_types=("small", "large")))
+    assert {one["machine_type"] for one in minimal.account.resources.values() if one["name"] == "bert-1"} == {"large"}
+    assert "trying large instead" in minimal.said
+    minimal.remove()
+    minimal.account.full = ("small", "large")
+    with pytest.raises(ClusterError, match="Nothing of bert is left, 0 USD an hour. Try another type"):
+        minimal.provide(Request(machine_types=("small", "large")))
+    minimal.nothing_left()
+
+
+def test_budget_is_kept_and_stopped_machines_are_started_again(minimal: MinimalBench) -> None:
+    with pytest.raises(PlanRefusedError, match="costs 2.00 USD an hour, but max_usd_per_hour is 1"):
+        minimal.provide(Request(max_usd_per_hour=1.0))
+    minimal.nothing_left()
+    minimal.provide()
+    assert stop(minimal.work()).message.startswith("bert: 2 machines are off; 0 USD an hour")
+    assert minimal.provide().changed
+    assert not minimal.provide().changed
+
+
+def test_unknown_provider_is_refused_with_the_known_ones() -> None:
+    assert all(cloud.name == name for name, cloud in CLOUDS.items())
+    with pytest.raises(PlanRefusedError, match="'papersapce'. Known providers: ec2, paperspace. Did you"):
+        find_cloud("papersapce")
