@@ -22,7 +22,7 @@ VERBS = frozenset(
         """
         Abort Accept Adapt Add Adjust Allow Apply Ask Avoid Begin Bind Bound Build Bump Cache Call Catch Change
         Check Choose Clarify Clean Clear Close Collect Combine Compare Compute Configure Convert Copy Correct
-        Count Cover Create Cut Deduplicate Define Delete Deny Derive Describe Detect Disable Document Draw Drop
+        Count Cover Create Cut Declare Deduplicate Define Delete Deny Derive Describe Detect Disable Document Draw Drop
         Enable End Enforce Ensure Escape Exclude Exit Expand Explain Export Expose Extend Extract Fail Fetch
         Find Fix Follow Force Format Generate Give Group Guard Handle Have Hide Hold Ignore Implement Import
         Improve Include Increase Inline Install Interrupt Introduce Isolate Join Keep Label Launch Let Limit Link List

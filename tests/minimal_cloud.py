@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.cloud import (
@@ -126,14 +127,14 @@ class MinimalCloud(Cloud[Account, Request, Offer, PlainAccount]):
 
     def start(self, names_by_id: Mapping[str, str]) -> None:
         for key in names_by_id:
-            self.client.send(lambda key=key: self.client.resources[key].update(state="ready"))
+            self.client.send(partial(self.client.resources[key].update, state="ready"))
 
     def wait_until_ready(self, names_by_id: Mapping[str, str]) -> dict[str, str]:
         return {}
 
     def stop(self, names_by_id: Mapping[str, str]) -> list[str]:
         for key in names_by_id:
-            self.client.send(lambda key=key: self.client.resources[key].update(state="off"))
+            self.client.send(partial(self.client.resources[key].update, state="off"))
         return []
 
     def delete_machines(self, names_by_id: Mapping[str, str]) -> dict[str, str]:
