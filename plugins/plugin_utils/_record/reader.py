@@ -120,9 +120,7 @@ def read_record(directory: Path, run_id: str) -> Record:
     plan, result = files.read_json("plan.json"), files.read_json("result.json")
     code, job_origin = read_files(files.read_json(code_tree.FILE)), files.read_json(origin.FILE)
     job_file = clean_text(to_mapping(job_origin).get("job_file"), origin.MAX_PATH)
-    record = Record(
-        run_id, directory, plan, result, code=code, origin=describe_origin(job_origin), job_file=job_file
-    )
+    record = Record(run_id, directory, plan, result, code=code, origin=describe_origin(job_origin), job_file=job_file)
     names = [clean_text(node.get("name"), 100) for node in to_mappings(to_mapping(plan).get("nodes"))]
     paths = files.list_files("logs")
     if files.truncated:
