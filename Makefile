@@ -207,10 +207,11 @@ lint-ansible: $(TEST_READY) ## yamllint, ansible-lint
 	PATH=$(BIN):$$PATH $(BIN)/ansible-lint $(if $(filter all,$(ROWS)),,--exclude molecule)
 
 .PHONY: lint-docs
-lint-docs: $(TEST_READY) ## antsibull-docs, antsibull-changelog
+lint-docs: $(TEST_READY) ## antsibull-docs, antsibull-changelog, licences
 	PATH=$(BIN):$$PATH $(BIN)/antsibull-docs lint-collection-docs --plugin-docs --skip-rstcheck --validate-collection-refs=dependent \
 	  --disallow-unknown-collection-refs --check-extra-docs-refs .
 	PATH=$(BIN):$$PATH $(BIN)/antsibull-changelog lint
+	$(BIN)/reuse lint --quiet
 
 .PHONY: lint-galaxy
 lint-galaxy: $(VENV_READY) $(GALAXY_READY) ## Build the package and check it with galaxy-importer and ansible-builder

@@ -31,6 +31,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._plan.job_spec imp
     JOB_OPTIONS,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._plan.read_job import read_job
+from ansible_collections.muster.training.plugins.plugin_utils._record.bad_nodes import file_of, read_entries
 
 ARGUMENT_SPEC = {
     **CHECKED_OPTIONS,
@@ -39,6 +40,7 @@ ARGUMENT_SPEC = {
     "facts_from": {"type": "str", "default": ""},
     "nproc_per_node": JOB_OPTIONS["nproc_per_node"],
     "names": {"type": "bool", "default": True},
+    "group": {"type": "str", "default": "training"},
     "code": {"type": "dict", "default": {}},
     "code_left": {"type": "str", "choices": ["", "as_is", "later", "refused", "in_use"], "default": ""},
     "skip": {"type": "list", "elements": "str", "default": []},
@@ -79,6 +81,7 @@ class ActionModule(ActionBase):
         args["facts"] = collect_replies(args, task_vars.get("hostvars"))
         try:
             arguments = {**JOB_DEFAULTS, **args, "args": parse_arguments(args["args"], self._loader)}
+            arguments["bad_nodes"] = read_entries(file_of(task_vars, args["group"]))
             arguments["environment"] = parse_environment(args["environment"], self._loader)
             table, findings = run_checks(
                 arguments, read_job(arguments, target_needed=False), names_needed=args["names"]

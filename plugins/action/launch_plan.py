@@ -60,6 +60,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._plan.plan import 
 )
 from ansible_collections.muster.training.plugins.plugin_utils._plan.read_job import read_job
 from ansible_collections.muster.training.plugins.plugin_utils._plan.save_interval import reported_seconds
+from ansible_collections.muster.training.plugins.plugin_utils._record.bad_nodes import file_of, read_entries
 from ansible_collections.muster.training.plugins.plugin_utils._record.origin import JobOrigin, make_origin
 from ansible_collections.muster.training.plugins.plugin_utils._record.record_paths import records_directory
 from ansible_collections.muster.training.plugins.plugin_utils._text.printable import printable
@@ -201,6 +202,7 @@ class ActionModule(ActionBase):
             args["environment"] = parse_environment(args["environment"], self._loader)
             prices = read_prices(args["prices"])
             read_targets(args["notify"])
+            args["bad_nodes"] = read_entries(file_of(task_vars, args["group"]))
             job, table, findings = make_plan(args)
         except RankTableError as error:
             raise AnsibleActionFail(f"the nodes are not a valid cluster:\n{error}") from error

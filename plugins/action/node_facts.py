@@ -23,6 +23,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._plan.job_argument
 PARTS = [
     "gpus",
     "links",
+    "health",
     "software",
     "storage",
     "system",
@@ -32,6 +33,7 @@ PARTS = [
     "connections",
     "ssh",
     "checkpoints",
+    "provenance",
 ]
 # Seconds for a call to a slow node: 10 to log in, 6 for mounts that hang, 10 for nvidia-smi. Nodes queried in turns
 # are rarely all that slow: 2 to log in, 10 for nvidia-smi without persistence mode.

@@ -15,13 +15,15 @@ from ansible_collections.muster.training.plugins.plugin_utils._node_call.detache
 DESCRIPTIONS = {
     "read_lock": "reading the previous choice",
     "solve": "choosing and getting packages",
+    "restore": "getting the recorded packages",
     "compare": "comparing the node with the choice",
     "install": "installing",
     "serve": "serving files to the other nodes",
     "stop_serving": "stopping the file server",
 }
 READ_ONLY_STEPS = ("read_lock", "compare")
-RESUMABLE_STEPS = ("solve", "install")  # steps that are followed if an interrupted play has left them running
+# steps that are followed if an interrupted play has left them running
+RESUMABLE_STEPS = ("solve", "restore", "install")
 ARGUMENT_SPEC: dict[str, Any] = {
     "step": {"type": "str", "choices": list(DESCRIPTIONS), "required": True},
     "directory": {"type": "path", "required": True},

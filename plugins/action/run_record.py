@@ -43,6 +43,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._record.active_run
     nodes_to_ask,
     open_runs,
 )
+from ansible_collections.muster.training.plugins.plugin_utils._record.bad_nodes import file_of
 from ansible_collections.muster.training.plugins.plugin_utils._record.code_tree import FILE as CODE_FILE
 from ansible_collections.muster.training.plugins.plugin_utils._record.origin import FILE as ORIGIN_FILE
 from ansible_collections.muster.training.plugins.plugin_utils._record.record_paths import (
@@ -50,6 +51,9 @@ from ansible_collections.muster.training.plugins.plugin_utils._record.record_pat
     records_directory,
     resolve_run_id,
 )
+from ansible_collections.muster.training.plugins.plugin_utils._record.remember import remember_bad_nodes
+from ansible_collections.muster.training.plugins.plugin_utils._record.snapshot import FILE as SNAPSHOT_FILE
+from ansible_collections.muster.training.plugins.plugin_utils._record.snapshot import PATCH_FILE
 from ansible_collections.muster.training.plugins.plugin_utils._user_error import UserError
 
 ARGUMENT_SPEC = {
@@ -143,7 +147,8 @@ def drop_record(directory: Path, run_id: str) -> dict[str, Any]:
     """Remove the record of a run that was not started, and point `latest` to the previous one."""
     record, link = directory / run_id, directory / LATEST
     exists = record.is_dir()
-    for name in ("token", "plan.json", CODE_FILE, ORIGIN_FILE):  # everything written by open_record()
+    # everything written before the start
+    for name in ("token", "plan.json", CODE_FILE, ORIGIN_FILE, SNAPSHOT_FILE, PATCH_FILE):
         (record / name).unlink(missing_ok=True)
     with contextlib.suppress(OSError):  # missing, or not empty by now
         record.rmdir()
@@ -207,6 +212,7 @@ def close_record(directory: Path, args: dict[str, Any]) -> dict[str, Any]:
     verdict = verdict_on(plan, result, reads)
     reported = job_report(reads.get(master)) | args["said"]
     outcome = write_verdict(record, verdict, reported, watched=args["result"] is not None)
+    show_bad_nodes(args.get("bad_nodes"), plan, verdict)
     if args["fail"] and verdict["state"] != "succeeded":
         # without the verdict, which was already shown: Ansible prints the result of a failed task
         raise UserError(
@@ -312,7 +318,16 @@ def judge_record(directory: Path, args: dict[str, Any]) -> dict[str, Any]:
         if cost:
             Display().display(f"run {plan['run_id']} {cost}")
         return unchanged
-    return write_verdict(record, verdict_on(plan, result, reads), reported | job_report(master))
+    verdict = verdict_on(plan, result, reads)
+    outcome = write_verdict(record, verdict, reported | job_report(master))
+    show_bad_nodes(args.get("bad_nodes"), plan, verdict)
+    return outcome
+
+
+def show_bad_nodes(path: Path | None, plan: dict[str, Any], verdict: dict[str, Any]) -> None:
+    """Record the nodes that a new verdict blames for broken hardware, and show that."""
+    for line in remember_bad_nodes(path, plan, verdict) if path is not None else []:
+        Display().display(adapt_commands(line))
 
 
 class ActionModule(ActionBase):
@@ -355,6 +370,7 @@ class ActionModule(ActionBase):
         if self._task.check_mode:
             record = str(directory / args["run_id"])
             return {"changed": args["state"] != "judged", "run_id": args["run_id"], "record": record}
+        args["bad_nodes"] = file_of(task_vars, args["group"])
         if args["state"] == "judged":
             return judge_record(directory, args)
         if args["state"] == "opened":

@@ -49,6 +49,7 @@ def node_status(name: str, reply: Any) -> dict[str, Any]:
         "gpus": None,
         "ended_ranks": {},
         "hang": None,
+        "health": [],
     }
     if not isinstance(reply, Mapping):
         return {**unknown, "state": "not read", "message": "not queried"}
@@ -153,6 +154,8 @@ class ActionModule(ActionBase):
         if exited:
             Display().display(exited)
         for node in nodes:
+            for text in node["health"] or []:
+                Display().display(printable(f"{node['node']}: {text}"))
             if node["hang"]:
                 since = format_duration(max(0.0, time.time() - (node["hang"]["since"] or time.time())))
                 Display().display(f"no output for {since}: {printable(node['hang']['text'])}")

@@ -120,7 +120,7 @@ def clean_home(home: str, extra_patterns: Sequence[str], check: bool) -> dict[st
     lines = read_lines(keys)
     remaining_lines = [line for line in lines if not line.rstrip().endswith(MESH_MARK)]
     if len(remaining_lines) < len(lines):
-        paths.append(keys)
+        paths.append(f"{keys} (only the mesh's keys)")
         if not check:
             with open(keys, "w", encoding="utf-8", errors="surrogateescape") as stream:
                 stream.writelines(remaining_lines)

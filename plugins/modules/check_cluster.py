@@ -42,6 +42,10 @@ options:
         M(muster.training.launch_plan) plans for torchrun do not need names.
     type: bool
     default: true
+  group:
+    description: Inventory group of the nodes, next to whose inventory bad nodes are recorded.
+    type: str
+    default: training
   json_file:
     description:
       - File on the controller to which the nodes and the return values are written as JSON. If omitted, no file is

@@ -42,7 +42,9 @@ EXAMPLES = r"""
 
 RETURN = r"""
 paths:
-  description: Paths that were removed or emptied, or in check mode would be.
+  description:
+    - Paths that were removed or emptied, or in check mode would be. Of C(authorized_keys), only keys of the role
+      C(ssh_mesh) are removed.
   returned: success
   type: list
   elements: str

@@ -138,6 +138,8 @@ options:
       - Parts to read in addition to the basic facts, which take almost no time.
       - V(gpus) queries nvidia-smi, if available, and finds processes that use a GPU.
       - V(links), with V(gpus), reads the links between GPUs, and the fabric manager of machines with NVSwitches.
+      - V(health) reads what identifies the machine, GPU errors in the kernel log, the GPUs' memory rows, throttling,
+        PCI express and NVLink, the ports of RDMA devices, and the memory.
       - V(software) reads the versions of the packages of O(interpreter), without importing them.
       - V(checkout) reads which commit is checked out, if O(working_directory) is in a git checkout.
       - V(storage) tests network mounts, and reads the free space.
@@ -148,9 +150,12 @@ options:
         O(probe).
       - V(ssh) tries C(ssh PEER true) as the job's user with each of O(peers).
       - V(checkpoints) reads whether the job's checkpoints outlive the node, and which of the newest are complete.
+      - V(provenance) reads the packages of O(interpreter) with the locks of its environment, and identifies the inputs
+        that O(args) name, so that a run can be repeated.
     type: list
     elements: str
-    choices: [gpus, links, software, storage, system, checkout, names, resolver, connections, ssh, checkpoints]
+    choices: [gpus, links, health, software, storage, system, checkout, names, resolver, connections, ssh, checkpoints,
+      provenance]
     default: [gpus, software, storage, system, names]
   probe:
     description:
@@ -268,6 +273,10 @@ facts:
       type: list
       elements: dict
       sample: [{run_id: bert-1, address: 10.0.0.10, directory: /home/me/.muster/runs/bert-1/node0, gpus: [0, 1]}]
+    hides_processes:
+      description: Whether C(/proc) hides the processes, and so the runs, of other accounts from O(user).
+      type: bool
+      sample: false
     ports:
       description:
         - The listening process for each of O(ports) that is in use. Another user's process is looked up with C(sudo
@@ -373,6 +382,13 @@ facts:
             fault: ""
             compute_capability: [9, 0]
         processes: []
+    health:
+      description:
+        - What identifies the machine (C(identity)); GPU errors since the boot in the C(kernel_log), and whether this
+          user may read it; for each of the C(gpus), its C(uuid), memory C(rows), ECC errors, C(throttling) and
+          PCI express link; the C(nvlinks) of each GPU; the RDMA C(ports); the C(memory) and swap.
+      returned: with the part V(health)
+      type: dict
     links:
       description:
         - Number of NVSwitches (C(switches)), for each GPU the C(state) and C(status) of its C(fabric), version and
@@ -434,6 +450,13 @@ facts:
       returned: with O(job)
       type: dict
       sample: {--resume: {path: /mnt/runs/last.pt, exists: true, readable: true, shards: []}}
+    provenance:
+      description:
+        - C(environment) (C(python), C(packages), C(manager), C(home) and C(locks) of an environment that the role
+          python_env created), C(inputs) that O(args) name, by option, and C(repositories) of the Hugging Face cache
+          with their commits.
+      returned: with the part V(provenance)
+      type: dict
     services:
       description:
         - The error of connecting to each service that the job needs (C(hub), C(wandb), C(s3)), AWS C(credentials)

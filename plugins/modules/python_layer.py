@@ -32,11 +32,13 @@ options:
     description:
       - V(read_lock), on the first node, returns the lock that matches the current requirements.
       - V(solve), on the first node, creates the environment and the lock, and downloads the wheels.
+      - V(restore), on the first node, creates the environment and downloads the wheels of O(lock), which an earlier run
+        had, and fails if one of them is unavailable.
       - V(compare) returns the packages of O(lock) that this node lacks, and fails if they could not be installed.
       - V(install) installs O(lock) on this node.
       - V(serve), on the first node, starts serving its wheels to the others; V(stop_serving) stops that.
     type: str
-    choices: [read_lock, solve, compare, install, serve, stop_serving]
+    choices: [read_lock, solve, restore, compare, install, serve, stop_serving]
     required: true
   directory:
     description: Directory of the environment, the wheels and the locks. The same on all nodes.

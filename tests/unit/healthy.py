@@ -81,6 +81,45 @@ def rdma_ports(count: int = 2) -> list[Facts]:
     return [{"name": f"mlx5_{index}/1", **copy.deepcopy(one)} for index in range(count)]
 
 
+def health(name: str, gpu_count: int) -> Facts:
+    """The health of a node."""
+    gpu = {
+        "serial": "",
+        "pcie_gen": 1,
+        "pcie_gen_max": 5,
+        "pcie_width": 16,
+        "pcie_width_max": 16,
+        "ecc_aggregate": 0,
+        "rows": {"correctable": 0, "uncorrectable": 0, "pending": False, "failure": False},
+        "throttling": [],
+    }
+    counters = {"link_downed": 1, "symbol_error": 0}
+    port = {"state": "ACTIVE", "physical": "LinkUp", "link": "Ethernet", "rate": "400 Gb/sec (4X NDR)"}
+    return {
+        "identity": {"serial": f"serial-of-{name}", "asset": "", "machine_id": f"id-of-{name}"},
+        "gpus": [
+            {
+                **copy.deepcopy(gpu),
+                "index": index,
+                "uuid": f"GPU-{name}-{index}",
+                "pci": f"00000000:{index + 16:02X}:00.0",
+            }
+            for index in range(gpu_count)
+        ],
+        "nvlinks": [
+            {"index": index, "active": list(range(18)), "inactive": [], "errors": 0} for index in range(gpu_count)
+        ],
+        "ports": [{"name": "mlx5_0/1", **port, "counters": counters}] if gpu_count else [],
+        "memory": {
+            "total_bytes": 64 * GIB,
+            "available_bytes": 60 * GIB,
+            "swap_total_bytes": 8 * GIB,
+            "swap_free_bytes": 8 * GIB,
+        },
+        "kernel_log": {"readable": True, "reason": "", "fixable": False, "errors": []} if gpu_count else None,
+    }
+
+
 def imported() -> Facts:
     """An import test without a failure."""
     return {
@@ -126,6 +165,7 @@ def node(name: str, everyone: list[str], gpu_count: int = 0) -> Facts:
         "interface": "ens5",
         "routes": {address(peer): {"interface": "ens5", "source": own, "gateway": None, "mtu": 0} for peer in peers},
         "runs": [],
+        "hides_processes": False,
         "ports": {},
         "binds": {"29500": "", "29499": ""},
         "runs_directory": "/home/ubuntu/.muster/runs",
@@ -154,6 +194,7 @@ def node(name: str, everyone: list[str], gpu_count: int = 0) -> Facts:
         "programs": {},
         "environments": [],
         **({"links": links(gpu_count)} if gpu_count else {}),
+        "health": health(name, gpu_count),
         "imports": imported(),
         "caches": caches(),
         "compilers": {"cc": "/usr/bin/gcc", "cxx": "/usr/bin/g++", "nvcc": "/usr/local/cuda/bin/nvcc"},

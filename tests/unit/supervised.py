@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.muster.training.plugins.action.training_run import supervisor_files
+from ansible_collections.muster.training.plugins.action.training_run import PROGRAMS, supervisor_files
 from ansible_collections.muster.training.plugins.module_utils._files import bounded
 from ansible_collections.muster.training.plugins.module_utils._rank_table import HostSpec, build_rank_table
 from ansible_collections.muster.training.plugins.module_utils._run import running_supervisors as run_alive
@@ -26,6 +26,7 @@ from ansible_collections.muster.training.plugins.module_utils._run import start 
 from ansible_collections.muster.training.plugins.module_utils._run import stop as run_stop
 from ansible_collections.muster.training.plugins.module_utils._run.processes import signal_all
 from ansible_collections.muster.training.plugins.module_utils._supervisor.lifeline import handshake_mac, line_mac
+from ansible_collections.muster.training.plugins.plugin_utils._node_call.call import module_source
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job import Job
 from ansible_collections.muster.training.plugins.plugin_utils._plan.plan import build_node_plan, get_launcher
 
@@ -145,7 +146,15 @@ class Run:
         """Start the supervisors of these nodes, of all where none is given; return what each node answers."""
         given = {"token": self.token, "environment": environment or {}, "replace": replace}
         return [
-            run_start.start(self.request(rank, plan=self.plans[rank], supervisor=self.sources, **given))
+            run_start.start(
+                self.request(
+                    rank,
+                    plan=self.plans[rank],
+                    supervisor=self.sources,
+                    programs={name: module_source(PROGRAMS[name]) for name in self.plans[rank].get("programs", [])},
+                    **given,
+                )
+            )
             for rank in ranks or range(len(self.plans))
         ]
 

@@ -25,11 +25,13 @@ from tests.paperspace_server.server import PaperspaceServer
 from tests.unit.supervised import free_port
 
 CHECKOUT = Path(__file__).resolve().parents[2]
+OTHER_CLOUDS = ("azure_rm", "digitalocean", "gcp_compute", "hcloud", "lambda_cloud", "openstack", "terraform")
 INVENTORY_FILES = {
     "paperspace": ["paperspace.yml"],
     "aws_ec2": ["aws_ec2.yml", "ranks.yml"],
     "static": ["static.yml", "ranks.yml"],
     "local": ["local.yml"],
+    **{name: [f"{name}.yml", "ranks.yml"] for name in OTHER_CLOUDS},
 }
 # Of the sources that ask nobody, the machines that stand in their files.
 MACHINES = {"local": ["local0", "local1"], "static": ["node0", "node1"]}
@@ -41,10 +43,12 @@ OTHER_FILES = [
     "check.yml",
     "checkpoints.yml",
     "cost.yml",
+    "diff.yml",
     "docker.yml",
     "env.yml",
     "fetch.yml",
     "fit.yml",
+    "forgive.yml",
     "group_vars/training.yml",
     "image.yml",
     "keys.yml",
@@ -182,6 +186,7 @@ def paperspace() -> Iterator[PaperspaceServer]:
         pytest.param("aws_ec2", "my-project", "my-project", marks=pytest.mark.one_core),
         pytest.param("static", "~/my-project", "../home/my-project", marks=pytest.mark.one_core),
         ("local", "{home}/my-project", "../home/my-project"),
+        *(pytest.param(name, "", ".", marks=pytest.mark.one_core) for name in OTHER_CLOUDS),
     ],
 )
 def test_project_is_written_completely(shell: Shell, source: str, directory: str, where: str) -> None:

@@ -58,6 +58,10 @@ muster = load()
         ("launch --nnodes=2 --detach", "launch.yml -e nnodes=2 -e detach=true"),
         ("launch --replace=false --debug", "launch.yml -e replace=false -e debug=true"),
         ("report", "report.yml"),
+        ("launch --like first", "launch.yml -e like=first"),
+        ("launch --like first --allow-differences", "launch.yml -e like=first -e allow_differences=true"),
+        ("diff first second", "diff.yml -e run_id=first -e other_run=second"),
+        ("diff --lines second", "diff.yml -e lines=true -e run_id=second"),
         ("report mine", "report.yml -e run_id=mine"),
         ("report --runs=a,b --fetch", """report.yml -e '{"runs": "a,b"}' -e fetch=true"""),
         ("site -CDvvv --limi=gpu1 -f5", "site.yml -CDvvv --limi=gpu1 -f5"),
@@ -292,8 +296,8 @@ def test_option_after_a_job_file_that_may_be_of_the_script_is_refused(option: st
 
 
 def test_abbreviated_ansible_options_after_a_job_file_are_of_the_script() -> None:
-    argv = muster.translate("launch", ["job.yml", "--li", "4", "--check"])
-    assert argv[-1] == '{"more_args": ["--li", "4", "--check"]}'
+    argv = muster.translate("launch", ["job.yml", "--vau", "4", "--check"])
+    assert argv[-1] == '{"more_args": ["--vau", "4", "--check"]}'
     assert "--check" in muster.translate("launch", ["job.yml", "--check"])
 
 

@@ -25,8 +25,9 @@ TIMEOUT = 30.0  # seconds; apt-cache takes 1 to 3 on a machine with many sources
 # libxnvctrl0 either: it belongs to no branch, and removing it would remove Open MPI's hwloc.
 DRIVER_PACKAGE = re.compile(
     r"(nvidia-(driver|dkms|kernel|utils|compute|headless|firmware|settings|open|modprobe|persistenced|smi|alternative"
-    r"|legacy|tesla|egl|vdpau|opencl|driver-.*)|libnvidia-(?!container)|xserver-xorg-video-nvidia|linux-(modules|objects"
-    r"|signatures)-nvidia|libcuda1|cuda-drivers|libnvcuvid|libnvoptix|libgl.*-nvidia|firmware-nvidia)"
+    r"|legacy|tesla|egl|vdpau|vulkan|suspend|powerd|detect|cuda-mps|opencl|libopencl|driver-.*)|libnvidia-(?!container)"
+    r"|xserver-xorg-video-nvidia|linux-(modules|objects|signatures)-nvidia|libcuda1|libcudadebugger1|cuda-drivers"
+    r"|libnvcuvid|libnvoptix|lib(gl|egl).*-nvidia|firmware-nvidia)"
 )
 FABRIC_MANAGER = re.compile(r"nvidia-fabric-?manager(-[0-9]+)?\Z")
 KERNEL_PACKAGE = re.compile(r"linux-(image|headers|modules|generic|virtual|aws|gcp|azure|oracle)\b")

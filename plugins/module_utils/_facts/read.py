@@ -21,7 +21,10 @@ from ansible_collections.muster.training.plugins.module_utils._run.find_runs imp
 from ansible_collections.muster.training.plugins.module_utils._run.find_runs import runs_directory as directory_of_runs
 from ansible_collections.muster.training.plugins.module_utils._run.gpu_claims import claim_of
 from ansible_collections.muster.training.plugins.module_utils._run.identity import RunError, act_as, become_user
-from ansible_collections.muster.training.plugins.module_utils._run.running_supervisors import find_supervisors
+from ansible_collections.muster.training.plugins.module_utils._run.running_supervisors import (
+    find_supervisors,
+    processes_are_hidden,
+)
 from ansible_collections.muster.training.plugins.module_utils._run.unit import may_raise_limits
 
 TYPE_CHECKING = False  # importing typing would cost more than all other imports
@@ -195,6 +198,7 @@ def read_identity(context: FactsContext) -> dict[str, Any]:
         "kernel": os.uname().release,
         "glibc": glibc_version(),
         "runs": [{**run, **claim_of(run["directory"])} for run in find_supervisors()],
+        "hides_processes": processes_are_hidden(),
         "runs_directory": context.runs_directory,
     }
 
@@ -306,6 +310,13 @@ def start_links(context: FactsContext) -> None:
         context.pending["links"] = gpu_links.LinkQuery()
 
 
+def start_health(context: FactsContext) -> None:
+    """Start the queries of the node's health, and read what identifies it, which may need root."""
+    from ansible_collections.muster.training.plugins.module_utils._facts import health
+
+    context.pending["health"] = health.HealthQuery()
+
+
 def start_job(context: FactsContext) -> None:
     """Read what the job's variables and arguments refer to; start the import test and the queries of services."""
     from ansible_collections.muster.training.plugins.module_utils._facts import job_needs
@@ -344,6 +355,17 @@ def start_imports(context: FactsContext, directory: str, is_readable: bool) -> N
         from ansible_collections.muster.training.plugins.module_utils._facts import imports
 
         context.pending["imports"] = imports.ImportQuery(request, context.interpreter, context.script, directory)
+
+
+def start_provenance(context: FactsContext) -> None:
+    """Start the query of the packages and inputs by which a run can be repeated."""
+    from ansible_collections.muster.training.plugins.module_utils._facts import provenance
+
+    readable = context.interpreter and not context.request.get("image") and not context.dead_mount(context.interpreter)
+    interpreter = context.interpreter if readable else ""
+    context.pending["provenance"] = provenance.ProvenanceQuery(
+        interpreter, context.request["args"], context.directory, context.home, context.dead_mount
+    )
 
 
 def read_system(context: FactsContext) -> None:
@@ -393,7 +415,11 @@ def read_names(context: FactsContext) -> None:
 
 
 # In this order. ROOT_PARTS run before we become the run's user.
-ROOT_PARTS: dict[str, Callable[[FactsContext], None]] = {"gpus": start_gpus, "links": start_links}
+ROOT_PARTS: dict[str, Callable[[FactsContext], None]] = {
+    "gpus": start_gpus,
+    "links": start_links,
+    "health": start_health,
+}
 PARTS: dict[str, Callable[[FactsContext], None]] = {
     "connections": start_connections,
     "ssh": start_ssh,
@@ -407,6 +433,7 @@ PARTS: dict[str, Callable[[FactsContext], None]] = {
     "storage": read_storage,
     "names": read_names,
     "checkpoints": read_checkpoints,
+    "provenance": start_provenance,
 }
 
 

@@ -22,6 +22,7 @@ from ansible_collections.muster.training.plugins.module_utils._python_env.creden
 from ansible_collections.muster.training.plugins.module_utils._python_env.file_server import serve, stop_serving
 from ansible_collections.muster.training.plugins.module_utils._python_env.install import check, install
 from ansible_collections.muster.training.plugins.module_utils._python_env.paths import EnvironmentPaths
+from ansible_collections.muster.training.plugins.module_utils._python_env.restore import restore
 from ansible_collections.muster.training.plugins.module_utils._python_env.root_safety import (
     check_root_safety,
 )
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 STEPS = {
     "read_lock": read_lock,
     "solve": solve,
+    "restore": restore,
     "compare": check,
     "install": install,
     "serve": serve,
@@ -52,7 +54,7 @@ def run_step(request: Data) -> Data:
     paths = EnvironmentPaths(request)
     if request["step"] != "stop_serving":
         check_root_safety(paths)
-    with netrc_login(paths, logins) if request["step"] == "solve" else contextlib.nullcontext():
+    with netrc_login(paths, logins) if request["step"] in ("solve", "restore") else contextlib.nullcontext():
         return STEPS[request["step"]](request)
 
 

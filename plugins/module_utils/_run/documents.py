@@ -54,9 +54,19 @@ class GitCheckout(TypedDict):
     dirty: bool | None  # whether a tracked file has been changed since; None if git could not be run
 
 
+class MachineIdentity(TypedDict, total=False):
+    """What identifies a machine; "" if unknown."""
+
+    serial: str
+    asset: str
+    machine_id: str
+    gpus: list[str]  # UUIDs
+
+
 class RunMachine(TypedDict):
     """A node's hardware, software and price in plan.json; None if unknown."""
 
+    identity: MachineIdentity | None
     hardware: Hardware | None
     software: Software | None
     price_per_hour: float | None  # in the plan's currency
@@ -252,6 +262,7 @@ class NodeReport(TypedDict):
     stuck: list[int]  # pids that SIGKILL did not end
     mounts: dict[str, str]  # error by mount point that has died
     gpus: str  # the error of nvidia-smi, "" if all are well
+    health: list[dict[str, str]]  # problems of the node: text, gpu (UUID or ""), hardware ("yes" or "")
     ended_by_us: bool
     shutdown: bool  # it ended because its machine was rebooted or shut down
     container: str  # why the container may still exist
@@ -297,6 +308,7 @@ class RankZeroStatus(TypedDict, total=False):
     nodes: list[NodeStatus]
     hang: Data | None  # as in the result
     attempt: int
+    slow: list[str]  # which GPUs or ranks are slower than the others
     exited: str  # which ranks exited a while ago, and for which the run still waits; "" if none
 
 
@@ -314,6 +326,7 @@ class Status(RankZeroStatus):
     updated: float
     launcher_pid: int | None
     report: NodeReport | None
+    health: list[str]  # what is wrong with this node now
     ended_ranks: dict[str, float]  # when ranks exited while the launcher runs: this node's, on rank 0 all nodes'
 
 
@@ -334,3 +347,4 @@ class Result(TypedDict):
     attempts: list[AttemptRecord]  # [] if the run was not to restart
     not_restarted: str  # why no attempt followed the last one
     notice: SaveNotice | None  # which ended the run
+    broken: list[dict[str, str]]  # hardware, in all attempts: node and text

@@ -31,6 +31,7 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
 HANG = "hang: "  # begins the reason of a run that was ended since it hung
 WAITING = (COLLECTIVE, IN_BACKWARD, ON_GPU)
 STATES = ("", "R", "S", "D", "T", "t", "I", "Z", "X", "W", "P", "K")  # of a process, as in /proc/PID/stat
+GPU_WAITS = "waits"  # a group's `gpu` if the GPUs of its ranks are busy at low power: see gpu_waits.py
 CPU = ("", "moving", "still")  # whether its CPU time grew between two samples
 MAX_GROUPS = 64  # of a run
 MAX_WORKERS = 8  # of a rank
@@ -66,6 +67,7 @@ def checked_groups(value: Any, ranks: Iterable[int] | None = None) -> list[Data]
                     "line": group["line"],
                     "state": group["state"],
                     "cpu": group["cpu"],
+                    "gpu": GPU_WAITS if group.get("gpu") == GPU_WAITS else "",
                     **{name: text_of(group.get(name), limit) for name, limit in TEXTS},
                     "frames": texts_of(group.get("frames"), MAX_SHOWN),
                     "workers": texts_of(group.get("workers"), MAX_WORKERS),
@@ -97,6 +99,7 @@ def merge_groups(groups: Iterable[Mapping[str, Any]]) -> list[Data]:
             merged[key]["workers"] = (merged[key]["workers"] + group["workers"])[:MAX_WORKERS]
             merged[key]["state"] = group["state"] if group["state"] == "D" else merged[key]["state"]
             merged[key]["cpu"] = group["cpu"] if group["cpu"] == "moving" else merged[key]["cpu"]
+            merged[key]["gpu"] = merged[key].get("gpu", "") if group.get("gpu") else ""  # only if all of them wait
         else:
             merged[key] = dict(group)
     return sorted(merged.values(), key=lambda group: (-len(group["ranks"]), group["ranks"]))[:MAX_GROUPS]
@@ -158,6 +161,8 @@ def activity(group: Mapping[str, Any]) -> str:
         clause = f"{is_} in {group['function']} ({location(group)})"
     if group["state"] == "D":
         clause += ", in uninterruptible sleep (process state D: a disk or network file system does not answer)"
+    if group.get("gpu"):
+        clause += ", and the GPU is busy at low power, as in a wait of NCCL"
     if group["workers"]:
         clause += f", and its worker process in {group['workers'][0]}"
     return clause

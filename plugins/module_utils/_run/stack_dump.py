@@ -24,7 +24,8 @@ MAX_SHOWN = 12  # frames of a stack that a report keeps
 MAX_PATH = 300  # characters
 MAX_NAME = 100
 
-THREAD = re.compile(r"(?:Current thread|Thread) 0x[0-9a-fA-F]{1,16}(?: \[.*\])? \(most recent call first\):")
+THREAD = re.compile(r"(?:Stack|(?:Current thread|Thread) 0x[0-9a-fA-F]{1,16}(?: \[.*\])?) \(most recent call first\):")
+HOOK_FILE = "/hooks/sitecustomize.py"  # whose frame is the innermost if Python itself handled the signal
 FRAME = re.compile(r'  File "(?P<file>.*)", line (?P<line>[0-9]{1,9}|\?\?\?) in (?P<function>.*)')
 TRACEBACK = "Traceback (most recent call last):"
 TRACEBACK_FRAME = re.compile(r'  File "(?P<file>.*)", line (?P<line>[0-9]{1,9}), in (?P<function>.*)')
@@ -56,7 +57,7 @@ def parse_dump(text: str) -> list[list[Frame]]:
             threads.append([])
         elif threads and len(threads[-1]) < MAX_FRAMES:
             match = FRAME.fullmatch(line)
-            if match is not None:
+            if match is not None and not match["file"].endswith(HOOK_FILE):
                 number = int(match["line"]) if match["line"].isdigit() else 0
                 threads[-1].append(Frame(match["file"][-MAX_PATH:], number, match["function"][:MAX_NAME]))
         is_after_blank = not line

@@ -79,11 +79,18 @@ def describe(path: str, plan: Data) -> Data:
         "gpus": latest_gpu_sample(path) if state == "running" else None,
         "ended_ranks": ages_of_ended_ranks(status, plan["node"]) if state == "running" else {},
         "hang": describe_hang(status) if state == "running" else None,
+        "health": list_texts(status, "health") + list_texts(status, "slow") if state == "running" else [],
         "directory": path,
         "report": status.get("report"),
         "result": read_result(path),
         "said": job_reports(path, plan) if state not in UNFINISHED_STATES else {},
     }
+
+
+def list_texts(status: Data, name: str) -> list[str]:
+    """Return a list of texts of a status, [] if it is missing."""
+    texts = status.get(name)
+    return [text[:1000] for text in texts if isinstance(text, str)][:50] if isinstance(texts, list) else []
 
 
 def describe_job(plan: Data) -> str:

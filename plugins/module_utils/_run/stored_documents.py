@@ -103,6 +103,7 @@ RESULT = {
         ]
     ),
     "not_restarted": Maybe(str),
+    "broken": Maybe([{"node": NAME, "text": str}]),
     "notice": Maybe({"source": str, "node": str, "text": str, "seconds": DURATION}),
 }
 READ = {
@@ -132,6 +133,7 @@ REPORT_FIELDS: tuple[tuple[str, type, Any], ...] = (
     ("stuck", list, []),
     ("mounts", dict, {}),
     ("gpus", str, ""),
+    ("health", list, []),
     ("ended_by_us", bool, False),
     ("shutdown", bool, False),
     ("container", str, ""),
@@ -148,6 +150,8 @@ RANK_FIELDS: tuple[tuple[str, type, Any], ...] = (
     ("error", str, ""),
     ("log", str, ""),
 )
+HEALTH_FIELDS = ("text", "gpu", "hardware")
+MAX_HEALTH, MAX_HEALTH_TEXT = 50, 1000
 MARKS = ("closed", "first", "ended_by_us")  # of a rank, present only if true
 
 
@@ -203,6 +207,11 @@ def checked_report(received: Mapping[str, Any]) -> NodeReport:
         if not is_exit_code(rank["exit_code"]):
             rank["exit_code"] = None
     report["stuck"] = [pid for pid in report["stuck"] if is_a(int, pid)]
+    report["health"] = [
+        {name: text[:MAX_HEALTH_TEXT] for name, text in finding.items() if name in HEALTH_FIELDS}
+        for finding in report["health"][:MAX_HEALTH]
+        if isinstance(finding, dict) and all(isinstance(finding.get(name), str) for name in HEALTH_FIELDS)
+    ]
     report["mounts"] = {point: error for point, error in report["mounts"].items() if isinstance(error, str)}
     return report
 

@@ -39,18 +39,25 @@ GPU_SAMPLE_INTERVAL = 15  # between two samples of the GPUs; written into the pl
 GPU_SILENCE_TIMEOUT = 4 * GPU_SAMPLE_INTERVAL  # age of the last sample from which nvidia-smi counts as silent
 MOUNT_CHECK_INTERVAL = 10.0  # between checks of a mount
 MOUNT_CHECK_TIMEOUT = 10.0  # for a mount to answer
+HEALTH_CHECK_INTERVAL = 60.0  # between two readings of the GPUs' health
+HEALTH_CHECK_TIMEOUT = 30.0  # for each query of such a reading; nothing waits for it
+HOST_CHECK_INTERVAL = 15.0  # between checks of RDMA ports, memory and the disk of the run
+PACE_WINDOW = 300.0  # over which the nodes' clocks and step times are compared
 FINAL_CHECK_TIMEOUT = 2.0  # for the checks of mounts and GPUs that a failed node's report waits for
 
 # Hangs
 STACK_POLL_INTERVAL = 0.004  # between checks whether a process has written its stack, which takes less
 STACKS_TIMEOUT = 1.0  # for the stacks of a run that continues; the supervisor does nothing else meanwhile
 FINAL_STACKS_TIMEOUT = 0.2  # for the stacks before the ranks are ended
-WORKER_STACKS_TIMEOUT = 0.2  # for the stacks of worker processes, such as data loaders
+PYTHON_STACK_TIMEOUT = 0.3  # for a running process to write its stack between two bytecodes
+SLEEP_SAMPLE_INTERVAL = 0.01  # for which a process must have slept to count as blocked
+WORKER_STACKS_TIMEOUT = 0.4  # for the stacks of worker processes, such as data loaders
 STACKS_REPLY_TIMEOUT = 5.0  # for all nodes to send their stacks to rank 0
 PROGRESS_CHECK_INTERVAL = 2.0  # between checks whether the job has written anything
 HANG_CONFIRM_INTERVAL = 10.0  # between the two collections of stacks that must agree before a hang is reported
 LEAST_HANG_TIMEOUT = 120.0  # that is adapted to a run
 HANG_GAP_FACTOR = 5  # how many times longer than the longest gap so far a silence must be
+RAS_TIMEOUT = 2.0  # for NCCL to say which ranks differ, once for each hang; rank 0 does nothing else meanwhile
 STACKS_REQUEST_TIMEOUT = 10.0  # for a supervisor to answer stacks.yml
 
 # Notices and notifications

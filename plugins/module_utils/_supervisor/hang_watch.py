@@ -112,9 +112,10 @@ class HangRule:
         self.quiet = quiet
         return progressed
 
-    def is_suspicious(self) -> bool:
-        """Return whether the stacks should be compared."""
-        return self.quiet > self.threshold()
+    def is_due(self, lead: float = 0.0) -> bool:
+        """Return whether the silence is as long as the threshold, or will be in `lead` seconds, at most half of it."""
+        threshold = self.threshold()
+        return self.quiet > threshold - min(lead, threshold / 2)
 
     def postpone(self) -> None:
         """Ask again after twice the present silence: the ranks are silent, but work."""
@@ -125,8 +126,9 @@ def is_hang(earlier: Sequence[Mapping[str, Any]], later: Sequence[Mapping[str, A
     """Return whether two collections of stacks, some seconds apart, show that no rank can go on.
 
     Ranks that wait for others must do so in the same call and line in both. Either they use no CPU time meanwhile, or,
-    as a wait for a GPU uses some, all ranks must stay in their lines, and some of them be waited for. If no rank waits
-    for others, no main thread may use CPU time, and all must stay where they are. groups: merged.
+    as a wait for a GPU uses some, all ranks must stay in their lines, and some of them be waited for or all GPUs be
+    busy at low power. If no rank waits for others, no main thread may use CPU time, and all must stay where they are.
+    groups: merged.
     """
     waiting = [group for group in later if group["kind"] in WAITING]
     before = {rank: position(group) for group in earlier for rank in group["ranks"]}
@@ -138,6 +140,8 @@ def is_hang(earlier: Sequence[Mapping[str, Any]], later: Sequence[Mapping[str, A
             return True
         lines = {rank: position(group)[:-1] for group in earlier for rank in group["ranks"]}
         same = all(lines.get(rank) == position(group)[:-1] for group in later for rank in group["ranks"])
+        if same and all(group.get("gpu") for group in [*earlier, *later]):
+            return True
         return same and bool(culprits) and culprits == find_culprits(earlier, ended)
     if any(group["kind"] == STOPPED for group in later):
         return True
@@ -161,7 +165,8 @@ class HangWatch:
         timeout = plan["timeouts"].get("hang", 0) if plan.get("stacks") else 0
         # to end a healthy run, such as one whose first rank evaluates, would cost more than a late report
         self.rule = HangRule(timeout, timeout if plan.get("on_hang") == "stop" else LEAST_HANG_TIMEOUT)
-        self.quiets: dict[int, float] = {}  # seconds of silence, by node_rank
+        self.quiets: dict[int, float] = {}  # seconds of silence as last reported, by node_rank
+        self.progressed: dict[int, float] = {}  # when a node made progress last, by node_rank and the monotonic clock
         self.replies: dict[int, list[Data]] = {}  # groups by node_rank, of the collection in progress
         self.asked = 0.0  # when that began, by the monotonic clock; 0.0: none is in progress
         self.earlier: list[Data] | None = None  # the groups of the first collection
@@ -170,9 +175,11 @@ class HangWatch:
         self.resumed = 0.0  # when the first output after the hang came, by the monotonic clock; 0.0: none did
         self.news = ""  # what to report, once
 
-    def note_quiet(self, node_rank: int, quiet: Any) -> None:
-        """Take the seconds of silence on a node, as its supervisor sends them."""
+    def note_quiet(self, node_rank: int, quiet: Any, now: float) -> None:
+        """Take the seconds of silence on a node, as its supervisor sends them with each heartbeat."""
         if isinstance(quiet, (int, float)) and not isinstance(quiet, bool) and 0 <= quiet < 1e7:
+            if quiet < self.quiets.get(node_rank, math.inf):  # otherwise only the delays of two messages differ
+                self.progressed[node_rank] = now - quiet
             self.quiets[node_rank] = float(quiet)
 
     def take(self, node_rank: int, groups: Any) -> None:
@@ -188,10 +195,10 @@ class HangWatch:
             running: the nodes whose part runs, by node_rank.
             ended: ranks that have exited with 0.
         """
-        quiets = [self.quiets[node_rank] for node_rank in running if node_rank in self.quiets]
-        if not quiets or len(quiets) < len(running):
+        progressed = [self.progressed[node_rank] for node_rank in running if node_rank in self.progressed]
+        if not progressed or len(progressed) < len(running):
             return False
-        if self.rule.note(min(quiets)):
+        if self.rule.note(max(0.0, now - max(progressed))):
             self.earlier, self.next_due = None, 0.0
             self.resumed = self.resumed or now
         self.forget_hang(now)
@@ -200,7 +207,8 @@ class HangWatch:
                 self.asked = 0.0
                 self.judge(now, merge_groups([group for groups in self.replies.values() for group in groups]), ended)
             return False
-        if self.hang is not None or not self.rule.is_suspicious() or now < self.next_due:
+        lead = HANG_CONFIRM_INTERVAL if self.earlier is None else 0.0  # so that the second collection is on time
+        if self.hang is not None or not self.rule.is_due(lead) or now < self.next_due:
             return False
         self.asked, self.replies = now, {}
         return True
@@ -224,6 +232,12 @@ class HangWatch:
         self.news = f"no output for {format_age(self.rule.quiet)}: {text}"
         self.resumed = 0.0
         self.hang = {"text": text, "since": time.time() - self.rule.quiet, "culprits": culprits, "groups": groups}
+
+    def add_evidence(self, text: str) -> None:
+        """Add to the description of the hang that is about to be reported. text: a continuation, or empty."""
+        if self.hang is not None:
+            self.hang["text"] += text
+            self.news += text
 
     def take_news(self) -> str:
         """Return what to report, once."""

@@ -26,6 +26,13 @@ from ansible_collections.muster.training.plugins.module_utils._run.timeouts impo
 from ansible_collections.muster.training.plugins.module_utils._supervisor import restart_policy
 from ansible_collections.muster.training.plugins.module_utils._supervisor.attempts import Attempts, End
 from ansible_collections.muster.training.plugins.module_utils._supervisor.hang_watch import HangWatch
+from ansible_collections.muster.training.plugins.module_utils._supervisor.health.node_health import (
+    BROKEN,
+    HEALTH,
+    HEALTHY,
+    PACE,
+)
+from ansible_collections.muster.training.plugins.module_utils._supervisor.health.pace import PaceWatch
 from ansible_collections.muster.training.plugins.module_utils._supervisor.lifeline import (
     LifelineConnection,
     authenticate_rank,
@@ -41,6 +48,7 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor.lifeli
     Stop,
     shutdown_reason,
 )
+from ansible_collections.muster.training.plugins.module_utils._supervisor.nccl_ras import describe_nccl
 from ansible_collections.muster.training.plugins.module_utils._supervisor.node_views import (
     has_failed,
     have_succeeded,
@@ -70,6 +78,7 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
     from ansible_collections.muster.training.plugins.module_utils._supervisor.journal import Journal
 
 OF_ATTEMPT = ("ready", "running", "report", "failing", ENDED_RANKS)  # messages that concern one attempt
+MAX_BROKEN = 100  # in the result
 MAX_UNAUTHENTICATED = 64  # limit of the connections that have not proved they hold the token
 
 
@@ -92,6 +101,8 @@ class Hub(LifelineEnd):
         self.ended_early: list[int] = []  # ranks that had exited with 0 when the run began to end
         self.named_ranks: set[int] = set()  # those of which an event was written
         self.notices = HubNotices(plan)
+        self.pace = PaceWatch(plan)
+        self.broken: list[dict[str, str]] = []  # hardware, in all attempts: node and text
 
     def admitted_connections(self) -> list[LifelineConnection]:
         """Return the connections to nodes that have proved that they hold the token."""
@@ -182,8 +193,8 @@ class Hub(LifelineEnd):
         if kind in OF_ATTEMPT and message.get("attempt", 0) != self.attempts.number:
             return
         text = str(message.get("text", ""))
-        if kind in ("mount", "gpus", "logs", "files", "saving"):
-            self.journal.event(kind, text, node=node["name"])
+        if kind in ("mount", "gpus", "logs", "files", "saving", HEALTH, HEALTHY, BROKEN):
+            self.note_event(kind, text, node["name"])
         elif kind == "ready":
             self.on_ready(node, str(message.get("launcher_log", "")))
         elif kind == "running" and node["state"] not in ("ended", "spare"):
@@ -205,9 +216,11 @@ class Hub(LifelineEnd):
         elif kind == "notice":
             self.raise_notice(message, node["name"])
         elif kind == "beat":
-            self.hangs.note_quiet(node_rank, message.get("quiet"))
+            self.hangs.note_quiet(node_rank, message.get("quiet"), node["heard"])
         elif kind == "stacks":
             self.hangs.take(node_rank, message.get("groups"))
+        elif kind == PACE:
+            self.pace.take(node["name"], text, time.monotonic())
         elif kind == ENDED_RANKS:
             self.note_ended_ranks(node_rank, text)
 
@@ -360,10 +373,18 @@ class Hub(LifelineEnd):
     def say(self, kind: str, text: str) -> None:
         if kind == "failing":
             self.on_failing(self.nodes[0], text)
+        elif kind == PACE:
+            self.pace.take(self.names[0], text, time.monotonic())
         elif kind == ENDED_RANKS:
             self.note_ended_ranks(0, text)
         else:
-            self.journal.event(kind, text, node=self.names[0])
+            self.note_event(kind, text, self.names[0])
+
+    def note_event(self, kind: str, text: str, name: str) -> None:
+        """Write an event about a node, and remember broken hardware for the result."""
+        self.journal.event(kind, text, node=name)
+        if kind == BROKEN and len(self.broken) < MAX_BROKEN:
+            self.broken.append({"node": name, "text": text[:1000]})
 
     # - notices
 
@@ -463,12 +484,14 @@ class Hub(LifelineEnd):
         if self.stop_reason is not None:
             return
         running = [node["node_rank"] for node in self.nodes if node["state"] == "running"]
-        self.hangs.note_quiet(0, self.quiet)
+        self.hangs.note_quiet(0, self.quiet, now)
         if self.hangs.step(now, running, sorted(self.ended_ranks)):
             self.orders.append(CollectStacks())
             for connection in self.admitted_connections():
                 connection.send({"type": "collect"})
         self.notices.note_hang(now, self.hangs.hang is not None)
+        if self.hangs.news and self.hangs.hang is not None:
+            self.hangs.add_evidence(describe_nccl(self.plan["environment"]))
         news = self.hangs.take_news()
         if news:
             self.journal.event("hang", news)
@@ -483,6 +506,9 @@ class Hub(LifelineEnd):
         self.name_ended_ranks()
         self.step_notices(now)
         self.watch_for_hangs(now)
+        for text in self.pace.take_news():
+            self.journal.event("slow", text)
+            self.journal.status_due = 0.0
         self.judge(now)
 
     def judge(self, now: float) -> None:
@@ -530,6 +556,7 @@ class Hub(LifelineEnd):
     def after_new_attempt(self, plan: Plan) -> None:
         self.plan = plan
         self.hangs = HangWatch(plan)
+        self.pace = PaceWatch(plan)
         reset_views(self.nodes, self.attempts.current["members"], self.journal.log_path("launcher.log"))
         self.set_node(self.nodes[0], "ready")
 
@@ -618,6 +645,7 @@ class Hub(LifelineEnd):
             "attempts": self.attempts.history if "restart" in self.plan else [],
             "not_restarted": self.attempts.refused,
             "notice": self.notices.current if self.notices.ends_run else None,
+            "broken": self.broken,
         }
 
     def is_busy(self) -> bool:
@@ -633,5 +661,6 @@ class Hub(LifelineEnd):
             "ended_ranks": self.ended_ranks,
             "exited": exited,
             "hang": self.hangs.hang,
+            "slow": self.pace.texts(),
         }
         return {**fields, "attempt": self.attempts.number} if "restart" in self.plan else fields

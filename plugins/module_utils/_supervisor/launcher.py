@@ -432,6 +432,7 @@ class LauncherProcess:
             "stuck": stuck,
             "mounts": {},
             "gpus": "",
+            "health": [],
             "ended_by_us": self.ended_by_us,
             "shutdown": self.shutdown,
             "container": container,

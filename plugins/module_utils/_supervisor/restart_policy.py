@@ -79,7 +79,11 @@ def classify_report(report: NodeReport) -> str:
     """Return the class of a failure from the report of the node that failed first."""
     error = failed_error(report)
     codes = [report["exit_code"], *(rank["exit_code"] for rank in report["ranks"] if not rank.get("ended_by_us"))]
-    if report["gpus"] or BROKEN_HARDWARE.search(error):
+    if (
+        report["gpus"]
+        or BROKEN_HARDWARE.search(error)
+        or any(finding["hardware"] for finding in report.get("health", ()))
+    ):
         return HARDWARE
     if report["oom_kills"] and any(code in KILLED for code in codes):
         return DETERMINISTIC

@@ -7,24 +7,30 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import time
 
 from ansible_collections.muster.training.plugins.module_utils._facts.storage import REMOTE, parse_mountinfo
 from ansible_collections.muster.training.plugins.module_utils._files.bounded import (
-    file_size,
     list_directory,
     open_regular,
     read_bytes,
     remove_entry,
 )
-from ansible_collections.muster.training.plugins.module_utils._run.hang_analysis import MAX_WORKERS, merge_groups
+from ansible_collections.muster.training.plugins.module_utils._run.gpu_samples import FILE as SAMPLES
+from ansible_collections.muster.training.plugins.module_utils._run.gpu_waits import waiting_gpus
+from ansible_collections.muster.training.plugins.module_utils._run.hang_analysis import (
+    GPU_WAITS,
+    MAX_WORKERS,
+    WAITING,
+    merge_groups,
+)
 from ansible_collections.muster.training.plugins.module_utils._run.processes import (
     descendants,
     handled_signals,
     local_rank_of,
     process_status,
     process_table,
-    signal_all,
 )
 from ansible_collections.muster.training.plugins.module_utils._run.rank_logs import log_directory
 from ansible_collections.muster.training.plugins.module_utils._run.running_supervisors import marked_processes
@@ -43,15 +49,17 @@ from ansible_collections.muster.training.plugins.module_utils._run.stack_dump im
     short,
     user_position,
 )
-from ansible_collections.muster.training.plugins.module_utils._run.timeouts import (
-    STACK_POLL_INTERVAL,
-    WORKER_STACKS_TIMEOUT,
-)
+from ansible_collections.muster.training.plugins.module_utils._run.timeouts import WORKER_STACKS_TIMEOUT
 from ansible_collections.muster.training.plugins.module_utils._supervisor.programs import stack_hook
 from ansible_collections.muster.training.plugins.module_utils._supervisor.programs.stack_hook import (
     HOOKS,
+    PYTHON_STACK_SIGNAL,
     STACK_SIGNAL,
     STACKS,
+)
+from ansible_collections.muster.training.plugins.module_utils._supervisor.stack_signals import (
+    StackFiles,
+    request_stacks,
 )
 
 TYPE_CHECKING = False
@@ -115,9 +123,9 @@ class Process:
         self.local_rank: int | None = None  # if it is a rank
 
     def read_status(self) -> None:
-        """Read from the kernel whether it handles STACK_SIGNAL: otherwise the signal would kill it."""
+        """Read from the kernel whether it handles both signals: otherwise they would kill it."""
         status = process_status(self.pid)
-        self.has_handler = STACK_SIGNAL in handled_signals(status)
+        self.has_handler = {STACK_SIGNAL, PYTHON_STACK_SIGNAL} <= handled_signals(status)
         if b"NSpid" in status:
             self.inner = int(status[b"NSpid"].split()[-1])
 
@@ -208,10 +216,13 @@ class StackCollector:
         answering = [process for process in ranks.values() if process.state not in STOPPED_STATES]
         stacks = self.read_stacks(answering, timeout)
         deadline = time.monotonic() + min(timeout, WORKER_STACKS_TIMEOUT)
+        gpus = waiting_gpus(read_from(os.path.join(self.directory, SAMPLES), 0))
         groups = []
         for local_rank, process in sorted(ranks.items()):
             frames = stacks.get(process.pid, [])
             group = self.describe(process, frames)
+            if group["kind"] in WAITING and local_rank < len(gpus) and gpus[local_rank]:
+                group["gpu"] = GPU_WAITS
             if group["kind"] == CODE:
                 group["workers"] = self.read_workers(process, processes, deadline)
             groups.append({**group, "ranks": [self.plan["node"]["first_rank"] + local_rank]})
@@ -233,21 +244,11 @@ class StackCollector:
 
     def read_stacks(self, processes: list[Process], timeout: float) -> dict[int, list[Frame]]:
         """Return the stack of each process's main thread, by pid."""
-        deadline = time.monotonic() + timeout
-        sizes = {process.pid: file_size(process.path) for process in processes}
-        before = dict(sizes)
-        signal_all(sizes, STACK_SIGNAL)
-        waiting = list(processes)
-        while waiting and time.monotonic() < deadline:
-            time.sleep(STACK_POLL_INTERVAL)
-            for process in list(waiting):
-                size = file_size(process.path)
-                if size == sizes[process.pid] and size > before[process.pid]:  # it has stopped growing
-                    waiting.remove(process)
-                sizes[process.pid] = size
-        late = {process.pid for process in waiting}  # on a busy machine; final_groups() will read their stacks
+        files = StackFiles({process.pid: process.path for process in processes})
+        late = request_stacks(files, timeout)  # on a busy machine; final_groups() will read their stacks
         for process in processes:
-            self.consumed[process.path] = (before if process.pid in late else sizes)[process.pid]
+            self.consumed[process.path] = (files.before if process.pid in late else files.sizes)[process.pid]
+        before = files.before
         return {
             process.pid: main_stack(parse_dump(read_from(process.path, before[process.pid]))) for process in processes
         }
@@ -290,13 +291,18 @@ class StackCollector:
     def final_groups(self, reports: list[RankReport]) -> list[Data]:
         """Return what the ranks did last: by an exception's traceback, the last collection, or a stack at SIGTERM.
 
-        Such a stack remains if another process, such as torchrun, has ended the rank. reports: those of the ranks.
+        Such a stack remains if another process, such as torchrun, has ended the rank; it may already have been read by
+        a collection that no longer saw the process. reports: those of the ranks.
         """
         stacks = {}
+        killed = {report["rank"] for report in reports if report["exit_code"] in (-signal.SIGTERM, -signal.SIGKILL)}
         for path, local_rank in self.files().values():
             if local_rank is not None and local_rank < self.plan["node"]["slots"]:
+                rank = self.plan["node"]["first_rank"] + local_rank
                 frames = main_stack(parse_dump(read_from(path, self.consumed.get(path, 0))))
-                stacks[self.plan["node"]["first_rank"] + local_rank] = frames
+                if not frames and rank in killed:
+                    frames = main_stack(parse_dump(read_from(path, 0)))
+                stacks[rank] = frames
         collected = {rank for group in self.last for rank in group["ranks"] if group["kind"] != NO_STACK}
         collected |= {rank for group in self.last for rank in group["ranks"] if not stacks.get(rank)}
         for report in reports:
@@ -352,7 +358,7 @@ def is_local(path: str) -> bool:
 def empty_group(state: str, cpu: str) -> Data:
     """Return the description of a rank without a stack."""
     empty = {"call": "", "function": "", "file": "", "line": 0, "text": "", "frames": [], "workers": []}
-    return {"kind": NO_STACK, "state": state, "cpu": cpu, **empty}
+    return {"kind": NO_STACK, "state": state, "cpu": cpu, "gpu": "", **empty}
 
 
 def describe_worker(frames: list[Frame]) -> str:

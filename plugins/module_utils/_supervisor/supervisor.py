@@ -37,6 +37,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.timeouts impo
 )
 from ansible_collections.muster.training.plugins.module_utils._supervisor.attempt_plan import plan_of_attempt
 from ansible_collections.muster.training.plugins.module_utils._supervisor.hang_watch import Progress
+from ansible_collections.muster.training.plugins.module_utils._supervisor.health.node_health import NodeHealth
 from ansible_collections.muster.training.plugins.module_utils._supervisor.heartbeat_file import Pulse
 from ansible_collections.muster.training.plugins.module_utils._supervisor.hub import Hub
 from ansible_collections.muster.training.plugins.module_utils._supervisor.journal import Journal
@@ -90,6 +91,7 @@ class Supervisor:
         self.rank_watch = RankWatch(directory, self.plan)
         self.progress = Progress(directory, self.plan)
         self.notices = NodeNotices(self.journal, self.plan)
+        self.health = NodeHealth(self.journal, self.plan)
         self.outbox = Outbox(self.journal, self.plan)
         kind = Peer if self.plan["node"]["node_rank"] else Hub
         self.lifeline: LifelineEnd = kind(self.plan, token, self.journal, self.selector)
@@ -210,6 +212,7 @@ class Supervisor:
         self.progress = Progress(self.journal.directory, self.plan)
         self.watchers.begin_attempt(self.plan)
         self.notices.begin_attempt(self.plan)
+        self.health.begin_attempt(self.plan)
         self.report = None
         self.lifeline.after_new_attempt(self.plan)
 
@@ -237,8 +240,9 @@ class Supervisor:
             self.lifeline.say("saving", f"{self.notices.name}: the job has removed the notice file: it has saved")
         self.outbox.step(now, ended)
         notices = self.watchers.step(now, ended, self.launcher.process is not None, running)
+        notices += self.health.step(now, ended, running)
         if self.report is None and not isinstance(self.launcher.phase, LauncherEnded):
-            own_pids = self.watchers.pids() + self.notices.pids() + self.outbox.pids()
+            own_pids = self.watchers.pids() + self.notices.pids() + self.outbox.pids() + self.health.pids()
             notices += self.launcher.step(now, ended, own_pids)
         if running:
             notices += self.rank_watch.step(now, self.launcher)
@@ -260,6 +264,7 @@ class Supervisor:
         report = self.launcher.make_report(stuck, container)
         report["mounts"], report["gpus"] = self.watchers.mounts, self.watchers.gpus_error
         report["shortened"] = self.watchers.shortened
+        report["health"] = self.health.findings
         report["last_log"] = log_of_failure(report)
         report["last_lines"] = last_lines(report["last_log"])
         shorten_report(report)
@@ -274,12 +279,14 @@ class Supervisor:
             "launcher_pid": process.pid if process else None,
             "report": self.report,
             "ended_ranks": self.rank_watch.global_ranks(),
+            "health": self.health.texts(),
         }
         self.journal.write_status(now, {**fields, **self.lifeline.status()})
 
     def clean_up(self) -> None:
         self.lifeline.close()
         self.notices.close()
+        self.health.close()
         remove_secrets(self.journal.directory)
         self.journal.free_reserved_space()
         message = self.journal.message or self.launcher.stop_reason or ""

@@ -10,12 +10,14 @@ import difflib
 from collections.abc import Iterable, Mapping
 
 from ansible_collections.muster.training.plugins.plugin_utils._checks import start_conditions
+from ansible_collections.muster.training.plugins.plugin_utils._checks.bad_nodes import check_bad_nodes
 from ansible_collections.muster.training.plugins.plugin_utils._checks.checkpoints import check_checkpoints
 from ansible_collections.muster.training.plugins.plugin_utils._checks.code import check_code
 from ansible_collections.muster.training.plugins.plugin_utils._checks.connections import check_connections
 from ansible_collections.muster.training.plugins.plugin_utils._checks.context import CheckContext
 from ansible_collections.muster.training.plugins.plugin_utils._checks.findings import Finding, error
 from ansible_collections.muster.training.plugins.plugin_utils._checks.gpus import check_gpus
+from ansible_collections.muster.training.plugins.plugin_utils._checks.health import check_node_health
 from ansible_collections.muster.training.plugins.plugin_utils._checks.images import check_images
 from ansible_collections.muster.training.plugins.plugin_utils._checks.imports import check_imports
 from ansible_collections.muster.training.plugins.plugin_utils._checks.interconnect import check_interconnect
@@ -32,6 +34,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._plan.plan import 
 IDS = {
     "unreachable": "the node does not respond",
     "address-not-here": "node_address is not on any interface of the node",
+    "bad-node": "the machine is recorded in bad-nodes.json",
     "bucket-credentials": "the job reads a bucket, and the node has no AWS credentials",
     "bucket-unreachable": "the node does not reach the endpoint of the job's bucket",
     "busy": "another muster run is running on the node",
@@ -69,7 +72,12 @@ IDS = {
     "gpu-count": "fewer GPUs than processes",
     "gpu-idle": "more GPUs than processes",
     "gpu-memory-errors": "a GPU reports memory errors",
+    "gpu-memory-history": "a GPU has had many uncorrected memory errors in its life",
+    "gpu-memory-rows": "a GPU could not remap a broken memory row, or will at its next reset",
+    "gpu-pcie-narrow": "a GPU uses fewer PCI express lanes than it could",
     "gpu-peer-access": "GPUs without NVLink, whose traffic the PCI bridges or the IOMMU redirect",
+    "gpu-throttled": "a GPU runs at a reduced clock",
+    "gpu-xid": "the driver has reported an error of a GPU since the boot, after which it needs a reset or a repair",
     "host-memory-small": "the node has less memory than DeepSpeed offloads",
     "hub-unreachable": "the node does not reach the Hugging Face Hub, and the job needs a model from it",
     "image-environment": "the machine's image has torch, which the job does not use",
@@ -87,9 +95,11 @@ IDS = {
     "interpreter-differs": "the job's interpreter is not at the same path on all nodes, which the launcher needs",
     "interpreter-missing": "the job's interpreter is missing",
     "job-interface": "launch_environment names a network interface that does not exist or does not lead to other nodes",
+    "kernel-log-unread": "this user may not read the kernel log, in which errors of GPUs are reported",
     "launcher": "the launcher does not support a setting, such as unequal slots",
     "loopback-address": "node_address is a loopback address, but the nodes are several machines",
     "memlock-small": "the locked-memory limit of a run is low",
+    "memory-low": "the node has little memory available",
     "mount-differs": "a mount has different contents on different nodes",
     "mount-missing": "a mount is missing",
     "mount-no-rename": "a run would write to a mount-s3 mount, where files cannot be renamed or changed",
@@ -105,6 +115,8 @@ IDS = {
     "no-route": "there is no route to a peer",
     "nofile-small": "the open-files limit of a run is low",
     "nvidia-smi-hangs": "nvidia-smi does not respond",
+    "nvlink-down": "a GPU has fewer active NVLinks than others",
+    "nvlink-errors": "the NVLinks of a GPU have errors",
     "own-name-loopback": "the node's own name resolves to its loopback address",
     "package-missing": "the interpreter lacks the launcher's package",
     "peers-blocked": "no TCP connection opens between two nodes",
@@ -113,11 +125,14 @@ IDS = {
     "port-in-use": "a port of the run is in use on the first node",
     "program-missing": "a program the launcher calls is missing",
     "rank-order": "torch numbers the nodes in another order than node_rank",
+    "rdma-errors": "an RDMA port has many errors",
     "rdma-gid": "RoCE v2 addresses are at different indexes, or not at the configured one",
     "rdma-ports": "the active RDMA ports differ between nodes",
+    "rdma-rate": "the RDMA ports of a node are slower than the others'",
     "requirements-changed": "the project's requirements differ from what was installed",
     "run-id-taken": "a run with this name already exists",
     "runs-directory": "the run's user cannot write to the runs directory",
+    "runs-hidden": "/proc hides the runs of other accounts",
     "script-missing": "the job's script is missing",
     "script-not-executable": "the job's program is not executable",
     "several-interfaces": "two interfaces of the node are in the nodes' network",
@@ -195,4 +210,6 @@ def check_all(context: CheckContext, unreached: Mapping[str, str]) -> list[Findi
         *check_interconnect(context),
         *check_system(context),
         *check_checkpoints(context),
+        *check_node_health(context),
+        *check_bad_nodes(context, context.bad_nodes),
     ]

@@ -57,6 +57,7 @@ class CheckContext:
     thresholds: Thresholds = field(default_factory=Thresholds)
     code: ControllerCode = field(default_factory=ControllerCode)
     environment: Mapping[str, str] = field(default_factory=dict)  # the job's variables that hold no secret
+    bad_nodes: tuple[Any, ...] = ()  # machines that must not be used: see _record/bad_nodes.py
 
     @property
     def nodes(self) -> list[Node]:

@@ -104,7 +104,7 @@ def run_checks(args: Mapping[str, Any], job: Job, names_needed: bool = False) ->
 
     Args:
         args: nodes, facts, nnodes, nproc_per_node, skip, thresholds, and optionally replace, code and code_left, as in
-            launch_plan.
+            launch_plan, and bad_nodes, the entries of bad-nodes.json.
         job: the job to check the nodes for.
         names_needed: whether names must resolve even if the launcher does not use them.
 
@@ -132,7 +132,10 @@ def run_checks(args: Mapping[str, Any], job: Job, names_needed: bool = False) ->
     if code.will_be_copied:
         facts = {name: facts_after_copy(node_facts) for name, node_facts in facts.items()}
     environment = plain_environment(args.get("environment") or {})
-    context = CheckContext(job, table, facts, names_needed, bool(args.get("replace")), thresholds, code, environment)
+    bad_nodes = tuple(args.get("bad_nodes") or ())
+    context = CheckContext(
+        job, table, facts, names_needed, bool(args.get("replace")), thresholds, code, environment, bad_nodes
+    )
     findings += check_all(context, reasons)
     reported = merge(finding for finding in findings if finding.id not in skip)
     return table, sort_by_severity(replace(finding, remedy=adapt_commands(finding.remedy)) for finding in reported)

@@ -86,6 +86,22 @@ def check_busy(job: Job, table: RankTable, facts: Facts) -> list[Finding]:
     return findings
 
 
+def check_hidden_runs(table: RankTable, facts: Facts) -> list[Finding]:
+    """Warn about nodes that hide the runs of other accounts: the check for other runs cannot see these."""
+    return [
+        warning(
+            "runs-hidden",
+            [node.name],
+            problem="/proc is mounted with hidepid, which hides the runs of other accounts",
+            requirement="no other run on the node, which nobody but root can check",
+            remedy="ask who else uses the node, or let the account see all processes: put it into the group of the "
+            "mount option gid= of /proc",
+        )
+        for node in nodes_with_facts(table, facts)
+        if facts[node.name].get("hides_processes")
+    ]
+
+
 def check_address(table: RankTable, facts: Facts) -> list[Finding]:
     """Check that node_address is an address of the node itself: launchers and NCCL bind to it."""
     return [
@@ -271,6 +287,7 @@ def check_launch(job: Job, table: RankTable, facts: Facts, replace: bool = False
     return [
         *check_run_id(job, table, facts),
         *([] if replace else busy),
+        *check_hidden_runs(table, facts),
         *check_address(table, facts),
         *([] if is_master_busy else check_ports(job, table, facts)),
         *([] if job.image else check_interpreter(job, table, facts)),

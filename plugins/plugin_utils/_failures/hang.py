@@ -39,6 +39,15 @@ REMEDY = (
 MAX_NAMED = 8  # ranks in an error
 
 
+def recorded_stacks(result: Mapping[str, Any], nodes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return what the record keeps of stacks: the hang that was reported, and what the ranks did before the end."""
+    groups: list[Mapping[str, Any]] = []
+    for node, peer in zip(result["nodes"], nodes, strict=False):
+        first_rank, slots = peer.get("first_rank", 0), peer.get("slots", 0)
+        groups += checked_groups((node["report"] or {}).get("stacks"), range(first_rank, first_rank + slots))
+    return {"hang": checked_hang(result.get("hang")), "stacks": merge_groups(groups)}
+
+
 class RunRanks:
     """The ranks of a run at its end, from the reports of its nodes."""
 
@@ -85,6 +94,7 @@ class RunRanks:
             rank
             for rank, report in self.reports.items()
             if (report["exit_code"] == 0 or rank in early or exited_before(self.nodes[rank]["report"], report))
+            and report["exit_code"] in (0, None)  # of those that were missing for a moment, torchrun ended some
             and not report["error"]
         )
 

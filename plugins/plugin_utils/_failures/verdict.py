@@ -25,7 +25,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._failures.attempts
 )
 from ansible_collections.muster.training.plugins.plugin_utils._failures.catalogue import shows_cause
 from ansible_collections.muster.training.plugins.plugin_utils._failures.explanation import Explanation, clean_line
-from ansible_collections.muster.training.plugins.plugin_utils._failures.hang import blame_hang
+from ansible_collections.muster.training.plugins.plugin_utils._failures.hang import blame_hang, recorded_stacks
 from ansible_collections.muster.training.plugins.plugin_utils._failures.waiting import (
     exited_early,
     name_different_collectives,
@@ -233,6 +233,7 @@ def verdict_from_hub(plan: Mapping[str, Any], result: Mapping[str, Any]) -> dict
                 "stuck": report.get("stuck", []),
                 "mounts": report.get("mounts", {}),
                 "gpus": report.get("gpus", ""),
+                "health": report.get("health", []),
                 "container": report.get("container", ""),
                 "unwritten": report.get("unwritten", ""),
                 "shortened": report.get("shortened", ""),
@@ -254,9 +255,11 @@ def verdict_from_hub(plan: Mapping[str, Any], result: Mapping[str, Any]) -> dict
         "cost": run_cost(plan, result["started"], result["ended"]),
         "currency": plan.get("currency", CURRENCY),
         "first_failure": first,
+        "broken": list(result.get("broken") or []),
         "reactions": count_reactions(result, first) if first else 0,
         "nodes": nodes,
         **summarize(plan, result),
+        **recorded_stacks(result, plan.get("nodes", [])),
     }
 
 

@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TypedDict
 
+from ansible_collections.muster.training.plugins.module_utils._health.identity import summarize_identity
 from ansible_collections.muster.training.plugins.module_utils._run.documents import (
     GitCheckout,
     Hardware,
+    MachineIdentity,
     RunMachine,
     Software,
 )
@@ -26,7 +28,7 @@ class RunMachines(TypedDict):
     currency: str
 
 
-UNKNOWN_MACHINE: RunMachine = {"hardware": None, "software": None, "price_per_hour": None}
+UNKNOWN_MACHINE: RunMachine = {"identity": None, "hardware": None, "software": None, "price_per_hour": None}
 UNKNOWN_MACHINES: RunMachines = {"nodes": {}, "code": None, "currency": CURRENCY}
 
 
@@ -44,6 +46,12 @@ def extract_hardware(facts: Mapping[str, Any]) -> Hardware | None:
         "memory_mib": min(memory, default=None),
         "driver": next(iter(drivers), (gpus.get("driver") or {}).get("loaded")),
     }
+
+
+def extract_identity(facts: Mapping[str, Any]) -> MachineIdentity | None:
+    """Return what identifies the machine in a node's facts, or None if it was not read."""
+    health = facts.get("health")
+    return None if health is None else MachineIdentity(**summarize_identity(health))  # type: ignore[typeddict-item]
 
 
 def extract_software(facts: Mapping[str, Any]) -> Software | None:
@@ -73,6 +81,7 @@ def describe_machines(
     return {
         "nodes": {
             name: {
+                "identity": extract_identity(node_facts),
                 "hardware": extract_hardware(node_facts),
                 "software": None if image else extract_software(node_facts),
                 "price_per_hour": prices.get(name),

@@ -167,6 +167,17 @@ class Failure(TypedDict):
     cause: FailureCause | None
 
 
+class StackGroup(TypedDict):
+    """Ranks that did the same when the run hung or was ended. frames: innermost first."""
+
+    ranks: str
+    activity: str
+    awaited: bool  # whether the other ranks waited for them
+    source: str  # the line of the user's code
+    frames: list[str]
+    workers: list[str]
+
+
 class Report(TypedDict):
     """The content of report.json."""
 
@@ -183,7 +194,6 @@ class Report(TypedDict):
     nnodes: int
     launcher: str
     command: list[str]
-    job: str  # its program with the arguments
     working_directory: str
     commit: str
     dirty: bool
@@ -207,6 +217,7 @@ class Report(TypedDict):
     cost: Cost
     restarts: int
     attempts: list[str]  # how each ended; [] if the run was not to restart by itself
+    stacks: list[StackGroup]  # [] if the record has none
     event_files: bool
     notes: list[str]
 

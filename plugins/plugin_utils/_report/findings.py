@@ -51,6 +51,7 @@ class Facts:
     reported: dict[str, float] = field(default_factory=dict)
     restarts: int = 0
     shrunk: list[str] = field(default_factory=list)  # texts of events when an elastic run went on with fewer nodes
+    unhealthy: list[str] = field(default_factory=list)  # texts of events about the health of nodes
     sampled_nodes: frozenset[str] | None = None  # those with a gpus.csv; None if nothing was fetched
 
     @property
@@ -303,6 +304,12 @@ def restarts(facts: Facts) -> Iterator[ReportFinding]:
         )
 
 
+def unhealthy_nodes(facts: Facts) -> Iterator[ReportFinding]:
+    """Find what was wrong with nodes during the run, and nodes that were slower than the others."""
+    for text in dict.fromkeys(facts.unhealthy):
+        yield make_finding("unhealthy", "problem", [], text, "run ansible-playbook preflight.yml on the node")
+
+
 def missing_samples(facts: Facts) -> Iterator[ReportFinding]:
     """Find GPUs with missing samples: nvidia-smi did not answer, or the GPU was unavailable."""
     for gpu in facts.gpus:
@@ -353,6 +360,7 @@ def format_minutes(seconds: float) -> str:
 RULES: tuple[Callable[[Facts], Iterator[ReportFinding]], ...] = (
     unused_gpus,
     slow_gpu,
+    unhealthy_nodes,
     missing_samples,
     restarts,
     heat,

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import time
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -175,12 +176,13 @@ def logbook_row(report: Report, page_name: str) -> LogbookRow:
     numbers = numbers or {curve["name"]: curve["last"] for curve in report["curves"]}
     cost, failure = report["cost"], report["failure"]
     directory = report["working_directory"].rstrip("/").rpartition("/")[2][: MAX_CELL // 2]
-    in_directory = f" in {directory}" if report["job"] and directory else ""
+    program = shlex.join(report["program"])
+    in_directory = f" in {directory}" if program and directory else ""
     return LogbookRow(
         started=report["started"] or report["ended"] or 0.0,
         run_id=report["run_id"],
         state=report["state"] + (f": {failure['error'].partition(chr(10))[0]}" if failure and failure["error"] else ""),
-        job=clean_text(report["job"], MAX_CELL - len(in_directory)) + in_directory,
+        job=clean_text(program, MAX_CELL - len(in_directory)) + in_directory,
         nodes=f"{report['nnodes']}, {report['world_size']} processes",
         metrics=", ".join(f"{name} {format_value(value)}" for name, value in [*numbers.items()][:3]),
         seconds=report["seconds"],

@@ -154,6 +154,7 @@ def render_run(  # noqa: PLR0913
             ],
             nvidia_smi=[(name, text[:MAX_SMI_LENGTH]) for name, text in nvidia_smi[:MAX_SMI_NODES]],
             failed_where=failure_location(report["failure"]) if report["failure"] is not None else "",
+            stacks=report.get("stacks", []),
             cost=cost_facts(report),
             cost_missing=missing_price(report),
             command=shlex.join(report["command"]),

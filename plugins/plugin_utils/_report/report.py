@@ -48,6 +48,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._report.documents 
 from ansible_collections.muster.training.plugins.plugin_utils._report.findings import Facts, find_all
 from ansible_collections.muster.training.plugins.plugin_utils._report.gpu_samples import GpuSamples
 from ansible_collections.muster.training.plugins.plugin_utils._report.log_excerpt import MAX_LINES, choose_lines
+from ansible_collections.muster.training.plugins.plugin_utils._report.stacks import stack_groups
 from ansible_collections.muster.training.plugins.plugin_utils._report.summary import (
     gpu_numbers,
     node_rows,
@@ -60,6 +61,8 @@ STATES = ("succeeded", "failed", "stopped", "interrupted")
 MAX_LOG_LINE = 1000
 MAX_SEARCHED = 10_000  # characters of a line searched for a cause
 MAX_METRICS = 100
+HEALTH_EVENTS = ("health", "broken", "slow")  # kinds of a run's events
+MAX_HEALTH_EVENTS = 20
 MAX_ARGUMENTS = 500  # of the command
 # Names of curves and metrics with the samples per second of the whole job
 THROUGHPUT = re.compile(r"(?:.*[/_])?(?:train_)?samples[_/]?(?:per_|/)?s(?:ec|econd)?\Z", re.IGNORECASE)
@@ -100,6 +103,11 @@ def compose_report(record: Record, now: float) -> Report:
     shrunk = [
         clean_text(event.get("text"), 300) for event in map(to_mapping, record.events) if event.get("event") == "shrink"
     ]
+    unhealthy = [
+        clean_text(event.get("text"), 300)
+        for event in map(to_mapping, record.events)
+        if event.get("event") in HEALTH_EVENTS
+    ][:MAX_HEALTH_EVENTS]
     facts = Facts(
         gpus=numbers,
         nodes=rows,
@@ -110,6 +118,7 @@ def compose_report(record: Record, now: float) -> Report:
         reported=numbers_reported,
         restarts=record.attempts,
         shrunk=shrunk,
+        unhealthy=unhealthy,
         sampled_nodes=frozenset(node.name for node in record.nodes if node.sampled) if record.fetched else None,
     )
     start_up = window.start - started if window is not None and started is not None else None
@@ -131,15 +140,14 @@ def compose_report(record: Record, now: float) -> Report:
         "nnodes": len([row for row in rows if row["slots"]]) or len(rows),
         "launcher": clean_text(plan.get("launcher"), 40),
         "command": command,
-        "job": ""
-        if program is None
-        else shlex.join([clean_text(plan.get("program"), 500) or program.name, *program.arguments]),
         "working_directory": clean_text(plan.get("working_directory"), 500),
         "commit": clean_text(code.get("commit"), 60),
         "dirty": code.get("dirty") is True,
         "repeat": with_job_file(repeat_command(program, command, plan, rows), record.job_file),
         "origin": record.origin,
-        "program": [program.name, *program.arguments] if program is not None else [],
+        "program": []
+        if program is None
+        else [clean_text(plan.get("program"), 500) or program.name, *program.arguments],
         "environment": environment_names(plan),
         "variables": user_variables(plan),
         "settings": {},
@@ -157,6 +165,7 @@ def compose_report(record: Record, now: float) -> Report:
         "cost": cost_of(rows, numbers, seconds, start_up, samples, rate, clean_text(plan.get("currency"), 10) or "USD"),
         "restarts": record.attempts,
         "attempts": describe_attempts(result),
+        "stacks": stack_groups(plan, result),
         "event_files": record.event_files,
         "notes": record_notes(record, gpus, rows),
     }

@@ -47,7 +47,7 @@ PICTURES = (".svg", ".png", ".vl.json")
 MAX_PAGE_SIZE = 4 << 20  # bytes of a page of the log book, which is read again to keep the user's notes
 MAX_RUNS = 10_000  # in the table
 # Keys that reports of earlier releases lack.
-ADDED_KEYS: dict[str, Any] = {"job": "", "program": [], "variables": [], "origin": []}
+ADDED_KEYS: dict[str, Any] = {"program": [], "variables": [], "origin": []}
 MAX_SMI_LINES, MAX_SMI_LINE = 200, 200
 
 

@@ -19,7 +19,9 @@ from typing import Any
 HERE = os.path.dirname(os.path.abspath(__file__))
 RUN = {"": "run_id", "--run-id": "run_id"}  # a word without an option is the name of a run
 REPORT = {**RUN, "--runs": "runs", "--fetch": "fetch=true", "--bundle": "bundle=true"}
+DIFF = {"": "run_id", " ": "other_run", "--lines": "lines=true"}  # " ": a second word without an option
 SAVE = {**RUN, "--stop": "save_stop=true"}
+FORGIVE = {"": "node", "--add": "add", "--reason": "reason"}
 STATUS = {**RUN, "--mounts": "mounts=true"}
 RUNS = {"--grep": "grep", "--keep": "keep", "--older-than": "older_than"}
 IMAGE = {"": "cluster", "--name": "template"}
@@ -29,7 +31,8 @@ JOB_OPTIONS = """
     -n:nnodes --nnodes:nnodes --nproc-per-node:nproc_per_node --gpus:gpus --launcher:launch_launcher
     --image:launch_image --name:launch_name --run-id:run_id --as-user:launch_user --directory:launch_working_directory
     --python:launch_python --restarts:launch_restarts --spares:launch_spares --time-limit:launch_time_limit
-    --cost-limit:launch_cost_limit --detach:detach=true --replace:replace=true --debug:debug=true
+    --cost-limit:launch_cost_limit --like:like --allow-differences:allow_differences=true
+    --detach:detach=true --replace:replace=true --debug:debug=true
 """
 JOB = dict(re.findall(r"(\S+):(\S+)", JOB_OPTIONS))
 SHELL = {"": "nodes", "--image": "launch_image", "--run-id": "run_id", "--as-user": "launch_user"}
@@ -52,9 +55,11 @@ COMMANDS: dict[str, tuple[str, str, str, dict[str, str]]] = {
     "stacks": ("stacks", "launch", "show which source line each rank executes", {**RUN, "--rank": "rank"}),
     "fetch": ("fetch", "launch", "copy a job's output files: ./muster fetch [RUN]", {**RUN, "--yes": "confirm=true"}),
     "report": ("report", "launch", "write a report on a run, or compare runs: ./muster report --runs A,B", REPORT),
+    "diff": ("diff", "launch", "show what differs between two runs: ./muster diff RUN RUN", DIFF),
     "shell": ("shell", "launch", "log in to a node, as a rank: ./muster shell NODE [--run-id RUN]", SHELL),
     "save": ("save", "launch", "ask a run to save now: ./muster save [RUN] [--stop]", SAVE),
     "stop": ("stop", "launch", "stop a run: ./muster stop [RUN]", RUN),
+    "forgive": ("forgive", "", "use a repaired machine again: ./muster forgive [NODE]", FORGIVE),
     "runs": ("runs", "launch", "list runs, and remove old ones: ./muster runs --grep TEXT", RUNS),
     "env": ("env", "python_env", "list the Python environments, and remove old ones", {"--remove": "remove"}),
     "provision": ("provision", "", "create machines: ./muster provision bert -n 4", {"": "cluster", "-n": "nnodes"}),
@@ -73,9 +78,15 @@ COMMANDS: dict[str, tuple[str, str, str, dict[str, str]]] = {
 MEANINGS = {
     "cluster": "Name of the cluster.",
     "nodes": "Name of a node of the inventory.",
+    "node": "Name of the machine to use again. Default: list the machines that no run uses.",
+    "add": "Name of a machine that no run may use.",
+    "reason": "Why no run may use it.",
     "nnodes": "Number of nodes. Default: all.",
     "run_id": "Name of the run. Default: the latest.",
     "gpus": "GPUs of each node to use, as nvidia-smi numbers them, such as 0,1. Default: all.",
+    "other_run": "Name of the run to compare it with. Default: the run that it repeats.",
+    "lines": "Also show the lines of the code that differ.",
+    "allow_differences": "Start the run that repeats another although something differs.",
     "runs": "Names of runs to compare, separated by commas.",
     "fetch": "Fetch measurements from the nodes again.",
     "bundle": "Also write an archive without secrets, to attach to a question.",
@@ -134,7 +145,7 @@ def format_help(command: str, options: dict[str, dict[str, Any]] | None = None) 
     rows = [("JOB.yml", "A job file.")] if command in JOB_FILE_COMMANDS else []
     rows += [("SCRIPT ...", "The script, and its arguments.")] if command in SCRIPT_COMMANDS else []
     for variable in dict.fromkeys(variables.values()):
-        names = [option or "NAME" for option, name in variables.items() if name == variable]
+        names = [option.strip() or "NAME" for option, name in variables.items() if name == variable]
         rows.append((", ".join(names), describe(variable, role, options or {})))
     rows += [("-e NAME=VALUE", "Any variable."), ("--check", "Show what would change, and change nothing.")]
     lines = []
@@ -220,8 +231,8 @@ def translate(command: str, typed: list[str]) -> list[str]:
             script = remaining.pop(0) if argument == "--" and remaining else argument
             variables.update({"launch_script": script, SCRIPT_COMMANDS[command]: remaining})
             break
-        elif "" in options and options[""] not in variables:
-            variables[options[""]] = argument
+        elif unset := [options[word] for word in ("", " ") if word in options and options[word] not in variables]:
+            variables[unset[0]] = argument
         else:
             raise UsageError(f"{argument!r} was not expected. Usage: ./muster help {command}")
     for name, content in variables.items():

@@ -20,7 +20,17 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
 Body = collections.namedtuple("Body", "data headers")
 
 # Events of which a person may be notified, by the kind of the run's event that causes them.
-EVENTS = {"go": "started", "hang": "hang", "attempt": "attempt", "notice": "notice", "limit": "limit"}
+EVENTS = {
+    "go": "started",
+    "hang": "hang",
+    "attempt": "attempt",
+    "notice": "notice",
+    "limit": "limit",
+    "gpus": "unhealthy",
+    "health": "unhealthy",
+    "broken": "unhealthy",
+    "slow": "unhealthy",
+}
 ENDED = "ended"
 EVENT_NAMES = (*dict.fromkeys(EVENTS.values()), ENDED)
 MAX_TEXT = 1800  # characters; Discord accepts 2000

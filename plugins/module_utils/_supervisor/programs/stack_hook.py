@@ -4,9 +4,11 @@
 """Let the supervisor read the Python stacks of a job's processes, without a change to the job's script.
 
 A copy of this file is ``hooks/sitecustomize.py`` in each node's run directory, first on the job's PYTHONPATH, so every
-Python interpreter of the job runs it at its start. It makes faulthandler write the stacks of all threads into a file of
+Python interpreter of the job runs it at its start. It makes faulthandler write the main thread's stack into a file of
 the process: when the supervisor sends STACK_SIGNAL, and before SIGTERM ends the process. faulthandler does so from its
-signal handler, even while the process is blocked or another thread holds the interpreter's lock.
+signal handler, even while the process is blocked or another thread holds the interpreter's lock. It follows the frames
+of the interrupted thread, so this signal is for processes that are blocked or in C code; those that execute Python code
+get PYTHON_STACK_SIGNAL, which Python handles between two bytecodes. Other threads are left out: they may be running.
 
 It takes well below a millisecond, uses only modules that every interpreter has loaded or built in, works in any Python
 3, and never breaks a job: every error is ignored. The sitecustomize that it hides is executed, too.
@@ -18,6 +20,7 @@ import os
 import sys
 
 STACK_SIGNAL = 43  # SIGRTMIN + 9 of glibc; a number, since musl's SIGRTMIN is another
+PYTHON_STACK_SIGNAL = 45  # SIGRTMIN + 11
 NO_OWN_SIGTERM_HANDLER = 44  # a handler of this signal says that the process's only handler of SIGTERM is this hook's
 SIGTERM = 15
 HOOKS = "hooks"  # in the run directory: the directory on PYTHONPATH, ...
@@ -54,12 +57,16 @@ def install(directory):  # type: ignore[no-untyped-def]
         descriptor = first
 
     def remove():  # type: ignore[no-untyped-def]
+        set_handler(PYTHON_STACK_SIGNAL, _signal.SIG_IGN)  # the interpreter would set SIG_DFL, which ends the process
         if os.getpid() == pid and os.path.exists(path):
             os.unlink(path)
 
     def release_sigterm():  # type: ignore[no-untyped-def]
         faulthandler.unregister(SIGTERM)
         faulthandler.unregister(NO_OWN_SIGTERM_HANDLER)
+
+    def write_stack(number, frame):  # type: ignore[no-untyped-def]
+        faulthandler.dump_traceback(file=descriptor, all_threads=False)
 
     set_handler = _signal.signal  # what signal.signal calls
 
@@ -68,9 +75,12 @@ def install(directory):  # type: ignore[no-untyped-def]
             release_sigterm()
         return set_handler(number, handler)
 
-    faulthandler.register(STACK_SIGNAL, file=descriptor, all_threads=True)
-    faulthandler.register(NO_OWN_SIGTERM_HANDLER, file=descriptor)
-    faulthandler.register(SIGTERM, file=descriptor, all_threads=True, chain=True)
+    set_handler(STACK_SIGNAL, _signal.SIG_IGN)  # what faulthandler restores when the interpreter ends
+    faulthandler.register(STACK_SIGNAL, file=descriptor, all_threads=False)
+    set_handler(PYTHON_STACK_SIGNAL, write_stack)
+    _signal.siginterrupt(PYTHON_STACK_SIGNAL, False)  # system calls of C code continue
+    faulthandler.register(NO_OWN_SIGTERM_HANDLER, file=descriptor, all_threads=False)
+    faulthandler.register(SIGTERM, file=descriptor, all_threads=False, chain=True)
     _signal.signal = set_own_handler
     os.register_at_fork(after_in_child=release_sigterm)  # data loaders may end many children
     atexit.register(remove)

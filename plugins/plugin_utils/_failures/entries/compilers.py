@@ -123,6 +123,22 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         source="facebookresearch/3detr#59",
     ),
     CatalogueEntry(
+        id="deepspeed-libaio-missing",
+        title="DeepSpeed's offload to disk lacks libaio",
+        example="RuntimeError: Unable to JIT load the async_io op due to it not being compatible due to "
+        "hardware/software issue.",
+        texts=(
+            r"Unable to JIT load the async_io op due to it not being compatible",
+            r"Unable to pre-compile async_io\b",
+        ),
+        cause="Offloading to NVMe uses the op async_io, which DeepSpeed compiles against libaio, and the node lacks "
+        "its header or library.",
+        remedy="install them on all nodes: ansible-playbook site.yml --tags base_packages -e "
+        """'{"base_packages_extra": ["libaio-dev"]}'; or offload to the CPU instead""",
+        source="deepspeedai/DeepSpeed#1037",
+        refines=("deepspeed-op-not-built",),
+    ),
+    CatalogueEntry(
         id="deepspeed-op-not-built",
         title="An op of DeepSpeed was not built",
         example="AttributeError: 'DeepSpeedCPUAdam' object has no attribute 'ds_opt_adam'",

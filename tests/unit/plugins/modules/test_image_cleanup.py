@@ -71,6 +71,7 @@ def test_no_secret_is_left_and_the_rest_stays(root: Path) -> None:
     planned = clean(root, check=True)
     assert files(root) == before
     assert clean(root) == planned
+    assert f"{root}/home/.ssh/authorized_keys (only the mesh's keys)" in planned
     left = files(root)
     assert not [name for name, text in left.items() if SECRET in text]
     assert {name: left[name] for name in STAY} == STAY

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +83,16 @@ def test_active_runs_are_unknown_where_processes_of_others_are_hidden(monkeypatc
     monkeypatch.setattr(running_supervisors, "command_line", lambda _pid: [])
     assert running_supervisors.processes_are_hidden()
     assert list_runs.main({"active": True}) == {"changed": False}
+
+
+def test_hidden_processes_are_noticed_by_an_ordinary_account() -> None:
+    module = running_supervisors.__name__
+    become = "import os; os.setgroups([]); os.setgid(65534); os.setuid(65534)"
+    program = f"from {module} import *; {become}; raise SystemExit(processes_are_hidden() + 20)"
+    for options, code in (("hidepid=0", 20), ("hidepid=2", 21)):
+        mount = f'mount -t proc -o {options} proc /proc && exec "$@"'
+        argv = ["unshare", "--mount", "sh", "-c", mount, "sh", sys.executable, "-c", program]
+        assert subprocess.run(argv, check=False).returncode == code, options
 
 
 def test_live_run_is_not_removed(tmp_path: Path) -> None:

@@ -105,9 +105,21 @@ def test_traceback_of_an_uncaught_exception_is_a_stack() -> None:
     assert classify(frames)["kind"] == COLLECTIVE
 
 
-def test_python_has_the_signal_that_the_hook_uses() -> None:
+def test_python_has_the_signals_that_the_hook_uses() -> None:
     import signal
 
     from ansible_collections.muster.training.plugins.module_utils._supervisor.programs import stack_hook
 
-    assert signal.SIGRTMIN < stack_hook.STACK_SIGNAL < signal.SIGRTMAX, sys.platform
+    for number in (stack_hook.STACK_SIGNAL, stack_hook.PYTHON_STACK_SIGNAL):
+        assert signal.SIGRTMIN < number < signal.SIGRTMAX, sys.platform
+
+
+def test_dump_of_one_thread_without_the_frame_of_the_hook() -> None:
+    text = (
+        "Stack (most recent call first):\n"
+        '  File "/home/me/train.py", line 1 in old\n'
+        "Stack (most recent call first):\n"
+        '  File "/home/me/.muster/runs/r/node0/hooks/sitecustomize.py", line 66 in write_stack\n'
+        '  File "/home/me/data.py", line 41 in load\n'
+    )
+    assert main_stack(parse_dump(text)) == [Frame("/home/me/data.py", 41, "load")]

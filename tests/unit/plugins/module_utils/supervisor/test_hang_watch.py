@@ -38,7 +38,7 @@ class Simulated:
             if prints_each and self.now - self.printed >= prints_each:
                 self.printed = self.now
             for node in range(2):
-                self.watch.note_quiet(node, self.now - self.printed)
+                self.watch.note_quiet(node, self.now - self.printed, self.now)
             if self.watch.step(self.now, [0, 1], []):
                 for node, groups in enumerate(stacks(self.collections)):
                     self.watch.take(node, groups)
@@ -114,12 +114,12 @@ def test_node_that_does_not_reply_does_not_hide_the_others() -> None:
 def test_a_rule_without_progress_keeps_its_timeout() -> None:
     rule = HangRule(600)
     rule.note(599)
-    assert not rule.is_suspicious()
+    assert not rule.is_due()
     rule.note(601)
-    assert rule.is_suspicious()
+    assert rule.is_due()
     rule.postpone()
     rule.note(1200)
-    assert not rule.is_suspicious()
+    assert not rule.is_due()
 
 
 def test_timeout_that_stops_the_run_is_never_shortened() -> None:
@@ -127,7 +127,7 @@ def test_timeout_that_stops_the_run_is_never_shortened() -> None:
         rule = HangRule(600, least)
         for quiet in (10, 0, 300):
             rule.note(quiet)
-        assert rule.is_suspicious() is expected
+        assert rule.is_due() is expected
 
 
 def test_single_rank_that_is_stuck_without_others_counts() -> None:
@@ -135,3 +135,13 @@ def test_single_rank_that_is_stuck_without_others_counts() -> None:
     assert is_hang(stuck, stuck, [])
     assert not is_hang(stuck, [group(0, cpu="moving", **LOADS)], [])
     assert not is_hang([], [], [])
+
+
+def test_gpus_at_low_power_show_a_hang_in_which_all_ranks_wait_in_one_line() -> None:
+    """As in loss.item() after an all_reduce with tensors of different sizes: the main threads spin."""
+    spins = {**WAITS, "kind": "gpu", "call": "synchronize"}
+    waits = [group(0, cpu="moving", gpu="waits", **spins), group(1, cpu="moving", gpu="waits", **spins)]
+    works = [waits[0], group(1, cpu="moving", **spins)]
+    assert is_hang(waits, waits, [])
+    assert not is_hang(works, works, [])
+    assert not is_hang(works, waits, [])

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,10 +16,18 @@ import pytest
 from ansible_collections.muster.training.plugins.module_utils._run import status as run_status
 from ansible_collections.muster.training.plugins.module_utils._run.dispatch import main as dispatch
 from ansible_collections.muster.training.plugins.module_utils._run.safe_files import read_tail
+from ansible_collections.muster.training.plugins.module_utils._run.stack_dump import main_stack, parse_dump
 from ansible_collections.muster.training.plugins.module_utils._run.stored_documents import checked_result
 from ansible_collections.muster.training.plugins.module_utils._supervisor.notices.ranks import catches
-from ansible_collections.muster.training.plugins.module_utils._supervisor.programs.stack_hook import STACK_SIGNAL
+from ansible_collections.muster.training.plugins.module_utils._supervisor.programs.stack_hook import (
+    PYTHON_STACK_SIGNAL,
+    STACK_SIGNAL,
+)
 from ansible_collections.muster.training.plugins.module_utils._supervisor.stack_collector import write_hook
+from ansible_collections.muster.training.plugins.module_utils._supervisor.stack_signals import (
+    StackFiles,
+    request_stacks,
+)
 from ansible_collections.muster.training.plugins.plugin_utils._failures.catalogue import explain_failure
 from ansible_collections.muster.training.plugins.plugin_utils._failures.verdict import verdict_from_hub
 from tests.unit import supervised
@@ -246,6 +255,56 @@ def test_rank_that_sigterm_ends_leaves_its_stack_and_its_children_do_not(tmp_pat
     process.terminate()
     assert process.wait() == -signal.SIGTERM
     assert 'File "<string>", line ' in file.read_text(encoding="utf-8")
+
+
+BUSY = {
+    "main thread": "",
+    "other threads": "import threading\nfor _ in range(2): threading.Thread(target=spin, daemon=True).start()\n",
+}
+
+
+@pytest.mark.parametrize("threads", BUSY)
+def test_reading_the_stacks_of_a_busy_process_does_not_crash_it(tmp_path: Path, threads: str) -> None:
+    """faulthandler's own signal crashes each Python now and then that runs in other threads, and 3.12 in any."""
+    write_hook(str(tmp_path))
+    spin = "def step(n): return step(n - 1) if n else [0]\ndef spin():\n    while True: step(20)\n"
+    last = "time.sleep(600)" if BUSY[threads] else "spin()"
+    code = f"import time\n{spin}{BUSY[threads]}print('ready', flush=True)\n{last}"
+    process = start_python(tmp_path, code, PYTHONPATH=f"{tmp_path}/hooks", LOCAL_RANK="0")
+    assert process.stdout is not None and process.stdout.readline() == "ready\n"
+    path = str(tmp_path / "stacks" / f"rank-0-{process.pid}.txt")
+    for _request in range(100):
+        assert not request_stacks(StackFiles({process.pid: path}), 60)
+    assert process.poll() is None
+    process.kill()
+    process.wait()
+    text = Path(path).read_text(encoding="utf-8")
+    assert "Thread 0x" not in text  # only the main thread
+    assert {frame.function for frame in main_stack(parse_dump(text))} <= {"step", "spin", "<module>"}
+
+
+@pytest.mark.parametrize("number", [STACK_SIGNAL, PYTHON_STACK_SIGNAL])
+def test_process_that_ends_is_not_killed_by_a_late_request(tmp_path: Path, number: int) -> None:
+    write_hook(str(tmp_path))
+    for _process in range(5):
+        process = start_python(tmp_path, "print('ready', flush=True)", PYTHONPATH=f"{tmp_path}/hooks", LOCAL_RANK="0")
+        assert process.stdout is not None and process.stdout.readline() == "ready\n"
+        while process.poll() is None:
+            os.kill(process.pid, number)
+            time.sleep(0.0005)  # so that it can end meanwhile
+        assert process.returncode == 0
+
+
+def test_process_in_c_code_that_runs_is_asked_by_the_other_signal(tmp_path: Path) -> None:
+    write_hook(str(tmp_path))
+    code = "print('ready', flush=True)\nsum(range(10 ** 15))"
+    process = start_python(tmp_path, code, PYTHONPATH=f"{tmp_path}/hooks", LOCAL_RANK="0")
+    assert process.stdout is not None and process.stdout.readline() == "ready\n"
+    path = str(tmp_path / "stacks" / f"rank-0-{process.pid}.txt")
+    assert not request_stacks(StackFiles({process.pid: path}), 60)
+    assert [frame.line for frame in main_stack(parse_dump(Path(path).read_text()))] == [2]
+    process.kill()
+    process.wait()
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,7 @@ def found(
     facts = {node.name: {**healthy(node.address), **changes.get(node.name, {})} for node in table.nodes}
     findings = check_launch(job, table, facts, replace)
     for finding in findings:
-        assert finding.severity == "error"
+        assert finding.severity == ("warning" if finding.id == "runs-hidden" else "error")
         assert finding.nodes and finding.problem and finding.requirement and finding.remedy
     return findings
 
@@ -247,3 +247,8 @@ def test_all_problems_of_a_node_are_reported_at_once() -> None:
 def test_finding_names_exactly_the_affected_nodes(names: set[str]) -> None:
     findings = found({name: {"interpreter": ""} for name in names})
     assert [set(finding.nodes) for finding in findings] == ([names] if names else [])
+
+
+def test_hidden_processes_are_a_warning() -> None:
+    finding = the_finding({"b": {"hides_processes": True}})
+    assert (finding.id, finding.nodes) == ("runs-hidden", ("b",))

@@ -321,6 +321,7 @@ def test_verdict_lists_each_rank_with_host_exit_code_error_and_log() -> None:
         "stuck": [],
         "mounts": {},
         "gpus": "",
+        "health": [],
         "container": "",
         "unwritten": "",
         "shortened": "",

@@ -1,0 +1,106 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The health of a node before a run: its identity, GPU errors in the kernel log, GPUs, RDMA ports, memory and swap."""
+
+from __future__ import annotations
+
+import os
+import time
+
+from ansible_collections.muster.training.plugins.module_utils._facts.commands import Command
+from ansible_collections.muster.training.plugins.module_utils._facts.gpus import SMI_TIMEOUT, count_pci_gpus, find_smi
+from ansible_collections.muster.training.plugins.module_utils._health import gpu_health, host_health
+from ansible_collections.muster.training.plugins.module_utils._health.identity import read_identity
+from ansible_collections.muster.training.plugins.module_utils._health.kernel_log import (
+    RING,
+    boot_time,
+    find_errors,
+    journal_command,
+    parse_journal,
+    parse_record,
+    read_records,
+)
+
+TYPE_CHECKING = False  # importing typing would cost more than all other imports
+if TYPE_CHECKING:
+    from typing import Any
+
+JOURNAL_LINES = "20000"  # read at most: the log of weeks on a usual machine
+
+
+class KernelLogQuery:
+    """The query of the kernel log since the boot, started on creation."""
+
+    def __init__(self, ring: str = RING) -> None:
+        self.command: Command | None = None
+        self.messages: list[tuple[float, str]] = []
+        self.error = ""
+        try:
+            descriptor = os.open(ring, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError as error:
+            self.error = error.strerror or str(error)
+            command = journal_command("-n", JOURNAL_LINES)
+            self.command = Command(command, env={**os.environ, "LC_ALL": "C"}) if command else None
+            return
+        boot = boot_time()
+        parsed = [parse_record(record, boot) for record in read_records(descriptor)]
+        os.close(descriptor)
+        self.messages = [message for message in parsed if message]
+
+    def result(self, deadline: float) -> dict[str, Any]:
+        """Return readable, reason (why not), fixable (by a group of the user), and the errors of GPUs."""
+        if self.command is not None:
+            self.messages = parse_journal(self.command.output(deadline).text)
+        return {
+            "readable": bool(self.messages) or not self.error,
+            "reason": "" if self.messages else self.error,
+            "fixable": self.command is not None and os.geteuid() != 0,
+            "errors": find_errors(self.messages),
+        }
+
+
+class HealthQuery:
+    """The queries of a node's health, started on creation."""
+
+    def __init__(self) -> None:
+        self.deadline = time.monotonic() + SMI_TIMEOUT
+        self.smi = find_smi()
+        self.kernel_log = KernelLogQuery() if self.smi or count_pci_gpus() else None
+        environment = {**os.environ, "LC_ALL": "C"}
+        commands = {}
+        if self.smi:
+            commands = {
+                "devices": gpu_health.query(self.smi, "gpu", gpu_health.DEVICE_FIELDS),
+                "rows": gpu_health.query(self.smi, "remapped-rows", gpu_health.ROW_FIELDS),
+                "throttling": gpu_health.query(self.smi, "gpu", gpu_health.THROTTLE_FIELDS[:1]),
+                "links": [self.smi, "nvlink", "--status"],
+                "link_errors": [self.smi, "nvlink", "-e"],
+            }
+        self.commands = {name: Command(command, env=environment) for name, command in commands.items()}
+        self.facts = {
+            "identity": read_identity(),
+            "ports": host_health.read_ports(),
+            "memory": host_health.read_memory(),
+        }
+
+    def output(self, name: str) -> str:
+        """Return the output of a query, "" if it failed."""
+        output = self.commands[name].output(self.deadline) if name in self.commands else None
+        return output.text if output is not None and output.code == 0 else ""
+
+    def result(self) -> dict[str, Any]:
+        """Return identity, kernel_log (None without NVIDIA GPUs), gpus, nvlinks, ports and memory."""
+        rows = gpu_health.parse_remapped(self.output("rows"))
+        throttling = gpu_health.parse_throttling(self.output("throttling"))
+        gpus = []
+        for number, gpu in enumerate(gpu_health.parse_devices(self.output("devices"))):
+            mask = throttling[number] if number < len(throttling) else 0
+            gpus.append({**gpu, "rows": rows.get(gpu["uuid"]), "throttling": gpu_health.throttle_reasons(mask)})
+        return {
+            **self.facts,
+            "gpus": gpus,
+            "nvlinks": gpu_health.parse_nvlinks(self.output("links"), self.output("link_errors")),
+            "kernel_log": self.kernel_log.result(self.deadline) if self.kernel_log else None,
+        }

@@ -1,0 +1,187 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The health of GPUs as nvidia-smi reports it: memory, throttling, PCI express, NVLink. Pure parsers and their queries.
+
+The queries are separate because nvidia-smi refuses a whole query for one field that a driver does not have.
+"""
+
+from __future__ import annotations
+
+import re
+
+TYPE_CHECKING = False  # importing typing would cost more than all other imports
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from typing import Any
+
+# Fields of all drivers since 418.
+DEVICE_FIELDS = (
+    "index",
+    "uuid",
+    "serial",
+    "pci.bus_id",
+    "pcie.link.gen.current",
+    "pcie.link.gen.max",
+    "pcie.link.width.current",
+    "pcie.link.width.max",
+    "ecc.errors.uncorrected.aggregate.total",
+)
+# Of drivers since 450, for GPUs since Ampere.
+ROW_FIELDS = (
+    "gpu_uuid",
+    "remapped_rows.correctable",
+    "remapped_rows.uncorrectable",
+    "remapped_rows.pending",
+    "remapped_rows.failure",
+)
+# What changes while a job runs. The first name of the throttle reasons is that of drivers before 535.
+PACE_FIELDS = ("index", "uuid", "clocks.current.sm", "clocks.max.sm", "power.draw", "power.limit", "utilization.gpu")
+THROTTLE_FIELDS = ("clocks_throttle_reasons.active", "clocks_event_reasons.active")
+# Bits of the reasons (nvml.h, nvmlClocksEventReasons) for which a GPU is slower than it should be.
+THROTTLE_REASONS = {
+    0x8: "hardware slowdown",
+    0x20: "software thermal slowdown",
+    0x40: "hardware thermal slowdown",
+    0x80: "power brake",
+}
+POWER_CAP = 0x4  # usual under load
+MAX_GPUS = 64
+NVLINK_GPU = re.compile(r"GPU (?P<index>[0-9]{1,3}): ")
+NVLINK_STATE = re.compile(r"\s*Link (?P<link>[0-9]{1,3}): (?P<state>[^:\n]+)\Z")
+NVLINK_ERRORS = re.compile(
+    r"\s*Link (?P<link>[0-9]{1,3}): (?P<kind>Replay|Recovery|CRC)(?: Errors)?: (?P<count>[0-9]{1,18})\Z"
+)
+
+
+def query(smi: str, target: str, fields: Iterable[str]) -> list[str]:
+    """Return the command of a query; its output has a line of names, then one line per GPU."""
+    return [smi, f"--query-{target}={','.join(fields)}", "--format=csv,nounits"]
+
+
+def parse_rows(text: str, fields: Sequence[str]) -> list[dict[str, str]]:
+    """Return the lines of a query's output as dictionaries, [] for an error. fields: in the order of the query.
+
+    Only the first field is compared with the names in the output, since drivers print some under another name.
+    """
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    start = next((number for number, line in enumerate(lines) if line.partition(",")[0] == fields[0]), None)
+    if start is None:
+        return []
+    rows = [line.split(", ") for line in lines[start + 1 :]]
+    return [dict(zip(fields, row)) for row in rows[:MAX_GPUS] if len(row) == len(fields)]
+
+
+def number(text: str) -> float | None:
+    """Return the number at the start of a value such as "1980", None for [N/A] and the like."""
+    match = re.match(r"[0-9]{1,15}(\.[0-9]{1,6})?", text)
+    return float(match[0]) if match else None
+
+
+def whole(text: str) -> int | None:
+    """Return the integer at the start of a value, None for [N/A] and the like."""
+    value = number(text)
+    return None if value is None else int(value)
+
+
+def text_or_empty(text: str) -> str:
+    """Return a text, "" for [N/A], [Not Supported] and the like."""
+    return "" if text.startswith("[") or text in ("0", "N/A") else text
+
+
+def parse_devices(text: str) -> list[dict[str, Any]]:
+    """Return index, uuid, serial, pci, PCI express links and ECC errors of each GPU; None: not known."""
+    return [
+        {
+            "index": whole(row["index"]),
+            "uuid": text_or_empty(row["uuid"]),
+            "serial": text_or_empty(row["serial"]),
+            "pci": text_or_empty(row["pci.bus_id"]),
+            "pcie_gen": whole(row["pcie.link.gen.current"]),
+            "pcie_gen_max": whole(row["pcie.link.gen.max"]),
+            "pcie_width": whole(row["pcie.link.width.current"]),
+            "pcie_width_max": whole(row["pcie.link.width.max"]),
+            "ecc_aggregate": whole(row["ecc.errors.uncorrected.aggregate.total"]),
+        }
+        for row in parse_rows(text, DEVICE_FIELDS)
+    ]
+
+
+def parse_remapped(text: str) -> dict[str, dict[str, Any]]:
+    """Return the remapped rows of each GPU by UUID: correctable, uncorrectable, pending, failure."""
+    return {
+        row["gpu_uuid"]: {
+            "correctable": whole(row["remapped_rows.correctable"]),
+            "uncorrectable": whole(row["remapped_rows.uncorrectable"]),
+            "pending": row["remapped_rows.pending"] in ("Yes", "1"),
+            "failure": row["remapped_rows.failure"] in ("Yes", "1"),
+        }
+        for row in parse_rows(text, ROW_FIELDS)
+    }
+
+
+def throttle_reasons(mask: int) -> list[str]:
+    """Return the reasons for which a GPU is slower than it should be; mask: as nvidia-smi prints it."""
+    return [text for bit, text in THROTTLE_REASONS.items() if mask & bit]
+
+
+def parse_mask(text: str) -> int:
+    """Return a bit mask such as "0x0000000000000004", 0 if it is not known."""
+    return int(text, 16) if re.fullmatch(r"0x[0-9a-fA-F]{1,16}", text) else 0
+
+
+def parse_throttling(text: str) -> list[int]:
+    """Return the throttle reasons of each GPU in index order, [] if the driver has no such query."""
+    for field in THROTTLE_FIELDS:
+        rows = parse_rows(text, (field,))
+        if rows:
+            return [parse_mask(row[field]) for row in rows]
+    return []
+
+
+def parse_pace(text: str) -> list[dict[str, Any]]:
+    """Return clock, power and utilization of each GPU, and its throttle reasons; None: not known."""
+    return [
+        {
+            "index": whole(row["index"]),
+            "uuid": text_or_empty(row["uuid"]),
+            "clock": number(row["clocks.current.sm"]),
+            "clock_max": number(row["clocks.max.sm"]),
+            "power": number(row["power.draw"]),
+            "power_limit": number(row["power.limit"]),
+            "utilization": number(row["utilization.gpu"]),
+            "throttling": parse_mask(row[THROTTLE_FIELDS[0]]),
+        }
+        for row in parse_rows(text, (*PACE_FIELDS, THROTTLE_FIELDS[0]))
+    ]
+
+
+def parse_nvlinks(status: str, errors: str) -> list[dict[str, Any]]:
+    """Return active and inactive links and the number of errors of each GPU with NVLink.
+
+    status, errors: the output of `nvidia-smi nvlink --status` and of `nvidia-smi nvlink -e`.
+    """
+    gpus: dict[int, dict[str, Any]] = {}
+    for text in (status, errors):
+        gpu: dict[str, Any] = {}
+        for line in text.splitlines():
+            header = NVLINK_GPU.match(line)
+            if header:
+                index = int(header["index"])
+                empty = {"index": index, "active": [], "inactive": [], "errors": 0}
+                gpu = gpus.setdefault(index, empty) if len(gpus) < MAX_GPUS else {}
+                continue
+            add_link(gpu, line)
+    return [gpu for gpu in gpus.values() if gpu["active"] or gpu["inactive"]]
+
+
+def add_link(gpu: dict[str, Any], line: str) -> None:
+    """Add a line about a link to its GPU; {}: no GPU."""
+    counter = NVLINK_ERRORS.match(line)
+    if counter and gpu:
+        gpu["errors"] += int(counter["count"])
+        return
+    state = NVLINK_STATE.match(line)
+    if state and gpu:
+        gpu["active" if re.match(r"[0-9.]+ GB/s", state["state"]) else "inactive"].append(int(state["link"]))

@@ -1,0 +1,119 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Read the kernel log for errors of GPUs: the ring buffer, or systemd's journal where the ring buffer is root's."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import time
+
+from ansible_collections.muster.training.plugins.module_utils._health.xid_catalogue import parse_line
+
+TYPE_CHECKING = False  # importing typing would cost more than all other imports
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Any
+
+    from ansible_collections.muster.training.plugins.module_utils._health.xid_catalogue import GpuError
+
+RING = "/dev/kmsg"
+MAX_RECORD = 8192  # bytes; the kernel's own limit of a record (CONSOLE_EXT_LOG_MAX)
+MAX_RECORDS = 200_000  # read at once; a ring buffer of 16 MiB has fewer
+MAX_ERRORS = 100  # kept; a broken GPU repeats itself
+RECORD = re.compile(rb"(?P<priority>[0-9]+),[0-9]+,(?P<time>[0-9]+),[^;\n]*;(?P<text>[^\n]*)")
+JOURNAL = ("-k", "-b", "-q", "--no-pager", "-o", "short-unix")
+JOURNAL_LINE = re.compile(r"(?P<time>[0-9]+(?:\.[0-9]+)?) (?P<text>.*)")
+KERNEL = 8  # priorities from here on are of other facilities: a program's own messages
+
+
+def journal_command(*options: str) -> list[str]:
+    """Return the command that prints the kernel's messages of this boot from systemd's journal, [] without it."""
+    program = shutil.which("journalctl") or shutil.which("journalctl", path="/usr/bin:/bin")
+    return [program, *JOURNAL, *options] if program else []
+
+
+def parse_record(record: bytes, boot: float) -> tuple[float, str] | None:
+    """Return time and text of a record of the ring buffer, None if the kernel itself did not write it.
+
+    boot: when the monotonic clock began, in seconds since 1970.
+    """
+    match = RECORD.match(record)
+    if match is None or int(match["priority"]) >= KERNEL:
+        return None
+    return boot + int(match["time"]) / 1e6, match["text"].decode("utf-8", "replace")
+
+
+def read_records(descriptor: int, limit: int = MAX_RECORDS) -> list[bytes]:
+    """Return the records that can be read without waiting."""
+    records: list[bytes] = []
+    while len(records) < limit:
+        try:
+            record = os.read(descriptor, MAX_RECORD)
+        except BrokenPipeError:  # records were overwritten before they were read; the next read goes on
+            continue
+        except OSError:
+            break
+        if not record:
+            break
+        records.append(record)
+    return records
+
+
+def boot_time() -> float:
+    """Return when the monotonic clock began, in seconds since 1970."""
+    return time.time() - time.clock_gettime(time.CLOCK_MONOTONIC)
+
+
+def parse_journal(text: str) -> list[tuple[float, str]]:
+    """Return time and text of each line of the journal in the format short-unix."""
+    matches = map(JOURNAL_LINE.match, text.splitlines())
+    return [(float(match["time"]), match["text"]) for match in matches if match]
+
+
+def find_errors(messages: Iterable[tuple[float, str]]) -> list[dict[str, Any]]:
+    """Return the newest errors of GPUs in messages of the kernel, as plain data: the fields of GpuError, and time.
+
+    Repetitions of an error count as one, with the time of the last.
+    """
+    errors: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for moment, text in messages:
+        error = parse_line(text)
+        if error is not None:
+            key = (error.kind, error.code, error.pci)
+            earlier = errors.pop(key, None)
+            repeats = earlier["count"] if earlier else 0
+            errors[key] = {**error._asdict(), "time": moment, "count": repeats + 1}
+    return list(errors.values())[-MAX_ERRORS:]
+
+
+class KernelLog:
+    """The messages of the kernel that arrive from now on; reading never waits."""
+
+    def __init__(self, path: str = RING) -> None:
+        self.error = ""  # why they cannot be read
+        self.descriptor: int | None = None
+        try:
+            self.descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            with contextlib.suppress(OSError):  # a pipe has only new messages
+                os.lseek(self.descriptor, 0, os.SEEK_END)
+        except OSError as error:
+            self.error = error.strerror or str(error)
+
+    def new_errors(self) -> list[GpuError]:
+        """Return the errors of GPUs that the kernel has reported since the last call."""
+        if self.descriptor is None:
+            return []
+        records = [parse_record(record, 0.0) for record in read_records(self.descriptor)]
+        errors = [parse_line(record[1]) for record in records if record]
+        return [error for error in errors if error is not None]
+
+    def close(self) -> None:
+        """Close the log."""
+        if self.descriptor is not None:
+            os.close(self.descriptor)
+            self.descriptor = None

@@ -1,0 +1,127 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Ask NCCL which ranks have not launched the operation for which the others wait.
+
+Since 2.24, one NCCL process of each node answers on a port of the loopback interface (RAS). It knows all ranks of the
+job. Any process of the node can listen there, so the reply is bounded and trusted as little as a log.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+import time
+
+from ansible_collections.muster.training.plugins.module_utils._run.timeouts import RAS_TIMEOUT
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
+    from typing import Mapping
+
+ADDRESS = "NCCL_RAS_ADDR"  # variable by which a job moves the port: HOST:PORT
+DEFAULT_PORT = 28028
+LOCAL = ("localhost", "127.0.0.1")
+MAX_REPLY = 262_144  # bytes
+MAX_DIFFERENCES = 3  # in a message
+MAX_COUNTS = 4  # of one operation in a message
+REQUESTS = ((b"CLIENT PROTOCOL 2\n", b"SERVER PROTOCOL"), (b"TIMEOUT 1\n", b"OK"))  # with the beginning of each reply
+
+# As in src/ras/client_support.cc; until 2.26, the operation was just "collective". Numbers of at most 9 or 18 digits.
+COMMUNICATOR = re.compile(r"#(?P<name>[0-9]{1,9}-[0-9]{1,9}) \([0-9a-f]{1,16}\) (?P<kind>MISMATCH|INCOMPLETE|ERROR)\s*")
+DIFFERENT = re.compile(r"  Communicator ranks have different (?P<operation>\w{1,40}) operation counts\s*")
+LAUNCHED = r"(?:launched up to operation (?P<count>[0-9]{1,18})|not launched any operation)"
+MANY = re.compile(rf"  (?P<number>[0-9]{{1,9}}) ranks have {LAUNCHED}")
+SINGLE = re.compile(rf"  Rank (?P<rank>[0-9]{{1,9}}) has {LAUNCHED}")
+MISSING = re.compile(r"  Missing communicator data from (?P<number>[0-9]{1,9}) (?P<what>job process|rank)")
+
+
+def port_of(environment: Mapping[str, str]) -> int:
+    """Return the port at which a job's NCCL answers; 0 if that is not on this node."""
+    host, _colon, port = environment.get(ADDRESS, f"localhost:{DEFAULT_PORT}").rpartition(":")
+    return int(port) if host in LOCAL and port.isdigit() and len(port) < 6 else 0
+
+
+def read_status(port: int, timeout: float = RAS_TIMEOUT) -> str:
+    """Return NCCL's status of the job, as much as arrives in time; "" if nothing that is NCCL answers."""
+    deadline = time.monotonic() + timeout
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout) as connection:
+            for request, expected in REQUESTS:
+                connection.sendall(request)
+                if not receive(connection, deadline, b"\n").startswith(expected):
+                    return ""
+            connection.sendall(b"STATUS\n")
+            return receive(connection, deadline).decode("utf-8", "replace")
+    except (OSError, OverflowError, ValueError):
+        return ""
+
+
+def receive(connection: socket.socket, deadline: float, end: bytes = b"") -> bytes:
+    """Return what arrives until a text, the end of the stream, MAX_REPLY bytes, or a moment of the monotonic clock."""
+    reply = b""
+    while len(reply) < MAX_REPLY and not (end and end in reply):
+        remaining = deadline - time.monotonic()
+        if remaining <= 0:
+            break
+        connection.settimeout(remaining)
+        try:
+            chunk = connection.recv(65536)
+        except socket.timeout:
+            break
+        if not chunk:
+            break
+        reply += chunk
+    return reply[:MAX_REPLY]
+
+
+def launched(match: re.Match[str], subject: str) -> str:
+    """Return how many operations ranks have launched."""
+    return f"{subject} launched {'up to operation ' + match['count'] if match['count'] else 'none'}"
+
+
+class Differences:
+    """The operations of which ranks have launched different numbers, from the lines of a status."""
+
+    def __init__(self) -> None:
+        self.communicator = ""
+        self.operations: list[tuple[str, list[str]]] = []  # each with what ranks have launched
+        self.missing: list[str] = []
+
+    def take(self, line: str) -> None:
+        """Take the next line of a status."""
+        header, different, missing = COMMUNICATOR.fullmatch(line), DIFFERENT.fullmatch(line), MISSING.match(line)
+        if header:
+            self.communicator = header["name"]
+        elif different:
+            name = "operations" if different["operation"] == "collective" else different["operation"]
+            self.operations.append((f"{name} of communicator {self.communicator}", []))
+        elif missing:
+            plural = "" if missing["number"] == "1" else "es" if missing["what"] == "job process" else "s"
+            self.missing.append(f"no reply from {missing['number']} {missing['what']}{plural}")
+        elif self.operations:
+            self.take_count(line)
+
+    def take_count(self, line: str) -> None:
+        """Take a line that says how many operations some ranks have launched."""
+        many, single = MANY.match(line), SINGLE.match(line)
+        if many:
+            self.operations[-1][1].append(launched(many, f"{many['number']} ranks"))
+        elif single:
+            self.operations[-1][1].append(launched(single, f"rank {single['rank']}"))
+
+
+def differences(status: str) -> list[str]:
+    """Return in which operations the ranks of a job differ, one text for each."""
+    result = Differences()
+    for line in status.splitlines():
+        result.take(line)
+    texts = [f"{name}: {', '.join(counts[:MAX_COUNTS])}" for name, counts in result.operations if counts]
+    return [*texts, *result.missing][:MAX_DIFFERENCES]
+
+
+def describe_nccl(environment: Mapping[str, str]) -> str:
+    """Return what NCCL knows about a run that hangs, as a continuation of its description; "" if nothing."""
+    port = port_of(environment)
+    lines = differences(read_status(port)) if port else []
+    return f"; NCCL: {'; '.join(lines)}" if lines else ""

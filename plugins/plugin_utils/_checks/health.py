@@ -1,0 +1,291 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Checks of the nodes' health: GPU errors, memory rows, throttling, PCI express, NVLink, RDMA ports, host memory."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ansible_collections.muster.training.plugins.module_utils._health.xid_catalogue import (
+    MACHINE,
+    GpuError,
+    describe_error,
+    normalize_pci,
+)
+from ansible_collections.muster.training.plugins.plugin_utils._checks.context import (
+    CheckContext,
+    find_outliers,
+    format_gib,
+)
+from ansible_collections.muster.training.plugins.plugin_utils._checks.findings import Finding, error, warning
+from ansible_collections.muster.training.plugins.plugin_utils._text.duration import format_duration
+from ansible_collections.muster.training.plugins.plugin_utils._text.name_list import format_list
+
+MAX_ECC_ERRORS = 10  # uncorrected, in a GPU's life, from which on it is reported
+MAX_NVLINK_ERRORS = 100  # since the driver was loaded
+MIN_MEMORY_SHARE = 0.05  # of a machine's memory that should be available
+MAX_SWAP_SHARE = 0.5  # of its swap that may be in use
+# Errors of an RDMA port since the boot from which on it is reported; a link goes down once or twice at a boot.
+MAX_PORT_ERRORS = {
+    "link_downed": 10,
+    "link_error_recovery": 10,
+    "symbol_error": 1000,
+    "port_rcv_errors": 1000,
+    "local_link_integrity_errors": 10,
+    "excessive_buffer_overrun_errors": 10,
+}
+REPLACE_REMEDY = "reset the GPU (nvidia-smi -r) or reboot the node; have it replaced if the error returns"
+
+
+def used_gpus(context: CheckContext, name: str, health: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the health of the GPUs of a node that the job uses."""
+    gpus = context.facts[name].get("gpus") or {}
+    used = {device["uuid"] for device in gpus.get("devices", ())} if "selected" in gpus else None
+    return [gpu for gpu in health["gpus"] if used is None or gpu["uuid"] in used]
+
+
+def check_errors(context: CheckContext) -> list[Finding]:
+    """Report errors in the kernel log after which NVIDIA asks for a reset or a repair."""
+    findings = []
+    for node, health in context.nodes_with("health"):
+        if not health["kernel_log"]:
+            continue
+        names = {normalize_pci(gpu["pci"]): f"GPU {gpu['index']}" for gpu in health["gpus"] if gpu["pci"]}
+        used = {normalize_pci(gpu["pci"]) for gpu in used_gpus(context, node.name, health) if gpu["pci"]}
+        for fields in health["kernel_log"]["errors"]:
+            is_unused = fields["kind"] == "Xid" and fields["pci"] in names and fields["pci"] not in used
+            if fields["level"] != MACHINE or is_unused:
+                continue
+            gpu_error = GpuError(*(fields[name] for name in GpuError._fields))
+            age = format_duration(max(0.0, time.time() - fields["time"]))
+            text = describe_error(gpu_error, names.get(gpu_error.pci, ""))
+            findings.append(
+                warning(
+                    "gpu-xid",
+                    [node.name],
+                    problem=f"{age} ago the driver reported {text}",
+                    requirement="GPUs without such errors since the boot",
+                    remedy=f"{REPLACE_REMEDY}. If it was reset since, add -e preflight_skip=gpu-xid",
+                )
+            )
+    return findings
+
+
+def check_kernel_log(context: CheckContext) -> list[Finding]:
+    """Report nodes whose kernel log could be read, but not by this user."""
+    unread = {
+        node.name: context.facts[node.name]["user"]
+        for node, health in context.nodes_with("health")
+        if health["kernel_log"] and not health["kernel_log"]["readable"] and health["kernel_log"]["fixable"]
+    }
+    if not unread:
+        return []
+    user = next(iter(unread.values()))
+    return [
+        warning(
+            "kernel-log-unread",
+            unread,
+            problem=f"{user} may not read the kernel log, in which the driver reports errors of GPUs (Xid)",
+            requirement="a readable kernel log: otherwise a broken GPU is noticed only by its consequences",
+            remedy=f"sudo usermod -aG systemd-journal {user}, then log in again",
+        )
+    ]
+
+
+def check_rows(context: CheckContext) -> list[Finding]:
+    """Report GPUs whose memory rows could not be remapped, will be at the next reset, or had many errors."""
+    findings = []
+    for node, health in context.nodes_with("health"):
+        for gpu in used_gpus(context, node.name, health):
+            rows = gpu["rows"] or {}
+            if rows.get("failure"):
+                findings.append(
+                    error(
+                        "gpu-memory-rows",
+                        [node.name],
+                        problem=f"GPU {gpu['index']} has no spare memory rows left: a row could not be remapped",
+                        requirement="a GPU that can replace broken rows of its memory",
+                        remedy="have the GPU replaced; until then leave the node out (-e nodes=...)",
+                    )
+                )
+            elif rows.get("pending"):
+                findings.append(
+                    warning(
+                        "gpu-memory-rows",
+                        [node.name],
+                        problem=f"GPU {gpu['index']} will remap a broken memory row at its next reset",
+                        requirement="no broken memory row in use",
+                        remedy="reset the GPU (nvidia-smi -r) or reboot the node",
+                    )
+                )
+            if (gpu["ecc_aggregate"] or 0) >= MAX_ECC_ERRORS:
+                findings.append(
+                    warning(
+                        "gpu-memory-history",
+                        [node.name],
+                        problem=f"GPU {gpu['index']} has had {gpu['ecc_aggregate']} uncorrected memory errors so far",
+                        requirement=f"fewer than {MAX_ECC_ERRORS}",
+                        remedy="run dcgmi diag -r 3 on the node, and have the GPU replaced if it fails",
+                    )
+                )
+    return findings
+
+
+def check_speed(context: CheckContext) -> list[Finding]:
+    """Report GPUs that are throttled although idle, or that use fewer PCI express lanes than they could."""
+    throttled: dict[str, list[str]] = {}
+    findings = []
+    for node, health in context.nodes_with("health"):
+        gpus = used_gpus(context, node.name, health)
+        for gpu in gpus:
+            for reason in gpu["throttling"]:
+                throttled.setdefault(reason, []).append(node.name)
+        narrow = [
+            f"GPU {gpu['index']} uses {gpu['pcie_width']} of {gpu['pcie_width_max']} PCI express lanes"
+            for gpu in gpus
+            if gpu["pcie_width"] and gpu["pcie_width_max"] and gpu["pcie_width"] < gpu["pcie_width_max"]
+        ]
+        if narrow:
+            findings.append(
+                warning(
+                    "gpu-pcie-narrow",
+                    [node.name],
+                    problem=format_list(narrow, 4),
+                    requirement="all lanes: data reaches the GPU more slowly, and the other nodes wait for it",
+                    remedy="reboot the node; reseat the GPU or have it replaced if it stays so",
+                )
+            )
+    findings += [
+        warning(
+            "gpu-throttled",
+            dict.fromkeys(names),
+            problem=f"GPUs run at a reduced clock: {reason}",
+            requirement="GPUs at their full clock: the slowest one sets the pace of the run",
+            remedy="check cooling and power supply: nvidia-smi -q -d PERFORMANCE,TEMPERATURE,POWER",
+        )
+        for reason, names in throttled.items()
+    ]
+    return findings
+
+
+def check_nvlinks(context: CheckContext) -> list[Finding]:
+    """Report GPUs with fewer active NVLinks than most, or with many errors on them."""
+    counts: Counter[int] = Counter()
+    for _node, health in context.nodes_with("health"):
+        counts.update(len(gpu["active"]) for gpu in health["nvlinks"] if gpu["active"])
+    usual = max(counts, key=lambda count: (counts[count], count), default=0)
+    findings = []
+    for node, health in context.nodes_with("health"):
+        down = [
+            f"GPU {gpu['index']} has {len(gpu['active'])} of {usual}"
+            for gpu in health["nvlinks"]
+            if len(gpu["active"]) < usual
+        ]
+        if down:
+            findings.append(
+                warning(
+                    "nvlink-down",
+                    [node.name],
+                    problem=f"NVLinks are down: {format_list(down, 4)}",
+                    requirement="the same links on all GPUs: NCCL otherwise goes through PCI express, or fails",
+                    remedy="nvidia-smi nvlink --status on the node; reboot it, and have it repaired if they stay down",
+                )
+            )
+        faulty = [
+            f"GPU {gpu['index']} has {gpu['errors']}" for gpu in health["nvlinks"] if gpu["errors"] >= MAX_NVLINK_ERRORS
+        ]
+        if faulty:
+            findings.append(
+                warning(
+                    "nvlink-errors",
+                    [node.name],
+                    problem=f"errors on NVLinks since the driver was loaded: {format_list(faulty, 4)}",
+                    requirement=f"fewer than {MAX_NVLINK_ERRORS}",
+                    remedy="nvidia-smi nvlink -e on the node shows the links; have them checked if the number grows",
+                )
+            )
+    return findings
+
+
+def check_ports(context: CheckContext) -> list[Finding]:
+    """Report active RDMA ports with many errors, and nodes whose ports are slower than those of most."""
+    if context.environment.get("NCCL_IB_DISABLE") == "1" or context.environment.get("NCCL_NET") == "Socket":
+        return []
+    findings, rates = [], {}
+    for node, health in context.nodes_with("health"):
+        active = [port for port in health["ports"] if port["state"] == "ACTIVE"]
+        if active:
+            rates[node.name] = ", ".join(sorted({port["rate"] for port in active if port["rate"]}))
+        faulty = [
+            f"{port['name']} {name} {port['counters'][name]}"
+            for port in active
+            for name, limit in MAX_PORT_ERRORS.items()
+            if port["counters"].get(name, 0) >= limit
+        ]
+        if faulty:
+            findings.append(
+                warning(
+                    "rdma-errors",
+                    [node.name],
+                    problem=f"an RDMA port has errors: {format_list(faulty, 4)}",
+                    requirement="ports without errors: each one is a retransmission, for which all nodes wait",
+                    remedy="check cable and switch port: perfquery on the node shows whether the counters grow",
+                )
+            )
+    usual, slow = find_outliers(rates)
+    if slow:
+        findings.append(
+            warning(
+                "rdma-rate",
+                slow,
+                problem=f"RDMA ports run at {format_list(f'{rate} on {name}' for name, rate in slow.items())}, the "
+                f"others' at {usual}",
+                requirement="the same rate on all nodes: the slowest one sets the pace",
+                remedy="check cable and switch port (ibstat); they may have agreed on fewer lanes",
+            )
+        )
+    return findings
+
+
+def check_memory(context: CheckContext) -> list[Finding]:
+    """Report nodes with little available memory, or with most of their swap in use."""
+    findings = []
+    for node, health in context.nodes_with("health"):
+        memory = health["memory"]
+        total, available = memory.get("total_bytes", 0), memory.get("available_bytes", 0)
+        swap, swap_free = memory.get("swap_total_bytes", 0), memory.get("swap_free_bytes", 0)
+        problems = []
+        if total and "available_bytes" in memory and available < MIN_MEMORY_SHARE * total:
+            problems.append(f"only {format_gib(available)} of {format_gib(total)} of memory are available")
+        if swap and swap - swap_free > MAX_SWAP_SHARE * swap and available < 2 * MIN_MEMORY_SHARE * total:
+            problems.append(f"{format_gib(swap - swap_free)} of {format_gib(swap)} of swap are in use")
+        if problems:
+            findings.append(
+                warning(
+                    "memory-low",
+                    [node.name],
+                    problem=" and ".join(problems),
+                    requirement="memory for the job: the kernel kills processes when there is none left",
+                    remedy="end what else runs there: ps aux --sort=-rss | head",
+                )
+            )
+    return findings
+
+
+def check_node_health(context: CheckContext) -> list[Finding]:
+    """Run all checks of this file."""
+    checks: Iterable[list[Finding]] = (
+        check_errors(context),
+        check_kernel_log(context),
+        check_rows(context),
+        check_speed(context),
+        check_nvlinks(context),
+        check_ports(context),
+        check_memory(context),
+    )
+    return [finding for findings in checks for finding in findings]

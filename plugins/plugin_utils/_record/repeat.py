@@ -1,0 +1,180 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""How a run is repeated from its snapshot: the settings to use, and the environment to restore."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from ansible_collections.muster.training.plugins.plugin_utils._plan.job_spec import JOB_OPTIONS
+from ansible_collections.muster.training.plugins.plugin_utils._record.coerce import (
+    clean_text,
+    to_int,
+    to_list,
+    to_mapping,
+    to_mappings,
+)
+from ansible_collections.muster.training.plugins.plugin_utils._record.snapshot import (
+    Difference,
+    environment_digest,
+    read_environment,
+)
+from ansible_collections.muster.training.plugins.plugin_utils._text.name_list import format_list
+
+# Job options that are no part of what a run computes, or that each run has for itself.
+OWN_OPTIONS = ("environment", "run_id", "name", "master_port", "lifeline_port")
+OTHER_NAMES = {"interpreter": "launch_python"}
+LAYER = re.compile(r"[a-z][a-z0-9_-]{0,40}")
+VERSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+!-]{0,100}")
+DIGEST = re.compile(r"[0-9a-f]{64}")
+FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+!%~-]{0,200}")
+TREE = re.compile(r"[~/][\w./~+\[\], -]{0,300}")
+MAX_ROWS = 30  # differences that a message lists
+
+
+class Restoration(NamedTuple):
+    """The environment that the nodes need for a repeated run."""
+
+    needed: bool = False
+    home: str = ""  # directory of the environment on the nodes
+    problem: str = ""  # why it cannot be restored
+
+
+def setting_names() -> dict[str, str]:
+    """Return the role variable of each job option that a snapshot keeps."""
+    names = {name: OTHER_NAMES.get(name, f"launch_{name}") for name in JOB_OPTIONS if name not in OWN_OPTIONS}
+    return {**names, "user": "launch_user"}
+
+
+def settings_to_use(snapshot: Mapping[str, Any], extra: Iterable[str]) -> dict[str, Any]:
+    """Return the recorded settings, except for those that the user sets with -e."""
+    explicit = set(extra)
+    # -e nnodes=4 sets the variable that launch_nnodes refers to
+    explicit |= {f"launch_{name}" for name in explicit}
+    settings = to_mapping(snapshot.get("settings"))
+    names = {*setting_names().values()}
+    chosen = {name: value for name, value in settings.items() if name in names and name not in explicit}
+    return {**chosen, "launch_fitted": ""}
+
+
+def nodes_to_use(snapshot: Mapping[str, Any], members: Sequence[str]) -> dict[str, Any]:
+    """Return how many nodes and spares a run had, and their names if all of them are still in the inventory."""
+    settings = to_mapping(snapshot.get("settings"))
+    names = [str(node.get("name")) for node in to_mappings(snapshot.get("nodes"))]
+    spares = str(settings.get("launch_spares") or 0)  # a text if it was set with -e
+    spare_nodes = int(spares) if spares.isdecimal() and len(spares) < 7 else 0
+    return {
+        "nnodes": settings.get("launch_nnodes") or len(names) - spare_nodes,
+        "spares": spare_nodes,
+        "names": names if all(name in members for name in names) else [],
+    }
+
+
+def unknown_variables(snapshot: Mapping[str, Any], current: Mapping[str, Any]) -> list[str]:
+    """Return the names of the job's environment variables whose values are neither recorded nor set."""
+    known_names = {*to_mapping(snapshot.get("values")), *current}
+    return [name for name in map(str, to_list(snapshot.get("variables"))) if name not in known_names]
+
+
+def choose_restoration(snapshot: Mapping[str, Any], replies: Mapping[str, Any]) -> Restoration:
+    """Return whether the nodes need the recorded environment, and where.
+
+    An environment of the same name with other packages stays as it is: then a new one is created next to it.
+
+    Args:
+        snapshot: of the run to repeat.
+        replies: of node_facts with the part provenance, by node.
+    """
+    recorded = to_mapping(snapshot.get("environment"))
+    expected = environment_digest(recorded)
+    facts = [to_mapping(to_mapping(reply).get("facts")) for reply in replies.values()]
+    environments = [read_environment(node) for node in facts]
+    if not expected or all(environment_digest(environment) == expected for environment in environments):
+        return Restoration()
+    home = str(recorded.get("home") or "")
+    if not home:
+        return Restoration(
+            problem="the run's environment was not created by the role python_env, so it cannot be restored: install "
+            "these versions"
+        )
+    locks = to_mappings(recorded.get("locks"))
+    if not locks or None in map(safe_lock, locks) or recorded.get("manager") not in ("uv", "venv", "conda"):
+        return Restoration(problem="the lock of the environment is missing or invalid: install these versions")
+    if recorded.get("manager") == "conda":
+        return Restoration(problem="a conda environment cannot be restored: install these versions")
+    is_occupied = any(
+        environment["home"] == home and environment_digest(environment) != expected for environment in environments
+    )
+    return Restoration(True, other_home(home, expected) if is_occupied else home)
+
+
+def other_home(home: str, digest: str) -> str:
+    """Return the directory of another environment next to one."""
+    parent = posixpath.dirname(home)
+    root = posixpath.dirname(parent) if posixpath.basename(parent) == "envs" else home
+    return posixpath.join(root, "envs", f"like-{digest[:12]}")
+
+
+def safe_lock(lock: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return a lock with the fields that an installation uses, or None if a value is not what the role writes.
+
+    A node reported it, and its names become paths and requirements on other nodes.
+    """
+    files, packages = to_mappings(lock.get("files")), to_mappings(lock.get("packages"))
+    editable, trees = to_list(lock.get("editable")), to_list(lock.get("trees"))
+    texts = [(LAYER, lock.get("layer")), (VERSION, lock.get("python")), (DIGEST, lock.get("key"))]
+    texts += [pair for file in files for pair in ((FILE_NAME, file.get("file")), (DIGEST, file.get("sha256")))]
+    texts += [(LAYER, file.get("kind")) for file in files]
+    texts += [(VERSION, value) for package in packages for value in (package.get("name"), package.get("version"))]
+    texts += [*((TREE, path) for path in editable), *((VERSION, name) for name in trees)]
+    if not all(isinstance(text, str) and pattern.fullmatch(text) for pattern, text in texts):
+        return None
+    safe = {"layer": lock["layer"], "order": to_int(lock.get("order")), "key": lock["key"], "python": lock["python"]}
+    entries = [{name: file[name] for name in ("kind", "file", "sha256")} for file in files]
+    names = [{name: package[name] for name in ("name", "version")} for package in packages]
+    project = {name: clean_text(lock.get(name), 200) for name in ("project", "project_name")}
+    return {**safe, **project, "files": entries, "packages": names, "editable": editable, "trees": trees}
+
+
+def layers_to_restore(snapshot: Mapping[str, Any], home: str) -> list[dict[str, Any]]:
+    """Return the layers of the recorded environment, in order, as the role python_env takes them."""
+    environment = to_mapping(snapshot.get("environment"))
+    manager = str(environment.get("manager") or "venv")
+    layers = []
+    for lock in filter(None, map(safe_lock, to_mappings(environment.get("locks")))):
+        version = lock["python"]
+        layers.append(
+            {
+                "layer": lock["layer"],
+                "order": lock["order"],
+                "directory": home,
+                "manager": manager,
+                # venv has only the interpreters of the system, by their minor release
+                "python": version if manager == "uv" else ".".join(version.split(".")[:2]),
+                "requirements": [],
+                "lock": lock,
+            }
+        )
+    return layers
+
+
+def describe_differences(run_id: str, differences: Sequence[Difference], notes: Sequence[str] = ()) -> str:
+    """Render what differs from the run to repeat, one line each."""
+    rows = [
+        f"  {row.part:<11}{clean_text(row.name, 200)}: {clean_text(row.before, 200)} -> {clean_text(row.after, 300)}"
+        for row in differences[:MAX_ROWS]
+    ]
+    more = [f"  and {len(differences) - MAX_ROWS} more"] if len(differences) > MAX_ROWS else []
+    return "\n".join([f"differences from run {run_id}:", *rows, *more, *(f"  {note}" for note in notes)])
+
+
+def seed_note(snapshot: Mapping[str, Any]) -> str:
+    """Return what is known about the seeds of a run."""
+    seeds = to_mapping(snapshot.get("seeds"))
+    if seeds:
+        return f"seeds: {format_list(f'{name} {value}' for name, value in seeds.items())}"
+    return "no seed in the arguments or variables: the same inputs may give another result"

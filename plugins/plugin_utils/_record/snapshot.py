@@ -1,0 +1,361 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The snapshot of a run: everything that decides its result, as far as it is known, to repeat or to compare it.
+
+Pure functions. What nodes report is data: it is cleaned here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, TypedDict
+
+from ansible_collections.muster.training.plugins.plugin_utils._checks.job_request import plain_environment
+from ansible_collections.muster.training.plugins.plugin_utils._record.coerce import (
+    clean_text,
+    to_int,
+    to_list,
+    to_mapping,
+    to_mappings,
+)
+
+FILE = "snapshot.json"  # in the record
+PATCH_FILE = "code.patch"  # next to it
+VERSION = 1
+MAX_PACKAGES = 20_000
+ROW_WIDTH = 60  # characters of a value in a difference
+# Variables without secrets that make a run deterministic, besides those that the checks read.
+REPEATABLE_VARIABLES = re.compile(
+    r"PYTHONHASHSEED|CUBLAS_WORKSPACE_CONFIG|PL_GLOBAL_SEED|(?:[A-Z]+_)*SEED|(?:OMP|MKL|OPENBLAS)_NUM_THREADS|NCCL_\w+|GLOO_\w+|"
+    r"TORCH_NCCL_\w+|TORCHINDUCTOR_\w+|NVIDIA_TF32_OVERRIDE|TOKENIZERS_PARALLELISM|PYTORCH_\w*ALLOC_CONF"
+)
+SEED_OPTION = re.compile(r"--?(?:[\w.-]*[-_.])?seed", re.IGNORECASE)
+CODE, SETTING, PACKAGE, NODE, DATA, CHECKPOINT = "code", "setting", "package", "node", "data", "checkpoint"
+
+
+class NodeSnapshot(TypedDict):
+    """One node of a run, in rank order."""
+
+    name: str
+    slots: int
+    gpu: str
+    gpus: int
+    driver: str
+    python: str
+    image: str  # id of the container image, "" without one
+    glibc: str
+    packages: str  # digest of its packages and of the files that they were installed from
+
+
+class EnvironmentSnapshot(TypedDict):
+    """The Python environment of a run, on its first node."""
+
+    home: str  # directory with the environment and its locks, "" if the role python_env did not create it
+    manager: str
+    packages: dict[str, str]  # version by normalized name
+    locks: list[dict[str, Any]]
+
+
+class CodeSnapshot(TypedDict):
+    """The code of a run."""
+
+    source: str  # directory on the controller
+    directory: str  # on the nodes
+    exclude: list[str]
+    commit: str
+    digest: str  # of all files; "" if they are not recorded
+    patch: str  # PATCH_FILE, or "" if the record has none
+    without_patch: str  # why it has none
+
+
+class Snapshot(TypedDict):
+    """The content of snapshot.json."""
+
+    version: int
+    like: str  # the run that this one repeats
+    settings: dict[str, Any]  # role variables
+    variables: list[str]  # names of the job's environment variables
+    values: dict[str, str]  # of those that cannot hold a secret
+    seeds: dict[str, str]
+    world_size: int
+    nodes: list[NodeSnapshot]
+    environment: EnvironmentSnapshot
+    code: CodeSnapshot
+    inputs: dict[str, dict[str, Any]]
+    repositories: dict[str, str]  # commit by name
+    checkpoint: dict[str, Any]  # from which the run resumes, {} if it starts anew
+
+
+class Difference(NamedTuple):
+    """One difference between two runs."""
+
+    part: str
+    name: str
+    before: str
+    after: str
+    is_material: bool = True  # whether it may change the result
+
+
+class JobInputs(NamedTuple):
+    """What the controller knows about a job that is about to start."""
+
+    settings: Mapping[str, Any]  # role variables by name
+    environment: Mapping[str, Any]  # variables, whose values may be secret
+    code: CodeSnapshot
+    repositories: Sequence[str] = ()  # names of the models and datasets that the role hugging_face downloads
+    like: str = ""  # the run that it repeats
+
+
+NO_CODE: CodeSnapshot = {
+    "source": "",
+    "directory": "",
+    "exclude": [],
+    "commit": "",
+    "digest": "",
+    "patch": "",
+    "without_patch": "the run was launched without code_source, or code in a job file",
+}
+
+
+def repeatable_values(environment: Mapping[str, Any]) -> dict[str, str]:
+    """Return the variables of a job whose values may be kept, because they cannot hold a secret."""
+    values = {
+        name: str(value)
+        for name, value in environment.items()
+        if REPEATABLE_VARIABLES.fullmatch(name) and isinstance(value, (str, int, float))
+    }
+    return {**values, **plain_environment(environment)}
+
+
+def find_seeds(arguments: Sequence[str], values: Mapping[str, str]) -> dict[str, str]:
+    """Return the seeds in a job's arguments and variables."""
+    seeds = {name: value for name, value in values.items() if "SEED" in name}
+    for index, argument in enumerate(arguments):
+        name, equals, value = argument.partition("=")
+        if SEED_OPTION.fullmatch(name):
+            seeds[name] = value if equals else next(iter(arguments[index + 1 : index + 2]), "")
+    return seeds
+
+
+def read_environment(facts: Mapping[str, Any]) -> EnvironmentSnapshot:
+    """Return the environment in a node's facts."""
+    environment = to_mapping(to_mapping(facts.get("provenance")).get("environment"))
+    packages = list(to_mapping(environment.get("packages")).items())[:MAX_PACKAGES]
+    return {
+        "home": clean_text(environment.get("home"), 500),
+        "manager": clean_text(environment.get("manager"), 20),
+        "packages": {clean_text(name, 100): clean_text(version, 100) for name, version in packages},
+        "locks": [dict(lock) for lock in to_mappings(environment.get("locks"), 8)],
+    }
+
+
+def environment_digest(environment: Mapping[str, Any]) -> str:
+    """Return a hash of the packages, and of the wheels that the role python_env installed; "" if there are none.
+
+    Not of an interpreter's archive, which each first node packs itself.
+    """
+    packages = dict(environment.get("packages") or {})
+    if not packages:
+        return ""
+    wheels = sorted(
+        [str(file.get("file")), str(file.get("sha256"))]
+        for lock in to_mappings(environment.get("locks"))
+        for file in to_mappings(lock.get("files"))
+        if file.get("kind") in ("wheel", "conda-package")
+    )
+    return hashlib.sha256(json.dumps([sorted(packages.items()), wheels]).encode()).hexdigest()[:16]
+
+
+def node_snapshot(planned: Mapping[str, Any], facts: Mapping[str, Any]) -> NodeSnapshot:
+    """Return what a node contributes to the result of a run. planned: its entry in plan.json."""
+    hardware, provenance = to_mapping(planned.get("hardware")), to_mapping(facts.get("provenance"))
+    environment = to_mapping(provenance.get("environment"))
+    return {
+        "name": clean_text(planned.get("name"), 100),
+        "slots": to_int(planned.get("slots")),
+        "gpu": clean_text(hardware.get("gpu"), 100),
+        "gpus": to_int(hardware.get("gpus")),
+        "driver": clean_text(hardware.get("driver"), 50),
+        "python": clean_text(environment.get("python"), 50),
+        "image": clean_text(to_mapping(facts.get("image")).get("id"), 80),
+        "glibc": clean_text(facts.get("glibc"), 20),
+        "packages": environment_digest(read_environment(facts)),
+    }
+
+
+def merge_inputs(facts: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Return the inputs of all nodes, with one digest for nodes that have the same content."""
+    merged: dict[str, dict[str, Any]] = {}
+    nodes = [to_mapping(to_mapping(node.get("provenance")).get("inputs")) for node in facts]
+    for option in dict.fromkeys(option for inputs in nodes for option in inputs):
+        entries = [to_mapping(inputs[option]) for inputs in nodes if option in inputs]
+        digests = [clean_text(entry.get("digest"), 64) for entry in entries]
+        same = len(set(digests)) == 1 and len(entries) == len(nodes)
+        merged[clean_text(option, 100)] = {
+            "path": clean_text(entries[0].get("path"), 500),
+            "files": to_int(entries[0].get("files")),
+            "bytes": to_int(entries[0].get("bytes"), 2**62),
+            "digest": digests[0]
+            if same
+            else ""
+            if "" in digests
+            else hashlib.sha256(json.dumps(digests).encode()).hexdigest()[:16],
+        }
+    return merged
+
+
+def find_repositories(facts: Mapping[str, Any], arguments: Sequence[str], names: Sequence[str]) -> dict[str, str]:
+    """Return the commits of the models and datasets that a job uses: named in its arguments, or in `names`."""
+    cached = to_mapping(to_mapping(facts.get("provenance")).get("repositories"))
+    values = {value for argument in arguments for value in (argument, argument.partition("=")[2])}
+    return {
+        clean_text(name, 200): clean_text(commit, 64)
+        for name, commit in cached.items()
+        if name in values or name in names
+    }
+
+
+def initial_checkpoint(plan: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return path, step and size of the checkpoint that a run resumes from, {} if it has none."""
+    path = clean_text(plan.get("checkpoint"), 500)
+    if not path:
+        return {}
+    listing = to_mappings(to_mapping(facts.get("checkpoints")).get("listing"))
+    entry = next((entry for entry in listing if entry.get("path") == path), {})
+    return {"path": path, "step": to_int(entry.get("step")), "size": to_int(entry.get("size"), 2**62)}
+
+
+def make_snapshot(plan: Mapping[str, Any], facts: Mapping[str, Mapping[str, Any]], inputs: JobInputs) -> Snapshot:
+    """Return the snapshot of a run that is about to start, from rank 0's plan.json and the facts of each node."""
+    planned = to_mappings(plan.get("nodes"))
+    node_facts = [to_mapping(facts.get(str(node.get("name")))) for node in planned]
+    arguments = [str(argument) for argument in to_list(plan.get("arguments"))]
+    values = repeatable_values(inputs.environment)
+    first = node_facts[0] if node_facts else {}
+    return {
+        "version": VERSION,
+        "like": inputs.like,
+        "settings": json.loads(json.dumps(dict(inputs.settings), default=str)),
+        "variables": sorted(map(str, inputs.environment)),
+        "values": values,
+        "seeds": find_seeds(arguments, values),
+        "world_size": to_int(plan.get("world_size")),
+        "nodes": [node_snapshot(node, entry) for node, entry in zip(planned, node_facts, strict=True)],
+        "environment": read_environment(first),
+        "code": inputs.code,
+        "inputs": merge_inputs(node_facts),
+        "repositories": find_repositories(first, arguments, inputs.repositories),
+        "checkpoint": initial_checkpoint(plan, first),
+    }
+
+
+# --- comparison ------------------------------------------------------------------------------------------------------
+
+
+def shorten(value: Any) -> str:
+    """Return a value in one line for a person."""
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, sort_keys=True)
+    return clean_text(text, ROW_WIDTH) or "-"
+
+
+def mapping_differences(
+    part: str, before: Mapping[str, Any], after: Mapping[str, Any], missing: Any = ""
+) -> list[Difference]:
+    """Return the differences between two mappings, in the order of their keys."""
+    names = sorted({*before, *after}, key=str)
+    pairs = [(name, before.get(name, missing), after.get(name, missing)) for name in names]
+    return [Difference(part, str(name), shorten(old), shorten(new)) for name, old, new in pairs if old != new]
+
+
+def node_differences(before: Sequence[Mapping[str, Any]], after: Sequence[Mapping[str, Any]]) -> list[Difference]:
+    """Return the differences of nodes in rank order. Another name alone is not material: machines are replaced."""
+    if len(before) != len(after):
+        return [Difference(NODE, "number of nodes", str(len(before)), str(len(after)))]
+    differences = []
+    for rank, (old, new) in enumerate(zip(before, after, strict=True)):
+        for field in NodeSnapshot.__annotations__:
+            if field != "packages" and old.get(field) != new.get(field):
+                values = shorten(old.get(field)), shorten(new.get(field))
+                differences.append(Difference(NODE, f"node {rank}: {field}", *values, field != "name"))
+        if old.get("packages") and not new.get("packages"):
+            differences.append(Difference(PACKAGE, f"node {rank}: environment", str(old["packages"]), "missing"))
+    return differences
+
+
+def package_differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Difference]:
+    """Return the packages that differ: by version, or by the file that they were installed from."""
+    old, new = to_mapping(before.get("packages")), to_mapping(after.get("packages"))
+    if not old or not new:
+        return []
+    differences = mapping_differences(PACKAGE, old, new)
+    if not differences and environment_digest(before) != environment_digest(after):
+        old_files, new_files = wheel_hashes(before), wheel_hashes(after)
+        differences = mapping_differences(PACKAGE, old_files, new_files) if old_files and new_files else []
+    return differences
+
+
+def wheel_hashes(environment: Mapping[str, Any]) -> dict[str, str]:
+    """Return the beginning of the SHA-256 of each wheel in an environment's locks, by its name."""
+    files = [file for lock in to_mappings(environment.get("locks")) for file in to_mappings(lock.get("files"))]
+    return {str(file.get("file")): str(file.get("sha256"))[:12] for file in files if file.get("kind") == "wheel"}
+
+
+def uneven_environments(snapshot: Mapping[str, Any]) -> list[Difference]:
+    """Return the nodes whose packages differ from those of the first node."""
+    nodes = to_mappings(snapshot.get("nodes"))
+    first = nodes[0].get("packages") if nodes else ""
+    return [
+        Difference(PACKAGE, f"{clean_text(node.get('name'), 100)}: environment", str(first), str(node.get("packages")))
+        for node in nodes[1:]
+        if first and node.get("packages") and node.get("packages") != first
+    ]
+
+
+def input_differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Difference]:
+    """Return the inputs with another content; those too large to be identified are not compared."""
+    differences = []
+    for option in sorted({*before, *after}):
+        old, new = to_mapping(before.get(option)), to_mapping(after.get(option))
+        if (old.get("digest"), new.get("digest")) == ("", "") and old and new:
+            continue
+        if old.get("digest") != new.get("digest") or old.get("path") != new.get("path"):
+            differences.append(Difference(DATA, option, describe_input(old), describe_input(new)))
+    return differences
+
+
+def describe_input(entry: Mapping[str, Any]) -> str:
+    """Return path and content of an input for a person."""
+    if not entry:
+        return "missing"
+    digest = clean_text(entry.get("digest"), 12) or "not identified"
+    return f"{clean_text(entry.get('path'), 40)} ({to_int(entry.get('files'))} files, {digest})"
+
+
+def compare_snapshots(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Difference]:
+    """Return all differences between the snapshots of two runs, except for those of the code's files."""
+    return [
+        *mapping_differences(SETTING, to_mapping(before.get("settings")), to_mapping(after.get("settings"))),
+        *mapping_differences(SETTING, to_mapping(before.get("values")), to_mapping(after.get("values")), "not set"),
+        *(
+            Difference(SETTING, name, "set" if name in to_list(before.get("variables")) else "not set", "changed")
+            for name in sorted({*to_list(before.get("variables"))} ^ {*to_list(after.get("variables"))})
+            if name not in to_mapping(before.get("values")) and name not in to_mapping(after.get("values"))
+        ),
+        *mapping_differences(
+            SETTING, {"world size": before.get("world_size")}, {"world size": after.get("world_size")}
+        ),
+        *package_differences(to_mapping(before.get("environment")), to_mapping(after.get("environment"))),
+        *node_differences(to_mappings(before.get("nodes")), to_mappings(after.get("nodes"))),
+        *uneven_environments(after),
+        *input_differences(to_mapping(before.get("inputs")), to_mapping(after.get("inputs"))),
+        *mapping_differences(
+            DATA, to_mapping(before.get("repositories")), to_mapping(after.get("repositories")), "missing"
+        ),
+        *mapping_differences(
+            CHECKPOINT, to_mapping(before.get("checkpoint")), to_mapping(after.get("checkpoint")), "none"
+        ),
+    ]

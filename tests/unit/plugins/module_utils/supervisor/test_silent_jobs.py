@@ -1,0 +1,121 @@
+"""Jobs that are silent for long, but work: none of them is reported as a hang. Times are compressed, supervisors real.
+
+test_silent_hour is the same in real time: an hour with the usual limits, so it runs only if MUSTER_SILENT_HOUR is set.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.unit import supervised
+from tests.unit.supervised import Run, end_by_force, eventually, free_port, make_run
+
+NETWORK = supervised.own_network(173)
+HANG = 1.0  # launch_hang_timeout
+SILENCE = 6 * HANG  # of the jobs
+HOUR = "MUSTER_SILENT_HOUR"
+DISTRIBUTED = """
+import os, time
+def all_reduce(step):
+    open("arrived-%s-%d" % (os.environ["NODE_RANK"], step), "w").close()
+    while sum(os.path.exists("arrived-%d-%d" % (rank, step)) for rank in range(2)) < 2:
+        time.sleep(0.01)
+"""
+SCRIPT = """
+import os, sys, time
+sys.path.insert(0, "site-packages")
+from torch.distributed import fake
+kind, seconds, rank = sys.argv[1], float(sys.argv[2]), int(os.environ["NODE_RANK"])
+end = time.monotonic() + seconds
+def compile_model():
+    while time.monotonic() < end:
+        [number * number for number in range(1000)]
+def evaluate():
+    number = 0
+    while not os.path.exists("last-%d" % (number - 1)):
+        if rank == 0 and time.monotonic() >= end:
+            open("last-%d" % number, "w").close()
+        fake.all_reduce(number)
+        sum(range(50000))
+        number += 1
+def save():
+    while time.monotonic() < end:
+        with open("checkpoint-%d" % rank, "wb") as stream:
+            for _part in range(20):
+                stream.write(bytes(200_000))
+                stream.flush()
+                time.sleep(0.01)
+def load():
+    number = 0
+    while time.monotonic() < end:
+        [time.sleep, read, wait][number % 3](0.05)
+        number += 1
+def read(pause):
+    time.sleep(pause)
+def wait(pause):
+    time.sleep(pause)
+print("begins", flush=True)
+{"compile": compile_model, "evaluate": evaluate, "save": save, "load": load}[kind]()
+print("ends", flush=True)
+"""
+KINDS = ("compile", "evaluate", "save", "load")
+RunMaker = Callable[[str, float], Run]
+
+
+@pytest.fixture
+def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunMaker]:
+    """Makes runs of two nodes with a job of a kind that is silent for some seconds."""
+    monkeypatch.setattr(supervised, "NETWORK", NETWORK)
+    package = tmp_path / "site-packages" / "torch" / "distributed"
+    package.mkdir(parents=True)
+    for directory in (package.parent, package):
+        (directory / "__init__.py").touch()
+    (package / "fake.py").write_text(DISTRIBUTED)
+    (tmp_path / "job.py").write_text(SCRIPT)
+    runs: list[Run] = []
+
+    def maker(kind: str, seconds: float) -> Run:
+        commands = [[sys.executable, str(tmp_path / "job.py"), kind, str(seconds)]] * 2
+        timeouts = {"hang": HANG if seconds < 60 else 600.0}
+        runs.append(make_run(tmp_path, commands, timeouts, lifeline_port=free_port(), master_port=free_port()))
+        return runs[-1]
+
+    yield maker
+    for run in runs:
+        end_by_force(run)
+
+
+def hangs_reported(run: Run) -> list[str]:
+    return [text for text in run.events() if text.startswith("no output for")]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_silent_job_that_works_is_not_reported(make: RunMaker, kind: str) -> None:
+    run = make(kind, SILENCE)
+    run.set_constant("HANG_CONFIRM_INTERVAL", 2.0)
+    run.set_constant("HANG_GAP_FACTOR", 0)
+    run.set_constant("LEAST_HANG_TIMEOUT", HANG)
+    run.set_constant("PROGRESS_CHECK_INTERVAL", 0.1)
+    run.set_constant("IO_CHECK_AGE", 0.2)
+    run.start()
+    assert run.result()["state"] == "succeeded"
+    assert hangs_reported(run) == []
+
+
+@pytest.mark.thorough
+@pytest.mark.skipif(HOUR not in os.environ, reason=f"takes an hour; set {HOUR}=1 to run it")
+@pytest.mark.parametrize("kind", KINDS)
+def test_silent_hour(make: RunMaker, kind: str) -> None:
+    run = make(kind, 3600.0)
+    run.start()
+    begin = time.monotonic()
+    eventually(lambda: run.read(0, "result.json"), 2 * 3600)
+    assert time.monotonic() - begin > 3600
+    assert run.result()["state"] == "succeeded"
+    assert hangs_reported(run) == []

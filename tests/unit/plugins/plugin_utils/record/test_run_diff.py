@@ -1,0 +1,83 @@
+"""What differs between two runs is shown next to how they ended."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from ansible_collections.muster.training.plugins.plugin_utils._record.code_patch import fingerprints, make_patch
+from ansible_collections.muster.training.plugins.plugin_utils._record.reader import read_record
+from ansible_collections.muster.training.plugins.plugin_utils._record.run_diff import read_run, render_diff
+from ansible_collections.muster.training.plugins.plugin_utils._record.snapshot import NO_CODE
+from ansible_collections.muster.training.plugins.plugin_utils._report.report import compose_report
+from tests.unit.plugins.plugin_utils.record.test_snapshot import planned, snapshot
+
+
+def write_run(directory: Path, name: str, text: str, loss: float, **changes: Any) -> Path:
+    """Write the record of a run whose code is one file; return it."""
+    record, source = directory / name, directory / "code"
+    record.mkdir()
+    source.mkdir(exist_ok=True)
+    (source / "train.py").write_text(text)
+    files = fingerprints(source, ["train.py"])
+    (record / "code.json").write_text(json.dumps({"source": str(source), "files": files}))
+    (record / "code.patch").write_bytes(make_patch(str(source), files, "").text)
+    code = {**NO_CODE, "source": str(source), "digest": text, "patch": "code.patch"}
+    (record / "snapshot.json").write_text(json.dumps(snapshot(code=code, **changes)))
+    plan = {**planned(), "run_id": name, "currency": "USD"}
+    (record / "plan.json").write_text(json.dumps(plan))
+    result = {"run_id": name, "state": "succeeded", "started": 1.7e9, "ended": 1.7e9 + 60, "nodes": []}
+    (record / "result.json").write_text(json.dumps({**result, "said": {"loss": loss}}))
+    return record
+
+
+def compare(records: list[Path], show_lines: bool = False) -> str:
+    reports = [compose_report(read_record(record, record.name), 1.8e9) for record in records]
+    return render_diff([read_run(record) for record in records], reports, show_lines)
+
+
+def rows(text: str) -> list[str]:
+    return [" ".join(line.split()) for line in text.splitlines()]
+
+
+def test_settings_code_and_outcomes_stand_side_by_side(tmp_path: Path) -> None:
+    settings = {"launch_args": ["--seed", "8"], "launch_script": "train.py"}
+    first = write_run(tmp_path, "first", "a = 1\nb = 2\n", 0.5)
+    second = write_run(tmp_path, "second", "a = 1\nb = 3\nc = 4\n", 0.25, settings=settings, plan=planned(driver="570"))
+    text = compare([first, second])
+    assert 'setting: launch_args ["--seed", "7"] ["--seed", "8"]' in rows(text)
+    assert "node: node 0: driver 550 570" in rows(text)
+    assert "code: train.py changed, +2 -1 -" in rows(text)
+    assert "state succeeded succeeded" in rows(text) and "loss 0.5 0.25" in rows(text)
+    assert "b = 3" not in text and "-e lines=true" in text
+    shown = compare([first, second], show_lines=True).splitlines()
+    assert {"-b = 2", "+b = 3", "+c = 4"} <= {*shown}
+
+
+def test_equal_runs_and_secrets_in_code(tmp_path: Path) -> None:
+    first = write_run(tmp_path, "first", "a = 1\n", 0.5)
+    second = write_run(tmp_path, "second", "a = 1\n", 0.5)
+    assert compare([first, second]).startswith("no differences are recorded")
+    third = write_run(tmp_path, "third", 'a = 1\napi_key = "abc123def456"\n', 0.5)
+    assert "abc123def456" not in compare([first, third], show_lines=True)
+
+
+def test_record_of_an_older_release_is_compared_as_far_as_it_goes(tmp_path: Path) -> None:
+    first = write_run(tmp_path, "first", "a = 1\n", 0.5)
+    second = write_run(tmp_path, "second", "a = 2\n", 0.5)
+    (first / "snapshot.json").unlink()
+    text = compare([first, second])
+    assert "packages and data are unknown: the record of first has no snapshot.json" in text
+    (first / "code.json").write_text("{")
+    assert "whether the code differs is unknown: the record of first has none" in compare([first, second])
+
+
+def test_hostile_record_is_shown_as_text(tmp_path: Path) -> None:
+    first = write_run(tmp_path, "first", "a = 1\n", 0.5)
+    second = write_run(tmp_path, "second", "a = 1\n", 0.5)
+    hostile = snapshot()
+    hostile["settings"] = {"\x1b]0;title\x07": "\x1b[31m" + "x" * 10_000}
+    (second / "snapshot.json").write_text(json.dumps(hostile))
+    text = compare([first, second])
+    assert "\x1b" not in text and "\x07" not in text and max(map(len, text.splitlines())) < 200

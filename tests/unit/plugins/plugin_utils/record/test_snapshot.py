@@ -1,0 +1,226 @@
+"""The snapshot of a run, and what differs between two."""
+
+from __future__ import annotations
+
+import copy
+import json
+from typing import Any
+
+import pytest
+
+from ansible_collections.muster.training.plugins.plugin_utils._record.repeat import (
+    choose_restoration,
+    layers_to_restore,
+    nodes_to_use,
+    seed_note,
+    setting_names,
+    settings_to_use,
+    unknown_variables,
+)
+from ansible_collections.muster.training.plugins.plugin_utils._record.snapshot import (
+    NO_CODE,
+    JobInputs,
+    compare_snapshots,
+    environment_digest,
+    make_snapshot,
+    read_environment,
+)
+
+LOCK = {
+    "layer": "requirements",
+    "key": "c" * 64,
+    "order": 20,
+    "python": "3.11.7",
+    "packages": [{"name": "six", "version": "1.0"}],
+    "files": [
+        {"kind": "wheel", "file": "six-1.0-py3-none-any.whl", "sha256": "a" * 64},
+        {"kind": "python", "file": "cpython-3.11.tar", "sha256": "b" * 64},
+    ],
+}
+SECRET = "sekret-value"
+
+
+def node_facts(**changes: Any) -> dict[str, Any]:
+    """Facts of a node; changes: of its provenance."""
+    environment = {
+        "python": "3.11.7",
+        "packages": {"six": "1.0"},
+        "home": "/opt/muster/envs/toy",
+        "manager": "uv",
+        "locks": [LOCK],
+    }
+    data = {"path": "/data", "files": 2, "bytes": 10, "digest": "d1"}
+    provenance = {"environment": environment, "inputs": {"data": data}, "repositories": {"org/model": "c" * 40}}
+    return {"glibc": "2.36", "provenance": copy.deepcopy({**provenance, **changes})}
+
+
+def planned(names: tuple[str, ...] = ("gpu0", "gpu1"), driver: str = "550") -> dict[str, Any]:
+    hardware = {"gpu": "H100", "gpus": 8, "memory_mib": 81559, "driver": driver}
+    nodes = [{"name": name, "slots": 8, "hardware": hardware} for name in names]
+    return {"nodes": nodes, "world_size": 16, "arguments": ["--seed", "7", "--model", "org/model"], "checkpoint": ""}
+
+
+def snapshot(**more: Any) -> Any:
+    arguments: dict[str, Any] = {
+        "settings": {"launch_args": ["--seed", "7"], "launch_script": "train.py"},
+        "environment": {"API_TOKEN": SECRET, "NCCL_DEBUG": "INFO", "PYTHONHASHSEED": 3},
+        "code": NO_CODE,
+    }
+    plan = more.pop("plan", planned())
+    facts = more.pop("facts", {"gpu0": node_facts(), "gpu1": node_facts()})
+    return make_snapshot(plan, facts, JobInputs(**{**arguments, **more}))
+
+
+def rows(before: Any, after: Any) -> list[tuple[str, str]]:
+    return [(row.part, row.name) for row in compare_snapshots(before, after)]
+
+
+def test_snapshot_has_seeds_and_models_and_no_secret() -> None:
+    made = snapshot()
+    assert SECRET not in json.dumps(made)
+    assert made["variables"] == ["API_TOKEN", "NCCL_DEBUG", "PYTHONHASHSEED"]
+    assert made["seeds"] == {"PYTHONHASHSEED": "3", "--seed": "7"}
+    assert made["repositories"] == {"org/model": "c" * 40}
+    assert seed_note(made) == "seeds: PYTHONHASHSEED 3, --seed 7"
+    assert seed_note({}).startswith("no seed")
+
+
+def test_equal_runs_have_no_differences() -> None:
+    assert compare_snapshots(snapshot(), snapshot()) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"settings": {"launch_args": ["--seed", "8"], "launch_script": "train.py"}}, ("setting", "launch_args")),
+        ({"environment": {"API_TOKEN": SECRET, "NCCL_DEBUG": "WARN", "PYTHONHASHSEED": 3}}, ("setting", "NCCL_DEBUG")),
+        ({"environment": {"NCCL_DEBUG": "INFO", "PYTHONHASHSEED": 3}}, ("setting", "API_TOKEN")),
+        ({"plan": planned(driver="570")}, ("node", "node 0: driver")),
+        ({"plan": {**planned(), "checkpoint": "/c/step-5"}}, ("checkpoint", "path")),
+    ],
+)
+def test_difference_is_named(changes: dict[str, Any], expected: tuple[str, str]) -> None:
+    assert expected in rows(snapshot(), snapshot(**changes))
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"inputs": {"data": {"path": "/data", "files": 3, "bytes": 11, "digest": "d2"}}}, ("data", "data")),
+        ({"repositories": {"org/model": "e" * 40}}, ("data", "org/model")),
+        ({"inputs": {}}, ("data", "data")),
+    ],
+)
+def test_inputs_that_differ_are_named(changes: dict[str, Any], expected: tuple[str, str]) -> None:
+    facts = {"gpu0": node_facts(**changes), "gpu1": node_facts(**changes)}
+    assert rows(snapshot(), snapshot(facts=facts)) == [expected]
+    one_node = {"gpu0": node_facts(), "gpu1": node_facts(inputs={"data": {"path": "/data", "digest": "d3"}})}
+    assert rows(snapshot(), snapshot(facts=one_node)) == [("data", "data")], "on the second node alone"
+
+
+def test_other_machines_of_the_same_kind_are_not_material() -> None:
+    differences = compare_snapshots(snapshot(), snapshot(plan=planned(("new0", "new1")), facts={}))
+    names = [row for row in differences if row.name.endswith(": name")]
+    assert len(names) == 2 and not any(row.is_material for row in names)
+
+
+def test_package_of_the_same_version_from_another_file_differs() -> None:
+    facts = node_facts()
+    facts["provenance"]["environment"]["locks"][0]["files"][0]["sha256"] = "f" * 64
+    assert rows(snapshot(), snapshot(facts={"gpu0": facts, "gpu1": facts})) == [("package", "six-1.0-py3-none-any.whl")]
+    packed_again = node_facts()
+    packed_again["provenance"]["environment"]["locks"][0]["files"][1]["sha256"] = "f" * 64
+    facts_by_node = {"gpu0": packed_again, "gpu1": packed_again}
+    assert rows(snapshot(), snapshot(facts=facts_by_node)) == [], "an interpreter's archive has times in it"
+
+
+def test_environment_of_a_second_node_that_differs_is_named() -> None:
+    other = node_facts()
+    other["provenance"]["environment"]["packages"] = {"six": "2.0"}
+    assert rows(snapshot(), snapshot(facts={"gpu0": node_facts(), "gpu1": other})) == [("package", "gpu1: environment")]
+
+
+@pytest.mark.parametrize("hostile", [None, [], "x", {"environment": {"packages": [1], "locks": "no"}, "inputs": [2]}])
+def test_hostile_facts_give_a_snapshot(hostile: Any) -> None:
+    made = snapshot(facts={"gpu0": {"provenance": hostile}, "gpu1": node_facts()})
+    assert made["environment"]["packages"] == {}
+    compare_snapshots(snapshot(), made)
+    compare_snapshots({"settings": [], "nodes": "x", "inputs": 3}, made)
+
+
+# --- how a run is repeated --------------------------------------------------------------------------------------------
+
+
+def test_settings_set_on_the_command_line_take_precedence() -> None:
+    recorded = {"settings": {"launch_nnodes": 2, "launch_script": "train.py", "launch_args": ["a"], "other": 1}}
+    assert settings_to_use(recorded, ["nnodes", "launch_args"]) == {"launch_script": "train.py", "launch_fitted": ""}
+    assert {"launch_args", "launch_python", "launch_user"} <= {*setting_names().values()}
+    assert "launch_environment" not in setting_names().values()
+
+
+def test_nodes_are_the_same_or_as_many() -> None:
+    recorded = snapshot(settings={"launch_spares": "1", "launch_nnodes": ""})
+    assert nodes_to_use(recorded, ["gpu1", "gpu0", "x"]) == {"nnodes": 1, "spares": 1, "names": ["gpu0", "gpu1"]}
+    assert nodes_to_use(recorded, ["gpu0", "x"]) == {"nnodes": 1, "spares": 1, "names": []}
+    assert nodes_to_use(snapshot(settings={"launch_nnodes": "1:2"}), [])["nnodes"] == "1:2"
+
+
+def test_variables_without_a_value_are_named() -> None:
+    assert unknown_variables(snapshot(), {}) == ["API_TOKEN"]
+    assert unknown_variables(snapshot(), {"API_TOKEN": SECRET}) == []
+
+
+def replies(**facts: Any) -> dict[str, Any]:
+    return {name: {"facts": node} for name, node in facts.items()}
+
+
+def without_environment() -> dict[str, Any]:
+    return node_facts(environment={"python": "3.11.7", "packages": {}, "home": "", "manager": "", "locks": []})
+
+
+def test_environment_is_restored_where_it_was_if_that_place_is_free() -> None:
+    assert not choose_restoration(snapshot(), replies(a=node_facts(), b=node_facts())).needed
+    restoration = choose_restoration(snapshot(), replies(a=node_facts(), b=without_environment()))
+    assert restoration.needed and restoration.home == "/opt/muster/envs/toy"
+
+
+def test_another_environment_stays_as_it_is() -> None:
+    other = node_facts()
+    other["provenance"]["environment"]["packages"] = {"six": "2.0"}
+    restoration = choose_restoration(snapshot(), replies(a=other, b=without_environment()))
+    digest = environment_digest(read_environment(node_facts()))
+    assert restoration.home == f"/opt/muster/envs/like-{digest[:12]}"
+
+
+@pytest.mark.parametrize(("field", "value"), [("home", ""), ("manager", "conda")])
+def test_environment_that_cannot_be_restored_is_a_problem(field: str, value: str) -> None:
+    recorded = snapshot()
+    recorded["environment"][field] = value
+    assert choose_restoration(recorded, replies(a=without_environment())).problem
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"layer": "../base"},
+        {"key": ""},
+        {"python": "3.11\n"},
+        {"files": [{"kind": "wheel", "file": "../../six-1.0.whl", "sha256": "a" * 64}]},
+        {"files": [{"kind": "wheel", "file": "six-1.0.whl\n--index-url=x", "sha256": "a" * 64}]},
+        {"files": [{"kind": "wheel", "file": "six-1.0.whl", "sha256": None}]},
+        {"editable": ["--target=/x"]},
+        {"packages": [{"name": "-r", "version": "1"}]},
+    ],
+)
+def test_lock_that_the_role_did_not_write_is_not_restored(change: dict[str, Any]) -> None:
+    recorded = snapshot()
+    recorded["environment"]["locks"][0].update(change)
+    assert choose_restoration(recorded, replies(a=without_environment())).problem
+    assert layers_to_restore(recorded, "/opt/muster") == []
+
+
+def test_layers_carry_their_lock() -> None:
+    layers = layers_to_restore(snapshot(), "/opt/muster/envs/toy")
+    assert [(layer["layer"], layer["python"], layer["lock"]["files"]) for layer in layers] == [
+        ("requirements", "3.11.7", LOCK["files"])
+    ]
