@@ -43,6 +43,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._plan.cost import 
     read_prices,
     total_price,
 )
+from ansible_collections.muster.training.plugins.plugin_utils._plan.first_node import why_loss_ends_run
 from ansible_collections.muster.training.plugins.plugin_utils._plan.gpu_selection import limit_facts
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job import Job
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job_arguments import (
@@ -50,11 +51,13 @@ from ansible_collections.muster.training.plugins.plugin_utils._plan.job_argument
     parse_environment,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job_spec import JOB_OPTIONS
+from ansible_collections.muster.training.plugins.plugin_utils._plan.launch_options import launch_options
 from ansible_collections.muster.training.plugins.plugin_utils._plan.limits import unpriced_nodes
 from ansible_collections.muster.training.plugins.plugin_utils._plan.machines import describe_machines
 from ansible_collections.muster.training.plugins.plugin_utils._plan.notify_targets import read_targets
 from ansible_collections.muster.training.plugins.plugin_utils._plan.plan import (
     build_node_plan,
+    get_launcher,
     render_hostfiles,
     without_spares,
 )
@@ -130,6 +133,9 @@ def render_restarts(job: Job, table: RankTable, prices: Mapping[str, float | Non
         return []
     spares = table.nodes[table.nnodes - job.spares :]
     lines = [f"  restarts     {job.restarts} at most, after {', '.join(job.restart_when) or 'nothing'}"]
+    why = why_loss_ends_run(table.nnodes, get_launcher(job).remote_start) if table.nnodes > 1 else ""
+    if why:
+        lines.append(f"  first node   its loss ends the run: {why}")
     if spares:
         rate = total_price(prices.get(node.name) for node in spares)
         price = f", {format_amount(rate, currency)} an hour of the costs above" if rate is not None else ""
@@ -238,6 +244,8 @@ class ActionModule(ActionBase):
         facts = {node.name: limit_facts(args["facts"][node.name]["facts"], job.gpus) for node in table.nodes}
         machines = describe_machines(facts, prices, table.master.name, args["currency"], bool(job.image))
         plans = {node.name: build_node_plan(job, table, node, facts[node.name], machines) for node in table.nodes}
+        for plan in plans.values():
+            plan["options"] = launch_options(job)
         return {
             "changed": False,
             "run_id": job.run_id,

@@ -49,6 +49,15 @@ ARGUMENT_SPEC = {
             "names": {"type": "list", "elements": "str", "required": True},
         },
     },
+    "slurm": {
+        "type": "dict",
+        "options": {
+            "packages": {"type": "list", "elements": "str", "required": True},
+            "gpu_files": {"type": "str", "default": "/dev/nvidia[0-9]*"},
+            "proof_file": {"type": "path", "required": True},
+            "files": FILES,
+        },
+    },
 }
 
 

@@ -45,6 +45,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._record.active_run
 )
 from ansible_collections.muster.training.plugins.plugin_utils._record.bad_nodes import file_of
 from ansible_collections.muster.training.plugins.plugin_utils._record.code_tree import FILE as CODE_FILE
+from ansible_collections.muster.training.plugins.plugin_utils._record.final_result import final_result
 from ansible_collections.muster.training.plugins.plugin_utils._record.origin import FILE as ORIGIN_FILE
 from ansible_collections.muster.training.plugins.plugin_utils._record.record_paths import (
     LATEST,
@@ -198,8 +199,8 @@ def close_record(directory: Path, args: dict[str, Any]) -> dict[str, Any]:
     record = directory / args["run_id"]
     plan, reads = args["plan"], args["reads"]
     master = plan["nodes"][0]["name"]
-    # rank 0's result, even if it came only after the watch had lost the node
-    result = args["result"] if args["result"] is not None else (reads.get(master) or {}).get("result")
+    # even if it came only after the watch had lost the node
+    result = final_result(plan, args["result"], reads)
     active_runs = [run for run in reads.values() if run is not None and run["state"] in UNFINISHED_STATES]
     if result is None and (active_runs or not any(reads.values())):
         active_nodes = "1 other node says" if len(active_runs) == 1 else f"{len(active_runs)} other nodes say"
@@ -210,7 +211,7 @@ def close_record(directory: Path, args: dict[str, Any]) -> dict[str, Any]:
         )
         raise UserError(adapt_commands(message), result={"changed": False})
     verdict = verdict_on(plan, result, reads)
-    reported = job_report(reads.get(master)) | args["said"]
+    reported = job_report(reads.get(hub_name(plan, result))) | args["said"]
     outcome = write_verdict(record, verdict, reported, watched=args["result"] is not None)
     show_bad_nodes(args.get("bad_nodes"), plan, verdict)
     if args["fail"] and verdict["state"] != "succeeded":
@@ -228,8 +229,14 @@ def require_success(verdict: dict[str, Any]) -> dict[str, Any]:
     return {"changed": False}
 
 
+def hub_name(plan: dict[str, Any], result: dict[str, Any] | None) -> str:
+    """Return the name of the node that led the run at its end."""
+    name: str = plan["nodes"][(result or {}).get("hub") or 0]["name"]
+    return name
+
+
 def job_report(run: dict[str, Any] | None) -> dict[str, Any]:
-    """Return the job's own reports, read on rank 0's node."""
+    """Return the job's own reports, read on the node that led the run."""
     return (run or {}).get("said") or {}
 
 
@@ -303,7 +310,7 @@ def judge_record(directory: Path, args: dict[str, Any]) -> dict[str, Any]:
         verdict = json.loads(path.read_text(encoding="utf-8"))
         reported = verdict.pop("said")
         # a verdict reached without rank 0's result is corrected once that is available
-        if verdict["started"] is not None or not (master and master["result"]):
+        if verdict["started"] is not None or final_result(plan, None, reads) is None:
             show_verdict(verdict, str(path), reported, watched=False)
             return {"changed": False, "record": str(path), "verdict": verdict}
     runs = [run for run in reads.values() if run is not None]
@@ -312,14 +319,14 @@ def judge_record(directory: Path, args: dict[str, Any]) -> dict[str, Any]:
     other_runs = [reads.get(node["name"]) for node in plan["nodes"][1:]]
     if master is None and (not other_runs or None in other_runs):  # a node that does not answer may know more
         return unchanged
-    result = master["result"] if master else None
+    result = final_result(plan, None, reads)
     if result is None and any(run["state"] in UNFINISHED_STATES for run in runs):
         cost = format_running_cost(plan, master.get("started") if master else None, time.time())
         if cost:
             Display().display(f"run {plan['run_id']} {cost}")
         return unchanged
     verdict = verdict_on(plan, result, reads)
-    outcome = write_verdict(record, verdict, reported | job_report(master))
+    outcome = write_verdict(record, verdict, reported | job_report(reads.get(hub_name(plan, result))))
     show_bad_nodes(args.get("bad_nodes"), plan, verdict)
     return outcome
 

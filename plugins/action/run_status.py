@@ -64,6 +64,7 @@ def node_status(name: str, reply: Any) -> dict[str, Any]:
         return {**unknown, "state": "no run"}
     keys = (*unknown, "node_rank", "state", "run_id", "directory")
     fields = {"job": run.get("job", ""), "hang": checked_hang(run.get("hang")), "attempt": run.get("attempt") or 0}
+    fields["lost"] = printable(str(run.get("lost") or ""))[:200]
     return {**{key: run.get(key) for key in keys}, **fields}
 
 
@@ -143,7 +144,8 @@ class ActionModule(ActionBase):
         if run_ids:
             jobs = [printable(str(node["job"]))[:300] for node in nodes if node.get("job")]
             newest = max(node.get("attempt", 0) for node in nodes)
-            attempt = f", attempt {newest}" if newest else ""
+            lost = next((node["lost"] for node in nodes if node.get("lost")), "")
+            attempt = f", attempt {newest}" + (f" ({lost} lost so far)" if lost else "") if newest else ""
             Display().display(": ".join([f"run {', '.join(run_ids)}{attempt}", *jobs[:1]]))
         elif nodes and all(node["state"] in ("unreachable", "not read") for node in nodes):
             Display().display("no node could be queried")

@@ -34,7 +34,9 @@ ARGUMENT_SPEC = {
     "user": {"type": "str", "default": ""},
     "replace": {"type": "bool", "default": False},
     "share": {"type": "bool", "default": False},
+    "scheduler": {"type": "str", "choices": ["ssh", "slurm"], "default": "ssh"},
     "wait": {"type": "int", "default": 0},
+    "hub": {"type": "int"},
 }
 OPERATIONS = {"started": "start", "saved": "save", "stopped": "stop", "absent": "remove", None: "read"}
 PROGRAMS = {RANK_PROGRAM: "_supervisor.programs.muster_rank", SHELL_PROGRAM: "_supervisor.programs.ssh_shim"}

@@ -42,6 +42,7 @@ ARGUMENT_SPEC = {
     "run_id": {"type": "str", "required": True},
     "node": {"type": "str", "required": True},
     "local_rank": {"type": "int", "default": 0},
+    "attempt": {"type": "int", "default": 0},
     "runs_directory": {"type": "str", "default": "~/.muster/runs"},
     "user": {"type": "str", "default": ""},
     "progress_interval": {"type": "int", "default": 30},
@@ -59,6 +60,7 @@ NEWS = {
         "started": Maybe(TIME),
         "updated": Maybe(TIME),
         "nodes": Maybe([{"state": str}]),
+        "attempt": Maybe(range(1000)),
     },
     "outputs": dict,
     "left_out": dict,
@@ -132,7 +134,8 @@ class ActionModule(ActionBase):
         reported: dict[str, Any] = {}
         last_line = newest_report = ""
         last_reply = progress = time.monotonic()
-        alive = ""  # only rank 0's node knows
+        alive = ""  # only the node that leads the run knows
+        attempt = 0
         parent = os.getppid()
         while os.getppid() == parent:
             end_play_without_reader(parent)
@@ -147,11 +150,13 @@ class ActionModule(ActionBase):
                 if silent > args["patience"]:
                     reason = " ".join(str(error).split())
                     display.display(f"[muster] {args['node']} has not answered for {silent:.0f} s: {reason}")
-                    return {"changed": False, "lost": True, "result": None, "said": reported}
+                    return {"changed": False, "lost": True, "result": None, "said": reported, "attempt": attempt}
                 time.sleep(RETRY_INTERVAL)
                 continue
             now = last_reply = time.monotonic()
             request["cursors"] = reply["cursors"]
+            if args.get("attempt"):
+                reply["events"] = [event for event in reply["events"] if not event.get("replicated")]
             for is_output, text in in_order(reply, args["node"]):
                 if not is_output:
                     display.display(f"[muster] {printable(text)}")
@@ -167,17 +172,20 @@ class ActionModule(ActionBase):
                         display.display(visible_line)
             last_line = printable(reply["unfinished"]) or last_line
             status = reply["status"]
+            attempt = status.get("attempt") or attempt
             if status.get("nodes"):
                 alive_count = sum(node["state"] in ("ready", "running", "ended", "spare") for node in status["nodes"])
                 alive = f" nodes alive: {alive_count} of {len(status['nodes'])};"
             if not reply["active"]:
                 return {
                     "changed": False,
-                    # nodes: it is rank 0's status, which alone has the result
-                    "lost": reply["result"] is None and (status["state"] == "died" or "nodes" in status),
+                    # nodes: it is the status of the node that leads the run, which alone has the result
+                    "lost": (reply["result"] is None and (status["state"] == "died" or "nodes" in status))
+                    or bool((reply["result"] or {}).get("cut_off")),  # then others may lead the run
                     "result": reply["result"],
                     "status": status,
                     "said": reported,
+                    "attempt": attempt,
                 }
             if now - progress >= args["progress_interval"]:
                 progress = now
@@ -189,4 +197,4 @@ class ActionModule(ActionBase):
                 summary = f"{alive}{exited}{format_silence(reply['silence'])} {'; '.join(details) or 'no output yet'}"
                 display.display(f"[muster] {elapsed}{summary}")
         # ansible-playbook and its terminal have exited: nothing reads the output, and writing it would finally block
-        return {"changed": False, "lost": True, "result": None, "said": reported}
+        return {"changed": False, "lost": True, "result": None, "said": reported, "attempt": attempt}

@@ -277,6 +277,11 @@ facts:
       description: Whether C(/proc) hides the processes, and so the runs, of other accounts from O(user).
       type: bool
       sample: false
+    slurm_jobs:
+      description: Numbers of the jobs that Slurm runs on the machine.
+      type: list
+      elements: str
+      sample: ["12"]
     ports:
       description:
         - The listening process for each of O(ports) that is in use. Another user's process is looked up with C(sudo

@@ -135,12 +135,37 @@ options:
         type: list
         elements: str
         required: true
+  slurm:
+    description:
+      - Read what the configuration of Slurm depends on, and the state of its packages, files, key and services.
+    type: dict
+    suboptions:
+      packages:
+        description: Packages whose absence is reported.
+        type: list
+        elements: str
+        required: true
+      gpu_files:
+        description: Pattern of the device files of GPUs.
+        type: str
+        default: /dev/nvidia[0-9]*
+      proof_file:
+        description: The file in which the role records which configuration was verified.
+        type: path
+        required: true
+      files:
+        description: Paths of files to describe.
+        type: list
+        elements: str
+        default: []
 seealso:
   - plugin: muster.training.outdated_files
     plugin_type: filter
   - plugin: muster.training.driver_decision
     plugin_type: filter
   - plugin: muster.training.etc_hosts
+    plugin_type: filter
+  - plugin: muster.training.slurm_plan
     plugin_type: filter
 """
 
@@ -422,4 +447,68 @@ ssh_logins:
   returned: if O(ssh_logins) was requested
   type: dict
   sample: {node2: "", node3: "Permission denied (publickey)."}
+slurm:
+  description: State that P(muster.training.slurm_plan#filter) evaluates.
+  returned: if O(slurm) was requested
+  type: dict
+  contains:
+    hostname:
+      description: Output of C(uname -n), up to its first dot.
+      type: str
+      sample: psucgene4
+    systemd:
+      description: Whether systemd runs the services.
+      type: bool
+      sample: true
+    debian:
+      description: Whether the system has Debian packages.
+      type: bool
+      sample: true
+    user:
+      description: C(name), C(uid) and C(gid) of the user who has logged in.
+      type: dict
+      sample: {name: ubuntu, uid: 1000, gid: 1000}
+    missing:
+      description: The O(slurm.packages) that are not installed.
+      type: list
+      elements: str
+      sample: []
+    version:
+      description: Version of slurmd, C(installed) or else C(available) from the package sources. Empty if unknown.
+      type: dict
+      sample: {installed: 22.05.8, available: ""}
+    cpus:
+      description: Number of C(sockets), of C(cores) per socket, and of C(threads) per core.
+      type: dict
+      sample: {sockets: 2, cores: 32, threads: 2}
+    memory:
+      description: Memory in MiB.
+      type: int
+      sample: 515000
+    gpus:
+      description: Device C(files) of the GPUs, and the C(model) of the first NVIDIA GPU.
+      type: dict
+      sample: {files: [/dev/nvidia0], model: NVIDIA H100 80GB HBM3}
+    cgroups:
+      description: V(v2) if Slurm can use the node's cgroups, otherwise V(hybrid).
+      type: str
+      sample: v2
+    units:
+      description: The C(active) and C(enabled) state of each unit, as systemd names it.
+      type: dict
+      sample: {slurmd: {active: active, enabled: enabled}}
+    munge_key:
+      description: Hash that identifies the key of MUNGE. Empty if there is none.
+      type: str
+      sample: 9b1f0e3c5d7a4b2e8c6d0f1a2b3c4d5e
+    files:
+      description:
+        - Owner (C(user)), permissions (C(mode)) and C(sha256) of each of the files, by path. Missing files, links, and
+          files in directories that others can write to are omitted.
+      type: dict
+      sample: {}
+    proof:
+      description: The role's record of which configuration was verified.
+      type: str
+      sample: ""
 """

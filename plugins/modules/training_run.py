@@ -95,13 +95,26 @@ options:
       - With O(state=started), start alongside other runs on this node, which must not compete for its GPUs and ports.
     type: bool
     default: false
+  scheduler:
+    description:
+      - What starts the supervisor with O(state=started). With V(slurm), only the run directory is written; the job of
+        M(muster.training.slurm_job) starts the supervisors of all nodes.
+    type: str
+    choices: [ssh, slurm]
+    default: ssh
   wait:
     description:
       - Seconds to wait for the run on this node to end before it is inspected. Used without O(state).
       - RV(run) is returned as soon as the run has ended.
     type: int
     default: 0
+  hub:
+    description:
+      - The C(node_rank) of the node that led the run and was lost. With it, O(wait) also ends once another node leads
+        the run.
+    type: int
 seealso:
+  - module: muster.training.slurm_job
   - module: muster.training.launch_plan
   - module: muster.training.training_watch
 """

@@ -34,6 +34,12 @@ options:
     description: Local rank on the node whose output is shown.
     type: int
     default: 0
+  attempt:
+    description:
+      - The first attempt of the run whose output is shown. If it is not V(0), events that another node has reported
+        before are not shown either.
+    type: int
+    default: 0
   progress_interval:
     description: Seconds between two progress lines.
     type: int
@@ -76,7 +82,7 @@ lost:
   type: bool
   sample: false
 result:
-  description: How the run ended, according to the supervisor of rank 0. V(null) if that is not available.
+  description: How the run ended, according to the supervisor that leads it. V(null) if that is not available.
   returned: always, except in check mode
   type: dict
   sample: {run_id: first-try, state: succeeded, reason: "", world_size: 16, nnodes: 2}
@@ -85,6 +91,11 @@ status:
   returned: when the run's end was seen
   type: dict
   sample: {run_id: first-try, node_rank: 0, state: succeeded, message: ""}
+attempt:
+  description: The newest attempt of the run that was seen.
+  returned: always, except in check mode
+  type: int
+  sample: 0
 said:
   description: Results that the job reported by C(MUSTER_RESULT).
   returned: always, except in check mode

@@ -174,18 +174,20 @@ class Lab:
         """Whether the node is running (it may still be booting)."""
         return self._pid(node) is not None
 
-    def cut_off(self, node: str, *, from_machine: bool = False) -> None:
+    def cut_off(
+        self, node: str, *, from_machine: bool = False, directions: tuple[str, ...] = ("incoming", "outgoing")
+    ) -> None:
         """Silently drop all traffic between a node and its peers; with `from_machine`, also that with this machine."""
         subnet = ipaddress.ip_network(f"{self.node(node).address}/24", strict=False)
         machine_address = "" if from_machine else f"{subnet[1]}, "
         keep = f"{{ {machine_address}{self.node(node).address} }}"
-        self._filter(
-            node,
-            "chain incoming { type filter hook prerouting priority raw;"
+        chains = {
+            "incoming": "chain incoming { type filter hook prerouting priority raw;"
             f" iif != lo ip saddr {subnet} ip saddr != {keep} drop; }}",
-            "chain outgoing { type filter hook output priority raw;"
+            "outgoing": "chain outgoing { type filter hook output priority raw;"
             f" oif != lo ip daddr {subnet} ip daddr != {keep} drop; }}",
-        )
+        }
+        self._filter(node, *(chains[direction] for direction in directions))
 
     def restore(self, node: str) -> None:
         """End `cut_off`."""

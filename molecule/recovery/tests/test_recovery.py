@@ -56,17 +56,83 @@ def test_node_that_was_cut_off_for_a_while_takes_part_again(lab: Lab, nodes: lis
     drive.nothing_left(lab, nodes, within=15)
 
 
-def test_loss_of_the_first_node_ends_the_run_with_the_command_that_continues_it(lab: Lab, nodes: list[str]) -> None:
+def end_job(lab: Lab, run_id: str, *names: str) -> None:
+    """Let the job of a run succeed on these nodes."""
+    for name in names:
+        lab.exec(name, ["sh", "-c", f"for one in /home/muster/.muster/runs/{run_id}/node*; do touch $one/end; done"])
+
+
+def test_next_node_leads_the_run_after_the_first_has_lost_its_power(lab: Lab, nodes: list[str]) -> None:
+    options: dict[str, Any] = {"nnodes": 3, "launch_launcher": "torchrun", "launch_restarts": 2, **QUICK}
+    arguments = ["--epochs", "40", "--checkpoint-every", "1", "--resume"]
+    play = drive.start(
+        "launch.yml",
+        lab.inventory,
+        run_id="succession",
+        launch_script=str(TRAINING),
+        launch_args=arguments,
+        launch_spares=1,
+        **options,
+    )
+    play.wait_for(r"epoch 3/40 ")
+    lab.power_off("node1")
+    play.wait_for(r"node2 leads the run from now on")
+    play.wait_for(r"attempt 1 starts: node1 was lost after .*; node4 joins; 2 restarts allowed, 1 remain")
+    play.wait_for(r"attempt 1 starts(.|\n)*epoch 2/40 ", timeout=300)
+    shown = drive.run("status.yml", lab.inventory, run_id="succession")
+    assert "run succession, attempt 1" in shown.output and "unreachable" in shown.output, shown.output
+    play.wait()
+    assert play.rc == 0, play.output
+    verdict = drive.record(lab, "succession")
+    first, second = verdict["attempts"]
+    assert (first["end_class"], first["node"], second["nodes"]) == ("node_lost", "node1", ["node2", "node4", "node3"])
+    assert verdict["state"] == "succeeded"
+    drive.nothing_left(lab, ["node2", "node3", "node4"], within=15)
+
+
+@pytest.mark.parametrize(
+    "directions",
+    [
+        ("incoming", "outgoing"),
+        pytest.param(("incoming",), marks=pytest.mark.thorough),
+        pytest.param(("outgoing",), marks=pytest.mark.thorough),
+    ],
+)
+def test_first_node_that_is_cut_off_and_returns_runs_nothing(
+    lab: Lab, nodes: list[str], directions: tuple[str, ...]
+) -> None:
+    run_id = f"cut-{'-'.join(directions)}"
     options: dict[str, Any] = {"nnodes": 3, "launch_launcher": "env", "launch_restarts": 1, **QUICK}
+    play = drive.launch(lab, "ticks.py", "--until", "end", run_id=run_id, launch_restart_min_nodes=2, **options)
+    play.wait_for(r"step 3 of rank 0")
+    lab.cut_off("node1", directions=directions)
+    play.wait_for(r"node2 leads the run from now on", timeout=300)
+    play.wait_for(r"attempt 1 starts: node1 was lost")
+    lab.restore("node1")
+    drive.nothing_left(lab, ["node1"], within=60)
+    assert lab.exec("node1", ["sh", "-c", f"ls -d /home/muster/.muster/runs/{run_id}/node0/attempt-1"]).returncode
+    play.wait_for(r"attempt 1 starts(.|\n)*step 3 of rank 0")
+    end_job(lab, run_id, "node2", "node3")
+    play.wait()
+    assert play.rc == 0, play.output
+    assert drive.record(lab, run_id)["attempts"][1]["nodes"] == ["node2", "node3"]
+    drive.nothing_left(lab, nodes, within=15)
+
+
+def test_loss_of_the_first_of_two_nodes_ends_the_run_with_the_command_that_continues_it(
+    lab: Lab, nodes: list[str]
+) -> None:
+    options: dict[str, Any] = {"nnodes": 2, "launch_launcher": "env", "launch_restarts": 1, **QUICK}
     play = drive.launch(lab, "ticks.py", run_id="first", **options)
+    play.wait_for(r"its loss ends the run: two nodes have no majority")
     play.wait_for(r"step 3 of rank 0")
     lab.power_off("node1")
     play.wait()
     assert play.rc == 2, play.output
     command = re.search(r"continue with: .*launch\.yml.* -e '(\{.*\})'", play.output)
     assert command is not None, play.output
-    assert json.loads(command[1])["nodes"] == "node2,node3"
-    drive.nothing_left(lab, ["node2", "node3"], within=15)
+    assert json.loads(command[1])["nodes"] == "node2"
+    drive.nothing_left(lab, ["node2"], within=15)
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ SOFTWARE = [
     "deepspeed",
     "wandb",
     "hugging_face",
+    "slurm",
 ]
 ROLES = [
     "base_packages",

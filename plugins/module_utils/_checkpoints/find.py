@@ -175,6 +175,21 @@ def inspect(directory: str, candidate: Candidate) -> Checkpoint:
     return judge(with_recorded_step(checkpoint))
 
 
+def inspect_path(directory: str, name: str) -> Checkpoint | None:
+    """Return the checkpoint of this name below a directory, judged; None if there is none."""
+    scan = Scan(directory)
+    path = os.path.normpath(os.path.join(directory, name))
+    base = os.path.basename(path)
+    if os.path.islink(path):
+        return None
+    if os.path.isdir(path):
+        directories, files = scan.entries(name)
+        form = directory_format(base, {*directories, *files})
+    else:
+        form = file_format(base) if os.path.isfile(path) else ""
+    return inspect(directory, scan.candidate(name, form)) if form else None
+
+
 def files_of(path: str) -> Iterator[tuple[str, os.stat_result]]:
     """Yield the regular files of a checkpoint as (relative path, lstat result); "" is the checkpoint itself."""
     try:

@@ -50,9 +50,16 @@ def local_checkpoints(directory: str) -> list[Checkpoint]:
 
 
 def newest_local_checkpoint(plan: Plan) -> str:
-    """Return the path of the newest checkpoint that is complete on this node, and that the run's ranks can load.
+    """Return the path of the newest checkpoint that the run's ranks can load, "" if there is none; see newest_local."""
+    checkpoint = newest_local(plan)
+    return checkpoint["path"] if checkpoint is not None else ""
 
-    "" if there is none, or if the plan does not say where to look. Raise TimeoutError if the directory does not answer.
+
+def newest_local(plan: Plan) -> Checkpoint | None:
+    """Return the newest checkpoint that is complete on this node, and that the run's ranks can load.
+
+    None if there is none, or if the plan does not say where to look. Raise TimeoutError if the directory does not
+    answer.
     """
     from ansible_collections.muster.training.plugins.module_utils._checkpoints.choice import choose_checkpoint
 
@@ -63,5 +70,4 @@ def newest_local_checkpoint(plan: Plan) -> str:
         for checkpoint in listing
         if not checkpoint["fixed_world"] or checkpoint["world_size"] == plan.get("world_size")
     ]
-    checkpoint = choose_checkpoint({"": fitting})["checkpoint"]
-    return checkpoint["path"] if checkpoint is not None else ""
+    return choose_checkpoint({"": fitting})["checkpoint"]

@@ -17,6 +17,7 @@ import sys
 import time
 
 from ansible_collections.muster.training.plugins.module_utils._facts import network
+from ansible_collections.muster.training.plugins.module_utils._facts.slurm_jobs import read_slurm_jobs
 from ansible_collections.muster.training.plugins.module_utils._run.find_runs import node_directories
 from ansible_collections.muster.training.plugins.module_utils._run.find_runs import runs_directory as directory_of_runs
 from ansible_collections.muster.training.plugins.module_utils._run.gpu_claims import claim_of
@@ -199,6 +200,7 @@ def read_identity(context: FactsContext) -> dict[str, Any]:
         "glibc": glibc_version(),
         "runs": [{**run, **claim_of(run["directory"])} for run in find_supervisors()],
         "hides_processes": processes_are_hidden(),
+        "slurm_jobs": read_slurm_jobs(),
         "runs_directory": context.runs_directory,
     }
 

@@ -85,8 +85,16 @@ def ssh_logins(options: Data) -> Data:
         raise StateReadError(f"{error}.") from None
 
 
+def slurm(options: Data) -> Data:
+    """Return what Slurm's configuration depends on, and the state of its packages, files, key and services."""
+    from ansible_collections.muster.training.plugins.module_utils._slurm import node_state
+
+    return node_state.state(options)
+
+
 READERS: dict[str, Callable[[Data], Data]] = {
-    reader.__name__: reader for reader in (base_packages, nvidia_driver, hosts_file, firewall, ssh_mesh, ssh_logins)
+    reader.__name__: reader
+    for reader in (base_packages, nvidia_driver, hosts_file, firewall, ssh_mesh, ssh_logins, slurm)
 }
 
 

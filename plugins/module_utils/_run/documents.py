@@ -88,7 +88,13 @@ class Lifeline(TypedDict):
     port: int
 
 
-class Timeouts(TypedDict):
+class TestTimeouts(TypedDict, total=False):
+    """Timeouts that only tests change."""
+
+    gpu_free: float  # for the GPU memory of the last attempt to become free
+
+
+class Timeouts(TestTimeouts):
     """Timeouts and intervals."""
 
     start: float  # for all nodes to check in
@@ -153,7 +159,14 @@ class RestartPlan(TypedDict):
     hostfile_lines: dict[str, list[str]]  # the line of each node, by file
 
 
-class Attempt(TypedDict):
+class AttemptExtras(TypedDict, total=False):
+    """Additional fields of an attempt."""
+
+    hub: int  # node_rank of the node whose supervisor leads the run; 0 if missing
+    checkpoint_name: str  # path relative to each node's directory of checkpoints, if the nodes have agreed on it
+
+
+class Attempt(AttemptExtras):
     """One start of the job within a run."""
 
     number: int  # from 0
@@ -162,7 +175,25 @@ class Attempt(TypedDict):
     checkpoint: str  # path of the checkpoint from which the ranks resume; "" if there is none
 
 
-class AttemptRecord(TypedDict):
+class AttemptDetails(TypedDict, total=False):
+    """Additional fields of an attempt that has ended, if known."""
+
+    checkpoint_name: str  # of the checkpoint at its end, relative to each node's directory of checkpoints
+    step: int | None  # of that checkpoint
+    unit: str  # of the step: "step" or "epoch"
+    saved: float  # when that checkpoint was saved
+    reached: int | None  # the last step that rank 0 printed
+    unusable: dict[str, str]  # why nodes could not take part in the next attempt, by name
+
+
+class AttemptPhases(TypedDict, total=False):
+    """Additional fields of an attempt that a failure ended."""
+
+    noticed: float  # when the failure was noticed
+    silent: float  # seconds without a sign of life of a lost node before that
+
+
+class AttemptRecord(AttemptDetails, AttemptPhases):
     """How an attempt ended."""
 
     number: int
@@ -180,10 +211,17 @@ class Restartable(TypedDict, total=False):
 
     restart: RestartPlan
     attempt: int
+    hub: int  # node_rank of the node whose supervisor leads the run, once it is not 0
     logs: str  # directory of the attempt's logs in the run directory; "" for the first attempt
 
 
-class Plan(Container, Restartable):
+class Launched(TypedDict, total=False):
+    """Additional field of a plan, to launch its job again."""
+
+    options: Data  # variables of the role launch that the user set; no secrets
+
+
+class Plan(Container, Restartable, Launched):
     """plan.json: the part of one node in a run. Holds no secret."""
 
     run_id: str
@@ -309,7 +347,9 @@ class RankZeroStatus(TypedDict, total=False):
     hang: Data | None  # as in the result
     attempt: int
     slow: list[str]  # which GPUs or ranks are slower than the others
+    hub: int  # node_rank of the node whose supervisor leads the run; of all nodes of a run that may restart
     exited: str  # which ranks exited a while ago, and for which the run still waits; "" if none
+    lost: str  # what the attempts so far lost, such as "40 steps"; "" if none has ended
 
 
 class Status(RankZeroStatus):
@@ -348,3 +388,5 @@ class Result(TypedDict):
     not_restarted: str  # why no attempt followed the last one
     notice: SaveNotice | None  # which ended the run
     broken: list[dict[str, str]]  # hardware, in all attempts: node and text
+    hub: int  # node_rank of the node whose supervisor wrote this
+    cut_off: bool  # it reached fewer than half of the nodes: the others may have gone on

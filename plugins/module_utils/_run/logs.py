@@ -15,6 +15,7 @@ from ansible_collections.muster.training.plugins.module_utils._files.bounded imp
 )
 from ansible_collections.muster.training.plugins.module_utils._run.archive_selection import pack_run
 from ansible_collections.muster.training.plugins.module_utils._run.find_runs import node_directories
+from ansible_collections.muster.training.plugins.module_utils._run.hub_node import leads_run
 from ansible_collections.muster.training.plugins.module_utils._run.identity import RunError
 from ansible_collections.muster.training.plugins.module_utils._run.job_results import load_reports
 from ansible_collections.muster.training.plugins.module_utils._run.rank_logs import earlier_logs, rank_logs
@@ -41,7 +42,7 @@ def pack(request: Data) -> Data:
     if not runs:
         return {"changed": False, "size": None}
     path, plan = runs[0]
-    is_first = plan["node"]["node_rank"] == 0
+    is_first = leads_run(plan)
     if is_first and not is_alive(path):
         load_reports(path, plan)  # writes the file that is packed
     remove_entry(archive_path(path))  # the job may have put anything there

@@ -33,10 +33,15 @@ def rank_logs(plan: Mapping[str, Any], directory: str, local_rank: int) -> tuple
     return log, log
 
 
-def earlier_logs(plan: Mapping[str, Any], directory: str, local_rank: int) -> list[str]:
-    """Return a local rank's logs before the newest: of the run's earlier attempts, and of torchrun's own restarts."""
-    logs = []
-    for number in range(plan.get("attempt") or 0):
+def earlier_logs(plan: Mapping[str, Any], directory: str, local_rank: int, first: int = 0) -> list[str]:
+    """Return a local rank's logs before the newest: of the run's earlier attempts, and of torchrun's own restarts.
+
+    first: the first attempt that counts.
+    """
+    logs: list[str] = []
+    if (plan.get("attempt") or 0) < first:
+        return logs
+    for number in range(first, plan.get("attempt") or 0):
         earlier = {**plan, "attempt": number, "logs": attempt_logs(number)}
         logs += [*earlier_starts(earlier, directory, local_rank), *rank_logs(earlier, directory, local_rank)]
     return list(dict.fromkeys([*logs, *earlier_starts(plan, directory, local_rank)]))

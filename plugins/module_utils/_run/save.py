@@ -13,6 +13,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.find_runs imp
     check_alive_elsewhere,
     node_directories,
 )
+from ansible_collections.muster.training.plugins.module_utils._run.hub_node import leads_run
 from ansible_collections.muster.training.plugins.module_utils._run.identity import RunError
 from ansible_collections.muster.training.plugins.module_utils._run.running_supervisors import is_alive
 from ansible_collections.muster.training.plugins.module_utils._run.safe_files import read_tail, write_private
@@ -33,13 +34,13 @@ EVENT = {"time": float, "event": str, "text": str}
 def save(request: Data) -> Data:
     """Request that a run saves; with ``stop``, that it ends afterwards. Return what its supervisors reported.
 
-    Only rank 0's node takes the request, and passes it on to all ranks.
+    Only the node that leads the run takes the request, and passes it on to all ranks.
     """
     runs = node_directories(request)
     if not runs:
         check_alive_elsewhere(request)
     for path, plan in runs:
-        if plan["node"]["node_rank"] == 0 and is_alive(path):
+        if leads_run(plan) and is_alive(path):
             events = [] if request["check"] else request_save(path, bool(request.get("stop")))
             return {"changed": True, "run_id": plan["run_id"], "events": events}
     return {"changed": False, "run_id": "", "events": []}

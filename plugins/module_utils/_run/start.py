@@ -27,6 +27,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.gpu_claims im
     describe_gpus,
     share_gpus,
 )
+from ansible_collections.muster.training.plugins.module_utils._run.hub_node import can_succeed
 from ansible_collections.muster.training.plugins.module_utils._run.identity import (
     RunError,
     become_user,
@@ -54,6 +55,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.unit import (
     keep_shared_memory,
     unit_command,
 )
+from ansible_collections.muster.training.plugins.module_utils._slurm import queued_run
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
@@ -105,7 +107,7 @@ def start_locked(request: Data) -> Data:  # noqa: C901
         write_private(os.path.join(directory, "plan.json"), json.dumps(plan, indent=1, sort_keys=True))
         environment = dict(request["environment"], MUSTER_RUN_DIRECTORY=directory)
         secrets = {"environment.json": json.dumps(environment), "token": request["token"]}
-        if request.get("notify") and plan["node"]["node_rank"] == 0:
+        if request.get("notify") and (plan["node"]["node_rank"] == 0 or can_succeed(plan)):
             secrets[NOTIFY] = json.dumps(request["notify"])
         write_secrets(directory, secrets)
         write_supervisor(directory, request["supervisor"])
@@ -121,6 +123,9 @@ def start_locked(request: Data) -> Data:  # noqa: C901
         raise RunError(f"cannot write the run directory {directory}: {error}") from None
     program = os.path.join(directory, "supervisor.py")
     tail = [directory, plan["run_id"], plan["node"]["address"]]
+    if request.get("scheduler") == "slurm":
+        queued_run.mark(directory)
+        return {"changed": True, "directory": directory, "supervision": "job of Slurm", "stopped": stopped}
     if in_unit:
         command = unit_command(plan, directory, user, [sys.executable, "-I", "-S", program] + tail)
         completed = run_as_root(command)
@@ -214,7 +219,8 @@ def remove_old_secrets(request: Data, alive: list[str]) -> None:
             plan = private_plan(directory)
             is_leftover = plan is not None and plan["node"]["name"] == request["node"] and directory not in alive
             has_started = os.path.exists(os.path.join(directory, "supervisor.json"))
-            if is_leftover and (has_started or time.time() - os.lstat(secret).st_mtime > ABANDONED_TIMEOUT):
+            is_abandoned = time.time() - os.lstat(secret).st_mtime > ABANDONED_TIMEOUT
+            if is_leftover and (has_started or (is_abandoned and not queued_run.is_waiting(directory))):
                 remove_secrets(directory)
 
 

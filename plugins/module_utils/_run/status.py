@@ -14,6 +14,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.find_runs imp
     modification_time,
     node_directories,
 )
+from ansible_collections.muster.training.plugins.module_utils._run.hub_node import leads_run
 from ansible_collections.muster.training.plugins.module_utils._run.node_loss import death_message
 from ansible_collections.muster.training.plugins.module_utils._run.rank_logs import rank_logs
 from ansible_collections.muster.training.plugins.module_utils._run.running_supervisors import is_alive
@@ -24,6 +25,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.stored_docume
     read_supervisor_boot,
 )
 from ansible_collections.muster.training.plugins.module_utils._run.timeouts import STATUS_POLL_INTERVAL
+from ansible_collections.muster.training.plugins.module_utils._slurm import queued_run
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
@@ -36,15 +38,21 @@ UNFINISHED_STATES = (*ACTIVE_STATES, "ended")  # "ended": waiting for rank 0's r
 def read(request: Data) -> Data:
     """Return the status of a run on this node, by default the newest, as ``run``; None if none exists.
 
-    ``wait`` in the request: seconds to wait for its end first.
+    ``wait`` in the request: seconds to wait first until it ends, or until a node after ``hub`` leads it.
     """
     runs = node_directories(request)
     if not runs:
         check_alive_elsewhere(request)
     deadline = time.monotonic() + request["wait"]
-    while runs and is_alive(runs[0][0]) and time.monotonic() < deadline:
+    while runs and is_alive(runs[0][0]) and time.monotonic() < deadline and not has_successor(runs[0][0], request):
         time.sleep(STATUS_POLL_INTERVAL)
     return {"changed": False, "run": describe(*runs[0]) if runs else None}
+
+
+def has_successor(path: str, request: Data) -> bool:
+    """Return whether a node after the one in the request leads the run."""
+    hub = request.get("hub")
+    return hub is not None and ((read_status(path) or {}).get("hub") or 0) > hub
 
 
 def describe(path: str, plan: Data) -> Data:
@@ -56,8 +64,9 @@ def describe(path: str, plan: Data) -> Data:
     }
     state, message = status["state"], status["message"]
     if state in UNFINISHED_STATES and not is_alive(path):
-        state = "died"
-        message = death_message(read_supervisor_boot(path))
+        queue_message = queued_run.describe(path, plan["run_id"]) if queued_run.is_waiting(path) else ""
+        state = "starting" if queue_message else "died"
+        message = queue_message or death_message(read_supervisor_boot(path))
     local_rank = 0
     out, err = rank_logs(plan, path, local_rank)
     newest = max((out, err), key=modification_time)
@@ -67,9 +76,11 @@ def describe(path: str, plan: Data) -> Data:
         "node_rank": plan["node"]["node_rank"],
         "ranks": list(range(plan["node"]["first_rank"], plan["node"]["first_rank"] + plan["node"]["slots"])),
         "nnodes": len(plan["nodes"]),
-        "job": describe_job(plan) if plan["node"]["node_rank"] == 0 else "",
+        "job": describe_job(plan) if leads_run(plan) else "",
         "world_size": plan["world_size"],
         "attempt": plan.get("attempt") or 0,
+        "lost": str(status.get("lost") or "")[:200],
+        "hub": status.get("hub") or 0,
         "state": state,
         "message": message,
         "since": status["since"],
@@ -101,10 +112,10 @@ def describe_job(plan: Data) -> str:
 
 
 def job_reports(path: str, plan: Data) -> Data:
-    """Return the values that the job of a finished run reported; {} on other nodes than rank 0's."""
+    """Return the values that the job of a finished run reported; {} on nodes that do not lead it."""
     from ansible_collections.muster.training.plugins.module_utils._run import job_results
 
-    return job_results.merge_reports(job_results.load_reports(path, plan)) if plan["node"]["node_rank"] == 0 else {}
+    return job_results.merge_reports(job_results.load_reports(path, plan)) if leads_run(plan) else {}
 
 
 def ages_of_ended_ranks(status: Data, node: Data) -> dict[str, float]:

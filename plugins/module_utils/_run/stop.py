@@ -30,6 +30,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.timeouts impo
     STOP_GRACE_PERIOD,
     STOP_POLL_INTERVAL,
 )
+from ansible_collections.muster.training.plugins.module_utils._slurm import queued_run
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
@@ -53,6 +54,10 @@ def stop(request: Data) -> Data:
             stopped.append(plan["run_id"])
             if not request["check"]:
                 survivors += stop_run(path, plan, alive)
+        elif request.get("run_id") and queued_run.is_waiting(path):
+            stopped.append(plan["run_id"])
+            if not request["check"]:
+                queued_run.cancel(path, plan["run_id"])
         if not request["check"]:
             remove_secrets(path)  # they remain if the supervisor was killed along with its guard or machine
     if survivors:

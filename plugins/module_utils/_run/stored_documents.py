@@ -64,6 +64,8 @@ STATUS = {
     "updated": Maybe(TIME),
     "report": Maybe(dict),
     "attempt": Maybe(range(1000)),
+    "lost": Maybe(str),
+    "hub": Maybe(RANK),
     "nodes": Maybe([{"name": NAME, "node_rank": RANK, "state": NODE_STATES, "since": TIME}]),
 }
 RESULT = {
@@ -99,11 +101,20 @@ RESULT = {
                 "node": str,
                 "reason": str,
                 "checkpoint": str,
+                "step": Maybe(range(10**16)),
+                "unit": Maybe(("step", "epoch")),
+                "saved": Maybe(TIME),
+                "reached": Maybe(range(10**16)),
+                "unusable": Maybe(dict),
+                "noticed": Maybe(TIME),
+                "silent": Maybe(DURATION),
             }
         ]
     ),
     "not_restarted": Maybe(str),
     "broken": Maybe([{"node": NAME, "text": str}]),
+    "hub": Maybe(RANK),
+    "cut_off": Maybe(bool),
     "notice": Maybe({"source": str, "node": str, "text": str, "seconds": DURATION}),
 }
 READ = {
@@ -112,6 +123,7 @@ READ = {
     "message": str,
     "directory": PATH,
     "started": Maybe(TIME),
+    "hub": Maybe(RANK),
     "report": Maybe(dict),
     "said": Maybe(dict),
 }

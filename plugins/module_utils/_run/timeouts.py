@@ -25,7 +25,15 @@ AUTHENTICATION_TIMEOUT = 5.0  # for a new connection to prove that it holds the 
 FLUSH_TIMEOUT = 1.0  # for the last messages to leave before the connections are closed
 
 # Attempts
+GPU_FREE_TIMEOUT = 50.0  # for the processes and the GPU memory of the last attempt to be gone before the next begins
+NODE_CHECK_INTERVAL = 0.5  # between two looks at them
+NODE_CHECK_TIMEOUT = 20.0  # beyond GPU_FREE_TIMEOUT, for a node's checks before an attempt
+SMI_TIMEOUT = 10.0  # for nvidia-smi to answer before an attempt
 RETURN_TIMEOUT = 15.0  # for a node that fell silent to return before the next attempt begins without it
+
+# Succession
+CANDIDATE_TIMEOUT = 5.0  # for a candidate for the lead of a run to answer before the others turn to the next
+SETTLE_TIMEOUT = 2.0  # for which a candidate that a majority follows waits for the others
 
 # Supervisor
 BUSY_STEP_INTERVAL = 0.05  # between two steps while the run starts or ends
@@ -67,6 +75,10 @@ METADATA_READ_TIMEOUT = 2.0  # for each part of its reply
 SIGNAL_INTERVAL = 1.0  # between searches for ranks that can only now handle the signal of a notice
 NOTIFICATION_TIMEOUT = 5.0  # for a server to accept a notification; nothing else waits for it until the run has ended
 NOTIFICATION_END_TIMEOUT = 10.0  # for the last notifications to be sent before the supervisor of rank 0 ends
+SAVE_WATCH_INTERVAL = 2.0  # between two looks at the checkpoints after a notice that ends the run
+SAVED_GRACE_PERIOD = (
+    5.0  # for ranks that have saved to end by themselves, which is at most the rest of the grace period
+)
 SAVE_REQUEST_TIMEOUT = 10.0  # for a supervisor to take a request to save
 SAVE_REPLY_INTERVAL = 1.0  # for the reports of all nodes to reach rank 0 after it
 
@@ -83,6 +95,9 @@ UNIT_STOP_GRACE_PERIOD = 20  # beyond the stop grace until systemd kills the uni
 
 # Checkpoints
 CHECKPOINT_RESUME_TIMEOUT = 4.0  # for those of a run before an attempt; the supervisor does nothing else meanwhile
+COPY_SILENCE_TIMEOUT = 30.0  # of a node that sends or receives a checkpoint, after which the copy has failed
+COPY_TIMEOUT = 1800.0  # for the nodes to copy the parts of a checkpoint before an attempt
+SERVE_TIMEOUT = 15.0  # for a node to offer the parts that others lack
 CHECKPOINT_READ_TIMEOUT = 10.0  # for the newest checkpoints of a job to be read before it starts
 
 # Calls from the controller: after them, a node that is reachable counts as not answering
@@ -101,3 +116,7 @@ WATCH_POLL_INTERVAL = 0.1  # between checks for news
 LAST_OUTPUT_GRACE_PERIOD = 0.2  # for the last output of a dead supervisor to reach the disk
 STATUS_POLL_INTERVAL = 0.2  # between checks whether a run has ended
 RETRY_INTERVAL = 1.0  # between attempts of the watch to reach a node that does not answer
+
+# Slurm
+SLURM_COMMAND_TIMEOUT = 60.0  # for a command of Slurm, which itself waits for its controller
+QUEUE_POLL_INTERVAL = 0.5  # between checks whether a run in the queue has started

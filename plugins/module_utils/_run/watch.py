@@ -62,9 +62,7 @@ def watch(request: Data) -> Data:  # noqa: C901
             continue
         outputs = {}
         skipped_bytes = {}
-        earlier = earlier_logs(plan, path, request["local_rank"])
-        # without its plan, which the supervisor soon restores, it is unknown which logs the ranks have
-        logs = [] if plan.get("damaged") else list(dict.fromkeys(rank_logs(plan, path, request["local_rank"])))
+        earlier, logs = watched_logs(plan, path, request["local_rank"], request.get("attempt") or 0)
         for log in earlier + logs:
             begin = cursors.get(log, 0)
             skipped = skip_backlog(log, cursors)
@@ -99,6 +97,14 @@ def watch(request: Data) -> Data:  # noqa: C901
                 "directory": path,
             }
         time.sleep(WATCH_POLL_INTERVAL)
+
+
+def watched_logs(plan: Data, path: str, local_rank: int, first: int) -> tuple[list[str], list[str]]:
+    """Return the earlier and the current logs of a rank, from the attempt `first` on."""
+    # without its plan, which the supervisor soon restores, it is unknown which logs the ranks have
+    is_unknown = plan.get("damaged") or (plan.get("attempt") or 0) < first
+    logs = [] if is_unknown else list(dict.fromkeys(rank_logs(plan, path, local_rank)))
+    return earlier_logs(plan, path, local_rank, first), logs
 
 
 def read_new(path: str, cursors: dict[str, int], final: bool) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 
+from ansible_collections.muster.training.plugins.module_utils._checkpoints.agreement import MAX_PATH, is_relative
 from ansible_collections.muster.training.plugins.module_utils._run.rank_logs import attempt_logs
 from ansible_collections.muster.training.plugins.module_utils._run.stored_documents import conforms
 
@@ -16,7 +17,6 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
     from ansible_collections.muster.training.plugins.module_utils._run.documents import Attempt, Data, Plan
 
 MAX_ATTEMPTS = 1000
-MAX_PATH = 4096  # characters
 ATTEMPT = {"number": range(MAX_ATTEMPTS), "members": [range(10**6)], "master_port": range(1, 65536)}
 
 
@@ -27,13 +27,25 @@ def checked_attempt(message: Data, nnodes: int) -> Attempt | None:
     members = message["members"]
     if len(set(members)) != len(members) or any(member >= nnodes for member in members):
         return None
-    checkpoint = str(message.get("checkpoint") or "")[:MAX_PATH]
+    name, hub = message.get("checkpoint_name"), message.get("hub", 0)
+    if not conforms(hub, range(nnodes)):
+        return None
     return {
         "number": message["number"],
+        "hub": hub,
         "members": members,
         "master_port": message["master_port"],
-        "checkpoint": checkpoint,
+        "checkpoint": str(message.get("checkpoint") or "")[:MAX_PATH],
+        "checkpoint_name": name if isinstance(name, str) and is_relative(name) else "",
     }
+
+
+def local_checkpoint(plan: Plan, attempt: Attempt) -> str:
+    """Return the path on this node of the checkpoint from which an attempt resumes: homes may differ."""
+    name, directory = attempt.get("checkpoint_name", ""), plan.get("checkpoints", "")
+    if name and directory.startswith("/"):
+        return os.path.normpath(os.path.join(directory, name))
+    return attempt["checkpoint"] or plan.get("checkpoint", "")
 
 
 def first_attempt(plan: Plan) -> Attempt:
@@ -56,8 +68,10 @@ def plan_of_attempt(plan: Plan, attempt: Attempt, directory: str) -> Plan:
         world_size += restart["slots"][member]
     slots = [number if member in first_ranks else 0 for member, number in enumerate(restart["slots"])]
     attempt_rank = members.index(own) if own in first_ranks else -1
-    logs, master = attempt_logs(attempt["number"]), plan["lifeline"]["address"]
+    logs, master = attempt_logs(attempt["number"]), plan["nodes"][members[0]]["address"]
     values = {
+        "is_host": int(attempt_rank == 0),
+        "master_address": master,
         "nnodes": len(members),
         "node_rank": attempt_rank,
         "world_size": world_size,
@@ -70,9 +84,9 @@ def plan_of_attempt(plan: Plan, attempt: Attempt, directory: str) -> Plan:
     fields = restart["fields"]
     changed = {name: text.format(**values) for name, text in fields.get("environment", {}).items()}
     return {
-        **plan,
+        **plan_with_hub(plan, attempt.get("hub", 0)),
         "attempt": attempt["number"],
-        "checkpoint": attempt["checkpoint"] or plan.get("checkpoint", ""),
+        "checkpoint": local_checkpoint(plan, attempt),
         "logs": logs,
         "node": {
             **plan["node"],
@@ -89,6 +103,13 @@ def plan_of_attempt(plan: Plan, attempt: Attempt, directory: str) -> Plan:
         "environment": {**plan["environment"], **changed, "MUSTER_ATTEMPT": str(attempt["number"])},
         "files": change_files(plan, members, values),
     }
+
+
+def plan_with_hub(plan: Plan, hub: int) -> Plan:
+    """Return a plan whose lifeline leads to the node with this node_rank."""
+    if hub == plan.get("hub", 0):
+        return plan
+    return {**plan, "hub": hub, "lifeline": {**plan["lifeline"], "address": plan["nodes"][hub]["address"]}}
 
 
 def change_arguments(command: list[str], arguments: dict[str, str], values: Data) -> list[str]:

@@ -6,11 +6,24 @@
 from __future__ import annotations
 
 import collections
-import socket
+import os
 import time
 
-from ansible_collections.muster.training.plugins.module_utils._checkpoints.resume import newest_local_checkpoint
-from ansible_collections.muster.training.plugins.module_utils._supervisor.attempt_plan import first_attempt
+from ansible_collections.muster.training.plugins.module_utils._checkpoints.resume import newest_local
+from ansible_collections.muster.training.plugins.module_utils._run.attempt_losses import (
+    format_loss,
+    last_step,
+    losses,
+    total_loss,
+)
+from ansible_collections.muster.training.plugins.module_utils._run.rank_logs import rank_logs
+from ansible_collections.muster.training.plugins.module_utils._run.safe_files import read_tail
+from ansible_collections.muster.training.plugins.module_utils._run.timeouts import RETURN_TIMEOUT
+from ansible_collections.muster.training.plugins.module_utils._supervisor.attempt_plan import (
+    first_attempt,
+    plan_of_attempt,
+)
+from ansible_collections.muster.training.plugins.module_utils._supervisor.ports import free_port
 from ansible_collections.muster.training.plugins.module_utils._supervisor.restart_policy import (
     HARDWARE,
     INTERRUPTED,
@@ -24,12 +37,14 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor.restar
     decide,
     format_seconds,
     has_left,
+    with_first,
 )
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
     from collections.abc import Callable, Iterable
 
+    from ansible_collections.muster.training.plugins.module_utils._checkpoints.documents import Checkpoint
     from ansible_collections.muster.training.plugins.module_utils._run.documents import (
         Attempt,
         AttemptRecord,
@@ -37,26 +52,12 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
         Plan,
         RestartPlan,
     )
+    from ansible_collections.muster.training.plugins.module_utils._supervisor.preparation.hub_preparation import (
+        HubPreparation,
+    )
 
-PORTS = 16  # that an attempt may use, from the master port: another program may have taken the first
 # How an attempt ended, as the hub knows it. given: the class if it is not to be derived; went: whether the job started.
 End = collections.namedtuple("End", "reason first_node given went requested")
-
-
-def free_master_port(first: int, excluded: int) -> int:
-    """Return the first of a few ports that nothing listens on; `first` if none is free. excluded: the lifeline's."""
-    for port in range(first, min(first + PORTS, 65536)):
-        if port == excluded:
-            continue
-        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as sock:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                sock.bind(("", port))
-                sock.listen(1)  # a port in use for outgoing connections only can still be bound
-            except OSError:
-                continue
-            return port
-    return first
 
 
 class Attempts:
@@ -66,13 +67,15 @@ class Attempts:
         self.plan = plan
         self.policy = plan.get("restart")
         self.current: Attempt = first_attempt(plan)
+        self.needs_hub = False  # whether the run goes on if another node leads it
         self.size = len(self.current["members"])
         self.started = time.time()
         self.history: list[AttemptRecord] = []
         self.refused = ""  # why no attempt follows
         self.exit_code = 1  # of a run that failed
-        self.waiting = ""  # the nodes that may return, for which the next attempt waits
-        self.newest_checkpoint: Callable[[Plan], str] = newest_local_checkpoint
+        self.waiting = ""  # what the next attempt waits for
+        self.preparation: HubPreparation | None = None  # of the next attempt; set by the hub
+        self.newest_checkpoint: Callable[[Plan], Checkpoint | None] = newest_local
         self.initial_checkpoint = plan.get("checkpoint", "")
         self.is_unreadable = False  # whether the directory of checkpoints did not answer once
 
@@ -117,16 +120,32 @@ class Attempts:
                 "end_class": end_class,
                 "node": lost or end.first_node or "",
                 "reason": end.reason,
-                "checkpoint": self.read_checkpoint(sum(self.slots(self.current["members"]))) if self.policy else "",
+                "checkpoint": "",
             }
         )
+        if self.policy:
+            self.note_checkpoint(self.read_checkpoint(sum(self.slots(self.current["members"]))))
+
+    def note_checkpoint(self, checkpoint: Checkpoint | None) -> None:
+        """Record the newest complete checkpoint at the end of the last attempt."""
+        if checkpoint is not None:
+            record = self.history[-1]
+            record["checkpoint"], record["checkpoint_name"] = self.local_path(checkpoint), checkpoint["name"]
+            record["step"], record["unit"] = checkpoint["step"], checkpoint["unit"]
+            record["saved"] = checkpoint["saved"]
+
+    def local_path(self, checkpoint: Checkpoint) -> str:
+        """Return the path of a checkpoint on this node, which may have been found on another one."""
+        directory = self.plan.get("checkpoints", "")
+        is_local = directory.startswith("/")
+        return os.path.normpath(os.path.join(directory, checkpoint["name"])) if is_local else checkpoint["path"]
 
     def next(self, connected: Iterable[int], nodes: list[NodeView], now: float) -> Attempt | None:
         """Return the next attempt, or None: none may follow (`refused` says why), or not yet (`waiting`).
 
         connected: numbers of the nodes whose supervisors can be reached.
         """
-        self.waiting = ""
+        self.waiting, self.needs_hub = "", False
         if self.policy is None:
             return None
         counts_progress = self.policy["counts_progress"] and not self.is_unreadable
@@ -138,34 +157,104 @@ class Attempts:
             return None
         returning = [node["name"] for node in nodes if node["state"] == "lost" and now < node["return_by"]]
         if returning:
-            self.waiting = ", ".join(returning)
+            self.waiting = f"{', '.join(returning)} may return within {RETURN_TIMEOUT:.0f} s"
             return None
         usable = [member for member in sorted(connected) if is_usable(nodes[member])]
-        members = assign(self.current["members"], usable, self.policy, self.size)
-        if not members or 0 not in members:
-            names = ", ".join(nodes[member]["name"] for member in usable) or "no node"
-            needed = f"at least {self.policy['min_nodes']} nodes are needed, and only {names} can be used"
-            first = f"{nodes[0]['name']}, the first node, takes part in each attempt, and cannot be used again"
-            self.refused = needed if 0 in usable else first
+        checked = self.check_nodes(usable, sorted(connected), now)
+        if checked is None:
             return None
-        port = free_master_port(self.policy["master_port"], self.plan["lifeline"]["port"])
-        checkpoint = self.history[-1]["checkpoint"]
-        if sum(self.slots(members)) != sum(self.slots(self.current["members"])):
+        members = assign(self.current["members"], checked, self.policy, self.size)
+        hub = self.current.get("hub", 0)
+        if not members or hub not in members:
+            self.needs_hub = bool(members)
+            self.refused = self.describe_shortage(checked, nodes)
+            return None
+        members = with_first(members, hub)
+        if self.preparation is not None and not self.agree(members, sorted(connected), now):
+            return None
+        port = free_port(self.policy["master_port"], self.plan["lifeline"]["port"]) or self.policy["master_port"]
+        path, name = self.next_checkpoint(members)
+        return {
+            "number": self.number + 1,
+            "hub": hub,
+            "members": members,
+            "master_port": port,
+            "checkpoint": path,
+            "checkpoint_name": name,
+        }
+
+    def check_nodes(self, usable: list[int], connected: list[int], now: float) -> list[int] | None:
+        """Return the nodes that can take part in the next attempt, by their own checks; None while these go on."""
+        if self.preparation is None:
+            return usable
+        self.preparation.begin(self.number + 1)
+        if not self.preparation.check_nodes(usable, connected, now):
+            self.waiting = self.preparation.waiting
+            return None
+        if self.preparation.unusable():
+            self.history[-1]["unusable"] = self.preparation.unusable()
+        return [member for member in usable if self.preparation.is_well(member)]
+
+    def agree(self, members: list[int], connected: list[int], now: float) -> bool:
+        """Return whether all members of the next attempt have the checkpoint from which they resume."""
+        preparation = self.preparation
+        if preparation is None or not self.plan.get("checkpoints"):
+            return True
+        if not preparation.agree(members, connected, sum(self.slots(members)), now):
+            self.waiting = preparation.waiting or "choosing a checkpoint"
+            return False
+        self.note_checkpoint(preparation.checkpoint)
+        return True
+
+    def next_checkpoint(self, members: list[int]) -> tuple[str, str]:
+        """Return path and name of an attempt's checkpoint: the agreed one, else the newest on this node."""
+        agreed = self.preparation.checkpoint if self.preparation is not None else None
+        if agreed is None and sum(self.slots(members)) != sum(self.slots(self.current["members"])):
             checkpoint = self.read_checkpoint(sum(self.slots(members)))
-        checkpoint = checkpoint or self.current["checkpoint"]
-        return {"number": self.number + 1, "members": members, "master_port": port, "checkpoint": checkpoint}
+        else:
+            checkpoint = agreed
+        if checkpoint is not None:
+            return self.local_path(checkpoint), checkpoint["name"]
+        last = self.history[-1]
+        if last["checkpoint"]:
+            return last["checkpoint"], last.get("checkpoint_name", "")
+        return self.current["checkpoint"], self.current.get("checkpoint_name", "")
+
+    def describe_shortage(self, checked: list[int], nodes: list[NodeView]) -> str:
+        """Return why no attempt follows, since nodes that it needs cannot take part."""
+        problems = self.preparation.unusable() if self.preparation is not None else {}
+        why = "".join(f"; {name} cannot take part: {problem}" for name, problem in problems.items())
+        hub = self.current.get("hub", 0)
+        if self.policy is not None and hub in checked:
+            names = ", ".join(nodes[member]["name"] for member in checked)
+            return f"at least {self.policy['min_nodes']} nodes are needed, and only {names} can be used{why}"
+        return f"{nodes[hub]['name']}, the first node, takes part in each attempt, and cannot be used again{why}"
 
     def slots(self, members: list[int]) -> list[int]:
         """Return the ranks of these nodes."""
         return [self.policy["slots"][member] for member in members] if self.policy else []
 
-    def read_checkpoint(self, world_size: int) -> str:
-        """Return the newest checkpoint that this number of ranks can load; "" if there is none, or it is unknown."""
+    def note_reached(self, directory: str) -> None:
+        """Record the last step that rank 0, on this node, printed in the attempt that has ended."""
+        record = self.history[-1]
+        plan = plan_of_attempt(self.plan, self.current, directory) if self.policy else self.plan
+        texts = [read_tail(path) for path in dict.fromkeys(rank_logs(plan, directory, 0))]
+        steps = [last_step(text, record.get("unit", "step")) for text in texts]
+        record["reached"] = max((step for step in steps if step is not None), default=None)
+
+    def describe_losses(self) -> str:
+        """Return what the attempts so far lost, "" if none has ended."""
+        counts = bool(self.policy and self.policy["counts_progress"])
+        ended = self.history[: self.number]
+        return format_loss(total_loss(losses(ended, counts))) if ended else ""
+
+    def read_checkpoint(self, world_size: int) -> Checkpoint | None:
+        """Return the newest checkpoint on this node that so many ranks can load; None if none is known."""
         try:
             return self.newest_checkpoint({**self.plan, "world_size": world_size})
         except TimeoutError:
             self.is_unreadable = True
-            return ""
+            return None
 
     def describe_next(self, attempt: Attempt, names: list[str]) -> str:
         """Return what a person who watches the run should know about the next attempt."""

@@ -20,7 +20,7 @@ def write_to(log: str) -> None:
 def main(arguments: list[str]) -> int:
     """Run the supervisor of a run directory; with ``--guard`` first, as the child of a guard.
 
-    With ``--cloud-watch`` or ``--notify`` first, run a child process of a supervisor.
+    With ``--cloud-watch``, ``--notify``, ``--check-node`` or the like first, run a child process of a supervisor.
     """
     if arguments[:1] == ["--cloud-watch"]:
         from ansible_collections.muster.training.plugins.module_utils._supervisor.notices import cloud_watch
@@ -30,6 +30,15 @@ def main(arguments: list[str]) -> int:
         from ansible_collections.muster.training.plugins.module_utils._supervisor.notifications import sender
 
         return sender.main(arguments[1:])
+    if arguments[:1] == ["--check-node"]:
+        from ansible_collections.muster.training.plugins.module_utils._supervisor.preparation import node_check
+
+        return node_check.main(arguments[1:])
+    if arguments[:1] in (["--serve-checkpoint"], ["--fetch-checkpoint"]):
+        from ansible_collections.muster.training.plugins.module_utils._supervisor.preparation import copies
+
+        copy = copies.serve_main if arguments[0] == "--serve-checkpoint" else copies.fetch_main
+        return copy(arguments[1:])
     guarded = arguments[:1] == ["--guard"]
     write_to(os.path.join(arguments[1 if guarded else 0], "supervisor.log"))
     if guarded:

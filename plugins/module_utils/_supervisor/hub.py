@@ -1,7 +1,10 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Rank 0's end of the lifeline: tracks all nodes, and decides when the run starts and ends, and who failed first."""
+"""The hub: the end of the lifeline that leads the run, at first on node 0.
+
+It tracks all nodes, and decides when the run starts and ends, and who failed first.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ import time
 
 from ansible_collections.muster.training.plugins.module_utils._run.ended_ranks import RANK_NUMBER, describe_ended_ranks
 from ansible_collections.muster.training.plugins.module_utils._run.hang_analysis import HANG, checked_groups
+from ansible_collections.muster.training.plugins.module_utils._run.hub_node import can_succeed
 from ansible_collections.muster.training.plugins.module_utils._run.processes import describe_exit
 from ansible_collections.muster.training.plugins.module_utils._run.stored_documents import checked_report
 from ansible_collections.muster.training.plugins.module_utils._run.timeouts import (
@@ -22,6 +26,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.timeouts impo
     RECONNECT_TIMEOUT,
     REPORT_GRACE_PERIOD,
     RETURN_TIMEOUT,
+    SAVED_GRACE_PERIOD,
 )
 from ansible_collections.muster.training.plugins.module_utils._supervisor import restart_policy
 from ansible_collections.muster.training.plugins.module_utils._supervisor.attempts import Attempts, End
@@ -42,6 +47,7 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor.lifeli
     CollectStacks,
     LifelineEnd,
     NewAttempt,
+    Prepare,
     RestartRanks,
     Save,
     Start,
@@ -61,13 +67,24 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor.notice
     HubNotices,
     checked_notice,
 )
+from ansible_collections.muster.training.plugins.module_utils._supervisor.notices.save_watch import SaveWatch
+from ansible_collections.muster.training.plugins.module_utils._supervisor.preparation.hub_preparation import (
+    HubPreparation,
+)
 from ansible_collections.muster.training.plugins.module_utils._supervisor.rank_watch import ENDED_RANKS
 from ansible_collections.muster.training.plugins.module_utils._supervisor.remote_start import RemoteStart
+from ansible_collections.muster.training.plugins.module_utils._supervisor.replica import Replicator
+from ansible_collections.muster.training.plugins.module_utils._supervisor.succession import (
+    keeps_quorum,
+    lifeline_name,
+    majority,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
     from ansible_collections.muster.training.plugins.module_utils._run.documents import (
         Attempt,
+        AttemptPhases,
         Data,
         NodeReport,
         NodeView,
@@ -87,6 +104,7 @@ class Hub(LifelineEnd):
 
     def __init__(self, plan: Plan, token: str, journal: Journal, selector: selectors.BaseSelector) -> None:
         super().__init__(plan, token, journal, selector)
+        self.own = plan["node"]["node_rank"]
         self.listener: socket.socket | None = None
         self.go = False
         self.go_deadline = 0.0  # by when a launcher that starts all nodes must have started them
@@ -95,6 +113,8 @@ class Hub(LifelineEnd):
         self.nodes = initial_views(self.names, journal.path("launcher.log"))
         self.remote_start = RemoteStart(journal, self.nodes)
         self.attempts = Attempts(plan)
+        self.attempts.preparation = HubPreparation(plan, self.send_request, self.tell_preparation)
+        self.phases: AttemptPhases = {}  # when the failure that ends the attempt was noticed
         self.end_class = ""  # of the attempt's end, if the one who ends it knows: see restart_policy.py
         self.ended_ranks: dict[int, float] = {}  # when ranks exited while others run, in seconds since 1970
         self.hangs = HangWatch(plan)
@@ -103,6 +123,9 @@ class Hub(LifelineEnd):
         self.notices = HubNotices(plan)
         self.pace = PaceWatch(plan)
         self.broken: list[dict[str, str]] = []  # hardware, in all attempts: node and text
+        self.save_watch = SaveWatch(plan, self.send_request)
+        self.is_cut_off = False  # whether the other nodes may go on without this one
+        self.replicator = Replicator(self)
 
     def admitted_connections(self) -> list[LifelineConnection]:
         """Return the connections to nodes that have proved that they hold the token."""
@@ -114,7 +137,7 @@ class Hub(LifelineEnd):
         lifeline = self.plan["lifeline"]
         try:
             self.listen()
-            self.set_node(self.nodes[0], "ready")
+            self.set_node(self.nodes[self.own], "ready")
         except OSError as error:
             reason = f"{self.names[0]} cannot listen on {lifeline['address']} port {lifeline['port']}: {error}"
             self.journal.event("failure", reason)
@@ -154,8 +177,9 @@ class Hub(LifelineEnd):
 
     def admit(self, connection: LifelineConnection, message: Data, now: float) -> None:
         """Admit a connection that proves that it holds the token; drop any other."""
-        run_id = self.plan["run_id"]
-        rank = authenticate_rank(connection, message, self.token, run_id, len(self.nodes))
+        run_id = lifeline_name(self.plan["run_id"], self.own)
+        ranks = range(self.own + 1, len(self.nodes))  # those before were lost
+        rank = authenticate_rank(connection, message, self.token, run_id, ranks)
         if rank is None:
             self.drop(connection)
             return
@@ -165,6 +189,7 @@ class Hub(LifelineEnd):
         self.nodes[rank]["broken"] = None
         connection.send({"mac": handshake_mac(self.token, "server", run_id, rank, connection.nonce, message["nonce"])})
         connection.open(rank, handshake_mac(self.token, "key", run_id, rank, connection.nonce, message["nonce"]))
+        self.replicator.send_all(connection)
         if self.attempts.number:
             connection.send({"type": "attempt", **self.attempts.current})
         if self.go and self.attempts.takes_part(self.nodes[rank]):
@@ -215,6 +240,8 @@ class Hub(LifelineEnd):
             self.on_failing(node, text)
         elif kind == "notice":
             self.raise_notice(message, node["name"])
+        elif kind == "prepared" and isinstance(message.get("reply"), dict):
+            self.take_prepared(node_rank, message["reply"])
         elif kind == "beat":
             self.hangs.note_quiet(node_rank, message.get("quiet"), node["heard"])
         elif kind == "stacks":
@@ -268,6 +295,28 @@ class Hub(LifelineEnd):
             self.journal.event("failure", reason, node=self.names[0])
             self.stop_everywhere(reason)
 
+    # - preparation of the next attempt
+
+    def send_request(self, member: int, request: Data) -> None:
+        """Send a request about the next attempt to a node."""
+        if member == self.own:
+            self.orders.append(Prepare(request))
+        for connection in self.admitted_connections():
+            if connection.node_rank == member:
+                connection.send({"type": "prepare", "request": request})
+
+    def send_prepared(self, reply: Data) -> None:
+        self.take_prepared(self.own, reply)
+
+    def take_prepared(self, member: int, reply: Data) -> None:
+        """Handle a node's reply to send_request."""
+        self.save_watch.take(member, reply)
+        if self.attempts.preparation is not None:
+            self.attempts.preparation.take(member, reply)
+
+    def tell_preparation(self, text: str, node: str) -> None:
+        self.journal.event("prepare", text, node=node)
+
     # - failures
 
     def set_node(self, node: NodeView, state: str) -> None:
@@ -277,7 +326,7 @@ class Hub(LifelineEnd):
 
     def report(self, report: NodeReport) -> None:
         self.local_report = report
-        self.take_report(self.nodes[0], report)
+        self.take_report(self.nodes[self.own], report)
 
     def take_report(self, node: NodeView, report: NodeReport) -> None:
         if node["state"] == "ended":
@@ -303,6 +352,8 @@ class Hub(LifelineEnd):
         """Mark a node as lost: powered off, cut off from the network, or without its supervisor."""
         if node["state"] in ("lost", "ended"):
             return
+        if node["heard"] and not self.stop_reason:
+            self.phases["silent"] = time.monotonic() - node["heard"]
         self.set_node(node, "lost")
         node["why"] = f"{node['name']} is lost: {reason}"
         if not self.attempts.takes_part(node):
@@ -346,12 +397,13 @@ class Hub(LifelineEnd):
 
         requested: by a person. shutdown: since the machine of rank 0 shuts down. end_class: see restart_policy.py.
         """
-        if requested or shutdown:
+        if requested or (shutdown and not can_succeed(self.plan)):
             self.attempts.policy = None
         if requested and self.attempts.has_ended():  # the next attempt has not begun
             self.stop_reason, self.stop_requested, self.first_node = reason, True, None
         if self.stop_reason is None:
             self.stop_reason, self.stop_requested = reason, requested
+            self.phases["noticed"] = time.time()
             self.end_class = end_class or self.end_class
             self.ended_early = sorted(self.ended_ranks)
             for connection in self.admitted_connections():
@@ -361,24 +413,25 @@ class Hub(LifelineEnd):
 
     def on_stop_signal(self, name: str) -> None:
         if self.machine_leaves():
-            self.attempts.policy = None  # the next attempt would start on a machine that shuts down
+            if not can_succeed(self.plan):
+                self.attempts.policy = None  # the next attempt would start on a machine that shuts down
             if self.stop_reason is None:  # otherwise another failure came first
-                self.first_node = self.names[0]
-                reason = shutdown_reason(self.names[0])
-                self.journal.event("failure", reason, node=self.names[0])
+                self.first_node = self.names[self.own]
+                reason = shutdown_reason(self.names[self.own])
+                self.journal.event("failure", reason, node=self.names[self.own])
                 self.stop_everywhere(reason, shutdown=True)
             return
-        self.stop_everywhere(f"stopped on request on {self.names[0]} ({name})", requested=True)
+        self.stop_everywhere(f"stopped on request on {self.names[self.own]} ({name})", requested=True)
 
     def say(self, kind: str, text: str) -> None:
         if kind == "failing":
-            self.on_failing(self.nodes[0], text)
+            self.on_failing(self.nodes[self.own], text)
         elif kind == PACE:
-            self.pace.take(self.names[0], text, time.monotonic())
+            self.pace.take(self.names[self.own], text, time.monotonic())
         elif kind == ENDED_RANKS:
-            self.note_ended_ranks(0, text)
+            self.note_ended_ranks(self.own, text)
         else:
-            self.note_event(kind, text, self.names[0])
+            self.note_event(kind, text, self.names[self.own])
 
     def note_event(self, kind: str, text: str, name: str) -> None:
         """Write an event about a node, and remember broken hardware for the result."""
@@ -390,7 +443,7 @@ class Hub(LifelineEnd):
 
     def raise_notice(self, fields: Data, node: str = "") -> None:
         """Send a notice to the ranks of all nodes, since saving is collective; node: where it comes from."""
-        now, notice = time.monotonic(), checked_notice(fields, node or self.names[0])
+        now, notice = time.monotonic(), checked_notice(fields, node or self.names[self.own])
         member = self.nodes[self.names.index(notice["node"])]
         is_reclaimed = notice["ends"] and notice["machine"]
         if is_reclaimed and not self.plan["elastic"]:
@@ -437,8 +490,19 @@ class Hub(LifelineEnd):
             self.journal.event("limit", text)
         for notice in self.notices.due(now):
             self.raise_notice(dict(notice))
+        if self.notices.is_saving(now):
+            self.watch_for_save(now)
         if self.notices.is_late(now) and self.notices.current is not None:
             self.stop_everywhere(self.notices.current["text"])
+
+    def watch_for_save(self, now: float) -> None:
+        """Shorten the time that ranks have to save before the end, once they have."""
+        connected = {self.own, *(connection.node_rank or 0 for connection in self.admitted_connections())}
+        members = [member for member in self.attempts.current["members"] if member in connected]
+        saved = self.save_watch.step(members, self.plan["world_size"], now)
+        if saved:
+            self.journal.event("saving", f"{saved} was saved after the notice: the ranks end now")
+            self.notices.shorten(now + SAVED_GRACE_PERIOD)
 
     # - ranks that wait for others
 
@@ -477,14 +541,14 @@ class Hub(LifelineEnd):
     # - hangs
 
     def send_stacks(self, groups: list[Data]) -> None:
-        self.hangs.take(0, groups)
+        self.hangs.take(self.own, groups)
 
     def watch_for_hangs(self, now: float) -> None:
         """Ask all nodes for stacks if the run is silent, and report a hang; end the run if the user wants that."""
         if self.stop_reason is not None:
             return
         running = [node["node_rank"] for node in self.nodes if node["state"] == "running"]
-        self.hangs.note_quiet(0, self.quiet, now)
+        self.hangs.note_quiet(self.own, self.quiet, now)
         if self.hangs.step(now, running, sorted(self.ended_ranks)):
             self.orders.append(CollectStacks())
             for connection in self.admitted_connections():
@@ -509,6 +573,7 @@ class Hub(LifelineEnd):
         for text in self.pace.take_news():
             self.journal.event("slow", text)
             self.journal.status_due = 0.0
+        self.replicator.step(now)
         self.judge(now)
 
     def judge(self, now: float) -> None:
@@ -519,7 +584,8 @@ class Hub(LifelineEnd):
             self.forward_commands(now)
         finished = all(node["state"] in ("ended", "lost") for node in self.nodes if self.attempts.takes_part(node))
         late = self.deadline is not None and now > self.deadline
-        if self.local_report is not None and (finished or late) and not self.continues(now):
+        has_ended = self.local_report is not None or not self.attempts.takes_part(self.nodes[self.own])
+        if has_ended and (finished or late) and not self.continues(now):
             self.finish()
 
     def continues(self, now: float) -> bool:
@@ -528,14 +594,44 @@ class Hub(LifelineEnd):
             reason = self.stop_reason or self.notices.reason()
             end = End(reason, self.first_node, self.end_class, self.go, self.stop_requested)
             self.attempts.record_end(end, self.nodes)
-        connected = {0, *(connection.node_rank or 0 for connection in self.admitted_connections())}
+            self.attempts.note_reached(self.journal.directory)
+            self.attempts.history[-1].update(self.phases)
+        connected = {self.own, *(connection.node_rank or 0 for connection in self.admitted_connections())}
         attempt = self.attempts.next(connected, self.nodes, now)
+        may_wait = self.attempts.waiting or self.stop_requested or not (self.go or self.attempts.number)
+        if not may_wait and not keeps_quorum(self.plan, self.own, connected):
+            self.is_cut_off = True
+            self.refuse_without_quorum(attempt, connected)
+            attempt = None
+        if self.attempts.needs_hub and can_succeed(self.plan) and len(connected) > majority(len(self.nodes)):
+            self.hand_over()
+            return True
         if attempt is not None:
             self.begin_attempt(attempt, now)
         elif self.attempts.waiting:
-            self.journal.set_state("restarting", f"{self.attempts.waiting} may return within {RETURN_TIMEOUT:.0f} s")
+            self.journal.set_state("restarting", self.attempts.waiting)
         self.failure_code = self.attempts.exit_code
         return attempt is not None or bool(self.attempts.waiting)
+
+    def refuse_without_quorum(self, attempt: Attempt | None, connected: set[int]) -> None:
+        """Begin no attempt that may run beside another one of the same run."""
+        if attempt is not None:
+            names, total = ", ".join(self.names[rank] for rank in sorted(connected)), len(self.names)
+            self.attempts.refused = (
+                f"only {names} of the {total} nodes that started can be reached: fewer than half, so the others may go "
+                "on by themselves"
+            )
+
+    def hand_over(self) -> None:
+        """Leave the run, which goes on under another node."""
+        reason = self.stop_reason or self.notices.reason()
+        text = f"{self.names[self.own]} leaves the run, which another node leads from now on"
+        self.journal.event("handover", text, node=self.names[self.own])
+        self.replicator.send_news()
+        for connection in self.admitted_connections():
+            connection.send({"type": "handover", "reason": reason})
+        self.journal.set_state("failed", f"{reason}; the run goes on without this node")
+        self.result_state = "failed"
 
     def begin_attempt(self, attempt: Attempt, now: float) -> None:
         """Begin the next attempt: all nodes get ready, and then start as they did the first time."""
@@ -544,12 +640,14 @@ class Hub(LifelineEnd):
         self.attempts.current = attempt
         self.go, self.started = False, now
         self.stop_reason = self.first_node = self.deadline = self.local_report = None
-        self.end_class = ""
+        self.end_class, self.phases = "", {}
         self.ended_early = []
         self.notices.forget()
+        self.save_watch.forget()
         self.ended_ranks.clear()
         self.named_ranks.clear()
         self.orders.append(NewAttempt(attempt))
+        self.replicator.send_news()
         for connection in self.admitted_connections():
             connection.send({"type": "attempt", **attempt})
 
@@ -558,7 +656,7 @@ class Hub(LifelineEnd):
         self.hangs = HangWatch(plan)
         self.pace = PaceWatch(plan)
         reset_views(self.nodes, self.attempts.current["members"], self.journal.log_path("launcher.log"))
-        self.set_node(self.nodes[0], "ready")
+        self.set_node(self.nodes[self.own], "ready")
 
     def judge_start(self, now: float) -> None:
         """Start the run once all nodes have checked in; after the start timeout, start with enough nodes or give up."""
@@ -604,7 +702,7 @@ class Hub(LifelineEnd):
         all other nodes wait for it.
         """
         if started:
-            self.set_node(self.nodes[0], "running")
+            self.set_node(self.nodes[self.own], "running")
         time.sleep(HEAD_START_INTERVAL)
         for connection in self.admitted_connections():
             if self.attempts.takes_part(self.nodes[connection.node_rank or 0]):
@@ -646,6 +744,8 @@ class Hub(LifelineEnd):
             "not_restarted": self.attempts.refused,
             "notice": self.notices.current if self.notices.ends_run else None,
             "broken": self.broken,
+            "hub": self.own,
+            "cut_off": self.is_cut_off,
         }
 
     def is_busy(self) -> bool:
@@ -663,4 +763,7 @@ class Hub(LifelineEnd):
             "hang": self.hangs.hang,
             "slow": self.pace.texts(),
         }
-        return {**fields, "attempt": self.attempts.number} if "restart" in self.plan else fields
+        if "restart" not in self.plan:
+            return fields
+        lost = self.attempts.describe_losses()
+        return {**fields, "attempt": self.attempts.number, "hub": self.own, "lost": lost}

@@ -51,6 +51,7 @@ class Journal:
         self.identities: dict[str, tuple[int, ...] | None] = {}  # of the documents that identify the run
         self.directory_modes: dict[str, int] = {}  # permissions of the run directory and its parent, as they were set
         self.events: list[str] = []  # the last lines of events.jsonl
+        self.event_count = 0  # of all of them
         self.damage = ""  # what the job has done to the run directory
         self.on_event: Callable[[str, str], None] | None = None  # called with the kind and text of each event
         self.unwritten = ""  # the error if the run directory could not be written
@@ -100,8 +101,18 @@ class Journal:
         with self.tolerate_full_disk(), open(path, "a", encoding="utf-8", opener=open_private) as stream:
             stream.write(line)
         self.events = [*self.events, line][-MAX_EVENTS:]
+        self.event_count += 1
         if self.on_event is not None:
             self.on_event(kind, text)
+
+    def restore_events(self, lines: list[str]) -> None:
+        """Write the events of a run that another node has led until now."""
+        with self.tolerate_full_disk(), open(
+            self.path("events.jsonl"), "a", encoding="utf-8", opener=open_private
+        ) as stream:
+            stream.write("".join(lines))
+        self.events = [*self.events, *lines][-MAX_EVENTS:]
+        self.event_count += len(lines)
 
     def set_state(self, state: str, message: str = "") -> None:
         if (state, message) != (self.state, self.message):

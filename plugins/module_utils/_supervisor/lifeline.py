@@ -16,9 +16,14 @@ line. So no third party can add, replace, reorder or repeat a line.
   peer:   {"type": "saving", "text"} once its ranks have received a notice, or have saved
   peer:   {"type": "gpus", "text"} if nvidia-smi no longer finds all GPUs healthy, or does again
   peer:   {"type": "stacks", "groups"}, the reply to "collect"
+  peer:   {"type": "prepared", "reply"}, the reply to "prepare"
+  server: {"type": "prepare", "request"} before another attempt: check the node, offer or copy a checkpoint
   server: {"type": "collect"} to ask for the stacks of a run that may hang
   server: {"type": "beat"} | {"type": "go"} | {"type": "stop", "reason"} | {"type": "end", "state", "message"}
   server: {"type": "save", "number", "notice"} if the ranks shall save
+  server: {"type": "attempt", "number", "members", "hub", ...} before another attempt
+  server: {"type": "state", ...} | {"type": "record", "record"} | {"type": "event", "event"}: see replica.py
+  server: {"type": "handover", "reason"} if its node leaves a run that goes on: another node shall lead it
   server: {"type": "start", "command"} if rank 0's launcher starts the processes on the other nodes, as mpirun does
 """
 
@@ -54,11 +59,14 @@ def line_mac(key: bytes, side: str, number: int, line: bytes) -> bytes:
 
 
 def authenticate_rank(
-    connection: LifelineConnection, message: Data, token: str, run_id: str, nnodes: int
+    connection: LifelineConnection, message: Data, token: str, run_id: str, ranks: range
 ) -> int | None:
-    """Return the node_rank of a peer whose message proves that it holds the token, None if it does not."""
+    """Return the node_rank of a peer whose message proves that it holds the token, None if it does not.
+
+    ranks: those that a peer may have.
+    """
     rank, nonce, mac = message.get("node_rank"), message.get("nonce"), message.get("mac")
-    if not isinstance(rank, int) or isinstance(rank, bool) or not 0 < rank < nnodes:
+    if not isinstance(rank, int) or isinstance(rank, bool) or rank not in ranks:
         return None
     if not isinstance(nonce, str) or not isinstance(mac, str):
         return None

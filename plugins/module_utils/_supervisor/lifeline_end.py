@@ -33,8 +33,12 @@ RestartRanks = collections.namedtuple("RestartRanks", "last_heard")
 CollectStacks = collections.namedtuple("CollectStacks", "")
 # The next attempt at the job, once the last one has ended on this node.
 NewAttempt = collections.namedtuple("NewAttempt", "attempt")
+# A step in the preparation of the next attempt; request: of rank 0, see preparation/node_preparation.py.
+Prepare = collections.namedtuple("Prepare", "request")
 # The ranks of this node shall save; number: of the notice in this run.
 Save = collections.namedtuple("Save", "notice number")
+# This node shall lead the run from now on.
+TakeOver = collections.namedtuple("TakeOver", "")
 
 
 def shutdown_reason(node: str) -> str:
@@ -55,7 +59,7 @@ class LifelineEnd:
         self.started = time.monotonic()
         self.beat_due = 0.0
         self.connections: list[LifelineConnection] = []
-        self.orders: list[Start | Stop | RestartRanks | CollectStacks | NewAttempt | Save] = []
+        self.orders: list[Start | Stop | RestartRanks | CollectStacks | NewAttempt | Prepare | Save | TakeOver] = []
         self.stop_reason: str | None = None
         self.stop_requested = False  # whether a person requested the stop
         self.quiet = 0.0  # seconds since this node's job made progress
@@ -64,7 +68,7 @@ class LifelineEnd:
         self.result_state: str | None = None  # how the run ended, as far as this node knows
         self.failure_code = 1  # the supervisor's exit code after a failure
 
-    def take_orders(self) -> list[Start | Stop | RestartRanks | CollectStacks | NewAttempt | Save]:
+    def take_orders(self) -> list[Start | Stop | RestartRanks | CollectStacks | NewAttempt | Prepare | Save | TakeOver]:
         orders, self.orders = self.orders, []
         return orders
 
@@ -125,6 +129,10 @@ class LifelineEnd:
 
     def send_stacks(self, groups: list[Data]) -> None:
         """Send what this node's ranks do."""
+        raise NotImplementedError
+
+    def send_prepared(self, reply: Data) -> None:
+        """Send the reply to a request of rank 0 about the preparation of the next attempt."""
         raise NotImplementedError
 
     def raise_notice(self, fields: Data) -> None:

@@ -41,7 +41,7 @@ def initial_views(names: list[str], launcher_log: str) -> list[NodeView]:
 
 
 def reset_views(nodes: list[NodeView], members: list[int], launcher_log: str) -> None:
-    """Prepare the views for a new attempt, in which these members take part; launcher_log: rank 0's."""
+    """Prepare the views for a new attempt, in which these members take part; launcher_log: that of the first."""
     for node in nodes:
         takes_part, rank = node["node_rank"] in members, node["node_rank"]
         if takes_part:
@@ -50,8 +50,8 @@ def reset_views(nodes: list[NodeView], members: list[int], launcher_log: str) ->
             node["state"] = "spare" if node["state"] == "ended" and not has_shut_down(node) else "lost"
         node["report"] = None
         node["survived"] = not takes_part
-        node["launcher_log"] = launcher_log if rank == 0 else ""
-        node["remote_started"] = node["answered"] = rank == 0 or not takes_part
+        node["launcher_log"] = launcher_log if rank == members[0] else ""
+        node["remote_started"] = node["answered"] = rank == members[0] or not takes_part
 
 
 def has_shut_down(node: NodeView) -> bool:

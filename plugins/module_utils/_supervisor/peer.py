@@ -12,6 +12,7 @@ import selectors
 import socket
 import time
 
+from ansible_collections.muster.training.plugins.module_utils._run.hub_node import can_succeed
 from ansible_collections.muster.training.plugins.module_utils._run.timeouts import (
     AUTHENTICATION_TIMEOUT,
     CHECK_IN_GRACE_PERIOD,
@@ -20,10 +21,13 @@ from ansible_collections.muster.training.plugins.module_utils._run.timeouts impo
     KILL_TIMEOUT,
     RECONNECT_TIMEOUT,
     REPORT_GRACE_PERIOD,
-    RETURN_TIMEOUT,
     UNPROMPTED_BEAT_INTERVAL,
 )
-from ansible_collections.muster.training.plugins.module_utils._supervisor.attempt_plan import checked_attempt
+from ansible_collections.muster.training.plugins.module_utils._supervisor.attempt_plan import (
+    checked_attempt,
+    first_attempt,
+    plan_with_hub,
+)
 from ansible_collections.muster.training.plugins.module_utils._supervisor.lifeline import (
     LifelineConnection,
     handshake_mac,
@@ -32,12 +36,20 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor.lifeli
     CollectStacks,
     LifelineEnd,
     NewAttempt,
+    Prepare,
     Save,
     Start,
     Stop,
+    TakeOver,
     shutdown_reason,
 )
 from ansible_collections.muster.training.plugins.module_utils._supervisor.notices.hub_notices import checked_notice
+from ansible_collections.muster.training.plugins.module_utils._supervisor.replica import KINDS, Replica
+from ansible_collections.muster.training.plugins.module_utils._supervisor.succession import (
+    choose_candidate,
+    lifeline_name,
+    takeover_delay,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
@@ -46,6 +58,7 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
 
 
 MAX_UNSENT_NOTICES = 100  # a reconnection takes seconds
+MAX_REASON = 2000  # characters
 
 
 class Peer(LifelineEnd):
@@ -62,6 +75,12 @@ class Peer(LifelineEnd):
         self.leaving = False  # whether this node ends its part without a request to stop the run
         self.unsent: list[Data] = []  # notices that rank 0 gets once the lifeline is open again
         self.attempt = 0  # number of the current attempt
+        self.current: Attempt = first_attempt(plan)
+        self.hub = plan.get("hub", 0)  # node_rank of the node that leads the run
+        self.candidate = self.hub  # the node to which this one connects
+        self.replica = Replica()
+        self.election: float | None = None  # when this node began to look for another hub
+        self.election_due = math.inf
         self.admitted = False  # whether this node has ever checked in
         self.lost_at: float | None = None  # when rank 0 was given up
         self.loss = ""  # why
@@ -85,7 +104,7 @@ class Peer(LifelineEnd):
     def connect(self, now: float) -> None:
         """Connect to rank 0; retried until the start or silence timeout."""
         self.retry = now + CONNECT_RETRY_INTERVAL
-        lifeline = self.plan["lifeline"]
+        lifeline = plan_with_hub(self.plan, self.candidate)["lifeline"]
         sock = socket.socket(self.family(), socket.SOCK_STREAM)
         try:
             sock.bind((self.plan["node"]["address"], 0))
@@ -101,7 +120,8 @@ class Peer(LifelineEnd):
         self.selector.register(sock, selectors.EVENT_READ, connection)
 
     def compute_mac(self, side: str, server_nonce: str, connection: LifelineConnection) -> str:
-        return handshake_mac(self.token, side, self.plan["run_id"], self.node_rank, server_nonce, connection.nonce)
+        run_id = lifeline_name(self.plan["run_id"], self.candidate)
+        return handshake_mac(self.token, side, run_id, self.node_rank, server_nonce, connection.nonce)
 
     def on_message(self, connection: LifelineConnection, message: Data, now: float) -> None:
         """Handle a message from rank 0."""
@@ -135,6 +155,7 @@ class Peer(LifelineEnd):
         connection.open(0, connection.lines_key)
         self.connect_error = ""
         self.last_heard, self.broken, self.lost_at, self.admitted = now, None, None, True
+        self.election, self.hub = None, self.candidate
         if not self.takes_part():
             self.journal.set_state("spare")
         if self.local_report and self.takes_part():
@@ -164,7 +185,7 @@ class Peer(LifelineEnd):
         stuck = self.local_report is not None and self.local_report["stuck"]
         if attempt["number"] <= self.attempt or self.stop_requested or self.leaving or stuck or is_ending:
             return
-        self.attempt = attempt["number"]
+        self.attempt, self.current = attempt["number"], attempt
         self.stop_reason = self.local_report = None
         self.has_started = self.is_ending = False
         self.orders.append(NewAttempt(attempt))
@@ -182,12 +203,8 @@ class Peer(LifelineEnd):
         if kind == "beat":  # reply at once, so that rank 0 hears all nodes together and wakes less often
             self.beat_due = now + UNPROMPTED_BEAT_INTERVAL * self.timeouts["heartbeat"]
             connection.send({"type": "beat", "quiet": self.quiet})
-        elif kind == "collect":
-            self.orders.append(CollectStacks())
-        elif kind == "attempt":
-            attempt = checked_attempt(message, len(self.names))
-            if attempt is not None:
-                self.begin_attempt(attempt)
+        elif kind in ("collect", "prepare"):
+            self.orders.append(CollectStacks() if kind == "collect" else Prepare(message.get("request")))
         elif kind == "go":
             if self.plan.get("remote_start"):
                 self.journal.set_state("running")  # rank 0's launcher will send the command to start here
@@ -205,6 +222,21 @@ class Peer(LifelineEnd):
                 self.orders.append(Stop("the run has ended", leaving=False, shutdown=False))
             self.result_state = str(message.get("state", "failed"))
             self.journal.message = str(message.get("message", ""))
+        else:
+            self.note_attempts(connection, message, now)
+
+    def note_attempts(self, connection: LifelineConnection, message: Data, now: float) -> None:
+        """Handle a message about the attempts of the run, or the node that leads it."""
+        kind = message.get("type")
+        if kind in KINDS:
+            self.replica.take(message)
+        elif kind == "attempt":
+            attempt = checked_attempt(message, len(self.names))
+            if attempt is not None:
+                self.begin_attempt(attempt)
+        elif kind == "handover" and can_succeed(self.plan):
+            self.lost_at, self.loss, self.election_due = now, str(message.get("reason", ""))[:MAX_REASON], now
+            self.drop(connection)
 
     def stop(self, reason: str, leaving: bool = False, shutdown: bool = False) -> None:
         if self.stop_reason is None:
@@ -244,6 +276,9 @@ class Peer(LifelineEnd):
 
     def send_stacks(self, groups: list[Data]) -> None:
         self.send({"type": "stacks", "groups": groups})
+
+    def send_prepared(self, reply: Data) -> None:
+        self.send({"type": "prepared", "reply": reply})
 
     def raise_notice(self, fields: Data) -> None:
         connection = self.open_connection()
@@ -286,13 +321,12 @@ class Peer(LifelineEnd):
             connection.send({"type": "beat"})
 
     def judge(self, now: float) -> None:
-        """End this node's part if rank 0 is no longer reachable, or never was; it may return if the run may restart."""
+        """End this node's part if the hub cannot be reached; it or a successor may return if the run may restart."""
         if self.lost_at is not None:
-            if now - self.lost_at > RETURN_TIMEOUT:
-                self.stop(self.loss)
-                self.result_state = "failed"
+            if now > self.election_due:
+                self.elect(now)
             return
-        master, silence = self.names[0], self.timeouts["silence"]
+        master, silence = self.names[self.hub], self.timeouts["silence"]
         checked_in = self.open_connection() is not None  # then rank 0 decides, whose start timeout may end later
         late = now - self.started > self.timeouts["start"] + CHECK_IN_GRACE_PERIOD
         if late and not checked_in and not self.has_started and self.broken is None:
@@ -313,14 +347,36 @@ class Peer(LifelineEnd):
             self.stop(reason)
             self.result_state = "interrupted" if self.is_ending else "failed"
             return
-        self.lost_at, self.loss = now, reason
+        self.lost_at, self.loss, self.election_due = now, reason, now + takeover_delay(self.timeouts)
         if self.takes_part():
             self.stop(reason)
         if self.connection is not None:
             self.drop(self.connection)
 
+    def elect(self, now: float) -> None:
+        """Look for another node that leads the run, or lead it; end this node's part if the run cannot go on."""
+        if not can_succeed(self.plan) or self.replica.is_final or self.stop_requested or self.leaving:
+            self.stop(self.loss)
+            self.result_state = "failed"
+            return
+        if self.takes_part() and self.local_report is None:  # its job is still ending
+            return
+        if self.election is None:
+            self.election = now
+            self.journal.set_state("restarting", f"{self.loss}; the others look for a node that leads the run")
+        if self.connection is not None and self.connection.stage != "nonce":  # a candidate is answering
+            return
+        candidate = choose_candidate(self.node_rank, self.hub, self.replica.lost, now - self.election)
+        if candidate == self.node_rank:
+            self.orders.append(TakeOver())
+            self.election_due = math.inf
+        elif candidate != self.candidate:
+            self.candidate, self.retry = candidate, now
+            if self.connection is not None:
+                self.drop(self.connection)
+
     def is_busy(self) -> bool:
-        return False
+        return self.election is not None
 
     def is_over(self, now: float) -> bool:
         if self.local_report is None or not (self.result_state or self.leaving or now > self.deadline):
@@ -329,4 +385,4 @@ class Peer(LifelineEnd):
         return True
 
     def status(self) -> Data:
-        return {}
+        return {"hub": self.hub} if "restart" in self.plan else {}

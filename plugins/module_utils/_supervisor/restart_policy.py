@@ -161,6 +161,12 @@ def assign(previous: Sequence[int], usable: Sequence[int], policy: Mapping[str, 
     return members if isinstance(least, int) and len(members) >= least else []
 
 
+def with_first(members: Sequence[int], hub: int) -> list[int]:
+    """Return the nodes of an attempt with the hub's first, which changes places with the one there."""
+    swapped = {hub: members[0], members[0]: hub}
+    return [swapped.get(member, member) for member in members]
+
+
 def format_seconds(seconds: float) -> str:
     """Return a duration for a person, such as "40 s", "12 min" or "3.5 h"."""
     if seconds < 100:

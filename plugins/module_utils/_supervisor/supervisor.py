@@ -51,14 +51,19 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor.lifeli
     CollectStacks,
     LifelineEnd,
     NewAttempt,
+    Prepare,
     RestartRanks,
     Save,
     Start,
     Stop,
+    TakeOver,
 )
 from ansible_collections.muster.training.plugins.module_utils._supervisor.notices.node_notices import NodeNotices
 from ansible_collections.muster.training.plugins.module_utils._supervisor.notifications.outbox import Outbox
 from ansible_collections.muster.training.plugins.module_utils._supervisor.peer import Peer
+from ansible_collections.muster.training.plugins.module_utils._supervisor.preparation.node_preparation import (
+    NodePreparation,
+)
 from ansible_collections.muster.training.plugins.module_utils._supervisor.rank_reports import last_lines, log_of_failure
 from ansible_collections.muster.training.plugins.module_utils._supervisor.rank_watch import RankWatch
 from ansible_collections.muster.training.plugins.module_utils._supervisor.reports import (
@@ -66,6 +71,7 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor.report
     shorten_report,
 )
 from ansible_collections.muster.training.plugins.module_utils._supervisor.stack_requests import answer_request
+from ansible_collections.muster.training.plugins.module_utils._supervisor.successor import Successor
 from ansible_collections.muster.training.plugins.module_utils._supervisor.watchers import Watchers
 
 TYPE_CHECKING = False
@@ -93,6 +99,7 @@ class Supervisor:
         self.notices = NodeNotices(self.journal, self.plan)
         self.health = NodeHealth(self.journal, self.plan)
         self.outbox = Outbox(self.journal, self.plan)
+        self.preparation = NodePreparation(self.journal, self.plan, token)
         kind = Peer if self.plan["node"]["node_rank"] else Hub
         self.lifeline: LifelineEnd = kind(self.plan, token, self.journal, self.selector)
         self.stop_signal: int | None = None  # the signal that asked this node to stop
@@ -195,8 +202,12 @@ class Supervisor:
                 self.launcher.restart_ranks(order.last_heard)
             elif isinstance(order, NewAttempt):
                 self.begin_attempt(order.attempt)
+            elif isinstance(order, Prepare):
+                self.preparation.begin(order.request, time.monotonic())
             elif isinstance(order, Save):
                 self.save(order)
+            elif isinstance(order, TakeOver):
+                self.take_over()
             elif isinstance(order, Stop):
                 if order.leaving and not self.launcher.has_failed():
                     self.launcher.rank_failed = order.reason
@@ -205,6 +216,7 @@ class Supervisor:
 
     def begin_attempt(self, attempt: Attempt) -> None:
         """Get ready for another attempt: its files and logs, and a launcher that has not been started."""
+        self.preparation.close()
         self.plan = plan_of_attempt(self.plan, attempt, self.journal.directory)
         self.journal.begin_attempt(self.plan)
         self.launcher = LauncherProcess(self.journal, self.plan)
@@ -215,6 +227,16 @@ class Supervisor:
         self.health.begin_attempt(self.plan)
         self.report = None
         self.lifeline.after_new_attempt(self.plan)
+
+    def take_over(self) -> None:
+        """Lead the run from now on, in place of a hub that was lost."""
+        peer = self.lifeline
+        if isinstance(peer, Peer):
+            peer.close()
+            successor = Successor(peer.plan, peer.token, self.journal, self.selector)
+            successor.inherit(peer, peer.current)
+            self.lifeline = successor
+            successor.open()
 
     def save(self, order: Save) -> None:
         """Let this node's ranks save; those that have ended or are being ended cannot."""
@@ -239,10 +261,13 @@ class Supervisor:
         if self.notices.has_saved():
             self.lifeline.say("saving", f"{self.notices.name}: the job has removed the notice file: it has saved")
         self.outbox.step(now, ended)
+        for reply in self.preparation.step(now, ended):
+            self.lifeline.send_prepared(reply)
         notices = self.watchers.step(now, ended, self.launcher.process is not None, running)
         notices += self.health.step(now, ended, running)
         if self.report is None and not isinstance(self.launcher.phase, LauncherEnded):
-            own_pids = self.watchers.pids() + self.notices.pids() + self.outbox.pids() + self.health.pids()
+            own_pids = self.watchers.pids() + self.notices.pids() + self.outbox.pids()
+            own_pids += self.health.pids() + self.preparation.pids()
             notices += self.launcher.step(now, ended, own_pids)
         if running:
             notices += self.rank_watch.step(now, self.launcher)
@@ -285,6 +310,7 @@ class Supervisor:
 
     def clean_up(self) -> None:
         self.lifeline.close()
+        self.preparation.close()
         self.notices.close()
         self.health.close()
         remove_secrets(self.journal.directory)

@@ -66,7 +66,29 @@ def check_survival(context: CheckContext, contract: Contract) -> list[Finding]:
         f"{shlex.quote(contract.path)}"
     )
     requirement = "checkpoints that outlive the node that saved them"
-    return [warning("checkpoint-node-local", nodes, problem=problem, requirement=requirement, remedy=remedy)]
+    make_finding = warning
+    if context.job.restarts:  # a restart after the loss of a node is what they are for
+        make_finding, requirement = error, f"{requirement}, since the run restarts after the loss of one"
+        remedy += ". To launch anyway, if only rank 0 saves and loads them: -e preflight_skip=checkpoint-node-local"
+    return [make_finding("checkpoint-node-local", nodes, problem=problem, requirement=requirement, remedy=remedy)]
+
+
+def check_restarts(context: CheckContext, contract: Contract) -> list[Finding]:
+    """Check that a run that restarts by itself has checkpoints to resume from."""
+    if not context.job.restarts or contract.path:
+        return []
+    return [
+        warning(
+            "restart-no-checkpoint",
+            [],
+            problem="the run may restart, but neither its arguments nor launch_checkpoints say where it saves "
+            "checkpoints",
+            requirement="a directory of checkpoints: without it, a restart may begin with the first step",
+            remedy="-e launch_checkpoints=DIRECTORY on a shared mount, and --resume or the like, or "
+            '-e \'{"launch_resume_args": ["--resume", "{checkpoint}"]}\'; to hide this: '
+            "-e preflight_skip=restart-no-checkpoint",
+        )
+    ]
 
 
 def check_room(context: CheckContext, contract: Contract) -> list[Finding]:
@@ -212,5 +234,5 @@ def check_checkpoints(context: CheckContext) -> list[Finding]:
     """Check the contract of the job's checkpoints, if it says where they are."""
     contract = contract_of(context)
     if not contract.path:
-        return []
+        return check_restarts(context, contract)
     return [finding for check in CHECKS for finding in check(context, contract)]

@@ -102,6 +102,22 @@ def check_hidden_runs(table: RankTable, facts: Facts) -> list[Finding]:
     ]
 
 
+def check_slurm_jobs(table: RankTable, facts: Facts) -> list[Finding]:
+    """Report nodes that Slurm has given to a job. A node with a run, which may be that job, is reported as busy."""
+    return [
+        error(
+            "slurm-job",
+            [node.name],
+            problem=f"Slurm runs {'jobs' if jobs[1:] else 'job'} {', '.join(jobs)} on the node",
+            requirement="a node that Slurm has not given to a job",
+            remedy="wait in the queue: add -e launch_scheduler=slurm; or wait until the job ends (see squeue)",
+        )
+        for node in nodes_with_facts(table, facts)
+        for jobs in [facts[node.name].get("slurm_jobs") or []]
+        if jobs and not live_runs(node.address, facts[node.name]["runs"])
+    ]
+
+
 def check_address(table: RankTable, facts: Facts) -> list[Finding]:
     """Check that node_address is an address of the node itself: launchers and NCCL bind to it."""
     return [
@@ -288,6 +304,7 @@ def check_launch(job: Job, table: RankTable, facts: Facts, replace: bool = False
         *check_run_id(job, table, facts),
         *([] if replace else busy),
         *check_hidden_runs(table, facts),
+        *check_slurm_jobs(table, facts),
         *check_address(table, facts),
         *([] if is_master_busy else check_ports(job, table, facts)),
         *([] if job.image else check_interpreter(job, table, facts)),

@@ -22,6 +22,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._failures.attempts
     of_last_attempt,
     render_attempts,
     summarize,
+    unknown_values,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._failures.catalogue import shows_cause
 from ansible_collections.muster.training.plugins.plugin_utils._failures.explanation import Explanation, clean_line
@@ -260,6 +261,7 @@ def verdict_from_hub(plan: Mapping[str, Any], result: Mapping[str, Any]) -> dict
         "nodes": nodes,
         **summarize(plan, result),
         **recorded_stacks(result, plan.get("nodes", [])),
+        **command_without_node_0(plan, result),
     }
 
 
@@ -307,9 +309,16 @@ def verdict_without_hub(plan: Mapping[str, Any], runs: Mapping[str, Any], now: f
         "first_node": master if nodes[0]["state"] == "lost" else None,
         "nodes": nodes,
     }
-    lost = {node["name"] for node in nodes if node["state"] == "lost"}
-    command = continue_command(plan, lost) if master in lost and result["state"] == "failed" else ""
-    return {**verdict_from_hub(plan, result), "continue_with": command}
+    return verdict_from_hub(plan, result)
+
+
+def command_without_node_0(plan: Mapping[str, Any], result: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the command that continues a run which failed after the loss of node 0, as a field of the verdict."""
+    lost = {node["name"] for node in result["nodes"] if node["state"] == "lost"}
+    if result["state"] != "failed" or plan["nodes"][0]["name"] not in lost:
+        return {}
+    command = continue_command(plan, lost)
+    return {"continue_with": command, "continue_variables": unknown_values(plan) if command else []}
 
 
 def format_silence(seconds: float | None) -> str:

@@ -15,12 +15,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ansible_collections.muster.training.plugins.module_utils._checkpoints.agreement import is_checkpoint
 from ansible_collections.muster.training.plugins.module_utils._checkpoints.choice import choose_checkpoint
 from ansible_collections.muster.training.plugins.module_utils._checkpoints.documents import Checkpoint, Choice
-from ansible_collections.muster.training.plugins.module_utils._checkpoints.registry import JUDGES
 from ansible_collections.muster.training.plugins.module_utils._checkpoints.resume import PLACEHOLDER
 from ansible_collections.muster.training.plugins.module_utils._facts.storage import is_below
-from ansible_collections.muster.training.plugins.module_utils._run.stored_documents import Maybe, conforms
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job import Job
 from ansible_collections.muster.training.plugins.plugin_utils._plan.save_interval import (
     best_interval,
@@ -28,19 +27,6 @@ from ansible_collections.muster.training.plugins.plugin_utils._plan.save_interva
     seconds_to_failure,
 )
 
-CHECKPOINT = {
-    "name": str,
-    "path": str,
-    "format": tuple(JUDGES),
-    "step": Maybe(range(10**16)),
-    "unit": ("step", "epoch"),
-    "size": range(2**62),
-    "parts": dict,
-    "damaged": dict,
-    "required": dict,
-    "recorded": dict,
-    "reason": str,
-}
 RESUME_OPTION = re.compile(
     r"--?(resume([-_].*)?|.*ckpt[-_]path|load([-_](checkpoint|dir|from))?|restore([-_].*)?|continue[-_]from.*)", re.I
 )
@@ -68,20 +54,6 @@ class Contract:
     def survives(self) -> bool:
         """Return whether the checkpoints outlive the loss of a node."""
         return self.kind in (SHARED, BUCKET, COPIED)
-
-
-def is_checkpoint(value: Any) -> bool:
-    """Return whether a node's description of a checkpoint has the right types."""
-    return conforms(value, CHECKPOINT) and (
-        all(isinstance(size, int) for name in ("parts", "required") for size in value[name].values())
-        and all(isinstance(reason, str) for reason in value["damaged"].values())
-        and all(
-            isinstance(numbers, dict) and all(isinstance(number, int) for number in numbers.values())
-            for numbers in value["recorded"].values()
-        )
-        and isinstance(value.get("saved"), (int, float))
-        and isinstance(value.get("seconds"), (int, float))
-    )
 
 
 def listing_of(facts: Mapping[str, Any]) -> list[Checkpoint]:

@@ -164,7 +164,7 @@ def compose_report(record: Record, now: float) -> Report:
         "failure": describe_failure(result, record.failure_log),
         "cost": cost_of(rows, numbers, seconds, start_up, samples, rate, clean_text(plan.get("currency"), 10) or "USD"),
         "restarts": record.attempts,
-        "attempts": describe_attempts(result),
+        "attempts": describe_attempts(result, to_mapping(plan.get("restart")).get("counts_progress") is True),
         "stacks": stack_groups(plan, result),
         "event_files": record.event_files,
         "notes": record_notes(record, gpus, rows),

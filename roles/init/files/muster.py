@@ -32,6 +32,7 @@ JOB_OPTIONS = """
     --image:launch_image --name:launch_name --run-id:run_id --as-user:launch_user --directory:launch_working_directory
     --python:launch_python --restarts:launch_restarts --spares:launch_spares --time-limit:launch_time_limit
     --cost-limit:launch_cost_limit --like:like --allow-differences:allow_differences=true
+    --scheduler:launch_scheduler --partition:launch_slurm_partition
     --detach:detach=true --replace:replace=true --debug:debug=true
 """
 JOB = dict(re.findall(r"(\S+):(\S+)", JOB_OPTIONS))

@@ -54,6 +54,10 @@ class HubNotices:
         self.hang_since: float | None = None  # by the monotonic clock; set by the detection of hangs
         self.started: float | None = None  # when the run started, by the monotonic clock
 
+    def elapsed(self) -> float:
+        """Return the seconds since the run started."""
+        return time.monotonic() - self.started if self.started is not None else 0.0
+
     def forget(self) -> None:
         """Forget the notice that ended an attempt, since another one follows."""
         self.current = self.deadline = self.hang_since = None
@@ -78,6 +82,11 @@ class HubNotices:
     def is_late(self, now: float) -> bool:
         """Return whether the ranks have had their time to save before the end."""
         return self.ends_run and self.deadline is not None and now >= self.deadline
+
+    def shorten(self, deadline: float) -> None:
+        """End the ranks at this time at the latest: they have saved."""
+        if self.deadline is not None:
+            self.deadline = min(self.deadline, deadline)
 
     def accept(self, notice: SaveNotice, now: float) -> bool:
         """Put a notice in force; return whether the nodes need to hear of it.

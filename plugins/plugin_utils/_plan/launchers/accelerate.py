@@ -95,6 +95,7 @@ class Accelerate(RankLauncher):
             "machine_rank": "node_rank",
             "num_machines": "nnodes",
             "num_processes": "world_size",
+            "main_process_ip": "master",
             "main_process_port": "master_port",
         }
         return {**super().attempt_fields(job), "settings": {"accelerate.json": settings}}

@@ -76,8 +76,8 @@ class RankLauncher:
         return [RANK_PROGRAM, *([SHELL_PROGRAM] if self.remote_start and node.node_rank == 0 else [])]
 
     def attempt_fields(self, job: Job) -> AttemptFields:
-        """Return the variable that changes in each attempt; bin/muster-rank reads the others from the plan."""
-        return {"environment": {"MASTER_PORT": "{master_port}"}}
+        """Return the variables that change in each attempt; bin/muster-rank reads the others from the plan."""
+        return {"environment": {"MASTER_ADDR": "{master_address}", "MASTER_PORT": "{master_port}"}}
 
 
 def common_network(addresses: list[str]) -> str:

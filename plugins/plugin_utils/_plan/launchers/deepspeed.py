@@ -77,7 +77,11 @@ class DeepSpeed(RankLauncher):
 
     def attempt_fields(self, job: Job) -> AttemptFields:
         """Add the arguments and the hostfile, which change in each attempt."""
-        arguments = {"--node_rank=": "{node_rank}", "--master_port=": "{master_port}"}
+        arguments = {
+            "--node_rank=": "{node_rank}",
+            "--master_addr=": "{master_address}",
+            "--master_port=": "{master_port}",
+        }
         return {**super().attempt_fields(job), "arguments": arguments, "hostfiles": ["hostfile"]}
 
 

@@ -79,6 +79,7 @@ class EnvLauncher:
         """Return the variables that change in each attempt."""
         return {
             "environment": {
+                "MASTER_ADDR": "{master_address}",
                 "MASTER_PORT": "{master_port}",
                 "NODE_RANK": "{node_rank}",
                 "WORLD_SIZE": "{world_size}",

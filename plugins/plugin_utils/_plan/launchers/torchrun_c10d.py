@@ -33,13 +33,13 @@ class TorchrunC10d(TorchrunStatic):
 
     def rendezvous(self, job: Job, table: RankTable, node: Node) -> list[str]:
         """Return the rendezvous options; without is_host, a node whose name maps to 127.0.1.1 never hosts the store."""
-        is_host = int(node.node_rank == 0)
+        is_host = str(int(node.node_rank == 0))
         min_nodes = job.min_nnodes if job.min_nnodes is not None else table.nnodes
         return [
             f"--nnodes={min_nodes}:{table.nnodes}",
             "--rdzv-backend=c10d",
             f"--rdzv-endpoint={endpoint_host(table.master.address)}:{job.master_port}",
-            f"--rdzv-conf=is_host={is_host},join_timeout={job.start_timeout},read_timeout={job.start_timeout}",
+            f"--rdzv-conf={rendezvous_configuration(job, is_host)}",
             f"--local-addr={node.address}",
         ]
 
@@ -55,7 +55,15 @@ class TorchrunC10d(TorchrunStatic):
     def attempt_fields(self, job: Job) -> AttemptFields:
         """Return the arguments that change in each attempt: the agents' store keeps the state of a rendezvous."""
         arguments = dict(super().attempt_fields(job)["arguments"])
-        del arguments["--node-rank="], arguments["--master-port="]
-        return {
-            "arguments": {**arguments, "--nnodes=": "{nnodes}:{nnodes}", "--rdzv-endpoint=": "{master}:{master_port}"}
+        del arguments["--node-rank="], arguments["--master-addr="], arguments["--master-port="]
+        changed = {
+            "--nnodes=": "{nnodes}:{nnodes}",
+            "--rdzv-endpoint=": "{master}:{master_port}",
+            "--rdzv-conf=": rendezvous_configuration(job, "{is_host}"),
         }
+        return {"arguments": {**arguments, **changed}}
+
+
+def rendezvous_configuration(job: Job, is_host: str) -> str:
+    """Return the value of --rdzv-conf; is_host: 1 on the node that holds the agents' store, 0 on the others."""
+    return f"is_host={is_host},join_timeout={job.start_timeout},read_timeout={job.start_timeout}"

@@ -106,6 +106,7 @@ class TorchrunStatic:
             "arguments": {
                 "--nnodes=": "{nnodes}",
                 "--node-rank=": "{node_rank}",
+                "--master-addr=": "{master}",
                 "--master-port=": "{master_port}",
                 "--rdzv-id=": "{rdzv_id}",
                 "--log-dir=": "{logs}/ranks",

@@ -46,7 +46,11 @@ def test_nnodes_limits_the_nodes_of_a_run(nnodes: object, count: int) -> None:
 
 def test_spares_are_planned_in_addition_to_the_nodes() -> None:
     job, table, findings = make_plan(arguments(cluster(3), nnodes=2, restarts=1, spares=1))
-    assert findings == [] and table.nnodes == 3 and without_spares(job, table).nnodes == 2
+    assert (
+        [finding.id for finding in findings] == ["restart-no-checkpoint"]
+        and table.nnodes == 3
+        and without_spares(job, table).nnodes == 2
+    )
     shown = render_restarts(job, table, {"node3": 1.5}, "USD")
     assert shown == [
         "  restarts     1 at most, after node_lost, hardware, interrupted, hang",

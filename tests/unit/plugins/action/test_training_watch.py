@@ -271,7 +271,7 @@ def test_watch_resumes_after_node_was_silent_for_a_while(watch: Watch, capsys: p
 
 def test_run_is_lost_when_node_stays_silent(watch: Watch, capsys: pytest.CaptureFixture[str]) -> None:
     result, _script = watch(answer('MUSTER_RESULT {"a": 1}\n'), SILENT, seconds=3.0, patience=10)
-    assert result == {"changed": False, "lost": True, "result": None, "said": {"a": 1}}
+    assert result == {"changed": False, "lost": True, "result": None, "said": {"a": 1}, "attempt": 0}
     assert shown(capsys) == ["[muster] node0 has not answered for 11 s: timed out"]
 
 
@@ -316,7 +316,7 @@ def test_lasting_connection_trouble_leaves_run_lost_not_failed(
     watch: Watch, capsys: pytest.CaptureFixture[str], trouble: Exception
 ) -> None:
     result, _script = watch(answer('MUSTER_RESULT {"a": 1}\n'), SILENT, trouble, seconds=3.0, patience=10)
-    assert result == {"changed": False, "lost": True, "result": None, "said": {"a": 1}}
+    assert result == {"changed": False, "lost": True, "result": None, "said": {"a": 1}, "attempt": 0}
     (line,) = shown(capsys)
     assert line.startswith("[muster] node0 has not answered for 11 s: ") and line.endswith("Killed")
 

@@ -14,6 +14,7 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor.attemp
     change_arguments,
     checked_attempt,
     first_attempt,
+    local_checkpoint,
     plan_of_attempt,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._plan.plan import build_node_plan, get_launcher
@@ -93,6 +94,20 @@ def test_later_attempt_of_fewer_nodes_equals_a_launch_on_these_nodes(options: di
                 assert later["environment"]["MUSTER_ATTEMPT"] == "2" and later["logs"] == "attempt-2"
 
 
+@each_launcher
+def test_attempt_under_another_hub_equals_a_launch_on_its_nodes(options: dict[str, Any]) -> None:
+    """Except with launchers that start the other nodes: their command is on node 0 only."""
+    if options["launcher"] == "mpirun" or "deepspeed_launcher" in options:
+        return
+    attempt: Any = {"number": 1, "hub": 1, "members": [1, 3], "master_port": 29500, "checkpoint": ""}
+    for own in ("gpu2", "gpu4"):
+        plan = planned(NAMES, own, restarts=3, **options)
+        later = plan_of_attempt(plan, attempt, f"/runs/first/node{plan['node']['node_rank']}")
+        launched = planned(["gpu2", "gpu4"], own, **options)
+        assert comparable(later) == comparable(launched)
+        assert (later["hub"], later["lifeline"]) == (1, launched["lifeline"])
+
+
 def without_network(command: list[str]) -> list[str]:
     return [word for word in command if not word.startswith(("10.0.0.", "--launcher_args="))]
 
@@ -132,8 +147,24 @@ def test_malformed_attempt_is_rejected(message: dict[str, Any]) -> None:
 @pytest.mark.parametrize("members", [[0, 0], [0, 4], [-1], ["0"], [True], 3])
 def test_attempt_with_impossible_members_is_rejected(members: Any) -> None:
     assert checked_attempt({"number": 1, "members": members, "master_port": 29500, "checkpoint": ""}, 4) is None
-    good = {"number": 1, "members": [0, 3], "master_port": 29500, "checkpoint": ""}
-    assert checked_attempt({**good, "more": 1}, 4) == good
+    good = {"number": 1, "hub": 0, "members": [0, 3], "master_port": 29500, "checkpoint": ""}
+    assert checked_attempt({**good, "hub": 4}, 4) is None
+    assert checked_attempt({**good, "more": 1}, 4) == {**good, "checkpoint_name": ""}
+
+
+@pytest.mark.parametrize("name", ["/etc", "../other", "a/../../b", "", 3, "a" * 5000, "a\0b"])
+def test_checkpoint_outside_of_the_directory_of_checkpoints_is_ignored(name: Any) -> None:
+    message = {"number": 1, "members": [0], "master_port": 29500, "checkpoint": "/work/c/a", "checkpoint_name": name}
+    attempt = checked_attempt(message, 4)
+    assert attempt is not None and attempt["checkpoint_name"] == ""
+
+
+def test_each_node_finds_the_checkpoint_below_its_own_directory() -> None:
+    plan: Any = {"checkpoints": "/home/b/c"}
+    attempt: Any = {"checkpoint": "/home/a/c/step-4", "checkpoint_name": "step-4"}
+    assert local_checkpoint(plan, attempt) == "/home/b/c/step-4"
+    without_name: Any = {**attempt, "checkpoint_name": ""}
+    assert local_checkpoint(plan, without_name) == "/home/a/c/step-4"
 
 
 def test_only_the_launchers_own_argument_is_changed() -> None:

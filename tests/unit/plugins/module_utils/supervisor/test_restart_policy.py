@@ -170,7 +170,7 @@ def test_silent_node_is_waited_for() -> None:
     nodes = views(report(-15), "lost", report(-15))
     nodes[1]["return_by"] = 100.0
     attempts.record_end(End("b is lost", "b", "", True, False), nodes)
-    assert attempts.next([0, 2], nodes, 99.0) is None and attempts.waiting == "b"
+    assert attempts.next([0, 2], nodes, 99.0) is None and attempts.waiting == "b may return within 15 s"
     attempt = attempts.next([0, 2], nodes, 101.0)
     assert attempt is not None and attempt["members"] == [0, 2] and not attempts.waiting
 

@@ -85,6 +85,20 @@ def test_local_disk_is_named_with_both_remedies(tmp_path: Path) -> None:
     assert "docs/data.md" in finding.remedy and "checkpoints_bucket" in finding.remedy
 
 
+def test_restarts_are_refused_if_checkpoints_are_lost_with_a_node(tmp_path: Path) -> None:
+    nodes = everywhere(described(tmp_path / "new", shared=False))
+    (finding,) = reported(nodes, restarts=2)
+    assert (finding.severity, finding.id) == ("error", "checkpoint-node-local")
+    assert finding.remedy.endswith("-e preflight_skip=checkpoint-node-local")
+    assert reported(everywhere(described(tmp_path / "new")), restarts=2) == []
+
+
+def test_restarts_without_checkpoints_are_a_warning() -> None:
+    (finding,) = findings(cluster(2), restarts=2)
+    assert (finding.severity, finding.id) == ("warning", "restart-no-checkpoint")
+    assert findings(cluster(2), restarts=0) == []
+
+
 @pytest.mark.parametrize("case", ["one node", "one machine", "bucket", "service", "all nodes have it"])
 def test_local_disk_is_no_finding_if_no_node_is_lost_alone_or_something_copies(real: Path, case: str) -> None:
     facts = described(real / "transformers", shared=False)

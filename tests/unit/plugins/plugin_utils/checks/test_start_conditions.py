@@ -90,6 +90,14 @@ def test_a_node_with_another_run_is_busy() -> None:
     assert "stop.yml -e run_id=second" in finding.remedy and "-e replace=true" in finding.remedy
 
 
+def test_node_with_a_job_of_slurm_is_refused_unless_a_run_is_that_job() -> None:
+    finding = the_finding({"b": {"slurm_jobs": ["7", "12"]}})
+    assert (finding.id, finding.nodes) == ("slurm-job", ("b",))
+    assert finding.problem == "Slurm runs jobs 7, 12 on the node"
+    assert "-e launch_scheduler=slurm" in finding.remedy
+    assert the_finding({"b": {**alive("second"), "slurm_jobs": ["7"]}}).id == "busy"
+
+
 def test_owner_and_directory_of_a_run_are_named_once_for_all_its_nodes() -> None:
     run = {"run_id": "second", "pid": 7, "owner": "ann"}
     directory = "/home/ann/runs/second/node"

@@ -6,6 +6,9 @@ import json
 import shlex
 from typing import Any
 
+import pytest
+
+from ansible_collections.muster.training.plugins.module_utils._run.attempt_losses import last_step, loss_of
 from ansible_collections.muster.training.plugins.module_utils._run.stored_documents import checked_result
 from ansible_collections.muster.training.plugins.plugin_utils._failures.attempts import continue_command
 from ansible_collections.muster.training.plugins.plugin_utils._failures.verdict import (
@@ -14,7 +17,9 @@ from ansible_collections.muster.training.plugins.plugin_utils._failures.verdict 
     verdict_from_hub,
     verdict_without_hub,
 )
+from ansible_collections.muster.training.plugins.plugin_utils._plan.launch_options import launch_options
 from ansible_collections.muster.training.plugins.plugin_utils._report.attempts import describe_attempts
+from tests.unit.supervised import make_job
 
 PLAN: dict[str, Any] = {
     "run_id": "first",
@@ -49,8 +54,53 @@ def test_verdict_says_how_each_attempt_ended_and_what_the_restart_cost() -> None
     verdict = verdict_from_hub(PLAN, result(record(0, 1000.0, 1500.0), last))
     shown = render_verdict(verdict, "", {})
     assert "  attempts: 2, 98 % of its time in the job\n" in shown
-    assert "    attempt 0 ended after 0:08:20: gpu2 is lost: off; the next began 10 s later (0.03 USD)\n" in shown
-    assert verdict["effective_seconds"] == 990.0
+    line = "attempt 0 ended after 0:08:20: gpu2 is lost: off; work lost: unknown; the next began 10 s later (0.03 USD)"
+    assert f"    {line}\n" in shown
+    assert verdict["effective_seconds"] == 990.0 and verdict["kept_seconds"] is None
+
+
+def test_verdict_says_what_was_lost_and_what_it_cost() -> None:
+    saved = {"checkpoint": "/c/step-40", "step": 40, "unit": "step", "saved": 1440.0, "reached": 46}
+    unusable = {"unusable": {"gpu2": "2 of 8 GPUs respond"}}
+    last = record(1, 1510.0, 2000.0, end_class="succeeded", node="", reason="", nodes=["gpu1", "gpu3"])
+    verdict = verdict_from_hub(PLAN, result(record(0, 1000.0, 1500.0, **saved, **unusable), last))
+    shown = render_verdict(verdict, "", {})
+    assert "  attempts: 2, 98 % of its time in the job, 92 % in work that was kept\n" in shown
+    assert "work lost: 6 steps; the next began 10 s later (0.21 USD)\n" in shown, "60 s and 10 s of 3 nodes"
+    assert "      gpu2 could not take part: 2 of 8 GPUs respond\n" in shown
+    first = verdict["attempts"][0]
+    assert (first["lost_steps"], first["lost_seconds"], verdict["kept_seconds"]) == (6, 60.0, 930.0)
+
+
+@pytest.mark.parametrize(
+    ("fields", "knows", "expected"),
+    [
+        ({"end_class": "succeeded"}, False, (0, "step", 0.0)),
+        ({}, False, (None, "step", None)),  # the script may have found its own checkpoint
+        ({"reached": 12}, True, (12, "step", 100.0)),  # no checkpoint at all
+        ({"checkpoint": "c", "step": 10, "saved": 1090.0}, True, (None, "step", 10.0)),
+        ({"checkpoint": "c", "step": 2, "unit": "epoch", "saved": 990.0, "reached": 3}, True, (1, "epoch", 100.0)),
+        ({"checkpoint": "c", "step": 20, "saved": 1200.0, "reached": 19}, True, (0, "step", 0.0)),
+    ],
+)
+def test_loss_of_an_attempt(fields: dict[str, Any], knows: bool, expected: tuple[Any, ...]) -> None:
+    assert tuple(loss_of(record(0, 1000.0, 1100.0, **fields), knows)) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "unit", "step"),
+    [
+        ("epoch 1 step 40 loss 0.1\nepoch 1 step 41", "step", 41),
+        ("{'loss': 0.3, 'epoch': 2, 'global_step': 500}", "epoch", 2),
+        ("{'loss': 0.3, 'epoch': 2, 'global_step': 500}", "step", 500),
+        ("Iteration=7/100", "step", 7),
+        ("footstep 3", "step", None),
+        ("epoch 1.5", "epoch", None),
+        ("", "step", None),
+    ],
+)
+def test_last_step_that_the_output_names(text: str, unit: str, step: int | None) -> None:
+    assert last_step(text, unit) == step
 
 
 def test_verdict_says_why_no_attempt_followed() -> None:
@@ -82,6 +132,23 @@ def test_loss_of_the_first_node_shows_the_command_that_continues_the_run() -> No
     assert given["launch_args"] == ["--resume", "it's"]
 
 
+def test_command_repeats_what_the_launch_set_besides_secrets() -> None:
+    settings = {"image": "nvcr.io/x:1", "gpus": (0, 1), "time_limit": 43200.0, "restart_min_nodes": 3, "spares": 1}
+    job = make_job(restarts=2, variables=("HF_TOKEN",), interpreter="/venv/bin/python", **settings)
+    plan = {**PLAN, "options": launch_options(job), "variables": ["HF_TOKEN"]}
+    run = {"state": "failed", "message": "gpu1 is lost: silent", "report": None, "directory": "/runs/first/node1"}
+    verdict = verdict_without_hub(plan, {"gpu1": None, "gpu2": run, "gpu3": run}, 2000.0)
+    given = json.loads(shlex.split(verdict["continue_with"])[-1])
+    expected = {"launch_image": "nvcr.io/x:1", "launch_gpus": [0, 1], "launch_time_limit": 43200.0}
+    assert expected.items() <= given.items() and given["launch_python"] == "/venv/bin/python"
+    assert (given["nnodes"], given["launch_spares"], given["launch_restart_min_nodes"]) == (2, 0, 2), "a node less"
+    assert "launch_environment, whose values are not recorded: HF_TOKEN" in render_verdict(verdict, "", {})
+
+
+def test_options_that_were_not_set_are_not_repeated() -> None:
+    assert launch_options(make_job()) == {}
+
+
 def test_command_is_left_out_where_ansible_would_read_a_template() -> None:
     assert continue_command({**PLAN, "arguments": ["{{ lookup('pipe', 'id') }}"]}, {"gpu1"}) == ""
     assert continue_command({**PLAN, "restart": {"restarts": 1}}, {"gpu1", "gpu2", "gpu3"}) == ""
@@ -90,10 +157,10 @@ def test_command_is_left_out_where_ansible_would_read_a_template() -> None:
 
 def test_report_lists_the_attempts() -> None:
     records = [record(0, 1e9, 1e9 + 500), record(1, 1e9 + 510, 1e9 + 1000, end_class="succeeded", node="")]
-    lines = ["0: node_lost on gpu2 after 0:08:20", "1: succeeded after 0:08:10"]
+    lines = ["0: node_lost on gpu2 after 0:08:20, work lost: unknown", "1: succeeded after 0:08:10"]
     assert describe_attempts({"attempts": records}) == lines
     hostile = [{"number": "x", "started": "y", "node": ["z"], "end_class": {}}, 3, None]
-    assert describe_attempts({"attempts": hostile}) == ["0:  after 0:00:00"]
+    assert describe_attempts({"attempts": hostile}) == ["0:  after 0:00:00, work lost: unknown"]
 
 
 def test_result_with_malformed_attempts_does_not_count() -> None:

@@ -1,0 +1,17 @@
+"""Three test hosts of this scenario's own; the third joins later."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests import drive
+from tests.lab import Lab
+
+
+@pytest.fixture(scope="session")
+def lab() -> Iterator[Lab]:
+    """Fresh hosts."""
+    with drive.own_lab("slurm", nodes=3) as lab:
+        yield lab

@@ -1,0 +1,218 @@
+"""The nodes become a Slurm cluster: jobs run with GPUs, nodes join and return, and everything can be removed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests import drive
+from tests.lab import Lab
+
+FAKE_GPUS = ["/dev/fakegpu0", "/dev/fakegpu1"]
+SETTINGS = {"slurm_enabled": True, "slurm_gpu_files": "/dev/fakegpu[0-9]*"}
+KEY = ["base64", "--wrap=0", "/etc/munge/munge.key"]
+
+
+def root(lab: Lab, node: str, command: str) -> str:
+    completed = lab.exec(node, ["bash", "-c", command])
+    assert completed.returncode == 0, f"{node}: {command}: {completed.stdout}{completed.stderr}"
+    return completed.stdout.strip()
+
+
+def as_user(lab: Lab, node: str, command: str) -> str:
+    """Run a command as the user who runs the jobs, who has no root here."""
+    return root(lab, node, f"cd / && runuser --user=muster -- {command}")
+
+
+def site(lab: Lab, inventory: Path | None = None, *options: str, **extra: Any) -> drive.Play:
+    """Run the role as a user would."""
+    tags = ("--tags", "slurm")
+    return drive.run("site.yml", inventory or lab.inventory, options=(*tags, *options), timeout=540, **SETTINGS | extra)
+
+
+def changed(play: drive.Play) -> list[int]:
+    """The number of changes on each node, from Ansible's recap."""
+    return [int(number) for number in re.findall(r"(?m)^node\d+ .*changed=(\d+)", play.output)]
+
+
+def make_gpus(lab: Lab, node: str) -> None:
+    """Create device files that stand for GPUs. They vanish when the host restarts, as those of a late driver."""
+    root(lab, node, "; ".join(f"mknod {path} c 1 3" for path in FAKE_GPUS))
+
+
+def states(lab: Lab) -> dict[str, str]:
+    """The state of each node as Slurm shows it."""
+    return dict(line.split() for line in root(lab, "node1", "sinfo --noheader --Node --format='%N %T'").splitlines())
+
+
+@pytest.fixture(scope="module")
+def cluster(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The first two hosts as a cluster; return their inventory. A check before has changed nothing."""
+    for node in lab.nodes:
+        make_gpus(lab, node.name)
+    # Slurm must not depend on what a machine calls itself.
+    root(lab, "node1", "hostname ps2xyz")
+    hosts = yaml.safe_load(lab.inventory.read_text())
+    del hosts["training"]["hosts"]["node3"]
+    inventory = tmp_path_factory.mktemp("two") / "inventory.yml"
+    inventory.write_text(yaml.safe_dump(hosts))
+
+    play = site(lab, inventory, "--check", "--diff")
+    assert play.rc == 0, play.output
+    assert "NodeName=node2 NodeAddr=" in play.output
+    assert root(lab, "node1", "ls /etc/slurm /etc/munge 2>&1 || true").count("No such file") == 2
+
+    play = site(lab, inventory, "-vvv")
+    assert play.rc == 0, play.output
+    for name in ("node1", "node2"):
+        key = lab.exec(name, KEY).stdout
+        assert len(key) > 40 and key not in play.output, "the key was printed"
+    return inventory
+
+
+def test_second_run_changes_nothing(lab: Lab, cluster: Path) -> None:
+    play = site(lab, cluster)
+    assert play.rc == 0, play.output
+    assert changed(play) == [0, 0], play.output
+    assert "Wait until all nodes" not in play.output, "the state alone shows that nothing is left to do"
+
+
+def test_job_of_an_ordinary_user_gets_gpus_on_both_nodes(lab: Lab, cluster: Path) -> None:
+    output = as_user(lab, "node2", "srun --nodes=2 --gpus-per-node=2 printenv SLURMD_NODENAME CUDA_VISIBLE_DEVICES")
+    assert sorted(output.split()) == ["0,1", "0,1", "node1", "node2"]
+
+
+def test_key_is_readable_by_munge_alone_and_the_same_everywhere(lab: Lab, cluster: Path) -> None:
+    keys = {lab.exec(node, KEY).stdout for node in ("node1", "node2")}
+    assert len(keys) == 1
+    for node in ("node1", "node2"):
+        assert root(lab, node, "stat -c '%U %a' /etc/munge/munge.key") in ("munge 400", "munge 600")
+
+
+def test_run_on_some_nodes_is_refused(lab: Lab, cluster: Path) -> None:
+    play = site(lab, cluster, "--limit", "node2")
+    assert play.rc != 0
+    assert "this run is limited and omits node1" in play.output, play.output
+
+
+def test_node_returns_after_a_restart_even_if_its_gpus_are_late(breakable: Lab, cluster: Path) -> None:
+    lab = breakable
+    lab.power_off("node2")
+    lab.power_on("node2")
+    drive.eventually(
+        "slurmd has failed for lack of GPUs",
+        lambda: (
+            lab.exec("node2", ["grep", "-q", "fakegpu0", "/var/log/slurm/slurmd.log"]).returncode == 0
+            and int(root(lab, "node2", "systemctl show slurmd --property=NRestarts --value")) > 0
+        ),
+        120,
+    )
+    make_gpus(lab, "node2")
+    drive.eventually("node2 is idle again", lambda: states(lab).get("node2") == "idle", 120)
+
+
+def test_node_joins_while_a_job_runs(lab: Lab, cluster: Path) -> None:
+    job = as_user(lab, "node1", "sbatch --parsable --nodes=1 --nodelist=node2 --output=/dev/null --wrap='sleep 600'")
+    drive.eventually("the job runs", lambda: states(lab)["node2"] == "allocated", 60)
+
+    play = site(lab)
+    assert play.rc == 0, play.output
+    assert states(lab) == {"node1": "idle", "node2": "allocated", "node3": "idle"}
+    assert as_user(lab, "node3", f"squeue --noheader --jobs={job} --format=%T") == "RUNNING"
+    play = site(lab)
+    assert changed(play) == [0, 0, 0], play.output
+
+    play = site(lab, slurm_state="absent")
+    assert play.rc != 0 and f"Slurm still has jobs: {job} of muster" in play.output, play.output
+    as_user(lab, "node1", f"scancel {job}")
+    drive.eventually("the job has ended", lambda: states(lab)["node2"] == "idle", 60)
+
+
+def test_replaced_node_gets_the_key_and_its_configuration(lab: Lab, cluster: Path) -> None:
+    assert site(lab).rc == 0  # all three, also if this test runs alone
+    root(
+        lab,
+        "node3",
+        "systemctl stop slurmd munge && mungekey --create --force && chown munge: /etc/munge/munge.key"
+        " && rm -r /etc/default/slurmd /etc/systemd/system/slurmd.service.d /var/lib/muster && systemctl daemon-reload"
+        " && systemctl start munge",
+    )
+    play = site(lab)
+    assert play.rc == 0, play.output
+    assert len({lab.exec(node.name, KEY).stdout for node in lab.nodes}) == 1
+    assert as_user(lab, "node3", "srun --nodes=3 printenv SLURMD_NODENAME").split().count("node3") == 1
+
+
+def in_queue(lab: Lab, run_id: str, *args: str, **extra: Any) -> drive.Play:
+    """Launch a job on the first two nodes through the queue."""
+    options: dict[str, Any] = {"nnodes": 2, "run_id": run_id, "launch_launcher": "env", "launch_import_test": False}
+    return drive.launch(lab, "ticks.py", *args, **options, launch_scheduler="slurm", **extra)
+
+
+@pytest.fixture
+def occupied(lab: Lab, cluster: Path) -> Iterator[str]:
+    """A job on node2, of the same user; yield its number."""
+    job = as_user(lab, "node1", "sbatch --parsable --nodelist=node2 --output=/dev/null --wrap='sleep 900'")
+    drive.eventually("the job runs", lambda: states(lab)["node2"] == "allocated", 60)
+    yield job
+    lab.exec("node1", ["scancel", job])
+    drive.eventually("node2 is idle", lambda: states(lab)["node2"] == "idle", 60)
+
+
+def test_run_waits_for_its_nodes_and_then_runs(lab: Lab, occupied: str) -> None:
+    play = in_queue(lab, "waits", "--until", "enough")
+    play.wait_for(r"\[muster\] queued as job \d+ of Slurm, position 1")
+    root(lab, "node1", f"scancel {occupied}")
+    play.wait_for("step 1 of rank 0")
+    for node, rank in (("node1", 0), ("node2", 1)):
+        as_user(lab, node, f"touch /home/muster/.muster/runs/waits/node{rank}/enough")
+    play.wait()
+    assert play.rc == 0, play.output
+    assert drive.record(lab, "waits")["state"] == "succeeded"
+    drive.nothing_left(lab, ["node1", "node2"], within=60)
+
+
+def test_waiting_run_is_shown_and_can_be_stopped(lab: Lab, occupied: str) -> None:
+    assert in_queue(lab, "never", detach=True).wait().rc == 0
+    play = drive.run("status.yml", lab.inventory, run_id="never")
+    assert re.search(r"queued as job \d+ of Slurm, position 1", play.output), play.output
+    play = drive.run("stop.yml", lab.inventory, run_id="never")
+    assert play.rc == 0 and "removed from the queue of Slurm" in play.output, play.output
+    assert as_user(lab, "node1", "squeue --noheader --name=never") == ""
+
+
+def test_failure_of_a_rank_ends_the_run_and_the_job(lab: Lab, cluster: Path) -> None:
+    play = in_queue(lab, "fails", "--detach", "--unknown-argument").wait()
+    assert play.rc != 0 and "unrecognized arguments: --unknown-argument" in play.output, play.output
+    drive.nothing_left(lab, ["node1", "node2"], within=60)
+    drive.eventually("the job has ended", lambda: as_user(lab, "node1", "squeue --noheader --name=fails") == "", 60)
+
+
+def test_run_without_a_queue_is_refused_on_nodes_with_a_job(lab: Lab, occupied: str) -> None:
+    play = drive.launch(lab, "ticks.py", nnodes=2, run_id="refused", launch_launcher="env").wait()
+    assert play.rc != 0 and f"slurm-job on node2: Slurm runs job {occupied} on the node" in play.output, play.output
+
+
+def test_accounting_records_finished_jobs(lab: Lab, cluster: Path) -> None:
+    play = site(lab, slurm_accounting=True)
+    assert play.rc == 0, play.output
+    as_user(lab, "node1", "srun --nodes=1 --job-name=counted true")
+    drive.eventually("it is recorded", lambda: "counted" in as_user(lab, "node2", "sacct --noheader -o JobName"), 60)
+    play = site(lab, slurm_accounting=True)
+    assert changed(play) == [0, 0, 0], play.output
+
+
+def test_everything_can_be_removed(lab: Lab, cluster: Path) -> None:
+    for expected in (True, False):
+        play = site(lab, slurm_state="absent")
+        assert play.rc == 0, play.output
+        assert any(changed(play)) is expected, play.output
+    names = "/etc/slurm/slurm.conf /etc/systemd/system/slurm*/* /etc/default/slurmd /var/lib/muster/slurm.proof"
+    for node in lab.nodes:
+        assert lab.exec(node.name, ["pgrep", "slurm"]).returncode == 1
+        assert root(lab, node.name, f"ls {names} 2>/dev/null || true") == ""

@@ -1,0 +1,157 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Which checkpoint the nodes of the next attempt resume from. Pure functions over what each node listed."""
+
+from __future__ import annotations
+
+import collections
+import json
+import posixpath
+
+from ansible_collections.muster.training.plugins.module_utils._checkpoints.choice import missing_parts, unite
+from ansible_collections.muster.training.plugins.module_utils._checkpoints.find import sort_newest_first
+from ansible_collections.muster.training.plugins.module_utils._checkpoints.registry import JUDGES
+from ansible_collections.muster.training.plugins.module_utils._run.stored_documents import Maybe, conforms
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # importing typing would cost each node some milliseconds
+    from typing import Any, Collection, Mapping, Sequence
+
+    from ansible_collections.muster.training.plugins.module_utils._checkpoints.documents import Checkpoint
+
+MAX_PATH = 4096  # characters
+MAX_DESCRIPTION = 48 * 1024  # characters of a checkpoint in one line of the lifeline, which has at most 64 KiB
+LATEST = "../latest"  # the only part outside of the checkpoint's own directory: DeepSpeed's
+CHECKPOINT = {
+    "name": str,
+    "path": str,
+    "format": tuple(JUDGES),
+    "step": Maybe(range(10**16)),
+    "unit": ("step", "epoch"),
+    "size": range(2**62),
+    "parts": dict,
+    "damaged": dict,
+    "required": dict,
+    "recorded": dict,
+    "reason": str,
+}
+# checkpoint: None if there is none. missing: the nodes that lack parts of it, each with the nodes that have them.
+# torn: newer ones that cannot be used, newest first.
+Agreement = collections.namedtuple("Agreement", "checkpoint missing torn")
+
+
+def is_checkpoint(value: Any) -> bool:
+    """Return whether a node's description of a checkpoint has the right types."""
+    return conforms(value, CHECKPOINT) and (
+        all(isinstance(size, int) for name in ("parts", "required") for size in value[name].values())
+        and all(isinstance(reason, str) for reason in value["damaged"].values())
+        and all(
+            isinstance(numbers, dict) and all(isinstance(number, int) for number in numbers.values())
+            for numbers in value["recorded"].values()
+        )
+        and isinstance(value.get("saved"), (int, float))
+        and isinstance(value.get("seconds"), (int, float))
+    )
+
+
+def is_listed_checkpoint(value: Any) -> bool:
+    """Return whether a message of another node describes a checkpoint below its directory of checkpoints."""
+    return (
+        is_checkpoint(value)
+        and is_relative(value["name"])
+        and isinstance(value.get("complete"), bool)
+        and isinstance(value.get("fixed_world"), bool)
+        and conforms(value.get("world_size"), Maybe(range(10**6)))
+        and all(is_part(path) for path in value["parts"])
+    )
+
+
+def is_relative(path: str) -> bool:
+    """Return whether a path is normalized and below the directory that it is relative to, or that directory."""
+    is_normal = bool(path) and len(path) <= MAX_PATH and "\0" not in path and posixpath.normpath(path) == path
+    return is_normal and not path.startswith("/") and path.split("/")[0] != ".."
+
+
+def is_part(path: str) -> bool:
+    """Return whether a path can be a part of a checkpoint: "" is the checkpoint itself, if it is a file."""
+    return path in ("", LATEST) or (is_relative(path) and path != ".")
+
+
+def shorten(checkpoint: Checkpoint) -> Checkpoint:
+    """Return a checkpoint that fits into one line of the lifeline: without its parts if they are too many."""
+    if len(json.dumps(checkpoint)) <= MAX_DESCRIPTION:
+        return checkpoint
+    return {
+        **checkpoint,
+        "parts": {},
+        "damaged": {},
+        "required": {},
+        "recorded": {},
+        "reason": checkpoint["reason"][:500],
+    }
+
+
+def share_stores(
+    listings: Mapping[str, Sequence[Checkpoint]], stores: Mapping[str, str]
+) -> dict[str, list[Checkpoint]]:
+    """Return the nodes' listings, with one listing for all nodes that read the same directory.
+
+    stores: what identifies each node's directory, "" if unknown. A client of a file server may see a new file late.
+    """
+    shared: dict[str, dict[str, Checkpoint]] = {}
+    for node, listing in listings.items():
+        known = shared.setdefault(stores.get(node) or f"node {node}", {})
+        for checkpoint in listing:
+            if checkpoint["complete"] or checkpoint["name"] not in known:
+                known[checkpoint["name"]] = checkpoint
+    return {node: list(shared[stores.get(node) or f"node {node}"].values()) for node in listings}
+
+
+def fits(checkpoint: Checkpoint, world_size: int) -> bool:
+    """Return whether this number of ranks can load a checkpoint."""
+    return not checkpoint["fixed_world"] or checkpoint["world_size"] == world_size
+
+
+def agree(
+    listings: Mapping[str, Sequence[Checkpoint]],
+    members: Sequence[str],
+    world_size: int,
+    rejected: Collection[str] = (),
+) -> Agreement:
+    """Return the newest checkpoint that all members of an attempt can load, once they have the parts that they lack.
+
+    listings: of all nodes that may have parts. rejected: names of checkpoints whose parts could not be copied.
+    """
+    copies: dict[str, dict[str, Checkpoint]] = {}
+    for node, listing in listings.items():
+        for checkpoint in listing:
+            copies.setdefault(checkpoint["name"], {})[node] = checkpoint
+    newest = sort_newest_first([newest_copy(list(nodes.values())) for nodes in copies.values()])
+    torn: list[Checkpoint] = []
+    for candidate in newest:
+        name = candidate["name"]
+        nodes = copies[name]
+        local = [nodes[member] for member in members if member in nodes]
+        if len(local) == len(members) and all(copy["complete"] and fits(copy, world_size) for copy in local):
+            return Agreement(local[0], {}, torn)
+        union = unite(nodes) if all(copy["parts"] for copy in nodes.values()) else unknown_parts(candidate)
+        if union["complete"] and not fits(union, world_size):
+            continue
+        if union["complete"] and name not in rejected:
+            missing = missing_parts(union, nodes, members)
+            owners = {node: sorted(set(parts.values())) for node, parts in missing.items()}
+            return Agreement(union, owners, torn)
+        torn.append(union)
+    return Agreement(None, {}, torn)
+
+
+def newest_copy(copies: list[Checkpoint]) -> Checkpoint:
+    """Return the copy of a checkpoint that was saved last."""
+    return max(copies, key=lambda copy: copy["saved"])
+
+
+def unknown_parts(checkpoint: Checkpoint) -> Checkpoint:
+    """Return a checkpoint of which not all nodes have all parts, and which has too many to compare them."""
+    reason = checkpoint["reason"] or "not every node has it, and it has too many files to compare"
+    return {**checkpoint, "complete": False, "reason": reason}

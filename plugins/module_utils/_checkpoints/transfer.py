@@ -1,0 +1,335 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Copy the parts of a checkpoint from one node of a run to another, between two attempts.
+
+Both ends are child processes of supervisors and hold a key that was made from the run's token. Each sends a nonce;
+after that, each line is preceded by "MAC ", as on the lifeline, and the content of a file is followed by its MAC.
+  client: NONCE                       server: NONCE
+  client: {"list": true}              server: {"parts": {path: [size, time]}}
+  client: {"part": path}              server: {"size"}, the content, its MAC
+The server sends regular files of the one checkpoint that it was started for. The client writes below the directory of
+checkpoints, and a checkpoint that was absent appears there at once, by its final name.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import hmac
+import json
+import os
+import posixpath
+import socket
+import threading
+
+from ansible_collections.muster.training.plugins.module_utils._checkpoints.agreement import LATEST, is_part, is_relative
+from ansible_collections.muster.training.plugins.module_utils._checkpoints.choice import is_of_rank
+from ansible_collections.muster.training.plugins.module_utils._checkpoints.find import MAX_PARTS, inspect_path
+from ansible_collections.muster.training.plugins.module_utils._files.bounded import (
+    open_regular,
+    parse_json,
+    remove_tree,
+)
+from ansible_collections.muster.training.plugins.module_utils._run.stored_documents import Between, conforms
+from ansible_collections.muster.training.plugins.module_utils._run.timeouts import COPY_SILENCE_TIMEOUT
+from ansible_collections.muster.training.plugins.module_utils._supervisor.lifeline import line_mac
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # importing typing would cost each node some milliseconds
+    from typing import Any, Dict, Mapping, Sequence, Tuple
+
+    Parts = Dict[str, Tuple[int, float]]  # size and time of the last change, by path
+
+MAX_LINE = 8 * 2**20  # bytes; a list of MAX_PARTS parts has less
+MAX_CLIENTS = 64
+BLOCK = 2**20  # bytes
+MAC_LENGTH = 64  # hex digits
+SUFFIX = ".muster.part"  # of what is not complete yet; names with this end are no checkpoints
+FREE_SHARE = 0.02  # of a disk that a copy leaves free
+
+
+class TransferError(Exception):
+    """The parts could not be copied; its text says why."""
+
+
+def transfer_key(token: str, run_id: str, number: int) -> str:
+    """Return the key of the transfers before one attempt; whoever has it does not know the token."""
+    return hmac.new(token.encode(), f"checkpoints|{run_id}|{number}".encode(), hashlib.sha256).hexdigest()
+
+
+class Channel:
+    """A connection whose lines and files are authenticated."""
+
+    def __init__(self, sock: socket.socket, key: str, side: str) -> None:
+        sock.settimeout(COPY_SILENCE_TIMEOUT)
+        self.stream = sock.makefile("rwb")
+        self.side, self.other_side = side, "server" if side == "client" else "client"
+        own = os.urandom(16).hex()
+        self.write(own.encode() + b"\n")
+        other = self.stream.readline(128).strip().decode("ascii", "replace")
+        nonces = f"{own}|{other}" if side == "client" else f"{other}|{own}"
+        self.key = hmac.new(key.encode(), nonces.encode(), hashlib.sha256).hexdigest().encode()
+        self.sent = self.received = 0
+
+    def write(self, data: bytes) -> None:
+        self.stream.write(data)
+        self.stream.flush()
+
+    def send(self, message: Any) -> None:
+        line = json.dumps(message).encode()
+        self.write(line_mac(self.key, self.side, self.sent, line) + b" " + line + b"\n")
+        self.sent += 1
+
+    def receive(self) -> Any:
+        """Return the next message, None at the end. Raise TransferError if it is not the other side's."""
+        line = self.stream.readline(MAX_LINE)
+        if not line:
+            return None
+        mac, _blank, content = line.rstrip(b"\n").partition(b" ")
+        if not hmac.compare_digest(mac, line_mac(self.key, self.other_side, self.received, content)):
+            raise TransferError("the other node does not have this run's token")
+        self.received += 1
+        return parse_json(content.decode("utf-8"))
+
+    def content_mac(self, side: str, path: str, size: int) -> hmac.HMAC:
+        """Return the HMAC to which the content of a file is added."""
+        return hmac.new(self.key, f"{side}|{path}|{size}|".encode(), hashlib.sha256)
+
+    def send_file(self, path: str, stream: Any, size: int) -> None:
+        """Send the content of a part. Raise TransferError if the file has become shorter."""
+        mac = self.content_mac(self.side, path, size)
+        self.send({"size": size})
+        remaining = size
+        while remaining:
+            data = stream.read(min(BLOCK, remaining))
+            if not data:
+                raise TransferError(f"{path} has become shorter")
+            mac.update(data)
+            self.write(data)
+            remaining -= len(data)
+        self.write(mac.hexdigest().encode())
+
+    def receive_file(self, path: str, stream: Any, expected: int) -> None:
+        """Write the content of a part to a stream. Raise TransferError if it is not what the other side has read."""
+        reply = self.receive()
+        size = reply.get("size") if isinstance(reply, dict) else None
+        if size != expected:
+            raise TransferError(f"{path} has changed while it was copied")
+        mac, remaining = self.content_mac(self.other_side, path, expected), expected
+        while remaining:
+            data = self.stream.read(min(BLOCK, remaining))
+            if not data:
+                raise TransferError("the connection was closed")
+            mac.update(data)
+            stream.write(data)
+            remaining -= len(data)
+        if not hmac.compare_digest(self.stream.read(MAC_LENGTH), mac.hexdigest().encode()):
+            raise TransferError(f"{path} was changed on the way")
+
+
+def path_of(target: str, part: str) -> str:
+    """Return the path of a part of a checkpoint."""
+    return posixpath.normpath(posixpath.join(target, part)) if part else target
+
+
+def intact_parts(directory: str, name: str) -> Parts:
+    """Return the parts of a checkpoint that are not damaged here, {} if it does not exist."""
+    checkpoint = inspect_path(directory, name)
+    parts: Parts = {}
+    for part in checkpoint["parts"] if checkpoint is not None else ():
+        if checkpoint is not None and part not in checkpoint["damaged"] and is_part(part):
+            with contextlib.suppress(OSError):
+                status = os.lstat(path_of(checkpoint["path"], part))
+                parts[part] = (status.st_size, status.st_mtime)
+    return parts
+
+
+# - the node that has the parts
+
+
+class Server:
+    """Serves the parts of one checkpoint to the nodes that hold the key."""
+
+    def __init__(self, directory: str, name: str, key: str) -> None:
+        self.target = os.path.normpath(os.path.join(directory, name))
+        self.parts = intact_parts(directory, name)
+        self.key = key
+        self.slots = threading.BoundedSemaphore(MAX_CLIENTS)
+
+    def listen(self, address: str) -> socket.socket:
+        """Return a socket that listens on any free port of this node's address. Raise OSError."""
+        listener = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_STREAM)
+        listener.bind((address, 0))
+        listener.listen(MAX_CLIENTS)
+        return listener
+
+    def accept_all(self, listener: socket.socket) -> None:
+        """Serve each connection in a thread of its own, until the process ends."""
+        while True:
+            sock, _address = listener.accept()
+            if self.slots.acquire(blocking=False):
+                threading.Thread(target=self.serve, args=(sock,), daemon=True).start()
+            else:
+                sock.close()
+
+    def serve(self, sock: socket.socket) -> None:
+        """Reply to the requests of one connection."""
+        try:
+            with contextlib.suppress(OSError, ValueError, TransferError), sock:
+                channel = Channel(sock, self.key, "server")
+                request = channel.receive()
+                while isinstance(request, dict):
+                    if "list" in request:
+                        channel.send({"parts": self.parts})
+                    else:
+                        self.send_part(channel, request.get("part"))
+                    request = channel.receive()
+        finally:
+            self.slots.release()
+
+    def send_part(self, channel: Channel, part: Any) -> None:
+        """Send a part that was listed; otherwise a size that no part has."""
+        if not isinstance(part, str) or part not in self.parts:
+            channel.send({"size": -1})
+            return
+        with open(path_of(self.target, part), "rb", opener=open_regular) as stream:
+            channel.send_file(part, stream, os.fstat(stream.fileno()).st_size)
+
+
+# - the node that lacks them
+
+
+class Source:
+    """A node that has parts of the checkpoint."""
+
+    def __init__(self, address: str, port: int, key: str) -> None:
+        self.sock = socket.create_connection((address, port), COPY_SILENCE_TIMEOUT)
+        self.channel = Channel(self.sock, key, "client")
+        self.channel.send({"list": True})
+        self.parts = checked_parts(self.channel.receive())
+
+    def close(self) -> None:
+        self.sock.close()
+
+
+def checked_parts(reply: Any) -> Parts:
+    """Return the parts that another node lists. Raise TransferError if the reply is invalid."""
+    parts = reply.get("parts") if isinstance(reply, dict) else None
+    if not isinstance(parts, dict) or len(parts) > MAX_PARTS or not all(map(is_part, parts)):
+        raise TransferError("the other node sent an invalid list of files")
+    checked: Parts = {}
+    for path, value in parts.items():
+        size, changed = value if isinstance(value, list) and len(value) == 2 else (None, None)
+        if not conforms(size, range(2**50)) or not conforms(changed, Between(0, 1e11)):
+            raise TransferError("the other node sent an invalid list of files")
+        checked[path] = (int(size or 0), float(changed or 0.0))
+    return checked
+
+
+def fetch(directory: str, name: str, key: str, addresses: Sequence[Sequence[Any]]) -> int:
+    """Copy the parts that this node lacks from the nodes that have them; return their size in bytes.
+
+    Raise TransferError or OSError.
+    """
+    if not is_relative(name):
+        raise TransferError(f"{name} is not below {directory}")
+    target = os.path.normpath(os.path.join(directory, name))
+    stage = os.path.join(directory, posixpath.dirname(name), f".{posixpath.basename(name)}{SUFFIX}")
+    sources: list[Source] = []
+    try:
+        for address, port in addresses:
+            sources.append(Source(address, port, key))
+        wanted = wanted_parts([source.parts for source in sources], intact_parts(directory, name))
+        owners = {part: next(source for source in sources if part in source.parts) for part in wanted}
+        make_directories(directory, posixpath.dirname(name))
+        require_room(directory, sum(size for size, _time in wanted.values()))
+        copy(stage, target, wanted, {part: source.channel for part, source in owners.items()})
+    finally:
+        for source in sources:
+            source.close()
+    checkpoint = inspect_path(directory, name)
+    if checkpoint is None or not checkpoint["complete"]:
+        raise TransferError(f"{name} is not complete: {checkpoint['reason'] if checkpoint else 'it was removed'}")
+    return sum(size for size, _time in wanted.values())
+
+
+def wanted_parts(offers: Sequence[Parts], present: Parts) -> Parts:
+    """Return the parts that other nodes have and this one lacks, besides the random states of their ranks."""
+    wanted: Parts = {}
+    for parts in offers:
+        for part, value in parts.items():
+            if part not in present and not is_of_rank(part):
+                wanted.setdefault(part, value)
+    return wanted
+
+
+def require_room(directory: str, size: int) -> None:
+    """Raise TransferError if the disk has no room for this many bytes."""
+    status = os.statvfs(directory)
+    free = int((status.f_bavail - FREE_SHARE * status.f_blocks) * status.f_frsize)
+    if size > free:
+        raise TransferError(f"{size / 1e9:.1f} GB are needed in {directory}, and {max(0, free) / 1e9:.1f} GB are free")
+
+
+def make_directories(base: str, relative: str) -> None:
+    """Make the directories of a relative path below a directory. Raise OSError if one is a link or a file."""
+    os.makedirs(base, exist_ok=True)
+    path = base
+    for component in filter(None, relative.split("/")):
+        path = os.path.join(path, component)
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(path)
+        if os.path.islink(path) or not os.path.isdir(path):
+            raise NotADirectoryError(20, "it is not a directory", path)
+
+
+def copy(stage: str, target: str, wanted: Parts, channels: Mapping[str, Channel]) -> None:
+    """Copy parts to a directory beside the checkpoint, and move them into it once all have arrived."""
+    if os.path.lexists(stage):
+        remove_tree(stage)
+    os.mkdir(stage, 0o700)
+    try:
+        for part, (size, changed) in wanted.items():
+            staged = staged_path(stage, part)
+            make_directories(stage, posixpath.dirname(posixpath.relpath(staged, stage)))
+            channels[part].send({"part": part})
+            with open(staged, "xb") as stream:
+                channels[part].receive_file(part, stream, size)
+                stream.flush()
+                os.fsync(stream.fileno())
+            os.utime(staged, (changed, changed))
+        publish(stage, target, wanted)
+    finally:
+        with contextlib.suppress(OSError):
+            remove_tree(stage)
+
+
+def staged_path(stage: str, part: str) -> str:
+    """Return where a part is kept until all have arrived."""
+    return os.path.join(stage, "files", part) if part and part != LATEST else os.path.join(stage, part[3:] or "file")
+
+
+def publish(stage: str, target: str, wanted: Parts) -> None:
+    """Move parts to their final names: those of a new checkpoint all at once, DeepSpeed's `latest` last."""
+    files = os.path.join(stage, "files")
+    if "" in wanted:
+        os.replace(os.path.join(stage, "file"), target)
+    elif not os.path.lexists(target):
+        if os.path.isdir(files):
+            os.chmod(files, 0o777 & ~current_umask())
+            os.rename(files, target)
+    else:
+        for part in wanted:
+            if part != LATEST:
+                make_directories(target, posixpath.dirname(part))
+                os.replace(staged_path(stage, part), os.path.join(target, part))
+    if LATEST in wanted:
+        os.replace(staged_path(stage, LATEST), path_of(target, LATEST))
+
+
+def current_umask() -> int:
+    """Return the process's umask."""
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

@@ -1,0 +1,25 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Which nodes lead a run, or may lead it later."""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
+    from typing import Any, Mapping
+
+LEAST_NODES = 3  # of two nodes, the one that is left is no majority
+
+
+def leads_run(plan: Mapping[str, Any]) -> bool:
+    """Return whether the supervisor of the node that a plan is for leads the run: that of node 0, or its successor."""
+    return bool(plan["node"]["node_rank"] == (plan.get("hub") or 0))
+
+
+def can_succeed(plan: Mapping[str, Any]) -> bool:
+    """Return whether another node can lead a run after the one that leads it is lost.
+
+    A launcher that starts the other nodes, such as mpirun, has its command on node 0 only.
+    """
+    return "restart" in plan and not plan.get("remote_start") and len(plan["nodes"]) >= LEAST_NODES

@@ -1,0 +1,111 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The queue of Slurm, as seen by the user who runs the jobs. A run's job has the name of the run."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+
+from ansible_collections.muster.training.plugins.module_utils._run.identity import RunError, become_user, user_name
+from ansible_collections.muster.training.plugins.module_utils._run.timeouts import SLURM_COMMAND_TIMEOUT
+
+TYPE_CHECKING = False  # importing typing would cost more than all other imports
+if TYPE_CHECKING:
+    from typing import Any, Dict
+
+    Data = Dict[str, Any]
+
+FIELDS = "%i|%T|%r|%S"  # job, state, reason, expected start
+WAITING = ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "SUSPENDED")
+UNKNOWN = ("", "N/A", "Unknown", "None", "(null)")
+
+
+def run(*argv: str, stdin: str = "") -> str:
+    """Return the output of a command of Slurm. Raise RunError with its message if it fails."""
+    program = shutil.which(argv[0])
+    if program is None:
+        raise RunError(
+            f"{argv[0]} is missing on this node, so it is no part of a Slurm cluster: set it up with "
+            "ansible-playbook site.yml --tags slurm -e slurm_enabled=true"
+        )
+    try:
+        completed = subprocess.run(
+            [program, *argv[1:]],
+            input=stdin,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=SLURM_COMMAND_TIMEOUT,
+            check=False,
+            # munge vouches for the real user
+            preexec_fn=become_user if os.getuid() != os.geteuid() else None,
+        )
+    except subprocess.TimeoutExpired:
+        raise RunError(f"{argv[0]} has not answered for {SLURM_COMMAND_TIMEOUT:.0f} s: check slurmctld") from None
+    if completed.returncode:
+        lines = (completed.stderr or completed.stdout).strip().splitlines()
+        raise RunError(f"{argv[0]} failed: {' '.join(lines[-3:]) or f'exit code {completed.returncode}'}")
+    return completed.stdout
+
+
+def parse_entry(text: str) -> Data | None:
+    """Return the first job in the output of squeue with FIELDS; None without one."""
+    for line in text.splitlines():
+        parts = line.strip().split("|")
+        if len(parts) == len(FIELDS.split("|")):
+            return dict(zip(("job", "state", "reason", "start"), parts))
+    return None
+
+
+def find_job(run_id: str) -> Data | None:
+    """Return job, state, reason and expected start of this user's run in the queue; None if it is not there."""
+    user = user_name(os.geteuid())
+    return parse_entry(run("squeue", "--noheader", f"--user={user}", f"--name={run_id}", f"--format={FIELDS}"))
+
+
+def position_of(job: str) -> int:
+    """Return the position of a waiting job by priority, from 1; 0 if unknown."""
+    jobs = run("squeue", "--noheader", "--states=PENDING", "--sort=-p,i", "--format=%i").split()
+    return jobs.index(job) + 1 if job in jobs else 0
+
+
+def describe(entry: Data, position: int) -> str:
+    """Return a sentence about a job in the queue."""
+    if entry["state"] not in WAITING:
+        return f"job {entry['job']} of Slurm: {entry['state'].lower()}"
+    details = [f"position {position}"] if position else []
+    if entry["reason"] not in UNKNOWN:
+        details.append(f"reason {entry['reason']}")
+    if entry["start"] not in UNKNOWN:
+        details.append(f"expected start {entry['start']}")
+    return ", ".join([f"queued as job {entry['job']} of Slurm", *details])
+
+
+def queue_message(run_id: str) -> str:
+    """Return a sentence about a run that waits in the queue; "" if it is not there."""
+    try:
+        entry = find_job(run_id)
+        return describe(entry, position_of(entry["job"])) if entry else ""
+    except RunError as error:
+        return f"the queue of Slurm is unknown: {error}"
+
+
+def cancel(run_id: str) -> None:
+    """Remove this user's run from the queue."""
+    run("scancel", f"--user={user_name(os.geteuid())}", f"--name={run_id}")
+
+
+def final_state(job: str) -> str:
+    """Return how a job ended, as Slurm remembers it for some minutes: its state and the reason."""
+    try:
+        text = run("scontrol", "show", "job", job, "--oneliner")
+    except RunError:
+        return "ended"
+    fields = dict(re.findall(r"\b(JobState|Reason)=(\S+)", text))
+    reason = fields.get("Reason", "")
+    return f"ended as {fields.get('JobState', 'unknown')}{f' ({reason})' if reason not in UNKNOWN else ''}"

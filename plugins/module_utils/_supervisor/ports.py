@@ -1,0 +1,26 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Free ports for the ranks of an attempt to meet on."""
+
+from __future__ import annotations
+
+import socket
+
+PORTS = 16  # that an attempt may use, from the master port: another program may have taken the first
+
+
+def free_port(first: int, excluded: int) -> int:
+    """Return the first of a few ports that nothing listens on, 0 if none is free. excluded: the lifeline's."""
+    for port in range(first, min(first + PORTS, 65536)):
+        if port == excluded:
+            continue
+        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as sock:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                sock.bind(("", port))
+                sock.listen(1)  # a port in use for outgoing connections only can still be bound
+            except OSError:
+                continue
+            return port
+    return 0

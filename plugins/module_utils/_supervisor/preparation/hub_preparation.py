@@ -1,0 +1,260 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Rank 0's preparation of an attempt: which nodes can take part, and from which checkpoint all of them resume.
+
+First, each node checks itself and lists its checkpoints. Then the nodes that lack parts of the newest checkpoint copy
+them from those that have them. If that fails, an older checkpoint is used.
+"""
+
+from __future__ import annotations
+
+from ansible_collections.muster.training.plugins.module_utils._checkpoints.agreement import (
+    Agreement,
+    agree,
+    is_listed_checkpoint,
+    share_stores,
+)
+from ansible_collections.muster.training.plugins.module_utils._run.timeouts import (
+    COPY_TIMEOUT,
+    GPU_FREE_TIMEOUT,
+    NODE_CHECK_TIMEOUT,
+    REPORT_GRACE_PERIOD,
+    SERVE_TIMEOUT,
+)
+from ansible_collections.muster.training.plugins.module_utils._supervisor.preparation.node_preparation import (
+    CHECK,
+    FETCH,
+    SERVE,
+)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
+    from collections.abc import Callable
+    from typing import Sequence
+
+    from ansible_collections.muster.training.plugins.module_utils._checkpoints.documents import Checkpoint
+    from ansible_collections.muster.training.plugins.module_utils._run.documents import Data, Plan
+
+    Sender = Callable[[int, Data], None]  # sends a request to the node of this number
+    Teller = Callable[[str, str], None]  # writes an event: a text, and the node that it is about
+
+CHECK_TIMEOUT = GPU_FREE_TIMEOUT + NODE_CHECK_TIMEOUT + REPORT_GRACE_PERIOD
+MAX_LISTED = 8  # checkpoints of a node
+MAX_PROBLEMS = 10
+MAX_TEXT = 300  # characters of a text from another node
+
+
+class NodeState:
+    """What a node has replied."""
+
+    def __init__(self, deadline: float) -> None:
+        self.deadline = deadline  # for its checks
+        self.listing: list[Checkpoint] = []
+        self.store = ""
+        self.problems: list[str] | None = None  # None until its checks have ended
+        self.port: int | None = None  # on which it serves parts; None until it has replied
+        self.fetched: str | None = None  # the error of its copy, "" without; None until it has ended
+
+
+class HubPreparation:
+    """The state of the preparation of the next attempt."""
+
+    def __init__(self, plan: Plan, send: Sender, tell: Teller) -> None:
+        self.plan = plan
+        self.send = send
+        self.tell = tell
+        self.names = [node["name"] for node in plan["nodes"]]
+        self.reset(0)
+
+    def reset(self, number: int) -> None:
+        """Begin anew, for an attempt."""
+        self.number = number
+        self.nodes: dict[int, NodeState] = {}
+        self.rejected: set[str] = set()  # checkpoints whose parts could not be copied
+        self.agreement: Agreement | None = None
+        self.members: list[int] = []
+        self.copy_stage = ""  # SERVE | FETCH while parts are being copied
+        self.copy_deadline = 0.0
+        self.waiting = ""  # what the attempt waits for, for a person
+        self.told: set[str] = set()
+
+    def begin(self, number: int) -> None:
+        """Forget what was found out for an earlier attempt."""
+        if number != self.number:
+            self.reset(number)
+
+    # - checks
+
+    def check_nodes(self, candidates: Sequence[int], connected: Sequence[int], now: float) -> bool:
+        """Ask candidates to check themselves, each once; return whether all have replied, or are late.
+
+        connected: also those that cannot take part: they only list their checkpoints, which others may lack.
+        """
+        for member in set(self.nodes).difference(connected):  # if it returns, its replies have not arrived
+            del self.nodes[member]
+            self.agreement, self.copy_stage = None, ""
+        for member in connected:
+            if member not in self.nodes:
+                self.nodes[member] = NodeState(now + CHECK_TIMEOUT)
+                self.send(member, {"kind": CHECK, "number": self.number, "list_only": member not in candidates})
+        pending = [member for member in candidates if self.nodes[member].problems is None]
+        for member in pending:
+            if now > self.nodes[member].deadline:
+                self.note_problems(member, ["its checks did not end"])
+        pending = [member for member in pending if self.nodes[member].problems is None]
+        self.waiting = f"checking {', '.join(self.names[member] for member in pending)}" if pending else ""
+        return not pending
+
+    def note_problems(self, member: int, problems: list[str]) -> None:
+        """Note the end of a node's checks, and report why it cannot take part."""
+        self.nodes[member].problems = problems
+        if problems:
+            name = self.names[member]
+            self.tell_once(f"{name} cannot take part in attempt {self.number}: {'; '.join(problems)}", name)
+
+    def tell_once(self, text: str, node: str = "") -> None:
+        if text not in self.told:
+            self.told.add(text)
+            self.tell(text, node or self.names[0])
+
+    def unusable(self) -> dict[str, str]:
+        """Return why nodes cannot take part, by name."""
+        return {
+            self.names[member]: "; ".join(state.problems)
+            for member, state in sorted(self.nodes.items())
+            if state.problems
+        }
+
+    def is_well(self, member: int) -> bool:
+        """Return whether a node's checks have ended without a problem."""
+        return member in self.nodes and self.nodes[member].problems == []
+
+    # - replies
+
+    def take(self, member: int, reply: Data) -> None:
+        """Handle a reply of a node to a request about the attempt that is being prepared."""
+        state = self.nodes.get(member)
+        if state is None or reply.get("number") != self.number:
+            return
+        kind, checkpoint = reply.get("kind"), reply.get("checkpoint")
+        if kind == CHECK and checkpoint is not None:
+            if is_listed_checkpoint(checkpoint) and len(state.listing) < MAX_LISTED:
+                state.listing.append(checkpoint)
+        elif kind == CHECK and state.problems is None:
+            problems = reply.get("problems")
+            texts = problems if isinstance(problems, list) else ["its checks gave no result"]
+            state.store = str(reply.get("store", ""))[:MAX_TEXT]
+            self.note_problems(member, [clean(text) for text in texts[:MAX_PROBLEMS]])
+        elif kind == SERVE:
+            port = reply.get("port")
+            state.port = port if type(port) is int and 0 < port < 65536 else 0
+        elif kind == FETCH:
+            state.fetched = clean(reply.get("error", ""))
+
+    # - the checkpoint
+
+    def agree(self, members: Sequence[int], connected: Sequence[int], world_size: int, now: float) -> bool:
+        """Choose the checkpoint of an attempt, and have its parts copied; return whether the members have all parts.
+
+        connected: the nodes that may have parts, also those that cannot take part.
+        """
+        if list(members) != self.members:
+            self.members, self.agreement, self.copy_stage = list(members), None, ""
+        if self.agreement is None:
+            self.choose(connected, world_size, now)
+        return not self.copy_stage or self.continue_copy(connected, now)
+
+    def choose(self, connected: Sequence[int], world_size: int, now: float) -> None:
+        """Choose the newest checkpoint that is not rejected, and begin to copy it if nodes lack parts."""
+        known = [member for member in connected if member in self.nodes]
+        listings = {self.names[member]: self.nodes[member].listing for member in known}
+        stores = {self.names[member]: self.nodes[member].store for member in known}
+        names = [self.names[member] for member in self.members]
+        self.agreement = agree(share_stores(listings, stores), names, world_size, self.rejected)
+        self.describe_torn(self.agreement)
+        self.copy_stage = ""
+        if self.agreement.missing:
+            owners = sorted({owner for nodes in self.agreement.missing.values() for owner in nodes})
+            self.copy_stage, self.copy_deadline = SERVE, now + SERVE_TIMEOUT + REPORT_GRACE_PERIOD
+            for member in map(self.names.index, owners):
+                self.nodes[member].port = None
+                self.send(member, {"kind": SERVE, "number": self.number, "name": self.agreement.checkpoint["name"]})
+
+    def describe_torn(self, agreement: Agreement) -> None:
+        """Report newer checkpoints that cannot be used, and why."""
+        chosen = describe_step(agreement.checkpoint) if agreement.checkpoint is not None else ""
+        instead = f"{chosen} is used" if chosen else "no other one is complete"
+        for checkpoint in agreement.torn[:2]:
+            if checkpoint["name"] not in self.rejected:
+                text = f"{describe_step(checkpoint)} cannot be used, since {clean(checkpoint['reason'])}: {instead}"
+                self.tell_once(text)
+
+    def continue_copy(self, connected: Sequence[int], now: float) -> bool:
+        """Continue to copy parts; return whether all nodes have them. If a copy fails, the next call chooses again."""
+        agreement = self.agreement
+        if agreement is None or agreement.checkpoint is None:
+            return False
+        needy = [self.names.index(name) for name in agreement.missing]
+        owners = sorted({self.names.index(owner) for nodes in agreement.missing.values() for owner in nodes})
+        lost = [member for member in (*owners, *needy) if member not in connected]
+        if lost or now > self.copy_deadline:
+            who = self.names[lost[0]] if lost else ", ".join(self.names[member] for member in needy)
+            self.reject(f"{who} {'was lost' if lost else 'did not finish'} while it was copied")
+        elif self.copy_stage == SERVE:
+            self.begin_fetch(agreement, owners, now)
+        else:
+            errors = {member: self.nodes[member].fetched for member in needy}
+            failed = next((member for member, error in errors.items() if error), None)
+            if failed is not None:
+                self.reject(f"{self.names[failed]} could not copy it: {errors[failed]}")
+            elif all(error == "" for error in errors.values()):
+                self.copy_stage = ""
+                return True
+        return False
+
+    def begin_fetch(self, agreement: Agreement, owners: list[int], now: float) -> None:
+        """Ask the nodes that lack parts to copy them, once all owners serve them."""
+        ports = {member: self.nodes[member].port for member in owners}
+        if 0 in ports.values():
+            failed = next(member for member, port in ports.items() if port == 0)
+            self.reject(f"{self.names[failed]} could not offer it to the other nodes")
+        elif None not in ports.values():
+            self.copy_stage, self.copy_deadline = FETCH, now + COPY_TIMEOUT + REPORT_GRACE_PERIOD
+            checkpoint = agreement.checkpoint
+            for name, sources in agreement.missing.items():
+                member = self.names.index(name)
+                self.nodes[member].fetched = None
+                addresses = [[self.address(owner), ports[self.names.index(owner)]] for owner in sources]
+                request = {"kind": FETCH, "number": self.number, "name": checkpoint["name"], "sources": addresses}
+                self.send(member, request)
+            needy, who = ", ".join(agreement.missing), ", ".join(self.names[member] for member in owners)
+            size = f"{checkpoint['size'] / 1e6:.1f} MB"
+            self.waiting = f"copying {describe_step(checkpoint)}, {size}, from {who} to {needy}"
+            self.tell_once(self.waiting)
+
+    def address(self, name: str) -> str:
+        return self.plan["nodes"][self.names.index(name)]["address"]
+
+    def reject(self, why: str) -> None:
+        """Give up a checkpoint; the next call of agree chooses an older one."""
+        if self.agreement is not None and self.agreement.checkpoint is not None:
+            self.rejected.add(self.agreement.checkpoint["name"])
+            self.tell_once(f"{describe_step(self.agreement.checkpoint)} is not used: {why}")
+        self.agreement, self.copy_stage = None, ""
+
+    @property
+    def checkpoint(self) -> Checkpoint | None:
+        """Return the checkpoint that all members have, None if there is none."""
+        return self.agreement.checkpoint if self.agreement is not None else None
+
+
+def clean(value: object) -> str:
+    """Return a text of another node on one line."""
+    return " ".join(str(value).split())[:MAX_TEXT]
+
+
+def describe_step(checkpoint: Checkpoint) -> str:
+    """Return a checkpoint for a person: its step and its name."""
+    name = clean(checkpoint["name"])
+    return f"checkpoint {name}" if checkpoint["step"] is None else f"{checkpoint['unit']} {checkpoint['step']} ({name})"

@@ -1,0 +1,149 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the hub of a run tells the other nodes about the run's past, so that each of them could lead it."""
+
+from __future__ import annotations
+
+import json
+import time
+
+from ansible_collections.muster.training.plugins.module_utils._files.bounded import parse_json
+from ansible_collections.muster.training.plugins.module_utils._run.hub_node import can_succeed
+from ansible_collections.muster.training.plugins.module_utils._run.stored_documents import RESULT, Between, conforms
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
+    from typing import Iterator, Protocol
+
+    from ansible_collections.muster.training.plugins.module_utils._run.documents import (
+        AttemptRecord,
+        Data,
+        NodeView,
+        Plan,
+        Timeouts,
+    )
+    from ansible_collections.muster.training.plugins.module_utils._supervisor.attempts import Attempts
+    from ansible_collections.muster.training.plugins.module_utils._supervisor.journal import Journal
+    from ansible_collections.muster.training.plugins.module_utils._supervisor.lifeline import LifelineConnection
+    from ansible_collections.muster.training.plugins.module_utils._supervisor.notices.hub_notices import HubNotices
+
+    class Leader(Protocol):
+        """The parts of a hub that the other nodes must know."""
+
+        plan: Plan
+        timeouts: Timeouts
+        journal: Journal
+        attempts: Attempts
+        nodes: list[NodeView]
+        notices: HubNotices
+
+        def admitted_connections(self) -> list[LifelineConnection]:
+            """Return the connections to nodes that have proved that they hold the token."""
+
+
+KINDS = ("state", "record", "event")  # of messages
+MAX_EVENTS = 200  # that each node keeps, the last ones
+MAX_EVENT = 4000  # characters of one
+MAX_RECORD = 32000  # characters; an attempt on thousands of nodes has a longer one, which is not sent
+MAX_ATTEMPTS = 1000
+STATE = {
+    "final": bool,  # a person or a limit has ended the run
+    "lost": [range(10**6)],
+    "excluded": [range(10**6)],
+    "elapsed": Between(0, 1e9),  # seconds since the job first started
+    "checkpoint": str,  # before the first attempt
+}
+EVENT = {"time": Between(0, 1e11), "event": str, "text": str}
+
+
+class Replica:
+    """What a node has been told."""
+
+    def __init__(self) -> None:
+        self.is_final = False
+        self.lost: list[int] = []
+        self.excluded: list[int] = []
+        self.started: float | None = None  # when the job first started, by the monotonic clock
+        self.checkpoint = ""
+        self.records: list[AttemptRecord] = []
+        self.events: list[str] = []  # lines of events.jsonl
+
+    def take(self, message: Data) -> None:
+        """Take over the content of a message; anything invalid is ignored."""
+        kind = message.get("type")
+        if kind == "state" and conforms(message, STATE):
+            self.is_final = message["final"]
+            self.started = time.monotonic() - message["elapsed"] if message["elapsed"] else None
+            self.lost, self.excluded, self.checkpoint = message["lost"], message["excluded"], message["checkpoint"]
+        elif kind == "record" and conforms([message.get("record")], RESULT["attempts"]):
+            record = message["record"]
+            if record["number"] == len(self.records) < MAX_ATTEMPTS:
+                self.records.append(record)
+        elif kind == "event" and conforms(message.get("event"), EVENT):
+            line = json.dumps({**message["event"], "replicated": True}) + "\n"
+            if line not in self.events:  # a new connection repeats them
+                self.events = [*self.events, line][-MAX_EVENTS:]
+
+
+class Replicator:
+    """The hub's messages about the past of the run."""
+
+    def __init__(self, hub: Leader) -> None:
+        self.hub = hub
+        self.is_needed = can_succeed(hub.plan)
+        self.due = 0.0
+        self.state: Data = {}  # as it was last sent, without the time
+        self.records = self.events = 0  # how many were sent
+
+    def step(self, now: float) -> None:
+        """Send events and records at once, and the state in the rhythm of the heartbeats."""
+        journal, attempts = self.hub.journal, self.hub.attempts
+        has_news = (journal.event_count, len(attempts.history)) != (self.events, self.records)
+        if self.is_needed and (has_news or now >= self.due):
+            self.due = now + self.hub.timeouts["heartbeat"]
+            self.send_news()
+
+    def send_news(self) -> None:
+        """Send what is new to all nodes."""
+        if not self.is_needed:
+            return
+        count, history = self.hub.journal.event_count, self.hub.attempts.history
+        messages = [*self.events_since(self.events), *self.records_since(self.records)]
+        self.events, self.records = count, len(history)
+        state = self.current_state()
+        key = {**state, "elapsed": state["elapsed"] > 0}
+        if key != self.state:
+            self.state = key
+            messages.append(state)
+        for connection in self.hub.admitted_connections():
+            for message in messages:
+                connection.send(message)
+
+    def send_all(self, connection: LifelineConnection) -> None:
+        """Send everything to a node that has just connected."""
+        if self.is_needed:
+            for message in (*self.records_since(0), self.current_state(), *self.events_since(0)):
+                connection.send(message)
+
+    def current_state(self) -> Data:
+        hub = self.hub
+        return {
+            "type": "state",
+            "final": hub.attempts.policy is None,
+            "lost": [node["node_rank"] for node in hub.nodes if node["state"] == "lost"],
+            "excluded": [node["node_rank"] for node in hub.nodes if node["excluded"]],
+            "elapsed": hub.notices.elapsed(),
+            "checkpoint": hub.attempts.initial_checkpoint,
+        }
+
+    def records_since(self, number: int) -> Iterator[Data]:
+        for record in self.hub.attempts.history[number:]:
+            if len(json.dumps(record)) <= MAX_RECORD:
+                yield {"type": "record", "record": record}
+
+    def events_since(self, number: int) -> Iterator[Data]:
+        new = self.hub.journal.event_count - number
+        for line in self.hub.journal.events[-min(new, MAX_EVENTS) :] if new > 0 else ():
+            if len(line) <= MAX_EVENT:
+                yield {"type": "event", "event": parse_json(line)}

@@ -1,0 +1,69 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Who leads a run after its first node is lost. Pure functions.
+
+The supervisor that leads a run is the hub: at first that of node 0. If it is lost, the living node with the lowest
+node_rank above it succeeds it, once a majority of the nodes that started, spares included, follows it. The hub itself
+begins another attempt only while the nodes that it cannot reach are no majority. So two parts of a network that was
+split never run the job at the same time.
+"""
+
+from __future__ import annotations
+
+from ansible_collections.muster.training.plugins.module_utils._run.hub_node import can_succeed
+from ansible_collections.muster.training.plugins.module_utils._run.timeouts import (
+    CANDIDATE_TIMEOUT,
+    KILL_TIMEOUT,
+    RECONNECT_TIMEOUT,
+    RETURN_TIMEOUT,
+)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
+    from typing import Collection
+
+    from ansible_collections.muster.training.plugins.module_utils._run.documents import Plan, Timeouts
+
+
+def majority(nnodes: int) -> int:
+    """Return how many of the nodes that started must follow a successor."""
+    return nnodes // 2 + 1
+
+
+def keeps_quorum(plan: Plan, hub: int, connected: Collection[int]) -> bool:
+    """Return whether a hub may begin another attempt; connected: the nodes that it can reach.
+
+    If it may not, the others are a majority and may have a successor. A node follows only those before it.
+    """
+    others = [rank for rank in range(hub + 1, len(plan["nodes"])) if rank not in connected]
+    return not can_succeed(plan) or len(others) < majority(len(plan["nodes"]))
+
+
+def takeover_delay(timeouts: Timeouts) -> float:
+    """Return the seconds after which a hub that nodes have lost has certainly ended its job, or has died.
+
+    It may notice only after them that the connection broke, and then ends its job as any node.
+    """
+    end = RECONNECT_TIMEOUT + 2 * timeouts["heartbeat"] + timeouts["grace"] + KILL_TIMEOUT
+    return max(RETURN_TIMEOUT, end)
+
+
+def gather_timeout(nnodes: int) -> float:
+    """Return the seconds within which a majority must follow a candidate: some may wait for candidates before it."""
+    return CANDIDATE_TIMEOUT * (nnodes + 1)
+
+
+def choose_candidate(own: int, hub: int, lost: Collection[int], elapsed: float) -> int:
+    """Return the node that shall lead the run from the point of view of node `own`.
+
+    hub: node_rank of the lost hub. lost: nodes that it had already lost. elapsed: seconds since the election began;
+    each candidate has CANDIDATE_TIMEOUT to answer.
+    """
+    candidates = [rank for rank in range(hub + 1, own) if rank not in lost] + [own]
+    return candidates[min(int(elapsed // CANDIDATE_TIMEOUT), len(candidates) - 1)]
+
+
+def lifeline_name(run_id: str, hub: int) -> str:
+    """Return the name for which both sides of a connection prove the token; each hub of a run has its own."""
+    return f"{run_id} {hub}" if hub else run_id

@@ -1,0 +1,130 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The hub on a node that succeeds a lost one: it gathers a majority of the nodes, and goes on with the run."""
+
+from __future__ import annotations
+
+import selectors
+import time
+
+from ansible_collections.muster.training.plugins.module_utils._run.timeouts import (
+    KILL_TIMEOUT,
+    REPORT_GRACE_PERIOD,
+    SETTLE_TIMEOUT,
+)
+from ansible_collections.muster.training.plugins.module_utils._supervisor import restart_policy
+from ansible_collections.muster.training.plugins.module_utils._supervisor.attempt_plan import plan_with_hub
+from ansible_collections.muster.training.plugins.module_utils._supervisor.attempts import End
+from ansible_collections.muster.training.plugins.module_utils._supervisor.hub import Hub
+from ansible_collections.muster.training.plugins.module_utils._supervisor.succession import gather_timeout, majority
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
+    from ansible_collections.muster.training.plugins.module_utils._run.documents import Attempt, Plan
+    from ansible_collections.muster.training.plugins.module_utils._supervisor.journal import Journal
+    from ansible_collections.muster.training.plugins.module_utils._supervisor.peer import Peer
+
+
+class Successor(Hub):
+    """Takes over a run of which this node has been a peer."""
+
+    def __init__(self, plan: Plan, token: str, journal: Journal, selector: selectors.BaseSelector) -> None:
+        super().__init__(plan_with_hub(plan, plan["node"]["node_rank"]), token, journal, selector)
+        self.predecessor = self.own
+        self.loss = ""
+        self.leads = False  # whether a majority follows
+        self.gather_by = time.monotonic() + gather_timeout(len(self.names))
+        self.settled: float | None = None  # when no more nodes are waited for
+
+    def inherit(self, peer: Peer, attempt: Attempt) -> None:
+        """Take over what this node knows as a peer; attempt: the current one."""
+        replica, now = peer.replica, time.monotonic()
+        lost_at = peer.lost_at or now
+        self.phases = {"noticed": time.time() - (now - lost_at), "silent": lost_at - peer.last_heard}
+        self.predecessor, self.loss = peer.hub, peer.loss
+        self.local_report, self.quiet = peer.local_report, peer.quiet
+        self.attempts.current = {**attempt, "hub": self.own}
+        self.attempts.history = list(replica.records)
+        self.attempts.initial_checkpoint = replica.checkpoint
+        if replica.is_final:
+            self.attempts.policy = None
+        self.notices.number = peer.notice_number
+        self.notices.started = replica.started
+        self.journal.restore_events(replica.events)
+        self.go, self.stop_reason, self.first_node = True, self.loss, self.names[self.predecessor]
+        for node in self.nodes:
+            node["state"] = "lost"
+            node["excluded"] = node["node_rank"] in replica.excluded or node["node_rank"] < self.own
+        self.nodes[self.predecessor]["why"] = self.loss
+        own = self.nodes[self.own]
+        own["report"] = peer.local_report
+        own["launcher_log"] = self.journal.log_path("launcher.log")
+        own["state"] = "ended" if peer.local_report else "spare"
+        self.deadline = time.monotonic() + self.timeouts["grace"] + KILL_TIMEOUT + REPORT_GRACE_PERIOD
+
+    def open(self) -> None:
+        try:
+            self.listen()
+        except OSError as error:
+            port = self.plan["lifeline"]["port"]
+            self.give_up(f"{self.loss}; {self.names[self.own]} cannot lead the run: port {port}: {error.strerror}")
+            return
+        self.journal.set_state("restarting", f"{self.loss}; {self.names[self.own]} waits for the others")
+
+    def stop_everywhere(
+        self, reason: str, requested: bool = False, shutdown: bool = False, end_class: str = ""
+    ) -> None:
+        """Stop the run; before this node leads it, only a request by a person changes how it ends."""
+        if requested and not self.leads:
+            self.record_loss()
+        super().stop_everywhere(reason, requested, shutdown, end_class)
+
+    def judge(self, now: float) -> None:
+        """Wait for a majority, then go on like the hub before."""
+        if self.leads:
+            super().judge(now)
+        elif self.stop_requested:
+            self.finish()
+        elif self.has_majority():
+            self.take_over(now)
+        elif now > self.gather_by:
+            needed, total = majority(len(self.names)), len(self.names)
+            here = ", ".join(self.names[rank] for rank in self.followers())
+            self.give_up(
+                f"{self.loss}; to go on without it, {needed} of the {total} nodes that started must reach each other, "
+                f"and only {here} can"
+            )
+
+    def followers(self) -> list[int]:
+        """Return the node_ranks of the nodes that can be reached, with this one."""
+        return sorted({self.own, *(connection.node_rank or self.own for connection in self.admitted_connections())})
+
+    def has_majority(self) -> bool:
+        return len(self.followers()) >= majority(len(self.names))
+
+    def take_over(self, now: float) -> None:
+        """Lead the run once all others that live had the time to connect, and have ended their part."""
+        missing = len(self.names) - 1 - len(self.followers())
+        if self.settled is None:
+            self.settled = now + SETTLE_TIMEOUT
+        if missing and now < self.settled:
+            return
+        self.leads = True
+        text = f"{self.names[self.own]} leads the run from now on, followed by {len(self.followers()) - 1} nodes"
+        self.journal.event("successor", f"{self.loss}; {text}", node=self.names[self.own])
+        self.record_loss()
+
+    def record_loss(self) -> None:
+        """Record the end of the attempt, unless the hub before has already done that."""
+        if not self.attempts.has_ended():
+            end = End(self.loss, self.first_node, restart_policy.NODE_LOST, True, False)
+            self.attempts.record_end(end, self.nodes)
+            self.attempts.history[-1].update(self.phases)
+
+    def give_up(self, reason: str) -> None:
+        """End the part of this node and of those that follow it, without a verdict."""
+        for connection in self.admitted_connections():
+            connection.send({"type": "end", "state": "failed", "message": reason})
+        self.journal.message = reason
+        self.result_state = "failed"

@@ -1,0 +1,101 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+# All the work is done by the action plugin of the same name.
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: slurm_job
+author: muster contributors (@muster)
+version_added: 0.1.0
+short_description: Start a run through the queue of Slurm
+description:
+  - Submits the job of a run, whose files M(muster.training.training_run) has written with
+    O(muster.training.training_run#module:scheduler=slurm), or waits until Slurm starts it. Slurm then starts the
+    supervisor of each node as a task of one step.
+  - Runs on the first node of the run, with the rights of the user who runs the job. Needs no root.
+extends_documentation_fragment:
+  - ansible.builtin.action_common_attributes
+  - ansible.builtin.action_common_attributes.flow
+  - ansible.builtin.action_common_attributes.conn
+  - muster.training._attributes.node
+options:
+  state:
+    description:
+      - V(submitted) puts the run into the queue.
+      - V(started) shows its position in the queue until it starts, and fails if the job ends before that.
+    type: str
+    choices: [submitted, started]
+    required: true
+  run_id:
+    description: Name of the run, which is also that of the job.
+    type: str
+    required: true
+  nodes:
+    description:
+      - RV(muster.training.launch_plan#module:rank_table). Slurm finds each node by its address, or else by its name.
+    type: list
+    elements: dict
+    default: []
+  directories:
+    description: RV(muster.training.training_run#module:directory) of each node, by name.
+    type: dict
+    default: {}
+  directory:
+    description: RV(muster.training.training_run#module:directory) of this node, for O(state=started).
+    type: str
+    default: ""
+  job:
+    description: RV(job), for O(state=started).
+    type: str
+    default: ""
+  user:
+    description: User who runs the job. If empty, the user of the task.
+    type: str
+    default: ""
+  options:
+    description: Options of C(sbatch). Empty ones are left out.
+    type: dict
+    default: {}
+    suboptions:
+      partition: {description: Partition., type: str, default: ""}
+      account: {description: Account., type: str, default: ""}
+      qos: {description: Quality of service., type: str, default: ""}
+      time: {description: Time limit., type: str, default: ""}
+      gres: {description: "Resources per node. If empty, all GPUs of a node.", type: str, default: ""}
+      exclude: {description: Nodes not to use., type: str, default: ""}
+      reservation: {description: Reservation., type: str, default: ""}
+      dependency: {description: "Jobs to wait for, such as V(afterok:12).", type: str, default: ""}
+"""
+
+EXAMPLES = r"""
+- name: Put the run into the queue
+  muster.training.slurm_job:
+    state: submitted
+    run_id: bert
+    nodes: "{{ plan.rank_table }}"
+    directories:
+      gpu1: /home/ubuntu/.muster/runs/bert/node0
+      gpu2: /home/ubuntu/.muster/runs/bert/node1
+    options:
+      partition: training
+  register: submission
+  run_once: true
+
+- name: Wait until it starts
+  muster.training.slurm_job:
+    state: started
+    run_id: bert
+    directory: "{{ start.directory }}"
+    job: "{{ submission.job }}"
+  run_once: true
+"""
+
+RETURN = r"""
+job:
+  description: Number of the job.
+  returned: if O(state=submitted) and not in check mode
+  type: str
+  sample: "12"
+"""

@@ -1,0 +1,21 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What the loss of the first node means for a run that may restart."""
+
+from __future__ import annotations
+
+from ansible_collections.muster.training.plugins.module_utils._run.hub_node import LEAST_NODES
+
+
+def why_loss_ends_run(nnodes: int, remote_start: bool) -> str:
+    """Return why the loss of the first node ends a run, "" if another node can then lead it.
+
+    nnodes: spares included. remote_start: the launcher on the first node starts the others.
+    """
+    if remote_start:
+        return "the launcher runs there; torchrun starts on each node by itself"
+    if nnodes < LEAST_NODES:
+        return "two nodes have no majority; with a spare (launch_spares: 1), another node could lead it"
+    return ""

@@ -1,0 +1,35 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The result of a run that several nodes may have led, one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ansible_collections.muster.training.plugins.module_utils._run.hub_node import can_succeed
+from ansible_collections.muster.training.plugins.module_utils._run.status import UNFINISHED_STATES
+from ansible_collections.muster.training.plugins.module_utils._run.stored_documents import checked_read, checked_result
+
+
+def final_result(plan: Mapping[str, Any], watched: Any, reads: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the result that counts, None if there is none yet.
+
+    watched: the result that the watch has seen, None without it. reads: by node name, its run as read by training_run.
+    Each result is that of the node that wrote it; the last node that led the run decides. A node that was cut off does
+    not while others go on.
+    """
+    runs = {name: checked_read(run) for name, run in reads.items()}
+    results = [checked_result(watched)]
+    for rank, node in enumerate(plan["nodes"] if can_succeed(plan) else plan["nodes"][:1]):
+        result = (runs.get(node["name"]) or {}).get("result")
+        results.append(result if result is not None and (result.get("hub") or 0) == rank else None)
+    found = [result for result in results if result is not None and result["run_id"] == plan["run_id"]]
+    newest = max(found, key=lambda result: result.get("hub") or 0, default=None)
+    if newest is not None and newest.get("cut_off"):
+        hub = newest.get("hub") or 0
+        active = [run for run in runs.values() if run is not None and run["state"] in UNFINISHED_STATES]
+        return None if any((run.get("hub") or 0) > hub for run in active) else newest
+    return newest

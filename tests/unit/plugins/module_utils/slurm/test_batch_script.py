@@ -1,0 +1,76 @@
+"""The batch script starts the supervisor of each node with that node's directory and address."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from ansible_collections.muster.training.plugins.module_utils._slurm.batch_script import (
+    UnknownNodeError,
+    batch_script,
+    gpu_count,
+    match_nodes,
+    parse_nodes,
+    submit_arguments,
+)
+
+SHOWN = (
+    "NodeName=node1 Arch=x86_64 NodeAddr=10.0.0.11 NodeHostName=node1 Gres=gpu:h100:8(S:0-1) Version=22\n"
+    "NodeName=node2 Arch=x86_64 NodeAddr=c7.example NodeHostName=c7 Gres=gpu:4 Version=22\n"
+)
+
+
+def test_nodes_are_found_by_address_or_else_by_name() -> None:
+    cluster = parse_nodes(SHOWN)
+    nodes = [{"name": "C7", "address": "192.0.2.7"}, {"name": "any", "address": "10.0.0.11"}]
+    assert [node["NodeName"] for node in match_nodes(nodes, cluster)] == ["node2", "node1"]
+    with pytest.raises(UnknownNodeError, match=r"gpu9 at 10.0.0.9 is no node .* node1 at 10.0.0.11"):
+        match_nodes([{"name": "gpu9", "address": "10.0.0.9"}], cluster)
+
+
+@pytest.mark.parametrize(
+    ("resources", "expected"), [("gpu:8", 8), ("gpu:h100:8(S:0-1)", 8), ("gpu:a:2,gpu:b:1", 3), ("(null)", 0), ("", 0)]
+)
+def test_gpu_count(resources: str, expected: int) -> None:
+    assert gpu_count(resources) == expected
+
+
+def test_job_gets_whole_nodes_with_all_their_gpus() -> None:
+    arguments = submit_arguments("bert", "/home/a%b/log", parse_nodes(SHOWN), {"partition": "gpu", "account": ""})
+    assert "--nodelist=node1,node2" in arguments and "--exclusive" in arguments and "--no-requeue" in arguments
+    assert "--gres=gpu:4" in arguments, "as many as the node with the fewest has"
+    assert "--partition=gpu" in arguments and not any(name.startswith("--account") for name in arguments)
+    assert "--output=/home/a%%b/log" in arguments, "Slurm replaces %b"
+    assert "--gres=none" in submit_arguments("bert", "/log", parse_nodes(SHOWN), {"gres": "none"})
+
+
+FAKE_SRUN = """#!/bin/sh
+while [ "$1" != /bin/sh ]; do shift; done
+for name in $FAKE_NODES; do SLURMD_NODENAME=$name "$@" || echo "$name failed"; done
+"""
+SUPERVISOR = "import sys; print(*sys.argv)\n"
+
+
+def test_script_starts_each_node_with_its_own_directory(tmp_path: Path) -> None:
+    """Directories with blanks and quotes, as a home may have them."""
+    directories = [tmp_path / "it's" / "node0", tmp_path / "a b" / "node1"]
+    for directory in directories:
+        directory.mkdir(parents=True)
+        (directory / "supervisor.py").write_text(SUPERVISOR)
+    srun = tmp_path / "srun"
+    srun.write_text(FAKE_SRUN)
+    srun.chmod(0o755)
+    nodes = [{"address": f"10.0.0.{number}", "directory": str(path)} for number, path in enumerate(directories)]
+    script = batch_script("bert", nodes, ["gpu1", "gpu2"])
+    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "FAKE_NODES": "gpu2 gpu1 gpu3"}
+    completed = subprocess.run(
+        ["/bin/sh"], input=script, env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert completed.stdout.splitlines() == [
+        f"{directories[1]}/supervisor.py {directories[1]} bert 10.0.0.1",
+        f"{directories[0]}/supervisor.py {directories[0]} bert 10.0.0.0",
+        "gpu3 failed",
+    ], completed.stderr
+    assert "gpu3 is no node of this run" in completed.stderr

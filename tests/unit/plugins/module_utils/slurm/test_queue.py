@@ -1,0 +1,157 @@
+"""Runs in the queue of Slurm: stand-ins for its programs, with which real supervisors start."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ansible_collections.muster.training.plugins.module_utils._run import secrets as run_secrets
+from ansible_collections.muster.training.plugins.module_utils._run import start as run_start
+from ansible_collections.muster.training.plugins.module_utils._run import status as run_status
+from ansible_collections.muster.training.plugins.module_utils._run import stop as run_stop
+from ansible_collections.muster.training.plugins.module_utils._run.timeouts import ABANDONED_TIMEOUT
+from ansible_collections.muster.training.plugins.module_utils._slurm import queue, run_job
+from tests.unit.supervised import Run, end_by_force, make_run
+
+# Each gets the arguments of Slurm's program. The file `queue` holds what squeue prints, `nodes` what scontrol does.
+PROGRAMS = {
+    "squeue": 'case "$*" in *PENDING*) echo 11; echo 12;; *) cat "$FAKE/queue";; esac',
+    "scancel": 'echo "$*" >> "$FAKE/cancelled"; : > "$FAKE/queue"',
+    "scontrol": 'case "$*" in "show node"*) cat "$FAKE/nodes";; *) echo "JobState=CANCELLED Reason=None";; esac',
+    "sbatch": 'cat > "$FAKE/script"; echo "$*" > "$FAKE/options"; echo "12;cluster"',
+    # starts the task of each node at the same time, as a step does
+    "srun": 'while [ "$1" != /bin/sh ]; do shift; done; '
+    'for name in gpu0 gpu1; do SLURMD_NODENAME=$name setsid "$@" & done; wait',
+}
+
+
+@pytest.fixture
+def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory with the programs and what they read and write."""
+    directory = tmp_path / "slurm"
+    directory.mkdir()
+    for name, text in PROGRAMS.items():
+        (directory / name).write_text(f"#!/bin/sh\n{text}\n")
+        (directory / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{directory}:{os.environ['PATH']}")
+    monkeypatch.setenv("FAKE", str(directory))
+    (directory / "queue").write_text("12|PENDING|Resources|2026-11-27T14:05:00\n")
+    return directory
+
+
+def written(run: Run) -> list[dict[str, Any]]:
+    """Write the run directories of all nodes, as a launch with a scheduler does."""
+    given = {"token": run.token, "environment": {}, "scheduler": "slurm", "supervisor": run.sources}
+    return [run_start.start(run.request(rank, plan=plan, share=True, **given)) for rank, plan in enumerate(run.plans)]
+
+
+def submit(run: Run, fake: Path, **options: str) -> dict[str, Any]:
+    """Submit the run, whose nodes Slurm knows by other names."""
+    nodes = [plan["node"] for plan in run.plans]
+    lines = [f"NodeName=gpu{number} NodeAddr={node['address']}\n" for number, node in enumerate(nodes)]
+    (fake / "nodes").write_text("".join(lines))
+    request = [
+        {"name": node["name"], "address": node["address"], "directory": str(run.node(rank))}
+        for rank, node in enumerate(nodes)
+    ]
+    return run_job.main({"operation": "submit", "run_id": run.run_id, "nodes": request, "options": options, "user": ""})
+
+
+def test_run_waits_and_shows_its_position(tmp_path: Path, fake: Path) -> None:
+    run = make_run(tmp_path / "runs", [["/bin/true"], ["/bin/true"]])
+    assert [reply["supervision"] for reply in written(run)] == ["job of Slurm", "job of Slurm"]
+    assert submit(run, fake, partition="gpu") == {"changed": True, "job": "12"}
+    assert "--partition=gpu" in (fake / "options").read_text()
+    assert run.processes() == {}, "Slurm starts it, not the launch"
+
+    expected = "queued as job 12 of Slurm, position 2, reason Resources, expected start 2026-11-27T14:05:00"
+    for rank in (0, 1):
+        state = run_status.read(run.request(rank, wait=0))["run"]
+        assert (state["state"], state["message"]) == ("starting", expected)
+    request = {"operation": "wait", "run_id": run.run_id, "job": "12", "directory": str(run.node(0)), "message": ""}
+    assert run_job.main(request) == {"state": "waiting", "message": expected}
+
+
+def test_secrets_of_a_waiting_run_outlive_another_start(tmp_path: Path, fake: Path) -> None:
+    run = make_run(tmp_path / "runs", [["/bin/true"]])
+    written(run)
+    long_ago = time.time() - 2 * ABANDONED_TIMEOUT
+    for name in run_secrets.SECRETS:
+        if (run.node(0) / name).exists():
+            os.utime(run.node(0) / name, (long_ago, long_ago), follow_symlinks=False)
+    run_start.remove_old_secrets(run.request(0), [])
+    assert (run.node(0) / "token").exists()
+
+
+def test_stop_removes_a_run_from_the_queue(tmp_path: Path, fake: Path) -> None:
+    run = make_run(tmp_path / "runs", [["/bin/true"]])
+    written(run)
+    assert run_stop.stop(run.request(0, check=True))["stopped"] == [run.run_id]
+    assert not (fake / "cancelled").exists()
+    assert run.stop() == {"changed": True, "stopped": [run.run_id]}
+    assert f"--name={run.run_id}" in (fake / "cancelled").read_text()
+    state = run_status.read(run.request(0, wait=0))["run"]
+    assert (state["state"], state["message"]) == ("stopped", "removed from the queue of Slurm")
+    assert not (run.node(0) / "token").exists()
+    assert run.stop() == {"changed": False, "stopped": []}
+
+
+def test_job_that_ends_before_the_run_starts_is_reported(tmp_path: Path, fake: Path) -> None:
+    run = make_run(tmp_path / "runs", [["/bin/true"]])
+    written(run)
+    (fake / "queue").write_text("")
+    (run.node(0) / "supervisor.slurm.log").write_text("slurmstepd: error: no room\n")
+    request = {"operation": "wait", "run_id": run.run_id, "job": "12", "directory": str(run.node(0)), "message": ""}
+    assert run_job.main(request) == {
+        "state": "ended",
+        "message": "job 12 of Slurm ended as CANCELLED before the run started; its output: slurmstepd: error: no room",
+    }
+    assert run_status.read(run.request(0, wait=0))["run"]["state"] == "died"
+
+
+def test_batch_script_starts_the_supervisors_which_end_the_run(tmp_path: Path, fake: Path) -> None:
+    """Real supervisors: a rank fails, and the run ends on both nodes, without a variable of Slurm in the ranks."""
+    show = f"env > {tmp_path}/environment; exit 7"
+    run = make_run(tmp_path / "runs", [["/bin/sleep", "600"], ["/bin/sh", "-c", show]])
+    try:
+        written(run)
+        submit(run, fake)
+        assert os.system(f"SLURM_NTASKS=2 SLURM_PROCID=0 sh {fake}/script 2> /dev/null") != 127 << 8
+        result = run.result()
+        assert (result["state"], result["first_node"]) == ("failed", "node1")
+        environment = (tmp_path / "environment").read_text()
+        assert "MUSTER_RUN_ID=" in environment and "SLURM" not in environment
+        run.wait_until_gone()
+        assert not (run.node(0) / "token").exists()
+    finally:
+        end_by_force(run)
+
+
+def test_missing_slurm_is_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    run = make_run(tmp_path / "runs", [["/bin/true"]])
+    reply = run_job.main({"operation": "submit", "run_id": run.run_id, "nodes": [], "options": {}, "user": ""})
+    assert reply["error"].startswith("scontrol is missing on this node") and "--tags slurm" in reply["error"]
+
+
+@pytest.mark.parametrize(
+    ("entry", "position", "expected"),
+    [
+        ({"job": "5", "state": "RUNNING", "reason": "None", "start": "N/A"}, 0, "job 5 of Slurm: running"),
+        ({"job": "5", "state": "PENDING", "reason": "None", "start": "N/A"}, 0, "queued as job 5 of Slurm"),
+    ],
+)
+def test_unknown_details_are_left_out(entry: dict[str, str], position: int, expected: str) -> None:
+    assert queue.describe(entry, position) == expected
+
+
+def test_marker_and_plan_are_private(tmp_path: Path, fake: Path) -> None:
+    run = make_run(tmp_path / "runs", [["/bin/true"]])
+    written(run)
+    assert json.loads((run.node(0) / "supervisor.slurm.json").read_text()) == {}
+    assert all(path.stat().st_mode & 0o077 == 0 for path in run.node(0).iterdir() if path.is_file())

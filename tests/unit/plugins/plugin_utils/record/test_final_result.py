@@ -1,0 +1,56 @@
+"""Which result counts if several nodes have led a run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ansible_collections.muster.training.plugins.plugin_utils._record.final_result import final_result
+
+NAMES = ("gpu1", "gpu2", "gpu3")
+PLAN: dict[str, Any] = {"run_id": "first", "restart": {"restarts": 1}, "nodes": [{"name": name} for name in NAMES]}
+
+
+def result(hub: int | None, state: str = "failed", **fields: Any) -> dict[str, Any]:
+    nodes = [
+        {"name": name, "node_rank": rank, "state": "ended", "since": 5.0, "report": None, "launcher_log": ""}
+        for rank, name in enumerate(NAMES)
+    ]
+    usual = {"run_id": "first", "reason": "", "first_node": None, "world_size": 3, "nnodes": 3}
+    times = {"started": 1.0, "ended": 2.0}
+    return {**usual, **times, "state": state, "nodes": nodes, **({} if hub is None else {"hub": hub}), **fields}
+
+
+def run(state: str, hub: int = 0, written: Any = None) -> dict[str, Any]:
+    fields = {"message": "", "directory": "/runs/first/node0", "report": None}
+    return {"run_id": "first", "state": state, "hub": hub, "result": written, **fields}
+
+
+def test_result_that_was_watched_counts_without_others() -> None:
+    assert final_result(PLAN, result(None), {"gpu1": None}) is not None
+    assert final_result(PLAN, None, {}) is None
+
+
+def test_last_node_that_led_the_run_decides() -> None:
+    reads = {"gpu1": run("failed", 0, result(0)), "gpu2": run("succeeded", 1, result(1, "succeeded")), "gpu3": None}
+    chosen = final_result(PLAN, result(0), reads)
+    assert chosen is not None and chosen["state"] == "succeeded"
+
+
+def test_node_that_was_cut_off_does_not_decide_while_others_go_on() -> None:
+    cut_off = result(0, cut_off=True)
+    assert final_result(PLAN, cut_off, {"gpu2": run("running", 1), "gpu3": run("running", 1)}) is None
+    ended = final_result(PLAN, cut_off, {"gpu2": run("failed"), "gpu3": None})
+    assert ended is not None and ended["cut_off"]
+
+
+@pytest.mark.parametrize("written", [result(1, run_id="other"), result(2, "succeeded"), {"state": "succeeded"}, 7])
+def test_result_of_another_run_or_node_does_not_count(written: Any) -> None:
+    chosen = final_result(PLAN, result(0), {"gpu2": run("succeeded", 1, written)})
+    assert chosen is not None and chosen["state"] == "failed"
+
+
+def test_only_node_0_counts_in_a_run_that_no_other_node_can_lead() -> None:
+    plan = {key: value for key, value in PLAN.items() if key != "restart"}
+    assert final_result(plan, None, {"gpu2": run("succeeded", 1, result(1, "succeeded"))}) is None

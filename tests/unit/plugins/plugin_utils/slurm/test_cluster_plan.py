@@ -1,0 +1,186 @@
+"""From the states of nodes to the configuration of a Slurm cluster."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import pytest
+
+from ansible_collections.muster.training.plugins.plugin_utils._slurm.cluster import SlurmOptions
+from ansible_collections.muster.training.plugins.plugin_utils._slurm.cluster_plan import (
+    SlurmPlan,
+    plan_cluster,
+    slurm_name,
+)
+
+NODES = [{"name": "gpu1", "address": "10.0.0.11"}, {"name": "gpu2", "address": "10.0.0.12"}]
+
+
+def state(**changes: Any) -> dict[str, Any]:
+    """The state of a node with two GPUs and Slurm's packages."""
+    return {
+        "hostname": "ps2xyz",
+        "systemd": True,
+        "debian": True,
+        "user": {"name": "ubuntu", "uid": 1000, "gid": 1000},
+        "missing": [],
+        "version": {"installed": "24.11.5", "available": ""},
+        "cpus": {"sockets": 2, "cores": 32, "threads": 2},
+        "memory": 100_000,
+        "gpus": {"files": ["/dev/nvidia0", "/dev/nvidia1"], "model": "NVIDIA H100 80GB HBM3"},
+        "cgroups": "v2",
+        "units": {},
+        "munge_key": "k",
+        "files": {},
+        "proof": "",
+        **changes,
+    }
+
+
+def plan(options: SlurmOptions | None = None, **of_both: Any) -> SlurmPlan:
+    return plan_cluster(NODES, {node["name"]: state(**of_both) for node in NODES}, options or SlurmOptions())
+
+
+def text(planned: SlurmPlan, node: str, path: str) -> str:
+    return next(str(file["content"]) for file in planned["files"][node] if file["path"] == path)
+
+
+def paths(planned: SlurmPlan, node: str) -> set[str]:
+    return {file["path"] for file in planned["files"][node]}
+
+
+def test_nodes_have_the_names_and_addresses_of_the_inventory() -> None:
+    planned = plan()
+    conf = text(planned, "gpu1", "/etc/slurm/slurm.conf").splitlines()
+    assert "SlurmctldHost=ps2xyz(10.0.0.11)" in conf, "slurmctld compares this with the name of its machine"
+    assert (
+        "NodeName=gpu2 NodeAddr=10.0.0.12 Sockets=2 CoresPerSocket=32 ThreadsPerCore=2 RealMemory=95000 "
+        "Gres=gpu:nvidia_h100_80gb_hbm3:2 State=UNKNOWN"
+    ) in conf
+    assert text(planned, "gpu2", "/etc/default/slurmd").endswith(
+        'SLURMD_OPTIONS="--conf-server 10.0.0.11:6817 -N gpu2"\n'
+    )
+    assert "-N gpu1" in text(planned, "gpu1", "/etc/default/slurmd")
+
+
+def test_only_the_controller_has_the_configuration() -> None:
+    planned = plan()
+    assert planned["controller"] == "gpu1"
+    assert {"/etc/slurm/slurm.conf", "/etc/slurm/gres.conf", "/etc/slurm/cgroup.conf"} <= paths(planned, "gpu1")
+    assert not any(path.startswith("/etc/slurm/") for path in paths(planned, "gpu2"))
+    assert "slurmctld" in planned["packages"]["gpu1"] and "slurmctld" not in planned["packages"]["gpu2"]
+
+
+def test_each_gpu_has_a_line_so_that_a_missing_one_is_an_error() -> None:
+    planned = plan()
+    assert text(planned, "gpu1", "/etc/slurm/gres.conf").splitlines()[1:] == [
+        f"NodeName={node} Name=gpu Type=nvidia_h100_80gb_hbm3 File=/dev/nvidia{number}"
+        for node in ("gpu1", "gpu2")
+        for number in (0, 1)
+    ]
+    assert "GresTypes=gpu\n" in text(planned, "gpu1", "/etc/slurm/slurm.conf")
+    assert "nvidia-modprobe" in text(planned, "gpu2", "/etc/systemd/system/slurmd.service.d/50-muster.conf")
+
+
+def test_node_without_gpus_has_none() -> None:
+    conf = text(plan(gpus={"files": [], "model": ""}), "gpu1", "/etc/slurm/slurm.conf")
+    assert "Gres" not in conf
+
+
+@pytest.mark.parametrize(
+    ("cgroups", "version", "plugin", "tracking"),
+    [
+        ("v2", "24.11.5", "autodetect", "cgroup"),
+        ("v2", "22.05.8", "autodetect", "cgroup"),
+        ("hybrid", "24.11.5", "disabled", "linuxproc"),
+        ("hybrid", "22.05.8", "cgroup/v1", "linuxproc"),  # it does not know `disabled`, and ends
+        ("v2", "21.08.5", "cgroup/v1", "linuxproc"),  # it has no plugin for cgroup v2
+    ],
+)
+def test_cgroups_are_used_where_slurm_supports_them(cgroups: str, version: str, plugin: str, tracking: str) -> None:
+    planned = plan(cgroups=cgroups, version={"installed": version, "available": ""})
+    assert f"CgroupPlugin={plugin}\n" in text(planned, "gpu1", "/etc/slurm/cgroup.conf")
+    assert f"ProctrackType=proctrack/{tracking}\n" in text(planned, "gpu1", "/etc/slurm/slurm.conf")
+    assert bool(planned["notices"]) is (tracking == "linuxproc")
+
+
+def test_settings_of_the_user_replace_those_of_the_role() -> None:
+    planned = plan(SlurmOptions(settings={"SlurmdTimeout": 300, "SchedulerParameters": "bf_interval=10"}))
+    conf = text(planned, "gpu1", "/etc/slurm/slurm.conf").splitlines()
+    assert "SlurmdTimeout=300" in conf and "SchedulerParameters=bf_interval=10" in conf
+    assert sum(line.startswith("SlurmdTimeout=") for line in conf) == 1
+
+
+def test_accounting_needs_no_password() -> None:
+    planned = plan(SlurmOptions(accounting=True))
+    database = next(file for file in planned["files"]["gpu1"] if file["path"] == "/etc/slurm/slurmdbd.conf")
+    assert (database["user"], database["mode"]) == ("slurm", "0600"), "slurmdbd refuses to start otherwise"
+    assert "StoragePass" not in database["content"]
+    conf = text(planned, "gpu1", "/etc/slurm/slurm.conf")
+    assert "AccountingStorageHost=10.0.0.11\n" in conf and "jobcomp" not in conf
+    assert planned["services"]["gpu1"] == ["munge", "mariadb", "slurmdbd", "slurmctld", "slurmd"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"user": {"name": "ubuntu", "uid": 1001, "gid": 1000}}, "gpu2 has ubuntu with uid 1001, gid 1000"),
+        ({"version": {"installed": "22.05.8", "available": ""}}, "gpu1 has 24.11.5; gpu2 has 22.05.8"),
+        ({"debian": False}, "gpu2: the system is neither Debian nor Ubuntu"),
+        ({"systemd": False}, "gpu2: systemd is missing"),
+    ],
+)
+def test_nodes_that_cannot_form_a_cluster_are_named(changes: dict[str, Any], message: str) -> None:
+    planned = plan_cluster(NODES, {"gpu1": state(), "gpu2": state(**changes)}, SlurmOptions())
+    assert len(planned["errors"]) == 1 and message in planned["errors"][0]
+    assert plan()["errors"] == []
+
+
+def test_patch_releases_may_differ() -> None:
+    newer = state(version={"installed": "", "available": "24.11.7"})
+    assert plan_cluster(NODES, {"gpu1": state(), "gpu2": newer}, SlurmOptions())["errors"] == []
+
+
+@pytest.mark.parametrize(("name", "expected"), [("GPU_1.example.org", "gpu-1-example-org"), ("10.0.0.5", "10-0-0-5")])
+def test_name_in_slurm(name: str, expected: str) -> None:
+    assert slurm_name(name) == expected
+
+
+def test_names_that_slurm_cannot_tell_apart_are_refused() -> None:
+    nodes = [{"name": "gpu_1", "address": "10.0.0.1"}, {"name": "gpu-1", "address": "10.0.0.2"}]
+    planned = plan_cluster(nodes, {"gpu_1": state(), "gpu-1": state()}, SlurmOptions())
+    assert planned["errors"][0].startswith("gpu_1, gpu-1: each of them is 'gpu-1' in Slurm")
+
+
+def as_planned(planned: SlurmPlan, node: str) -> dict[str, Any]:
+    """The state of a node on which the plan was carried out and verified."""
+    files = {
+        file["path"]: {
+            "user": file.get("user", "root"),
+            "mode": file["mode"],
+            "sha256": hashlib.sha256(file["content"].encode()).hexdigest(),
+        }
+        for file in planned["files"][node]
+    }
+    units = {name: {"active": "active", "enabled": "enabled"} for name in planned["services"][node]}
+    return state(files=files, units=units, proof=planned["proof"])
+
+
+def test_complete_cluster_has_nothing_left_to_do() -> None:
+    planned = plan()
+    assert planned["incomplete"] == ["gpu1", "gpu2"]
+    states = {node["name"]: as_planned(planned, node["name"]) for node in NODES}
+    assert plan_cluster(NODES, states, SlurmOptions())["incomplete"] == []
+
+    differences: list[dict[str, Any]] = [{"munge_key": "other"}, {"proof": "older"}, {"units": {}}, {"files": {}}]
+    for changes in differences:
+        changed = {**states, "gpu2": {**states["gpu2"], **changes}}
+        assert plan_cluster(NODES, changed, SlurmOptions())["incomplete"] == ["gpu2"], changes
+
+
+def test_another_node_changes_the_proof_of_all() -> None:
+    planned = plan()
+    states = {node["name"]: as_planned(planned, node["name"]) for node in NODES} | {"gpu3": state()}
+    nodes = [*NODES, {"name": "gpu3", "address": "10.0.0.13"}]
+    assert plan_cluster(nodes, states, SlurmOptions())["incomplete"] == ["gpu1", "gpu2", "gpu3"]
