@@ -48,13 +48,11 @@ from ansible.plugins.lookup import LookupBase
 
 from ansible_collections.muster.training.plugins.plugin_utils._project.environment_path import (
     DEFAULT_DIRECTORY,
-    FIXED_NAME,
+    VARIABLES,
     code_name,
     find_environment,
     list_interpreters,
 )
-
-NAMES = (FIXED_NAME, "python_env_name", "python_env_directory", "code_directory", "code_source", "code_repository")
 
 
 class LookupModule(LookupBase):
@@ -64,7 +62,7 @@ class LookupModule(LookupBase):
         """Return a list with one dictionary."""
         self.set_options(var_options=variables, direct=kwargs)
         variables = variables or {}
-        known = {name: self._templar.template(variables[name]) for name in NAMES if name in variables}
+        known = {name: self._templar.template(variables[name]) for name in VARIABLES if name in variables}
         job = variables.get("job")
         if isinstance(job, Mapping) and "code" in job:  # other values of a job may not be defined yet
             known["job"] = {"code": self._templar.template(job["code"])}

@@ -33,6 +33,8 @@ PROGRESS = re.compile(
 )
 TERMINATE = re.compile(r"terminate called after throwing an instance of '(?P<type>[^'\n]{1,200})'\s{1,4}what\(\): ")
 FATAL_PYTHON = re.compile(r"^Fatal Python error: [^\n]{1,300}", re.MULTILINE)
+NO_MESSAGE = re.compile(r"[A-Za-z_][\w.]{0,200}(?:Error|Exception)")
+SOURCE = re.compile(r'  File "(?P<path>[^"\n]{1,500})", line (?P<line>\d{1,9})')
 RULE = re.compile(r"[-=*_#+~ ]{10,}")
 
 
@@ -50,8 +52,21 @@ def first_error(text: str) -> str:
     for start in reversed(starts):
         for index in range(start + 1, len(lines)):
             if lines[index] and not lines[index][0].isspace():
-                return "" if count_progress(lines[index + 1 :]) >= MIN_PROGRESS else message_at(lines, index)
+                survived = count_progress(lines[index + 1 :]) >= MIN_PROGRESS
+                return "" if survived else add_statement(message_at(lines, index), lines[start:index])
     return ""
+
+
+def add_statement(message: str, frames: list[str]) -> str:
+    """Return the message; for an exception without any, such as of a bare assert, with the statement that raised it."""
+    position = next((index for index in reversed(range(len(frames))) if SOURCE.match(frames[index])), None)
+    if position is None or position + 1 >= len(frames) or not NO_MESSAGE.fullmatch(message):
+        return message
+    source = SOURCE.match(frames[position])
+    statement = frames[position + 1].strip()
+    if source is None or not statement:
+        return message
+    return f"{message}: {statement} ({source['path'].rpartition('/')[2]}:{source['line']})"[:MAX_ERROR]
 
 
 def count_progress(lines: list[str]) -> int:

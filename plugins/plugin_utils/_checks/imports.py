@@ -77,7 +77,12 @@ CUDA_REMEDIES: tuple[tuple[str, str], ...] = (
     (r"no kernel image", "ansible-playbook site.yml --tags pytorch, with pytorch_version and pytorch_cuda at auto"),
     (r"out of memory", "nvidia-smi on the node shows which process holds the memory: end it"),
 )
-COMPILER_PACKAGES = "install it: sudo apt-get install {packages} (ansible-playbook site.yml --tags base_packages)"
+COMPILER_PACKAGES = (
+    "install it: sudo apt-get install {packages} (ansible-playbook site.yml --tags base_packages "
+    """-e '{{"base_packages_extra": ["{packages}"]}}')"""
+)
+COMPILE_OPTION = re.compile(r"--(torch[-_])?compile(=([Tt]rue|1))?")
+NO_COMPILE_OPTION = re.compile(r"--(torch[-_])?compile=([Ff]alse|0)|--no[-_](torch[-_])?compile")
 
 
 def one_line(text: str) -> str:
@@ -166,11 +171,10 @@ def check_cuda(context: CheckContext) -> list[Finding]:
 
 def uses_compile(context: CheckContext, features: list[str]) -> bool:
     """Return whether the job certainly or probably uses torch.compile."""
-    if context.environment.get("TORCHDYNAMO_DISABLE") == "1":
+    is_disabled = context.environment.get("TORCHDYNAMO_DISABLE") == "1"
+    if is_disabled or any(NO_COMPILE_OPTION.fullmatch(argument) for argument in context.job.args):
         return False
-    return "compile" in features or any(
-        re.fullmatch(r"--(torch[-_])?compile(=([Tt]rue|1))?", argument) for argument in context.job.args
-    )
+    return "compile" in features or any(COMPILE_OPTION.fullmatch(argument) for argument in context.job.args)
 
 
 def needs_deepspeed_ops(context: CheckContext, name: str, features: list[str]) -> str:

@@ -17,6 +17,8 @@ STATE_AFTER = {
     "stop": "the run may still be active: ansible-playbook status.yml shows whether it is",
 }
 """By playbook; all others continue where they stopped."""
+RUNS_TESTS = ("site",)
+"""Playbooks that launch runs only to verify what they install."""
 MARK = "muster: interrupted"
 """A line on standard error that tells ./muster that the interruption has been explained."""
 
@@ -27,7 +29,7 @@ def describe_interruption(playbook: str, launched: bool = False) -> str:
         return "interrupted: nothing was started"
     state = (
         "its run had ended: ansible-playbook status.yml shows how"
-        if launched
+        if launched and playbook not in RUNS_TESTS
         else STATE_AFTER.get(playbook, CONTINUING)
     )
     return f"{playbook} was interrupted: {state}"

@@ -22,7 +22,8 @@ DIRECTORY_VARIABLE = "MUSTER_DIRECTORY"
 """Environment variable with the directory in which it was typed: the playbooks run in the project's."""
 PROGRAM = Path(__file__).resolve().parents[3] / "roles" / "init" / "files" / "muster.py"
 VARIABLE = r"(\w+)=([^\s'\"();]*[^\s'\"();.,:])"
-OPTION = re.compile(rf" -e (?:{VARIABLE}|'(\{{[^']*\}})')")
+FILE = r"@([^\s'\"();]*[^\s'\"();.,:])|'@([^']+)'"
+OPTION = re.compile(rf" -e (?:{VARIABLE}|'(\{{[^']*\}})'|{FILE})")
 
 
 def typed_command() -> str:
@@ -46,13 +47,18 @@ def to_muster_commands(text: str, program: str, site_arguments: str = "") -> str
     def command(match: re.Match[str]) -> str:
         name, options = commands()[match[1]]
         variables: dict[str, Any] = {}
-        for option, value, document in OPTION.findall(match[2]):
+        files = ""
+        for option, value, document, file, quoted_file in OPTION.findall(match[2]):
+            if path := file or quoted_file:
+                mark = "" if path.endswith((".yml", ".yaml")) else "-e @"
+                files += f" {mark}{quote(path_as_typed(path))}"
+                continue
             try:
                 variables.update(json.loads(document) if document else {option: value})
             except ValueError:  # a job's text that looks like a command
                 return match[0]
         arguments = option_arguments(variables, options)
-        return f"{program} {name}{site_arguments if name == 'site' else ''}{arguments}"
+        return f"{program} {name}{site_arguments if name == 'site' and not files else ''}{files}{arguments}"
 
     return playbook_pattern().sub(command, text)
 

@@ -32,6 +32,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._command_line.unus
     words_in_templates,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job_file import read_job_keys
+from ansible_collections.muster.training.plugins.plugin_utils._project import environment_path
 
 COLLECTION = Path(__file__).resolve().parents[3]
 PLAYBOOKS = COLLECTION / "playbooks"
@@ -46,6 +47,7 @@ COPY_VARIABLES = {
     **dict.fromkeys(("launch", "fit", "sweep", "rehearse"), "code_source"),
     "stage_data": "stage_data_here",
 }
+ENVIRONMENT_LOOKUP = "project_environment"  # chooses the environment of a job, and reads variables of other roles
 # words that every playbook contains, but not as variables
 INTENDED_NAMES = {"run": "run_id", "name": "run_id", "id": "run_id"}
 QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
@@ -125,6 +127,8 @@ def unread_variables(typed: Mapping[str, Any], playbooks: Iterable[Path], task_v
     roles = used_roles(playbooks)
     files = [*playbooks, *(file for role in roles for file in role_files(COLLECTION / "roles" / role))]
     read_names |= words_in_files(files)
+    if ENVIRONMENT_LOOKUP in read_names:
+        read_names |= set(environment_path.VARIABLES)
     ambiguous = names & intended_names.keys()
     read_names -= ambiguous - names_in_templates(ambiguous, files)
     names = {name for name in names - read_names if not name.startswith(tuple(f"{role}_" for role in roles))}

@@ -47,6 +47,11 @@ def last_lines(lines: list[str]) -> list[str]:
     return [line[-MAX_LINE_LENGTH:] for line in plain_lines if line][-MAX_TAIL_LINES:]
 
 
+def describe_last_line(line: str) -> str:
+    """Return the last line of a program for a progress report; a line with its result is not for a person."""
+    return f": {line[:120]}" if line and not line.startswith(RESULT_MARK) else ""
+
+
 def task_result(rc: int, output: str, lost: bool, log: str = "") -> dict[str, Any]:
     """Return the task's result.
 
@@ -133,8 +138,8 @@ def run_command(  # noqa: PLR0913
             now = time.monotonic()
             if now - reported_at >= interval and acquire_progress_lock(lock):
                 reported_at, interval = now, min(max(show_every, now - started_at), MAX_REPORT_INTERVAL)
-                last = f": {status['last_line'][:120]}" if status["last_line"] else ""
-                Display().display(f"{name}: {what} ({format_duration(now - started_at)}){last}")
+                elapsed = format_duration(now - started_at)
+                Display().display(f"{name}: {what} ({elapsed}){describe_last_line(status['last_line'])}")
             status = call_node(action, "_detached.command", {**request, "start": False, "patience": 5.0}, task_vars)
     result = task_result(status["rc"], status["output"], status["lost"], status["log"])
     if result.get("failed"):

@@ -20,6 +20,8 @@ DEFAULT_NAME = "env"
 DEFAULT_DIRECTORY = "/opt/muster"
 AUTO = "auto"
 FIXED_NAME = "__python_env_fixed_name"  # set by roles with an environment of their own, which -e must not rename
+VARIABLES = (FIXED_NAME, "python_env_name", "python_env_directory", "code_directory", "code_source", "code_repository")
+"""Variables that find_environment() reads, besides the code of a job file."""
 VALID_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
 
 

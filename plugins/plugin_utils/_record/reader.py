@@ -110,6 +110,7 @@ class Record:
     event_files: bool = False
     code: dict[str, str] | None = None  # fingerprint of each file of its code; None if it was not recorded
     origin: list[str] = field(default_factory=list)  # lines on its job file, code and requirements
+    job_file: str = ""  # path on this machine
     notes: list[str] = field(default_factory=list)  # what could not be read completely
 
 
@@ -117,8 +118,9 @@ def read_record(directory: Path, run_id: str) -> Record:
     """Read the record of a run, as far as it exists."""
     files = RecordFiles(directory)
     plan, result = files.read_json("plan.json"), files.read_json("result.json")
-    code, lines = read_files(files.read_json(code_tree.FILE)), describe_origin(files.read_json(origin.FILE))
-    record = Record(run_id, directory, plan, result, code=code, origin=lines)
+    code, job_origin = read_files(files.read_json(code_tree.FILE)), files.read_json(origin.FILE)
+    job_file = clean_text(to_mapping(job_origin).get("job_file"), origin.MAX_PATH)
+    record = Record(run_id, directory, plan, result, code=code, origin=describe_origin(job_origin), job_file=job_file)
     names = [clean_text(node.get("name"), 100) for node in to_mappings(to_mapping(plan).get("nodes"))]
     paths = files.list_files("logs")
     if files.truncated:

@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from ansible_collections.muster.training.plugins.plugin_utils._record.coerce import clean_text
 from ansible_collections.muster.training.plugins.plugin_utils._report.documents import Report
 from ansible_collections.muster.training.plugins.plugin_utils._report.page import (
     CURVE_HEADER,
@@ -171,17 +172,19 @@ def logbook_row(report: Report, page_name: str) -> LogbookRow:
     gpus = report["gpus"]
     utilizations = [gpu["utilization_percent"]["mean"] for gpu in gpus if gpu["utilization_percent"] is not None]
     memory = [gpu["memory_used_mib"]["peak"] for gpu in gpus if gpu["memory_used_mib"] is not None]
-    numbers = [metric for metric in report["metrics"] if not isinstance(metric["value"], str)][:3]
+    numbers = {metric["name"]: metric["value"] for metric in report["metrics"] if not isinstance(metric["value"], str)}
+    numbers = numbers or {curve["name"]: curve["last"] for curve in report["curves"]}
     cost, failure = report["cost"], report["failure"]
-    directory = report["working_directory"].rstrip("/").rpartition("/")[2]
+    directory = report["working_directory"].rstrip("/").rpartition("/")[2][: MAX_CELL // 2]
     program = shlex.join(report["program"])
+    in_directory = f" in {directory}" if program and directory else ""
     return LogbookRow(
         started=report["started"] or report["ended"] or 0.0,
         run_id=report["run_id"],
         state=report["state"] + (f": {failure['error'].partition(chr(10))[0]}" if failure and failure["error"] else ""),
-        job=f"{program} in {directory}" if program and directory else program,
+        job=clean_text(program, MAX_CELL - len(in_directory)) + in_directory,
         nodes=f"{report['nnodes']}, {report['world_size']} processes",
-        metrics=", ".join(f"{metric['name']} {format_value(metric['value'])}" for metric in numbers),
+        metrics=", ".join(f"{name} {format_value(value)}" for name, value in [*numbers.items()][:3]),
         seconds=report["seconds"],
         utilization=sum(utilizations) / len(utilizations) if utilizations else None,
         memory_mib=max(memory, default=None),

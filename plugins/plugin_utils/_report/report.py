@@ -143,7 +143,7 @@ def compose_report(record: Record, now: float) -> Report:
         "working_directory": clean_text(plan.get("working_directory"), 500),
         "commit": clean_text(code.get("commit"), 60),
         "dirty": code.get("dirty") is True,
-        "repeat": repeat_command(program, command, plan, rows),
+        "repeat": with_job_file(repeat_command(program, command, plan, rows), record.job_file),
         "origin": record.origin,
         "program": []
         if program is None
@@ -429,6 +429,15 @@ def repeat_command(program: Program | None, command: list[str], plan: Mapping[st
     if any(pattern in options for pattern in ("{{", "{%", "…")):
         return ""
     return f"{LAUNCH} -e {shlex.quote(options)}"
+
+
+def with_job_file(repeat: str, job_file: str) -> str:
+    """Return the command with the job file of the run: its code and environment are not those of the project."""
+    if not repeat or not job_file:
+        return repeat
+    if any(pattern in job_file for pattern in ("{{", "{%", "…")):
+        return ""
+    return f"{LAUNCH} -e {shlex.quote(f'@{job_file}')}{repeat.removeprefix(LAUNCH)}"
 
 
 def record_notes(record: Record, gpus: list[GpuSamples], rows: list[NodeRow]) -> list[str]:

@@ -186,16 +186,20 @@ def test_program_of_a_role_runs_in_spite_of_a_job_file(directory: Path) -> None:
     """As the role open_mpi verifies itself while a job is prepared."""
     write_job(directory, args=["--epochs", "3"])
     vars_ = yaml.safe_load((CHECKOUT / "roles/open_mpi/tasks/verify.yml").read_text())[1]["block"][-2]["vars"]
+    role_variables = yaml.safe_load((CHECKOUT / "roles/open_mpi/vars/main.yml").read_text())
     own = {
         **{name: value for name, value in vars_.items() if "{{" not in str(value)},
         "launch_script": str(directory / "own.py"),
         "launch_launcher": "env",
         "launch_no_python": False,
         "launch_python": sys.executable,
+        "launch_skip": role_variables["__open_mpi_skip_of_jobs"],
     }
+    assert "__open_mpi_skip_of_jobs" in vars_["launch_skip"]
     (directory / "own.py").write_text("import sys; print('own', sys.argv[1:], flush=True)")
     play = {"hosts": "training", "gather_facts": False}
     play["tasks"] = [{"ansible.builtin.include_role": {"name": "muster.training.launch"}, "vars": own}]
     (directory / "own.yml").write_text(json.dumps([play]))
     done = typed(directory, ["ansible-playbook", "own.yml", "-i", "machines.yml", "-e", "@toy/job.yml"])
     assert done.returncode == 0 and "own []" in done.stdout, done.stdout
+    assert "code-older" not in done.stdout, done.stdout

@@ -64,6 +64,14 @@ def test_exception_of_a_dataloader_worker_is_kept_without_its_frames() -> None:
     )
 
 
+def test_exception_without_a_message_has_its_statement() -> None:
+    frame = '  File "/home/me/train.py", line 94, in <module>\n    assert steps % world_size == 0\n'
+    text = "".join(f"[rank0]: {line}\n" for line in f"{TRACEBACK}{frame}           ^^^^\nAssertionError".split("\n"))
+    assert first_error(text) == "AssertionError: assert steps % world_size == 0 (train.py:94)"
+    assert first_error(f"{TRACEBACK}{frame}AssertionError: uneven\n") == "AssertionError: uneven"
+    assert first_error('Traceback (most recent call last):\n  File "<string>", line 1\nKeyError\n') == "KeyError"
+
+
 def test_exception_that_the_program_survived_did_not_end_it() -> None:
     assert first_error(f"{TRACEBACK}torch.OutOfMemoryError: CUDA out of memory\n{STEPS}\n") == ""
     assert first_error(f"Exception ignored in: <function f>\n{TRACEBACK}AssertionError: child\n") == ""

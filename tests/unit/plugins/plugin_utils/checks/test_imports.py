@@ -125,6 +125,8 @@ OFFLOAD = {"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cp
         ({"python_h": None, **COMPILE}, 8, {}, []),
         ({"cc": "", **COMPILE}, 8, {"environment": {"TORCHDYNAMO_DISABLE": "1"}}, []),
         ({"cc": ""}, 8, {"args": ["--torch_compile"]}, ["C compiler"]),
+        ({"cc": "", **COMPILE}, 8, {"args": ["--compile=False"]}, []),
+        ({"cc": "", **COMPILE}, 8, {"args": ["--no-compile"]}, []),
         ({"nvcc": "", "features": ["deepspeed-ops"]}, 8, {}, ["nvcc"]),
         ({"nvcc": "", "features": ["deepspeed-ops"]}, 0, {}, []),
     ],
@@ -137,6 +139,14 @@ def test_compilers_are_needed_where_the_job_compiles(
     found = findings(facts, **given)
     assert {(one.severity, one.id) for one in found} <= {("warning", "compiler-missing")}
     assert [one.problem.partition("there is no ")[2].partition(" on ")[0] for one in found] == missing
+
+
+def test_remedy_installs_headers_that_base_packages_leaves_out() -> None:
+    facts = cluster(2, 8)
+    without(python_h=False, **COMPILE)(facts)
+    (found,) = findings(facts)
+    command = """ansible-playbook site.yml --tags base_packages -e '{"base_packages_extra": ["python3-dev"]}'"""
+    assert command in found.remedy
 
 
 def test_offload_of_deepspeed_needs_nvcc() -> None:

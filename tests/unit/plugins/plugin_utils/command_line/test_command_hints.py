@@ -96,6 +96,12 @@ def test_suggested_command_repeats_the_options_that_bring_code(
             """"launch_no_python": true, "launch_script": "train.py", "launch_args": ["--lr", "1e-3", "a b"]}'""",
             "./muster launch -n 2 --nproc-per-node 1 --launcher env -e launch_no_python=True train.py --lr 1e-3 'a b'",
         ),
+        (
+            """ansible-playbook launch.yml -e @/srv/my/job.yml -e '{"nnodes": 2, "launch_script": "a.py"}'""",
+            "./muster launch /srv/my/job.yml -n 2 a.py",
+        ),
+        ("ansible-playbook site.yml -e '@/srv/my job.yml' --check", "./muster site '/srv/my job.yml' --check"),
+        ("ansible-playbook status.yml -e @/srv/secrets.json.", "./muster status -e @/srv/secrets.json."),
         ("/home/me/launch.yml: no such file, and @fit.yml", "/home/me/launch.yml: no such file, and @fit.yml"),
         ("No such file or directory: 'sweep.yml'", "No such file or directory: 'sweep.yml'"),
         ("ansible-playbook launch.yml -e '{x}'", "ansible-playbook launch.yml -e '{x}'"),

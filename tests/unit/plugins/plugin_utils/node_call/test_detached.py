@@ -143,6 +143,11 @@ def test_only_one_node_shows_progress_at_growing_intervals(monkeypatch: pytest.M
     ]
 
 
+def test_progress_shows_no_result_line() -> None:
+    assert detached.describe_last_line("Collecting torch") == ": Collecting torch"
+    assert detached.describe_last_line('MUSTER-RESULT {"changed": true}') == ""
+
+
 def test_without_file_locks_each_node_shows_progress(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """As on some cluster file systems, or if the directory was removed in the meantime."""
     with progress_lock() as opened:

@@ -15,12 +15,13 @@ from typing import Any
 import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._rank_table import HostSpec, build_rank_table
+from ansible_collections.muster.training.plugins.plugin_utils._command_line.command_hints import adapt_commands
 from ansible_collections.muster.training.plugins.plugin_utils._plan.plan import build_node_plan
 from ansible_collections.muster.training.plugins.plugin_utils._record.reader import read_record
 from ansible_collections.muster.training.plugins.plugin_utils._report.cost import cost_of
 from ansible_collections.muster.training.plugins.plugin_utils._report.documents import Report
 from ansible_collections.muster.training.plugins.plugin_utils._report.page import cost_facts, throughput
-from ansible_collections.muster.training.plugins.plugin_utils._report.report import compose_report
+from ansible_collections.muster.training.plugins.plugin_utils._report.report import adapt_report, compose_report
 from ansible_collections.muster.training.plugins.plugin_utils._report.summary import node_rows
 from tests.unit.plugins.plugin_utils.report.records import START, Sample, plan_of, write_record
 from tests.unit.supervised import make_job
@@ -263,6 +264,19 @@ def test_job_is_recovered_from_the_planned_command_of_each_launcher(tmp_path: Pa
         "launch_args": list(given),
         **({"launch_no_python": True} if kind == "program" else {}),
     }
+
+
+def test_repeat_command_names_the_job_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without it, the code and the environment of the project would be used."""
+    directory = write_record(tmp_path, nodes=2, plan=planned(script="train.py", args=("--lr", "0.1")))
+    job_origin = {"job_file": "/home/me/other/job.yml", "source": "/home/me/other"}
+    (directory / "origin.json").write_text(json.dumps(job_origin))
+    report = compose_report(read_record(directory, directory.name), now=START)
+    assert report["repeat"].startswith("ansible-playbook launch.yml -e @/home/me/other/job.yml -e '{")
+    monkeypatch.setenv("MUSTER_COMMAND", "./muster")
+    typed = adapt_report(report, adapt_commands)["repeat"]
+    assert typed.startswith("./muster launch /home/me/other/job.yml -n 2 ")
+    assert typed.endswith("train.py --lr 0.1")
 
 
 def test_python_as_a_program_is_not_taken_for_the_interpreter(tmp_path: Path) -> None:

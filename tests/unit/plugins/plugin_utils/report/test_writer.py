@@ -258,6 +258,23 @@ def test_code_block_fence_is_longer_than_any_fence_inside() -> None:
     assert first == last == "`````"
 
 
+def test_log_book_shows_the_last_values_of_curves_if_nothing_else_was_reported(tmp_path: Path) -> None:
+    runs, book = tmp_path / "runs", tmp_path / "logbook"
+    curves = write_record(runs, "curves", result={"said": {}})
+    write_events(curves / "logs" / "node0" / "events.out.tfevents.1", "loss", [3.0, 2.5])
+    written(curves)
+    (row,) = [line for line in (book / "README.md").read_text().splitlines() if line.startswith("| 2")]
+    assert row.split("|")[6].strip() == "loss 2.5"
+
+
+def test_log_book_keeps_the_directory_of_a_job_with_many_arguments(tmp_path: Path) -> None:
+    command = ["python3", "train.py", *(f"--option-{number}=1" for number in range(40))]
+    written(write_record(tmp_path / "runs", "long", plan={"command": command, "working_directory": "/home/me/nanoGPT"}))
+    (row,) = [line for line in (tmp_path / "logbook" / "README.md").read_text().splitlines() if line.startswith("| 2")]
+    job = row.split("|")[4].strip()
+    assert job.startswith("train.py --option-0=1 ") and job.endswith("… in nanoGPT")
+
+
 def test_a_comparison_shows_what_differs_first(tmp_path: Path) -> None:
     runs, book = tmp_path / "runs", tmp_path / "logbook"
     command = ["python3", "train.py", "--lr", "2e-3", "--epochs", "3"]
