@@ -71,6 +71,7 @@ def submit_arguments(
         "--exclusive",
         "--mem=0",
         "--no-requeue",
+        "--no-kill",
         "--chdir=/",
         f"--output={log.replace('%', '%%')}",
         "--open-mode=append",
@@ -105,6 +106,7 @@ def batch_script(run_id: str, nodes: Iterable[Mapping[str, str]], names: Sequenc
         "--mpi=none",
         "--kill-on-bad-exit=0",
         "--no-kill",
+        "--wait=0",  # a supervisor that hands the run over ends before the others
         *("/bin/sh", "-c", task),
     ]
     return f"#!/bin/sh\nexec {' '.join(map(shlex.quote, step))}\n"

@@ -277,7 +277,9 @@ def verdict_without_hub(plan: Mapping[str, Any], runs: Mapping[str, Any], now: f
         for run in runs.values()
         if run is not None and run["state"] in ENDED_AS_ASKED and not (run["report"] or {}).get("reason")
     ]
-    master = plan["nodes"][0]["name"]
+    hub = max((run.get("hub") or 0 for run in runs.values() if run is not None), default=0)
+    hub = hub if hub < len(plan["nodes"]) else 0
+    master = plan["nodes"][hub]["name"]
     default_reason = f"{master} is lost: it does not answer"
     for index, peer in enumerate(plan["nodes"]):
         run = runs.get(peer["name"])
@@ -285,7 +287,7 @@ def verdict_without_hub(plan: Mapping[str, Any], runs: Mapping[str, Any], now: f
         state = "lost" if run is None or run["state"] == "died" else run["state"]
         if run is not None and run["message"] and run["state"] != "died":
             reasons.append(run["message"])
-        elif run is not None and index == 0:
+        elif run is not None and index == hub:
             default_reason = f"{peer['name']} is lost: {run['message']}"
         log = run["directory"] + "/launcher.log" if run else ""
         node_result = {"state": state, "since": now, "report": report, "launcher_log": log}
@@ -306,7 +308,7 @@ def verdict_without_hub(plan: Mapping[str, Any], runs: Mapping[str, Any], now: f
         "nnodes": len(nodes),
         "started": None,
         "ended": now,
-        "first_node": master if nodes[0]["state"] == "lost" else None,
+        "first_node": master if nodes[hub]["state"] == "lost" else None,
         "nodes": nodes,
     }
     return verdict_from_hub(plan, result)
