@@ -202,7 +202,7 @@ class ActionModule(ActionBase):
         self.require(record.name, differences)
         Display().display(f"repeating run {record.name}; {seed_note(snapshot)}")
         if source and source != code.get("source"):
-            Display().display(f"its code has changed here since, and was restored in {source}")
+            Display().display(f"the code on this machine has changed since the run; the recorded code is in {source}")
         return {"run_id": record.name, "variables": variables}
 
     def choose_environment(self) -> dict[str, Any]:

@@ -115,7 +115,7 @@ class Channel:
         reply = self.receive()
         size = reply.get("size") if isinstance(reply, dict) else None
         if size != expected:
-            raise TransferError(f"{path} has changed while it was copied")
+            raise TransferError(f"{path} changed while it was being copied")
         mac, remaining = self.content_mac(self.other_side, path, expected), expected
         while remaining:
             data = self.stream.read(min(BLOCK, remaining))
@@ -125,7 +125,7 @@ class Channel:
             stream.write(data)
             remaining -= len(data)
         if not hmac.compare_digest(self.stream.read(MAC_LENGTH), mac.hexdigest().encode()):
-            raise TransferError(f"{path} was changed on the way")
+            raise TransferError(f"{path} was modified in transit")
 
 
 def path_of(target: str, part: str) -> str:

@@ -91,7 +91,7 @@ def read_entries(path: Path) -> list[BadNode]:
     value = read_json(str(path), MAX_BYTES)
     listed = value.get("nodes") if isinstance(value, dict) else None
     if not isinstance(listed, list):
-        raise BadNodesError(f"{path} cannot be read: it is not the list of bad nodes. Correct or remove it")
+        raise BadNodesError(f"{path} cannot be read: it is not a list of bad nodes. Correct it or remove it: rm {path}")
     entries = map(checked_entry, listed)
     return [entry for entry in entries if entry is not None][-MAX_ENTRIES:]
 

@@ -175,7 +175,7 @@ def restore_code(
         with scratch_repository(source) as repository:
             base = commit if repository.is_checkout else ""
             if commit and not base:
-                raise GitError(f"{source} is no git checkout any more")
+                raise GitError(f"{source} is no longer a git checkout")
             repository.read_commit(base)
             prefix = repository.prefix
             if patch is not None and patch.stat().st_size:

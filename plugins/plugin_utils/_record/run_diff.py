@@ -161,10 +161,10 @@ def render_diff(runs: Sequence[RunFiles], reports: Sequence[Report], show_lines:
         lines += render_rows([["", *names], *rows])
     missing = [run.record.name for run in runs if run.files is None]
     if missing:
-        lines.append(f"whether the code differs is unknown: the record of {' and '.join(missing)} has none")
+        lines.append(f"the code was not compared: the record of {' and '.join(missing)} has none")
     older = [run.record.name for run in runs if run.snapshot is None]
     if older:
-        lines.append(f"packages and data are unknown: the record of {' and '.join(older)} has no {FILE}")
+        lines.append(f"packages and data were not compared: the record of {' and '.join(older)} has no {FILE}")
     lines += ["outcomes:", *render_rows([["", *names], *outcome_rows(reports)])]
     if show_lines:
         changed = [line for change in changes for line in change.lines]

@@ -76,11 +76,11 @@ def find_errors(cluster: Cluster, states: Mapping[str, Mapping[str, Any]]) -> li
     for name, state in states.items():
         if not state["debian"]:
             errors.append(
-                f"{name}: the system is neither Debian nor Ubuntu, whose packages this role installs. "
-                "Set slurm_enabled to false, or use other images"
+                f"{name}: the system is neither Debian nor Ubuntu, which the role slurm requires. "
+                "Use another image, or turn the role off: -e slurm_enabled=false"
             )
         elif not state["systemd"]:
-            errors.append(f"{name}: systemd is missing, which runs Slurm's services. Set slurm_enabled to false")
+            errors.append(f"{name}: systemd is missing, but Slurm needs it. Turn the role off: -e slurm_enabled=false")
     return errors + name_errors(cluster.nodes) + user_errors(states) + version_errors(states)
 
 
@@ -89,7 +89,7 @@ def name_errors(nodes: Sequence[SlurmNode]) -> list[str]:
     counts = Counter(node.name for node in nodes)
     return [
         f"{', '.join(node.inventory_name for node in nodes if node.name == name)}: each of them is {name!r} in Slurm, "
-        "where names consist of small letters, digits and hyphens. Rename the hosts in the inventory"
+        "which allows only lowercase letters, digits and hyphens. Rename the hosts in the inventory"
         for name, count in counts.items()
         if count > 1 or not name
     ]
@@ -104,8 +104,8 @@ def user_errors(states: Mapping[str, Mapping[str, Any]]) -> list[str]:
         return []
     listed = "; ".join(f"{name} has {user} with uid {uid}, gid {gid}" for name, (user, uid, gid) in users.items())
     return [
-        f"the user who runs the jobs differs: {listed}. Slurm starts jobs by these numbers. Use images with the same "
-        "user, or change the numbers with usermod and groupmod"
+        f"the login user has different IDs on the nodes: {listed}. Slurm requires the same uid and gid everywhere. "
+        "Use images with the same user, or change the IDs: usermod -u UID USER, groupmod -g GID GROUP"
     ]
 
 

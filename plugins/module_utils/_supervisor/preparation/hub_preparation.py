@@ -80,7 +80,7 @@ class HubPreparation:
         self.told: set[str] = set()
 
     def begin(self, number: int) -> None:
-        """Forget what was found out for an earlier attempt."""
+        """Discard the results for an earlier attempt."""
         if number != self.number:
             self.reset(number)
 
@@ -101,7 +101,7 @@ class HubPreparation:
         pending = [member for member in candidates if self.nodes[member].problems is None]
         for member in pending:
             if now > self.nodes[member].deadline:
-                self.note_problems(member, ["its checks did not end"])
+                self.note_problems(member, ["its checks timed out"])
         pending = [member for member in pending if self.nodes[member].problems is None]
         self.waiting = f"checking {', '.join(self.names[member] for member in pending)}" if pending else ""
         return not pending
@@ -184,7 +184,7 @@ class HubPreparation:
     def describe_torn(self, agreement: Agreement) -> None:
         """Report newer checkpoints that cannot be used, and why."""
         chosen = describe_step(agreement.checkpoint) if agreement.checkpoint is not None else ""
-        instead = f"{chosen} is used" if chosen else "no other one is complete"
+        instead = f"{chosen} is used" if chosen else "no other checkpoint is complete"
         for checkpoint in agreement.torn[:2]:
             if checkpoint["name"] not in self.rejected:
                 text = f"{describe_step(checkpoint)} cannot be used, since {clean(checkpoint['reason'])}: {instead}"

@@ -126,7 +126,7 @@ def test_content_that_is_changed_on_the_way_is_refused(nodes: tuple[Path, Path])
         pump(server, client, True)
 
     threading.Thread(target=run, daemon=True).start()
-    with pytest.raises(TransferError, match="was changed on the way"):
+    with pytest.raises(TransferError, match="was modified in transit"):
         fetch(str(nodes[1]), "step-4.pt", KEY, [relay.getsockname()])
     assert os.listdir(nodes[1]) == []
 

@@ -204,7 +204,7 @@ def test_spare_takes_over_from_a_node_whose_gpu_memory_stays_in_use(launch: Star
     kill_rank(run, 1)
     eventually(lambda: log(run, 2))
     assert log(run, 1) == []
-    problem = "memory is in use on GPU 0 (20000 MiB), at most 512 MiB may be"
+    problem = "memory is in use on GPU 0 (20000 MiB); the limit is 512 MiB"
     assert f"node1 cannot take part in attempt 1: {problem}" in run.events()
     run.stop()
     run.wait_for("stopped", 0)
