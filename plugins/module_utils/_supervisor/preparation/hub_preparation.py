@@ -148,7 +148,7 @@ class HubPreparation:
             self.note_problems(member, [clean(text) for text in texts[:MAX_PROBLEMS]])
         elif kind == SERVE:
             port = reply.get("port")
-            state.port = port if type(port) is int and 0 < port < 65536 else 0
+            state.port = port if isinstance(port, int) and 1 < port < 65536 else 0  # True is 1
         elif kind == FETCH:
             state.fetched = clean(reply.get("error", ""))
 
