@@ -14,6 +14,10 @@ from typing import Any, TypedDict
 
 from ansible_collections.muster.training.plugins.plugin_utils._slurm import configuration, gpu_resources
 from ansible_collections.muster.training.plugins.plugin_utils._slurm.cluster import Cluster, SlurmNode, SlurmOptions
+from ansible_collections.muster.training.plugins.plugin_utils._slurm.machine_facts import (
+    checked_machine,
+    machine_errors,
+)
 
 NODE_PACKAGES = ["slurmd", "slurm-client", "munge", "dbus"]
 CONTROLLER_PACKAGES = ["slurmctld"]
@@ -81,7 +85,13 @@ def find_errors(cluster: Cluster, states: Mapping[str, Mapping[str, Any]]) -> li
             )
         elif not state["systemd"]:
             errors.append(f"{name}: systemd is missing, but Slurm needs it. Turn the role off: -e slurm_enabled=false")
-    return errors + name_errors(cluster.nodes) + user_errors(states) + version_errors(states)
+    return [
+        *errors,
+        *machine_errors(states),
+        *name_errors(cluster.nodes),
+        *user_errors(states),
+        *version_errors(states),
+    ]
 
 
 def name_errors(nodes: Sequence[SlurmNode]) -> list[str]:
@@ -136,15 +146,16 @@ def build_cluster(
     nodes: Sequence[Mapping[str, Any]], states: Mapping[str, Mapping[str, Any]], options: SlurmOptions
 ) -> Cluster:
     """Return the cluster that the nodes form, in rank order."""
+    machines = {name: checked_machine(state) for name, state in states.items()}
     slurm_nodes = [
         SlurmNode(
             inventory_name=node["name"],
             name=slurm_name(node["name"]),
             address=node["address"],
-            hostname=states[node["name"]]["hostname"],
-            cpus=states[node["name"]]["cpus"],
-            memory=states[node["name"]]["memory"],
-            gpus=gpu_resources.read_gpus(states[node["name"]]["gpus"]),
+            hostname=machines[node["name"]]["hostname"],
+            cpus=machines[node["name"]]["cpus"],
+            memory=machines[node["name"]]["memory"],
+            gpus=gpu_resources.read_gpus(machines[node["name"]]["gpus"]),
         )
         for node in nodes
     ]
