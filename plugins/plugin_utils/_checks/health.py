@@ -76,27 +76,6 @@ def check_errors(context: CheckContext) -> list[Finding]:
     return findings
 
 
-def check_kernel_log(context: CheckContext) -> list[Finding]:
-    """Report nodes whose kernel log could be read, but not by this user."""
-    unread = {
-        node.name: context.facts[node.name]["user"]
-        for node, health in context.nodes_with("health")
-        if health["kernel_log"] and not health["kernel_log"]["readable"] and health["kernel_log"]["fixable"]
-    }
-    if not unread:
-        return []
-    user = next(iter(unread.values()))
-    return [
-        warning(
-            "kernel-log-unread",
-            unread,
-            problem=f"{user} may not read the kernel log, in which the driver reports errors of GPUs (Xid)",
-            requirement="a readable kernel log: otherwise a broken GPU is noticed only by its consequences",
-            remedy=f"sudo usermod -aG systemd-journal {user}, then log in again",
-        )
-    ]
-
-
 def check_rows(context: CheckContext) -> list[Finding]:
     """Report GPUs whose memory rows could not be remapped, will be at the next reset, or had many errors."""
     findings = []
@@ -281,7 +260,6 @@ def check_node_health(context: CheckContext) -> list[Finding]:
     """Run all checks of this file."""
     checks: Iterable[list[Finding]] = (
         check_errors(context),
-        check_kernel_log(context),
         check_rows(context),
         check_speed(context),
         check_nvlinks(context),
