@@ -116,7 +116,7 @@ def health(name: str, gpu_count: int) -> Facts:
             "swap_total_bytes": 8 * GIB,
             "swap_free_bytes": 8 * GIB,
         },
-        "kernel_log": {"readable": True, "reason": "", "fixable": False, "errors": []} if gpu_count else None,
+        "kernel_log": {"readable": True, "reason": "", "errors": []} if gpu_count else None,
     }
 
 

@@ -50,13 +50,12 @@ class KernelLogQuery:
         self.messages = [message for message in parsed if message]
 
     def result(self, deadline: float) -> dict[str, Any]:
-        """Return readable, reason (why not), fixable (by a group of the user), and the errors of GPUs."""
+        """Return readable, reason (why not), and the errors of GPUs."""
         if self.command is not None:
             self.messages = parse_journal(self.command.output(deadline).text)
         return {
             "readable": bool(self.messages) or not self.error,
             "reason": "" if self.messages else self.error,
-            "fixable": self.command is not None and os.geteuid() != 0,
             "errors": find_errors(self.messages),
         }
 

@@ -6,10 +6,6 @@
 from __future__ import annotations
 
 import ast
-import json
-import os
-import subprocess
-import sys
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,10 +17,9 @@ import yaml
 from moto import server as moto_server
 from moto.ec2.models import instance_types
 
-from tests.unit.typed import CHECKOUT, give_collection
+from tests.unit.inventories.listing import EXAMPLES, list_training
 
-SAMPLE = CHECKOUT / "inventories" / "aws_ec2.yml"
-RANKS = CHECKOUT / "inventories" / "ranks.yml"
+SAMPLE = EXAMPLES / "aws_ec2.yml"
 CREDENTIALS = {"AWS_ACCESS_KEY_ID": "testing", "AWS_SECRET_ACCESS_KEY": "testing"}
 
 
@@ -70,38 +65,12 @@ def cloud() -> Iterator[Cloud]:
 @pytest.fixture
 def list_hosts(tmp_path: Path, cloud: Cloud) -> Any:
     """Run ansible-inventory over a changed sample and ranks.yml; give the hosts of the group training."""
-    give_collection(tmp_path)
 
     def run(change: Any = lambda text: text) -> dict[str, dict[str, Any]]:
-        inventory = tmp_path / "aws_ec2.yml"
-        inventory.write_text(change(SAMPLE.read_text()))
-        done = subprocess.run(
-            ["ansible-inventory", "-i", str(inventory), "-i", str(RANKS), "--list"],
-            check=False,
-            capture_output=True,
-            text=True,
-            cwd=tmp_path,
-            env={
-                "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-                "HOME": str(tmp_path),
-                "LC_ALL": "C.UTF-8",
-                "ANSIBLE_COLLECTIONS_PATH": str(tmp_path / "collections"),
-                "ANSIBLE_INVENTORY_ANY_UNPARSED_IS_FAILED": "true",
-                "ANSIBLE_NOCOLOR": "1",
-                "AWS_URL": cloud.url,
-                **CREDENTIALS,
-            },
-        )
-        assert done.returncode == 0, done.stderr
-        listed = json.loads(done.stdout)
-        members = {name: listed["_meta"]["hostvars"][name] for name in listed["training"]["hosts"]}
-        return {name: {key: plain(value) for key, value in values.items()} for name, values in members.items()}
+        text = change(SAMPLE.read_text())
+        return list_training(tmp_path, SAMPLE.name, text, None, AWS_URL=cloud.url, **CREDENTIALS)
 
     return run
-
-
-def plain(value: Any) -> Any:
-    return value["__ansible_unsafe"] if isinstance(value, dict) and "__ansible_unsafe" in value else value
 
 
 def test_running_gpu_instances_are_the_cluster(cloud: Cloud, list_hosts: Any) -> None:

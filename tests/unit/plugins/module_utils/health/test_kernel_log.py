@@ -55,7 +55,7 @@ def test_log_that_cannot_be_read_is_reported(tmp_path: Path, monkeypatch: pytest
     assert (log.error, log.new_errors()) == ("No such file or directory", [])
     monkeypatch.setattr(health, "journal_command", lambda *_options: [])
     query = health.KernelLogQuery(str(tmp_path / "missing"))
-    expected = {"readable": False, "reason": "No such file or directory", "fixable": False, "errors": []}
+    expected = {"readable": False, "reason": "No such file or directory", "errors": []}
     assert query.result(0.0) == expected
 
 
