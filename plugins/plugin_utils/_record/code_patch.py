@@ -21,6 +21,7 @@ from ansible_collections.muster.training.plugins.module_utils._code.compare impo
     HASH_LIMIT,
     entry_of,
     hash_of,
+    is_file,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._record.code_tree import make_code_tree
 from ansible_collections.muster.training.plugins.plugin_utils._record.secret_scan import find_secret
@@ -154,7 +155,7 @@ def fingerprints(directory: Path, names: Iterable[str]) -> dict[str, str]:
         path = str(directory / name)
         try:
             entry = entry_of(path)
-            if entry and entry[0] != "link" and entry[0] <= HASH_LIMIT:
+            if entry and is_file(entry) and entry[0] <= HASH_LIMIT:
                 entry[3] = hash_of(path)
         except OSError:
             continue
