@@ -246,9 +246,9 @@ def test_command_is_printed_and_run_in_the_project(tmp_path: Path) -> None:
         text=True,
         check=False,
     )
-    printed, said = done.stdout.splitlines()
+    (printed,) = done.stderr.splitlines()
     assert done.returncode == 3, done.stderr
-    cwd, *arguments = json.loads(said)
+    cwd, *arguments = json.loads(done.stdout)
     there = ["launch.yml", "-e", f"@{tmp_path}/here/more.yml", "-e", "launch_script=train.py"]
     assert (cwd, arguments[:5]) == (str(tmp_path), there)
     assert json.loads(arguments[6]) == {"launch_args": words}
@@ -393,7 +393,7 @@ def test_interruption_is_explained_without_a_traceback(
         _output, errors = process.communicate()
     os.close(master)
     os.close(slave)
-    assert (process.returncode, errors) == (status, shown)
+    assert (process.returncode, errors) == (status, "+ ansible-playbook site.yml\n" + shown)
 
 
 def test_unreadable_inventory_is_explained_in_one_line(

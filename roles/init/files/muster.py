@@ -1,4 +1,7 @@
-"""Short commands for the playbooks beside this file: ./muster help. Each ansible-playbook command is printed first."""
+"""Short commands for the playbooks beside this file: ./muster help.
+
+Each ansible-playbook command is printed first, to stderr: the output of some commands is read by programs.
+"""
 
 from __future__ import annotations
 
@@ -399,7 +402,7 @@ def main(arguments: list[str]) -> int:
         os.environ.update(MUSTER_COMMAND=shlex.quote(sys.argv[0]), MUSTER_DIRECTORY=os.getcwd())
         if command == "shell":
             argv = login(argv)
-            print("+ " + shlex.join(argv), flush=True)
+            print("+ " + shlex.join(argv), file=sys.stderr, flush=True)
             os.chdir(HERE)
             os.execvp(argv[0], argv)
     except UsageError as error:
@@ -408,7 +411,7 @@ def main(arguments: list[str]) -> int:
     except KeyboardInterrupt:
         print(NOTHING_STARTED, end="", file=sys.stderr)
         return 130
-    print("+ " + shlex.join(argv), flush=True)
+    print("+ " + shlex.join(argv), file=sys.stderr, flush=True)
     return follow(argv)
 
 
