@@ -395,6 +395,7 @@ def test_failed_run_begins_with_its_cause_and_complete_traceback(tmp_path: Path)
     logbook_page = next((tmp_path / "logbook").glob("*first.md")).read_text()
     assert logbook_page.index("## What failed first") < logbook_page.index("train.py --lr 1e-3")
     assert "## Cost" not in logbook_page and "Not known" not in logbook_page
+    assert f"| failed: {OOM} |" in (tmp_path / "logbook" / "README.md").read_text()
 
 
 def test_failed_run_still_shows_its_curves_with_last_and_best_values(tmp_path: Path) -> None:
