@@ -89,6 +89,7 @@ muster = load()
             """fit.yml -e nnodes=2 -e launch_script=work.py -e '{"fit_args": ["--batch", !unsafe "{batch_size}"]}'""",
         ),
         ("logs --run-id first", "logs.yml -e run_id=first"),
+        ("benchmark -n 2 --run-id first", "benchmark.yml -e nnodes=2 -e run_id=first"),
         ("site job.yml --check", "site.yml -e @job.yml --check"),
         ("preflight job.yml", "preflight.yml -e @job.yml"),
         ("status --mounts", "status.yml -e mounts=true"),
@@ -223,6 +224,17 @@ def test_every_playbook_has_a_word_and_every_option_a_variable() -> None:
 def test_help_is_printed_for_each_spelling(typed: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert muster.main(typed) == 0
     assert capsys.readouterr().out.startswith(f"./muster launch: {muster.COMMANDS['launch'][2]}")
+
+
+def test_command_that_reads_the_name_of_a_run_has_an_option_for_it() -> None:
+    """In its playbook, or in its role, except launch, which most commands share."""
+    missing = []
+    for command, (playbook, role, _summary, options) in muster.COMMANDS.items():
+        files = [CHECKOUT / f"playbooks/{playbook}.yml"]
+        files += (CHECKOUT / "roles" / role).glob("*/*.yml") if role not in ("", "launch") else []
+        reads = any("run_id | default" in file.read_text() for file in files)
+        missing += [command] if reads and "run_id" not in options.values() else []
+    assert missing == []
 
 
 def test_command_is_printed_and_run_in_the_project(tmp_path: Path) -> None:

@@ -29,7 +29,8 @@ STATUS = {**RUN, "--mounts": "mounts=true"}
 RUNS = {"--grep": "grep", "--keep": "keep", "--older-than": "older_than"}
 IMAGE = {"": "cluster", "--name": "template"}
 DOCKER = {"--data-root": "docker_data_root_path", "--delete-old": "docker_data_root_delete_old=true"}
-BENCHMARK = {"-n": "nnodes", "--baseline": "baseline"}
+CHECKPOINTS = {"": "checkpoints_bucket", "--run-id": "run_id"}
+BENCHMARK = {"-n": "nnodes", "--run-id": "run_id", "--baseline": "baseline"}
 JOB_OPTIONS = """
     -n:nnodes --nnodes:nnodes --nproc-per-node:nproc_per_node --gpus:gpus --launcher:launch_launcher
     --image:launch_image --name:launch_name --run-id:run_id --as-user:launch_user --directory:launch_working_directory
@@ -75,7 +76,7 @@ COMMANDS: dict[str, tuple[str, str, str, dict[str, str]]] = {
     "sweep": ("sweep", "sweep", "compare variants: ./muster sweep job.yml variants.yml", {"--run-id": "run_id"}),
     "rehearse": ("rehearse", "rehearse", "try a job first: ./muster rehearse job.yml rehearsal.yml", RUN),
     "stage-data": ("stage_data", "stage_data", "copy a bucket to the machines' disks", {"": "stage_data_bucket"}),
-    "checkpoints": ("checkpoints", "checkpoints", "copy checkpoints to S3, or back", {"": "checkpoints_bucket"}),
+    "checkpoints": ("checkpoints", "checkpoints", "copy checkpoints to S3, or back", CHECKPOINTS),
     "bucket-move": ("bucket_move", "", "copy a bucket to another region", {"--from": "source", "--to": "target"}),
 }
 # Variables that no role documents, for the help.
